@@ -24,8 +24,8 @@ from corral.client.transport import InProcess
 from corral.node.dns.codec import ask, query_for
 from corral.node.dns.records import Type, name_of
 from corral.node.dns.server import Dns
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.store import Store
 
@@ -96,18 +96,18 @@ async def _cluster() -> AsyncIterator[tuple[Pod, Client]]:
     store = Store.in_memory()
     server = ApiServer(store)
     client = Client(InProcess(server.handle, ADMIN))
-    world = World(Client(InProcess(server.handle, ADMIN)))
+    context = ControllerContext(Client(InProcess(server.handle, ADMIN)))
     async with AsyncExitStack() as stack, Background() as tasks:
         stage = Network(stack)
         await client.create(Namespace, {"metadata": {"name": "default"}})
         services = [_service(f"service-{n}", "") for n in range(COUNT)]
-        refused = await each(
+        refused = await for_each(
             [*services, _service("members", "None")], partial(_create, client, Service)
         )
         assert not refused, refused[0]
         await client.create(EndpointSlice, _slice("members", MEMBERS))
-        tasks.start(world.run(), name="world")
-        tasks.start(Dns(world, stage).run(), name="dns")
+        tasks.start(context.run(), name="context")
+        tasks.start(Dns(context, stage).run(), name="dns")
         pod = stage.pod("caller", "10.244.0.250")
         packet = _packet("members.default.svc.cluster.local", 1)
         while await pod.namespace.call(_code, packet) != 0:

@@ -25,7 +25,7 @@ from corral.node.host.process import Process
 from corral.node.metrics.sampling.sampler import Sampler, Tenant
 from corral.node.qemu.guest import QemuGuest
 from corral.node.state.facts import Facts, State
-from corral.reconcile.batch import each
+from corral.reconcile.batch import for_each
 from corral.server.app import ApiServer
 from corral.store import Store
 
@@ -100,7 +100,7 @@ async def _lists(sampler: Sampler, pods: list[Pod]) -> list[float]:
     server = ApiServer(store, observed={POD_METRICS.resource: sampler.pod_metrics})
     client = Client(InProcess(server.handle, ADMIN))
     await client.create(Namespace, {"metadata": {"name": "default"}})
-    await each(pods, lambda pod: client.create(Pod, pod))
+    await for_each(pods, lambda pod: client.create(Pod, pod))
     costs = []
     for _ in range(LISTS):
         begun = time.process_time()

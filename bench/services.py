@@ -20,8 +20,8 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import endpoints
 from corral.node.proxy.proxy import Proxy, write_whole
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
 from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -103,10 +103,10 @@ async def _cluster() -> AsyncIterator[tuple[Scene, Client, Proxy]]:
     client = Client(InProcess(server.handle, ADMIN))
     async with scene() as stage, Background() as tasks:
         await client.create(Namespace, {"metadata": {"name": "default"}})
-        world = World(Client(InProcess(server.handle, ADMIN)))
-        controller = endpoints.controller(world)
-        proxy = Proxy(world, stage, nodes=("node0",))
-        tasks.start(world.run(), name="world")
+        context = ControllerContext(Client(InProcess(server.handle, ADMIN)))
+        controller = endpoints.controller(context)
+        proxy = Proxy(context, stage, nodes=("node0",))
+        tasks.start(context.run(), name="context")
         tasks.start(controller.run(), name="endpoints")
         tasks.start(proxy.run(), name="proxy")
         yield stage, client, proxy
@@ -120,7 +120,7 @@ async def _fill(client: Client) -> None:
         await client.create(Service, _service(f"busy{number}", str(BUSY + number)))
         await client.create(EndpointSlice, _slice(f"busy{number}", ips))
 
-    refused = await each(range(COUNT), one)
+    refused = await for_each(range(COUNT), one)
     if refused:
         raise refused[0]
 

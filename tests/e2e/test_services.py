@@ -31,7 +31,7 @@ from corral.node.network.netlink import NetworkError
 from corral.node.proxy import proxy as proxies
 from corral.node.proxy.proxy import Proxy
 from corral.node.proxy.service_rules import part
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -81,13 +81,13 @@ class Cluster:
         self._proxy = None
 
     def start(self) -> None:
-        world = World(Client(InProcess(self._server.handle, ADMIN)))
-        controller = endpoints.controller(world)
-        proxy = Proxy(world, self.stage, nodes={"node0"}, addresses=[NODE])
+        context = ControllerContext(Client(InProcess(self._server.handle, ADMIN)))
+        controller = endpoints.controller(context)
+        proxy = Proxy(context, self.stage, nodes={"node0"}, addresses=[NODE])
 
         async def run() -> None:
             async with Background() as tasks:
-                tasks.start(world.run(), name="world")
+                tasks.start(context.run(), name="context")
                 tasks.start(controller.run(), name="endpoints")
                 await tasks.start(proxy.run(), name="proxy")
 

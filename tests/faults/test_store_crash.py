@@ -104,7 +104,11 @@ async def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path):
         assert left.revision <= all_of_it.revision
         if left.revision >= all_of_it.compacted:
             # revision 0 stands for now in a list, and for nothing yet here
-            then = all_of_it.stretch(KIND, revision=left.revision).records if left.revision else []
+            then = (
+                all_of_it.record_range(KIND, revision=left.revision).records
+                if left.revision
+                else []
+            )
             assert [(r.key, r.data) for r in left.objects(KIND)] == [(r.key, r.data) for r in then]
         await left.write(KIND, Key("n", "after"), {"metadata": {"name": "after"}})
         await left.close()

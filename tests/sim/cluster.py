@@ -39,7 +39,7 @@ from corral.node.pressure import Pressure, parse_thresholds
 from corral.node.state.machine_record import MACHINES
 from corral.node.status.node_status import Capacity
 from corral.reconcile import metrics as loops
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -153,7 +153,7 @@ class Cluster:
         clock: Callable[[], datetime],
         faults: Faults,
         directory: Path,
-        stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
+        stand_ins: Sequence[Callable[[ControllerContext], Controller[Any]]] = (),
         networks: HollowNetworks | None = None,
         samplers: "Samplers | None" = None,
         one_host: bool = False,
@@ -180,16 +180,16 @@ class Cluster:
 
     def start_loops(self) -> None:
         """Start the controllers, with caches of their own, as a new process would."""
-        world = World(self._client(STAND_IN), clock=self.clock)
-        ours = world.acting(self._client(CONTROLLER))
+        context = ControllerContext(self._client(STAND_IN), clock=self.clock)
+        ours = context.with_client(self._client(CONTROLLER))
         controllers = own_controllers(ours)
-        controllers += [make(world) for make in self._stand_ins]
+        controllers += [make(context) for make in self._stand_ins]
         self._sources |= {name: make(ours) for name, make in SOURCES.items()}
         self._sources["loops"] = loops.of(lambda: controllers)
 
         async def run() -> None:
             async with Background() as tasks:
-                tasks.start(world.run(), name="world")
+                tasks.start(context.run(), name="context")
                 for controller in controllers:
                     tasks.start(controller.run(), name=controller.name)
                 await asyncio.Event().wait()
@@ -216,7 +216,7 @@ class Cluster:
         One that is ``retired`` goes with its last machine.
         """
         user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
-        world = World(Client(InProcess(self.server.handle, user)), clock=self.clock)
+        context = ControllerContext(Client(InProcess(self.server.handle, user)), clock=self.clock)
         hypervisor = self._hypervisors.setdefault(name, Hollow())
         sampler = self.samplers[name] = Sampler(
             host=lambda: Usage(0, 0), clock=lambda: self.clock().timestamp()
@@ -224,7 +224,7 @@ class Cluster:
         images = ImageStore(self._directory / "images")
         pressure, first = self._pressure(name, images)
         agent = Agent(
-            world,
+            context,
             name,
             self._directory / name,
             HostParts(images=images, networks=self._networks, sampler=sampler, pressure=pressure),
@@ -239,7 +239,7 @@ class Cluster:
 
         async def run() -> None:
             async with Background() as tasks:
-                tasks.start(world.run(), name="world")
+                tasks.start(context.run(), name="context")
                 tasks.start(removal.run(), name=removal.name)
                 tasks.start(play(agent, self.server, gone, removal), name=name)
                 tasks.start(sampler.run(), name="sampler")
@@ -326,7 +326,7 @@ async def cluster(
     nodes: int = 1,
     faults: Faults | None = None,
     capacity: Capacity = AMPLE,
-    stand_ins: Sequence[Callable[[World], Controller[Any]]] = (),
+    stand_ins: Sequence[Callable[[ControllerContext], Controller[Any]]] = (),
     networks: HollowNetworks | None = None,
     about_itself: bool = False,
     one_host: bool = False,

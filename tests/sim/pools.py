@@ -59,10 +59,10 @@ def pool(
     }
 
 
-def filler(world):
+def filler(context):
     """Plays who fills volumes: at once, since a test has no bytes."""
     queue = WorkQueue()
-    claims = world.informers.of(PersistentVolumeClaim)
+    claims = context.informers.of(PersistentVolumeClaim)
 
     def changed(_old, new):
         if new is not None:
@@ -72,7 +72,7 @@ def filler(world):
         claim = claims.get(key)
         if claim is not None and claim.spec.volumeName and not is_populated(claim):
             change = {"metadata": {"annotations": {PHASE: SUCCEEDED}}}
-            await world.client.patch(PersistentVolumeClaim, key, change)
+            await context.client.patch(PersistentVolumeClaim, key, change)
 
     claims.handle(changed)
     return Controller("filler", reconcile, queue=queue, sources=(claims,))

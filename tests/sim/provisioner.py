@@ -13,16 +13,16 @@ from corral.api.kinds.storage.common import (
 )
 from corral.api.object import Key
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import annotations_of, key_of, reference, uid_of
+from corral.reconcile.objects import annotations_of, key_of, object_reference, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 
-def controller(world):
+def controller(context):
     """The controller of an external provisioner: one volume for each claim that asks for it."""
     queue = WorkQueue()
-    claims = world.informers.of(PersistentVolumeClaim)
-    volumes = world.informers.of(PersistentVolume)
-    classes = world.informers.of(StorageClass)
+    claims = context.informers.of(PersistentVolumeClaim)
+    volumes = context.informers.of(PersistentVolume)
+    classes = context.informers.of(StorageClass)
 
     def changed(_old, new):
         if new is not None:
@@ -32,7 +32,7 @@ def controller(world):
         if not key.namespace:
             volume = volumes.get(key)
             if volume is not None and _is_over(volume):
-                await world.client.delete(PersistentVolume, key)
+                await context.client.delete(PersistentVolume, key)
             return
         claim = claims.get(key)
         if claim is None or annotations_of(claim).get(PROVISIONER) != CORRAL_PROVISIONER:
@@ -41,7 +41,7 @@ def controller(world):
         if claim.spec.volumeName or volumes.get(Key("", name)) is not None:
             return
         storage_class = classes.get(Key("", class_name(claim)))
-        await world.client.create(PersistentVolume, volume_for(claim, name, storage_class))
+        await context.client.create(PersistentVolume, volume_for(claim, name, storage_class))
 
     claims.handle(changed)
     volumes.handle(changed)
@@ -61,7 +61,7 @@ def volume_for(claim, name, storage_class):
             "volumeMode": claim.spec.volumeMode,
             "storageClassName": claim.spec.storageClassName,
             "persistentVolumeReclaimPolicy": storage_class.reclaimPolicy,
-            "claimRef": reference(claim),
+            "claimRef": object_reference(claim),
             "csi": {"driver": "corral.dev", "volumeHandle": name},
         },
     }

@@ -31,7 +31,7 @@ from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF
 from corral.node.state import machine_record as records
 from corral.node.state.machine_record import Outcome, Stage
 from corral.node.storage import Storage
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
@@ -71,11 +71,13 @@ class Host:
         """One life of an agent, until it is killed."""
         client = Client(InProcess(self.whole.server.handle, USER))
         # No two processes read the clock at the same instant: events are named after it.
-        world = World(client, clock=lambda: self.whole.clock() + timedelta(microseconds=1))
+        context = ControllerContext(
+            client, clock=lambda: self.whole.clock() + timedelta(microseconds=1)
+        )
         self.hypervisor = Hollow(self.behaviour)
         images = ImageStore(self.directory / "images")
         self.agent = Agent(
-            world,
+            context,
             "node1",
             self.directory,
             HostParts(images=images, storage=self.storage, networks=HollowNetworks()),
@@ -86,7 +88,7 @@ class Host:
         )
         with suppress(BaseExceptionGroup):
             async with Background() as tasks:
-                tasks.start(world.run(), name="world")
+                tasks.start(context.run(), name="context")
                 tasks.start(images.watch(), name="images")
                 await self.agent.run()
 

@@ -659,7 +659,7 @@ async def test_a_target_that_cannot_be_read_for_a_moment_is_a_rivals_still(monke
 
 
 async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
-    ask, of_pods = Client.ask, Measured.of_pods
+    ask, of_pods = Client.request, Measured.of_pods
     looks: list[float] = []
 
     async def hang(client, method, path, **given):
@@ -671,7 +671,7 @@ async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
         looks.append(now())
         return await of_pods(*arguments)
 
-    monkeypatch.setattr(Client, "ask", hang)
+    monkeypatch.setattr(Client, "request", hang)
     monkeypatch.setattr(Measured, "of_pods", look)
     monkeypatch.setattr(metrics_client, "AT_ONCE", 4)
     monkeypatch.setattr(loop, "WORKERS", 16)

@@ -51,7 +51,7 @@ def loops(storage, tmp_path):
     images = ImageStore(tmp_path / "images")
     return (
         provisioner(storage, no_growth),
-        lambda world: Fillings(world, storage, images, Uploads()),
+        lambda context: Fillings(context, storage, images, Uploads()),
     )
 
 
@@ -111,8 +111,8 @@ async def test_a_blank_one_is_ready_when_it_has_its_volume(loops):
 async def test_an_image_that_comes_meanwhile_is_not_waited_for(storage, tmp_path):
     images = ImageStore(tmp_path / "images")
 
-    def fillings(world):
-        return Fillings(world, storage, images, Uploads())
+    def fillings(context):
+        return Fillings(context, storage, images, Uploads())
 
     disk = tmp_path / "disk.raw"
     disk.write_bytes(bytes(MiB))
@@ -157,7 +157,7 @@ async def test_an_image_that_it_pulled_itself_is_no_reason_to_try_again(storage,
     images = Pulling(tmp_path / "images", disk)
     loops = (
         provisioner(storage, no_growth),
-        lambda world: Fillings(world, storage, images, Uploads()),
+        lambda context: Fillings(context, storage, images, Uploads()),
     )
     async with cluster(stand_ins=loops) as c, Background() as tasks:
         tasks.start(images.watch(), name="images")

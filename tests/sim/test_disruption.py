@@ -16,7 +16,7 @@ from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.node.hypervisor import Change
-from corral.reconcile.objects import key_of, reference, uid_of
+from corral.reconcile.objects import key_of, object_reference, uid_of
 
 pytestmark = pytest.mark.looptime
 
@@ -161,7 +161,7 @@ async def test_of_a_pool_that_leaves_it_to_others_what_runs_is_what_should():
         assert len(vms) == 4
         for vm in vms[:2]:
             path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines"
-            await c.client.ask("PUT", f"{path}/{vm.metadata.name}/start", document={})
+            await c.client.request("PUT", f"{path}/{vm.metadata.name}/start", document={})
         await ready(c, 2)
         status = (await allows(c, 1)).status
         assert (status.currentHealthy, status.desiredHealthy, status.expectedPods) == (2, 1, 2)
@@ -250,7 +250,7 @@ async def test_a_budget_that_cannot_be_reckoned_allows_nothing_and_says_why():
         await c.client.create(Budget, budget(maxUnavailable=1))
         metadata = {"name": "somebody", "namespace": "default"}
         somebody = await c.client.create(ConfigMap, {"metadata": metadata})
-        owner = {**reference(somebody), "controller": True}
+        owner = {**object_reference(somebody), "controller": True}
         owner = {name: owner[name] for name in ("apiVersion", "kind", "name", "uid", "controller")}
         metadata = {"name": "strange", "namespace": "default", "labels": LABELS}
         document = {
@@ -332,7 +332,7 @@ async def test_a_machine_that_others_take_care_of_is_marked_and_stays():
         assert (await c.machines())[0].status.evacuation_node_name == "node0"
         group = "/apis/subresources.kubevirt.io/v1/namespaces/default"
         path = f"{group}/virtualmachineinstances/{machine.metadata.name}/evacuate/cancel"
-        await c.client.ask("PUT", path)
+        await c.client.request("PUT", path)
 
         async def is_clear() -> bool:
             return await condition() is None

@@ -24,7 +24,7 @@ async def names(c):
 async def test_a_node_that_is_deleted_is_there_again_with_its_machines_and_addresses():
     async with cluster() as c:
         ranges = {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}
-        await c.until(lambda: is_there(c))
+        await c.until(lambda: exists(c))
         await c.client.patch(Node, NODE, {"spec": ranges})
         await c.client.create(ReplicaSet, replica_set())
         await c.settled("test", 3)
@@ -41,13 +41,13 @@ async def test_a_node_that_is_deleted_is_there_again_with_its_machines_and_addre
         await c.settled("test", 4)
 
 
-async def is_there(c):
+async def exists(c):
     return NODE.name in await names(c)
 
 
 async def test_a_lease_that_is_deleted_is_there_again():
     async with cluster() as c:
-        await c.until(lambda: is_there(c))
+        await c.until(lambda: exists(c))
         await asyncio.sleep(1)
         await c.client.delete(Lease, Key(LEASE_NAMESPACE, NODE.name))
         await asyncio.sleep(15)

@@ -15,7 +15,7 @@ from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.controllers.pool.availability import is_available
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 
 pytestmark = pytest.mark.looptime
 
@@ -251,9 +251,9 @@ async def test_no_more_are_unavailable_than_may_be(allowed, most):
         await web.create(4, maxUnavailable=allowed)
         await web.settled(4)
         before = {m.metadata.uid for m in (await web.machines()).values()}
-        world = World(c.client, clock=c.clock)
-        machines = world.informers.of(Machine)
-        tasks.start(world.run(), name="onlooker")
+        context = ControllerContext(c.client, clock=c.clock)
+        machines = context.informers.of(Machine)
+        tasks.start(context.run(), name="onlooker")
         await machines.synced()
         worst = 0
 

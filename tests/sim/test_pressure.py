@@ -110,7 +110,7 @@ async def test_those_of_least_priority_go_first_and_one_at_a_time():
     async with cluster() as c:
         for name, value in (("low", 1), ("high", 1000)):
             priority = {"metadata": {"name": name}, "value": value}
-            await c.client.ask(
+            await c.client.request(
                 "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", document=priority
             )
             document = replica_set(name, 2)

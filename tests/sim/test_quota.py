@@ -21,7 +21,7 @@ from corral.cluster import resource_quota as quota_loop
 from corral.cluster.resource_quota import Quotas
 from corral.reconcile.events import COMBINED
 from corral.reconcile.objects import key_of, version_of
-from corral.reconcile.workqueue import HASTENED_AT_ONCE
+from corral.reconcile.workqueue import MAX_RETRIED_NOW
 
 pytestmark = pytest.mark.looptime
 QUOTA = Key("default", "q")
@@ -203,7 +203,7 @@ async def test_of_many_machines_that_wait_a_few_try_each_place_that_becomes_free
         now = {each.metadata.name for each in await running()}
         assert len(now) == 5
         assert len(now - {each.metadata.name for each in first}) == 3
-        assert len(refused) <= 3 * 2 * HASTENED_AT_ONCE
+        assert len(refused) <= 3 * 2 * MAX_RETRIED_NOW
         await c.client.delete(ResourceQuota, QUOTA)
         await asyncio.sleep(20)
         assert len(await running()) == 57

@@ -95,7 +95,7 @@ async def runs(c: Cluster, *, other_than: str = "", seconds: float = 120.0) -> s
 
 async def tell(c: Cluster, what: str, **options: Any) -> None:
     path = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/testvm/{what}"
-    await c.client.ask("PUT", path, document=options)
+    await c.client.request("PUT", path, document=options)
 
 
 async def end(c: Cluster, change: Change) -> None:

@@ -1,9 +1,9 @@
 """Typed requests to an API server: get, list, watch, create, replace, patch, delete.
 
-A *view* is the Struct type that the answer is decoded into; it also says which kind is meant,
-unless ``kind`` names another one (a view of the metadata alone fits every kind).  Views do not hold
-``managedFields``: no loop asks for them, and they would be most of what a cache keeps.  What the
-server refuses is raised as ``corral.api.errors.ApiError``.
+A *view* is the Struct type that a response is decoded into; it also determines the kind, unless
+``kind`` is given (a view of the metadata alone fits every kind).  Views do not hold
+``managedFields``: no controller reads them, and they would be most of a cache's memory.  Error
+responses are raised as ``corral.api.errors.ApiError``.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -42,17 +42,17 @@ _JSON_PATCH = {**_JSON, "content-type": "application/json-patch+json"}
 
 @dataclass(frozen=True, slots=True)
 class ListOf(Generic[T]):
-    """All objects that were asked for, as of one version of the store."""
+    """All objects of a list, as of one resourceVersion."""
 
     items: list[T]
     resource_version: str
 
 
 class Client:
-    """An API server, through a transport.
+    """A client of an API server over a transport.
 
-    ``observe`` is called with each object that the server answers to a read or a change, once it is
-    decoded.  ``reader`` decodes what is listed and watched; clients may share one.
+    ``observe`` is called with each decoded object of a response to a get or a write.  ``reader``
+    decodes lists and watches; clients may share one.
     """
 
     def __init__(
@@ -66,10 +66,13 @@ class Client:
         self._observe = observe
         self._reader = reader or Reader()
 
-    def feeding(self, observe: Callable[[msgspec.Struct], None], watching: "Client") -> "Client":
-        """A client of the same server that calls ``observe`` for caches which ``watching`` fills.
+    def with_observer(
+        self, observe: Callable[[msgspec.Struct], None], watching: "Client"
+    ) -> "Client":
+        """Return a client of the same server that calls ``observe`` for each object it receives.
 
-        What the one was answered is not decoded again when a watch of the other brings it.
+        It shares the reader of ``watching``, the client of the informers, so that an object in a
+        response is not decoded again when its watch event arrives.
         """
         reader = watching._reader  # noqa: SLF001 - of the same class
         return Client(self._transport, observe=observe, reader=reader)
@@ -84,7 +87,7 @@ class Client:
         kind: Kind | None = None,
     ) -> T:
         path = path_of(kind or kind_of(view), Key(namespace, name), subresource)
-        return self._decoded(view, await self._ask("GET", path))
+        return self._decode(view, await self._send("GET", path))
 
     async def list(
         self,
@@ -95,16 +98,16 @@ class Client:
         fields: str = "",
         kind: Kind | None = None,
     ) -> ListOf[T]:
-        """Every object of a kind, in one namespace or in all, page by page.
+        """Return every object of a kind, in one namespace or in all; requested in pages.
 
-        What the view cannot hold is left out: it must not hide all the others.
+        Objects that the view cannot decode are left out: one must not hide all others.
         """
         kind = kind or kind_of(view)
         path = path_of(kind, Key(namespace, ""))
         query = _query(labelSelector=labels, fieldSelector=fields, limit=str(_PAGE))
         items: list[T] = []
         while True:
-            page = page_of(await self._ask("GET", path, query))
+            page = page_of(await self._send("GET", path, query))
             items += self._reader.items(view, kind, page)
             if not page.metadata.continue_:
                 return ListOf(items, page.metadata.resource_version)
@@ -126,10 +129,10 @@ class Client:
         timeout_seconds: int = 0,
         kind: Kind | None = None,
     ) -> AsyncGenerator[WatchEvent[T] | Unreadable | Bookmark, None]:
-        """The changes after a version, with bookmarks, until the server ends the stream.
+        """Yield the changes after a version, with bookmarks, until the server ends the stream.
 
-        A change to what the view cannot hold comes without the object.  Raises Gone when the
-        version is too old, or when it cannot be told what has changed: list again.
+        A change of an object that the view cannot decode comes as ``Unreadable``.  Raises Gone when
+        the version is too old, or an event cannot be decoded at all: list again.
         """
         kind = kind or kind_of(view)
         query = _query(
@@ -145,7 +148,7 @@ class Client:
             Request(method="GET", path=path, query=query, headers=_JSON)
         )
         if response.status >= 400 or isinstance(response.body, bytes):
-            raise await _refusal(response)
+            raise await _error_from(response)
         async with aclosing(response.body) as chunks, aclosing(lines_of(chunks)) as lines:
             async for line in lines:
                 yield self._reader.event(view, kind, line)
@@ -158,11 +161,11 @@ class Client:
         *,
         kind: Kind | None = None,
     ) -> T:
-        """Make an object; the namespace may stand in the document instead."""
+        """Create an object; the namespace may stand in the document instead."""
         kind = kind or kind_of(view)
         document = _document(kind, document)
         path = path_of(kind, Key(namespace or document["metadata"].get("namespace", ""), ""))
-        return self._decoded(view, await self._ask("POST", path, body=document))
+        return self._decode(view, await self._send("POST", path, body=document))
 
     async def replace(
         self,
@@ -172,12 +175,12 @@ class Client:
         subresource: str = "",
         kind: Kind | None = None,
     ) -> T:
-        """Put a whole object in the place of its stored version."""
+        """Replace an object (PUT)."""
         kind = kind or kind_of(view)
         document = _document(kind, document)
         metadata = document["metadata"]
         path = path_of(kind, Key(metadata.get("namespace", ""), metadata["name"]), subresource)
-        return self._decoded(view, await self._ask("PUT", path, body=document))
+        return self._decode(view, await self._send("PUT", path, body=document))
 
     async def patch(
         self,
@@ -188,16 +191,16 @@ class Client:
         subresource: str = "",
         kind: Kind | None = None,
     ) -> T:
-        """Change an object: a mapping is a merge patch, a sequence a JSON patch."""
+        """Patch an object: a mapping is a merge patch, a sequence a JSON patch."""
         headers = _MERGE_PATCH if isinstance(patch, Mapping) else _JSON_PATCH
         path = path_of(kind or kind_of(view), key, subresource)
-        return self._decoded(view, await self._ask("PATCH", path, body=patch, headers=headers))
+        return self._decode(view, await self._send("PATCH", path, body=patch, headers=headers))
 
     async def post(
         self, view: type[msgspec.Struct], key: Key, subresource: str, document: Document
     ) -> None:
-        """Create in a subresource that answers no object worth reading: ``pods/x/binding``."""
-        await self._ask("POST", path_of(kind_of(view), key, subresource), body=document)
+        """Post to a subresource whose response is not read: ``pods/x/binding``."""
+        await self._send("POST", path_of(kind_of(view), key, subresource), body=document)
 
     async def delete(
         self,
@@ -209,7 +212,7 @@ class Client:
         propagation: str | None = None,
         kind: Kind | None = None,
     ) -> None:
-        """Ask for an object's deletion; with ``uid``, of no other object of that name."""
+        """Delete an object; with ``uid``, only the object of that uid."""
         options: Document = {}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -217,15 +220,15 @@ class Client:
             options["gracePeriodSeconds"] = grace_seconds
         if propagation is not None:
             options["propagationPolicy"] = propagation
-        await self._ask("DELETE", path_of(kind or kind_of(view), key), body=options or None)
+        await self._send("DELETE", path_of(kind or kind_of(view), key), body=options or None)
 
-    async def ask(
+    async def request(
         self, method: str, path: str, *, query: str = "", document: Document | None = None
     ) -> bytes:
-        """Ask for what is no object of a kind, by its path: a machine's screen, its pause."""
-        return await self._ask(method, path, query, body=document)
+        """Send a request to a path; return the body.  For subresources: vnc/screenshot, pause."""
+        return await self._send(method, path, query, body=document)
 
-    async def _ask(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -238,24 +241,24 @@ class Client:
         request = Request(method=method, path=path, query=query, headers=headers, body=encoded)
         response = await self._transport.send(request)
         if response.status >= 400 or not isinstance(response.body, bytes):
-            raise await _refusal(response)
+            raise await _error_from(response)
         return response.body
 
-    def _decoded(self, view: type[T], body: bytes) -> T:
+    def _decode(self, view: type[T], body: bytes) -> T:
         try:
             decoded = read(view, body)
         except UNREADABLE as error:
             raise InternalError(f"the server's answer is no {view.__name__}: {error}") from error
         if self._observe is not None:
-            self._reader.answered.put(view, body, decoded)
+            self._reader.responses.put(view, body, decoded)
             self._observe(decoded)
         return decoded
 
 
 def path_of(kind: Kind, key: Key, subresource: str = "") -> str:
-    """Where an object of a kind, or with an empty name the collection, is served.
+    """Return the path of an object, or of the collection if the key's name is empty.
 
-    Raises BadRequest for a name that would lead elsewhere, as client-go does.
+    Raises BadRequest for a name with path separators, as client-go does.
     """
     for step in key:
         if faults := path_segment_faults(step):
@@ -283,7 +286,7 @@ def _document(kind: Kind, source: Document | msgspec.Struct) -> Document:
     return {"apiVersion": kind.asked_version, "kind": kind.name, **built, "metadata": metadata}
 
 
-async def _refusal(response: Response) -> ApiError:
+async def _error_from(response: Response) -> ApiError:
     body = response.body
     if not isinstance(body, bytes):
         async with aclosing(body) as chunks:

@@ -1,4 +1,4 @@
-"""From the bytes of an API server to objects, where one that is unreadable hides no other."""
+"""Decoding of lists and watch events, in which an undecodable object hides no other."""
 
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ T = TypeVar("T", bound=msgspec.Struct)
 log = structlog.get_logger()
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised for bytes that are not what was asked for."""
-_ANSWERS = 256
-"""So many objects that were answered are remembered until a watch tells of them."""
-_LARGEST_ANSWER = 32 << 10
-"""Bytes of the largest of them: users decide how large their objects are."""
-_COMPLAINTS = 256
-"""So many objects that cannot be read are remembered, so that each is spoken of once."""
+"""The exceptions of decoding bytes that are not of the requested type."""
+_MAX_RESPONSES = 256
+"""Responses cached until their watch events arrive."""
+_MAX_RESPONSE_BYTES = 32 << 10
+"""Larger responses are not cached: users decide how large their objects are."""
+_MAX_WARNED = 256
+"""Undecodable objects remembered, so that each is logged once."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """A change: ``type`` is ADDED, MODIFIED or DELETED; a deleted object is its last state."""
+    """A change: ``type`` is ADDED, MODIFIED or DELETED; DELETED carries the last state."""
 
     type: str
     object: T
@@ -36,9 +36,9 @@ class WatchEvent(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that the view cannot hold, or that is gone and was not read; ``type`` is as there.
+    """A change of an object that the view cannot decode; ``type`` as in ``WatchEvent``.
 
-    Its metadata can be read: whoever keeps the object gives it up, as it does not know it any more.
+    Its metadata can be decoded, so that caches drop the object, whose state they no longer know.
     """
 
     type: str
@@ -49,7 +49,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Everything up to this version has been sent."""
+    """A BOOKMARK event: all changes up to this version have been sent."""
 
     resource_version: str
 
@@ -69,122 +69,127 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Names(msgspec.Struct):
+class _Identity(msgspec.Struct):
     name: str
     namespace: str = ""
     uid: str = ""
     resource_version: str = msgspec.field(name="resourceVersion", default="")
 
 
-class _Named(msgspec.Struct):
-    metadata: _Names
+class _Identified(msgspec.Struct):
+    metadata: _Identity
 
 
 class _Version(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
 
 
-class _Marked(msgspec.Struct):
+class _Bookmarked(msgspec.Struct):
     metadata: _Version
 
 
 _PAGE_DECODER = msgspec.json.Decoder(Page)
 _LINE_DECODER = msgspec.json.Decoder(_Line)
-_MARK_DECODER = msgspec.json.Decoder(_Marked)
-_NAMED_DECODER = msgspec.json.Decoder(_Named)
+_BOOKMARK_DECODER = msgspec.json.Decoder(_Bookmarked)
+_IDENTITY_DECODER = msgspec.json.Decoder(_Identified)
 
 _PREFIXES = {
     change: (prefix := b'{"type":"%s","object":' % change.encode(), len(prefix))
     for change in ("MODIFIED", "ADDED", "DELETED")
 }
-"""How servers written by us or in Go begin a line: the object need not be looked for."""
+"""How corral's and Go's servers begin a line: then the object's offset is known."""
 
 
-class Answered:
-    """The objects that a server answered last, by their bytes.
+class ResponseCache:
+    """Decoded objects of recent responses, by their bytes.
 
-    Who writes and watches gets the same bytes twice, within moments: they are read once.
+    A client that writes and watches receives the same bytes twice within moments: they are decoded
+    once.
     """
 
     def __init__(self) -> None:
         self._objects: dict[tuple[type[Any], bytes], Any] = {}
 
     def put(self, view: type[T], body: bytes, item: T) -> None:
-        """Remember an object, which nobody changes from now on; a large one is read again."""
-        if len(body) > _LARGEST_ANSWER:
+        """Cache a decoded object, unless it is large; callers must not modify it from now on."""
+        if len(body) > _MAX_RESPONSE_BYTES:
             return
         self._objects[view, body] = item
-        if len(self._objects) > _ANSWERS:
+        if len(self._objects) > _MAX_RESPONSES:
             del self._objects[next(iter(self._objects))]
 
-    def take(self, view: type[T], raw: msgspec.Raw | memoryview) -> T | None:
-        """The object of these bytes, if it is among them."""
+    def get(self, view: type[T], raw: msgspec.Raw | memoryview) -> T | None:
+        """Return the object decoded from these bytes, or None."""
         item: T | None = self._objects.get((view, bytes(raw))) if self._objects else None
         return item
 
 
 class Reader:
-    """Reads what a server lists and what it watches."""
+    """A decoder of lists and watch events."""
 
     def __init__(self) -> None:
-        self._complain = lru_cache(maxsize=_COMPLAINTS)(_complain)
-        self.answered = Answered()
-        """Of the clients of one process whose objects the same caches hold."""
+        self._warn_unreadable = lru_cache(maxsize=_MAX_WARNED)(_warn_unreadable)
+        self.responses = ResponseCache()
+        """Responses to the clients of this process that share informers."""
 
     def items(self, view: type[T], kind: Kind, page: Page) -> Iterator[T]:
-        """The objects of a page that the view can hold."""
+        """Yield the objects of a page that the view can decode."""
         for raw in page.items:
-            if (item := self.lenient(view, kind, raw)) is not None:
+            if (item := self.decode_or_warn(view, kind, raw)) is not None:
                 yield item
 
     def event(
         self, view: type[T], kind: Kind, line: bytes
     ) -> WatchEvent[T] | Unreadable | Bookmark:
-        """Raises Gone, and what the server says in the stream."""
+        """Decode a line of a watch.  Raises Gone, and the ApiError of an ERROR event."""
         for change, (prefix, length) in _PREFIXES.items():
             if line.startswith(prefix):
                 return self._change(view, kind, change, memoryview(line)[length:-1])
         try:
-            told = _LINE_DECODER.decode(line)
-            if told.type == "BOOKMARK":
-                return Bookmark(_MARK_DECODER.decode(told.object).metadata.resource_version)
-            if told.type == "ERROR":
-                raise error_from_status(msgspec.json.decode(told.object), Gone.code)
+            event = _LINE_DECODER.decode(line)
+            if event.type == "BOOKMARK":
+                return Bookmark(_BOOKMARK_DECODER.decode(event.object).metadata.resource_version)
+            if event.type == "ERROR":
+                raise error_from_status(msgspec.json.decode(event.object), Gone.code)
         except UNREADABLE as error:
-            raise Gone(f"a line of the watch of {kind.resource} cannot be read: {error}") from error
-        return self._change(view, kind, told.type, told.object)
+            raise Gone(
+                f"an event of the watch of {kind.resource} cannot be decoded: {error}"
+            ) from error
+        return self._change(view, kind, event.type, event.object)
 
     def _change(
         self, view: type[T], kind: Kind, change: str, raw: msgspec.Raw | memoryview
     ) -> WatchEvent[T] | Unreadable:
-        """What is deleted is known by its metadata alone: what else it was need not be readable."""
-        item = self.answered.take(view, raw) or self.lenient(view, kind, raw)
+        """Decode a changed object, or its metadata alone if the view cannot decode it."""
+        item = self.responses.get(view, raw) or self.decode_or_warn(view, kind, raw)
         if item is not None:
             return WatchEvent(change, item)
         try:
-            metadata = _NAMED_DECODER.decode(raw).metadata
+            metadata = _IDENTITY_DECODER.decode(raw).metadata
         except UNREADABLE as error:
-            raise Gone(f"it is not known what changed among {kind.resource}: {error}") from error
+            raise Gone(
+                f"the metadata of a changed object of {kind.resource} cannot be decoded: {error}"
+            ) from error
         key = Key(metadata.namespace, metadata.name)
         return Unreadable(change, key, metadata.uid, metadata.resource_version)
 
-    def lenient(self, view: type[T], kind: Kind, raw: msgspec.Raw | memoryview) -> T | None:
-        """One object, or None for one that the view cannot hold, which is said once."""
+    def decode_or_warn(self, view: type[T], kind: Kind, raw: msgspec.Raw | memoryview) -> T | None:
+        """Decode an object; None, with a warning logged once, if the view cannot decode it."""
         try:
             return read(view, raw)
         except UNREADABLE as error:
-            self._complain(kind.resource, _name_in(raw), str(error))
+            self._warn_unreadable(kind.resource, _name_in(raw), str(error))
             return None
 
 
 @cache
 def decoder(view: type[Any]) -> "msgspec.json.Decoder[Any]":
-    """The one decoder of a view: it is compiled when first asked for."""
+    """Return the decoder of a view, compiled on first use."""
     return msgspec.json.Decoder(view)
 
 
 def page_of(body: bytes) -> Page:
-    """Raises InternalError."""
+    """Decode a page of a list.  Raises InternalError."""
     try:
         return _PAGE_DECODER.decode(body)
     except UNREADABLE as error:
@@ -193,18 +198,20 @@ def page_of(body: bytes) -> Page:
 
 def _name_in(raw: msgspec.Raw | memoryview) -> str:
     try:
-        metadata = _NAMED_DECODER.decode(raw).metadata
+        metadata = _IDENTITY_DECODER.decode(raw).metadata
     except UNREADABLE:
         return "?"
     return str(Key(metadata.namespace, metadata.name))
 
 
-def _complain(resource: str, name: str, error: str) -> None:
-    log.warning("object cannot be read and counts as gone", kind=resource, name=name, error=error)
+def _warn_unreadable(resource: str, name: str, error: str) -> None:
+    log.warning(
+        "object cannot be decoded and counts as deleted", kind=resource, name=name, error=error
+    )
 
 
 def read(view: type[T], raw: bytes | msgspec.Raw | memoryview) -> T:
-    """Raises one of UNREADABLE."""
+    """Decode an object without its managedFields.  Raises one of UNREADABLE."""
     item: T = decoder(view).decode(raw)
     metadata: Any = getattr(item, "metadata", None)
     if isinstance(metadata, ObjectMeta):
@@ -215,6 +222,7 @@ def read(view: type[T], raw: bytes | msgspec.Raw | memoryview) -> T:
 
 
 async def lines_of(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield the non-empty lines of a stream."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n") if rest else chunk.split(b"\n")

@@ -1,7 +1,7 @@
-"""Which server, and who am I: reads kubeconfig files, ours and those of ordinary clusters.
+"""Kubeconfig files: servers and credentials of corral and of other clusters.
 
-Bearer tokens and client certificates are understood, as data and as files; programs that are run
-to get credentials (``exec``, ``auth-provider``) are refused with a message, never run.
+Bearer tokens and client certificates are supported, inline and as files; credential plugins
+(``exec``, ``auth-provider``) are refused with a message, never run.
 """
 
 import base64
@@ -19,7 +19,7 @@ from corral.api.errors import ApiError
 
 
 class KubeconfigError(Exception):
-    """A kubeconfig that cannot be used: says which file, which field, and what to do."""
+    """A kubeconfig that cannot be used; the message names the file, the field, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +36,18 @@ class Kubeconfig:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What every request carries to say who asks, and with what."""
+        """The User-Agent and Authorization headers of every request."""
         token = {"authorization": f"Bearer {self.token}"} if self.token else {}
         return {"user-agent": f"corral/{__version__}", **token}
 
     def tls(self) -> ssl.SSLContext:
-        """Trusts the cluster's authority (else the system's), shows the client certificate."""
+        """Return a TLS context with the cluster's CA (else the system's) and the client's key."""
         context = ssl.create_default_context(cadata=self.authority or None)
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.certificate:
-            # ssl reads a client certificate from files only; this one is 0600 and gone at once.
+            # ssl reads a client certificate from files only; this one is 0600 and deleted at once.
             with tempfile.NamedTemporaryFile("w", suffix=".pem") as pem:
                 pem.write(f"{self.certificate}\n{self.key}")
                 pem.flush()
@@ -67,15 +67,15 @@ def load(path: Path, context: str = "") -> Kubeconfig:
     if not isinstance(document, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig: it holds no mapping")
     reader = _Reader(path, document)
-    chosen = reader.named(
+    selected = reader.named(
         "contexts", "context", context or reader.text(document, "current-context")
     )
-    cluster = reader.named("clusters", "cluster", reader.text(chosen, "cluster"))
-    user = reader.named("users", "user", reader.text(chosen, "user"))
-    for program in ("exec", "auth-provider"):
-        if program in user:
+    cluster = reader.named("clusters", "cluster", reader.text(selected, "cluster"))
+    user = reader.named("users", "user", reader.text(selected, "user"))
+    for plugin in ("exec", "auth-provider"):
+        if plugin in user:
             raise KubeconfigError(
-                f'{path}: the user\'s "{program}" runs a program for credentials, which is not '
+                f'{path}: the user\'s "{plugin}" runs a program for credentials, which is not '
                 "supported; use a token or a client certificate"
             )
     server = reader.text(cluster, "server")
@@ -83,7 +83,7 @@ def load(path: Path, context: str = "") -> Kubeconfig:
         raise KubeconfigError(f'{path}: clusters[].cluster.server of context "{context}" is empty')
     return Kubeconfig(
         server=server.rstrip("/"),
-        namespace=reader.text(chosen, "namespace") or "default",
+        namespace=reader.text(selected, "namespace") or "default",
         token=reader.text(user, "token") or reader.file(user, "tokenFile").strip(),
         authority=reader.pem(cluster, "certificate-authority"),
         certificate=reader.pem(user, "client-certificate"),
@@ -94,7 +94,7 @@ def load(path: Path, context: str = "") -> Kubeconfig:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Picks values out of one kubeconfig; what is wrong is said with the file and the field."""
+    """Typed access to a kubeconfig's values; errors name the file and the field."""
 
     path: Path
     document: Mapping[str, Any]
@@ -103,8 +103,8 @@ class _Reader:
         entries = self.document.get(collection)
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("name") == name:
-                found = entry.get(member)
-                return found if isinstance(found, dict) else {}
+                mapping = entry.get(member)
+                return mapping if isinstance(mapping, dict) else {}
         raise KubeconfigError(f'{self.path}: {collection} has no entry named "{name}"')
 
     def text(self, values: Mapping[str, Any], field_name: str) -> str:

@@ -1,6 +1,6 @@
-"""How a request reaches an API server: over HTTPS, or into a server of this process.
+"""Transports of requests to an API server: HTTPS, or a server of this process.
 
-Other servers are reached by ``Site``.  The only module that imports httpx2.
+``WebServer`` is for other servers: webhooks, Prometheus.  The only module that imports httpx2.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from corral.client.kubeconfig import Kubeconfig
 from corral.failures import describe
 
 _IN_PATHS = "/%:@!$&'()*+,;=~"
-"""What stands for itself in a path; a question mark or hash in a name would end it."""
+"""Characters that are not escaped in a path; a question mark or hash in a name would end it."""
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 
 
 class Transport(Protocol):
-    """Carries a request to a server; raises Unavailable when none can be reached."""
+    """Sends a request to a server; raises Unavailable when it cannot be reached."""
 
     async def send(self, request: Request) -> Response: ...
 
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """A server of this process, asked in the name of a component that needs no credentials."""
+    """A server of this process, called as a component's user, without credentials."""
 
     handle: Callable[[Request], Awaitable[Response]]
     user: User
@@ -62,7 +62,7 @@ class Https:
 
     async def send(self, request: Request) -> Response:
         streamed = "watch=" in request.query or "follow=" in request.query
-        # A stream may be silent for as long as nothing happens; whoever reads it has the deadline.
+        # A watch is silent while nothing changes; its reader has the deadline.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None) if streamed else self._client.timeout
         path = quote(request.path, safe=_IN_PATHS)
         prepared = self._client.build_request(
@@ -73,45 +73,47 @@ class Https:
             timeout=timeout,
         )
         try:
-            answer = await self._client.send(prepared, stream=True)
-            if streamed and answer.status_code < 400:
-                return self._response(answer, self._lines(answer))
-            return self._response(answer, await answer.aread())
+            response = await self._client.send(prepared, stream=True)
+            if streamed and response.status_code < 400:
+                return self._response(response, self._stream(response))
+            return self._response(response, await response.aread())
         except (httpx2.TransportError, ssl.SSLError) as error:
             raise self._unreachable(error) from error
 
-    async def _lines(self, answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
         try:
-            async for chunk in answer.aiter_bytes():
+            async for chunk in response.aiter_bytes():
                 yield chunk
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
         finally:
-            await answer.aclose()
+            await response.aclose()
 
     @staticmethod
-    def _response(answer: httpx2.Response, body: bytes | AsyncGenerator[bytes, None]) -> Response:
+    def _response(response: httpx2.Response, body: bytes | AsyncGenerator[bytes, None]) -> Response:
         return Response(
-            status=answer.status_code, headers=list(answer.headers.multi_items()), body=body
+            status=response.status_code, headers=list(response.headers.multi_items()), body=body
         )
 
     def _unreachable(self, error: Exception) -> Unavailable:
-        what = describe(error)
-        return Unavailable(f"the API server at {self._server} does not answer: {what}")
+        description = describe(error)
+        return Unavailable(f"the API server at {self._server} does not answer: {description}")
 
 
-class Site:
-    """A web server that is no API server, asked for answers of bounded size.
+class WebServer:
+    """A client of a web server that is no API server; responses are bounded in size.
 
-    ``what`` it is people are told when it does not answer.  Redirects are not followed, and the
-    environment names no proxy and no password.  ``authorities`` are certificates (PEM) of those
-    who vouch for the server, if not the system's; ``name`` is the server's, where its address in
-    the URL is not.  To be closed in the end.  Raises ssl.SSLError for authorities that are none.
+    ``description`` names the server in errors.  Redirects are not followed, and no proxy or
+    password is read from the environment.  ``authorities`` are the CA certificates (PEM), if not
+    the system's; ``name`` is the server name of TLS, if the URL has an address.  Callers must close
+    it.  Raises ssl.SSLError for invalid authorities.
     """
 
-    def __init__(self, url: str, *, what: str, authorities: str = "", name: str = "") -> None:
+    def __init__(
+        self, url: str, *, description: str, authorities: str = "", name: str = ""
+    ) -> None:
         self._url = url.rstrip("/")
-        self._what = what
+        self._what = description
         self._extensions = {"sni_hostname": name} if name else {}
         self._client = httpx2.AsyncClient(
             verify=ssl.create_default_context(cadata=authorities) if authorities else True,
@@ -124,15 +126,15 @@ class Site:
         return f"{self._what} at {self._url}"
 
     async def aclose(self) -> None:
-        """End its connections."""
+        """Close its connections."""
         await self._client.aclose()
 
     async def post(
-        self, path: str, body: bytes, *, content_type: str, seconds: float, most: int
+        self, path: str, body: bytes, *, content_type: str, seconds: float, max_bytes: int
     ) -> tuple[int, bytes]:
-        """The status and the body of an answer.
+        """Post a body; return the status and the body of the response.
 
-        Raises Unavailable where there is none in time, or one of more than ``most`` bytes.
+        Raises Unavailable if it does not come in time, or is larger than ``max_bytes`` bytes.
         """
         try:
             async with (
@@ -144,25 +146,25 @@ class Site:
                     headers={"Content-Type": content_type, "Accept-Encoding": "identity"},
                     timeout=httpx2.Timeout(seconds),
                     extensions=self._extensions,
-                ) as answer,
+                ) as response,
             ):
-                return answer.status_code, await self._read(answer, most)
+                return response.status_code, await self._read(response, max_bytes)
         except (TimeoutError, httpx2.TimeoutException):
             raise Unavailable(f"{self} does not answer within {seconds:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
-            raise Unavailable(f"{self} {_why(error)}") from error
+            raise Unavailable(f"{self} {_cause(error)}") from error
 
-    async def _read(self, answer: httpx2.Response, most: int) -> bytes:
+    async def _read(self, response: httpx2.Response, max_bytes: int) -> bytes:
         body = bytearray()
-        async for chunk in answer.aiter_raw():  # nothing is unpacked: that has no bounds
+        async for chunk in response.aiter_raw():  # not decompressed: its size would be unbounded
             body += chunk
-            if len(body) > most:
-                raise Unavailable(f"{self} answers with more than {most} bytes")
+            if len(body) > max_bytes:
+                raise Unavailable(f"{self} answers with more than {max_bytes} bytes")
         return bytes(body)
 
 
-def _why(error: BaseException) -> str:
-    """What a server did not do, from the cause below what the libraries make of it."""
+def _cause(error: BaseException) -> str:
+    """Return what went wrong, from the root cause below the libraries' wrapping exceptions."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -1,7 +1,6 @@
-"""Sends a file to where claims take their content (CDI's upload proxy).  Blocks.
+"""Upload of a disk image to a PVC through CDI's upload proxy.  Blocking.
 
-By the standard library's client: a file of many gigabytes needs no event loop, and nothing of it is
-kept in memory.
+By the standard library's client: a file of many gigabytes needs no event loop, and is streamed.
 """
 
 import http.client
@@ -15,36 +14,36 @@ from corral.failures import describe
 
 PATH = "/v1beta1/upload"
 ASYNC_PATH = "/v1beta1/upload-async"
-_PIECE = 1 << 20
-_ANSWER_SECONDS = 3600.0
-"""A server that does not know the asynchronous way answers when the disk is made."""
-_LONGEST_ANSWER = 4096
+_CHUNK_BYTES = 1 << 20
+_RESPONSE_SECONDS = 3600.0
+"""A server without the asynchronous endpoint responds only when the disk has been converted."""
+_MAX_RESPONSE_BYTES = 4096
 
 
 class UploadError(Exception):
-    """The upload was not taken; ``str()`` is what the server says, or what broke.
+    """An upload that failed; ``str()`` is the server's message, or the connection's error.
 
-    may_pass: whether the same may be taken another time.
+    is_transient: whether a retry may succeed.
     """
 
-    def __init__(self, message: str, *, may_pass: bool) -> None:
-        self.may_pass = may_pass
+    def __init__(self, message: str, *, is_transient: bool) -> None:
+        self.is_transient = is_transient
         super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where to send to, and in whose name."""
+    """An upload proxy, with the upload token."""
 
     url: str
     token: str = field(repr=False)
     tls: ssl.SSLContext
 
 
-def path_at(target: Target) -> str:
-    """Where at an upload proxy to send to: where it answers at once, if it knows that way."""
+def upload_path(target: Target) -> str:
+    """Return the path to upload to: the asynchronous endpoint if the proxy serves it."""
     try:
-        status, _ = _ask(target, "HEAD", ASYNC_PATH)
+        status, _ = _request(target, "HEAD", ASYNC_PATH)
     except (OSError, http.client.HTTPException):
         return PATH
     return ASYNC_PATH if status == http.client.OK else PATH
@@ -53,32 +52,32 @@ def path_at(target: Target) -> str:
 def send(
     target: Target, path: str, file: BinaryIO, size: int, advance: Callable[[int], None]
 ) -> None:
-    """Send a file; ``advance`` hears of the bytes that are on their way.  Raises UploadError."""
+    """Send a file; ``advance`` is called with the bytes of each chunk sent.  Raises UploadError."""
 
-    def pieces() -> Iterator[bytes]:
-        while piece := file.read(_PIECE):
-            yield piece
-            advance(len(piece))
+    def chunks() -> Iterator[bytes]:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+            advance(len(chunk))
 
     try:
-        status, said = _ask(target, "POST", path, pieces(), size)
+        status, text = _request(target, "POST", path, chunks(), size)
     except (OSError, http.client.HTTPException) as error:
-        raise UploadError(describe(error), may_pass=True) from error
+        raise UploadError(describe(error), is_transient=True) from error
     if status != http.client.OK:
-        message = f"unexpected return value {status}, {said}"
-        raise UploadError(message, may_pass=status >= http.client.INTERNAL_SERVER_ERROR)
+        message = f"unexpected return value {status}, {text}"
+        raise UploadError(message, is_transient=status >= http.client.INTERNAL_SERVER_ERROR)
 
 
-def _ask(
+def _request(
     target: Target, method: str, path: str, body: Iterator[bytes] | None = None, size: int = 0
 ) -> tuple[int, str]:
     parts = urlsplit(target.url)
     connection: http.client.HTTPConnection
     if parts.scheme == "http":
-        connection = http.client.HTTPConnection(parts.netloc, timeout=_ANSWER_SECONDS)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=_RESPONSE_SECONDS)
     else:
         connection = http.client.HTTPSConnection(
-            parts.netloc, timeout=_ANSWER_SECONDS, context=target.tls
+            parts.netloc, timeout=_RESPONSE_SECONDS, context=target.tls
         )
     headers = {
         "Authorization": f"Bearer {target.token}",
@@ -92,8 +91,8 @@ def _ask(
         except (BrokenPipeError, ConnectionResetError):
             if body is None:
                 raise
-            # Who refuses an upload answers before all of it was sent: that answer says why.
-        answer = connection.getresponse()
-        return answer.status, answer.read(_LONGEST_ANSWER).decode(errors="replace").strip()
+            # A server that refuses an upload responds before all of it was sent: read why.
+        response = connection.getresponse()
+        return response.status, response.read(_MAX_RESPONSE_BYTES).decode(errors="replace").strip()
     finally:
         connection.close()

@@ -25,10 +25,10 @@ from corral.cluster import (
     system_namespaces,
     validating_policy_status,
 )
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 
-STAND_INS: tuple[Callable[[World], Controller[Any]], ...] = (
+STAND_INS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     scheduler.controller,
     persistent_volumes.default_class,
     persistent_volumes.binder,

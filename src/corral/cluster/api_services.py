@@ -16,7 +16,7 @@ from corral.api.kinds.crd.definition import CustomResourceDefinition
 from corral.api.kinds.crd.well_known import is_built_in
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
@@ -27,25 +27,25 @@ What = tuple[str, str]
 """One of the two, and the name of the object."""
 
 
-def controller(world: World) -> Controller[What]:
+def controller(context: ControllerContext) -> Controller[What]:
     """The controller of the catalog."""
-    loop = Catalog(world)
-    sources = (loop.definitions, loop.services, world.kinds)
+    loop = Catalog(context)
+    sources = (loop.definitions, loop.services, context.kinds)
     return Controller("catalog", loop.reconcile, queue=loop.queue, sources=sources, workers=1)
 
 
 class Catalog:
     """What there has to be, and what there is."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[What]()
-        self._client = world.client
-        self._clock = world.clock
-        self._kinds = world.kinds
+        self._client = context.client
+        self._clock = context.clock
+        self._kinds = context.kinds
         self._told = {kind.resource: kind for kind in KINDS if builtin.is_told(kind)}
         self._own = frozenset(KINDS.group_versions())
-        self.definitions = world.informers.of(CustomResourceDefinition)
-        self.services = world.informers.of(APIService)
+        self.definitions = context.informers.of(CustomResourceDefinition)
+        self.services = context.informers.of(APIService)
         self.definitions.handle(self._definition_changed)
         self.services.handle(self._service_changed)
         for name in self._told:

@@ -15,7 +15,7 @@ from lightkube.models.discovery_v1 import EndpointSlice
 
 from corral.api.errors import AlreadyExists
 from corral.api.object import Document, Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.deletion import remove
 from corral.reconcile.informer import Informer
@@ -62,11 +62,11 @@ def dns(address: Address, answering: Address) -> Builtin:
     return Builtin(DNS, labels, address, ports, answering)
 
 
-def controller(*builtins: Builtin) -> Callable[[World], Controller[Key]]:
+def controller(*builtins: Builtin) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller that keeps these Services."""
 
-    def make(world: World) -> Controller[Key]:
-        loop = Builtins(world, builtins)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = Builtins(context, builtins)
         return Controller(
             "builtins", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=1
         )
@@ -77,13 +77,13 @@ def controller(*builtins: Builtin) -> Callable[[World], Controller[Key]]:
 class Builtins:
     """What has to be there, and what is."""
 
-    def __init__(self, world: World, builtins: Sequence[Builtin]) -> None:
+    def __init__(self, context: ControllerContext, builtins: Sequence[Builtin]) -> None:
         self.queue = WorkQueue[Key]()
-        self.services = world.informers.of(Service)
-        self.endpoints = world.informers.of(Endpoints)
-        self.slices = world.informers.of(EndpointSlice)
+        self.services = context.informers.of(Service)
+        self.endpoints = context.informers.of(Endpoints)
+        self.slices = context.informers.of(EndpointSlice)
         self.sources = (self.services, self.endpoints, self.slices)
-        self._client = world.client
+        self._client = context.client
         self._builtins = {each.key: each for each in builtins}
         for informer in self.sources:
             informer.handle(self._changed)

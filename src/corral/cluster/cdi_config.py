@@ -13,21 +13,21 @@ from corral.api.kinds.cdi import cdiconfig
 from corral.api.kinds.cdi.cdiconfig import CDIConfig
 from corral.api.object import Key
 from corral.api.patch.merge import difference
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.workqueue import WorkQueue
 
 KEY: Final = Key("", cdiconfig.NAME)
 
 
-def controller(url: str, authority: str) -> Callable[[World], Controller[Key]]:
+def controller(url: str, authority: str) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller of the one CDIConfig.
 
     ``url`` is where clients upload to, and ``authority`` (PEM) has signed who answers there.
     """
 
-    def make(world: World) -> Controller[Key]:
-        loop = UploadAddress(world, url, authority)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = UploadAddress(context, url, authority)
         return Controller(
             "upload-address", loop.reconcile, queue=loop.queue, sources=(loop.found,), workers=1
         )
@@ -38,10 +38,10 @@ def controller(url: str, authority: str) -> Callable[[World], Controller[Key]]:
 class UploadAddress:
     """The object as it is, and what it shall tell."""
 
-    def __init__(self, world: World, url: str, authority: str) -> None:
+    def __init__(self, context: ControllerContext, url: str, authority: str) -> None:
         self.queue = WorkQueue[Key]()
-        self.found = world.informers.of(CDIConfig)
-        self._client = world.client
+        self.found = context.informers.of(CDIConfig)
+        self._client = context.client
         self._wanted = cdiconfig.settled(url, authority)
         self.found.handle(self._changed)
         self.queue.add(KEY)

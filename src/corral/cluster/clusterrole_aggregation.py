@@ -12,15 +12,15 @@ from lightkube.models.rbac_v1 import ClusterRole
 from corral.api.errors import Conflict, NotFound
 from corral.api.kinds.auth.rbac import aggregated
 from corral.api.object import Document, Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import is_going, key_of, version_of
+from corral.reconcile.objects import is_being_deleted, key_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that gathers rules."""
-    loop = Aggregation(world)
+    loop = Aggregation(context)
     return Controller(
         "aggregation", loop.reconcile, queue=loop.queue, sources=(loop.roles,), workers=1
     )
@@ -29,16 +29,16 @@ def controller(world: World) -> Controller[Key]:
 class Aggregation:
     """The ClusterRoles; those that are made of others are looked at when any of them changes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.roles = world.informers.of(ClusterRole)
-        self._client = world.client
+        self.roles = context.informers.of(ClusterRole)
+        self._client = context.client
         self.roles.handle(self._changed)
 
     async def reconcile(self, key: Key) -> None:
         """Give a role the rules of those that it is made of."""
         role = self.roles.get(key)
-        if role is None or not role.aggregationRule or is_going(role):
+        if role is None or not role.aggregationRule or is_being_deleted(role):
             return
         document = _bare(role)
         wanted = aggregated(document, map(_bare, self.roles.items()))

@@ -18,10 +18,10 @@ from corral.api.kinds.crd.definition import CustomResourceDefinition
 from corral.api.kinds.crd.well_known import CLEANUP, TERMINATING, is_built_in
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove_all
-from corral.reconcile.objects import is_going, key_of
+from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
 PATIENCE_SECONDS = 15.0
@@ -31,15 +31,15 @@ BATCH_SECONDS = 0.1
 """How long news of objects that went waits for more of the kind."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of definitions."""
-    loop = Definitions(world)
+    loop = Definitions(context)
     # One after the other: who comes first has the name.
     return Controller(
         "definitions",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.definitions, world.kinds),
+        sources=(loop.definitions, context.kinds),
         workers=1,
     )
 
@@ -47,22 +47,22 @@ def controller(world: World) -> Controller[Key]:
 class Definitions:
     """The definitions, and watches over the objects of those that are going."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self._client = world.client
-        self._clock = world.clock
-        self._informers = world.informers
-        self.definitions = world.informers.of(CustomResourceDefinition)
+        self._client = context.client
+        self._clock = context.clock
+        self._informers = context.informers
+        self.definitions = context.informers.of(CustomResourceDefinition)
         self.definitions.index("group", lambda definition: (definition.spec.group,))
         self.definitions.handle(self._changed)
-        world.kinds.follow(self._kind_came)
+        context.kinds.subscribe(self._kind_came)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Name one definition, or end it."""
         definition = self.definitions.get(key)
         if definition is None:
             return None
-        if is_going(definition):
+        if is_being_deleted(definition):
             return await self._end(definition)
         await self._name(definition)
         return None
@@ -152,7 +152,7 @@ class Definitions:
         self, definition: Key, _old: msgspec.Struct | None, new: msgspec.Struct | None
     ) -> None:
         holder = self.definitions.get(definition)
-        if new is None and holder is not None and is_going(holder):
+        if new is None and holder is not None and is_being_deleted(holder):
             self.queue.add_after(definition, BATCH_SECONDS)
 
 

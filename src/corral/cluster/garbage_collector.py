@@ -20,15 +20,15 @@ import msgspec
 from corral.api.errors import NotFound
 from corral.api.kind import Kind
 from corral.api.object import Document, Key
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Source
 from corral.reconcile.deletion import remove
 from corral.reconcile.objects import (
     Owner,
     Partial,
     finalizers_of,
-    is_going,
+    is_being_deleted,
     key_of,
     owners_of,
     uid_of,
@@ -72,12 +72,12 @@ class Item(NamedTuple):
 
     @property
     def is_waiting(self) -> bool:
-        return is_going(self.view) and FOREGROUND in self.finalizers
+        return is_being_deleted(self.view) and FOREGROUND in self.finalizers
 
 
-def controller(world: World) -> Controller[str]:
+def controller(context: ControllerContext) -> Controller[str]:
     """The controller that collects garbage."""
-    loop = Garbage(world)
+    loop = Garbage(context)
     return Controller(
         "garbage", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=WORKERS
     )
@@ -86,24 +86,24 @@ def controller(world: World) -> Controller[str]:
 class Garbage:
     """Who exists, and who depends on whom, by uid."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[str]()
-        self._client = world.client
-        self._kinds = world.kinds
-        self._informers = world.informers
+        self._client = context.client
+        self._kinds = context.kinds
+        self._informers = context.informers
         self._items: dict[str, Item] = {}
         self._dependents: dict[str, set[str]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
         self.sources: list[Source] = []
-        world.kinds.follow(self._kind_came)
-        self.sources.append(world.kinds)
+        context.kinds.subscribe(self._kind_came)
+        self.sources.append(context.kinds)
 
     async def reconcile(self, uid: str) -> None:
         """Delete, release or wait for one object, as its owners and its finalizers ask."""
         item = self._items.get(uid)
         if item is None:
             return
-        if not is_going(item.view):
+        if not is_being_deleted(item.view):
             await self._judge(item)
         elif ORPHAN in item.finalizers:
             await self._orphan(item)
@@ -154,7 +154,7 @@ class Garbage:
 
     async def _orphan(self, item: Item) -> None:
         dependents = self._dependents_of(item)
-        refused = await each(dependents, partial(self._strip, gone={uid_of(item.view)}))
+        refused = await for_each(dependents, partial(self._strip, gone={uid_of(item.view)}))
         if refused:
             raise refused[0]
         await self._release(item, ORPHAN)
@@ -169,7 +169,7 @@ class Garbage:
             await self._unblock(item, circle)
             return
         for dependent in self._dependents_of(item):
-            if not is_going(dependent.view):
+            if not is_being_deleted(dependent.view):
                 self.queue.add(uid_of(dependent.view))
 
     def _awaited(self, item: Item) -> set[str]:
@@ -244,7 +244,7 @@ class Garbage:
         if before != after:
             self._relate(uid, before, after)
             self._wake_unblocked(before, after)
-        if is_going(new):
+        if is_being_deleted(new):
             if ORPHAN in item.finalizers or FOREGROUND in item.finalizers:
                 self.queue.add(uid)
         elif old is None:

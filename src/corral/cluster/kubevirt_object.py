@@ -16,7 +16,7 @@ from corral.api.kinds.kubevirt.installation import (
 )
 from corral.api.object import Key
 from corral.api.time import rfc3339
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
@@ -25,9 +25,9 @@ NAMESPACE = Key("", KEY.namespace)
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of the one KubeVirt."""
-    loop = Installation(world)
+    loop = Installation(context)
     return Controller(
         "installation",
         loop.reconcile,
@@ -40,13 +40,13 @@ def controller(world: World) -> Controller[Key]:
 class Installation:
     """The object as it is; made where it is missing, told anew where it tells something else."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.found = world.informers.of(KubeVirt)
-        self._client = world.client
-        self._clock = world.clock
+        self.found = context.informers.of(KubeVirt)
+        self._client = context.client
+        self._clock = context.clock
         self.found.handle(lambda _old, _new: self.queue.add(KEY))
-        self.namespaces = world.informers.of(Namespace)
+        self.namespaces = context.informers.of(Namespace)
         self.namespaces.handle(self._namespace_changed)
         self.queue.add(KEY)
 

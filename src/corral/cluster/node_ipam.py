@@ -11,7 +11,7 @@ from lightkube.models.core_v1 import Node
 
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
@@ -27,14 +27,14 @@ IPV6_PREFIX = 64
 """A node's range of IPv6 (kube-controller-manager's --node-cidr-mask-size-ipv6)."""
 
 
-def controller(nodes: int, *pod_cidrs: Network) -> Callable[[World], Controller[Key]]:
+def controller(nodes: int, *pod_cidrs: Network) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller of nodes' ranges.
 
     ``nodes``: how many there will be about; ``pod_cidrs``: the range of all pods, one a family.
     """
 
-    def make(world: World) -> Controller[Key]:
-        loop = NodeRanges(world, nodes, pod_cidrs)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = NodeRanges(context, nodes, pod_cidrs)
         # One worker: two at once would find the same range free.
         return Controller(
             "node-ranges", loop.reconcile, queue=loop.queue, sources=(loop.nodes,), workers=1
@@ -46,11 +46,13 @@ def controller(nodes: int, *pod_cidrs: Network) -> Callable[[World], Controller[
 class NodeRanges:
     """The nodes, and the ranges that are theirs."""
 
-    def __init__(self, world: World, count: int, pod_cidrs: Sequence[Network]) -> None:
+    def __init__(
+        self, context: ControllerContext, count: int, pod_cidrs: Sequence[Network]
+    ) -> None:
         self.queue = WorkQueue[Key]()
-        self.nodes = world.informers.of(Node)
-        self._client = world.client
-        self._recorder = world.recorder(COMPONENT)
+        self.nodes = context.informers.of(Node)
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
         self._count = count
         self._pod_cidrs = pod_cidrs
         self._given: dict[str, list[Network]] = {}

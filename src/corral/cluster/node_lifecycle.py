@@ -19,11 +19,11 @@ from corral.api.kinds.core.node_pressure import TAINTS, pressure_taints
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
-from corral.reconcile.objects import is_going, is_ready, key_of, uid_of, version_of
+from corral.reconcile.objects import is_being_deleted, is_ready, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 Machine = VirtualMachineInstance
@@ -40,9 +40,9 @@ _LATE_SECONDS = 10.0
 """A look that comes this much too late means that it was us who slept."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of nodes."""
-    loop = Nodes(world)
+    loop = Nodes(context)
     return Controller(
         "nodes",
         loop.reconcile,
@@ -54,16 +54,16 @@ def controller(world: World) -> Controller[Key]:
 class Nodes:
     """When each node was last heard of."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.nodes = world.informers.of(Node)
-        self.leases = world.informers.of(Lease)
-        self.pods = world.informers.of(Pod)
-        self.machines = world.informers.of(Machine)
-        self._client = world.client
-        self._clock = world.clock
-        self._monotonic = world.monotonic
-        self._recorder = world.recorder(COMPONENT)
+        self.nodes = context.informers.of(Node)
+        self.leases = context.informers.of(Lease)
+        self.pods = context.informers.of(Pod)
+        self.machines = context.informers.of(Machine)
+        self._client = context.client
+        self._clock = context.clock
+        self._monotonic = context.monotonic
+        self._recorder = context.recorder(COMPONENT)
         self._heard: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self.pods.index("node", lambda pod: ((pod.spec and pod.spec.nodeName) or "",))
@@ -120,7 +120,7 @@ class Nodes:
     async def _mark_pods(self, node: str) -> None:
         """Nobody knows whether the node's pods serve still: they count as not ready."""
         ready = [pod for pod in self.pods.indexed("node", node) if is_ready(pod)]
-        refused = await each(ready, self._mark_pod)
+        refused = await for_each(ready, self._mark_pod)
         if refused:
             raise refused[0]
 
@@ -140,10 +140,10 @@ class Nodes:
 
     async def _evict(self, node: str) -> None:
         """Delete the node's pods, and fail its machines that have no other one."""
-        staying = [pod for pod in self.pods.indexed("node", node) if not is_going(pod)]
+        staying = [pod for pod in self.pods.indexed("node", node) if not is_being_deleted(pod)]
         lost = [machine for machine in self.machines.indexed("node", node) if not machine.is_final]
-        refused = await each(staying, self._delete_pod)
-        refused += await each(lost, partial(self._fail, node))
+        refused = await for_each(staying, self._delete_pod)
+        refused += await for_each(lost, partial(self._fail, node))
         if refused:
             raise refused[0]
 
@@ -192,10 +192,10 @@ def is_closed(node: Node) -> bool:
     return bool(node.spec and node.spec.unschedulable)
 
 
-def taint_controller(world: World) -> Controller[Key]:
+def taint_controller(context: ControllerContext) -> Controller[Key]:
     """The controller that taints nodes under pressure, so that no pod is placed there."""
     queue = WorkQueue[Key]()
-    nodes = world.informers.of(Node)
+    nodes = context.informers.of(Node)
 
     def changed(_old: Node | None, new: Node | None) -> None:
         if new is not None and tainted(new, "") is not None:
@@ -203,10 +203,10 @@ def taint_controller(world: World) -> Controller[Key]:
 
     async def reconcile(key: Key) -> None:
         node = nodes.get(key)
-        if node is None or (taints := tainted(node, rfc3339(world.clock()))) is None:
+        if node is None or (taints := tainted(node, rfc3339(context.clock()))) is None:
             return
         guard = {"resourceVersion": version_of(node)}
-        await world.client.patch(Node, key, {"metadata": guard, "spec": {"taints": taints}})
+        await context.client.patch(Node, key, {"metadata": guard, "spec": {"taints": taints}})
 
     nodes.handle(changed)
     return Controller("node-taints", reconcile, queue=queue, sources=(nodes,))

@@ -8,31 +8,31 @@ from lightkube.models.core_v1 import Node, Pod
 
 from corral.api.errors import NotFound
 from corral.api.object import Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
-from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 QUARANTINE_SECONDS = 40.0
 """A node may be away for this long before its pods are given up (Kubernetes' pod GC)."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that removes pods of lost nodes."""
-    loop = LostPods(world)
+    loop = LostPods(context)
     return Controller("podgc", loop.reconcile, queue=loop.queue, sources=(loop.pods, loop.nodes))
 
 
 class LostPods:
     """Since when the node of a pod is known to be gone."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.pods = world.informers.of(Pod)
-        self.nodes = world.informers.of(Node)
-        self._client = world.client
-        self._monotonic = world.monotonic
+        self.pods = context.informers.of(Pod)
+        self.nodes = context.informers.of(Node)
+        self._client = context.client
+        self._monotonic = context.monotonic
         self._missing: dict[str, float] = {}
         """By node: when it was first missed."""
         self.pods.index("node", lambda pod: (_node_of(pod),))
@@ -46,7 +46,7 @@ class LostPods:
             return None
         node = _node_of(pod)
         if not node:
-            if is_going(pod):
+            if is_being_deleted(pod):
                 await self._remove(pod)
             return None
         if self.nodes.get(Key("", node)) is not None:
@@ -75,7 +75,7 @@ class LostPods:
         if new is None:
             return
         node = _node_of(new)
-        news = old is None or is_going(new) or _node_of(old) != node
+        news = old is None or is_being_deleted(new) or _node_of(old) != node
         if news and (not node or self.nodes.get(Key("", node)) is None):
             self.queue.add(key_of(new))
 

@@ -14,7 +14,7 @@ from corral.api.kinds.core.pod_resources import Amounts, amounts
 from corral.api.object import Document, Key
 from corral.api.quantity import NOTHING
 from corral.api.quota_usage import UNCOUNTED, Charges, charge, is_about, view_of
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.objects import key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
@@ -30,9 +30,9 @@ _EXPIRY_SECONDS = 1.0
 """A pod is looked at again so long after its time has run out."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that tells what is used of quotas."""
-    loop = Quotas(world)
+    loop = Quotas(context)
     return Controller(
         "quota",
         loop.reconcile,
@@ -44,11 +44,11 @@ def controller(world: World) -> Controller[Key]:
 class Quotas:
     """The quotas, and watches over what they are about."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self._client = world.client
-        self._clock = world.clock
-        self.quotas = world.informers.of(ResourceQuota)
+        self._client = context.client
+        self._clock = context.clock
+        self.quotas = context.informers.of(ResourceQuota)
         self.quotas.index("namespace", _namespace)
         self.quotas.handle(self._quota_changed)
         self.contents: dict[str, Informer[Any]] = {}
@@ -57,10 +57,10 @@ class Quotas:
         """By kind and quota."""
         self._told: dict[Key, dict[str, Document]] = {}
         """What was last said of each quota."""
-        self._informers = world.informers
+        self._informers = context.informers
         self.sources: list[Source] = [self.quotas]
-        world.kinds.follow(self._kind_came)
-        self.sources.append(world.kinds)
+        context.kinds.subscribe(self._kind_came)
+        self.sources.append(context.kinds)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Say of one quota what is used of it, where it does not say so already."""

@@ -16,10 +16,10 @@ from corral.api.kinds.core.secret_types import ACCOUNT_NAME, ACCOUNT_TOKEN
 from corral.api.names import subdomain_faults
 from corral.api.object import Key
 from corral.client.tokens import token_of
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.deletion import remove
-from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
@@ -27,11 +27,11 @@ SECONDS: Final = 1 << 32
 """How long such a token is good: the longest that can be asked for, 136 years."""
 
 
-def controller(authority: Callable[[], str]) -> Callable[[World], Controller[Key]]:
+def controller(authority: Callable[[], str]) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller that fills such Secrets; ``authority`` is the server's, PEM."""
 
-    def make(world: World) -> Controller[Key]:
-        loop = SecretTokens(world, authority)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = SecretTokens(context, authority)
         return Controller("secret-tokens", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
     return make
@@ -40,12 +40,12 @@ def controller(authority: Callable[[], str]) -> Callable[[World], Controller[Key
 class SecretTokens:
     """The Secrets that are for tokens, and the accounts that they name."""
 
-    def __init__(self, world: World, authority: Callable[[], str]) -> None:
+    def __init__(self, context: ControllerContext, authority: Callable[[], str]) -> None:
         self.queue = WorkQueue[Key]()
-        self.secrets = world.informers.of(Secret, fields=f"type={ACCOUNT_TOKEN}")
-        self.accounts = world.informers.of(ServiceAccount)
+        self.secrets = context.informers.of(Secret, fields=f"type={ACCOUNT_TOKEN}")
+        self.accounts = context.informers.of(ServiceAccount)
         self.sources = (self.secrets, self.accounts)
-        self._client = world.client
+        self._client = context.client
         self._authority = authority
         self.secrets.handle(self._secret_changed)
         self.accounts.handle(self._account_changed)
@@ -53,7 +53,7 @@ class SecretTokens:
     async def reconcile(self, key: Key) -> None:
         """Fill a Secret, or take it away where its account is not there any more."""
         secret = self.secrets.get(key)
-        if secret is None or is_going(secret) or not _annotations(secret).get(ACCOUNT_NAME):
+        if secret is None or is_being_deleted(secret) or not _annotations(secret).get(ACCOUNT_NAME):
             return  # one that names nobody is older than this loop, and holds what somebody put in
         uid = await self._account(key.namespace, secret)
         if uid is None:

@@ -12,9 +12,9 @@ from lightkube.models.core_v1 import ConfigMap, Namespace, ServiceAccount
 from corral.api.errors import AlreadyExists, Forbidden
 from corral.api.kinds.vmi.referenced_objects import AUTHORITY
 from corral.api.object import Document, Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import is_going, key_of
+from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
 ACCOUNT = "default"
@@ -27,11 +27,11 @@ _DESCRIPTION = {
 }
 
 
-def controller(authority: Callable[[], str]) -> Callable[[World], Controller[Key]]:
+def controller(authority: Callable[[], str]) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller that gives namespaces what they need; ``authority`` is PEM."""
 
-    def make(world: World) -> Controller[Key]:
-        loop = Accounts(world, authority)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = Accounts(context, authority)
         return Controller("accounts", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
     return make
@@ -40,13 +40,13 @@ def controller(authority: Callable[[], str]) -> Callable[[World], Controller[Key
 class Accounts:
     """The namespaces, and what each of them has by now."""
 
-    def __init__(self, world: World, authority: Callable[[], str]) -> None:
+    def __init__(self, context: ControllerContext, authority: Callable[[], str]) -> None:
         self.queue = WorkQueue[Key]()
-        self.namespaces = world.informers.of(Namespace)
-        self.accounts = world.informers.of(ServiceAccount, fields=f"metadata.name={ACCOUNT}")
-        self.authorities = world.informers.of(ConfigMap, fields=f"metadata.name={AUTHORITY}")
+        self.namespaces = context.informers.of(Namespace)
+        self.accounts = context.informers.of(ServiceAccount, fields=f"metadata.name={ACCOUNT}")
+        self.authorities = context.informers.of(ConfigMap, fields=f"metadata.name={AUTHORITY}")
         self.sources = (self.namespaces, self.accounts, self.authorities)
-        self._client = world.client
+        self._client = context.client
         self._authority = authority
         self.namespaces.handle(self._namespace_changed)
         self.accounts.handle(self._content_changed)
@@ -55,7 +55,7 @@ class Accounts:
     async def reconcile(self, key: Key) -> None:
         """Make what a namespace lacks."""
         namespace = self.namespaces.get(key)
-        if namespace is None or is_going(namespace):
+        if namespace is None or is_being_deleted(namespace):
             return
         if self.accounts.get(Key(key.name, ACCOUNT)) is None:
             await self._create(ServiceAccount, {"metadata": Key(key.name, ACCOUNT)._asdict()})

@@ -11,7 +11,7 @@ from lightkube.models.core_v1 import Service
 
 from corral.api.addresses import parse_address
 from corral.api.object import Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
@@ -23,17 +23,17 @@ COMPONENT = "ipallocator-repair-controller"
 
 def controller(
     *service_cidrs: Network, mended: Container[Key] = ()
-) -> Callable[[World], Controller[Key]]:
+) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the loop.
 
     ``service_cidrs``: the range of all Services, one a family; ``mended``: Services that are made
     again without anybody's doing.
     """
 
-    def make(world: World) -> Controller[Key]:
+    def make(context: ControllerContext) -> Controller[Key]:
         queue = WorkQueue[Key]()
-        services = world.informers.of(Service)
-        recorder = world.recorder(COMPONENT)
+        services = context.informers.of(Service)
+        recorder = context.recorder(COMPONENT)
 
         def changed(_old: Service | None, new: Service | None) -> None:
             if new is not None and key_of(new) not in mended:

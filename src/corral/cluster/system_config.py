@@ -16,9 +16,9 @@ from lightkube.models.core_v1 import ConfigMap
 from corral.api.errors import AlreadyExists, Forbidden
 from corral.api.object import Key
 from corral.api.time import rfc3339
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import is_going, key_of
+from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
 AUTHENTICATION: Final = Key("kube-system", "extension-apiserver-authentication")
@@ -38,11 +38,11 @@ Authorities = Callable[[], tuple[str, str]]
 """Answers who certifies users, and who certifies what forwards requests in their names, as PEM."""
 
 
-def controller(authorities: Authorities) -> Callable[[World], Controller[Key]]:
+def controller(authorities: Authorities) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller that keeps both ConfigMaps."""
 
-    def make(world: World) -> Controller[Key]:
-        loop = SystemConfig(world, authorities)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = SystemConfig(context, authorities)
         return Controller("system-config", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
     return make
@@ -51,13 +51,13 @@ def controller(authorities: Authorities) -> Callable[[World], Controller[Key]]:
 class SystemConfig:
     """The two ConfigMaps, and what they hold by now."""
 
-    def __init__(self, world: World, authorities: Authorities) -> None:
+    def __init__(self, context: ControllerContext, authorities: Authorities) -> None:
         self.queue = WorkQueue[Key]()
-        self._client = world.client
-        self._clock = world.clock
+        self._client = context.client
+        self._clock = context.clock
         self._authorities = authorities
         self._present = {
-            key: world.informers.of(ConfigMap, fields=f"metadata.name={key.name}")
+            key: context.informers.of(ConfigMap, fields=f"metadata.name={key.name}")
             for key in (AUTHENTICATION, TRACKING)
         }
         for key, informer in self._present.items():
@@ -77,7 +77,7 @@ class SystemConfig:
             return
         data: Mapping[str, str] = present.data or {}
         wanted = self._wanted(key, data)
-        if not is_going(present) and any(data.get(name) != wanted[name] for name in wanted):
+        if not is_being_deleted(present) and any(data.get(name) != wanted[name] for name in wanted):
             await self._client.patch(ConfigMap, key, {"data": wanted})
 
     def _wanted(self, key: Key, present: Mapping[str, str]) -> dict[str, str]:

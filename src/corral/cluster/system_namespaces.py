@@ -10,7 +10,7 @@ from lightkube.models.core_v1 import Namespace
 
 from corral.api.errors import AlreadyExists
 from corral.api.object import Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
@@ -18,10 +18,10 @@ from corral.reconcile.workqueue import WorkQueue
 NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of these namespaces."""
     queue = WorkQueue[Key]()
-    namespaces = world.informers.of(Namespace)
+    namespaces = context.informers.of(Namespace)
 
     def changed(old: Namespace | None, new: Namespace | None) -> None:
         if new is None and old is not None and key_of(old).name in NAMESPACES:
@@ -30,7 +30,7 @@ def controller(world: World) -> Controller[Key]:
     async def make(key: Key) -> None:
         if namespaces.get(key) is None:
             try:
-                await world.client.create(Namespace, {"metadata": {"name": key.name}})
+                await context.client.create(Namespace, {"metadata": {"name": key.name}})
             except AlreadyExists:
                 return  # the cache has yet to show it
 

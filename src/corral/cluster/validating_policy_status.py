@@ -13,27 +13,27 @@ from lightkube.models.admissionregistration_v1 import ValidatingAdmissionPolicy
 from corral.api.errors import Conflict, NotFound, TooLarge
 from corral.api.kinds.admissionregistration.type_checking import checked, warnings
 from corral.api.object import Document, Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that checks the types of policies."""
-    loop = PolicyTypes(world)
-    sources = (loop.policies, world.kinds)
+    loop = PolicyTypes(context)
+    sources = (loop.policies, context.kinds)
     return Controller("policy-types", loop.reconcile, queue=loop.queue, sources=sources, workers=1)
 
 
 class PolicyTypes:
     """The policies, and the kinds that they are about."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.policies = world.informers.of(ValidatingAdmissionPolicy)
-        self._client = world.client
-        self._kinds = world.kinds
+        self.policies = context.informers.of(ValidatingAdmissionPolicy)
+        self._client = context.client
+        self._kinds = context.kinds
         self.policies.handle(self._changed)
 
     async def reconcile(self, key: Key) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.controllers import datavolume, pool, replicaset, vm, vmi
 from corral.controllers.metrics import SOURCES
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 
 __all__ = ["SOURCES", "controllers"]
 
-CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
+CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     replicaset.controller,
     pool.controller,
     pool.letting_go,
@@ -23,6 +23,6 @@ CONTROLLERS: tuple[Callable[[World], Controller[Any]], ...] = (
 machine instances is made beside these: it is told a ratio."""
 
 
-def controllers(world: World, *, cpu_ratio: int = CPU_RATIO) -> list[Controller[Any]]:
+def controllers(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> list[Controller[Any]]:
     """All of them; ``cpu_ratio`` is ``corral up --cpu-allocation-ratio``."""
-    return [*(make(world) for make in CONTROLLERS), vmi.controller(world, cpu_ratio=cpu_ratio)]
+    return [*(make(context) for make in CONTROLLERS), vmi.controller(context, cpu_ratio=cpu_ratio)]

@@ -16,20 +16,27 @@ from corral.cluster import (
 from corral.config import Layout, Settings
 from corral.controllers import controllers as own_controllers
 from corral.daemon.network import Networking
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 
 
 def controllers(
-    settings: Settings, network: Networking, url: str, *, world: World, own: World
+    settings: Settings,
+    network: Networking,
+    url: str,
+    *,
+    context: ControllerContext,
+    own: ControllerContext,
 ) -> list[Controller[Any]]:
-    """All that run where there are nodes; ``world`` is for the stand-ins, ``own`` for ours."""
+    """All that run where there are nodes; ``context`` is for the stand-ins, ``own`` for ours."""
     made = own_controllers(own, cpu_ratio=settings.cpu_ratio)
     stand_ins = (*STAND_INS, *_configured(settings, url), *network.stand_ins())
-    return [*made, *(make(world) for make in stand_ins)]
+    return [*made, *(make(context) for make in stand_ins)]
 
 
-def _configured(settings: Settings, url: str) -> tuple[Callable[[World], Controller[Any]], ...]:
+def _configured(
+    settings: Settings, url: str
+) -> tuple[Callable[[ControllerContext], Controller[Any]], ...]:
     """The stand-ins that need to know the server's keys or address."""
     authority = settings.layout.authority.read_text
     return (

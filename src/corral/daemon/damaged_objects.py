@@ -3,7 +3,7 @@
 import structlog
 
 from corral.api.object import Document
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.server.request.call import storage
 from corral.store import Damaged
@@ -12,9 +12,9 @@ REASON = "ObjectDamaged"
 log = structlog.get_logger()
 
 
-def tell_damaged(server: ApiServer, world: World) -> None:
+def tell_damaged(server: ApiServer, context: ControllerContext) -> None:
     """Log each, and write an event about it, where its namespace is there to have one."""
-    recorder = world.recorder("corral")
+    recorder = context.recorder("corral")
     if mended := server.store.mended:
         log.error("the log of writes was damaged", what=mended)
     for each in server.store.damaged:

@@ -25,7 +25,7 @@ from corral.node.storage import Storage
 from corral.node.storage.disk_space import Space
 from corral.node.storage.population import Fillings, Uploads
 from corral.node.storage.provisioner import controller as provisioner
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.server.app import ApiServer
 
@@ -57,7 +57,7 @@ class Host:
         gone: dict[str, str],
         *,
         server: ApiServer,
-        acting: Callable[[User], World],
+        acting: Callable[[User], ControllerContext],
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
@@ -103,11 +103,13 @@ class Host:
             pressure=pressure,
         )
 
-    def _volumes(self, parts: HostParts, world: World, tasks: Background) -> list[Controller[Any]]:
+    def _volumes(
+        self, parts: HostParts, context: ControllerContext, tasks: Background
+    ) -> list[Controller[Any]]:
         """What gives claims their volumes, and their content."""
         assert parts.storage is not None
         populator = Fillings(
-            world,
+            context,
             parts.storage,
             parts.images,
             self.uploads,
@@ -115,12 +117,12 @@ class Host:
             destinations=parts.destinations,
         )
         tasks.start(populator.run(), name=populator.name)
-        return [provisioner(parts.storage, partial(grow_claim, self.agents.values()))(world)]
+        return [provisioner(parts.storage, partial(grow_claim, self.agents.values()))(context)]
 
-    def _agent(self, name: str, parts: HostParts, world: World) -> Agent:
+    def _agent(self, name: str, parts: HostParts, context: ControllerContext) -> Agent:
         settings = self._settings
         return Agent(
-            world,
+            context,
             name,
             settings.layout.nodes / name,
             parts,

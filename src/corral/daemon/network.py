@@ -29,7 +29,7 @@ from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.node.state import machine_record as records
 from corral.node.status.node_status import host_address
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.transport.listener import ServeError, listening_on
@@ -169,7 +169,7 @@ class Networking:
                     await stack.enter_async_context(listening_on(app, bound, tls))
             yield
 
-    def stand_ins(self) -> Sequence[Callable[[World], Controller[Key]]]:
+    def stand_ins(self) -> Sequence[Callable[[ControllerContext], Controller[Key]]]:
         """What gives nodes their addresses, and keeps the Services that every cluster has."""
         versions = families()
         pods = [each for each in self._settings.pod_cidrs if each.version in versions]
@@ -186,7 +186,9 @@ class Networking:
             ),
         )
 
-    def start(self, world: World, agents: Mapping[str, Agent], tasks: Background) -> None:
+    def start(
+        self, context: ControllerContext, agents: Mapping[str, Agent], tasks: Background
+    ) -> None:
         """Start what keeps the network right, and what serves machines in it."""
         if self.machines is None:
             return
@@ -201,19 +203,19 @@ class Networking:
             tasks.start(self.pods.run(), name="pod networks")
         servers = [str(each[DNS_HOST]) for each in self.machines.service_cidrs]
         dns = Dns(
-            world,
+            context,
             self.machines,
             domain=DOMAIN,
             addresses=servers[:1],
             clients=HOST_RANGES,
             changed=tell,
         )
-        policies = Policies(world, self.machines, changed=tell)
+        policies = Policies(context, self.machines, changed=tell)
         node_addresses = [ip_address(host_address())]
-        proxy = Proxy(world, self.machines, nodes=agents, addresses=node_addresses, changed=tell)
+        proxy = Proxy(context, self.machines, nodes=agents, addresses=node_addresses, changed=tell)
         self._served = [dns, policies, proxy]
         for name, each in (("dns", dns), ("policies", policies), ("proxy", proxy)):
             tasks.start(each.run(), name=name)
             self.machines.when_lost(each.look_again)
-        ports = HostPorts(world, self.machines.inbound, self._settings.service_address)
+        ports = HostPorts(context, self.machines.inbound, self._settings.service_address)
         tasks.start(ports.run(), name="host ports")

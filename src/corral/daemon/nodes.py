@@ -19,7 +19,7 @@ from corral.node.hypervisor import Hypervisor
 from corral.node.qemu.hypervisor import Qemu
 from corral.node.state import machine_record as records
 from corral.node.status.node_status import RETIRED, Capacity, measure, retirement
-from corral.reconcile.batch import each
+from corral.reconcile.batch import for_each
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
@@ -71,7 +71,7 @@ async def settle_nodes(settings: Settings, server: ApiServer) -> tuple[list[str]
             gone[name] = uid_of(node)
             await _delete(client, Node, Key("", name), gone[name])
 
-    if refused := await each((await client.list(Node)).items, settle):
+    if refused := await for_each((await client.list(Node)).items, settle):
         count, error = len(refused), str(refused[0])
         log.warning("nodes stay as they were", count=count, error=error)
     return [*wanted, *earlier], gone
@@ -96,7 +96,9 @@ def deserted(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
     async def reconcile(name: str) -> None:
         if not await _delete(client, Node, Key("", name), nodes[name]):
             return  # somebody has made another one, and has a use for its pods
-        refused = await each((await client.list(Pod, fields=f"spec.nodeName={name}")).items, remove)
+        refused = await for_each(
+            (await client.list(Pod, fields=f"spec.nodeName={name}")).items, remove
+        )
         if refused:
             raise refused[0]
 

@@ -24,7 +24,7 @@ from corral.daemon.nodes import settle_nodes, settle_ranges
 from corral.daemon.summary import summary
 from corral.metrics import Registry, process as process_metrics
 from corral.reconcile import metrics as controller_metrics
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.server.transport.listener import ServeError
 
 log = structlog.get_logger()
@@ -51,19 +51,19 @@ async def run(
         await network.prepare()
         async with api.serving() as url, Background() as tasks:
             tasks.start(reserve.keep(), name="reserve")
-            world = World(api.client(STAND_IN))
+            context = ControllerContext(api.client(STAND_IN))
 
-            def acting(user: User) -> World:
-                return world.acting(api.client(user))
+            def acting(user: User) -> ControllerContext:
+                return context.with_client(api.client(user))
 
             own = acting(CONTROLLER)
-            running = controllers(settings, network, url, world=world, own=own) if names else []
+            running = controllers(settings, network, url, context=context, own=own) if names else []
             running += host.start(
                 names, gone, server=api.server, acting=acting, tasks=tasks, metrics=metrics
             )
-            network.start(world, host.agents, tasks)
-            tell_damaged(api.server, world)
-            tasks.start(world.run(), name="world")
+            network.start(context, host.agents, tasks)
+            tell_damaged(api.server, context)
+            tasks.start(context.run(), name="context")
             for controller in running:
                 tasks.start(controller.run(), name=controller.name)
             metrics.add("loops", controller_metrics.of(lambda: running))

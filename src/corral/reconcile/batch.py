@@ -1,4 +1,4 @@
-"""Carries out many requests at once, within bounds."""
+"""Concurrent requests for many items, bounded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -8,43 +8,43 @@ from corral.api.errors import ApiError
 
 T = TypeVar("T")
 
-AT_ONCE = 64
-"""Requests in flight: enough to fill the store's group commits, and no more than a connection
-pool holds."""
+MAX_IN_FLIGHT = 64
+"""Concurrent requests: enough to fill the store's group commits, no more than a connection pool
+holds."""
 
 
-async def each(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> list[ApiError]:
-    """Await ``act`` for every item, several at a time; answers what was refused."""
-    rest = iter(items)
-    refused: list[ApiError] = []
+async def for_each(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> list[ApiError]:
+    """Await ``act`` for every item, ``MAX_IN_FLIGHT`` at a time; return the errors."""
+    pending = iter(items)
+    errors: list[ApiError] = []
     async with asyncio.TaskGroup() as tasks:
-        for _ in range(min(AT_ONCE, len(items))):
-            tasks.create_task(_drain(rest, act, refused))
-    return refused
+        for _ in range(min(MAX_IN_FLIGHT, len(items))):
+            tasks.create_task(_drain(pending, act, errors))
+    return errors
 
 
-async def slow_start(
+async def slow_start_batch(
     items: Sequence[T], act: Callable[[T], Awaitable[None]]
 ) -> tuple[int, list[ApiError]]:
-    """Try one, then twice as many, and so on while all go well.
+    """Await ``act`` for one item, then for twice as many, and so on until one fails.
 
-    Answers how many were tried, and what was refused: when every attempt fails for the same
-    reason, few are made (as Kubernetes' ReplicaSet creates pods).
+    Return how many items were tried, and the errors.  When every attempt fails for the same
+    reason, few are made (slowStartBatch of Kubernetes' ReplicaSet controller).
     """
     tried, size = 0, 1
-    refused: list[ApiError] = []
-    while tried < len(items) and not refused:
-        refused = await each(items[tried : tried + size], act)
+    errors: list[ApiError] = []
+    while tried < len(items) and not errors:
+        errors = await for_each(items[tried : tried + size], act)
         tried = min(tried + size, len(items))
         size *= 2
-    return tried, refused
+    return tried, errors
 
 
 async def _drain(
-    rest: Iterator[T], act: Callable[[T], Awaitable[None]], refused: list[ApiError]
+    pending: Iterator[T], act: Callable[[T], Awaitable[None]], errors: list[ApiError]
 ) -> None:
-    for item in rest:
+    for item in pending:
         try:
             await act(item)
         except ApiError as error:
-            refused.append(error)
+            errors.append(error)

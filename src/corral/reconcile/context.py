@@ -1,7 +1,7 @@
-"""What a loop is given: a client, shared caches, a voice and a clock.
+"""The dependencies of a controller: a client, shared informers, an event recorder and a clock.
 
-Nothing of how the process is put together is in here, so the same loops run beside the server that
-they use, against a cluster, and under the virtual time of a test.
+The same controllers run beside the server that they use, against a cluster, and under the virtual
+time of a test: the context knows nothing of how the process is put together.
 """
 
 import asyncio
@@ -10,48 +10,48 @@ from datetime import UTC, datetime
 
 from corral.aio import Background
 from corral.client.client import Client
-from corral.reconcile.events import Clock, Events, Recorder
+from corral.reconcile.events import Clock, EventBroadcaster, EventRecorder
 from corral.reconcile.informer import Informers
 from corral.reconcile.kinds import Kinds
 
 
 def wall_clock() -> datetime:
-    """The present moment, UTC."""
+    """Return the time of day, UTC."""
     return datetime.now(UTC)
 
 
-class World:
-    """Everything a loop may use.  ``run`` keeps the caches and the events going."""
+class ControllerContext:
+    """A client with the informers, kinds and events that controllers share; ``run`` runs them."""
 
     def __init__(self, client: Client, *, clock: Clock = wall_clock) -> None:
-        self._watching = client
+        self._watching_client = client
         self.clock = clock
         self.informers = Informers(client)
-        self.client = client.feeding(self.informers.learn, watching=client)
+        self.client = client.with_observer(self.informers.observe, watching=client)
         self.kinds = Kinds(self.informers)
-        self._events = Events(self.client, clock)
+        self._events = EventBroadcaster(self.client, clock)
 
-    def acting(self, client: Client) -> "World":
-        """The same world for a loop that asks and writes in another name.
+    def with_client(self, client: Client) -> "ControllerContext":
+        """Return a context that reads and writes as another user.
 
-        Caches and events are shared, so that each object is decoded and kept once a process; only
-        the original has to run.
+        Informers and events are shared, so that each object is decoded and cached once a process;
+        only the original has to run.
         """
-        other = copy(self)
-        other.client = client.feeding(self.informers.learn, watching=self._watching)
-        return other
+        copied = copy(self)
+        copied.client = client.with_observer(self.informers.observe, watching=self._watching_client)
+        return copied
 
-    def recorder(self, component: str, host: str = "") -> Recorder:
-        """Tells events in the name of a component."""
+    def recorder(self, component: str, host: str = "") -> EventRecorder:
+        """Return a recorder of events whose source is ``component``."""
         return self._events.recorder(component, host)
 
     @staticmethod
     def monotonic() -> float:
-        """Seconds that never run backwards: the event loop's."""
+        """Return the event loop's time, in seconds that never run backwards."""
         return asyncio.get_running_loop().time()
 
     async def run(self) -> None:
-        """Follow the API and write events until cancelled."""
+        """Run the informers and write events until cancelled."""
         async with Background() as tasks:
             _ = tasks.start(self.informers.run(), name="informers")
             _ = tasks.start(self._events.run(), name="events")

@@ -1,7 +1,7 @@
-"""Runs a loop: takes keys from a queue, reconciles them, backs off when that fails.
+"""Controllers: workers that take keys from a queue, reconcile them, and back off on failure.
 
-A controller is level-triggered: events only say *which* object to look at; ``reconcile`` reads the
-present state and moves it towards what is wanted, so a lost or doubled event does no harm.
+A controller is level-triggered: events only say *which* object to reconcile; ``reconcile`` reads
+the observed state and moves it towards the desired one, so a lost or doubled event does no harm.
 """
 
 import asyncio
@@ -22,26 +22,27 @@ K = TypeVar("K", bound=Hashable)
 
 log = structlog.get_logger()
 
-SLOWEST_SECONDS = 300.0
-"""A reconcile that takes longer is broken off and retried: one stuck request holds no worker."""
+RECONCILE_TIMEOUT_SECONDS = 300.0
+"""A reconcile that takes longer is cancelled and retried, so that a stuck request occupies no
+worker."""
 
-SUCCEEDED, FAILED, REQUEUED, LATER = "success", "error", "requeue", "requeue_after"
+SUCCEEDED, FAILED, REQUEUED, REQUEUED_AFTER = "success", "error", "requeue", "requeue_after"
 
 
-class Terminal(Exception):
-    """A failure that no retry can mend: it is logged, and the key waits for its next event."""
+class TerminalError(Exception):
+    """A failure that no retry can fix: it is logged, and the key waits for its next event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What follows a reconcile that went well."""
+    """The outcome of a reconcile that succeeded."""
 
     requeue_after: float | None = None
-    """Look again in so many seconds, whether or not anything happens until then."""
+    """Seconds until the key is reconciled again, whether or not an event comes first."""
 
 
 class Source(Protocol):
-    """Something whose present state has to be known before a loop may act: an informer."""
+    """A cache that must be filled before a controller may act: an informer."""
 
     async def synced(self) -> None: ...
 
@@ -49,9 +50,8 @@ class Source(Protocol):
 class Controller(Generic[K]):
     """A queue of keys and the workers that reconcile them.
 
-    ``sources`` are the informers that ``reconcile`` reads: no key is worked on before all of them
-    have seen the present state.  ``results`` counts how reconciles went, and ``took`` how long they
-    took, for metrics.
+    ``sources`` are the informers that ``reconcile`` reads: no key is reconciled before all of them
+    have synced.  ``results`` counts reconciles by result, ``durations`` their seconds, for metrics.
     """
 
     def __init__(
@@ -69,48 +69,46 @@ class Controller(Generic[K]):
         self._sources = sources
         self.workers = workers
         self._causes: dict[K, str] = {}
-        """Of the keys that fail: why, as it was logged."""
+        """Causes, as logged, of the keys that keep failing."""
         self.results: Counter[str] = Counter()
-        self.took = Histogram()
+        self.durations = Histogram()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Reconcile keys until cancelled, once all sources have synced."""
         for source in self._sources:
             await source.synced()
         try:
             async with Background() as tasks:
                 for number in range(self.workers):
-                    _ = tasks.start(self._work(), name=f"{self.name}-{number}")
+                    _ = tasks.start(self._run_worker(), name=f"{self.name}-{number}")
                 await asyncio.Event().wait()
         finally:
             self.queue.close()
 
-    async def _work(self) -> None:
-        limit = TimeLimit(SLOWEST_SECONDS)
+    async def _run_worker(self) -> None:
+        limit = TimeLimit(RECONCILE_TIMEOUT_SECONDS)
         try:
             while True:
-                async with self.queue.take() as key:
-                    begun = time.monotonic()
+                async with self.queue.process_next() as key:
+                    started = time.monotonic()
                     self.results[await self._attempt(key, limit)] += 1
-                    self.took.observe(time.monotonic() - begun)
+                    self.durations.observe(time.monotonic() - started)
         finally:
             limit.close()
 
     async def _attempt(self, key: K, limit: TimeLimit) -> str:
-        """Reconcile; answers how it went, in controller-runtime's words."""
+        """Reconcile a key; return the result, in controller-runtime's words."""
         try:
             with limit:
                 result = await self._reconcile(key)
-        except Terminal as error:
-            # A verdict on what somebody wrote, not a fault of ours: no traceback.
-            log.error("given up", controller=self.name, key=str(key), error=str(error))  # noqa: TRY400
-            self._mended(key)
+        except TerminalError as error:
+            # The object's author is at fault, not this code: no traceback.
+            log.error("will not retry", controller=self.name, key=str(key), error=str(error))  # noqa: TRY400
+            self._succeeded(key)
             return FAILED
         except (Conflict, NotFound) as error:
             # The cache lagged; the event that brings it up to date is on its way.
-            log.debug(
-                "looked at an old state", controller=self.name, key=str(key), error=str(error)
-            )
+            log.debug("cache was stale", controller=self.name, key=str(key), error=str(error))
             self.queue.retry(key)
             return REQUEUED
         except (ApiError, TimeoutError) as error:
@@ -118,31 +116,31 @@ class Controller(Generic[K]):
             self.queue.retry(key)
             return FAILED
         except Exception:
-            # The one door: a fault over one object must not end the loops of all the others.
+            # The only catch-all: a bug met by one object must not end the workers of all others.
             log.exception("reconcile failed", controller=self.name, key=str(key))
             self.queue.retry(key)
             return FAILED
-        self._mended(key)
+        self._succeeded(key)
         if result is None or result.requeue_after is None:
             return SUCCEEDED
         self.queue.add_after(key, result.requeue_after)
-        return LATER
+        return REQUEUED_AFTER
 
     def _warn(self, key: K, error: ApiError | TimeoutError) -> None:
-        """Log a failure that is retried: as a warning once a cause, for it may last for days."""
+        """Log a failure that is retried: as a warning once per cause, for it may last for days."""
         cause = _cause(error)
-        tell = log.debug if self._causes.get(key) == cause else log.warning
-        tell("will retry", controller=self.name, key=str(key), error=str(error))
+        write = log.debug if self._causes.get(key) == cause else log.warning
+        write("reconcile failed, will retry", controller=self.name, key=str(key), error=str(error))
         self._causes[key] = cause
 
-    def _mended(self, key: K) -> None:
-        """End the key's row of failures."""
+    def _succeeded(self, key: K) -> None:
+        """Reset the key's back-off."""
         self._causes.pop(key, None)
         self.queue.forget(key)
 
 
 def _cause(error: ApiError | TimeoutError) -> str:
-    """Why something failed, without the name that was made up for this one attempt."""
+    """Return an error's message without the generated name of this one attempt."""
     if isinstance(error, ApiError) and error.details is not None and error.details.name:
         return error.message.replace(error.details.name, "")
     return str(error)

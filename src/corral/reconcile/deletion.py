@@ -1,4 +1,4 @@
-"""Removes objects: one that was seen, or all of a kind before what holds them goes."""
+"""Deletion of objects: one with its uid, or all of a kind."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,8 +10,8 @@ from corral.api.kind import Kind
 from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.reconcile.batch import each
-from corral.reconcile.objects import Partial, is_going, key_of, uid_of
+from corral.reconcile.batch import for_each
+from corral.reconcile.objects import Partial, is_being_deleted, key_of, uid_of
 
 
 async def remove(
@@ -24,9 +24,9 @@ async def remove(
     propagation: str | None = None,
     kind: Kind | None = None,
 ) -> bool:
-    """Ask for an object's deletion; False where it is gone, or another one of its name is there.
+    """Request an object's deletion; return False if it is gone or replaced by another uid.
 
-    Raises ApiError: also Conflict, which a webhook may answer for an object that is still there.
+    Raises ApiError: also Conflict, which a webhook may answer for an object that still exists.
     """
     try:
         await client.delete(
@@ -35,14 +35,14 @@ async def remove(
     except NotFound:
         return False
     except Conflict:
-        if await is_there(client, key, uid, kind or kind_of(view)):
+        if await exists(client, key, uid, kind or kind_of(view)):
             raise
         return False
     return True
 
 
-async def is_there(client: Client, key: Key, uid: str, kind: Kind) -> bool:
-    """Whether the server has an object of this name and this uid.  Raises ApiError."""
+async def exists(client: Client, key: Key, uid: str, kind: Kind) -> bool:
+    """Return whether the server has an object of this name and this uid.  Raises ApiError."""
     try:
         return uid_of(await client.get(Partial, key.name, key.namespace, kind=kind)) == uid
     except NotFound:
@@ -52,17 +52,17 @@ async def is_there(client: Client, key: Key, uid: str, kind: Kind) -> bool:
 async def remove_all(
     client: Client, kind: Kind, namespace: str = "", *, propagation: str | None = None
 ) -> Sequence[Partial]:
-    """Ask for the deletion of all of a kind, in a namespace or anywhere; answers what is left.
+    """Request the deletion of all objects of a kind; return those that are still there.
 
-    Raises ApiError for what may not be deleted.
+    Without a namespace, those of all namespaces.  Raises ApiError if a deletion is refused.
     """
-    # Asked of the server, not of the cache: no more objects can come, none may be missed.
-    found = (await client.list(Partial, namespace, kind=kind)).items
-    staying = [item for item in found if not is_going(item)]
-    refused = await each(staying, partial(_delete, client, kind, propagation))
-    if refused:
-        raise refused[0]
-    return (await client.list(Partial, namespace, kind=kind)).items if found else []
+    # Listed from the server, not from a cache: no further objects can come, none may be missed.
+    listed = (await client.list(Partial, namespace, kind=kind)).items
+    remaining = [item for item in listed if not is_being_deleted(item)]
+    errors = await for_each(remaining, partial(_delete, client, kind, propagation))
+    if errors:
+        raise errors[0]
+    return (await client.list(Partial, namespace, kind=kind)).items if listed else []
 
 
 async def _delete(client: Client, kind: Kind, propagation: str | None, item: Partial) -> None:

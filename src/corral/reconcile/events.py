@@ -1,8 +1,8 @@
-"""Tells people what happened to an object: Event objects, few of them.
+"""Event recorders, and the broadcaster that writes their Events.
 
-Events never hold up what they tell of: they go into a bounded queue that one task empties, and
-are dropped when it is full.  What repeats is counted rather than written again, what is alike is
-combined, and an object about which too much is told falls silent (client-go's EventCorrelator).
+Recording never blocks: events go into a bounded queue that one task empties, and are dropped when
+it is full.  Repeated events are counted rather than created again, similar ones aggregated, and
+objects with too many events rate-limited (client-go's EventCorrelator).
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from corral.api.kinds import kind_of
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.client.client import Client, path_of
-from corral.reconcile.batch import AT_ONCE, each
-from corral.reconcile.objects import reference
+from corral.reconcile.batch import MAX_IN_FLIGHT, for_each
+from corral.reconcile.objects import object_reference
 
 log = structlog.get_logger()
 
@@ -30,35 +30,36 @@ Clock = Callable[[], datetime]
 V = TypeVar("V")
 
 _EVENT = kind_of(Event)
-_QUEUED = 4096
-_REMEMBERED = 4096
-_LONGEST_MESSAGE = 1024
+MAX_QUEUED = 4096
+MAX_CACHED = 4096
+MAX_MESSAGE_CHARACTERS = 1024
 _WRITE_SECONDS = 30.0
 
 BURST = 25
 REFILL_SECONDS = 300.0
-"""Events about one object from one component: so many at once, then one in so many seconds."""
+"""Events about one object from one component: so many at once, then one in so many seconds
+(client-go's EventSourceObjectSpamFilter)."""
 SIMILAR = 10
 SIMILAR_SECONDS = 600.0
-"""From so many different messages for one reason within this time, they are told as one event."""
+"""Events with so many different messages for one reason within this time become one event."""
 COMBINED = "(combined from similar events): "
 
 
-class Said(NamedTuple):
-    """What makes two events the same event."""
+class EventKey(NamedTuple):
+    """The fields that are equal in events that are counted as one."""
 
     component: str
     host: str
-    about: tuple[str, ...]
-    """The involved object: apiVersion, kind, namespace, name, uid."""
+    involved: tuple[str, ...]
+    """apiVersion, kind, namespace, name and uid of the involved object."""
     type: str
     reason: str
     message: str
 
 
 @dataclass(slots=True)
-class Telling:
-    """How an event is written: anew, or as one more occurrence of the Event object ``name``."""
+class EventRecord:
+    """An Event object as it was written last; ``name`` is empty before its creation."""
 
     name: str
     message: str
@@ -78,77 +79,77 @@ class _Bucket:
     filled: datetime
 
 
-_Told = tuple[Said, Document, datetime]
-"""An event, the object that it is about, and when it was told."""
+_Recorded = tuple[EventKey, Document, datetime]
+"""An event, the reference to its object, and when it was recorded."""
 
 
-class _Outcome(NamedTuple):
-    """How an event is to be written now that it was told, perhaps several times."""
+class _PendingWrite(NamedTuple):
+    """One Event to create or patch, for one or several recorded occurrences."""
 
-    said: Said
-    involved: Document
-    telling: Telling
-    begun: datetime
-    moment: datetime
+    key: EventKey
+    reference: Document
+    record: EventRecord
+    first: datetime
+    last: datetime
 
 
-class _Recent(Generic[V]):
-    """Remembers something of each event, and forgets what was not asked for the longest."""
+class _LruCache(Generic[V]):
+    """Values by event; drops the one that was put longest ago when full."""
 
     def __init__(self) -> None:
-        self._values: OrderedDict[Said, V] = OrderedDict()
+        self._values: OrderedDict[EventKey, V] = OrderedDict()
 
-    def get(self, key: Said) -> V | None:
+    def get(self, key: EventKey) -> V | None:
         return self._values.get(key)
 
-    def put(self, key: Said, value: V) -> None:
+    def put(self, key: EventKey, value: V) -> None:
         self._values[key] = value
         self._values.move_to_end(key)
-        if len(self._values) > _REMEMBERED:
+        if len(self._values) > MAX_CACHED:
             self._values.popitem(last=False)
 
 
-class Correlator:
-    """Decides how, and whether, each event is told.  Pure but for what it remembers."""
+class EventCorrelator:
+    """Aggregates and rate-limits events, as client-go's EventCorrelator does.  No I/O."""
 
     def __init__(self) -> None:
-        self._similar: _Recent[_Similar] = _Recent()
-        self._told: _Recent[Telling] = _Recent()
-        self._buckets: _Recent[_Bucket] = _Recent()
+        self._similar: _LruCache[_Similar] = _LruCache()
+        self._records: _LruCache[EventRecord] = _LruCache()
+        self._buckets: _LruCache[_Bucket] = _LruCache()
 
-    def telling(self, said: Said, now: datetime) -> Telling | None:
-        """How this event is to be written now; None when too much is told of its object."""
-        key, message = self._combine(said, now)
-        told = self._told.get(key)
-        if told is None:
-            told = Telling("", message, 1, now)
+    def record(self, key: EventKey, now: datetime) -> EventRecord | None:
+        """Return the record to write for an event; None if its object is over the rate limit."""
+        aggregated, message = self._aggregate(key, now)
+        record = self._records.get(aggregated)
+        if record is None:
+            record = EventRecord("", message, 1, now)
         else:
-            told.count += 1
-            told.message = message
-        self._told.put(key, told)
-        return told if self._allowed(said, now) else None
+            record.count += 1
+            record.message = message
+        self._records.put(aggregated, record)
+        return record if self._allowed(key, now) else None
 
-    def forget(self, telling: Telling) -> None:
-        """The Event object is no longer there: count from one again."""
-        telling.name, telling.count = "", 1
+    def forget(self, record: EventRecord) -> None:
+        """Reset the record of an Event object that was deleted: count from one again."""
+        record.name, record.count = "", 1
 
-    def _combine(self, said: Said, now: datetime) -> tuple[Said, str]:
-        alike = said._replace(message="")
-        similar = self._similar.get(alike)
+    def _aggregate(self, key: EventKey, now: datetime) -> tuple[EventKey, str]:
+        aggregate_key = key._replace(message="")
+        similar = self._similar.get(aggregate_key)
         if similar is None or (now - similar.last).total_seconds() > SIMILAR_SECONDS:
             similar = _Similar(set(), now)
-        similar.messages.add(said.message)
+        similar.messages.add(key.message)
         similar.last = now
-        self._similar.put(alike, similar)
+        self._similar.put(aggregate_key, similar)
         if len(similar.messages) < SIMILAR:
-            return said, said.message
+            return key, key.message
         similar.messages.pop()
-        return alike, COMBINED + said.message
+        return aggregate_key, COMBINED + key.message
 
-    def _allowed(self, said: Said, now: datetime) -> bool:
-        source = said._replace(type="", reason="", message="")
+    def _allowed(self, key: EventKey, now: datetime) -> bool:
+        source = key._replace(type="", reason="", message="")
         bucket = self._buckets.get(source) or _Bucket(BURST, now)
-        # A wall clock that was set back takes no tokens away.
+        # A wall clock that was set back must not remove tokens.
         passed = max(0.0, (now - bucket.filled).total_seconds())
         bucket.tokens = min(BURST, bucket.tokens + passed / REFILL_SECONDS)
         bucket.filled = now
@@ -160,116 +161,119 @@ class Correlator:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorder:
-    """Tells events in the name of one component (and host, for those that run on every node)."""
+class EventRecorder:
+    """Records events of one component (with its host, for those that run on every node)."""
 
-    events: "Events"
+    events: "EventBroadcaster"
     component: str
     host: str = ""
 
     def event(
-        self, about: msgspec.Struct | Document, event_type: str, reason: str, message: str
+        self, involved: msgspec.Struct | Document, event_type: str, reason: str, message: str
     ) -> None:
-        """Say something of an object (a view, or an ObjectReference); returns at once.
+        """Record an event about an object (a view, or an ObjectReference).  Never blocks.
 
         ``event_type`` is Normal or Warning.
         """
-        involved = about if isinstance(about, dict) else reference(about)
-        named = tuple(
-            str(involved.get(field, ""))
+        reference = involved if isinstance(involved, dict) else object_reference(involved)
+        identity = tuple(
+            str(reference.get(field, ""))
             for field in ("apiVersion", "kind", "namespace", "name", "uid")
         )
-        text = message[:_LONGEST_MESSAGE]
-        self.events.tell(Said(self.component, self.host, named, event_type, reason, text), involved)
+        text = message[:MAX_MESSAGE_CHARACTERS]
+        self.events.record(
+            EventKey(self.component, self.host, identity, event_type, reason, text), reference
+        )
 
 
-class Events:
-    """The queue of events of a process, and the task that writes them."""
+class EventBroadcaster:
+    """The event queue of a process, and the task that writes from it."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._correlator = Correlator()
-        self._queue: asyncio.Queue[_Told] = asyncio.Queue(_QUEUED)
+        self._correlator = EventCorrelator()
+        self._queue: asyncio.Queue[_Recorded] = asyncio.Queue(MAX_QUEUED)
         self._last_stamp = 0
 
-    def recorder(self, component: str, host: str = "") -> Recorder:
-        return Recorder(self, component, host)
+    def recorder(self, component: str, host: str = "") -> EventRecorder:
+        return EventRecorder(self, component, host)
 
-    def tell(self, said: Said, involved: Document) -> None:
-        """Queue an event about the object that ``involved`` refers to."""
+    def record(self, key: EventKey, reference: Document) -> None:
+        """Queue an event about the object that ``reference`` refers to; drop it if full."""
         try:
-            self._queue.put_nowait((said, involved, self._clock()))
+            self._queue.put_nowait((key, reference, self._clock()))
         except asyncio.QueueFull:
-            log.debug("event dropped", reason=said.reason, about=involved.get("name"))
+            log.debug("event dropped", reason=key.reason, involved=reference.get("name"))
 
     async def run(self) -> None:
-        """Write what is told until cancelled: what waits together is written together.
+        """Write recorded events until cancelled, in batches.
 
-        A commit to the disk is shared then, and what was told several times is written once.
+        A batch shares a commit of the store, and an event that occurs in it several times is
+        written once.
         """
         while True:
-            waiting = [await self._queue.get()]
-            while len(waiting) < AT_ONCE and not self._queue.empty():
-                waiting.append(self._queue.get_nowait())
+            batch = [await self._queue.get()]
+            while len(batch) < MAX_IN_FLIGHT and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
             try:
                 async with asyncio.timeout(_WRITE_SECONDS):  # one for all: they begin at once
-                    await each(self._outcomes(waiting), self._write_one)
+                    await for_each(self._writes(batch), self._write_one)
             except TimeoutError:
-                log.debug("events not written: the server does not answer", count=len(waiting))
+                log.debug("events not written: the server does not answer", count=len(batch))
 
-    def _outcomes(self, waiting: Iterable[_Told]) -> Sequence[_Outcome]:
-        """What is to be written of what was told: of each event its last state, in their order."""
-        outcomes: dict[int, _Outcome] = {}
-        for said, involved, moment in waiting:
-            telling = self._correlator.telling(said, moment)
-            if telling is None:
+    def _writes(self, batch: Iterable[_Recorded]) -> Sequence[_PendingWrite]:
+        """Return one write per event with its latest state, in order of first occurrence."""
+        writes: dict[int, _PendingWrite] = {}
+        for key, reference, last in batch:
+            record = self._correlator.record(key, last)
+            if record is None:
                 continue
-            known = outcomes.get(id(telling))
-            begun = moment if known is None else known.begun
-            outcomes[id(telling)] = _Outcome(said, involved, telling, begun, moment)
-        return tuple(outcomes.values())
+            earlier = writes.get(id(record))
+            first = last if earlier is None else earlier.first
+            writes[id(record)] = _PendingWrite(key, reference, record, first, last)
+        return tuple(writes.values())
 
-    async def _write_one(self, outcome: _Outcome) -> None:
+    async def _write_one(self, write: _PendingWrite) -> None:
         try:
-            await self._write(outcome)
+            await self._write(write)
         except (ApiError, TimeoutError) as error:
-            # Telling is best effort: what is told of is durable elsewhere.
-            log.debug("event not written", reason=outcome.said.reason, error=str(error))
+            # Events are best effort: the state that they report is durable elsewhere.
+            log.debug("event not written", reason=write.key.reason, error=str(error))
 
-    async def _write(self, outcome: _Outcome) -> None:
-        said, involved, telling, begun, moment = outcome
-        namespace = involved.get("namespace") or "default"
-        message = telling.message[:_LONGEST_MESSAGE]
-        if telling.name:
-            change = {"count": telling.count, "lastTimestamp": rfc3339(moment), "message": message}
+    async def _write(self, write: _PendingWrite) -> None:
+        key, reference, record, first, last = write
+        namespace = reference.get("namespace") or "default"
+        message = record.message[:MAX_MESSAGE_CHARACTERS]
+        if record.name:
+            change = {"count": record.count, "lastTimestamp": rfc3339(last), "message": message}
             try:
-                await self._client.patch(Event, Key(namespace, telling.name), change)
+                await self._client.patch(Event, Key(namespace, record.name), change)
             except NotFound:
-                self._correlator.forget(telling)
+                self._correlator.forget(record)
             else:
                 return
-        name = f"{involved.get('name', '')}.{self._stamp(moment):x}"
+        name = f"{reference.get('name', '')}.{self._stamp(last):x}"
         document = {
             "apiVersion": _EVENT.api_version,
             "kind": _EVENT.name,
             "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": involved,
-            "type": said.type,
-            "reason": said.reason,
+            "involvedObject": reference,
+            "type": key.type,
+            "reason": key.reason,
             "message": message,
-            "source": {"component": said.component, **({"host": said.host} if said.host else {})},
-            "reportingComponent": said.component,
-            "reportingInstance": said.host,
-            "firstTimestamp": rfc3339(begun),
-            "lastTimestamp": rfc3339(moment),
-            "count": telling.count,
+            "source": {"component": key.component, **({"host": key.host} if key.host else {})},
+            "reportingComponent": key.component,
+            "reportingInstance": key.host,
+            "firstTimestamp": rfc3339(first),
+            "lastTimestamp": rfc3339(last),
+            "count": record.count,
         }
-        # Nobody reads the answer: it is the Event that was sent.
-        await self._client.ask("POST", path_of(_EVENT, Key(namespace, "")), document=document)
-        telling.name = name
+        # A plain request, because the response need not be decoded: it is the Event that was sent.
+        await self._client.request("POST", path_of(_EVENT, Key(namespace, "")), document=document)
+        record.name = name
 
     def _stamp(self, moment: datetime) -> int:
-        """Nanoseconds that name an event, as client-go's do; never the same twice."""
+        """Return nanoseconds for an event's name, as client-go does; never the same twice."""
         self._last_stamp = max(self._last_stamp + 1, int(moment.timestamp() * 1e9))
         return self._last_stamp

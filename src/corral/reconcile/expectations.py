@@ -1,11 +1,11 @@
-"""What a loop has done that its cache has not shown it yet.
+"""Expectations: creations and deletions that a controller's cache has not shown yet.
 
-A loop that looks at a cache which lags would do the same thing twice: create again what was
-created, delete one more.  So it notes what it expects to see, counts what its informer brings, and
-acts again only when nothing is outstanding (client-go's UIDTrackingControllerExpectations).
+A controller that reads a stale cache would act twice: create a replica again, delete one more.  So
+it records what it expects to observe, counts what its informer delivers, and acts again only when
+nothing is outstanding (Kubernetes' UIDTrackingControllerExpectations).
 
-Loops key them by the uid of the object that they act for: a name may be given again, and the new
-object of that name must not wait for what was expected of the old one.
+The key is the uid of the object that the controller acts for: a name may be reused, and the new
+object must not wait for the expectations of the old one.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 EXPIRY_SECONDS = 300.0
-"""After this long an expectation is given up: the event that it waited for was lost."""
+"""An expectation expires after this long: the event that it waited for was lost."""
 
 
 @dataclass(slots=True)
@@ -29,30 +29,30 @@ class Expectations(Generic[K]):
     """Outstanding creations (counted) and deletions (by uid) of each key."""
 
     def __len__(self) -> int:
-        """How many keys wait for something, or did when they were looked at last."""
+        """Return how many keys have expectations, also expired ones not yet dropped."""
         return len(self._outstanding)
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        """``monotonic`` answers seconds that never run backwards, as the event loop's time."""
+        """``monotonic`` returns seconds that never run backwards, as the event loop's time."""
         self._monotonic = monotonic
         self._outstanding: dict[K, _Outstanding] = {}
 
     def expect(self, key: K, *, creations: int = 0, deletions: Iterable[str] = ()) -> None:
-        """Wait for so many creations, and for the deletion of these uids."""
+        """Set the expectations of a key: so many creations, and the deletion of these uids."""
         self._forget_expired()
         self._outstanding.pop(key, None)
         outstanding = _Outstanding(self._monotonic(), creations, set(deletions))
         self._outstanding[key] = outstanding
         self._forget_if_met(key, outstanding)
 
-    def created(self, key: K, count: int = 1) -> None:
-        """The cache shows a creation; or it failed, and nothing will show."""
+    def creation_observed(self, key: K, count: int = 1) -> None:
+        """Count creations that the cache shows, or that failed and will never show."""
         if (outstanding := self._outstanding.get(key)) is not None:
             outstanding.creations -= count
             self._forget_if_met(key, outstanding)
 
-    def deleted(self, key: K, uid: str) -> None:
-        """The cache shows that an object goes; or its deletion failed."""
+    def deletion_observed(self, key: K, uid: str) -> None:
+        """Count a deletion that the cache shows, or that failed."""
         if (outstanding := self._outstanding.get(key)) is not None:
             outstanding.deletions.discard(uid)
             self._forget_if_met(key, outstanding)
@@ -62,7 +62,7 @@ class Expectations(Generic[K]):
             del self._outstanding[key]
 
     def _forget_expired(self) -> None:
-        """So that nothing is kept of objects that are gone: the oldest come first."""
+        """Drop expired entries, so that none of deleted objects stay: the oldest come first."""
         before = self._monotonic() - EXPIRY_SECONDS
         while self._outstanding:
             key, oldest = next(iter(self._outstanding.items()))
@@ -71,12 +71,12 @@ class Expectations(Generic[K]):
             del self._outstanding[key]
 
     def unmet_seconds(self, key: K) -> float:
-        """0 when the cache shows all; else the seconds after which waiting is given up."""
+        """Return 0 when all expectations are met, else the seconds until they expire."""
         outstanding = self._outstanding.get(key)
         if outstanding is None:
             return 0.0
         return max(0.0, outstanding.since + EXPIRY_SECONDS - self._monotonic())
 
     def forget(self, key: K) -> None:
-        """What was expected does not come: nothing is waited for."""
+        """Drop the expectations of a key that will not be met."""
         self._outstanding.pop(key, None)

@@ -1,7 +1,7 @@
-"""A cache that follows the API: list once, then watch, with indexes and handlers.
+"""Informers: caches filled by list and watch, with indexes and event handlers.
 
-One informer for all loops that read the same objects, so that each object is decoded and kept
-once.  What the cache holds is shared: nobody may change it.
+Controllers that read the same objects share one informer, so that each object is decoded and cached
+once.  Cached objects are shared: callers must not modify them.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ from corral.reconcile.objects import Partial, key_of, uid_of, version_of
 T = TypeVar("T", bound=msgspec.Struct)
 
 Handler = Callable[[T | None, T | None], None]
-"""Gets an object before and after a change: None before it is there, None after it is gone."""
+"""Called with an object before and after a change: old is None on add, new is None on delete."""
 
 log = structlog.get_logger()
 
 WATCH_SECONDS = (300, 600)
-"""A watch is begun anew after a time between these, so that no server is stuck with us."""
-_LATE_SECONDS = 30.0
-"""How much longer than agreed a watch may last before it counts as dead."""
+"""Bounds of a watch's random timeout, as in client-go's Reflector: watches spread over servers."""
+_WATCH_GRACE_SECONDS = 30.0
+"""A watch that outlasts its timeout by this much counts as dead."""
 LIST_SECONDS = 60.0
 FIRST_DELAY = 0.8
 LONGEST_DELAY = 30.0
 """Seconds before listing or watching again after a failure: doubled each time, with jitter."""
-_LIVELY_SECONDS = 1.0
-"""A watch that lasted this long was a good one."""
+_HEALTHY_WATCH_SECONDS = 1.0
+"""A watch that lasted this long resets the back-off."""
 
 
 class Informer(Generic[T]):
-    """The objects of one kind, as they were a moment ago."""
+    """The cached objects of one kind, which may lag behind the server."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Informer(Generic[T]):
         fields: str = "",
         shared: Callable[[T], T | None] = lambda _: None,
     ) -> None:
-        """``shared`` answers the same object from another cache, where one has it already."""
+        """``shared`` returns the same version of an object from another cache, or None."""
         self._client = client
         self._shared = shared
         self._view = view
@@ -68,7 +68,7 @@ class Informer(Generic[T]):
         self._handlers: list[Handler[T]] = []
         self._deletion_handlers: list[Callable[[T], None]] = []
         self._synced = asyncio.Event()
-        self._last: T | None = None
+        self._last_put: T | None = None
         self._version = ""
 
     def __repr__(self) -> str:
@@ -76,26 +76,26 @@ class Informer(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether the cache has held the present state once."""
+        """Whether the first list has been stored."""
         return self._synced.is_set()
 
     async def synced(self) -> None:
-        """Wait until the cache has held the present state once."""
+        """Wait until the first list has been stored."""
         await self._synced.wait()
 
     def get(self, key: Key) -> T | None:
         return self._objects.get(key)
 
     def items(self) -> ValuesView[T]:
-        """Every object, in no order."""
+        """Return a view of all cached objects, in no order."""
         return self._objects.values()
 
     def indexed(self, index: str, value: str) -> list[T]:
-        """The objects for which the index's function answered this value among others."""
+        """Return the objects for which the index function yields this value."""
         return list(self._indexes[index].get(value, {}).values())
 
     def index(self, name: str, values: Callable[[T], Iterable[str]]) -> None:
-        """Keep an index; asking again for one of the same name changes nothing."""
+        """Add an index; a second call with the same name changes nothing."""
         if name in self._indexers:
             return
         self._indexers[name] = values
@@ -105,29 +105,28 @@ class Informer(Generic[T]):
                 table.setdefault(value, {})[key] = item
 
     def handle(self, handler: Handler[T]) -> None:
-        """Call ``handler`` for each change; what is there already counts as new.
+        """Call ``handler`` for each change, and at once for each object already cached.
 
-        Handlers are called in between two changes of the cache: they note what to look at, and
-        return.
+        Handlers run inside the update of the cache: they enqueue keys and return.
         """
         self._handlers.append(handler)
         for item in self._objects.values():
             handler(None, item)
 
     def handle_deleted(self, handler: Callable[[T], None]) -> None:
-        """Call ``handler`` with each object that the server says is deleted, before it goes.
+        """Call ``handler`` with each object of a DELETED event, before it leaves the cache.
 
-        What goes without that may be there still: what is damaged on the server's disk is in no
-        list, and in no cache.  Where fields are selected that may change, an object is said to be
-        deleted that has ceased to match.
+        An object that leaves the cache without one may still exist: objects damaged on the server's
+        disk are in no list.  With a field selector, DELETED also means that an object ceased to
+        match.
         """
         self._deletion_handlers.append(handler)
 
     async def run(self) -> None:
-        """Follow the API until cancelled, whatever becomes of the server in the meantime."""
+        """List and watch until cancelled; failures are retried for ever, with back-off."""
         failures = 0
         while True:
-            begun = asyncio.get_running_loop().time()
+            started = asyncio.get_running_loop().time()
             try:
                 if not self._version:
                     await self._list()
@@ -137,12 +136,12 @@ class Informer(Generic[T]):
                 self._version = ""
             except (ApiError, TimeoutError) as error:
                 log.warning(
-                    "cannot follow",
+                    "list or watch failed, will retry",
                     kind=self._kind.resource,
                     error=str(error) or "no answer in time",
                 )
-            lasted = asyncio.get_running_loop().time() - begun
-            failures = 0 if lasted >= _LIVELY_SECONDS else failures + 1
+            duration = asyncio.get_running_loop().time() - started
+            failures = 0 if duration >= _HEALTHY_WATCH_SECONDS else failures + 1
             if failures:
                 await asyncio.sleep(_delay(failures))
 
@@ -166,25 +165,25 @@ class Informer(Generic[T]):
             timeout_seconds=seconds,
             kind=self._kind,
         )
-        async with asyncio.timeout(seconds + _LATE_SECONDS), aclosing(watch) as events:
+        async with asyncio.timeout(seconds + _WATCH_GRACE_SECONDS), aclosing(watch) as events:
             async for event in events:
-                self._apply(event)
+                self._handle_event(event)
 
-    def learn(self, item: T) -> None:
-        """Take note of what a server answered, if it is news of an object that is in the cache.
+    def observe(self, item: T) -> None:
+        """Update a cached object from the response to a write, unless the cache is newer.
 
-        So a loop reads its own writes, and does not act on what it has just changed.
+        So a controller reads its own writes (client-go's MutationCache).
         """
         old = self._objects.get(key_of(item))
         if old is not None and uid_of(old) == uid_of(item):
             self._put(item)
 
     def clear(self) -> None:
-        """Forget every object: handlers are told that it is gone."""
+        """Remove every object and call the handlers for it."""
         for key in tuple(self._objects):
             self._remove(key)
 
-    def _apply(self, event: WatchEvent[T] | Unreadable | Bookmark) -> None:
+    def _handle_event(self, event: WatchEvent[T] | Unreadable | Bookmark) -> None:
         if not isinstance(event, WatchEvent):
             if isinstance(event, Unreadable):
                 self._remove(event.key, event.uid if event.type == "DELETED" else "")
@@ -205,15 +204,17 @@ class Informer(Generic[T]):
             self._remove(key)
             old = None
         if old is not None:
-            known, new = version_of(old), version_of(item)
-            if known == new or (newer_only and is_older(new, known)):
+            cached, new = version_of(old), version_of(item)
+            if cached == new or (newer_only and is_older(new, cached)):
                 return
         if (same := self._shared(item)) is not None:
             item = same
-        elif self._last is not None:
-            share(item, self._last, old)  # what is like it now, and its own older version
+        elif self._last_put is not None:
+            # Share equal parts with the object put last, likely of the same set, and with the
+            # older version.
+            share(item, self._last_put, old)
             key = key_of(item)
-        self._last = self._objects[key] = item
+        self._last_put = self._objects[key] = item
         self._reindex(key, old, item)
         for handler in self._handlers:
             handler(old, item)
@@ -232,7 +233,7 @@ class Informer(Generic[T]):
             table = self._indexes[name]
             before = tuple(values(old)) if old is not None else ()
             after = tuple(values(new)) if new is not None else ()
-            if before != after:  # which is seldom
+            if before != after:  # rare: most index values never change
                 for value in before:
                     members = table[value]
                     members.pop(key, None)
@@ -243,79 +244,81 @@ class Informer(Generic[T]):
 
 
 class Informers:
-    """The informers of a process: one for each view, kind and field selector that is asked for."""
+    """The informers of a process: one for each requested view, kind and field selector."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._known: dict[tuple[type[msgspec.Struct], str, str], Informer[Any]] = {}
-        self._alike: defaultdict[type | str, tuple[Informer[Any], ...]] = defaultdict(tuple)
-        """Those of one view, and of ``Partial``, which reads any kind, those of one resource: each
-        object that is read or written is shown to those alone."""
+        self._informers: dict[tuple[type[msgspec.Struct], str, str], Informer[Any]] = {}
+        self._by_view: defaultdict[type | str, tuple[Informer[Any], ...]] = defaultdict(tuple)
+        """Informers by view; those of ``Partial``, which decodes any kind, by resource.  A response
+        is passed to the informers of its view alone."""
         self._running: Background | None = None
         self._tasks: dict[Informer[Any], asyncio.Task[None]] = {}
 
     def of(self, view: type[T], *, fields: str = "", kind: Kind | None = None) -> Informer[T]:
-        """The shared informer of a view; it runs as long as ``run`` does."""
+        """Return the shared informer of a view; it runs as long as ``run`` does."""
         kind = kind or kind_of(view)
         address = (view, kind.resource, fields)
-        informer = self._known.get(address)
+        informer = self._informers.get(address)
         if informer is None:
-            informer = self._known[address] = Informer(
+            informer = self._informers[address] = Informer(
                 self._client, view, kind, fields=fields, shared=partial(self._shared, kind.resource)
             )
-            self._alike[kind.resource if view is Partial else view] += (informer,)
+            self._by_view[kind.resource if view is Partial else view] += (informer,)
             if self._running is not None:
                 self._start(self._running, informer)
         return informer
 
     def _shared(self, resource: str, item: T) -> T | None:
-        """The one copy of an object that all caches of its view and kind hold; None without one."""
+        """Return the copy that another informer of the same view and kind has cached, or None."""
         view = type(item)
-        alike = self._alike[resource if view is Partial else view]
-        if len(alike) == 1:
+        peers = self._by_view[resource if view is Partial else view]
+        if len(peers) == 1:
             return None
         key, version = key_of(item), version_of(item)
-        for informer in alike:
+        for informer in peers:
             other = informer.get(key)
             if other is not None and version_of(other) == version:
                 return cast("T", other)
         return None
 
-    def learn(self, item: msgspec.Struct) -> None:
-        """Tell the informers of an object's view what a server answered.
+    def observe(self, item: msgspec.Struct) -> None:
+        """Pass an object from a response to the informers of its view.
 
-        Who hears of it from them may ask for further ones.
+        Handlers may request further informers meanwhile: the tuple that is iterated stays as it is.
         """
-        for informer in self._alike[type(item)]:  # none for Partial: of whatever kind
-            informer.learn(item)
+        for informer in self._by_view[type(item)]:  # none for Partial: its kind is not known here
+            informer.observe(item)
 
     def metadata(self, kind: Kind) -> Informer[Any]:
-        """An informer of any view of a kind, for loops that look at the metadata only.
+        """Return an informer of any view of a kind, for controllers that read metadata only.
 
-        One that is known already serves, so that nothing is decoded and kept twice; loops that
-        need a typed view are therefore made first.
+        An existing one is reused, so that nothing is decoded and cached twice; controllers that
+        need a typed view are therefore created first.
         """
-        for (_, resource, fields), informer in self._known.items():
+        for (_, resource, fields), informer in self._informers.items():
             if (resource, fields) == (kind.resource, ""):
                 return informer
         return self.of(Partial, kind=kind)
 
     def of_kind(self, kind: Kind) -> list[Informer[Any]]:
-        """The informers of a kind, whatever their view and selector."""
-        known = self._known.items()
-        return [informer for (_, resource, _), informer in known if resource == kind.resource]
+        """Return the informers of a kind, whatever their view and selector."""
+        cached = self._informers.items()
+        return [informer for (_, resource, _), informer in cached if resource == kind.resource]
 
-    def end(self, kind: Kind) -> None:
-        """End the informers of a kind that is served no more; what they held is gone."""
+    def stop(self, kind: Kind) -> None:
+        """Stop and clear the informers of a kind that is no longer served."""
         for informer in self.of_kind(kind):
-            self._known = {
-                address: other for address, other in self._known.items() if other is not informer
+            self._informers = {
+                address: other
+                for address, other in self._informers.items()
+                if other is not informer
             }
-            self._alike = defaultdict(
+            self._by_view = defaultdict(
                 tuple,
                 {
-                    address: tuple(each for each in those if each is not informer)
-                    for address, those in self._alike.items()
+                    view: tuple(each for each in peers if each is not informer)
+                    for view, peers in self._by_view.items()
                 },
             )
             if (task := self._tasks.pop(informer, None)) is not None:
@@ -323,11 +326,11 @@ class Informers:
             informer.clear()
 
     async def run(self) -> None:
-        """Run every informer, also those that are asked for later, until cancelled."""
+        """Run every informer until cancelled, also those that are requested later."""
         async with Background() as tasks:
             self._running = tasks
             try:
-                for informer in list(self._known.values()):
+                for informer in list(self._informers.values()):
                     self._start(tasks, informer)
                 await asyncio.Event().wait()
             finally:
@@ -338,7 +341,7 @@ class Informers:
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether one resourceVersion is from before another; of words that are no numbers, none is."""
+    """Return whether one resourceVersion is older than another; False if either is no number."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 

@@ -1,7 +1,7 @@
-"""Keeps one copy of what many cached objects have in common.
+"""Sharing of equal parts between cached objects, to save memory.
 
-The machines of a set differ in a name, a uid and an address; the rest of their specifications, and
-most of their pods', is the same.  Ten thousand copies of it would be most of a process's memory.
+The VMIs of a set differ in a name, a uid and an address; the rest of their specs, and of their
+pods', is equal.  Ten thousand copies of it would be most of a process's memory.
 """
 
 from itertools import chain, repeat
@@ -11,87 +11,87 @@ import msgspec
 
 
 def share(
-    item: msgspec.Struct, like: msgspec.Struct, further: msgspec.Struct | None = None
+    item: msgspec.Struct, reference: msgspec.Struct, previous: msgspec.Struct | None = None
 ) -> None:
-    """Put the parts of ``like`` that are the same in the place of ``item``'s own.
+    """Replace parts of ``item`` by equal ones of ``reference``, else of ``previous``.
 
-    Else those of ``further``.  What one of them has as a whole is not looked into.  All must be
-    treated as constant from then on, as everything in a cache.
+    A part that is equal as a whole is not descended into.  All three must be treated as constant
+    from then on, as everything in a cache.
     """
-    if item is like or item is further:
+    if item is reference or item is previous:
         return
     for name in item.__struct_fields__:
-        mine, other = getattr(item, name), getattr(like, name)
-        if mine is not other:
-            another = None if further is None else getattr(further, name)
-            if (part := _shared(mine, other, another)) is not mine:
+        own, first = getattr(item, name), getattr(reference, name)
+        if own is not first:
+            second = None if previous is None else getattr(previous, name)
+            if (part := _shared(own, first, second)) is not own:
                 setattr(item, name, part)
 
 
-def _shared(mine: Any, other: Any, another: Any) -> Any:
-    """The first of the two others that is the same, else ``mine``, with what parts of it are.
+def _shared(own: Any, first: Any, second: Any) -> Any:
+    """Return the first of the two others that equals ``own``, else ``own`` with shared parts.
 
-    None is no other.
+    An other that is None does not count.
     """
-    kind = type(mine)
-    if mine is other or mine is another:
-        return mine
-    if kind in _LEAVES:  # nearly all parts are
-        if type(other) is kind and mine == other:
-            return other
-        return another if type(another) is kind and mine == another else _kept(mine)
-    others = [each for each in (other, another) if type(each) is kind]
-    for each in others:
-        if mine == each and _are_written_alike(mine, each):
+    kind = type(own)
+    if own is first or own is second:
+        return own
+    if kind in _LEAVES:  # the common case, so first
+        if type(first) is kind and own == first:
+            return first
+        return second if type(second) is kind and own == second else _interned(own)
+    candidates = [each for each in (first, second) if type(each) is kind]
+    for each in candidates:
+        if own == each and _encode_alike(own, each):
             return each
-    if not others:
-        return mine
-    if isinstance(mine, msgspec.Struct):
-        share(mine, *others)
+    if not candidates:
+        return own
+    if isinstance(own, msgspec.Struct):
+        share(own, *candidates)
     elif kind is list or kind is dict:
-        _share_inside(mine, *others)
-    return mine
+        _share_inside(own, *candidates)
+    return own
 
 
-def _share_inside(mine: Any, other: Any, another: Any = ()) -> None:
-    """The same with what lies in lists, or in dictionaries."""
-    if type(mine) is dict:
-        for key, ours in mine.items():
-            mine[key] = _shared(ours, other.get(key), another.get(key) if another else None)
+def _share_inside(own: Any, first: Any, second: Any = ()) -> None:
+    """Share the members of a list, or the values of a dictionary."""
+    if type(own) is dict:
+        for key, own_part in own.items():
+            own[key] = _shared(own_part, first.get(key), second.get(key) if second else None)
         return
     rest = repeat(None)
-    lists = zip(mine, chain(other, rest), chain(another, rest), strict=False)
-    for index, (ours, theirs, others) in enumerate(lists):
-        mine[index] = _shared(ours, theirs, others)
+    lists = zip(own, chain(first, rest), chain(second, rest), strict=False)
+    for index, (own_part, first_part, candidates) in enumerate(lists):
+        own[index] = _shared(own_part, first_part, candidates)
 
 
 _recent: dict[str, str] = {}
-"""Texts that were new lately, by what they are."""
+"""Recent strings, each with the copy to use."""
 
 
-def _kept(leaf: Any) -> Any:
-    """One copy of a text that stands in several places: a name, a uid, the time of a change.
+def _interned(leaf: Any) -> Any:
+    """Return one copy of a string that occurs in several places: a name, a uid, a timestamp.
 
-    An object has most of its own in more than one, and others of its time in theirs.  A long text
-    is content, which stands nowhere else, and would stay here when its object is gone.
+    An object repeats most of its own, and objects written together share timestamps.  A long string
+    is content that occurs once, and would stay here after its object is deleted.
     """
-    if type(leaf) is not str or len(leaf) > _LONGEST:
+    if type(leaf) is not str or len(leaf) > _MAX_CHARACTERS:
         return leaf
-    if len(_recent) >= _RECENT:
+    if len(_recent) >= _MAX_RECENT:
         _recent.clear()
     return _recent.setdefault(leaf, leaf)
 
 
-_RECENT: Final = 8192
-"""So many texts are remembered: those of some hundred objects that come up at once."""
-_LONGEST: Final = 64
-"""Longer texts are not remembered: names of most objects, uids and times have fewer characters."""
+_MAX_RECENT: Final = 8192
+"""Strings kept: those of some hundred objects that are created together."""
+_MAX_CHARACTERS: Final = 64
+"""Longer strings are not kept: most names, all uids and timestamps have fewer characters."""
 _LEAVES = frozenset({str, int, float, bool})
 
 
-def _are_written_alike(mine: Any, other: Any) -> bool:
-    """Of equal things of one type: to Python a list of 1 is equal to those of 1.0 and of True.
+def _encode_alike(own: Any, first: Any) -> bool:
+    """Return whether equal values encode alike: in Python [1] equals [1.0] and [True].
 
-    To write both takes a quarter of the time of a walk through them.
+    Encoding both takes a quarter of the time of a recursive comparison.
     """
-    return msgspec.json.encode(mine) == msgspec.json.encode(other)
+    return msgspec.json.encode(own) == msgspec.json.encode(first)

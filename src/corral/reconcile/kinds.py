@@ -1,7 +1,7 @@
-"""Which kinds there are: those that are built in, and those that definitions bring at run time.
+"""The served kinds: built-in ones, and those of CustomResourceDefinitions.
 
-Loops that look at objects of every kind follow these.  What the API tells of definitions is all
-that is known: there is no back door to the server's own table.
+Controllers for objects of every kind subscribe here.  Definitions are read through the API alone,
+not from the server's own table, so that this works against any server.
 """
 
 from collections.abc import Callable
@@ -20,42 +20,42 @@ from corral.reconcile.objects import Partial, key_of, version_of
 if TYPE_CHECKING:
     from corral.reconcile.informer import Informer, Informers
 
-Came = Callable[[Kind], None]
-"""Is told of a kind that is served from now on, and again when it is served in another way."""
+KindHandler = Callable[[Kind], None]
+"""Called with a kind when it becomes served, and again when its served version changes."""
 
 
 class Kinds:
-    """The kinds that are served; ``table`` holds them as of now."""
+    """The kinds that are served now, in ``table``, and subscriptions to new ones."""
 
     def __init__(self, informers: "Informers") -> None:
         self.table = KindTable(KINDS)
         self._informers = informers
         self._built_in = {(kind.group, kind.plural) for kind in KINDS}
-        self._followers: list[Came] = []
-        self._brought: dict[str, Kind] = {}
+        self._handlers: list[KindHandler] = []
+        self._custom: dict[str, Kind] = {}
         self._definitions: Informer[Any] | None = None
 
-    def follow(self, came: Came) -> None:
-        """Call for every kind that is kept, those that come later, too.
+    def subscribe(self, handler: KindHandler) -> None:
+        """Call a handler for every stored kind, present and future.
 
-        Of a kind that goes, the informers end: they forget what they held.
+        When a kind is removed its informers stop and are cleared; the handler is not called.
         """
         self._start()
-        self._followers.append(came)
+        self._handlers.append(handler)
         for kind in self.table:
             if kind.is_kept:
-                came(kind)
+                handler(kind)
 
     async def synced(self) -> None:
-        """Wait until all definitions are known, and with them what there is of their kinds."""
+        """Wait until the definitions and the objects of their kinds are cached."""
         definitions = self._start()
         await definitions.synced()
-        for kind in tuple(self._brought.values()):
+        for kind in tuple(self._custom.values()):
             for informer in self._informers.of_kind(kind):
                 await informer.synced()
 
-    async def are_known(self, client: Client) -> bool:
-        """Whether what is known of definitions is what the server has, at this moment."""
+    async def are_current(self, client: Client) -> bool:
+        """Return whether the cached definitions equal those that the server lists now."""
         definitions = self._start()
         listed = (await client.list(Partial, kind=DEFINITION)).items
         return {key_of(each): version_of(each) for each in listed} == {
@@ -77,17 +77,17 @@ class Kinds:
         if (spec.group, spec.names.plural) in self._built_in:
             return
         name = key_of(definition).name
-        before = self._brought.get(name)
+        previous = self._custom.get(name)
         kind = None if new is None else kind_of(msgspec.to_builtins(new))
-        # What clients ask for: while it stays, their caches are good.
-        if before is not None and (kind is None or kind.asked_version != before.asked_version):
-            self.table.remove(before)
-            del self._brought[name]
-            self._informers.end(before)
-            before = None
+        # Clients request this version: while it is served, their caches stay valid.
+        if previous is not None and (kind is None or kind.asked_version != previous.asked_version):
+            self.table.remove(previous)
+            del self._custom[name]
+            self._informers.stop(previous)
+            previous = None
         if kind is not None:
             self.table.add(kind)
-            self._brought[name] = kind
-            if before is None:
-                for came in self._followers:
-                    came(kind)
+            self._custom[name] = kind
+            if previous is None:
+                for handler in self._handlers:
+                    handler(kind)

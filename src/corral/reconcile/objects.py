@@ -1,7 +1,7 @@
-"""What every view can be asked, whichever way its fields are spelled.
+"""Accessors of metadata and status that work on views of both spellings.
 
-KubeVirt's views are ours and read ``resource_version``; Kubernetes' own come from a library that
-spells ``resourceVersion`` and leaves everything optional.  Loops that serve both ask here.
+KubeVirt's views are Structs of corral.api with ``resource_version``; Kubernetes' own come from
+lightkube, which spells ``resourceVersion`` and leaves everything optional.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Owner(NamedTuple):
     """Whether a foreground deletion of the owner waits for the object."""
 
     def document(self) -> Document:
-        """The reference as an object carries it."""
+        """Return the reference as it stands in ``metadata.ownerReferences``."""
         marks = {"controller": self.controller, "blockOwnerDeletion": self.blocks}
         return {
             "apiVersion": self.api_version,
@@ -37,7 +37,7 @@ class Owner(NamedTuple):
 
 
 class PartialMeta(Struct, kw_only=True):
-    """The part of metadata that tells who owns an object and what holds it."""
+    """The part of metadata with an object's identity, owners and finalizers."""
 
     name: str = ""
     namespace: str = ""
@@ -49,13 +49,13 @@ class PartialMeta(Struct, kw_only=True):
 
 
 class Partial(Struct, kw_only=True):
-    """A view that fits every kind: it knows a part of the metadata only."""
+    """A view that fits every kind: it has a part of the metadata only."""
 
     metadata: PartialMeta = msgspec.field(default_factory=PartialMeta)
 
 
 def key_of(view: msgspec.Struct) -> Key:
-    """Where an object stands among its kind."""
+    """Return an object's namespace and name."""
     metadata: Any = view.metadata  # type: ignore[attr-defined]
     return Key(metadata.namespace or "", metadata.name)
 
@@ -66,10 +66,10 @@ def uid_of(view: msgspec.Struct) -> str:
 
 
 def version_of(view: msgspec.Struct) -> str:
-    """The object's resourceVersion."""
+    """Return an object's resourceVersion, or ""."""
     metadata: Any = view.metadata  # type: ignore[attr-defined]
     version: str | None = (
-        metadata.resource_version if _is_ours(metadata) else metadata.resourceVersion
+        metadata.resource_version if _is_snake_case(metadata) else metadata.resourceVersion
     )
     return version or ""
 
@@ -82,25 +82,25 @@ def annotations_of(view: msgspec.Struct) -> Mapping[str, str]:
     return view.metadata.annotations or {}  # type: ignore[attr-defined]
 
 
-def is_going(view: msgspec.Struct) -> bool:
-    """Whether the object's deletion was asked for."""
+def is_being_deleted(view: msgspec.Struct) -> bool:
+    """Return whether the object has a deletionTimestamp."""
     metadata: Any = view.metadata  # type: ignore[attr-defined]
-    if _is_ours(metadata):
+    if _is_snake_case(metadata):
         return metadata.deletion_timestamp is not None
     return metadata.deletionTimestamp is not None
 
 
 def is_ready(view: msgspec.Struct) -> bool:
-    """Whether the object's condition Ready holds."""
+    """Return whether the object's condition Ready is True."""
     status: Any = view.status  # type: ignore[attr-defined]
     conditions = (status and status.conditions) or ()
     return any(each.type == "Ready" and each.status == "True" for each in conditions)
 
 
 def owners_of(view: msgspec.Struct) -> Sequence[Owner]:
-    """The owners of an object, in order."""
+    """Return the owner references of an object, in order."""
     metadata: Any = view.metadata  # type: ignore[attr-defined]
-    if _is_ours(metadata):
+    if _is_snake_case(metadata):
         return [
             Owner(
                 owner.api_version,
@@ -126,23 +126,23 @@ def owners_of(view: msgspec.Struct) -> Sequence[Owner]:
 
 
 def finalizers_of(view: msgspec.Struct) -> Sequence[str]:
-    """What holds an object back from going."""
+    """Return the finalizers of an object."""
     return view.metadata.finalizers or ()  # type: ignore[attr-defined]
 
 
 def controller_of(view: msgspec.Struct) -> Owner | None:
-    """The owner that manages the object."""
+    """Return the controlling owner of an object, or None."""
     return next((owner for owner in owners_of(view) if owner.controller), None)
 
 
 def controller_uid(view: msgspec.Struct) -> str:
-    """The uid of the owner that manages the object, or ""."""
+    """Return the uid of the controlling owner of an object, or ""."""
     owner = controller_of(view)
     return "" if owner is None else owner.uid
 
 
 def owner_reference(owner: Object) -> Document:
-    """A reference that makes ``owner`` the manager of the object that carries it."""
+    """Return a reference that makes ``owner`` the controller of the object that carries it."""
     return {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
@@ -153,8 +153,8 @@ def owner_reference(owner: Object) -> Document:
     }
 
 
-def reference(view: msgspec.Struct) -> Document:
-    """Names an object in an event (core/v1 ObjectReference)."""
+def object_reference(view: msgspec.Struct) -> Document:
+    """Return a core/v1 ObjectReference to an object, for its events."""
     kind = kind_of(type(view))
     key = key_of(view)
     whole = {
@@ -168,5 +168,5 @@ def reference(view: msgspec.Struct) -> Document:
     return {field: value for field, value in whole.items() if value}
 
 
-def _is_ours(metadata: Any) -> bool:
+def _is_snake_case(metadata: Any) -> bool:
     return isinstance(metadata, ObjectMeta | PartialMeta)

@@ -1,38 +1,38 @@
-"""Whether a machine can serve, as its pod tells: judged alike by whoever writes it.  Pure.
+"""The Ready condition of a VMI, computed from its pod.  Pure.
 
-The controller of machines keeps the condition Ready; a node that writes a new phase writes what
-follows from it along, for both are one piece of news.
+Two writers share it: the VMI controller maintains the condition, and a node that writes a new phase
+writes the resulting condition along, so that watchers see both in one update.
 """
 
 from lightkube.models.core_v1 import Pod, PodCondition
 
 from corral.api.object import Condition
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 
-def ready(pod: Pod | None, phase: str) -> Condition:
-    """Whether the machine can serve, as far as its pod tells; evaluated in KubeVirt's order."""
+def ready_condition(pod: Pod | None, phase: str) -> Condition:
+    """Return the VMI's Ready condition, evaluated in KubeVirt's order."""
     if pod is None:
         text = "virt-launcher pod has not yet been scheduled"
-        return denied("Ready", "PodNotExists", text)
-    if is_going(pod):
-        return denied("Ready", "PodTerminating", "virt-launcher pod is terminating")
+        return false_condition("Ready", "PodNotExists", text)
+    if is_being_deleted(pod):
+        return false_condition("Ready", "PodTerminating", "virt-launcher pod is terminating")
     if phase != "Running":
-        return denied("Ready", "GuestNotRunning", "Guest VM is not reported as running")
-    told = pod_condition(pod, "Ready")
-    if told is None:
+        return false_condition("Ready", "GuestNotRunning", "Guest VM is not reported as running")
+    ready_of_pod = pod_condition(pod, "Ready")
+    if ready_of_pod is None:
         text = "virt-launcher pod is missing the Ready condition"
-        return denied("Ready", "PodConditionMissing", text)
-    return copied(told)
+        return false_condition("Ready", "PodConditionMissing", text)
+    return condition_of(ready_of_pod)
 
 
-def denied(name: str, reason: str, message: str) -> Condition:
-    """A condition that does not hold."""
+def false_condition(name: str, reason: str, message: str) -> Condition:
+    """Return a condition with status False."""
     return Condition(type=name, status="False", reason=reason, message=message)
 
 
-def copied(condition: PodCondition) -> Condition:
-    """A pod's condition as one of the machine's."""
+def condition_of(condition: PodCondition) -> Condition:
+    """Return a pod's condition as a condition of the VMI."""
     return Condition(
         type=condition.type,
         status=condition.status,
@@ -42,7 +42,7 @@ def copied(condition: PodCondition) -> Condition:
 
 
 def pod_condition(pod: Pod | None, name: str) -> PodCondition | None:
-    """The pod's condition of a type, if it has one."""
+    """Return the pod's condition of a type, or None."""
     if pod is None or pod.status is None:
         return None
     return next((each for each in pod.status.conditions or () if each.type == name), None)

@@ -37,7 +37,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RecordRange:
     """Objects in the order of their keys, and how many; to be taken before anything changes.
 
     What is not taken costs nothing.
@@ -75,11 +75,11 @@ class Table:
         first, last = self._bounds(namespace, None)
         return [self.records[key] for key in self.keys[first:last]]
 
-    def stretch(self, namespace: str, after: Key | None) -> Stretch:
+    def record_range(self, namespace: str, after: Key | None) -> RecordRange:
         """The objects of a namespace, or all of them, that come after a key."""
         first, last = self._bounds(namespace, after)
         keys, records = self.keys, self.records
-        return Stretch((records[keys[place]] for place in range(first, last)), last - first)
+        return RecordRange((records[keys[place]] for place in range(first, last)), last - first)
 
     def _bounds(self, namespace: str, after: Key | None) -> tuple[int, int]:
         """Where the keys of a stretch begin and end."""
@@ -102,12 +102,12 @@ class Table:
         found.reverse()
         return found
 
-    def rewound(self, namespace: str, after: Key | None, revision: int) -> Stretch:
+    def rewound(self, namespace: str, after: Key | None, revision: int) -> RecordRange:
         """What ``stretch`` answered at an earlier revision."""
         before: dict[Key, Record | None] = {}
         for event in self.since(revision):
             before.setdefault(event.record.key, event.previous)
-        present = self.stretch(namespace, after)
+        present = self.record_range(namespace, after)
         changed = {
             key: record
             for key, record in before.items()
@@ -118,7 +118,7 @@ class Table:
         earlier = sorted(filter(None, changed.values()), key=_KEY)
         same = (record for record in present.records if record.key not in changed)
         count = present.count - len(changed.keys() & self.records.keys()) + len(earlier)
-        return Stretch(merge(same, earlier, key=_KEY), count)
+        return RecordRange(merge(same, earlier, key=_KEY), count)
 
 
 class Memory:

@@ -14,7 +14,7 @@ from corral.api.object import Document, Key
 from corral.metrics import Histogram
 from corral.store.commit import Commit
 from corral.store.damage import Damaged, DamagedObjects, sort_out
-from corral.store.memory import Memory, Retention, Stretch, obsolete
+from corral.store.memory import Memory, RecordRange, Retention, obsolete
 from corral.store.object_version import NO_LABELS, Event, Record, key_of, labels_of, require_size
 from corral.store.row import Row
 from corral.store.sqlite import Log, hasten
@@ -144,16 +144,16 @@ class Store:
         """The objects of a kind in key order, as they are now."""
         return self._memory.tables[kind].within(namespace)
 
-    def stretch(
+    def record_range(
         self, kind: str, namespace: str = "", *, after: Key | None = None, revision: int = 0
-    ) -> Stretch:
+    ) -> RecordRange:
         """The objects of a kind that come after a key, now or as they were at a revision.
 
         Raises Gone when that revision is not kept any more.
         """
         table = self._memory.tables[kind]
         if not revision or revision >= self._memory.revision:
-            return table.stretch(namespace, after)
+            return table.record_range(namespace, after)
         self._require(revision)
         return table.rewound(namespace, after, revision)
 

@@ -19,7 +19,7 @@ class Watch:
     What waits is shared with the store's window.  A watcher that lags so far that the window has
     forgotten what it should hear next is cut off: it lists again.  ``ended`` tells that no more
     will come; ``lost`` is the revision after which it was not told any more, where it was cut off,
-    and ``told_until`` that up to which it was told all, where the store ended it otherwise.
+    and ``complete_until`` that up to which it was told all, where the store ended it otherwise.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Watch:
     ) -> None:
         self.ended = False
         self.lost: int | None = None
-        self.told_until: int | None = None
+        self.complete_until: int | None = None
         self._since = since
         self._namespace = namespace
         self._name = name
@@ -62,7 +62,7 @@ class Watch:
     def end(self, revision: int) -> None:
         """Close it; it was told all changes until a revision.  Called by the store alone."""
         if not self.ended:
-            self.told_until = revision
+            self.complete_until = revision
             self.close()
 
     def close(self) -> None:

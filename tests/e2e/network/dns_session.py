@@ -94,7 +94,7 @@ async def session(site: Site) -> None:
     configuration = site.directory / "resolv.conf"
     configuration.write_text("nameserver 127.0.0.2\nnameserver 127.0.0.1\n")
     upstream = Upstream(configuration=configuration, port=port)
-    dns = Dns(site.world, site.network, upstream=upstream)
+    dns = Dns(site.context, site.network, upstream=upstream)
     site.tasks.start(dns.run(), name="dns")
 
     for name, spec in {

@@ -44,7 +44,7 @@ async def session(site: Site) -> None:
     for pod in (web, client, other):
         await site.tell(pod, app=pod.name)
         await site.serve(pod, 80, 8080)
-    site.tasks.start(Policies(site.world, site.network).run(), name="policies")
+    site.tasks.start(Policies(site.context, site.network).run(), name="policies")
 
     async def seen(name: str, wanted: list[bool], *ways: tuple) -> None:
         """Look which ways are open; nobody waits long for those that shall not be."""

@@ -24,7 +24,7 @@ from corral.client.transport import InProcess
 from corral.node.network import netlink
 from corral.node.network.machine_network import MachineNetwork, remove
 from corral.node.network.namespaces import Namespace
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -55,7 +55,7 @@ class Site:
 
     network: MachineNetwork
     client: Client
-    world: World
+    context: ControllerContext
     tasks: Background
     directory: Path
     saw: dict[str, object] = field(default_factory=dict)
@@ -182,15 +182,15 @@ async def opened(network: MachineNetwork, directory: Path) -> AsyncIterator[Site
     store = Store.in_memory()
     server = ApiServer(store, services=ServiceRanges(networks=network.service_cidrs))
     client = Client(InProcess(server.handle, ADMIN))
-    world = World(Client(InProcess(server.handle, ADMIN)))
+    context = ControllerContext(Client(InProcess(server.handle, ADMIN)))
     try:
         await network.prepare()
         for name in ("default", "kube-system", "team"):
             document = {"metadata": {"name": name, "labels": {"name": name}}}
             await client.create(ApiNamespace, document)
         async with Background() as tasks:
-            tasks.start(world.run(), name="world")
-            site = Site(network, client, world, tasks, directory)
+            tasks.start(context.run(), name="context")
+            site = Site(network, client, context, tasks, directory)
             yield site
             for pod in site.pods.values():
                 pod.namespace.close()

@@ -19,7 +19,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.request import Response, User
 from corral.client.client import Client, path_of
-from corral.client.decoding import Answered, Bookmark, Unreadable
+from corral.client.decoding import Bookmark, ResponseCache, Unreadable
 from corral.client.tokens import token_of
 from corral.client.transport import InProcess
 from corral.reconcile.objects import Partial, key_of
@@ -185,7 +185,7 @@ async def test_an_object_that_cannot_be_read_is_spoken_of_once():
 async def test_a_refusal_in_other_words_is_still_a_refusal(body):
     with pytest.raises(ApiError) as caught:
         await Client(Canned(body, status=502)).get(ConfigMap, "a", "default")
-    assert str(caught.value) in (body.decode(), "the server answered 502")
+    assert str(caught.value) in (body.decode(), "the server responses 502")
 
 
 async def test_an_answer_that_is_no_such_object_is_said():
@@ -226,8 +226,8 @@ async def told_of(watch):
 async def test_what_was_answered_is_not_read_again_when_a_watch_tells_of_it(client):
     """Reading an object takes longer than to look it up, and caches would hold it twice."""
     known = []
-    own = client.feeding(known.append, watching=client)
-    acting = Client(client._transport).feeding(known.append, watching=client)
+    own = client.with_observer(known.append, watching=client)
+    acting = Client(client._transport).with_observer(known.append, watching=client)
     async with aclosing(client.watch(ConfigMap, resource_version="1")) as watch:
         for writer in (own, acting):
             made = await writer.create(ConfigMap, config(f"a{len(known)}", x="y"))
@@ -236,7 +236,7 @@ async def test_what_was_answered_is_not_read_again_when_a_watch_tells_of_it(clie
 
 
 async def test_another_view_of_what_was_answered_is_another_object(client):
-    own = client.feeding(lambda _: None, watching=client)
+    own = client.with_observer(lambda _: None, watching=client)
     async with aclosing(
         client.watch(Partial, kind=kind_of(ConfigMap), resource_version="1")
     ) as watch:
@@ -247,17 +247,17 @@ async def test_another_view_of_what_was_answered_is_another_object(client):
 
 
 def test_few_answers_are_remembered():
-    answered = Answered()
+    responses = ResponseCache()
     item = ConfigMap(data={"x": "y"})
     for number in range(257):
-        answered.put(ConfigMap, b"%d" % number, item)
-    assert answered.take(ConfigMap, memoryview(b"0")) is None
-    assert answered.take(ConfigMap, memoryview(b"1")) is item
-    assert answered.take(ConfigMap, memoryview(b"256")) is item
+        responses.put(ConfigMap, b"%d" % number, item)
+    assert responses.get(ConfigMap, memoryview(b"0")) is None
+    assert responses.get(ConfigMap, memoryview(b"1")) is item
+    assert responses.get(ConfigMap, memoryview(b"256")) is item
 
 
 def test_large_answers_are_not_kept_in_memory_until_a_watch_tells_of_them():
-    answered, item = Answered(), ConfigMap()
+    responses, item = ResponseCache(), ConfigMap()
     large = b"x" * (1 << 20)
-    answered.put(ConfigMap, large, item)
-    assert answered.take(ConfigMap, memoryview(large)) is None
+    responses.put(ConfigMap, large, item)
+    assert responses.get(ConfigMap, memoryview(large)) is None

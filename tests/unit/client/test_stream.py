@@ -62,7 +62,7 @@ async def opened(server, tmp_path):
 
 
 async def test_what_was_delivered_is_there_after_the_end(opened, server, monkeypatch):
-    monkeypatch.setattr(streams, "GOODBYE_SECONDS", 0.1)
+    monkeypatch.setattr(streams, "CLOSE_SECONDS", 0.1)
     server.may_read.clear()
     sent = b""
     async with asyncio.timeout(60):

@@ -27,7 +27,7 @@ class Client:
 
 async def test_owners_that_are_gone_are_not_held_against_each_of_those_that_are_there():
     kinds = {"ConfigMap": CONFIG_MAP}
-    world = SimpleNamespace(
+    context = SimpleNamespace(
         client=(client := Client()),
         kinds=SimpleNamespace(
             follow=lambda _: None,
@@ -41,7 +41,7 @@ async def test_owners_that_are_gone_are_not_held_against_each_of_those_that_are_
         for kind in ("ConfigMap", "Unknown")
     )
     metadata = PartialMeta(name="child", namespace="default", uid="u1", owner_references=owners)
-    loop = Garbage(world)
+    loop = Garbage(context)
     loop._changed(CONFIG_MAP, None, Partial(metadata=metadata))
     Compared.times = 0
     await loop.reconcile("u1")

@@ -67,8 +67,8 @@ async def refuse(server, client, **rule):
         "metadata": {"name": "never"},
         "spec": {"policyName": "never", "validationActions": ["Deny"]},
     }
-    await client.ask("POST", f"{GROUP}/validatingadmissionpolicies", document=policy)
-    await client.ask("POST", f"{GROUP}/validatingadmissionpolicybindings", document=binding)
+    await client.request("POST", f"{GROUP}/validatingadmissionpolicies", document=policy)
+    await client.request("POST", f"{GROUP}/validatingadmissionpolicybindings", document=binding)
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ async def test_a_retired_node_that_somebody_has_deleted_ends_no_manager(server, 
 
 
 async def allow(client):
-    await client.ask("DELETE", f"{GROUP}/validatingadmissionpolicybindings/never")
+    await client.request("DELETE", f"{GROUP}/validatingadmissionpolicybindings/never")
 
 
 async def test_pods_that_may_not_be_deleted_keep_no_manager_from_its_start(

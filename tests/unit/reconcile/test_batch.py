@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from corral.api.errors import Forbidden
-from corral.reconcile.batch import AT_ONCE, each, slow_start
+from corral.reconcile.batch import MAX_IN_FLIGHT, for_each, slow_start_batch
 
 pytestmark = pytest.mark.looptime
 
@@ -19,8 +19,8 @@ async def test_everything_is_done_several_at_a_time(looptime):
         running -= 1
         done += 1
 
-    assert await each(range(3 * AT_ONCE), act) == []
-    assert (done, most, looptime) == (3 * AT_ONCE, AT_ONCE, 3)
+    assert await for_each(range(3 * MAX_IN_FLIGHT), act) == []
+    assert (done, most, looptime) == (3 * MAX_IN_FLIGHT, MAX_IN_FLIGHT, 3)
 
 
 async def test_refusals_are_collected_and_stop_nothing():
@@ -28,7 +28,7 @@ async def test_refusals_are_collected_and_stop_nothing():
         if number % 2:
             raise Forbidden(str(number))
 
-    assert sorted(map(str, await each(range(6), act))) == ["1", "3", "5"]
+    assert sorted(map(str, await for_each(range(6), act))) == ["1", "3", "5"]
 
 
 async def test_a_slow_start_ends_at_the_first_refusal():
@@ -39,7 +39,7 @@ async def test_a_slow_start_ends_at_the_first_refusal():
         if number == 4:
             raise Forbidden("no")
 
-    count, refused = await slow_start(range(100), act)
+    count, refused = await slow_start_batch(range(100), act)
     assert count == len(tried) == 7
     assert len(refused) == 1
-    assert await slow_start(range(100, 200), act) == (100, [])
+    assert await slow_start_batch(range(100, 200), act) == (100, [])

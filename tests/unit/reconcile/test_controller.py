@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from corral.aio import Background
 from corral.api.errors import Conflict, Details, Forbidden, Unavailable
-from corral.reconcile.controller import Controller, Result, Terminal
+from corral.reconcile.controller import Controller, Result, TerminalError
 from corral.reconcile.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -74,7 +74,7 @@ async def test_a_failure_that_stays_is_warned_of_once_a_cause(looptime):
 
 async def test_what_cannot_be_mended_is_not_retried(looptime):
     async def hopeless(_):
-        raise Terminal("spec.selector does not match")
+        raise TerminalError("spec.selector does not match")
 
     assert await times(looptime, hopeless, 5000) == [5]
 
@@ -137,7 +137,7 @@ async def test_each_reconcile_is_counted_and_measured():
 
     async def mixed(key):
         if key == "b":
-            raise Terminal("no retry")
+            raise TerminalError("no retry")
 
     controller = Controller("test", mixed, queue=queue, sources=[])
     async with Background() as tasks:
@@ -146,5 +146,5 @@ async def test_each_reconcile_is_counted_and_measured():
             queue.add(key)
         await asyncio.sleep(1)
     assert controller.results == {"success": 2, "error": 1}
-    assert sum(controller.took.counts) == 3
-    assert 0 < controller.took.sum <= time.monotonic() - begun
+    assert sum(controller.durations.counts) == 3
+    assert 0 < controller.durations.sum <= time.monotonic() - begun

@@ -9,80 +9,82 @@ from corral.aio import Background
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.reconcile.events import BURST, COMBINED, Correlator, Events, Said
+from corral.reconcile.events import BURST, COMBINED, EventBroadcaster, EventCorrelator, EventKey
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def said(message="hello", name="a", reason="Greeted"):
-    return Said("test", "", ("v1", "ConfigMap", "default", name, "uid"), "Normal", reason, message)
+    return EventKey(
+        "test", "", ("v1", "ConfigMap", "default", name, "uid"), "Normal", reason, message
+    )
 
 
 def test_the_same_event_is_counted():
-    correlator = Correlator()
-    first = correlator.telling(said(), NOW)
+    correlator = EventCorrelator()
+    first = correlator.record(said(), NOW)
     assert (first.count, first.name) == (1, "")
     first.name = "a.1"
-    again = correlator.telling(said(), NOW + timedelta(seconds=1))
+    again = correlator.record(said(), NOW + timedelta(seconds=1))
     assert (again.count, again.name, again.first) == (2, "a.1", NOW)
 
 
 def test_many_different_messages_for_one_reason_become_one_event():
-    correlator = Correlator()
-    told = [correlator.telling(said(f"message {number}"), NOW).message for number in range(12)]
+    correlator = EventCorrelator()
+    told = [correlator.record(said(f"message {number}"), NOW).message for number in range(12)]
     assert told[:9] == [f"message {number}" for number in range(9)]
     assert told[9:] == [f"{COMBINED}message {number}" for number in range(9, 12)]
-    assert correlator.telling(said("message 12"), NOW).count == 4
+    assert correlator.record(said("message 12"), NOW).count == 4
     later = NOW + timedelta(seconds=601)
-    assert correlator.telling(said("calm again"), later).message == "calm again"
+    assert correlator.record(said("calm again"), later).message == "calm again"
 
 
 def test_messages_that_trickle_in_are_combined_too():
     """What counts is the time since the last one, as in client-go's EventAggregator."""
-    correlator = Correlator()
+    correlator = EventCorrelator()
     moments = [NOW + timedelta(seconds=600 * number) for number in range(10)]
-    told = [correlator.telling(said(f"message {at}"), at) for at in moments]
+    told = [correlator.record(said(f"message {at}"), at) for at in moments]
     assert [each.message.startswith(COMBINED) for each in told] == [False] * 9 + [True]
 
 
 def others(correlator, count):
     for number in range(count):
-        correlator.telling(said(name=f"other{number}"), NOW)
+        correlator.record(said(name=f"other{number}"), NOW)
 
 
 @pytest.mark.parametrize(("others_between", "count"), [(4095, 2), (4096, 1)])
 def test_of_so_many_events_one_is_remembered(others_between, count):
     """client-go's LRU caches hold 4096."""
-    correlator = Correlator()
-    correlator.telling(said(), NOW)
+    correlator = EventCorrelator()
+    correlator.record(said(), NOW)
     others(correlator, others_between)
-    assert correlator.telling(said(), NOW).count == count
+    assert correlator.record(said(), NOW).count == count
 
 
 def test_what_is_told_again_and_again_is_remembered():
-    correlator = Correlator()
-    correlator.telling(said(), NOW)
+    correlator = EventCorrelator()
+    correlator.record(said(), NOW)
     others(correlator, 4095)
-    correlator.telling(said(), NOW)
-    correlator.telling(said(name="one more"), NOW)
-    assert correlator.telling(said(), NOW).count == 3
+    correlator.record(said(), NOW)
+    correlator.record(said(name="one more"), NOW)
+    assert correlator.record(said(), NOW).count == 3
 
 
 def test_an_object_about_which_too_much_is_told_falls_silent_and_recovers():
-    correlator = Correlator()
-    told = [correlator.telling(said("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
+    correlator = EventCorrelator()
+    told = [correlator.record(said("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
     assert [each is None for each in told] == [False] * BURST + [True] * 5
-    assert correlator.telling(said("x", name="b"), NOW) is not None
+    assert correlator.record(said("x", name="b"), NOW) is not None
     later = NOW + timedelta(seconds=300)
-    assert correlator.telling(said("x", reason="R"), later) is not None
-    assert correlator.telling(said("x", reason="S"), later) is None
+    assert correlator.record(said("x", reason="R"), later) is not None
+    assert correlator.record(said("x", reason="S"), later) is None
 
 
 @pytest.mark.looptime
 async def test_events_are_written_as_kubectl_shows_them(client):
     made = await client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
     moment = NOW
-    events = Events(client, lambda: moment)
+    events = EventBroadcaster(client, lambda: moment)
     recorder = events.recorder("tester", "node0")
     async with Background() as tasks:
         tasks.start(events.run(), name="events")
@@ -115,7 +117,7 @@ async def written(events):
 @pytest.mark.looptime
 async def test_what_repeats_before_it_is_written_is_written_once(client, store):
     moment = NOW
-    events = Events(client, lambda: moment)
+    events = EventBroadcaster(client, lambda: moment)
     about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
     for _ in range(5):
         events.recorder("tester").event(about, "Normal", "Noise", "again")
@@ -134,7 +136,7 @@ async def test_what_repeats_before_it_is_written_is_written_once(client, store):
 
 @pytest.mark.looptime
 async def test_events_that_wait_together_share_a_commit_and_keep_their_order(client, store):
-    events = Events(client, lambda: NOW)
+    events = EventBroadcaster(client, lambda: NOW)
     for number in range(BURST):
         about = {"apiVersion": "v1", "kind": "Node", "name": f"n{number}", "uid": "n"}
         events.recorder("tester").event(about, "Normal", "Noise", f"{number}")
@@ -149,7 +151,7 @@ async def test_events_that_wait_together_share_a_commit_and_keep_their_order(cli
 
 @pytest.mark.looptime
 async def test_an_event_that_is_refused_takes_no_other_along(client):
-    events = Events(client, lambda: NOW)
+    events = EventBroadcaster(client, lambda: NOW)
     for namespace in ("default", "nowhere", "default"):
         about = {"kind": "Pod", "namespace": namespace, "name": "a", "uid": namespace}
         events.recorder("tester").event(about, "Normal", "Noise", namespace)
@@ -159,7 +161,7 @@ async def test_an_event_that_is_refused_takes_no_other_along(client):
 
 @pytest.mark.looptime
 async def test_events_never_hold_up_who_tells_them(client):
-    events = Events(client, lambda: NOW)
+    events = EventBroadcaster(client, lambda: NOW)
     about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
     for number in range(10_000):
         events.recorder("tester").event(about, "Normal", "Noise", f"{number}")
@@ -187,7 +189,7 @@ class Slow:
 @pytest.mark.looptime
 async def test_a_server_that_does_not_answer_holds_up_later_events_for_a_while_only(server, client):
     slow = Client(Slow(InProcess(server.handle, ADMIN)))
-    events = Events(slow, lambda: NOW)
+    events = EventBroadcaster(slow, lambda: NOW)
     about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
     async with Background() as tasks:
         tasks.start(events.run(), name="events")
@@ -201,7 +203,7 @@ async def test_a_server_that_does_not_answer_holds_up_later_events_for_a_while_o
 
 
 def test_a_clock_that_is_set_back_silences_nobody():
-    correlator = Correlator()
-    assert correlator.telling(said(), NOW) is not None
+    correlator = EventCorrelator()
+    assert correlator.record(said(), NOW) is not None
     back = NOW - timedelta(days=1)
-    assert correlator.telling(said(), back) is not None
+    assert correlator.record(said(), back) is not None

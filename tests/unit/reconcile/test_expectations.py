@@ -12,12 +12,12 @@ def test_creations_are_counted_and_deletions_told_apart():
     expectations = Expectations[str](Time())
     assert expectations.unmet_seconds("a") == 0
     expectations.expect("a", creations=2, deletions=["x"])
-    expectations.created("a")
-    expectations.deleted("a", "other")
+    expectations.creation_observed("a")
+    expectations.deletion_observed("a", "other")
     assert expectations.unmet_seconds("a") == EXPIRY_SECONDS
-    expectations.created("a")
+    expectations.creation_observed("a")
     assert expectations.unmet_seconds("a") > 0
-    expectations.deleted("a", "x")
+    expectations.deletion_observed("a", "x")
     assert expectations.unmet_seconds("a") == 0
     assert expectations.unmet_seconds("b") == 0
 

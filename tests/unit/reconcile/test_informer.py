@@ -12,7 +12,7 @@ from corral.api.errors import Gone, Unavailable
 from corral.api.kinds import kind_of
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.informer import Informers, is_older
 from corral.reconcile.objects import Partial, key_of
 
@@ -238,7 +238,7 @@ async def test_a_kind_that_is_served_no_more_is_followed_no_more_and_others_are(
     async with Background() as tasks:
         tasks.start(informers.run(), name="informers")
         await settle()
-        informers.end(kind_of(ConfigMap))
+        informers.stop(kind_of(ConfigMap))
         assert (names(ended.items()), gone) == ([], ["a"])
         assert informers.of_kind(kind_of(ConfigMap)) == []
         await client.create(ConfigMap, config("b"))
@@ -254,7 +254,7 @@ async def test_a_kind_that_is_served_no_more_is_followed_no_more_and_others_are(
 async def test_a_kind_can_go_before_its_informer_ever_ran(client):
     informers = Informers(client)
     informers.of(ConfigMap)
-    informers.end(kind_of(ConfigMap))
+    informers.stop(kind_of(ConfigMap))
     assert informers.of_kind(kind_of(ConfigMap)) == []
 
 
@@ -328,30 +328,30 @@ async def test_any_view_can_be_asked_for_of_any_kind(client):
 
 
 async def test_a_loop_reads_its_own_writes(client):
-    world = World(client)
-    informer = world.informers.of(ConfigMap)
+    context = ControllerContext(client)
+    informer = context.informers.of(ConfigMap)
     async with Background() as tasks:
-        tasks.start(world.run(), name="world")
+        tasks.start(context.run(), name="context")
         await client.create(ConfigMap, config("a"))
         await settle()
         key = Key("default", "a")
         old = informer.get(key)
-        answer = await world.client.patch(ConfigMap, key, {"data": {"x": "y"}})
+        answer = await context.client.patch(ConfigMap, key, {"data": {"x": "y"}})
         assert informer.get(key) == answer
-        informer.learn(old)
+        informer.observe(old)
         assert informer.get(key) == answer
         await settle()
         assert informer.get(key) == answer
 
 
 async def test_who_acts_in_another_name_shares_the_caches_and_fills_them(client):
-    world = World(client)
-    informer = world.informers.of(ConfigMap)
-    acting = world.acting(Client(client._transport))
+    context = ControllerContext(client)
+    informer = context.informers.of(ConfigMap)
+    acting = context.with_client(Client(client._transport))
     assert acting.client is not client
-    assert acting.informers is world.informers
+    assert acting.informers is context.informers
     async with Background() as tasks:
-        tasks.start(world.run(), name="world")
+        tasks.start(context.run(), name="context")
         await client.create(ConfigMap, config("a"))
         await settle()
         answer = await acting.client.patch(ConfigMap, A, {"data": {"x": "y"}})
@@ -359,19 +359,19 @@ async def test_who_acts_in_another_name_shares_the_caches_and_fills_them(client)
 
 
 async def test_an_answer_that_comes_late_revives_nothing(client):
-    world = World(client)
-    informer = world.informers.of(ConfigMap)
+    context = ControllerContext(client)
+    informer = context.informers.of(ConfigMap)
     async with Background() as tasks:
-        tasks.start(world.run(), name="world")
+        tasks.start(context.run(), name="context")
         made = await client.create(ConfigMap, config("a"))
         await settle()
         await client.delete(ConfigMap, Key("default", "a"))
         await settle()
-        informer.learn(made)
+        informer.observe(made)
         assert informer.get(Key("default", "a")) is None
         again = await client.create(ConfigMap, config("a"))
         await settle()
-        informer.learn(made)
+        informer.observe(made)
         assert informer.get(Key("default", "a")).metadata.uid == again.metadata.uid
 
 
@@ -395,7 +395,7 @@ async def test_who_hears_of_an_answer_may_ask_for_further_caches(client):
         informer.handle(lambda _old, _new: informers.of(Secret, fields="metadata.name=x"))
         newer = str(int(made.metadata.resourceVersion) + 1)
         metadata = msgspec.structs.replace(made.metadata, resourceVersion=newer)
-        informers.learn(msgspec.structs.replace(made, metadata=metadata, data={"x": "y"}))
+        informers.observe(msgspec.structs.replace(made, metadata=metadata, data={"x": "y"}))
         assert informer.get(key_of(made)).data == {"x": "y"}
 
 
@@ -445,7 +445,7 @@ async def test_a_time_is_kept_as_views_can_read_it(client, time):
     assert made.spec.renewTime == datetime(2024, 1, 30, 23, tzinfo=UTC)
     listed = await client.list(Partial, kind=kind_of(Lease))
     assert [item.metadata.name for item in listed.items] == ["a"]
-    answer = await client.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a")
+    answer = await client.request("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a")
     assert b'"renewTime":"2024-01-30T23:00:00.000000Z"' in answer
 
 

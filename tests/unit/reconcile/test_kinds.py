@@ -13,7 +13,7 @@ from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import Partial
 
 pytestmark = pytest.mark.looptime
@@ -69,83 +69,83 @@ async def remove(client):
 @asynccontextmanager
 async def following(client):
     """A world, and the kinds of which one who follows it was told beside those built in."""
-    world, told = World(client), []
+    context, told = ControllerContext(client), []
 
     def came(kind):
         if (kind.group, kind.plural) not in BUILT_IN:
             told.append((kind.plural, kind.asked_version))
 
-    world.kinds.follow(came)
+    context.kinds.subscribe(came)
     async with Background() as tasks:
-        tasks.start(world.run(), name="world")
-        await world.kinds.synced()
-        yield world, told
+        tasks.start(context.run(), name="context")
+        await context.kinds.synced()
+        yield context, told
 
 
 async def test_who_follows_is_told_of_kinds_that_are_built_in_at_once(client):
     told = []
-    World(client).kinds.follow(told.append)
+    ControllerContext(client).kinds.subscribe(told.append)
     assert told == [kind for kind in KINDS if kind.is_kept]
 
 
 async def test_who_follows_is_told_of_a_kind_once_it_is_served_and_once_only(client):
-    async with following(client) as (world, told):
+    async with following(client) as (context, told):
         await establish(client, definition(), status="False")
         assert told == []
-        assert world.kinds.table.by_kind(GROUP, "Herd") is None
+        assert context.kinds.table.by_kind(GROUP, "Herd") is None
         await remove(client)
         await establish(client, definition())
         labels = {"metadata": {"labels": {"colour": "brown"}}}
         await client.patch(CustomResourceDefinition, NAME, labels)
         await settle()
         assert told == [HERDS]
-        assert world.kinds.table.by_kind(GROUP, "Herd").plural == "herds"
+        assert context.kinds.table.by_kind(GROUP, "Herd").plural == "herds"
 
 
 async def test_what_is_built_in_stays_as_it_is_whatever_its_definition_says(client):
     """People see KubeVirt's kinds as definitions; loops read them with views of their own."""
     kind = kind_of(VirtualMachine)
     names = {"plural": kind.plural, "kind": kind.name}
-    async with following(client) as (world, told):
+    async with following(client) as (context, told):
         await establish(client, definition(group=kind.group, **names))
         assert told == []
-        assert world.kinds.table.by_kind(kind.group, kind.name) is kind
+        assert context.kinds.table.by_kind(kind.group, kind.name) is kind
 
 
 async def test_a_kind_that_is_served_in_one_more_version_keeps_its_caches(client):
     """Who follows it has them already; what the table answers is the kind as it is now."""
-    async with following(client) as (world, told):
+    async with following(client) as (context, told):
         await establish(client, definition("v1"))
-        informer = world.informers.of(Partial, kind=world.kinds.table.by_kind(GROUP, "Herd"))
+        informer = context.informers.of(Partial, kind=context.kinds.table.by_kind(GROUP, "Herd"))
         await change(client, definition("v1", "v1alpha1"))
         assert told == [HERDS]
-        kind = world.kinds.table.by_kind(GROUP, "Herd")
+        kind = context.kinds.table.by_kind(GROUP, "Herd")
         assert [version.name for version in kind.versions] == ["v1", "v1alpha1"]
-        assert world.informers.of_kind(kind) == [informer]
+        assert context.informers.of_kind(kind) == [informer]
 
 
 async def test_a_kind_that_is_stored_in_another_version_is_told_anew_and_its_caches_end(client):
-    async with following(client) as (world, told):
+    async with following(client) as (context, told):
         await establish(client, definition("v1"))
-        before = world.kinds.table.by_kind(GROUP, "Herd")
-        world.informers.of(Partial, kind=before)
+        before = context.kinds.table.by_kind(GROUP, "Herd")
+        context.informers.of(Partial, kind=before)
         await change(client, definition("v2", "v1"))
         assert told == [HERDS, ("herds", f"{GROUP}/v2")]
-        assert world.informers.of_kind(before) == []
+        assert context.informers.of_kind(before) == []
 
 
 @pytest.mark.parametrize("removed", [True, False], ids=["removed", "not served"])
 async def test_a_kind_that_goes_is_known_no_more_and_told_anew_when_it_comes_again(client, removed):
-    async with following(client) as (world, told):
+    async with following(client) as (context, told):
         await establish(client, definition())
-        kind = world.kinds.table.by_kind(GROUP, "Herd")
-        world.informers.of(Partial, kind=kind)
+        kind = context.kinds.table.by_kind(GROUP, "Herd")
+        context.informers.of(Partial, kind=kind)
         if removed:
             await remove(client)
         else:
             await change(client, definition(served=False))
-        assert world.kinds.table.by_kind(GROUP, "Herd") is None
-        assert world.informers.of_kind(kind) == []
+        assert context.kinds.table.by_kind(GROUP, "Herd") is None
+        assert context.informers.of_kind(kind) == []
         if removed:
             await establish(client, definition())
         else:
@@ -154,12 +154,12 @@ async def test_a_kind_that_goes_is_known_no_more_and_told_anew_when_it_comes_aga
 
 
 async def test_definitions_are_known_when_nothing_is_on_its_way(client, server):
-    async with following(client) as (world, _):
+    async with following(client) as (context, _):
         await establish(client, definition())
-        assert await world.kinds.are_known(client)
+        assert await context.kinds.are_current(client)
         somebody_else = Client(InProcess(server.handle, ADMIN))
         labels = {"metadata": {"labels": {"colour": "brown"}}}
         await somebody_else.patch(CustomResourceDefinition, NAME, labels)
-        assert not await world.kinds.are_known(client)
+        assert not await context.kinds.are_current(client)
         await settle()
-        assert await world.kinds.are_known(client)
+        assert await context.kinds.are_current(client)

@@ -8,8 +8,8 @@ from lightkube.models.core_v1 import LimitRange, ResourceQuota
 
 from corral.aio import Background
 from corral.api.object import Key
-from corral.reconcile.context import World
-from corral.reconcile.quota_retry import has_more_room, retry_with_room
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.quota_retry import has_more_room, retry_on_quota_increase
 from corral.reconcile.workqueue import WorkQueue
 
 
@@ -50,39 +50,39 @@ async def test_what_failed_where_there_is_more_room_is_tried_at_once(client):
         ResourceQuota,
         {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"pods": "1"}}},
     )
-    world, queue = World(client), WorkQueue[Key](first_delay=1000.0)
-    quotas = retry_with_room(world, queue)
+    context, queue = ControllerContext(client), WorkQueue[Key](first_delay=1000.0)
+    quotas = retry_on_quota_increase(context, queue)
     here, elsewhere = Key("default", "a"), Key("other", "a")
     async with Background() as tasks:
-        tasks.start(world.run(), name="world")
+        tasks.start(context.run(), name="context")
         await quotas.synced()
         for key in (here, elsewhere):
             queue.add(key)
-            async with queue.take():
+            async with queue.process_next():
                 queue.retry(key)
         await allow("0")
         await asyncio.sleep(1)
         assert len(queue) == 0, "there is less"
         await allow("2")
         await asyncio.sleep(1)
-        async with queue.take() as key:
+        async with queue.process_next() as key:
             assert key == here
         assert len(queue) == 0
 
 
 @pytest.mark.looptime
 async def test_what_a_range_may_have_refused_is_tried_again_where_the_range_changes_or_goes(client):
-    world, queue = World(client), WorkQueue[Key](first_delay=1000.0)
-    retry_with_room(world, queue)
+    context, queue = ControllerContext(client), WorkQueue[Key](first_delay=1000.0)
+    retry_on_quota_increase(context, queue)
     here, elsewhere = Key("default", "a"), Key("other", "a")
     limits = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
     more = {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}
     ranges = Key("default", "r")
     async with Background() as tasks:
-        tasks.start(world.run(), name="world")
+        tasks.start(context.run(), name="context")
         await asyncio.sleep(1)
         queue.add(elsewhere)
-        async with queue.take():
+        async with queue.process_next():
             queue.retry(elsewhere)
         for change, tried in (
             (client.create(LimitRange, {"metadata": ranges._asdict(), "spec": limits}), 0),
@@ -90,11 +90,11 @@ async def test_what_a_range_may_have_refused_is_tried_again_where_the_range_chan
             (client.delete(LimitRange, ranges), 1),
         ):
             queue.add(here)
-            async with queue.take():
+            async with queue.process_next():
                 queue.retry(here)
             await change
             await asyncio.sleep(1)
             assert len(queue) == tried
             for _ in range(tried):
-                async with queue.take() as key:
+                async with queue.process_next() as key:
                     assert key == here

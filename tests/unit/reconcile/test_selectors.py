@@ -3,7 +3,7 @@
 import pytest
 from lightkube.models.meta_v1 import LabelSelector, LabelSelectorRequirement
 
-from corral.reconcile.controller import Terminal
+from corral.reconcile.controller import TerminalError
 from corral.reconcile.selectors import own_selector
 
 LABELS = {"app": "a"}
@@ -34,10 +34,10 @@ def test_a_selector_takes_what_the_set_makes_and_leaves_the_rest():
         (
             LabelSelector(matchExpressions=[LabelSelectorRequirement("app", "Sometimes")]),
             LABELS,
-            "cannot be read",
+            "cannot be parsed",
         ),
     ],
 )
 def test_a_selector_that_takes_the_wrong_objects_stops_the_set(selector, labels, why):
-    with pytest.raises(Terminal, match=f"spec.selector.*{why}"):
+    with pytest.raises(TerminalError, match=f"spec.selector.*{why}"):
         found(selector, labels)

@@ -10,7 +10,7 @@ async def test_a_key_added_twice_is_taken_once():
     queue = WorkQueue[str]()
     queue.add("a")
     queue.add("a")
-    async with queue.take() as key:
+    async with queue.process_next() as key:
         assert key == "a"
     assert len(queue) == 0
 
@@ -18,10 +18,10 @@ async def test_a_key_added_twice_is_taken_once():
 async def test_a_key_added_while_taken_is_taken_again():
     queue = WorkQueue[str]()
     queue.add("a")
-    async with queue.take():
+    async with queue.process_next():
         queue.add("a")
         assert len(queue) == 0
-    async with queue.take() as key:
+    async with queue.process_next() as key:
         assert key == "a"
 
 
@@ -32,7 +32,7 @@ async def test_retries_back_off(looptime):
 
     async def worker():
         while True:
-            async with queue.take() as key:
+            async with queue.process_next() as key:
                 started.append(round(float(looptime), 3))
                 queue.retry(key)
 
@@ -51,7 +51,7 @@ async def test_of_two_delays_the_shorter_counts(looptime):
     queue.add_after("a", 10)
     queue.add_after("a", 3)
     queue.add_after("a", 20)
-    async with queue.take():
+    async with queue.process_next():
         assert looptime == 3
     await asyncio.sleep(60)
     assert len(queue) == 0
@@ -62,7 +62,7 @@ async def test_a_key_that_is_added_at_once_is_not_added_later_again():
     queue = WorkQueue[str]()
     queue.add_after("a", 5)
     queue.add("a")
-    async with queue.take():
+    async with queue.process_next():
         pass
     await asyncio.sleep(60)
     assert len(queue) == 0
@@ -85,12 +85,12 @@ async def test_keys_that_failed_can_be_hastened_others_wait_as_they_did(looptime
     queue.retry("a1")
     queue.retry("b1")
     queue.add_after("a2", 30)
-    queue.hasten(lambda key: key.startswith("a"))
-    async with queue.take() as key:
+    queue.retry_now(lambda key: key.startswith("a"))
+    async with queue.process_next() as key:
         assert (key, looptime) == ("a1", 0)
-    async with queue.take() as key:
+    async with queue.process_next() as key:
         assert (key, looptime) == ("a2", 30)
-    async with queue.take() as key:
+    async with queue.process_next() as key:
         assert (key, looptime) == ("b1", 60)
 
 
@@ -100,10 +100,10 @@ async def test_of_those_hastened_each_that_goes_well_brings_the_next(room, tried
     queue = WorkQueue[int](first_delay=60)
     for key in range(50):
         queue.retry(key)
-    queue.hasten(lambda _: True)
+    queue.retry_now(lambda _: True)
     order = []
     while len(queue):
-        async with queue.take() as key:
+        async with queue.process_next() as key:
             order.append(key)
             if len(order) <= room:
                 queue.forget(key)
@@ -120,9 +120,9 @@ async def test_who_was_hastened_in_vain_comes_after_the_others_next_time():
         queue.retry(key)
     order = []
     for _ in range(2):
-        queue.hasten(lambda _: True)
+        queue.retry_now(lambda _: True)
         while len(queue):
-            async with queue.take() as key:
+            async with queue.process_next() as key:
                 order.append(key)
                 queue.retry(key)
     queue.close()
@@ -140,11 +140,15 @@ async def test_a_row_of_failures_has_no_end():
 async def test_what_is_measured_of_a_queue():
     queue = WorkQueue[str]()
     queue.add("a")
-    async with queue.take() as key:
+    async with queue.process_next() as key:
         queue.retry(key)
-    assert (queue.retries, sum(queue.worked.counts), sum(queue.waited.counts)) == (1, 1, 1)
-    assert 0 <= queue.worked.sum < 60
-    assert 0 <= queue.waited.sum < 60
+    assert (queue.retries, sum(queue.work_durations.counts), sum(queue.queue_durations.counts)) == (
+        1,
+        1,
+        1,
+    )
+    assert 0 <= queue.work_durations.sum < 60
+    assert 0 <= queue.queue_durations.sum < 60
 
 
 @pytest.mark.looptime

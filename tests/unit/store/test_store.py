@@ -201,7 +201,7 @@ async def test_a_list_can_go_back_to_an_older_revision(store):
     await store.delete(KIND, key("b"), thing("b"))
     await write(store, "c")
     assert [record.key.name for record in store.objects(KIND)] == ["a", "c"]
-    then = list(store.stretch(KIND, revision=past).records)
+    then = list(store.record_range(KIND, revision=past).records)
     assert [record.key.name for record in then] == ["a", "b"]
     assert then[0] is old
 
@@ -336,7 +336,7 @@ async def test_what_is_forgotten_is_gone_for_watches_and_lists_but_not_the_state
     with pytest.raises(Gone, match=r"too old resource version: 1 \("):
         store.watch(KIND, 1)
     with pytest.raises(Gone):
-        store.stretch(KIND, revision=1)
+        store.record_range(KIND, revision=1)
     assert store.get(KIND, key("a")).document()["spec"] == 9
     await store.close()
 

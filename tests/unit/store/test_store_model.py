@@ -90,7 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.open()
 
     def contents(self, **options):
-        stretch = self.store.stretch(KIND, **options)
+        stretch = self.store.record_range(KIND, **options)
         found = {record.key: record.document()["spec"] for record in stretch.records}
         assert len(found) == stretch.count
         return found
@@ -110,7 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
             if revision < self.store.compacted:
                 if revision:
                     try:
-                        self.store.stretch(KIND, revision=revision)
+                        self.store.record_range(KIND, revision=revision)
                     except Gone:
                         continue
                     raise AssertionError(revision)

@@ -62,7 +62,7 @@ async def _ask(session: Session) -> tuple[str, str]:
     """The versions of KubeVirt's and of Kubernetes' API."""
     async with session.client() as client:
         kubevirt, kubernetes = [
-            msgspec.json.decode(await client.ask("GET", path), type=dict[str, str])
+            msgspec.json.decode(await client.request("GET", path), type=dict[str, str])
             for path in (KUBEVIRT, KUBERNETES)
         ]
     return kubevirt.get("gitVersion", "unknown"), kubernetes.get("gitVersion", "unknown")

@@ -48,7 +48,7 @@ async def _cancel(session: Session, type_: str, name: str, wanted: Document) -> 
         for target in targets:
             shown = f"{target.kind.upper()} {target.namespace}/{target.name}"
             with session.told(f"error canceling evacuation for {shown}"):
-                await client.ask("PUT", target.path("evacuate/cancel"), document=wanted)
+                await client.request("PUT", target.path("evacuate/cancel"), document=wanted)
             click.echo(f"{shown} was canceled evacuation")
 
 

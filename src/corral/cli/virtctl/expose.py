@@ -104,10 +104,10 @@ async def _expose(session: Session, kind: _Kind, name: str, wish: Wish) -> None:
     path = f"/apis/kubevirt.io/v1/{space}/{kind.plural}/{quote(name, safe='')}"
     async with session.client() as client:
         with session.told(f"error fetching {kind.name}"):
-            owner = msgspec.json.decode(await client.ask("GET", path), type=Document)
+            owner = msgspec.json.decode(await client.request("GET", path), type=Document)
         document = service_for(owner, kind.name, wish)
         try:
-            await client.ask("POST", f"/api/v1/{space}/services", document=document)
+            await client.request("POST", f"/api/v1/{space}/services", document=document)
         except ApiError as error:
             raise Problem(f"service creation failed: {error}") from error
 

@@ -39,7 +39,7 @@ def _show(session: Session, name: str, subresource: str, what: str) -> None:
 
     async def ask() -> bytes:
         async with session.client() as client:
-            return await client.ask("GET", where.path(subresource))
+            return await client.request("GET", where.path(subresource))
 
     with session.told(f"Error getting {what} of VirtualMachineInstance {where.name}"):
         said = asyncio.run(ask())

@@ -275,14 +275,14 @@ async def _send(ask: Callable[[], Awaitable[upload.Target]], file: BinaryIO, att
     failures = 0
     while True:
         target = await ask()
-        path = await asyncio.to_thread(upload.path_at, target)
+        path = await asyncio.to_thread(upload.upload_path, target)
         file.seek(0)
         bar = _Bar(size)
         try:
             await asyncio.to_thread(upload.send, target, path, file, size, bar.advance)
         except upload.UploadError as error:
             failures += 1
-            if failures >= attempts or not error.may_pass:
+            if failures >= attempts or not error.is_transient:
                 message = f"error uploading image after {failures} retries: {error}"
                 raise Problem(message) from error
             await asyncio.sleep(failures * _RETRY_SECONDS)

@@ -65,11 +65,11 @@ async def _machine_of(session: Session, vm: Target) -> Target:
     """The machine of a VirtualMachine that there is: its namesake."""
     with session.told(f"Error getting VirtualMachine {vm.name}"):
         async with session.client() as client:
-            await client.ask("GET", vm.own_path)
+            await client.request("GET", vm.own_path)
     return Target("vmi", vm.name, vm.namespace)
 
 
 async def _tell(session: Session, where: Target, subresource: str, doing: str) -> None:
     with session.told(f"Error {doing} VirtualMachineInstance {where.name}"):
         async with session.client() as client:
-            await client.ask("PUT", where.path(subresource))
+            await client.request("PUT", where.path(subresource))

@@ -97,4 +97,4 @@ def _tell(
 
 async def _ask(session: Session, where: Target, what: str, wanted: Document) -> None:
     async with session.client() as client:
-        await client.ask("PUT", where.path(what), document=wanted)
+        await client.request("PUT", where.path(what), document=wanted)

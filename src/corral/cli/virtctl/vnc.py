@@ -132,7 +132,7 @@ def screenshot(*, session: Session, name: str, file: str, move_cursor: bool) -> 
 async def _picture(session: Session, where: Target, *, move_cursor: bool) -> bytes:
     query = "moveCursor=true" if move_cursor else ""
     async with session.client() as client:
-        return await client.ask("GET", where.path("vnc/screenshot"), query=query)
+        return await client.request("GET", where.path("vnc/screenshot"), query=query)
 
 
 def viewer_of(kind: str | None, path: str) -> Sequence[str]:

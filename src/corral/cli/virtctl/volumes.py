@@ -151,12 +151,12 @@ async def _told(
     """Whether it was accepted; where it was not, somebody else was in between."""
     try:
         try:
-            await client.ask(
+            await client.request(
                 "PUT", Target("vm", name, namespace).path(subresource), document=request
             )
         except NotFound:
             path = Target("vmi", name, namespace).path(subresource)
-            await client.ask("PUT", path, document=request)
+            await client.request("PUT", path, document=request)
     except ApiError as error:
         if _LOST_RACE not in str(error):
             raise

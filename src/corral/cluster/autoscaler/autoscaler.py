@@ -17,9 +17,9 @@ from corral.cluster.autoscaler.replicas import Situation
 from corral.cluster.autoscaler.selector_conflicts import Rivals
 from corral.cluster.autoscaler.status import ABLE, ACTIVE, LIMITED, SCALED_TO_ZERO, Status
 from corral.cluster.autoscaler.targets import NoTarget, Target
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.objects import is_going, key_of, labels_of, uid_of
+from corral.reconcile.objects import is_being_deleted, key_of, labels_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 COMPONENT = "horizontal-pod-autoscaler"
@@ -33,9 +33,9 @@ WORKERS = 4 * AT_ONCE
 """More than can wait for custom and external metrics: where these hang, others are looked at."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of autoscalers."""
-    loop = Autoscalers(world)
+    loop = Autoscalers(context)
     return Controller(
         "autoscaler", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=WORKERS
     )
@@ -68,18 +68,18 @@ class Wish:
 class Autoscalers:
     """The autoscalers, the pods of their targets, and what was done of late."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.autoscalers = world.informers.of(HorizontalPodAutoscaler)
-        self.pods = world.informers.of(Pod)
+        self.autoscalers = context.informers.of(HorizontalPodAutoscaler)
+        self.pods = context.informers.of(Pod)
         self.sources = (self.autoscalers, self.pods)
-        self._client = world.client
-        self._kinds = world.kinds
-        self._clock = world.clock
-        self._monotonic = world.monotonic
-        self._begun = world.monotonic()
-        self._recorder = world.recorder(COMPONENT)
-        self._metrics = Measured(world.client, world.kinds.table)
+        self._client = context.client
+        self._kinds = context.kinds
+        self._clock = context.clock
+        self._monotonic = context.monotonic
+        self._begun = context.monotonic()
+        self._recorder = context.recorder(COMPONENT)
+        self._metrics = Measured(context.client, context.kinds.table)
         self._rivals = Rivals()
         self._histories: dict[Key, History] = {}
         self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
@@ -88,7 +88,7 @@ class Autoscalers:
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one target to the number that its autoscaler's metrics ask for."""
         autoscaler = self.autoscalers.get(key)
-        if autoscaler is None or is_going(autoscaler):
+        if autoscaler is None or is_being_deleted(autoscaler):
             return None
         status = Status(autoscaler, self._clock())
         await self._scale(autoscaler, status)
@@ -163,7 +163,7 @@ class Autoscalers:
     def _check(self, autoscaler: HorizontalPodAutoscaler) -> None:
         """Raises Conflict where an autoscaler is another one by now, or none: look again."""
         found = self.autoscalers.get(key_of(autoscaler))
-        if found is None or is_going(found) or not _is_same(found, autoscaler):
+        if found is None or is_being_deleted(found) or not _is_same(found, autoscaler):
             raise Conflict("the autoscaler was changed while it was looked at")
 
     async def _wish(

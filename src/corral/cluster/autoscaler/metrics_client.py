@@ -123,7 +123,7 @@ class Measured:
     async def _values(self, api: str, path: str, **query: str) -> _Values:
         given = urlencode({name: value for name, value in query.items() if value})
         async with self._turn(api):
-            body = await _asked(api, self._client.ask("GET", path, query=given))
+            body = await _asked(api, self._client.request("GET", path, query=given))
         try:
             found: _Values = decoder(_Values).decode(body)
         except msgspec.DecodeError as error:

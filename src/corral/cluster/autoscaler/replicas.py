@@ -17,7 +17,7 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api import quantity
 from corral.api.kinds.vmi.derived import UNPAUSED
-from corral.reconcile.objects import is_going, key_of
+from corral.reconcile.objects import is_being_deleted, key_of
 
 WARM_UP = timedelta(minutes=5)
 """In its first minutes a pod's use of the processor counts only while it is ready."""
@@ -226,7 +226,7 @@ def _sort(situation: Situation, samples: Mapping[str, Sample], resource: str) ->
     found = _Sorted()
     for pod in situation.pods:
         name, phase = key_of(pod).name, _phase(pod)
-        if is_going(pod) or phase in _FINISHED:
+        if is_being_deleted(pod) or phase in _FINISHED:
             found.finished.add(name)
         elif phase == "Pending":
             found.unready.add(name)

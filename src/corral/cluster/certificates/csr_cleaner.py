@@ -12,10 +12,10 @@ from lightkube.models.certificates_v1 import CertificateSigningRequest
 from corral import pki
 from corral.api.kinds.auth.certificate_signing_request import APPROVED, DENIED, FAILED
 from corral.api.object import Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
-from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 DECIDED = timedelta(hours=1)
@@ -24,9 +24,9 @@ PENDING = timedelta(hours=24)
 """How long requests wait for somebody to decide."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that removes old requests."""
-    loop = Cleaner(world)
+    loop = Cleaner(context)
     return Controller(
         "certificates-cleaner", loop.reconcile, queue=loop.queue, sources=(loop.requests,)
     )
@@ -35,17 +35,17 @@ def controller(world: World) -> Controller[Key]:
 class Cleaner:
     """All requests."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.requests = world.informers.of(CertificateSigningRequest)
-        self._client = world.client
-        self._clock = world.clock
+        self.requests = context.informers.of(CertificateSigningRequest)
+        self._client = context.client
+        self._clock = context.clock
         self.requests.handle(self._changed)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Remove a request whose time has come, else look again when it will have."""
         request = self.requests.get(key)
-        if request is None or is_going(request):
+        if request is None or is_being_deleted(request):
             return None
         due = end_of(request)
         if due is None:

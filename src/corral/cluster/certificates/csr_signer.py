@@ -18,9 +18,9 @@ from corral.api.kinds.auth.certificate_signing_request import (
     FAILED,
 )
 from corral.api.object import Document, Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import is_going, key_of
+from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
 Sign = Callable[[bytes, int | None], bytes]
@@ -30,11 +30,11 @@ _NEEDED = "client auth"
 _ALLOWED = frozenset({_NEEDED, "digital signature", "key encipherment"})
 
 
-def controller(sign: Sign) -> Callable[[World], Controller[Key]]:
+def controller(sign: Sign) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller that signs."""
 
-    def make(world: World) -> Controller[Key]:
-        loop = Signer(world, sign)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = Signer(context, sign)
         return Controller(
             "certificates-signer", loop.reconcile, queue=loop.queue, sources=(loop.requests,)
         )
@@ -45,19 +45,19 @@ def controller(sign: Sign) -> Callable[[World], Controller[Key]]:
 class Signer:
     """The requests to the signer."""
 
-    def __init__(self, world: World, sign: Sign) -> None:
+    def __init__(self, context: ControllerContext, sign: Sign) -> None:
         self.queue = WorkQueue[Key]()
-        self.requests = world.informers.of(
+        self.requests = context.informers.of(
             CertificateSigningRequest, fields=f"spec.signerName={CLIENT_SIGNER}"
         )
-        self._client = world.client
+        self._client = context.client
         self._sign = sign
         self.requests.handle(self._changed)
 
     async def reconcile(self, key: Key) -> None:
         """Give an approved request its certificate, or tell why it gets none."""
         request = self.requests.get(key)
-        if request is None or is_going(request) or not is_waiting(request):
+        if request is None or is_being_deleted(request) or not is_waiting(request):
             return
         wanted = msgspec.to_builtins(request)
         try:

@@ -14,7 +14,7 @@ from lightkube.models.policy_v1 import PodDisruptionBudget, PodDisruptionBudgetS
 from corral.api.kinds.pod_disruption_budget import scaled, told
 from corral.api.object import Document
 from corral.api.time import parse_rfc3339, rfc3339
-from corral.reconcile.objects import is_going, is_ready, key_of
+from corral.reconcile.objects import is_being_deleted, is_ready, key_of
 
 DELETION_SECONDS = 120.0
 """A pod whose eviction was allowed, and that is not going after this time, stays after all."""
@@ -41,7 +41,7 @@ def unconfirmed(budget: PodDisruptionBudget, pods: Sequence[Pod], now: datetime)
     waits: list[float] = []
     for pod in pods:
         moment = noted.get(key_of(pod).name)
-        if moment is None or is_going(pod):
+        if moment is None or is_being_deleted(pod):
             continue
         left = parse_rfc3339(moment) + timedelta(seconds=DELETION_SECONDS) - now
         if left <= timedelta(0):
@@ -54,7 +54,7 @@ def unconfirmed(budget: PodDisruptionBudget, pods: Sequence[Pod], now: datetime)
 
 def is_healthy(pod: Pod) -> bool:
     """Whether a pod is ready, and not about to go."""
-    return is_ready(pod) and not is_going(pod)
+    return is_ready(pod) and not is_being_deleted(pod)
 
 
 def needs_scale(spec: PodDisruptionBudgetSpec | None) -> bool:

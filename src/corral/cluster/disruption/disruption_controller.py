@@ -11,9 +11,9 @@ from corral.api.object import Document, Key
 from corral.api.selectors import NOTHING, LabelSelector, label_selector
 from corral.cluster.disruption import allowed_disruptions
 from corral.cluster.disruption.expected_pods import Maker, Makers, facts
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
-from corral.reconcile.objects import is_going, key_of, labels_of, version_of
+from corral.reconcile.objects import is_being_deleted, key_of, labels_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 COMPONENT = "controllermanager"
@@ -23,24 +23,24 @@ as long as counting so many takes: a thousand take a tenth of a second."""
 PODS_A_SECOND = 10_000
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of PodDisruptionBudgets."""
-    loop = Budgets(world)
+    loop = Budgets(context)
     return Controller("disruption", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
 
 class Budgets:
     """The budgets, their pods, and what these come from."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.budgets = world.informers.of(PodDisruptionBudget)
-        self.pods = world.informers.of(Pod)
-        self.makers = Makers(world)
+        self.budgets = context.informers.of(PodDisruptionBudget)
+        self.pods = context.informers.of(Pod)
+        self.makers = Makers(context)
         self.sources: list[Source] = [self.budgets, self.pods, *self.makers.informers]
-        self._client = world.client
-        self._clock = world.clock
-        self._recorder = world.recorder(COMPONENT)
+        self._client = context.client
+        self._clock = context.clock
+        self._recorder = context.recorder(COMPONENT)
         self._selectors: dict[Key, LabelSelector] = {}
         self._pauses: dict[Key, float] = {}
         self.budgets.index("namespace", lambda budget: (key_of(budget).namespace,))
@@ -171,4 +171,4 @@ def _selector(budget: PodDisruptionBudget) -> LabelSelector:
 
 def _facts(pod: Pod) -> tuple[object, ...]:
     """What of a pod its budgets depend on."""
-    return labels_of(pod), is_going(pod), allowed_disruptions.is_healthy(pod)
+    return labels_of(pod), is_being_deleted(pod), allowed_disruptions.is_healthy(pod)

@@ -18,12 +18,12 @@ from corral.api.kinds.kubevirt.virtualmachine import ALWAYS, START, VirtualMachi
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key, Struct
 from corral.api.selectors import LabelSelector
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.informer import Informer
 from corral.reconcile.objects import (
     Owner,
     controller_of,
-    is_going,
+    is_being_deleted,
     key_of,
     labels_of,
     owners_of,
@@ -43,8 +43,8 @@ Maker = (
 class Makers:
     """What pods come from, as the caches know it."""
 
-    def __init__(self, world: World) -> None:
-        informers = world.informers
+    def __init__(self, context: ControllerContext) -> None:
+        informers = context.informers
         self.sets = informers.of(VirtualMachineInstanceReplicaSet)
         self.pools = informers.of(VirtualMachinePool)
         self.vms = informers.of(VirtualMachine)
@@ -110,7 +110,9 @@ class Makers:
             ),
         ]
         for maker, template in makers:
-            if not is_going(maker) and selector.matches({**labels_of(template), **LAUNCHER}):
+            if not is_being_deleted(maker) and selector.matches(
+                {**labels_of(template), **LAUNCHER}
+            ):
                 yield maker
 
     def _is_counted(self, vm: VirtualMachine) -> bool:
@@ -122,7 +124,7 @@ class Makers:
 
 def facts(maker: Maker) -> tuple[object, ...]:
     """What of a maker the number of its pods depends on."""
-    told: tuple[object, ...] = (uid_of(maker), is_going(maker), owners_of(maker))
+    told: tuple[object, ...] = (uid_of(maker), is_being_deleted(maker), owners_of(maker))
     match maker:
         case VirtualMachineInstanceReplicaSet():
             return (*told, maker.spec.replicas, maker.spec.template.metadata.labels)

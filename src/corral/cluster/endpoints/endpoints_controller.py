@@ -19,12 +19,12 @@ from corral.cluster.endpoints.members import (
 )
 from corral.cluster.endpoints.slices import Changes
 from corral.cluster.endpoints.trigger_time import Triggers
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import is_going, key_of, labels_of, uid_of
+from corral.reconcile.objects import is_being_deleted, key_of, labels_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 COMPONENT = "endpoint-slice-mirroring-controller"
@@ -34,26 +34,26 @@ it has many pods, for as long as telling of so many takes: a thousand take a ten
 PODS_A_SECOND = 10_000
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of endpoints, by Service."""
-    loop = ServiceEndpoints(world)
+    loop = ServiceEndpoints(context)
     return Controller("endpoints", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
 
 class ServiceEndpoints:
     """The Services, the pods behind them, and what is told of both."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.services = world.informers.of(Service)
-        self.pods = world.informers.of(Pod)
-        self.slices = world.informers.of(EndpointSlice)
-        self.endpoints = world.informers.of(Endpoints)
+        self.services = context.informers.of(Service)
+        self.pods = context.informers.of(Pod)
+        self.slices = context.informers.of(EndpointSlice)
+        self.endpoints = context.informers.of(Endpoints)
         self.sources = (self.services, self.pods, self.slices, self.endpoints)
-        self._client = world.client
-        self._monotonic = world.monotonic
-        self._recorder = world.recorder(COMPONENT)
-        self._expected = Expectations[Key](world.monotonic)
+        self._client = context.client
+        self._monotonic = context.monotonic
+        self._recorder = context.recorder(COMPONENT)
+        self._expected = Expectations[Key](context.monotonic)
         self._triggers = Triggers()
         self._rested: dict[Key, float] = {}
         """When each Service may be told of again."""
@@ -133,16 +133,16 @@ class ServiceEndpoints:
             return []
         gone = [uid_of(each) for each in changes.delete]
         self._expected.expect(key, creations=len(changes.create), deletions=gone)
-        refused = await each(changes.create, partial(self._create, key))
-        refused += await each(changes.update, self._update)
-        refused += await each(changes.delete, partial(self._delete, key))
+        refused = await for_each(changes.create, partial(self._create, key))
+        refused += await for_each(changes.update, self._update)
+        refused += await for_each(changes.delete, partial(self._delete, key))
         return refused
 
     async def _create(self, key: Key, document: Document) -> None:
         try:
             await self._client.create(EndpointSlice, document)
         except ApiError:
-            self._expected.created(key)
+            self._expected.creation_observed(key)
             raise
 
     async def _update(self, change: tuple[EndpointSlice, Document]) -> None:
@@ -153,10 +153,10 @@ class ServiceEndpoints:
         try:
             asked = await remove(self._client, EndpointSlice, key_of(gone), uid_of(gone))
         except ApiError:
-            self._expected.deleted(key, uid_of(gone))
+            self._expected.deletion_observed(key, uid_of(gone))
             raise
         if not asked:
-            self._expected.deleted(key, uid_of(gone))
+            self._expected.deletion_observed(key, uid_of(gone))
 
     async def _write_endpoints(
         self, key: Key, present: Endpoints | None, document: Document | None
@@ -175,7 +175,7 @@ class ServiceEndpoints:
         return [
             found
             for found in self.slices.indexed("service", str(key))
-            if labels_of(found).get(slices.MANAGED_BY) == manager and not is_going(found)
+            if labels_of(found).get(slices.MANAGED_BY) == manager and not is_being_deleted(found)
         ]
 
     def _look(self, key: Key) -> None:
@@ -217,9 +217,9 @@ class ServiceEndpoints:
         for word in dict.fromkeys(words):
             key = Key(*word.split("/", 1))
             if old is None:
-                self._expected.created(key)
-            elif new is None or is_going(new):
-                self._expected.deleted(key, uid_of(old))
+                self._expected.creation_observed(key)
+            elif new is None or is_being_deleted(new):
+                self._expected.deletion_observed(key, uid_of(old))
             self._look(key)
 
     def _endpoints_changed(self, old: Endpoints | None, new: Endpoints | None) -> None:
@@ -243,7 +243,7 @@ def _facts(pod: Pod) -> tuple[object, ...]:
     conditions = (status and status.conditions) or ()
     return (
         labels_of(pod),
-        is_going(pod),
+        is_being_deleted(pod),
         spec and (spec.nodeName, spec.hostname, spec.subdomain),
         status and (status.phase, status.podIP, status.podIPs),
         [(each.status, each.lastTransitionTime) for each in conditions if each.type == "Ready"],

@@ -27,7 +27,7 @@ from corral.cluster.endpoints.members import (
 from corral.cluster.endpoints.slices import HEADLESS_LABEL, TRIGGER
 from corral.reconcile.objects import (
     annotations_of,
-    is_going,
+    is_being_deleted,
     is_ready,
     key_of,
     labels_of,
@@ -91,7 +91,7 @@ def _subsets(service: Service, pods: Iterable[Pod]) -> list[EndpointSubset]:
     offered: dict[Port | None, ByState] = {}
     for pod in sorted(pods, key=lambda pod: _order(address(pod, families(service)[0]))):
         ip = address(pod, families(service)[0])
-        if not ip or (is_going(pod) and not always):
+        if not ip or (is_being_deleted(pod) and not always):
             continue
         told = EndpointAddress(
             ip=ip,

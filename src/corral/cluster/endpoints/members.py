@@ -8,7 +8,7 @@ from lightkube.models.core_v1 import ObjectReference, Pod, Service, ServiceSpec
 from lightkube.models.discovery_v1 import Endpoint, EndpointConditions, EndpointPort
 
 from corral.api.object import Key
-from corral.reconcile.objects import is_going, is_ready, key_of, labels_of, uid_of
+from corral.reconcile.objects import is_being_deleted, is_ready, key_of, labels_of, uid_of
 
 FAMILIES = {"IPv4": 4, "IPv6": 6}
 """The words of ``spec.ipFamilies`` and of an EndpointSlice's ``addressType``."""
@@ -155,7 +155,7 @@ def endpoint(service: Service, pod: Pod, family: str) -> Endpoint | None:
     ip = address(pod, family)
     if not ip:
         return None
-    serving, terminating = is_ready(pod), is_going(pod)
+    serving, terminating = is_ready(pod), is_being_deleted(pod)
     always = bool(spec_of(service).publishNotReadyAddresses)
     return Endpoint(
         addresses=[ip],

@@ -13,10 +13,10 @@ from corral.api.kinds.table import KindTable
 from corral.api.object import Key
 from corral.api.time import rfc3339
 from corral.cluster.namespace.deletion_conditions import Emptied, conditions
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.deletion import remove_all
-from corral.reconcile.objects import is_going, key_of, uid_of
+from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 PODS = "pods"
@@ -28,31 +28,31 @@ UNWATCHED = frozenset({"events", "leases"})
 """Kinds that go at once when they are deleted: there is nothing to wait for."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that empties namespaces."""
-    loop = Namespaces(world)
+    loop = Namespaces(context)
     return Controller("namespace", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
 
 class Namespaces:
     """The namespaces, and watches over what may hold them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self._client = world.client
-        self._clock = world.clock
-        self.namespaces = world.informers.of(Namespace)
+        self._client = context.client
+        self._clock = context.clock
+        self.namespaces = context.informers.of(Namespace)
         self.namespaces.handle(self._namespace_changed)
-        self._kinds = world.kinds
-        self._informers = world.informers
+        self._kinds = context.kinds
+        self._informers = context.informers
         self.sources: list[Source] = [self.namespaces]
-        world.kinds.follow(self._kind_came)
-        self.sources.append(world.kinds)
+        context.kinds.subscribe(self._kind_came)
+        self.sources.append(context.kinds)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Delete what is left in a namespace; when nothing is, the namespace."""
         namespace = self.namespaces.get(key)
-        if namespace is None or not is_going(namespace):
+        if namespace is None or not is_being_deleted(namespace):
             return None
         if not await self._are_kinds_known(namespace):
             return Result(requeue_after=BATCH_SECONDS)  # there may be kinds that are not looked at
@@ -74,7 +74,7 @@ class Namespaces:
 
     async def _are_kinds_known(self, namespace: Namespace) -> bool:
         try:
-            return await self._kinds.are_known(self._client)
+            return await self._kinds.are_current(self._client)
         except ApiError as error:
             await self._tell(namespace, Emptied(unknown=str(error)))
             raise
@@ -101,7 +101,7 @@ class Namespaces:
         await self._client.patch(Namespace, key_of(namespace), change, subresource="status")
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        if new is not None and is_going(new) and (old is None or not is_going(old)):
+        if new is not None and is_being_deleted(new) and (old is None or not is_being_deleted(old)):
             self.queue.add(key_of(new))
 
     def _kind_came(self, kind: Kind) -> None:
@@ -115,7 +115,7 @@ class Namespaces:
             return
         key = Key("", key_of(old).namespace)
         namespace = self.namespaces.get(key)
-        if namespace is not None and is_going(namespace):
+        if namespace is not None and is_being_deleted(namespace):
             self.queue.add_after(key, BATCH_SECONDS)
 
 

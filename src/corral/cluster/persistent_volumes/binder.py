@@ -28,9 +28,9 @@ from corral.api.volume_binding import (
 )
 from corral.cluster.persistent_volumes import binding
 from corral.cluster.persistent_volumes.binding import Surroundings, Told
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.objects import annotations_of, is_going, key_of, uid_of, version_of
+from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 NAME = "persistentvolume-controller"
@@ -41,9 +41,9 @@ Claim = PersistentVolumeClaim
 Volume = PersistentVolume
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that gives claims their volumes."""
-    loop = Binder(world)
+    loop = Binder(context)
     return Controller(
         "claims",
         loop.reconcile,
@@ -55,16 +55,16 @@ def controller(world: World) -> Controller[Key]:
 class Binder:
     """Claims, volumes and what decides about them.  Keys without a namespace are volumes'."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.claims = world.informers.of(Claim)
-        self.volumes = world.informers.of(Volume)
-        self.classes = world.informers.of(StorageClass)
-        self.pods = world.informers.of(Pod)
-        self._client = world.client
-        self._clock = world.clock
-        self._monotonic: Callable[[], float] = world.monotonic
-        self._recorder = world.recorder(NAME)
+        self.claims = context.informers.of(Claim)
+        self.volumes = context.informers.of(Volume)
+        self.classes = context.informers.of(StorageClass)
+        self.pods = context.informers.of(Pod)
+        self._client = context.client
+        self._clock = context.clock
+        self._monotonic: Callable[[], float] = context.monotonic
+        self._recorder = context.recorder(NAME)
         self._told: dict[Key, tuple[str, Told, float]] = {}
         """By claim or volume: its uid, the last event about it, and when it was told."""
         self.claims.index("volume", lambda claim: filter(None, (_volume_of(claim),)))
@@ -83,7 +83,9 @@ class Binder:
             await self._settle_volume(key)
             return None
         claim = self.claims.get(key)
-        if claim is None or (is_going(claim) and BIND_COMPLETED not in annotations_of(claim)):
+        if claim is None or (
+            is_being_deleted(claim) and BIND_COMPLETED not in annotations_of(claim)
+        ):
             self._told.pop(key, None)
             return None
         return await self._settle_claim(claim)

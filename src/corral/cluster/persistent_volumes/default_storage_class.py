@@ -9,14 +9,14 @@ from lightkube.models.storage_v1 import StorageClass
 from corral.api.errors import AlreadyExists
 from corral.api.kinds.storage.common import CORRAL_CLASS, CORRAL_PROVISIONER, DEFAULT_CLASS
 from corral.api.object import Document, Key
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.workqueue import WorkQueue
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that makes the class, once."""
-    classes = world.informers.of(StorageClass)
+    classes = context.informers.of(StorageClass)
     queue = WorkQueue[Key]()
     key = Key("", CORRAL_CLASS)
     queue.add(key)
@@ -24,7 +24,7 @@ def controller(world: World) -> Controller[Key]:
     async def make(_key: Key) -> None:
         if classes.get(key) is None:
             try:
-                await world.client.create(StorageClass, storage_class())
+                await context.client.create(StorageClass, storage_class())
             except AlreadyExists:
                 return  # made by somebody else a moment ago
 

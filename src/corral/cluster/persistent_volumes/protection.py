@@ -14,9 +14,9 @@ from corral.api.kinds.vmi.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import claims_of as claims_in
 from corral.api.object import Document, Key
 from corral.api.volume_binding import USED_BY, claim_index, claims_of, is_finished, node_of
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import finalizers_of, is_going, key_of, uid_of, version_of
+from corral.reconcile.objects import finalizers_of, is_being_deleted, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 Claim = PersistentVolumeClaim
@@ -24,9 +24,9 @@ Volume = PersistentVolume
 Machine = VirtualMachineInstance
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that lets claims and volumes go."""
-    loop = Protection(world)
+    loop = Protection(context)
     return Controller(
         "claim-protection",
         loop.reconcile,
@@ -38,13 +38,13 @@ def controller(world: World) -> Controller[Key]:
 class Protection:
     """Claims and volumes, and who uses them.  Keys without a namespace are volumes'."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.claims = world.informers.of(Claim)
-        self.volumes = world.informers.of(Volume)
-        self.pods = world.informers.of(Pod)
-        self.machines = world.informers.of(Machine)
-        self._client = world.client
+        self.claims = context.informers.of(Claim)
+        self.volumes = context.informers.of(Volume)
+        self.pods = context.informers.of(Pod)
+        self.machines = context.informers.of(Machine)
+        self._client = context.client
         self.pods.index(USED_BY, claim_index)
         self.machines.index("plugged", lambda vmi: map(str, plugged(vmi)))
         self.claims.handle(self._changed)
@@ -58,11 +58,11 @@ class Protection:
             claim = self.claims.get(key)
             if claim is None:
                 return
-            held = not is_going(claim) or await self._is_used(key)
+            held = not is_being_deleted(claim) or await self._is_used(key)
             if (patch := finalizers(claim, CLAIM_PROTECTION, held=held)) is not None:
                 await self._client.patch(Claim, key, patch)
         elif (volume := self.volumes.get(key)) is not None:
-            held = not is_going(volume) or (volume.status and volume.status.phase) == BOUND
+            held = not is_being_deleted(volume) or (volume.status and volume.status.phase) == BOUND
             if (patch := finalizers(volume, VOLUME_PROTECTION, held=held)) is not None:
                 await self._client.patch(Volume, key, patch)
 
@@ -86,7 +86,7 @@ class Protection:
 
     def _changed(self, _old: Claim | Volume | None, new: Claim | Volume | None) -> None:
         name = CLAIM_PROTECTION if isinstance(new, Claim) else VOLUME_PROTECTION
-        if new is not None and is_going(new) is (name in finalizers_of(new)):
+        if new is not None and is_being_deleted(new) is (name in finalizers_of(new)):
             self.queue.add(key_of(new))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -121,7 +121,7 @@ def plugged(vmi: Machine) -> set[Key]:
 def finalizers(view: Claim | Volume, name: str, *, held: bool) -> Document | None:
     """The patch by which an object is held back under a name, or no more; None where it is so."""
     present = finalizers_of(view)
-    if held is (name in present) or (held and is_going(view)):
+    if held is (name in present) or (held and is_being_deleted(view)):
         return None  # nothing can be added to what is going
     wanted = [*present, name] if held else [each for each in present if each != name]
     return {"metadata": {"resourceVersion": version_of(view), "finalizers": wanted or None}}

@@ -15,9 +15,9 @@ from corral.api.volume_binding import USED_BY, claim_index, claim_of, claims_of,
 from corral.cluster.scheduler import fit, volume_binding
 from corral.cluster.scheduler.fit import Room, Verdict
 from corral.cluster.scheduler.volume_binding import Stock, Wanted
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.objects import annotations_of, is_going, key_of, uid_of, version_of
+from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 NAME = "default-scheduler"
@@ -30,9 +30,9 @@ PATIENCE_SECONDS = 300.0
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that binds pods to nodes."""
-    loop = Scheduler(world)
+    loop = Scheduler(context)
     return Controller(
         "scheduler",
         loop.reconcile,
@@ -45,16 +45,16 @@ def controller(world: World) -> Controller[Key]:
 class Scheduler:
     """What is asked of each node, by pods that are bound and pods that are being bound."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.pods = world.informers.of(Pod)
-        self.nodes = world.informers.of(Node)
-        self.claims = world.informers.of(PersistentVolumeClaim)
-        self.volumes = world.informers.of(PersistentVolume)
-        self.classes = world.informers.of(StorageClass)
-        self._world = world
-        self._client = world.client
-        self._recorder = world.recorder(NAME)
+        self.pods = context.informers.of(Pod)
+        self.nodes = context.informers.of(Node)
+        self.claims = context.informers.of(PersistentVolumeClaim)
+        self.volumes = context.informers.of(PersistentVolume)
+        self.classes = context.informers.of(StorageClass)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(NAME)
         self._rooms: dict[str, Room] = {}
         self._placed: dict[str, tuple[str, Counter[str]]] = {}
         """By the pod's uid: its node, and what it asks."""
@@ -140,7 +140,7 @@ class Scheduler:
 
     async def _refuse(self, pod: Pod, message: str) -> None:
         self._recorder.event(pod, "Warning", "FailedScheduling", message)
-        if (conditions := unschedulable(pod, message, self._world.clock())) is not None:
+        if (conditions := unschedulable(pod, message, self._context.clock())) is not None:
             status = {"phase": "Pending", "conditions": conditions}
             await self._client.patch(Pod, key_of(pod), {"status": status}, subresource="status")
 
@@ -247,7 +247,7 @@ def unschedulable(pod: Pod, message: str, now: datetime) -> list[Document] | Non
 
 def _is_ours(pod: Pod) -> bool:
     scheduler = (pod.spec and pod.spec.schedulerName) or NAME
-    return scheduler == NAME and not is_going(pod) and not _is_finished(pod)
+    return scheduler == NAME and not is_being_deleted(pod) and not _is_finished(pod)
 
 
 def _is_finished(pod: Pod) -> bool:

@@ -21,7 +21,7 @@ from corral.api.kinds.storage.common import (
 from corral.api.object import Key
 from corral.api.volume_binding import best, claims_of, is_delayed, is_finished, node_of
 from corral.cluster.scheduler.fit import meets_any
-from corral.reconcile.objects import annotations_of, is_going, key_of, labels_of, uid_of
+from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, labels_of, uid_of
 
 UNREACHABLE = "node(s) had volume node affinity conflict"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
@@ -151,7 +151,7 @@ def _claim_fault(claim: PersistentVolumeClaim) -> str:
     if claim.status is not None and claim.status.phase == LOST:
         volume = (claim.spec and claim.spec.volumeName) or ""
         return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
-    return f'persistentvolumeclaim "{name}" is being deleted' if is_going(claim) else ""
+    return f'persistentvolumeclaim "{name}" is being deleted' if is_being_deleted(claim) else ""
 
 
 def _choice(claim: PersistentVolumeClaim, stock: Stock) -> _Choice | None:

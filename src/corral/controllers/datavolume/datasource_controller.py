@@ -12,17 +12,17 @@ from corral.api.object import Key
 from corral.api.patch.merge import difference
 from corral.api.time import rfc3339
 from corral.controllers.datavolume import datasource_status, plan as plans
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import is_going, key_of, labels_of, version_of
+from corral.reconcile.objects import is_being_deleted, key_of, labels_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 Claim = PersistentVolumeClaim
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of DataSources."""
-    loop = DataSources(world)
+    loop = DataSources(context)
     return Controller(
         "datasource",
         loop.reconcile,
@@ -34,13 +34,13 @@ def controller(world: World) -> Controller[Key]:
 class DataSources:
     """The loop's caches; nothing is remembered between two looks at a DataSource."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.references = world.informers.of(KeptDataSource, kind=DATA_SOURCE)
-        self.claims = world.informers.of(Claim)
-        self.volumes = world.informers.of(DataVolume)
-        self._world = world
-        self._client = world.client
+        self.references = context.informers.of(KeptDataSource, kind=DATA_SOURCE)
+        self.claims = context.informers.of(Claim)
+        self.volumes = context.informers.of(DataVolume)
+        self._context = context
+        self._client = context.client
         self.references.index("claim", _claim_of)
         self.references.index("named", _named_by)
         self.references.handle(self._reference_changed)
@@ -50,7 +50,7 @@ class DataSources:
     async def reconcile(self, key: Key) -> None:
         """Bring what is told of one DataSource up to date."""
         reference = self.references.get(key)
-        if reference is None or is_going(reference):
+        if reference is None or is_being_deleted(reference):
             return
         status, labels = datasource_status.decide(reference, self._observe(reference))
         if labels:
@@ -71,7 +71,7 @@ class DataSources:
             named=named,
             claim=self.claims.get(claim) if claim is not None else None,
             volume=self.volumes.get(claim) if claim is not None else None,
-            now=rfc3339(self._world.clock()),
+            now=rfc3339(self._context.clock()),
         )
 
     def _reference_changed(self, old: DataSource | None, new: DataSource | None) -> None:

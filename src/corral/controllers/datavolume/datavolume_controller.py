@@ -18,26 +18,26 @@ from corral.api.patch.merge import difference
 from corral.api.time import rfc3339
 from corral.controllers.datavolume import plan as plans
 from corral.controllers.datavolume.plan import Observed, Plan
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import (
     annotations_of,
-    is_going,
+    is_being_deleted,
     key_of,
     owners_of,
     version_of,
 )
-from corral.reconcile.ownership import require_lasting
-from corral.reconcile.quota_retry import retry_with_room
+from corral.reconcile.ownership import require_not_deleted
+from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.workqueue import WorkQueue
 
 COMPONENT = "datavolume-controller"
 Claim = PersistentVolumeClaim
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of DataVolumes."""
-    loop = DataVolumes(world)
+    loop = DataVolumes(context)
     return Controller(
         "datavolume",
         loop.reconcile,
@@ -50,16 +50,16 @@ def controller(world: World) -> Controller[Key]:
 class DataVolumes:
     """The loop's caches; nothing is remembered between two looks at a DataVolume."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        retry_with_room(world, self.queue)
-        self.volumes = world.informers.of(DataVolume)
-        self.claims = world.informers.of(Claim)
-        self.classes = world.informers.of(StorageClass)
-        self.references = world.informers.of(KeptDataSource, kind=DATA_SOURCE)
-        self._world = world
-        self._client = world.client
-        self._recorder = world.recorder(COMPONENT)
+        retry_on_quota_increase(context, self.queue)
+        self.volumes = context.informers.of(DataVolume)
+        self.claims = context.informers.of(Claim)
+        self.classes = context.informers.of(StorageClass)
+        self.references = context.informers.of(KeptDataSource, kind=DATA_SOURCE)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
         self.volumes.index("copied", self._copied_by)
         self.volumes.index("reference", _referred_by)
         self.volumes.handle(self._volume_changed)
@@ -70,13 +70,13 @@ class DataVolumes:
     async def reconcile(self, key: Key) -> None:
         """Bring one DataVolume a step further."""
         volume = self.volumes.get(key)
-        if volume is None or is_going(volume):
+        if volume is None or is_being_deleted(volume):
             return
         decided = self._decide(volume, self.claims.get(key))
         if decided.create is not None:
             decided = await self._create(volume, decided.create, decided)
         elif decided.take_over is not None:
-            await require_lasting(self._client, volume)
+            await require_not_deleted(self._client, volume)
             claim = await self._client.patch(Claim, key, decided.take_over)
             decided = self._decide(volume, claim)
         await self._tell(volume, decided)
@@ -92,7 +92,7 @@ class DataVolumes:
                 reference=reference,
                 copied=self.claims.get(copied) if copied else None,
                 classes=list(self.classes.items()),
-                now=rfc3339(self._world.clock()),
+                now=rfc3339(self._context.clock()),
             ),
         )
 

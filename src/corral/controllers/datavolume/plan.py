@@ -21,8 +21,8 @@ from corral.api.object import Document, Key
 from corral.api.quantity import amount
 from corral.controllers.datavolume import claim_template as claims, status as statuses
 from corral.controllers.datavolume.status import Problem, Telling
-from corral.reconcile.objects import annotations_of, controller_uid, is_going, key_of
-from corral.reconcile.ownership import guard, owners_with
+from corral.reconcile.objects import annotations_of, controller_uid, is_being_deleted, key_of
+from corral.reconcile.ownership import owners_with, patch_preconditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def _with_claim(
     name = key_of(claim).name
     ours = controller_uid(claim) == volume.metadata.uid
     offered = annotations_of(claim).get(population.POPULATED_FOR) == volume.metadata.name
-    if is_going(claim):
+    if is_being_deleted(claim):
         message = f'Resource "{name}" marked for deletion'
         return _hindered(volume, Problem("ErrResourceMarkedForDeletion", message), seen.now)
     adopts = annotations_of(volume).get(ADOPT_CLAIM) == "true"
@@ -141,7 +141,10 @@ def _with_claim(
 
 def _owned(claim: PersistentVolumeClaim, volume: DataVolume) -> Document:
     """The claim's change to the DataVolume's own: what it holds stays as it is."""
-    metadata: Document = {**guard(claim), "ownerReferences": owners_with(claim, volume)}
+    metadata: Document = {
+        **patch_preconditions(claim),
+        "ownerReferences": owners_with(claim, volume),
+    }
     if population.is_populated(claim):
         metadata["annotations"] = {population.POPULATED_FOR: volume.metadata.name}
     return {"metadata": metadata}

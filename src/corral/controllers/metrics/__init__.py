@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 
 from corral.controllers.metrics import instances, transitions, virtual_machines
 from corral.metrics import Source
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 
-SOURCES: Mapping[str, Callable[[World], Source]] = {
+SOURCES: Mapping[str, Callable[[ControllerContext], Source]] = {
     "instances": instances.source,
     "transitions": transitions.source,
     "virtual machines": virtual_machines.source,
 }
-"""Each makes a source that reads the caches of a world."""
+"""Each makes a source that reads the caches of a context."""

@@ -7,17 +7,17 @@ from lightkube.models.core_v1 import Pod
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.metrics import labels
 from corral.metrics import Family, Source, gauge
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import controller_uid
 
 _INSTANCETYPES = ("instancetype", "cluster-instancetype")
 _PREFERENCES = ("preference", "cluster-preference")
 
 
-def source(world: World) -> Source:
+def source(context: ControllerContext) -> Source:
     """The source of what the caches hold of instances, at the moment of the scrape."""
-    machines = world.informers.of(VirtualMachineInstance)
-    pods = world.informers.of(Pod)
+    machines = context.informers.of(VirtualMachineInstance)
+    pods = context.informers.of(Pod)
 
     async def tell() -> Iterable[Family]:
         running = {

@@ -13,7 +13,7 @@ from lightkube.models.core_v1 import Pod
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.time import parse_rfc3339
 from corral.metrics import START_BOUNDS, START_STAGES, Family, Histogram, Source, Stages, histogram
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import controller_uid
 
 L = TypeVar("L")
@@ -34,22 +34,22 @@ BOUNDS = (
 """KubeVirt's (PhaseTransitionTimeBuckets)."""
 
 
-def source(world: World) -> Source:
+def source(context: ControllerContext) -> Source:
     """The source of the times of what happens from now on."""
-    return Transitions(world).tell
+    return Transitions(context).tell
 
 
 class Transitions:
     """Follows instances from their creation to their readiness, and from phase to phase."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._between: dict[tuple[str, str], Histogram] = {}
         self._from_creation: dict[str, Histogram] = {}
         self._from_deletion: dict[str, Histogram] = {}
         self._stages = Stages(*START_STAGES, START_BOUNDS)
-        self._machines = world.informers.of(Machine)
+        self._machines = context.informers.of(Machine)
         self._machines.handle(self._machine_changed)
-        world.informers.of(Pod).handle(self._pod_changed)
+        context.informers.of(Pod).handle(self._pod_changed)
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
         if new is None:

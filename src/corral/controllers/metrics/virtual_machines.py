@@ -11,7 +11,7 @@ from corral.api.quantity import NANO, parse
 from corral.api.time import parse_rfc3339
 from corral.controllers.metrics import labels
 from corral.metrics import Family, Source, gauge
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "starting": ("Provisioning", "Starting", "WaitingForVolumeBinding"),
@@ -30,10 +30,10 @@ _TURNING = frozenset({"Ready", "Failure", "Paused"})
 Claims = Callable[[Key], PersistentVolumeClaim | None]
 
 
-def source(world: World) -> Source:
+def source(context: ControllerContext) -> Source:
     """The source of what the caches hold of VirtualMachines, at the moment of the scrape."""
-    machines = world.informers.of(VirtualMachine)
-    claims = world.informers.of(PersistentVolumeClaim)
+    machines = context.informers.of(VirtualMachine)
+    claims = context.informers.of(PersistentVolumeClaim)
 
     async def tell() -> Iterable[Family]:
         return families(machines.items(), claims.get)

@@ -7,14 +7,14 @@ from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.pool.scale_plan import wanted
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 
 def is_available(machine: VirtualMachineInstance | None) -> bool:
     """Whether a machine runs, is ready, and is not going."""
     return (
         machine is not None
-        and not is_going(machine)
+        and not is_being_deleted(machine)
         and machine.status.phase == "Running"
         and _is_ready(machine)
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.client.client import Client
-from corral.reconcile.events import Recorder
+from corral.reconcile.events import EventRecorder
 from corral.reconcile.expectations import Expectations
 
 
@@ -13,7 +13,7 @@ class Tools:
     """Shared by the acts on all pools."""
 
     client: Client
-    recorder: Recorder
+    recorder: EventRecorder
     expectations: Expectations[str]
     """By the uids of pools."""
 

@@ -13,7 +13,7 @@ from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.reconcile.objects import Partial, controller_uid
-from corral.reconcile.ownership import guard, owners_without
+from corral.reconcile.ownership import owners_without, patch_preconditions
 
 
 def disks_of(vm: VirtualMachine) -> Iterator[tuple[str, str, str]]:
@@ -48,7 +48,7 @@ async def _orphan(client: Client, kind: Kind, key: Key, owner: str) -> None:
         disk = await client.get(Partial, key.name, key.namespace, kind=kind)
         if controller_uid(disk) != owner:
             return
-        metadata = {**guard(disk), "ownerReferences": owners_without(disk, owner)}
+        metadata = {**patch_preconditions(disk), "ownerReferences": owners_without(disk, owner)}
         await client.patch(Partial, key, {"metadata": metadata}, kind=kind)
     except NotFound:
         return

@@ -12,7 +12,7 @@ from corral.api.kinds.vmi.saved_memory import RESTORE_FROM, mark_of, saves_to
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.controllers.pool.scale_plan import is_leaving, kept
-from corral.reconcile.objects import controller_uid, is_going, owner_reference
+from corral.reconcile.objects import controller_uid, is_being_deleted, owner_reference
 
 LONGEST_SECONDS = 600.0
 """So long its node may take to save a machine's memory; it is shut down without then."""
@@ -67,12 +67,12 @@ def care(
     """What is next for a VirtualMachine that leaves; its node has been asked ``waited`` seconds."""
     if machine is None or (not saves_to(machine) and machine.status.phase != "Running"):
         return Care.DONE  # it has no memory, or none any more
-    if machine.is_final or is_going(machine):
+    if machine.is_final or is_being_deleted(machine):
         lost = saves_to(machine) and (claim is None or mark_of(claim) is None)
         return Care.GIVEN_UP if lost else Care.DONE
     if claim is None:
         return Care.CLAIM
-    if is_going(claim):
+    if is_being_deleted(claim):
         return Care.WAIT  # for the room of an earlier one
     if not saves_to(machine):
         return Care.ASK

@@ -33,8 +33,8 @@ from corral.controllers.pool.memory_plan import (
 )
 from corral.controllers.pool.scale_plan import kept_when_removed
 from corral.controllers.pool.status import Failure
-from corral.reconcile.context import World
-from corral.reconcile.objects import controller_uid, is_going, key_of, uid_of
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, uid_of
 
 if TYPE_CHECKING:
     from corral.reconcile.informer import Informer
@@ -45,10 +45,10 @@ Claim = PersistentVolumeClaim
 class Memories:
     """The claims of all pools that hold memories."""
 
-    def __init__(self, world: World, tools: Tools) -> None:
-        self.claims: Informer[Claim] = world.informers.of(Claim)
-        self._client = world.client
-        self._monotonic = world.monotonic
+    def __init__(self, context: ControllerContext, tools: Tools) -> None:
+        self.claims: Informer[Claim] = context.informers.of(Claim)
+        self._client = context.client
+        self._monotonic = context.monotonic
         self._asked: dict[str, float] = {}
         """Since when machines, by uid, are known to be asked."""
         self._tools = tools
@@ -103,7 +103,7 @@ class Memories:
         except NotFound:
             return {}
         mark = mark_of(claim)
-        if mark is None or is_going(claim) or controller_uid(claim) != pool.metadata.uid:
+        if mark is None or is_being_deleted(claim) or controller_uid(claim) != pool.metadata.uid:
             return {}
         return resume_annotations(key.name, mark)
 
@@ -116,7 +116,7 @@ class Memories:
         """Forget memories that machines have gone on from, and drop those that nobody will."""
         for cached in self.claims.indexed("controller", pool.metadata.uid):
             key = Key(pool.metadata.namespace, vm_name(key_of(cached).name))
-            if fate(pool, cached, vms(key), machines(key)) is Fate.KEEP or is_going(cached):
+            if fate(pool, cached, vms(key), machines(key)) is Fate.KEEP or is_being_deleted(cached):
                 continue
             try:
                 claim = await self._client.get(Claim, key_of(cached).name, key.namespace)
@@ -146,7 +146,7 @@ class Memories:
                 return
             phase = (claim.status and claim.status.phase) or "Pending"
             why = f"not saved within {LONGEST_SECONDS:.0f} seconds"
-            if machine.is_final or is_going(machine):
+            if machine.is_final or is_being_deleted(machine):
                 why = "the machine ended before it was saved"
             why = f"{why} (claim {key.name} is {phase})"
         message = f"Error preserving state of VM {vm.key}: {why}: it goes without its memory"

@@ -26,12 +26,12 @@ from corral.controllers.pool.scale_plan import is_leaving
 from corral.controllers.pool.status import Failure, raise_first, report
 from corral.controllers.pool.update import take_steps, update_vms
 from corral.controllers.pool.vm_names import free_names
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import controller_uid, is_going, key_of, owners_of
-from corral.reconcile.quota_retry import retry_with_room
+from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, owners_of
+from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.selectors import own_selector
 from corral.reconcile.workqueue import WorkQueue
 
@@ -44,28 +44,28 @@ _FOREGROUND = "foregroundDeletion"
 """Finalizer of a pool whose VirtualMachines the garbage collector deletes before it."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of pools."""
-    loop = Pools(world)
+    loop = Pools(context)
     return Controller("pool", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
 
 class Pools:
     """The loop's caches and what it remembers between two looks at a pool."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        retry_with_room(world, self.queue)
-        self.pools = world.informers.of(Pool)
-        self.vms = world.informers.of(VirtualMachine)
-        self.machines = world.informers.of(Machine)
-        self._archive = Archive(world)
-        self._client = world.client
-        self._clock = world.clock
+        retry_on_quota_increase(context, self.queue)
+        self.pools = context.informers.of(Pool)
+        self.vms = context.informers.of(VirtualMachine)
+        self.machines = context.informers.of(Machine)
+        self._archive = Archive(context)
+        self._client = context.client
+        self._clock = context.clock
         self._dice = Random()  # noqa: S311 - shuffles VirtualMachines, guards no secret
-        self._expectations = Expectations[str](world.monotonic)
-        self._tools = Tools(world.client, world.recorder(COMPONENT), self._expectations)
-        self._memories = Memories(world, self._tools)
+        self._expectations = Expectations[str](context.monotonic)
+        self._tools = Tools(context.client, context.recorder(COMPONENT), self._expectations)
+        self._memories = Memories(context, self._tools)
         self.sources = (
             self.pools,
             self.vms,
@@ -85,7 +85,7 @@ class Pools:
         pool = self.pools.get(key)
         if pool is None:
             return None
-        if is_going(pool):
+        if is_being_deleted(pool):
             await self._dissolve(pool)
             return None
         selector = selector_of(pool)
@@ -95,7 +95,7 @@ class Pools:
         owned = await self._claim(pool, selector)
         failure, wait = None, 0.0
         try:
-            await finish(self._tools, pool, [vm for vm in owned if is_going(vm)])
+            await finish(self._tools, pool, [vm for vm in owned if is_being_deleted(vm)])
             wait = self._expectations.unmet_seconds(pool.metadata.uid)
             if not wait and not pool.spec.paused:
                 wait = await self._act(pool, owned)
@@ -119,7 +119,7 @@ class Pools:
         of the others is said by how the pool was deleted, and done by the garbage collector.
         """
         held = self._held(pool)
-        chosen = [vm for vm in held if scale_plan.is_marked(vm) and not is_going(vm)]
+        chosen = [vm for vm in held if scale_plan.is_marked(vm) and not is_being_deleted(vm)]
         try:
             await delete(self._tools, pool, chosen)
         except Failure as failure:
@@ -130,8 +130,8 @@ class Pools:
         async def release(vm: VirtualMachine) -> None:
             await let_go(self._tools, vm, scale_plan.kept(pool, vm) if by_users else None)
 
-        if refused := await each(
-            [vm for vm in held if is_going(vm) or not scale_plan.is_marked(vm)], release
+        if refused := await for_each(
+            [vm for vm in held if is_being_deleted(vm) or not scale_plan.is_marked(vm)], release
         ):
             raise refused[0]
         if self._held(pool):
@@ -156,10 +156,12 @@ class Pools:
         """
         owned = self.vms.indexed("pool", pool.metadata.uid)
         strays = [
-            vm for vm in owned if not is_going(vm) and not selector.matches(vm.metadata.labels)
+            vm
+            for vm in owned
+            if not is_being_deleted(vm) and not selector.matches(vm.metadata.labels)
         ]
         release = partial(let_go, self._tools, owner=pool.metadata.uid)
-        if refused := await each(strays, release):
+        if refused := await for_each(strays, release):
             raise refused[0]
         gone = {vm.metadata.uid for vm in strays}
         return [vm for vm in owned if vm.metadata.uid not in gone]
@@ -196,7 +198,7 @@ class Pools:
         """Of those that were chosen to go: who may, and how long to wait for the others."""
         due, waits = [], []
         for vm in owned:
-            if not scale_plan.is_leaving(vm) or is_going(vm):
+            if not scale_plan.is_leaving(vm) or is_being_deleted(vm):
                 continue
             wait = 0.0
             if scale_plan.kept(pool, vm) == "Online":
@@ -229,7 +231,7 @@ class Pools:
         else:
             await self._memories.tidy(pool, self.vms.get, self.machines.get)
             unused = history.unused({_revision(one) for one in (*owned, *machines.values())})
-            refused = await each(unused, partial(self._archive.drop, pool))
+            refused = await for_each(unused, partial(self._archive.drop, pool))
             raise_first(refused, "FailedRevisionPruning", "while pruning vmpool revisions")
 
     async def _tell(
@@ -264,9 +266,9 @@ class Pools:
         owners = {(one.uid, one.name) for vm in (old, new) if vm and (one := pool_of(vm))}
         for uid, name in owners:
             if old is None:
-                self._expectations.created(uid)
-            if new is None or is_going(new):
-                self._expectations.deleted(uid, changed.metadata.uid)
+                self._expectations.creation_observed(uid)
+            if new is None or is_being_deleted(new):
+                self._expectations.deletion_observed(uid, changed.metadata.uid)
             self._soon(Key(changed.metadata.namespace, name))
 
     def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
@@ -279,8 +281,8 @@ class Pools:
         vm = self.vms.get(changed.key)
         if vm is None or (owner := pool_of(vm)) is None:
             return
-        if new is None or is_going(new):
-            self._expectations.deleted(owner.uid, changed.metadata.uid)
+        if new is None or is_being_deleted(new):
+            self._expectations.deletion_observed(owner.uid, changed.metadata.uid)
         self._soon(Key(changed.metadata.namespace, owner.name))
 
     def _revision_changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
@@ -288,7 +290,7 @@ class Pools:
         assert changed is not None
         key, owner = key_of(changed), controller_uid(changed)
         if new is not None and owner and (old is None or controller_uid(old) != owner):
-            self._expectations.created(owner)
+            self._expectations.creation_observed(owner)
         pool = Key(key.namespace, key.name.rpartition("-")[0])
         if self.pools.get(pool) is not None:  # it may wait for the name
             self._soon(pool)
@@ -307,7 +309,7 @@ class Pools:
 
 
 def selector_of(pool: Pool) -> LabelSelector:
-    """The pool's selector.  Raises Terminal."""
+    """The pool's selector.  Raises TerminalError."""
     labels = pool.spec.virtual_machine_template.metadata.labels
     return own_selector(pool.spec.selector, labels, template="spec.virtualMachineTemplate")
 
@@ -320,7 +322,7 @@ def _revision(one: Object) -> str:
 def vm_news(vm: VirtualMachine) -> tuple[Any, ...]:
     """Two states of a VirtualMachine that answer the same are the same to its pool."""
     return (
-        is_going(vm),
+        is_being_deleted(vm),
         is_leaving(vm),
         is_ready(vm),
         names_claim(vm),
@@ -335,7 +337,7 @@ def vm_news(vm: VirtualMachine) -> tuple[Any, ...]:
 def machine_news(machine: VirtualMachineInstance) -> tuple[Any, ...]:
     """Two states of a machine that answer the same are the same to its VirtualMachine's pool."""
     return (
-        is_going(machine),
+        is_being_deleted(machine),
         is_available(machine),
         machine.is_final,
         machine.metadata.labels,

@@ -10,7 +10,7 @@ from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.object import Key, OwnerReference
 from corral.controllers.pool.context import Tools
 from corral.controllers.pool.scale_in import let_go
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.workqueue import WorkQueue
@@ -18,9 +18,9 @@ from corral.reconcile.workqueue import WorkQueue
 COMPONENT = "virtualmachinepool-controller"
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller that lets go."""
-    loop = LettingGo(world)
+    loop = LettingGo(context)
     return Controller(
         "pool-letting-go", loop.reconcile, queue=loop.queue, sources=(loop.vms, loop.pools)
     )
@@ -29,12 +29,12 @@ def controller(world: World) -> Controller[Key]:
 class LettingGo:
     """The loop's caches."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.pools = world.informers.of(VirtualMachinePool)
-        self.vms = world.informers.of(VirtualMachine)
+        self.pools = context.informers.of(VirtualMachinePool)
+        self.vms = context.informers.of(VirtualMachine)
         self._tools = Tools(
-            world.client, world.recorder(COMPONENT), Expectations[str](world.monotonic)
+            context.client, context.recorder(COMPONENT), Expectations[str](context.monotonic)
         )
         self.vms.index("held-by-pool", lambda vm: (vm.metadata.namespace,) if _is_held(vm) else ())
         self.vms.handle(self._vm_changed)

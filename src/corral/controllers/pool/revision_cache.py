@@ -13,7 +13,7 @@ from corral.api.kinds.controller_revision import CONTROLLER_REVISION
 from corral.api.kinds.kubevirt.pool import PoolSpec, PoolTemplate, VirtualMachinePool
 from corral.api.object import Key
 from corral.controllers.pool.revisions import History, name_of
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.deletion import remove
 from corral.reconcile.objects import controller_uid, key_of, uid_of
 
@@ -21,9 +21,9 @@ from corral.reconcile.objects import controller_uid, key_of, uid_of
 class Archive:
     """The revisions of all pools."""
 
-    def __init__(self, world: World) -> None:
-        self.revisions = world.informers.metadata(CONTROLLER_REVISION)
-        self._client = world.client
+    def __init__(self, context: ControllerContext) -> None:
+        self.revisions = context.informers.metadata(CONTROLLER_REVISION)
+        self._client = context.client
         self._templates: dict[str, PoolTemplate | None] = {}
         self.revisions.index("controller", lambda revision: (controller_uid(revision),))
         self.revisions.handle(self._changed)

@@ -15,7 +15,7 @@ from corral.controllers.pool.availability import is_available, most_unavailable
 from corral.controllers.pool.revisions import History, Step
 from corral.controllers.pool.scale_plan import BURST, is_leaving
 from corral.controllers.pool.selection import first, ordered, selected
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 Machines = Mapping[str, VirtualMachineInstance]
 """Machines by name, which is that of their VirtualMachine."""
@@ -54,7 +54,7 @@ def plan(
         vm.metadata.name: step
         for vm in chosen
         if (machine := machines.get(vm.metadata.name)) is not None
-        and not is_going(machine)
+        and not is_being_deleted(machine)
         and (step := history.step(vm, machine)) is not Step.NOTHING
     }
     if not due:

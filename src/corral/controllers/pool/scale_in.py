@@ -15,9 +15,9 @@ from corral.controllers.pool.disk_orphaning import orphan_disks
 from corral.controllers.pool.scale_plan import LEAVING, RAN_AS, kept, kept_when_removed, settled
 from corral.controllers.pool.status import raise_first
 from corral.reconcile import deletion
-from corral.reconcile.batch import each
-from corral.reconcile.objects import is_going
-from corral.reconcile.ownership import guard, owners_without
+from corral.reconcile.batch import for_each
+from corral.reconcile.objects import is_being_deleted
+from corral.reconcile.ownership import owners_without, patch_preconditions
 
 
 async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
@@ -25,7 +25,7 @@ async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMa
     keep = kept_when_removed(pool)
     if keep != "Disabled":
         mark = partial(_mark, tools, keep=keep)
-        raise_first(await each(vms, mark), "FailedScaleIn", "during scale in")
+        raise_first(await for_each(vms, mark), "FailedScaleIn", "during scale in")
     if keep != "Online":  # its memory is saved first
         await delete(tools, pool, vms)
 
@@ -34,14 +34,14 @@ async def delete(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMa
     """Delete VirtualMachines of which nothing is left to save.  Raises Failure."""
     uids = [vm.metadata.uid for vm in vms]
     tools.expectations.expect(pool.metadata.uid, deletions=uids)
-    refused = await each(vms, partial(_delete, tools, pool))
+    refused = await for_each(vms, partial(_delete, tools, pool))
     raise_first(refused, "FailedScaleIn", "during scale in", lagging=False)
 
 
 async def finish(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
     """Keep what is to be kept of VirtualMachines that go, and let go of them.  Raises Failure."""
     held = [vm for vm in vms if FINALIZER in vm.metadata.finalizers]
-    refused = await each(held, partial(_finish, tools, pool))
+    refused = await for_each(held, partial(_finish, tools, pool))
     raise_first(refused, "FailedScaleIn", "during opportunistic scale in")
 
 
@@ -53,19 +53,19 @@ async def let_go(
     Of one that goes is kept what is said, or else what its mark says; it is let go of when its
     own loop has.  One that stays is what it was before it was marked.
     """
-    if is_going(vm) and (keep or settled(vm) or "Disabled") != "Disabled":
+    if is_being_deleted(vm) and (keep or settled(vm) or "Disabled") != "Disabled":
         await orphan_disks(tools.client, vm)
         if VM_FINALIZER in vm.metadata.finalizers:
             # Until its own loop knows that it goes, that loop may take the disks back.
             return
     metadata: dict[str, Any] = {
-        **guard(vm),
+        **patch_preconditions(vm),
         "finalizers": [name for name in vm.metadata.finalizers if name != FINALIZER],
     }
     change: dict[str, Any] = {"metadata": metadata}
     if owner:
         metadata["ownerReferences"] = owners_without(vm, owner)
-    if not is_going(vm):
+    if not is_being_deleted(vm):
         metadata["annotations"] = {LEAVING: None, RAN_AS: None}
         if ran_as := vm.metadata.annotations.get(RAN_AS):
             change["spec"] = {"runStrategy": ran_as}
@@ -93,11 +93,11 @@ async def _delete(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) ->
     try:
         asked = await deletion.remove(tools.client, VirtualMachine, vm.key, uid)
     except ApiError as error:
-        tools.expectations.deleted(pool.metadata.uid, uid)
+        tools.expectations.deletion_observed(pool.metadata.uid, uid)
         tools.warn(pool, "FailedDelete", f"Error deleting virtual machine {name}: {error}")
         raise
     if not asked:
-        tools.expectations.deleted(pool.metadata.uid, uid)  # it went by itself
+        tools.expectations.deletion_observed(pool.metadata.uid, uid)  # it went by itself
         return
     tools.tell(pool, "SuccessfulDelete", f"Deleted VM {name} with uid {uid} from pool")
 

@@ -11,7 +11,7 @@ from corral.controllers.pool.context import Tools
 from corral.controllers.pool.revisions import History, name_of, revision
 from corral.controllers.pool.status import Failure
 from corral.controllers.pool.vm_template import new_vm
-from corral.reconcile.batch import slow_start
+from corral.reconcile.batch import slow_start_batch
 from corral.reconcile.deletion import remove
 from corral.reconcile.objects import controller_of, key_of, uid_of
 from corral.reconcile.ownership import adopt
@@ -44,12 +44,12 @@ async def create(
             document = new_vm(pool, name, name_of(pool), resuming=await resuming(name))
             await tools.client.create(VirtualMachine, document)
         except ApiError:
-            tools.expectations.created(pool.metadata.uid)
+            tools.expectations.creation_observed(pool.metadata.uid)
             raise
         tools.tell(pool, "SuccessfulCreate", f"Created VM {pool.metadata.namespace}/{name}")
 
-    tried, refused = await slow_start(names, make)
-    tools.expectations.created(pool.metadata.uid, len(names) - tried)
+    tried, refused = await slow_start_batch(names, make)
+    tools.expectations.creation_observed(pool.metadata.uid, len(names) - tried)
     # A name that is taken is one that the cache does not show yet: the next look finds another.
     told = [error for error in refused if not isinstance(error, AlreadyExists)]
     if told:

@@ -15,7 +15,7 @@ from corral.api.kinds.kubevirt.pool import (
 )
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.controllers.pool.selection import first, ordered
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 BURST = 250
 """VirtualMachines that are made, changed or deleted in one go; the next go waits until the cache
@@ -66,7 +66,7 @@ def wanted(pool: VirtualMachinePool) -> int:
 
 def is_leaving(vm: VirtualMachine) -> bool:
     """Whether a VirtualMachine goes, or is about to."""
-    return is_going(vm) or is_marked(vm)
+    return is_being_deleted(vm) or is_marked(vm)
 
 
 def is_marked(vm: VirtualMachine) -> bool:

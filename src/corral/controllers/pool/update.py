@@ -14,7 +14,7 @@ from corral.controllers.pool.scale_out import keep_revision
 from corral.controllers.pool.scale_plan import kept
 from corral.controllers.pool.status import Failure, raise_first
 from corral.controllers.pool.vm_template import update
-from corral.reconcile.batch import each
+from corral.reconcile.batch import for_each
 from corral.reconcile.deletion import remove
 
 
@@ -28,7 +28,7 @@ async def update_vms(
     except ApiError as error:
         tools.expectations.forget(pool.metadata.uid)
         raise Failure("FailedUpdate", "during VM update", error) from error
-    refused = await each(vms, partial(_update, tools, pool))
+    refused = await for_each(vms, partial(_update, tools, pool))
     raise_first(refused, "FailedUpdate", "during VM update")
 
 
@@ -52,15 +52,15 @@ async def take_steps(
         try:
             taken = await _take(tools, pool, vm, step, machines[vm.metadata.name])
         except ApiError as error:
-            tools.expectations.deleted(pool.metadata.uid, uid)
+            tools.expectations.deletion_observed(pool.metadata.uid, uid)
             tools.warn(pool, "FailedUpdate", f"Error updating resource {vm.key}: {error}")
             raise
         if not taken:
-            tools.expectations.deleted(pool.metadata.uid, uid)
+            tools.expectations.deletion_observed(pool.metadata.uid, uid)
             return
         tools.tell(pool, "SuccessfulDelete", f"Successfully updated resource {vm.key}")
 
-    refused = await each(steps, take)
+    refused = await for_each(steps, take)
     raise_first(refused, "FailedUpdate", "during VMI update", lagging=False)
 
 

@@ -15,7 +15,7 @@ import msgspec
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.vmi import UNKNOWN, VirtualMachineInstance
 from corral.api.object import Document
-from corral.reconcile.objects import is_going, owner_reference
+from corral.reconcile.objects import is_being_deleted, owner_reference
 
 BURST = 250
 """Machines that are made or deleted in one go; the next go waits until the cache shows them."""
@@ -55,8 +55,8 @@ def plan(
     machines = list(owned)
     active = [machine for machine in machines if is_active(machine)]
     difference = len(active) - wanted(replica_set)
-    acts = not (replica_set.spec.paused or is_going(replica_set))
-    spent = (each for each in machines if not is_active(each) and not is_going(each))
+    acts = not (replica_set.spec.paused or is_being_deleted(replica_set))
+    spent = (each for each in machines if not is_active(each) and not is_being_deleted(each))
     return Plan(
         replicas=len(active),
         ready_replicas=sum(map(is_ready, active)),
@@ -76,7 +76,7 @@ def wanted(replica_set: VirtualMachineInstanceReplicaSet) -> int:
 def is_active(machine: VirtualMachineInstance) -> bool:
     """Whether a machine counts: neither finished, nor going, nor lost to its node or its pod."""
     lost = machine.status.phase == UNKNOWN or _loses_its_pod(machine)
-    return not (machine.is_final or is_going(machine) or lost)
+    return not (machine.is_final or is_being_deleted(machine) or lost)
 
 
 def is_ready(machine: VirtualMachineInstance) -> bool:

@@ -13,14 +13,14 @@ from corral.api.selectors import LabelSelector
 from corral.api.time import rfc3339
 from corral.controllers.replicaset.backoff import Backoff, Streak
 from corral.controllers.replicaset.plan import Plan, is_active, is_ready, new_machine, plan, wanted
-from corral.reconcile.batch import each, slow_start
-from corral.reconcile.context import World
-from corral.reconcile.controller import Controller, Result, Terminal
+from corral.reconcile.batch import for_each, slow_start_batch
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.controller import Controller, Result, TerminalError
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import Owner, controller_of, controller_uid, is_going
+from corral.reconcile.objects import Owner, controller_of, controller_uid, is_being_deleted
 from corral.reconcile.ownership import adopt, release
-from corral.reconcile.quota_retry import retry_with_room
+from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.selectors import own_selector
 from corral.reconcile.workqueue import WorkQueue
 
@@ -34,9 +34,9 @@ BATCH_SECONDS = 0.05
 """News that only changes the figures in the status waits so long for more of the kind."""
 
 
-def controller(world: World) -> Controller[Key]:
+def controller(context: ControllerContext) -> Controller[Key]:
     """The controller of replica sets."""
-    loop = ReplicaSets(world)
+    loop = ReplicaSets(context)
     return Controller(
         "replicaset", loop.reconcile, queue=loop.queue, sources=(loop.sets, loop.machines)
     )
@@ -49,14 +49,14 @@ _OF_SETS = (GROUP, ReplicaSet.kind)
 class ReplicaSets:
     """The loop's caches and what it remembers between two looks at a set."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.sets = world.informers.of(ReplicaSet)
-        self.machines = world.informers.of(Machine)
-        self._world = world
-        self._client = world.client
-        self._recorder = world.recorder(COMPONENT)
-        self._expectations = Expectations[str](world.monotonic)
+        self.sets = context.informers.of(ReplicaSet)
+        self.machines = context.informers.of(Machine)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
+        self._expectations = Expectations[str](context.monotonic)
         self._backoff = Backoff()
         self._told: dict[str, str] = {}
         """By the uid of a set that is held back: the machine of which that was told last."""
@@ -64,7 +64,7 @@ class ReplicaSets:
         self.sets.index("namespace", lambda one: (one.metadata.namespace,))
         self.sets.handle(self._set_changed)
         self.machines.handle(self._machine_changed)
-        retry_with_room(world, self.queue)
+        retry_on_quota_increase(context, self.queue)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one set nearer to what it asks for (KubeVirt's replicaset.go, execute)."""
@@ -95,13 +95,13 @@ class ReplicaSets:
     async def _claim(self, replica_set: ReplicaSet, selector: LabelSelector) -> list[Machine]:
         """The machines of the set, once it adopted what is its own and released what is not."""
         owned = self.machines.indexed("claimed-by", replica_set.metadata.uid)
-        if is_going(replica_set):
+        if is_being_deleted(replica_set):
             return owned
         strays = [one for one in owned if not selector.matches(one.metadata.labels)]
         orphans = [
             one
             for one in self.machines.indexed("claimed-by", _orphans(replica_set.metadata.namespace))
-            if not is_going(one) and selector.matches(one.metadata.labels)
+            if not is_being_deleted(one) and selector.matches(one.metadata.labels)
         ]
         if strays:
             owned = [one for one in owned if selector.matches(one.metadata.labels)]
@@ -111,7 +111,7 @@ class ReplicaSets:
     # -- acting -----------------------------------------------------------------------------
 
     def _hold(self, replica_set: ReplicaSet, owned: list[Machine]) -> tuple[float, Streak | None]:
-        now, generation = self._world.monotonic(), replica_set.metadata.generation
+        now, generation = self._context.monotonic(), replica_set.metadata.generation
         uid = replica_set.metadata.uid
         for machine in owned:
             if machine.is_final:
@@ -150,15 +150,15 @@ class ReplicaSets:
             try:
                 made = await self._client.create(Machine, document)
             except ApiError as error:
-                self._expectations.created(uid)
+                self._expectations.creation_observed(uid)
                 message = f"Error creating virtual machine instance: {error}"
                 self._recorder.event(replica_set, "Warning", "FailedCreate", message)
                 raise
             message = f"Created virtual machine: {made.metadata.name}"
             self._recorder.event(replica_set, "Normal", "SuccessfulCreate", message)
 
-        tried, refused = await slow_start(range(count), create)
-        self._expectations.created(uid, count - tried)
+        tried, refused = await slow_start_batch(range(count), create)
+        self._expectations.creation_observed(uid, count - tried)
         return refused
 
     async def _delete(
@@ -169,16 +169,18 @@ class ReplicaSets:
             try:
                 asked = await remove(self._client, Machine, machine.key, uid)
             except ApiError as error:
-                self._expectations.deleted(replica_set.metadata.uid, uid)
+                self._expectations.deletion_observed(replica_set.metadata.uid, uid)
                 message = failed.format(name, error)
                 self._recorder.event(replica_set, "Warning", "FailedDelete", message)
                 raise
             if asked:
                 self._recorder.event(replica_set, "Normal", "SuccessfulDelete", done.format(name))
             else:
-                self._expectations.deleted(replica_set.metadata.uid, uid)  # it went by itself
+                self._expectations.deletion_observed(
+                    replica_set.metadata.uid, uid
+                )  # it went by itself
 
-        return await each(tuple(machines), delete)
+        return await for_each(tuple(machines), delete)
 
     # -- telling ----------------------------------------------------------------------------
 
@@ -251,7 +253,7 @@ class ReplicaSets:
         return {
             "type": name,
             "status": "True",
-            "lastTransitionTime": rfc3339(self._world.clock()),
+            "lastTransitionTime": rfc3339(self._context.clock()),
             "reason": reason,
             "message": message,
         }
@@ -277,9 +279,9 @@ class ReplicaSets:
         namespace = changed.metadata.namespace
         for owner in _sets_of(old) | _sets_of(new):
             if old is None:
-                self._expectations.created(owner.uid)
-            if new is None or is_going(new):
-                self._expectations.deleted(owner.uid, changed.metadata.uid)
+                self._expectations.creation_observed(owner.uid)
+            if new is None or is_being_deleted(new):
+                self._expectations.deletion_observed(owner.uid, changed.metadata.uid)
             if old is not None and is_active(old) and (new is None or not is_active(new)):
                 self._soon(Key(namespace, owner.name), owner.uid)
             else:
@@ -298,14 +300,14 @@ class ReplicaSets:
         for candidate in self.sets.indexed("namespace", orphan.metadata.namespace):
             try:
                 matches = selector_of(candidate).matches(orphan.metadata.labels)
-            except Terminal:
+            except TerminalError:
                 continue
             if matches:
                 self.queue.add(candidate.key)
 
 
 def selector_of(replica_set: ReplicaSet) -> LabelSelector:
-    """The set's selector.  Raises Terminal."""
+    """The set's selector.  Raises TerminalError."""
     template = replica_set.spec.template
     return own_selector(
         replica_set.spec.selector, template.metadata.labels, template="spec.template"
@@ -337,7 +339,7 @@ def _matters(old: Machine, new: Machine) -> bool:
     return (
         is_active(old) is not is_active(new)
         or is_ready(old) is not is_ready(new)
-        or is_going(old) is not is_going(new)
+        or is_being_deleted(old) is not is_being_deleted(new)
         or old.metadata.labels != new.metadata.labels
         or old.metadata.owner_references != new.metadata.owner_references
     )

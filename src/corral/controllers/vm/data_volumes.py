@@ -11,7 +11,7 @@ from corral.api.kinds.kubevirt.virtualmachine import IMMEDIATE_DATA_VOLUMES, Vir
 from corral.api.object import Key
 from corral.controllers.vm import disks
 from corral.controllers.vm.errors import Refused
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import owners_of
 from corral.reconcile.ownership import adopt
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class DataVolumes:
     """The DataVolumes and claims of all VirtualMachines, as the caches show them."""
 
-    def __init__(self, world: World, component: str) -> None:
-        self.volumes: Informer[DataVolume] = world.informers.of(DataVolume)
-        self.claims: Informer[PersistentVolumeClaim] = world.informers.of(PersistentVolumeClaim)
-        self._client = world.client
-        self._recorder = world.recorder(component)
+    def __init__(self, context: ControllerContext, component: str) -> None:
+        self.volumes: Informer[DataVolume] = context.informers.of(DataVolume)
+        self.claims: Informer[PersistentVolumeClaim] = context.informers.of(PersistentVolumeClaim)
+        self._client = context.client
+        self._recorder = context.recorder(component)
 
     def of(self, vm: VirtualMachine) -> disks.Disks:
         """How the disks of a VirtualMachine are."""

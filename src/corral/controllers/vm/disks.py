@@ -12,7 +12,7 @@ from corral.api.kinds.cdi.datavolume import ADOPT_CLAIM, DataVolume, DataVolumeT
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.volumes import claims_of
 from corral.api.object import Document
-from corral.reconcile.objects import controller_uid, is_going, owner_reference
+from corral.reconcile.objects import controller_uid, is_being_deleted, owner_reference
 
 CREATED_BY = "kubevirt.io/created-by"
 FAILED, PENDING = "Failed", "Pending"
@@ -107,7 +107,7 @@ def orphans(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> Itera
     """DataVolumes that have a template's name and belong to nobody: left by an earlier life."""
     for template in vm.spec.data_volume_templates:
         found = data_volumes.get(template.metadata.name)
-        if found is not None and not controller_uid(found) and not is_going(found):
+        if found is not None and not controller_uid(found) and not is_being_deleted(found):
             yield found
 
 

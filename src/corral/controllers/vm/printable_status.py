@@ -9,7 +9,7 @@ from corral.api.object import Condition
 from corral.controllers.vm.disks import Disks
 from corral.controllers.vm.run_strategy import is_set_to_start
 from corral.controllers.vm.start_failure import RESTARTING
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 UNKNOWN = "Unknown"
 _STARTING = frozenset({"", "Pending", "Scheduling", "Scheduled"})
@@ -51,7 +51,7 @@ def printable_status(seen: Seen) -> str:
 
 def _stopping(seen: Seen) -> bool:
     vmi = seen.vmi
-    return vmi is not None and not vmi.is_final and (is_going(vmi) or seen.stopping)
+    return vmi is not None and not vmi.is_final and (is_being_deleted(vmi) or seen.stopping)
 
 
 def _starting(seen: Seen) -> bool:
@@ -79,7 +79,7 @@ def _crash_loop(seen: Seen) -> bool:
 
 
 WORDS: tuple[tuple[str, Callable[[Seen], bool]], ...] = (
-    ("Terminating", lambda seen: is_going(seen.vm)),
+    ("Terminating", lambda seen: is_being_deleted(seen.vm)),
     ("Stopping", _stopping),
     ("Migrating", _migrating),
     ("Paused", lambda seen: seen.phase == "Running" and _is_paused(seen)),

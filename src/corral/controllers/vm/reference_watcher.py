@@ -10,7 +10,7 @@ from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, reference_poli
 from corral.api.kinds.kubevirt.instancetype_kinds import KINDS
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.object import Key, Object
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.informer import Informer
 from corral.reconcile.workqueue import WorkQueue
 
@@ -21,15 +21,17 @@ class References:
     ``vms`` are those that are looked at again, by ``queue``.
     """
 
-    def __init__(self, world: World, vms: Informer[VirtualMachine], queue: WorkQueue[Key]) -> None:
+    def __init__(
+        self, context: ControllerContext, vms: Informer[VirtualMachine], queue: WorkQueue[Key]
+    ) -> None:
         self._vms = vms
         self._queue = queue
-        self._installations = world.informers.of(KubeVirt)
+        self._installations = context.informers.of(KubeVirt)
         self._installations.handle(self._installation_changed)
         self.sources: list[Informer[Any]] = [self._installations]
         vms.index("references", _references)
         for kind in KINDS:
-            informer = world.informers.of(kind.view)
+            informer = context.informers.of(kind.view)
             informer.handle(partial(self._changed, kind))
             self.sources.append(informer)
 

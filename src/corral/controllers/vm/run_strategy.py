@@ -16,7 +16,7 @@ from corral.api.kinds.kubevirt.virtualmachine import (
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.vm.start_failure import seconds_left
 from corral.controllers.vm.state_change_requests import is_paused_start, start_request, stop_asked
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 Machine = VirtualMachineInstance
 
@@ -40,7 +40,7 @@ NOTHING = Plan()
 
 def plan(vm: VirtualMachine, vmi: Machine | None, now: datetime) -> Plan:
     """What follows from a VirtualMachine and the machine that it has."""
-    if is_going(vm):
+    if is_being_deleted(vm):
         return NOTHING if vmi is None else _delete(vmi)
     return _OF[vm.spec.strategy](vm, vmi, now)
 
@@ -70,7 +70,7 @@ def _rerun_on_failure(vm: VirtualMachine, vmi: Machine | None, now: datetime) ->
         switched = vm.status.run_strategy != RERUN_ON_FAILURE
         return _start(vm, now) if switched or start_request(vm) else NOTHING
     stopped = stop_asked(vm, vmi)
-    if is_going(vmi) or not (stopped or vmi.is_final):
+    if is_being_deleted(vmi) or not (stopped or vmi.is_final):
         return NOTHING
     asked = any(each.action == START for each in vm.status.state_change_requests)
     again = vmi.status.phase == "Failed" and not stopped and not asked
@@ -99,7 +99,7 @@ def _start(vm: VirtualMachine, now: datetime) -> Plan:
 
 
 def _delete(vmi: Machine) -> Plan:
-    return NOTHING if is_going(vmi) else Plan(delete=True)
+    return NOTHING if is_being_deleted(vmi) else Plan(delete=True)
 
 
 _OF: Mapping[str, Callable[[VirtualMachine, Machine | None, datetime], Plan]] = {

@@ -12,7 +12,7 @@ from corral.api.kinds.kubevirt.virtualmachine import (
     VirtualMachine,
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 Machine = VirtualMachineInstance
 
@@ -46,5 +46,5 @@ def pending(vm: VirtualMachine, vmi: Machine | None) -> list[StateChangeRequest]
     elif vm.spec.strategy == HALTED and not is_paused_start(vm):
         done = True  # from before it was halted, which is what is wanted now
     else:
-        done = vmi is not None and not is_going(vmi) and not vmi.is_final
+        done = vmi is not None and not is_being_deleted(vmi) and not vmi.is_final
     return rest if done else requests

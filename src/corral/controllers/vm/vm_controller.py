@@ -30,13 +30,13 @@ from corral.controllers.vm.run_strategy import Plan, plan
 from corral.controllers.vm.start_failure import Dice
 from corral.controllers.vm.status import Facts, change, generation, status_of
 from corral.controllers.vm.volume_requests import Volumes
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import controller_uid, is_going, key_of, uid_of
+from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, uid_of
 from corral.reconcile.ownership import adopt
-from corral.reconcile.quota_retry import retry_with_room
+from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.workqueue import WorkQueue
 
 Machine = VirtualMachineInstance
@@ -50,9 +50,9 @@ ORPHAN = "orphan"
 """Kubernetes' finalizer of an object whose dependents are to outlive it."""
 
 
-def controller(world: World, *, dice: Dice = random.randrange) -> Controller[Key]:
+def controller(context: ControllerContext, *, dice: Dice = random.randrange) -> Controller[Key]:
     """The controller of VirtualMachines."""
-    loop = VirtualMachines(world, dice)
+    loop = VirtualMachines(context, dice)
     return Controller(
         "vm",
         loop.reconcile,
@@ -72,19 +72,19 @@ def controller(world: World, *, dice: Dice = random.randrange) -> Controller[Key
 class VirtualMachines:
     """The loop's caches and what it remembers between two looks at a VirtualMachine."""
 
-    def __init__(self, world: World, dice: Dice) -> None:
+    def __init__(self, context: ControllerContext, dice: Dice) -> None:
         self.queue = WorkQueue[Key]()
-        self.vms = world.informers.of(VirtualMachine)
-        self.machines = world.informers.of(Machine)
-        self.revisions = world.informers.metadata(CONTROLLER_REVISION)
-        self.disks = DataVolumes(world, COMPONENT)
-        self._world = world
-        self._client = world.client
-        self._recorder = world.recorder(COMPONENT)
-        self._expectations = Expectations[str](world.monotonic)
-        self.references = References(world, self.vms, self.queue)
-        self._instancetypes = Instancetypes(world.client, self.revisions)
-        self._volumes = Volumes(world.client, self._recorder)
+        self.vms = context.informers.of(VirtualMachine)
+        self.machines = context.informers.of(Machine)
+        self.revisions = context.informers.metadata(CONTROLLER_REVISION)
+        self.disks = DataVolumes(context, COMPONENT)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
+        self._expectations = Expectations[str](context.monotonic)
+        self.references = References(context, self.vms, self.queue)
+        self._instancetypes = Instancetypes(context.client, self.revisions)
+        self._volumes = Volumes(context.client, self._recorder)
         self._dice = dice
         self.vms.index("disks", _disks)
         self.revisions.index("controller", lambda revision: (controller_uid(revision),))
@@ -92,7 +92,7 @@ class VirtualMachines:
         self.machines.handle(self._machine_changed)
         self.disks.volumes.handle(self._data_volume_changed)
         self.disks.claims.handle(self._claim_changed)
-        retry_with_room(world, self.queue)
+        retry_on_quota_increase(context, self.queue)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Bring one VirtualMachine a step further (KubeVirt's vm.go, execute)."""
@@ -103,12 +103,12 @@ class VirtualMachines:
         if unmet := self._expectations.unmet_seconds(vm.metadata.uid):
             return Result(requeue_after=unmet)
         vmi = await self._claim(vm)
-        if not is_going(vm):
+        if not is_being_deleted(vm):
             vm = await self._sign(vm)
         elif vmi is None or ORPHAN in vm.metadata.finalizers:
             await self._release(vm)
             return None
-        decided = plan(vm, vmi, self._world.clock())
+        decided = plan(vm, vmi, self._context.clock())
         refused: Refused | None = None
         try:
             vm, vmi = await self._carry_out(vm, vmi, decided)
@@ -127,7 +127,7 @@ class VirtualMachines:
         vmi = self.machines.get(vm.key)
         if vmi is None or controller_uid(vmi) == vm.metadata.uid:
             return vmi
-        if controller_uid(vmi) or is_going(vm) or is_going(vmi):
+        if controller_uid(vmi) or is_being_deleted(vm) or is_being_deleted(vmi):
             return None
         return next(iter(await adopt(self._client, vm, [vmi])), None)
 
@@ -172,7 +172,7 @@ class VirtualMachines:
         if decided.delete:
             assert vmi is not None
             await self._delete(vm, vmi)
-        if is_going(vm):
+        if is_being_deleted(vm):
             return vm, vmi
         vm = await self._instancetypes.follow(vm, vmi, self.references.policy)
         vm, vmi = await self._volumes.follow(vm, vmi)
@@ -195,7 +195,7 @@ class VirtualMachines:
     def _is_free(self, key: Key) -> bool:
         """Whether the name is free; where another's machine is just going, its end is news."""
         other = self.machines.get(key)
-        return other is None or not is_going(other)
+        return other is None or not is_being_deleted(other)
 
     async def _create(self, vm: VirtualMachine) -> Machine:
         try:
@@ -222,14 +222,14 @@ class VirtualMachines:
         except AlreadyExists:
             # Made before, but the answer was lost; or it is somebody else's.
             vmi = await self._client.get(Machine, vm.metadata.name, vm.metadata.namespace)
-            if controller_uid(vmi) == owner and not is_going(vmi):
+            if controller_uid(vmi) == owner and not is_being_deleted(vmi):
                 if self.machines.get(vm.key) is not None:
-                    self._expectations.created(owner)
+                    self._expectations.creation_observed(owner)
                 return vmi
-            self._expectations.created(owner)
+            self._expectations.creation_observed(owner)
             raise
         except ApiError:
-            self._expectations.created(owner)
+            self._expectations.creation_observed(owner)
             raise
 
     async def _keep_revision(self, vm: VirtualMachine) -> None:
@@ -250,13 +250,13 @@ class VirtualMachines:
         try:
             asked = await remove(self._client, Machine, vmi.key, uid)
         except ApiError as error:
-            self._expectations.deleted(vm.metadata.uid, uid)
+            self._expectations.deletion_observed(vm.metadata.uid, uid)
             message = f"Error deleting virtual machine instance {name}: {error}"
             self._recorder.event(vm, "Warning", "FailedDelete", message)
             told = f"Failure attempting to delete VMI: {error}"
             raise Refused("FailedDelete", told) from error
         if not asked:
-            self._expectations.deleted(vm.metadata.uid, uid)  # it went by itself
+            self._expectations.deletion_observed(vm.metadata.uid, uid)  # it went by itself
             return
         message = f"Stopped the virtual machine by deleting the virtual machine instance {name}"
         self._recorder.event(vm, "Normal", "SuccessfulDelete", message)
@@ -267,12 +267,12 @@ class VirtualMachines:
         self, vm: VirtualMachine, vmi: Machine | None, decided: Plan, refused: Refused | None
     ) -> None:
         restart = ""
-        if vmi is not None and not (decided.delete or vmi.is_final or is_going(vmi)):
+        if vmi is not None and not (decided.delete or vmi.is_final or is_being_deleted(vmi)):
             vmi, restart = await self._compare(vm, vmi)
         facts = Facts(
             vmi=vmi, plan=decided, disks=self.disks.of(vm), refused=refused, restart=restart
         )
-        new = status_of(vm, facts, self._world.clock(), self._dice)
+        new = status_of(vm, facts, self._context.clock(), self._dice)
         if changed := change(vm.status, new):
             await self._patch_status(vm, changed)
         if vmi is not None and vmi.is_final:
@@ -329,9 +329,9 @@ class VirtualMachines:
         key = changed.key
         for owner in {controller_uid(one) for one in (old, new) if one is not None}:
             if old is None:
-                self._expectations.created(owner)
-            if new is None or is_going(new):
-                self._expectations.deleted(owner, changed.metadata.uid)
+                self._expectations.creation_observed(owner)
+            if new is None or is_being_deleted(new):
+                self._expectations.deletion_observed(owner, changed.metadata.uid)
         if self.vms.get(key) is None and (new is None or FINALIZER not in new.metadata.finalizers):
             return  # a set's, most often: nobody waits for it here, and nothing holds it
         if old is not None and new is not None and old.status.phase == new.status.phase:
@@ -362,6 +362,6 @@ def _disks(vm: VirtualMachine) -> list[str]:
 def _asks_the_same(old: VirtualMachine, new: VirtualMachine) -> bool:
     return (
         old.spec == new.spec
-        and is_going(old) is is_going(new)
+        and is_being_deleted(old) is is_being_deleted(new)
         and old.status.state_change_requests == new.status.state_change_requests
     )

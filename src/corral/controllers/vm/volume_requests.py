@@ -18,8 +18,8 @@ from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.api.object import Document
 from corral.client.client import Client
 from corral.controllers.vm.errors import Refused
-from corral.reconcile.events import Recorder
-from corral.reconcile.objects import is_going
+from corral.reconcile.events import EventRecorder
+from corral.reconcile.objects import is_being_deleted
 
 Machine = VirtualMachineInstance
 
@@ -27,7 +27,7 @@ Machine = VirtualMachineInstance
 class Volumes:
     """Lets VirtualMachines, and their machines, have the volumes that are asked for."""
 
-    def __init__(self, client: Client, recorder: Recorder) -> None:
+    def __init__(self, client: Client, recorder: EventRecorder) -> None:
         self._client = client
         self._recorder = recorder
 
@@ -79,7 +79,11 @@ def followed(vm: VirtualMachine, vmi: Machine) -> Document | None:
     So does a drive whose medium leaves, even where the template has lost it.
     """
     template, machine = vm.spec.template.spec, vmi.spec
-    if vmi.status.phase != "Running" or is_going(vmi) or machine.domain.devices.disable_hotplug:
+    if (
+        vmi.status.phase != "Running"
+        or is_being_deleted(vmi)
+        or machine.domain.devices.disable_hotplug
+    ):
         return None
     wanted = claims_of(filter(is_hotpluggable, template.volumes))
     plugs = hotplug_disks(machine)

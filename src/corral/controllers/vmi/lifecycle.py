@@ -25,8 +25,13 @@ from corral.controllers.vmi.required_claims import (
     conditions as of_claims,
     volume_status,
 )
-from corral.reconcile.objects import is_going, key_of, uid_of
-from corral.reconcile.readiness import copied, denied, pod_condition, ready
+from corral.reconcile.objects import is_being_deleted, key_of, uid_of
+from corral.reconcile.readiness import (
+    condition_of,
+    false_condition,
+    pod_condition,
+    ready_condition,
+)
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
@@ -74,7 +79,7 @@ def plan(
     which has ended, is not to be gone yet.
     """
     pod = current(vmi, pods)
-    begins = pod is None and vmi.status.phase in _UNPLACED and not is_going(vmi)
+    begins = pod is None and vmi.status.phase in _UNPLACED and not is_being_deleted(vmi)
     if begins and claims.are_ready and not create_error:
         return Plan(create_pod=True)
     phase = "Failed" if begins and claims.failed else next_phase(vmi, pod)
@@ -82,9 +87,9 @@ def plan(
         return Plan(again_seconds=seconds)
     final = phase in FINAL_PHASES
     doomed: tuple[Pod, ...] = ()
-    if is_going(vmi) and (final or vmi.status.phase not in _PLACED):
+    if is_being_deleted(vmi) and (final or vmi.status.phase not in _PLACED):
         # A pod that is going already has a node that ends it in its own time.
-        doomed = tuple(each for each in pods if not is_going(each))
+        doomed = tuple(each for each in pods if not is_being_deleted(each))
     return Plan(
         delete_pods=doomed,
         force=final,
@@ -104,20 +109,25 @@ def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
     if phase in FINAL_PHASES:
         return phase
     if pod is None:
-        return "Pending" if phase in _UNPLACED and not is_going(vmi) else "Failed"
+        return "Pending" if phase in _UNPLACED and not is_being_deleted(vmi) else "Failed"
     ended = _pod_phase(pod)
     if phase in _PLACED:
         return ended if ended in _POD_ENDED else phase
-    if ended in _POD_ENDED or (is_going(pod) and not is_going(vmi)):
+    if ended in _POD_ENDED or (is_being_deleted(pod) and not is_being_deleted(vmi)):
         return "Failed"
-    return "Scheduled" if is_placed(pod) and not is_going(pod) else "Scheduling"
+    return "Scheduled" if is_placed(pod) and not is_being_deleted(pod) else "Scheduling"
 
 
 def _untold_seconds(
     vmi: VirtualMachineInstance, pod: Pod | None, phase: str, now: datetime, claims: Claims
 ) -> float:
     """For how long it is not worth a write yet that a machine's pod waits for its node."""
-    if pod is None or phase != "Scheduling" or vmi.status.phase not in _UNPLACED or is_going(vmi):
+    if (
+        pod is None
+        or phase != "Scheduling"
+        or vmi.status.phase not in _UNPLACED
+        or is_being_deleted(vmi)
+    ):
         return 0.0
     placing = pod_condition(pod, "PodScheduled")
     if (placing is not None and placing.status == "False") or _image_problem(pod):
@@ -220,21 +230,24 @@ def conditions(
     create_error: str = "",
 ) -> Mapping[str, Condition | None]:
     """The conditions that this loop tells; None for one that is to be absent."""
-    told: dict[str, Condition | None] = {"Ready": ready(pod, phase), EVICTED: _evicted(vmi)}
+    told: dict[str, Condition | None] = {
+        "Ready": ready_condition(pod, phase),
+        EVICTED: _evicted(vmi),
+    }
     if claims is not NONE:
         told |= of_claims(claims)
     missing = missing_claim(vmi, claims) if pod is None and phase in _UNPLACED else ""
     unscheduled = pod_condition(pod, "PodScheduled")
     if unscheduled is not None and unscheduled.status == "False":
-        told["PodScheduled"] = copied(unscheduled)
+        told["PodScheduled"] = condition_of(unscheduled)
     elif missing:
-        told["PodScheduled"] = denied("PodScheduled", "Unschedulable", missing)
+        told["PodScheduled"] = false_condition("PodScheduled", "Unschedulable", missing)
     else:
         told["PodScheduled"] = None
     if create_error:
-        told["Synchronized"] = denied("Synchronized", FAILED_CREATE, create_error)
+        told["Synchronized"] = false_condition("Synchronized", FAILED_CREATE, create_error)
     elif missing:
-        told["Synchronized"] = denied("Synchronized", CLAIM_MISSING, missing)
+        told["Synchronized"] = false_condition("Synchronized", CLAIM_MISSING, missing)
     elif (image := _image_problem(pod)) is not None:
         told["Synchronized"] = image
     elif any(
@@ -296,5 +309,5 @@ def _image_problem(pod: Pod | None) -> Condition | None:
     for container in statuses:
         waiting = container.state.waiting if container.state is not None else None
         if waiting is not None and waiting.reason in IMAGE_REASONS:
-            return denied("Synchronized", waiting.reason or "", waiting.message or "")
+            return false_condition("Synchronized", waiting.reason or "", waiting.message or "")
     return None

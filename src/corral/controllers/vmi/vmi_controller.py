@@ -16,13 +16,20 @@ from corral.controllers.vmi import lifecycle, required_claims
 from corral.controllers.vmi.auto_limits import AutoLimits, auto_limits
 from corral.controllers.vmi.launcher_pod import pod_for
 from corral.controllers.vmi.required_claims import Claims, Sources
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
-from corral.reconcile.objects import Owner, controller_of, controller_uid, is_going, key_of, uid_of
-from corral.reconcile.quota_retry import retry_with_room
+from corral.reconcile.objects import (
+    Owner,
+    controller_of,
+    controller_uid,
+    is_being_deleted,
+    key_of,
+    uid_of,
+)
+from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.workqueue import WorkQueue
 
 Machine = VirtualMachineInstance
@@ -37,9 +44,9 @@ NAMED_SHOWN_SECONDS = 1.5
 """The same of a VirtualMachine's, whose next machine waits for the name."""
 
 
-def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
+def controller(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
     """The controller of machines; ``cpu_ratio`` counts unless the KubeVirt object names another."""
-    loop = Machines(world, cpu_ratio)
+    loop = Machines(context, cpu_ratio)
     return Controller(
         "vmi",
         loop.reconcile,
@@ -55,20 +62,20 @@ def controller(world: World, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
 class Machines:
     """The loop's caches and what it remembers between two looks at a machine."""
 
-    def __init__(self, world: World, cpu_ratio: int) -> None:
+    def __init__(self, context: ControllerContext, cpu_ratio: int) -> None:
         self.queue = WorkQueue[Key]()
-        self.machines = world.informers.of(Machine)
-        self.pods = world.informers.of(Pod)
-        self.claims = world.informers.of(PersistentVolumeClaim)
-        self.data_volumes = world.informers.of(DataVolume)
-        self.classes = world.informers.of(StorageClass)
-        self.namespaces = world.informers.of(Namespace)
-        self.quotas = retry_with_room(world, self.queue)
-        self.installations = world.informers.of(KubeVirt)
-        self._world = world
-        self._client = world.client
-        self._recorder = world.recorder(COMPONENT)
-        self._expectations = Expectations[str](world.monotonic)
+        self.machines = context.informers.of(Machine)
+        self.pods = context.informers.of(Pod)
+        self.claims = context.informers.of(PersistentVolumeClaim)
+        self.data_volumes = context.informers.of(DataVolume)
+        self.classes = context.informers.of(StorageClass)
+        self.namespaces = context.informers.of(Namespace)
+        self.quotas = retry_on_quota_increase(context, self.queue)
+        self.installations = context.informers.of(KubeVirt)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
+        self._expectations = Expectations[str](context.monotonic)
         self._cpu_ratio = cpu_ratio
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.machines.index("claim", _claim_index)
@@ -88,7 +95,7 @@ class Machines:
         if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(requeue_after=unmet)
         pods = self.pods.indexed("controller", vmi.metadata.uid)
-        now = self._world.clock()
+        now = self._context.clock()
         needed = required_claims.look(vmi, self._sources)
         shown = self._shown_seconds(vmi)
         decided = lifecycle.plan(vmi, pods, now, needed, shown=shown > 0)
@@ -99,7 +106,9 @@ class Machines:
             except ApiError as refusal:
                 error = refusal
             text = f"failed to create virtual machine pod: {error}" if error else ""
-            now = self._world.clock()  # how old the pod is counts, however long it took to make it
+            now = (
+                self._context.clock()
+            )  # how old the pod is counts, however long it took to make it
             decided = lifecycle.plan(vmi, pods, now, needed, create_error=text)
         if decided.delete_pods:
             await self._delete_pods(vmi, decided)
@@ -120,7 +129,7 @@ class Machines:
         owner = controller_of(vmi)
         replaced = owner is not None and owner.kind == VirtualMachine.kind
         seconds = NAMED_SHOWN_SECONDS if replaced else SHOWN_SECONDS
-        return max(0.0, ended + seconds - self._world.monotonic())
+        return max(0.0, ended + seconds - self._context.monotonic())
 
     async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
         self._expectations.expect(vmi.metadata.uid, creations=1)
@@ -130,12 +139,12 @@ class Machines:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:
             # Made before, but the answer was lost, or the last one of the name still goes.
-            self._expectations.created(vmi.metadata.uid)
+            self._expectations.creation_observed(vmi.metadata.uid)
             pod = await self._client.get(Pod, document["metadata"]["name"], vmi.key.namespace)
-            if controller_uid(pod) != vmi.metadata.uid or is_going(pod):
+            if controller_uid(pod) != vmi.metadata.uid or is_being_deleted(pod):
                 raise
         except ApiError as error:
-            self._expectations.created(vmi.metadata.uid)
+            self._expectations.creation_observed(vmi.metadata.uid)
             text = f"Error creating pod: {error}"
             self._recorder.event(vmi, "Warning", lifecycle.FAILED_CREATE, text)
             raise
@@ -150,7 +159,7 @@ class Machines:
 
     async def _delete_pods(self, vmi: Machine, decided: lifecycle.Plan) -> None:
         grace_seconds = 0 if decided.force else None
-        refused = await each(
+        refused = await for_each(
             decided.delete_pods, partial(self._delete_pod, vmi, grace_seconds=grace_seconds)
         )
         if refused:
@@ -179,8 +188,8 @@ class Machines:
             return
         if new is None:
             self._ended.pop(old.metadata.uid, None)
-        elif new.is_final and not old.is_final and not is_going(new):
-            self._ended[new.metadata.uid] = self._world.monotonic()
+        elif new.is_final and not old.is_final and not is_being_deleted(new):
+            self._ended[new.metadata.uid] = self._context.monotonic()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         found = (owner for pod in (new, old) if pod and (owner := _owner_of(pod)))
@@ -188,7 +197,7 @@ class Machines:
         if owner is None:
             return
         if old is None:
-            self._expectations.created(owner.uid)
+            self._expectations.creation_observed(owner.uid)
         changed = new or old
         assert changed is not None
         self.queue.add(Key(key_of(changed).namespace, owner.name))
@@ -228,6 +237,6 @@ def _matters(old: Machine, new: Machine) -> bool:
         or old.status.conditions != new.status.conditions
         or old.status.volume_status != new.status.volume_status
         or old.status.evacuation_node_name != new.status.evacuation_node_name
-        or is_going(old) is not is_going(new)
+        or is_being_deleted(old) is not is_being_deleted(new)
         or (FINALIZER in old.metadata.finalizers) is not (FINALIZER in new.metadata.finalizers)
     )

@@ -39,7 +39,7 @@ from corral.node.status.node_status import (
     no_pressure,
 )
 from corral.node.storage.provision_plan import STORAGE_LABEL
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
@@ -57,7 +57,7 @@ class Agent:
 
     def __init__(
         self,
-        world: World,
+        context: ControllerContext,
         name: str,
         directory: Path,
         host: HostParts,
@@ -73,15 +73,15 @@ class Agent:
         self.hypervisor = hypervisor
         self._step = step
         self._queue: WorkQueue[Key] = WorkQueue()
-        self._pods = world.informers.of(Pod, fields=f"spec.nodeName={name}")
-        self._instances = world.informers.of(VirtualMachineInstance)
-        self._self = world.informers.of(Node, fields=f"metadata.name={name}")
+        self._pods = context.informers.of(Pod, fields=f"spec.nodeName={name}")
+        self._instances = context.informers.of(VirtualMachineInstance)
+        self._self = context.informers.of(Node, fields=f"metadata.name={name}")
         self._host = _host(
             name, host, hypervisor, capacity or measure(directory), address, retired=retired
         )
-        self._heartbeat = Heartbeat(world.client, self._host, world.clock)
+        self._heartbeat = Heartbeat(context.client, self._host, context.clock)
         self._machines = Machines(
-            world,
+            context,
             name,
             directory,
             host,
@@ -94,7 +94,9 @@ class Agent:
         self.roster = self._machines.roster
         self.measures = Measures(name, self._machines.values, self.roster.instance)
         ports = Ports(host.network, host.destinations)
-        self._companions = Companions(world, self.roster, self._machines.larder, host.images, ports)
+        self._companions = Companions(
+            context, self.roster, self._machines.larder, host.images, ports
+        )
         self._kubelet = Kubelet(
             self.roster.machine_of_pod,
             self._machines.logs,
@@ -103,7 +105,7 @@ class Agent:
             beside=self.measures.routes(),
         )
         self.asgi = self._kubelet.asgi
-        sync = PodSync(world, self._host, self._pods, self._machines, self._companions)
+        sync = PodSync(context, self._host, self._pods, self._machines, self._companions)
         self._controller: Controller[Key] = Controller(
             f"node-{name}",
             sync.sync,

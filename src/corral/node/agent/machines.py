@@ -24,7 +24,7 @@ from corral.node.state import machine_record as records
 from corral.node.state.events import ApiVoice
 from corral.node.state.machine_record import Record, Stage
 from corral.node.storage.saved_memory_claims import Shelf
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 
 ASK_SECONDS = 300.0
 """How often each guest's agent is asked for the guest's addresses, one machine after the other."""
@@ -45,7 +45,7 @@ class Machines:
 
     def __init__(
         self,
-        world: World,
+        context: ControllerContext,
         node: str,
         directory: Path,
         host: HostParts,
@@ -56,7 +56,7 @@ class Machines:
         step: Step,
         attend: Attend,
     ) -> None:
-        client, storage = world.client, host.storage
+        client, storage = context.client, host.storage
         self.networking = Networking(host.networks)
         self.larder = Larder(
             client, host.images, storage, host.host_disks, needed=hypervisor.needs_drives
@@ -72,11 +72,11 @@ class Machines:
         """The instances of these machines."""
         self.roster = Roster(
             self._machines,
-            world.informers.of(Pod, fields=f"spec.nodeName={node}"),
-            world.informers.of(VirtualMachineInstance),
+            context.informers.of(Pod, fields=f"spec.nodeName={node}"),
+            context.informers.of(VirtualMachineInstance),
         )
-        self.kubelet_events = world.recorder("kubelet", node)
-        self._handler_events = world.recorder("virt-handler", node)
+        self.kubelet_events = context.recorder("kubelet", node)
+        self._handler_events = context.recorder("virt-handler", node)
         self._directory = directory / records.MACHINES
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._hypervisor = hypervisor

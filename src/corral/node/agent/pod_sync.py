@@ -15,11 +15,17 @@ from corral.node.state.grace_period import guest_seconds, seconds_left
 from corral.node.status import pod_admission
 from corral.node.status.node_status import Host
 from corral.node.status.status_manager import Reports
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Result
-from corral.reconcile.deletion import is_there
+from corral.reconcile.deletion import exists
 from corral.reconcile.informer import Informer
-from corral.reconcile.objects import controller_uid, is_going, key_of, reference, uid_of
+from corral.reconcile.objects import (
+    controller_uid,
+    is_being_deleted,
+    key_of,
+    object_reference,
+    uid_of,
+)
 
 _FINAL = frozenset({"Succeeded", "Failed"})
 
@@ -29,20 +35,20 @@ class PodSync:
 
     def __init__(
         self,
-        world: World,
+        context: ControllerContext,
         host: Host,
         pods: Informer[Pod],
         machines: Machines,
         companions: Companions,
     ) -> None:
-        self._client = world.client
-        self._clock = world.clock
+        self._client = context.client
+        self._clock = context.clock
         self._host = host
         self._pods = pods
         self._machines = machines
         self._companions = companions
-        self._deleted_pods = DeletedPods(world, pods, machines)
-        self._reports = Reports(world, host.address, machines.shelf)
+        self._deleted_pods = DeletedPods(context, pods, machines)
+        self._reports = Reports(context, host.address, machines.shelf)
 
     async def sync(self, key: Key) -> Result | None:
         """Pass on to a pod's machine what the API asks for, and write what is new.
@@ -65,7 +71,7 @@ class PodSync:
         self._companions.wake(machine.record.uid)
         self._pass_on_wishes(machine, pod, vmi)
         await self._reports.of_machine(machine, pod, vmi)
-        if machine.facts.ended and is_going(pod):
+        if machine.facts.ended and is_being_deleted(pod):
             await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
         return None
 
@@ -74,11 +80,11 @@ class PodSync:
         of = machine.record
         key = Key(of.namespace, of.instance)
         kind = kind_of(VirtualMachineInstance)
-        return vmi is not None or not await is_there(self._client, key, of.uid, kind)
+        return vmi is not None or not await exists(self._client, key, of.uid, kind)
 
     async def _meet(self, key: Key, pod: Pod, vmi: VirtualMachineInstance | None) -> Machine | None:
         """A pod without a machine: a new one, or one whose machine has ended."""
-        if is_going(pod):
+        if is_being_deleted(pod):
             await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
             return None
         if pod.status is not None and pod.status.phase in _FINAL:
@@ -87,7 +93,7 @@ class PodSync:
             if await self._reports.of_pod(pod, Facts(trouble=objection)):
                 self._say(pod, objection)
             return None
-        if vmi is None or vmi.is_final or is_going(vmi):
+        if vmi is None or vmi.is_final or is_being_deleted(vmi):
             return None
         runs = self._machines.runs(vmi.metadata.uid)
         rejection = pod_admission.rejection(pod, vmi, runs=runs) or pod_admission.no_room(
@@ -101,7 +107,9 @@ class PodSync:
         return self._machines.begin(key, records.new(pod, vmi), vmi)
 
     def _say(self, pod: Pod, why: Trouble) -> None:
-        self._machines.kubelet_events.event(reference(pod), "Warning", why.reason, why.message)
+        self._machines.kubelet_events.event(
+            object_reference(pod), "Warning", why.reason, why.message
+        )
 
     async def _abandon(self, key: Key, machine: Machine) -> None:
         """The pod was taken away by force: nothing may remain of its machine."""
@@ -133,15 +141,15 @@ class DeletedPods:
     cache may be damaged on the server's disk, and there all the same.
     """
 
-    def __init__(self, world: World, pods: Informer[Pod], machines: Machines) -> None:
-        self._client = world.client
+    def __init__(self, context: ControllerContext, pods: Informer[Pod], machines: Machines) -> None:
+        self._client = context.client
         self._machines = machines
         self._uids: set[str] = set()
         pods.handle_deleted(self._note)
 
     async def include(self, key: Key, uid: str) -> bool:
         """Whether the pod of this uid, which is in no cache, is gone.  Raises ApiError."""
-        return uid in self._uids or not await is_there(self._client, key, uid, kind_of(Pod))
+        return uid in self._uids or not await exists(self._client, key, uid, kind_of(Pod))
 
     def forget(self, uid: str) -> None:
         """Nothing remains of that pod's machine: nobody asks any more."""

@@ -29,7 +29,7 @@ from corral.node.dns.zone import Zone
 from corral.node.health import Health
 from corral.node.network import namespaces, nft
 from corral.node.network.netlink import Address, Network as Range, NetworkError
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import key_of
 
 PORT: Final = 53
@@ -68,7 +68,7 @@ class Dns:
 
     def __init__(
         self,
-        world: World,
+        context: ControllerContext,
         network: Network,
         *,
         domain: str = DOMAIN,
@@ -94,16 +94,16 @@ class Dns:
             domain,
             servers=addresses or gateways,
             ranges=[str(one) for one in (*network.pod_cidrs, *network.service_cidrs)],
-            serial=int(world.clock().timestamp()) & 0xFFFFFFFF,
+            serial=int(context.clock().timestamp()) & 0xFFFFFFFF,
         )
         self._lookup = Lookup(self._zone, self._upstream)
         self._awaited = Counter[str]()
         self._connected = Counter[str]()
         """By source: answers from outside that it waits for, and its connections."""
         self._woken = asyncio.Event()
-        self._namespaces = world.informers.of(Namespace)
-        self._services = world.informers.of(Service)
-        self._slices = world.informers.of(EndpointSlice)
+        self._namespaces = context.informers.of(Namespace)
+        self._services = context.informers.of(Service)
+        self._slices = context.informers.of(EndpointSlice)
         self._namespaces.handle(self._namespace_changed)
         self._services.handle(self._service_changed)
         self._slices.handle(self._slice_changed)

@@ -20,7 +20,7 @@ from corral.node.machine_index import Roster
 from corral.node.network.guest_ports import Ports
 from corral.node.probes.prober import Prober, is_probed
 from corral.node.state.events import Voice
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import key_of
 
 _INDEX = "references"
@@ -30,13 +30,18 @@ class Companions:
     """The companions of a node's guests; each sleeps until it is woken, or has something to do."""
 
     def __init__(
-        self, world: World, roster: Roster, larder: Larder, images: ImageStore, ports: Ports
+        self,
+        context: ControllerContext,
+        roster: Roster,
+        larder: Larder,
+        images: ImageStore,
+        ports: Ports,
     ) -> None:
         self._roster = roster
         self._ports = ports
         self._hotplug = HotPlug(roster.instance, larder.drives, roster.users)
         self._credentials = Credentials(larder.secret)
-        self._supplies = Supplies(world, self._supplied)
+        self._supplies = Supplies(context, self._supplied)
         images.handle(self._imported)
 
     def wake(self, uid: str) -> None:
@@ -79,13 +84,15 @@ class Supplies:
     metadata only, and are there for other controllers anyway.
     """
 
-    def __init__(self, world: World, changed: Callable[[VirtualMachineInstance], None]) -> None:
+    def __init__(
+        self, context: ControllerContext, changed: Callable[[VirtualMachineInstance], None]
+    ) -> None:
         self._changed = changed
-        self._instances = world.informers.of(VirtualMachineInstance)
+        self._instances = context.informers.of(VirtualMachineInstance)
         self._instances.index(_INDEX, _named)
         for view in (Secret, ConfigMap, ServiceAccount):
             kind = kind_of(view)
-            world.informers.metadata(kind).handle(partial(self._on_change, kind.name))
+            context.informers.metadata(kind).handle(partial(self._on_change, kind.name))
 
     def _on_change(self, kind: str, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         if (changed := new or old) is not None:

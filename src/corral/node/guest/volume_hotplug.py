@@ -30,7 +30,7 @@ from corral.node.machine.lifecycle import Machine
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, Users
 from corral.node.state.events import Voice
 from corral.node.state.facts import Plugged
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 LONGEST_PAUSE_SECONDS = 60.0
 _MOMENT_SECONDS = 1.0
@@ -65,7 +65,7 @@ class HotPlug:
 
     async def _follow(self, plugging: "_Plugging") -> None:
         vmi = self._instance(plugging.machine.record.uid)
-        if vmi is not None and not is_going(vmi):
+        if vmi is not None and not is_being_deleted(vmi):
             pause = await plugging.step(vmi)
             if pause is not None:
                 await wait_at_most(plugging.due, pause)

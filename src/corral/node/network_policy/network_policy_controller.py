@@ -22,7 +22,7 @@ from corral.node.network.netlink import Network as Range, NetworkError
 from corral.node.network_policy.nft_rules import PROBE, REMOVAL
 from corral.node.network_policy.nft_table import Table
 from corral.node.network_policy.parsed_policy import Member, Policy, member_of, policy_of
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import key_of, labels_of
 
 PROBE_SECONDS = 30.0
@@ -44,16 +44,20 @@ class Policies:
     """The policies of a cluster, in the machine namespace."""
 
     def __init__(
-        self, world: World, network: Network, *, changed: Callable[[], None] = lambda: None
+        self,
+        context: ControllerContext,
+        network: Network,
+        *,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         """``changed`` is told when ``problems`` answers something new."""
         self._network = network
         self._changed = changed
         self._health = Health("network policies", changed)
         self._unread: dict[Key, str] = {}
-        self._pods = world.informers.of(Pod)
-        self._namespaces = world.informers.of(Namespace)
-        self._policies = world.informers.of(NetworkPolicy)
+        self._pods = context.informers.of(Pod)
+        self._namespaces = context.informers.of(Namespace)
+        self._policies = context.informers.of(NetworkPolicy)
         self._table: Table | None = None
         """What has been written; None where there is nothing, or something unknown."""
         self._is_absent = False

@@ -15,8 +15,8 @@ from corral.node.machine.lifecycle import Machine
 from corral.node.machine_index import Roster
 from corral.node.pressure.ranking import Candidate
 from corral.node.state import machine_record as records
-from corral.reconcile.events import Recorder
-from corral.reconcile.objects import reference
+from corral.reconcile.events import EventRecorder
+from corral.reconcile.objects import object_reference
 
 _TOLD = {
     (MEMORY_PRESSURE, True): "NodeHasInsufficientMemory",
@@ -35,7 +35,7 @@ class Evictions:
     def __init__(
         self,
         roster: Roster,
-        events: Recorder,
+        events: EventRecorder,
         node: Callable[[], Node | None],
         register_again: Callable[[], None],
     ) -> None:
@@ -58,7 +58,7 @@ class Evictions:
         """End a machine at once."""
         machine = self._roster.machine_of_pod(victim.key)
         if machine is not None:
-            self._events.event(reference(victim.pod), "Warning", EVICTED, why)
+            self._events.event(object_reference(victim.pod), "Warning", EVICTED, why)
             machine.evict(why)
 
     def attempt(self, resource: str) -> None:
@@ -75,7 +75,7 @@ class Evictions:
 
     def _tell(self, event_type: str, reason: str, text: str) -> None:
         if (node := self._node()) is not None:
-            self._events.event(reference(node), event_type, reason, text)
+            self._events.event(object_reference(node), event_type, reason, text)
 
 
 def _usage(machine: Machine, resource: str) -> int | None:

@@ -22,9 +22,9 @@ from corral.api.object import Document, Key
 from corral.node.network.ingress import HostPort
 from corral.node.proxy.backends import PROTOCOLS, address
 from corral.node.proxy.service_rules import host_port
-from corral.reconcile.batch import each
-from corral.reconcile.context import World
-from corral.reconcile.objects import is_going, key_of, version_of
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.objects import is_being_deleted, key_of, version_of
 
 RETRY_SECONDS = 10.0
 """What could not be had is asked for again after this long."""
@@ -127,7 +127,7 @@ def created(service: Service) -> str:
 
 def _wishes_of(service: Service, at: IPv4Address | IPv6Address) -> Iterable[Wish]:
     spec, key = service.spec, key_of(service)
-    if spec is None or is_going(service):
+    if spec is None or is_being_deleted(service):
         return
     own = [address(text) for text in spec.clusterIPs or [spec.clusterIP or ""]]
     if at.version not in {each.version for each in own if each is not None}:
@@ -159,13 +159,15 @@ def _host(port: ServicePort, number: int, at: IPv4Address | IPv6Address) -> Host
 class HostPorts:
     """The Services that are open to the host."""
 
-    def __init__(self, world: World, inbound: Inbound, at: IPv4Address | IPv6Address) -> None:
+    def __init__(
+        self, context: ControllerContext, inbound: Inbound, at: IPv4Address | IPv6Address
+    ) -> None:
         """``at`` is the host's address where they are open."""
-        self._client = world.client
+        self._client = context.client
         self._inbound = inbound
         self._at = at
-        self._services = world.informers.of(Service)
-        self._voices = {True: world.recorder(BALANCER), False: world.recorder(PROXY)}
+        self._services = context.informers.of(Service)
+        self._voices = {True: context.recorder(BALANCER), False: context.recorder(PROXY)}
         self._open: Mapping[HostPort, int] | None = None
         self._told: dict[Wish, str] = {}
         self._woken = asyncio.Event()
@@ -193,7 +195,7 @@ class HostPorts:
             if wish.host in denied and wish not in planned.refused
         }
         self._tell(refused)
-        failed = await each(list(self._services.items()), partial(self._write_status, refused))
+        failed = await for_each(list(self._services.items()), partial(self._write_status, refused))
         for error in failed:
             log.warning("load balancer not told", error=str(error))
         return bool(refused or failed)
@@ -213,7 +215,7 @@ class HostPorts:
     async def _write_status(self, refused: Mapping[Wish, str], service: Service) -> None:
         key = key_of(service)
         mine = {wish.host: why for wish, why in refused.items() if wish.service == key}
-        wanted = [] if is_going(service) else status(service, self._at, mine)
+        wanted = [] if is_being_deleted(service) else status(service, self._at, mine)
         present = _ingress(service)
         if wanted == present or _is_anothers(service):
             return

@@ -20,7 +20,7 @@ from corral.node.proxy.backends import Backend
 from corral.node.proxy.nft_rules import PROBE, REFUSING, SILENT, TABLE, Rules
 from corral.node.proxy.service_rules import NO_PART, Door, Part, Surroundings, part
 from corral.node.proxy.session_affinity import remembered
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import key_of, labels_of
 
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -54,7 +54,7 @@ class Proxy:
 
     def __init__(
         self,
-        world: World,
+        context: ControllerContext,
         network: Network,
         *,
         nodes: Collection[str],
@@ -68,8 +68,8 @@ class Proxy:
         self._health = {part: Health(part, changed) for part in (RULES, FLOWS)}
         self._network = network
         self._nodes = nodes
-        self._services = world.informers.of(Service)
-        self._slices = world.informers.of(EndpointSlice)
+        self._services = context.informers.of(Service)
+        self._slices = context.informers.of(EndpointSlice)
         self._slices.index("of service", _service_words)
         self._dirty: set[Key] = set()
         self._woken = asyncio.Event()

@@ -7,7 +7,7 @@ from typing import Protocol
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Guest, GuestError
 from corral.node.state.machine_record import Record
-from corral.reconcile.events import Recorder
+from corral.reconcile.events import EventRecorder
 
 IO_ERROR = "IOerror"
 
@@ -40,7 +40,12 @@ class ApiVoice:
     """Tells the API what a machine tells: events about it, and that its pod is due."""
 
     def __init__(
-        self, due: Callable[[], None], record: Record, *, handler: Recorder, kubelet: Recorder
+        self,
+        due: Callable[[], None],
+        record: Record,
+        *,
+        handler: EventRecorder,
+        kubelet: EventRecorder,
     ) -> None:
         self.changed = due
         self._handler = handler

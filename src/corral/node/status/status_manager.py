@@ -14,8 +14,8 @@ from corral.node.state.machine_record import Stage
 from corral.node.status.pod_status import differs, pod_status
 from corral.node.status.vmi_status import instance_status
 from corral.node.storage.saved_memory_claims import Shelf
-from corral.reconcile.context import World
-from corral.reconcile.objects import is_going, key_of, version_of
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.objects import is_being_deleted, key_of, version_of
 
 _QUIET = frozenset({State.PREPARING, State.STARTING})
 """States that last for moments: they are not worth a write unless there is trouble in them."""
@@ -35,9 +35,9 @@ class _Told:
 class Reports:
     """Writes what is new.  ``address``: the node's; ``shelf``: where memories are saved to."""
 
-    def __init__(self, world: World, address: str, shelf: Shelf | None) -> None:
-        self._client = world.client
-        self._clock = world.clock
+    def __init__(self, context: ControllerContext, address: str, shelf: Shelf | None) -> None:
+        self._client = context.client
+        self._clock = context.clock
         self._address = address
         self._shelf = shelf
         self._marked: WeakKeyDictionary[Machine, Stage] = WeakKeyDictionary()
@@ -67,7 +67,7 @@ class Reports:
                 told.vmi = await self._client.patch(VirtualMachineInstance, vmi.key, document)
             else:
                 told.vmi = vmi
-        if facts.ended and vmi is not None and not is_going(vmi):
+        if facts.ended and vmi is not None and not is_being_deleted(vmi):
             # The instance first: who sees the pod end concludes how the instance ended.  The pod
             # of one that goes is taken away right after this, so nothing is told of it.
             await self.of_pod(pod, facts)

@@ -21,7 +21,7 @@ from corral.api.object import Condition, Document
 from corral.node.hypervisor import GuestInterface
 from corral.node.state.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
 from corral.node.status.volume_status import volume_status
-from corral.reconcile.readiness import ready
+from corral.reconcile.readiness import ready_condition
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
@@ -59,7 +59,7 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: st
         if phase == "Running":
             changes |= _running_facts(vmi)
     old = msgspec.to_builtins(vmi.status.conditions)
-    readiness = ready(pod, phase) if changes else None
+    readiness = ready_condition(pod, phase) if changes else None
     if (conditions := _conditions(facts, vmi, old, readiness, now)) != old:
         changes["conditions"] = conditions
     if facts.state is State.RUNNING:

@@ -12,7 +12,7 @@ from corral.api.kinds.storage.common import BOUND
 from corral.client.client import Client
 from corral.node.storage import Storage, StorageError, Stored
 from corral.node.storage.provision_plan import handle_in
-from corral.reconcile.objects import is_going, uid_of
+from corral.reconcile.objects import is_being_deleted, uid_of
 
 
 class NoClaim(StorageError):
@@ -35,7 +35,7 @@ class Claims:
                 f'persistentvolumeclaim "{name}" not found',
                 f"create it in the namespace {namespace}",
             ) from None
-        if is_going(claim):
+        if is_being_deleted(claim):
             raise StorageError(f'persistentvolumeclaim "{name}" is being deleted')
         phase = (claim.status and claim.status.phase) or ""
         if phase != BOUND or claim.spec is None:

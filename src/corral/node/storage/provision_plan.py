@@ -29,9 +29,9 @@ from corral.api.quantity import bytes_of
 from corral.reconcile.objects import (
     annotations_of,
     finalizers_of,
-    is_going,
+    is_being_deleted,
     key_of,
-    reference,
+    object_reference,
     uid_of,
 )
 
@@ -81,7 +81,7 @@ def order(claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> O
     told = annotations_of(claim)
     if spec is None or storage_class is None or storage_class.provisioner != CORRAL_PROVISIONER:
         return None
-    if spec.volumeName or is_going(claim) or told.get(PROVISIONER) != CORRAL_PROVISIONER:
+    if spec.volumeName or is_being_deleted(claim) or told.get(PROVISIONER) != CORRAL_PROVISIONER:
         return None
     if storage_class.volumeBindingMode == WAIT_FOR_FIRST_CONSUMER and not told.get(SELECTED_NODE):
         return None
@@ -138,7 +138,7 @@ def volume_document(
         "volumeMode": claim.spec.volumeMode or FILESYSTEM,
         "storageClassName": class_name(claim),
         "persistentVolumeReclaimPolicy": storage_class.reclaimPolicy or DELETE,
-        "claimRef": reference(claim),
+        "claimRef": object_reference(claim),
         "csi": {"driver": DRIVER, "volumeHandle": handle},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [affinity]}]}},
     }
@@ -179,13 +179,13 @@ def is_to_be_deleted(volume: PersistentVolume) -> bool:
     return (
         annotations_of(volume).get(PROVISIONED_BY) == CORRAL_PROVISIONER
         and (volume.spec and volume.spec.persistentVolumeReclaimPolicy) == DELETE
-        and (phase == RELEASED or (is_going(volume) and phase != BOUND))
+        and (phase == RELEASED or (is_being_deleted(volume) and phase != BOUND))
     )
 
 
 def holds(volume: PersistentVolume) -> bool:
     """Whether a volume that goes waits for nothing but this provisioner's word."""
-    return is_going(volume) and FINALIZER in finalizers_of(volume)
+    return is_being_deleted(volume) and FINALIZER in finalizers_of(volume)
 
 
 def is_kept(volume: PersistentVolume) -> bool:
@@ -196,7 +196,7 @@ def is_kept(volume: PersistentVolume) -> bool:
 def growth(claim: PersistentVolumeClaim, volume: PersistentVolume) -> int:
     """The size in bytes that a claim's volume is to grow to; 0 where it has it, and says so."""
     status = claim.status
-    if status is None or status.phase != BOUND or is_going(claim):
+    if status is None or status.phase != BOUND or is_being_deleted(claim):
         return 0
     told = bytes_of(str((status.capacity or {}).get(STORAGE, "0")))
     has = bytes_of(str(((volume.spec and volume.spec.capacity) or {}).get(STORAGE, "0")))

@@ -23,7 +23,7 @@ from corral.node.storage.error import InUse, StorageError
 from corral.node.storage.provision_plan import FINALIZER, Order, Refusal
 from corral.node.storage.storage import Storage
 from corral.node.storage.volume import Stored
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.objects import finalizers_of, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
@@ -39,11 +39,11 @@ Grow = Callable[[Key, int], Awaitable[None]]
 """Grows the disk of a claim in the machine that writes it.  Raises GuestError."""
 
 
-def controller(storage: Storage, grow: Grow) -> Callable[[World], Controller[Key]]:
+def controller(storage: Storage, grow: Grow) -> Callable[[ControllerContext], Controller[Key]]:
     """Makes the controller of a storage."""
 
-    def make(world: World) -> Controller[Key]:
-        loop = Provisioner(world, storage, grow)
+    def make(context: ControllerContext) -> Controller[Key]:
+        loop = Provisioner(context, storage, grow)
         sources = (loop.claims, loop.volumes, loop.classes, loop.pods)
         return Controller("storage", loop.reconcile, queue=loop.queue, sources=sources)
 
@@ -53,14 +53,14 @@ def controller(storage: Storage, grow: Grow) -> Callable[[World], Controller[Key
 class Provisioner:
     """The claims, the volumes, and the storage.  Keys without a namespace are volumes'."""
 
-    def __init__(self, world: World, storage: Storage, grow: Grow) -> None:
+    def __init__(self, context: ControllerContext, storage: Storage, grow: Grow) -> None:
         self.queue = WorkQueue[Key]()
-        self.claims = world.informers.of(Claim)
-        self.volumes = world.informers.of(Volume)
-        self.classes = world.informers.of(StorageClass)
-        self.pods = world.informers.of(Pod)
-        self._client = world.client
-        self._recorder = world.recorder(CORRAL_PROVISIONER)
+        self.claims = context.informers.of(Claim)
+        self.volumes = context.informers.of(Volume)
+        self.classes = context.informers.of(StorageClass)
+        self.pods = context.informers.of(Pod)
+        self._client = context.client
+        self._recorder = context.recorder(CORRAL_PROVISIONER)
         self._storage = storage
         self._id = storage.id
         self._grow = grow

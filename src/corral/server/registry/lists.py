@@ -20,7 +20,7 @@ from corral.server.registry.rest import Rest, reach
 from corral.server.request import query
 from corral.server.request.call import Call, json_response, storage
 from corral.server.response.presenter import Presenter
-from corral.store import Record, Store, Stretch
+from corral.store import Record, RecordRange, Store
 
 
 class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
@@ -167,7 +167,7 @@ async def page_of(store: Store, call: Call, selector: Selector) -> Page:
     return Page(records[: limit or None], shown, int(more))
 
 
-async def _selected(selector: Selector, stretch: Stretch, wanted: int) -> list[Record]:
+async def _selected(selector: Selector, stretch: RecordRange, wanted: int) -> list[Record]:
     """The first objects that match; while many are looked at, others have their turn."""
     if stretch.count <= OBJECTS_A_TURN:
         return list(islice(filter(selector.matches, stretch.records), wanted))
@@ -191,15 +191,15 @@ def newest(store: Store, call: Call, selector: Selector) -> list[Record]:
 
 def _stretch(
     store: Store, call: Call, selector: Selector, revision: int, start: Key | None
-) -> Stretch:
+) -> RecordRange:
     """The objects from which a page is taken.  Raises Gone."""
     if revision <= 0 and selector.name:
         records = newest(store, call, selector)
         left = [record for record in records if start is None or record.key > start]
-        return Stretch(iter(left), len(left))
+        return RecordRange(iter(left), len(left))
     kind = storage(call.kind)
     try:
-        return store.stretch(kind, call.namespace, after=start, revision=max(revision, 0))
+        return store.record_range(kind, call.namespace, after=start, revision=max(revision, 0))
     except Gone:
         raise _expired(start) from None
 

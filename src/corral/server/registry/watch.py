@@ -21,7 +21,7 @@ from corral.server.registry.watch_backlog import Backlog
 from corral.server.registry.watch_frames import PIECE_BYTES, PIECE_FRAMES, Frames, Piece, Shared
 from corral.server.request import accept, query
 from corral.server.request.call import Call, storage
-from corral.store import Record, Store, Stretch, Watch
+from corral.store import Record, RecordRange, Store, Watch
 
 TICK_SECONDS = 0.001
 BOOKMARK_SECONDS = 60.0
@@ -181,7 +181,7 @@ class Watches:
 
         def told(after: Key | None = None) -> Iterator[Piece]:
             while records := _some(
-                store.stretch(kind, call.namespace, after=after, revision=since)
+                store.record_range(kind, call.namespace, after=after, revision=since)
             ):
                 after, pieces = records[-1].key, list(frames.initial(records))
                 del records
@@ -220,7 +220,7 @@ async def _changes(
         raise Gone(f"too old resource version: {changes.lost} ({store.compacted})")
 
 
-def _some(stretch: Stretch) -> list[Record]:
+def _some(stretch: RecordRange) -> list[Record]:
     """The first objects of a stretch, about as many as make a piece."""
     some: list[Record] = []
     size = 0
@@ -240,5 +240,5 @@ def _told(store: Store, changes: Watch, asked: Wanted) -> int:
     waits = changes.next_revision
     if waits is not None:
         return waits - 1
-    revision = store.revision if changes.told_until is None else changes.told_until
+    revision = store.revision if changes.complete_until is None else changes.complete_until
     return max(revision, asked.since or 0)

@@ -6,7 +6,7 @@ from lightkube.models.meta_v1 import LabelSelector
 from tests.unit.controllers.pool.make import pool
 
 from corral.controllers.pool.pool_controller import selector_of
-from corral.reconcile.controller import Terminal
+from corral.reconcile.controller import TerminalError
 
 
 def test_a_selector_that_matches_the_template_is_read():
@@ -26,5 +26,5 @@ def test_a_pool_without_a_sound_selector_is_given_up(selector, labels, why):
     one = pool()
     one.spec.selector = msgspec.convert(selector, LabelSelector)
     one.spec.virtual_machine_template.metadata.labels = labels
-    with pytest.raises(Terminal, match=why):
+    with pytest.raises(TerminalError, match=why):
         selector_of(one)

@@ -15,7 +15,7 @@ from corral.controllers.replicaset.plan import (
     victims,
     wanted,
 )
-from corral.reconcile.objects import is_going
+from corral.reconcile.objects import is_being_deleted
 
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed")
 
@@ -50,13 +50,13 @@ def test_a_plan_brings_the_set_to_what_is_wanted(one, owned, burst, held):
     assert decided.replicas == len(active)
     assert decided.ready_replicas == len([each for each in active if is_ready(each)])
     after = decided.replicas + decided.create - len(decided.delete)
-    if one.spec.paused or is_going(one):
+    if one.spec.paused or is_being_deleted(one):
         assert (decided.create, decided.delete, decided.clean) == (0, (), ())
         return
     assert max(decided.create, len(decided.delete), len(decided.clean)) <= burst
     assert not (decided.create and decided.delete)
     assert {each.metadata.uid for each in decided.delete} <= {each.metadata.uid for each in active}
-    assert all(not is_active(each) and not is_going(each) for each in decided.clean)
+    assert all(not is_active(each) and not is_being_deleted(each) for each in decided.clean)
     if abs(decided.difference) <= burst and not (held and decided.difference < 0):
         assert after == wanted(one)
 

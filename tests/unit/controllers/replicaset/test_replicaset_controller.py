@@ -3,7 +3,7 @@ import pytest
 from tests.unit.controllers.make import replica_set
 
 from corral.controllers.replicaset.replicaset_controller import selector_of
-from corral.reconcile.controller import Terminal
+from corral.reconcile.controller import TerminalError
 
 
 def with_selector(**selector):
@@ -30,12 +30,12 @@ def test_a_selector_is_told_in_its_canonical_text():
     ],
 )
 def test_a_set_that_would_own_nothing_that_it_makes_or_everything_is_given_up(selector):
-    with pytest.raises(Terminal, match=r"^spec\.selector "):
+    with pytest.raises(TerminalError, match=r"^spec\.selector "):
         selector_of(with_selector(**selector))
 
 
 def test_a_template_without_labels_is_given_up():
     one = replica_set()
     one.spec.template.metadata.labels = {}
-    with pytest.raises(Terminal):
+    with pytest.raises(TerminalError):
         selector_of(one)

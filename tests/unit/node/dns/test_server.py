@@ -23,7 +23,7 @@ from corral.node.dns.records import Type, name_of
 from corral.node.dns.reply import read_reply
 from corral.node.dns.server import Dns
 from corral.node.dns.upstream import Upstream
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.store import Store
 
@@ -108,15 +108,15 @@ async def running(**changes):
     store = Store.in_memory()
     server = ApiServer(store)
     client = Client(InProcess(server.handle, ADMIN))
-    world = World(Client(InProcess(server.handle, ADMIN)))
+    context = ControllerContext(Client(InProcess(server.handle, ADMIN)))
     network, outside, port = Network(), Outside(), free_port()
     for name, value in changes.items():
         setattr(network, name, value)
-    dns = Dns(world, network, upstream=outside, port=port)
+    dns = Dns(context, network, upstream=outside, port=port)
     try:
         async with Background() as tasks:
             await client.create(Namespace, {"metadata": {"name": "default"}})
-            tasks.start(world.run(), name="world")
+            tasks.start(context.run(), name="context")
             tasks.start(dns.run(), name="dns")
             if "refuses" not in changes:
                 async with asyncio.timeout(60):

@@ -20,7 +20,7 @@ from corral.node.network_policy.network_policy_controller import Policies
 from corral.node.network_policy.nft_rules import PROBE, REMOVAL
 from corral.node.network_policy.nft_table import Table
 from corral.node.network_policy.parsed_policy import Member
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.store import Store
 
@@ -56,14 +56,14 @@ async def running():
     store = Store.in_memory()
     server = ApiServer(store)
     client = Client(InProcess(server.handle, ADMIN))
-    world, network = World(Client(InProcess(server.handle, ADMIN))), Network()
+    context, network = ControllerContext(Client(InProcess(server.handle, ADMIN))), Network()
     await client.create(Namespace, {"metadata": {"name": "default"}})
     try:
         async with Background() as tasks:
-            tasks.start(world.run(), name="world")
+            tasks.start(context.run(), name="context")
             kernel = network.namespace
             policies = Policies(
-                world, network, changed=lambda: kernel.told.append(policies.problems())
+                context, network, changed=lambda: kernel.told.append(policies.problems())
             )
             tasks.start(policies.run(), name="policies")
             yield client, kernel

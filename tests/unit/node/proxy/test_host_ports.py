@@ -12,7 +12,7 @@ from corral.api.object import Key
 from corral.node.network.ingress import HostPort
 from corral.node.proxy import host_ports
 from corral.node.proxy.host_ports import HostPorts, plan, wishes
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 
 HOST = ip_address("127.0.0.1")
 MORNING, NOON = datetime(2026, 1, 1, 8, tzinfo=UTC), datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -117,11 +117,11 @@ def document(name="web", **spec) -> dict:
 @pytest.mark.looptime
 async def test_the_status_follows_what_could_be_had():
     async with cluster(nodes=0) as c:
-        world = World(c.component, clock=c.clock)
+        context = ControllerContext(c.component, clock=c.clock)
         inbound = Inbound()
         inbound.refusing[port(80)] = "another program has it"
-        loop = HostPorts(world, inbound, HOST)
-        c._tasks.start(world.run(), name="world")
+        loop = HostPorts(context, inbound, HOST)
+        c._tasks.start(context.run(), name="context")
         c._tasks.start(loop.run(), name="ports")
         await c.client.create(Service, document())
 
@@ -157,10 +157,10 @@ async def test_the_status_follows_what_could_be_had():
 @pytest.mark.looptime
 async def test_a_balancer_for_some_callers_only_says_why_it_is_closed():
     async with cluster(nodes=0) as c:
-        world = World(c.component, clock=c.clock)
+        context = ControllerContext(c.component, clock=c.clock)
         inbound = Inbound()
-        c._tasks.start(world.run(), name="world")
-        c._tasks.start(HostPorts(world, inbound, HOST).run(), name="ports")
+        c._tasks.start(context.run(), name="context")
+        c._tasks.start(HostPorts(context, inbound, HOST).run(), name="ports")
         await c.client.create(Service, document(loadBalancerSourceRanges=["10.0.0.0/8"]))
 
         async def told():
@@ -178,11 +178,11 @@ async def test_a_balancer_for_some_callers_only_says_why_it_is_closed():
 @pytest.mark.looptime
 async def test_of_several_ports_each_is_told_of():
     async with cluster(nodes=0) as c:
-        world = World(c.component, clock=c.clock)
+        context = ControllerContext(c.component, clock=c.clock)
         inbound = Inbound()
         inbound.refusing[port(80)] = "another program has it"
-        c._tasks.start(world.run(), name="world")
-        c._tasks.start(HostPorts(world, inbound, HOST).run(), name="ports")
+        c._tasks.start(context.run(), name="context")
+        c._tasks.start(HostPorts(context, inbound, HOST).run(), name="ports")
         ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
         await c.client.create(Service, document(ports=ports))
 
@@ -198,11 +198,11 @@ async def test_of_several_ports_each_is_told_of():
 @pytest.mark.looptime
 async def test_what_an_earlier_manager_opened_is_closed():
     async with cluster(nodes=0) as c:
-        world = World(c.component, clock=c.clock)
+        context = ControllerContext(c.component, clock=c.clock)
         inbound = Inbound()
         inbound.ports = {port(80): 80}
-        c._tasks.start(world.run(), name="world")
-        c._tasks.start(HostPorts(world, inbound, HOST).run(), name="ports")
+        c._tasks.start(context.run(), name="context")
+        c._tasks.start(HostPorts(context, inbound, HOST).run(), name="ports")
 
         async def is_closed():
             return not inbound.ports

@@ -68,7 +68,7 @@ async def evict(ask, name="web", version="policy/v1", query="", **fields):
     return await ask("POST", f"{PODS}/{name}/eviction{query}", eviction)
 
 
-async def is_going(ask, name="web"):
+async def is_being_deleted(ask, name="web"):
     return "deletionTimestamp" in (await ask("GET", f"{PODS}/{name}")).metadata
 
 

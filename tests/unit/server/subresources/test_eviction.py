@@ -7,7 +7,7 @@ from tests.unit.server.conftest import PODS
 from tests.unit.server.subresources.evictions import (
     budget_status,
     evict,
-    is_going,
+    is_being_deleted,
     store_budget,
     store_pod,
 )
@@ -41,7 +41,7 @@ async def test_a_pod_without_a_budget_goes_in_its_time(ask, version):
 async def test_an_eviction_need_not_say_that_it_is_one(ask):
     await store_pod(ask)
     answer = await ask("POST", f"{PODS}/web/eviction", {"metadata": {"name": "web"}})
-    assert (answer.status, await is_going(ask)) == (201, True)
+    assert (answer.status, await is_being_deleted(ask)) == (201, True)
 
 
 async def test_how_the_pod_is_deleted_is_said_by_the_eviction(ask):
@@ -79,7 +79,7 @@ async def test_an_eviction_takes_from_the_budget_until_nothing_is_left(ask):
         "TooManyRequests",
         VIOLATION,
     )
-    assert not await is_going(ask, "three")
+    assert not await is_being_deleted(ask, "three")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_of_two_budgets_none_can_be_kept_to(ask):
         500,
         SEVERAL,
     )
-    assert not await is_going(ask)
+    assert not await is_being_deleted(ask)
     assert (await budget_status(ask))["disruptionsAllowed"] == 1
 
 
@@ -215,7 +215,7 @@ async def test_a_trial_changes_nothing(ask):
     before = await budget_status(ask)
     for how in ({"query": "?dryRun=All"}, {"deleteOptions": {"dryRun": ["All"]}}):
         assert (await evict(ask, **how)).status == 201
-    assert not await is_going(ask)
+    assert not await is_being_deleted(ask)
     assert await budget_status(ask) == before
     await store_budget(ask, 0)
     assert (await evict(ask, query="?dryRun=All")).status == 429
@@ -228,7 +228,7 @@ async def test_another_pod_than_meant_stays_and_costs_nothing(ask, precondition)
     refused = await evict(ask, deleteOptions={"preconditions": precondition})
     assert (refused.status, refused["reason"]) == (409, "Conflict")
     assert (await budget_status(ask))["disruptionsAllowed"] == 1
-    assert not await is_going(ask)
+    assert not await is_being_deleted(ask)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ async def test_what_is_no_eviction_is_refused(ask, eviction, code, message):
     await store_pod(ask)
     refused = await ask("POST", f"{PODS}/web/eviction", eviction)
     assert (refused.status, refused["message"]) == (code, message)
-    assert not await is_going(ask)
+    assert not await is_being_deleted(ask)
 
 
 async def test_a_pod_that_is_not_there_cannot_be_evicted(ask):
@@ -294,7 +294,7 @@ async def test_options_of_a_deletion_that_are_none_are_refused(ask, options):
     await store_pod(ask)
     refused = await evict(ask, deleteOptions=options)
     assert (refused.status, refused["reason"]) == (400, "BadRequest")
-    assert not await is_going(ask)
+    assert not await is_being_deleted(ask)
 
 
 def test_what_was_read_of_a_budget_is_kept_as_long_as_that():

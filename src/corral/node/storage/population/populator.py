@@ -27,9 +27,9 @@ from corral.node.storage.population.sources import Ways
 from corral.node.storage.population.upload import Uploads
 from corral.node.storage.provision_plan import handle_in
 from corral.node.storage.storage import Storage
-from corral.reconcile.context import World
+from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import annotations_of, is_going, key_of, uid_of
+from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 AT_ONCE = 4
@@ -56,7 +56,7 @@ class Fillings:
 
     def __init__(
         self,
-        world: World,
+        context: ControllerContext,
         storage: Storage,
         images: ImageStore,
         uploads: Uploads,
@@ -65,13 +65,13 @@ class Fillings:
         destinations: Destinations = FOR_TENANTS,
     ) -> None:
         self.queue = WorkQueue[Key]()
-        self.claims = world.informers.of(Claim)
-        self.volumes = world.informers.of(PersistentVolume)
-        self.pods = world.informers.of(Pod)
-        self._client = world.client
+        self.claims = context.informers.of(Claim)
+        self.volumes = context.informers.of(PersistentVolume)
+        self.pods = context.informers.of(Pod)
+        self._client = context.client
         self._storage = storage
         self._needed = needed
-        self._ways = Ways(world.client, storage, images, uploads, self, destinations=destinations)
+        self._ways = Ways(context.client, storage, images, uploads, self, destinations=destinations)
         self._tasks: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         """By the claim's uid."""
         self._changed: dict[str, asyncio.Event] = {}
@@ -125,7 +125,9 @@ class Fillings:
         """Begin to fill a claim that wants it, or break it off where it is wanted no more."""
         claim = self.claims.get(key)
         uid = uid_of(claim) if claim is not None else ""
-        wanted = claim is not None and not is_going(claim) and not population.is_populated(claim)
+        wanted = (
+            claim is not None and not is_being_deleted(claim) and not population.is_populated(claim)
+        )
         for other, (job, task) in list(self._tasks.items()):
             if job.key == key and not (wanted and other == uid):
                 task.cancel()

@@ -16,7 +16,7 @@ from corral.api.kind import at
 from corral.api.kinds.networking.endpointslice import ENDPOINT_SLICE
 from corral.api.kinds.networking.service import SERVICE
 from corral.api.object import Document, Key
-from corral.client.transport import Site
+from corral.client.transport import WebServer
 from corral.server.request.call import storage
 from corral.store import Store
 
@@ -50,7 +50,7 @@ class Sites:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._open: dict[tuple[str, str, str], Site] = {}
+        self._open: dict[tuple[str, str, str], WebServer] = {}
 
     def find(self, client: Document) -> Address:
         """Where the WebhookClientConfig of a webhook points.  Raises SiteError."""
@@ -109,7 +109,7 @@ class Sites:
                     if parse_address(address) is not None and ports[0].get("port"):
                         yield address, ports[0]["port"]
 
-    async def site(self, address: Address, bundle: str) -> Site:
+    async def site(self, address: Address, bundle: str) -> WebServer:
         """The open site at an address; ``bundle`` is its authorities' PEM in base64.
 
         Raises SiteError where those cannot be read.
@@ -129,9 +129,11 @@ class Sites:
             await self._open.popitem()[1].aclose()
 
 
-def _opened(address: Address, bundle: str) -> Site:
+def _opened(address: Address, bundle: str) -> WebServer:
     try:
         authorities = base64.b64decode(bundle).decode("ascii")
-        return Site(address.url, what="the webhook", authorities=authorities, name=address.name)
+        return WebServer(
+            address.url, description="the webhook", authorities=authorities, name=address.name
+        )
     except (ValueError, ssl.SSLError) as error:
         raise SiteError(f"unable to load root certificates: {error}") from None

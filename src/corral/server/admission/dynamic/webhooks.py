@@ -185,7 +185,7 @@ class Webhooks:
                 body,
                 content_type="application/json",
                 seconds=webhook.seconds,
-                most=admission_review.LARGEST_ANSWER,
+                max_bytes=admission_review.LARGEST_ANSWER,
             )
         except Unavailable as error:
             raise CallError(

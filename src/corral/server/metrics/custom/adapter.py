@@ -24,7 +24,7 @@ from corral.api.object import Document, Key
 from corral.api.request import Request, Response
 from corral.api.selectors import LabelSelector, parse_labels
 from corral.api.subresources import Subresource
-from corral.client.transport import Site
+from corral.client.transport import WebServer
 from corral.server.metrics.custom import metric_rules, promql, values
 from corral.server.metrics.custom.metric_rules import NAMESPACES, Rule, Rules
 from corral.server.metrics.custom.prometheus import Prometheus, Series
@@ -44,7 +44,7 @@ INSTANCE = "kubevirt.io/domain"
 class Adapter:
     """A Prometheus, the rules for asking it, and the paths that are answered from it."""
 
-    def __init__(self, site: Site, rules: Rules) -> None:
+    def __init__(self, site: WebServer, rules: Rules) -> None:
         self._site = site
         self._prometheus = Prometheus(site)
         self._rules = rules
@@ -52,7 +52,7 @@ class Adapter:
     @classmethod
     def load(cls, url: str, file: Path | None) -> Self:
         """The adapter for a Prometheus, with the rules of a file.  Raises RulesError."""
-        site = Site(url, what="Prometheus")
+        site = WebServer(url, description="Prometheus")
         return cls(site, metric_rules.load(file) if file is not None else Rules())
 
     async def aclose(self) -> None:

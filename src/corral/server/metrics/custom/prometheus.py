@@ -11,7 +11,7 @@ import msgspec
 
 from corral.api.encoding import decode_as
 from corral.api.errors import InternalError, Unavailable
-from corral.client.transport import Site
+from corral.client.transport import WebServer
 
 ANSWER_SECONDS: Final = 8.0
 """Less than an autoscaler waits for an answer."""
@@ -50,7 +50,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 class Prometheus:
     """One Prometheus, or what speaks as it does."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: WebServer) -> None:
         self._site = site
 
     async def ask(self, query: str) -> list[Series]:
@@ -61,7 +61,7 @@ class Prometheus:
             form,
             content_type="application/x-www-form-urlencoded",
             seconds=ANSWER_SECONDS,
-            most=LARGEST_ANSWER_BYTES,
+            max_bytes=LARGEST_ANSWER_BYTES,
         )
         try:
             answer = decode_as(body, _Answer)

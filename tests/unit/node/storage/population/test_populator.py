@@ -34,11 +34,11 @@ def informers():
 
 @pytest.fixture
 def fillings(informers, storage, tmp_path):
-    world = SimpleNamespace(
+    context = SimpleNamespace(
         informers=SimpleNamespace(of=lambda view: informers.setdefault(view, Informer())),
         client=None,
     )
-    return Fillings(world, storage, ImageStore(tmp_path / "images"), Uploads())
+    return Fillings(context, storage, ImageStore(tmp_path / "images"), Uploads())
 
 
 def claim(phase="Bound"):
@@ -79,7 +79,7 @@ def test_a_claim_has_a_volume_once_it_is_bound(fillings, storage, informers, pha
 async def test_a_claim_is_looked_at_again_when_its_volume_is_told_of(fillings, storage, informers):
     informers[PersistentVolume].tell(None, volume(storage))
     assert len(fillings.queue) == 1
-    async with fillings.queue.take() as key:
+    async with fillings.queue.process_next() as key:
         assert key == KEY
 
 

@@ -2,7 +2,12 @@
 
 import pytest
 from tests.unit.server.conftest import MACHINES, MERGE
-from tests.unit.server.subresources.evictions import evict, is_going, store_machine, store_pod
+from tests.unit.server.subresources.evictions import (
+    evict,
+    is_being_deleted,
+    store_machine,
+    store_pod,
+)
 
 CANCEL = "/apis/subresources.kubevirt.io/v1/namespaces/default/{}/vm/evacuate/cancel"
 DENIED = 'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: '
@@ -36,7 +41,7 @@ async def test_a_machine_is_evicted_by_its_strategy(ask, machine, strategy, told
     assert tried.status == answer.status == (429 if why else 201)
     if why:
         assert answer["message"] == DENIED + why
-    assert await is_going(ask) is not bool(why)
+    assert await is_being_deleted(ask) is not bool(why)
     machine = (await ask("GET", f"{MACHINES}/vm"))["status"]
     assert machine.get("evacuationNodeName") == ("one" if marked else None)
     if marked:

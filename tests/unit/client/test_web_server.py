@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from corral.api.errors import Unavailable
-from corral.client.transport import Site
+from corral.client.transport import WebServer
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.transport.listener import listening
@@ -15,13 +15,15 @@ from corral.store import Store
 
 
 async def asked(port, authority):
-    site = Site(
-        f"https://127.0.0.1:{port}", what="it", authorities=authority.cert_pem.bytes().decode()
+    server = WebServer(
+        f"https://127.0.0.1:{port}",
+        description="it",
+        authorities=authority.cert_pem.bytes().decode(),
     )
     try:
-        await site.post("/", b"", content_type="text/plain", seconds=60, most=1000)
+        await server.post("/", b"", content_type="text/plain", seconds=60, max_bytes=1000)
     finally:
-        await site.aclose()
+        await server.aclose()
 
 
 async def test_a_server_of_another_authority_is_not_trusted():
