@@ -185,7 +185,7 @@ async def test_an_object_that_cannot_be_read_is_spoken_of_once():
 async def test_a_refusal_in_other_words_is_still_a_refusal(body):
     with pytest.raises(ApiError) as caught:
         await Client(Canned(body, status=502)).get(ConfigMap, "a", "default")
-    assert str(caught.value) in (body.decode(), "the server responses 502")
+    assert str(caught.value) in (body.decode(), "the server answered 502")
 
 
 async def test_an_answer_that_is_no_such_object_is_said():
