@@ -19,7 +19,7 @@ from corral.api.kinds.vmi.saved_memory import (
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.controllers.pool.memory_plan import LONGEST_SECONDS
+from corral.controllers.pool.memory_plan import SAVE_TIMEOUT_SECONDS
 from corral.controllers.pool.scale_plan import is_marked
 from corral.node.hypervisor import Change
 from corral.node.machine.lifecycle import Machine as NodeMachine
@@ -126,7 +126,7 @@ async def test_a_machine_that_cannot_be_saved_goes_as_any_other(node):
         await web.settled(0)
         await web.quiet()
         assert await claims(c) == {}
-        assert sum("the machine ended" in told for told in await web.events("FailedUpdate")) == 2
+        assert sum("the VMI ended" in message for message in await web.events("FailedUpdate")) == 2
         await web.patch(replicas=1)
         await web.settled(1)
         [machine] = (await web.machines()).values()
@@ -212,7 +212,7 @@ async def test_memory_is_kept_when_the_manager_is_away_for_long(node, reached):
         await web.patch(replicas=0)
         await c.until(lambda: reached(c), every=0.001)
         await c.crash_loops()
-        await asyncio.sleep(2 * LONGEST_SECONDS)
+        await asyncio.sleep(2 * SAVE_TIMEOUT_SECONDS)
         node(c)
         c.start_loops()
         await c.until(lambda: _empty(web))
@@ -225,13 +225,13 @@ async def test_memory_that_is_not_saved_in_time_is_given_up_aloud():
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         await web.patch(replicas=0)
-        await asyncio.sleep(LONGEST_SECONDS - 10)
+        await asyncio.sleep(SAVE_TIMEOUT_SECONDS - 10)
         assert await web.names() == {"web-0"}
         await web.gone("web-0", seconds=30)
         [told] = await web.events("FailedUpdate")
         assert told == (
             "Error preserving state of VM default/web-0: not saved within 600 seconds "
-            "(claim web-0-memory is Bound): it goes without its memory"
+            "(claim web-0-memory is Bound): deleting it without its memory"
         )
 
 

@@ -1,4 +1,4 @@
-"""The control loops that are corral's own.  To add one: write its file, name it in CONTROLLERS."""
+"""corral's own controllers. To add one: write its module and name its factory in CONTROLLERS."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,15 +14,15 @@ __all__ = ["SOURCES", "controllers"]
 CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     replicaset.controller,
     pool.controller,
-    pool.letting_go,
+    pool.finalizer_controller,
     vm.controller,
     datavolume.controller,
     datavolume.references,
 )
-"""Each makes one loop; they run beside each other and meet only in the API's objects.  The loop of
-machine instances is made beside these: it is told a ratio."""
+"""Factories; each makes one controller, and controllers meet only in the API's objects. That of
+VMIs is made below: it takes a ratio."""
 
 
 def controllers(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> list[Controller[Any]]:
-    """All of them; ``cpu_ratio`` is ``corral up --cpu-allocation-ratio``."""
+    """Return all controllers; ``cpu_ratio`` is ``corral up --cpu-allocation-ratio``."""
     return [*(make(context) for make in CONTROLLERS), vmi.controller(context, cpu_ratio=cpu_ratio)]

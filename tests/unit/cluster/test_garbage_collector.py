@@ -30,7 +30,7 @@ async def test_owners_that_are_gone_are_not_held_against_each_of_those_that_are_
     context = SimpleNamespace(
         client=(client := Client()),
         kinds=SimpleNamespace(
-            follow=lambda _: None,
+            subscribe=lambda _: None,
             table=SimpleNamespace(by_kind=lambda _, kind: kinds.get(kind)),
         ),
         informers=None,

@@ -7,7 +7,7 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.derived import pod_name
-from corral.api.kinds.vmi.vmi import FINALIZER, VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import FINALIZER, VirtualMachineInstance
 
 _UIDS = count()
 
@@ -38,7 +38,7 @@ def replica_set(
     return msgspec.convert({"metadata": metadata, "spec": spec}, ReplicaSet)
 
 
-def machine(
+def make_vmi(
     *,
     name="test1",
     phase="Running",
@@ -52,7 +52,7 @@ def machine(
     labels=None,
     transitions=(),
     conditions=None,
-) -> Machine:
+) -> VirtualMachineInstance:
     metadata = {
         "name": name,
         "namespace": "default",
@@ -82,11 +82,11 @@ def machine(
         ],
     }
     document = {"metadata": metadata, "spec": spec or {"domain": {"devices": {}}}, "status": status}
-    return msgspec.convert(document, Machine)
+    return msgspec.convert(document, VirtualMachineInstance)
 
 
 def pod(
-    of: Machine,
+    of: VirtualMachineInstance,
     *,
     name="",
     phase="Pending",

@@ -1,6 +1,6 @@
-"""Keeps as many numbered VirtualMachines as a VirtualMachinePool asks for, and as it asks for."""
+"""Controller of VirtualMachinePools: keeps ``spec.replicas`` numbered VirtualMachines."""
 
 from corral.controllers.pool.pool_controller import controller
-from corral.controllers.pool.release import controller as letting_go
+from corral.controllers.pool.release import controller as finalizer_controller
 
-__all__ = ["controller", "letting_go"]
+__all__ = ["controller", "finalizer_controller"]

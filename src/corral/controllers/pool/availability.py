@@ -1,40 +1,40 @@
-"""Whether a VirtualMachine can serve, and how many may be without for a while.  Pure.
+"""Whether a VirtualMachine is available, and how many may be unavailable. Pure.
 
-An update asks the machine itself: what its VirtualMachine says of it comes a moment later.
+Updates check the VMI itself: the status of its VirtualMachine lags behind.
 """
 
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.controllers.pool.scale_plan import wanted
+from corral.controllers.pool.scale_plan import desired_replicas
 from corral.reconcile.objects import is_being_deleted
 
 
-def is_available(machine: VirtualMachineInstance | None) -> bool:
-    """Whether a machine runs, is ready, and is not going."""
+def is_available(vmi: VirtualMachineInstance | None) -> bool:
+    """Report whether a VMI runs, is ready, and is not being deleted."""
     return (
-        machine is not None
-        and not is_being_deleted(machine)
-        and machine.status.phase == "Running"
-        and _is_ready(machine)
+        vmi is not None
+        and not is_being_deleted(vmi)
+        and vmi.status.phase == "Running"
+        and _is_ready(vmi)
     )
 
 
 def is_ready(vm: VirtualMachine) -> bool:
-    """Whether a VirtualMachine says that its machine is ready: what the pool counts."""
+    """Report whether a VirtualMachine is Ready, which ``readyReplicas`` counts."""
     return _is_ready(vm)
 
 
-def most_unavailable(pool: VirtualMachinePool) -> int:
-    """How many machines an update may make unavailable: at least one, all where it is not said.
+def max_unavailable(pool: VirtualMachinePool) -> int:
+    """Return how many VMIs an update may make unavailable: at least one; all by default.
 
-    A percentage is of the replicas that are wanted, rounded down.
+    A percentage is of the desired replicas, rounded down.
     """
     allowed = pool.spec.max_unavailable
     if isinstance(allowed, int):
         return max(1, allowed)
     percent = int((allowed or "100%").removesuffix("%"))
-    return max(1, wanted(pool) * percent // 100)
+    return max(1, desired_replicas(pool) * percent // 100)
 
 
 def _is_ready(one: VirtualMachine | VirtualMachineInstance) -> bool:

@@ -1,4 +1,4 @@
-"""What every act on a pool needs: a client, a voice, and what the cache has yet to show."""
+"""What the operations on pools share: client, event recorder, expectations."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from corral.reconcile.expectations import Expectations
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Shared by the acts on all pools."""
+    """Shared by the operations on all pools."""
 
     client: Client
     recorder: EventRecorder
     expectations: Expectations[str]
-    """By the uids of pools."""
+    """Keyed by the uid of the pool."""
 
-    def tell(self, pool: VirtualMachinePool, reason: str, message: str) -> None:
-        """A Normal event about the pool."""
+    def record(self, pool: VirtualMachinePool, reason: str, message: str) -> None:
+        """Record a Normal event about the pool."""
         self.recorder.event(pool, "Normal", reason, message)
 
     def warn(self, pool: VirtualMachinePool, reason: str, message: str) -> None:
-        """A Warning event about the pool."""
+        """Record a Warning event about the pool."""
         self.recorder.event(pool, "Warning", reason, message)

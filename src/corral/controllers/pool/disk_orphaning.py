@@ -1,6 +1,6 @@
-"""Keeps the disks of a VirtualMachine that goes: nobody owns them any more.
+"""Releases the disks of a VirtualMachine that is deleted, so that the garbage collector keeps them.
 
-The next VirtualMachine of the same name finds them by their names, and takes them over.
+The next VirtualMachine of the same name adopts them by their names.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from corral.reconcile.ownership import owners_without, patch_preconditions
 
 
 def disks_of(vm: VirtualMachine) -> Iterator[tuple[str, str, str]]:
-    """Group, kind and name of what may hold a VirtualMachine's data, each once."""
+    """Yield group, kind and name of the objects that may hold a VirtualMachine's data."""
     templates = {each.metadata.name for each in vm.spec.data_volume_templates}
     volumes = vm.spec.template.spec.volumes
     named = {each.data_volume.name for each in volumes if each.data_volume is not None}
@@ -35,7 +35,7 @@ def disks_of(vm: VirtualMachine) -> Iterator[tuple[str, str, str]]:
 async def orphan_disks(client: Client, vm: VirtualMachine) -> None:
     """Remove a VirtualMachine's owner reference from the disks that it controls.
 
-    They are looked up where they are: a cache might not know the newest.
+    They are read from the API: a cache might lack the newest.
     """
     for group, name_of_kind, name in disks_of(vm):
         kind = KINDS.by_kind(group, name_of_kind)

@@ -1,4 +1,4 @@
-"""When the memory of a VirtualMachine that leaves is saved, and what becomes of it.  Pure."""
+"""When to save the memory of a VirtualMachine on scale-in, and what to do with its claim. Pure."""
 
 from enum import Enum
 
@@ -11,42 +11,42 @@ from corral.api.kinds.vmi.derived import guest_memory
 from corral.api.kinds.vmi.saved_memory import RESTORE_FROM, mark_of, saves_to
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
-from corral.controllers.pool.scale_plan import is_leaving, kept
+from corral.controllers.pool.scale_plan import is_leaving, preservation_of
 from corral.reconcile.objects import controller_uid, is_being_deleted, owner_reference
 
-LONGEST_SECONDS = 600.0
-"""So long its node may take to save a machine's memory; it is shut down without then."""
-_ROOM_MIB = 256
-"""What a claim holds besides the guest's memory: the state of devices, the screen's memory."""
+SAVE_TIMEOUT_SECONDS = 600.0
+"""Time limit for a node to save the memory of a VMI, which is shut down without it then."""
+_OVERHEAD_MIB = 256
+"""Size of a claim beyond the guest's memory: device state and video memory."""
 
 
-class Care(Enum):
-    """What is next for a VirtualMachine whose memory is to be kept."""
+class SaveStep(Enum):
+    """Next step for a VirtualMachine whose memory is to be saved."""
 
-    CLAIM = "make the claim that the memory is saved to"
-    ASK = "ask for it to be saved"
-    WAIT = "it is being saved"
-    DONE = "it is saved, or there is none: the VirtualMachine may go"
-    GIVEN_UP = "it could not be saved: the VirtualMachine goes without"
+    CREATE_CLAIM = "create the claim that the memory is saved to"
+    REQUEST = "request that the node saves it"
+    WAIT = "wait: the node is saving it"
+    DONE = "it is saved, or there is none: delete the VirtualMachine"
+    GIVE_UP = "it could not be saved: delete the VirtualMachine without it"
 
 
 def claim_name(vm_name: str) -> str:
-    """The claim that holds the memory of a VirtualMachine of a pool."""
+    """Return the name of the claim for the memory of a pool's VirtualMachine."""
     return f"{vm_name}-memory"
 
 
 def vm_name(claim: str) -> str:
-    """The VirtualMachine whose memory a claim of that name holds."""
+    """Return the name of the VirtualMachine that a claim of that name belongs to."""
     return claim.removesuffix("-memory")
 
 
 def claim_for(pool: VirtualMachinePool, vm: VirtualMachine, node: str) -> Document:
-    """The claim that a VirtualMachine's memory is saved to; it goes with the pool.
+    """Return the claim for a VirtualMachine's memory; the pool owns it.
 
-    No pod ever uses it, so nobody but we can name the node that a volume may be waiting for.
+    No pod ever uses the claim, so nobody else selects the node that its volume may be waiting for.
     """
     memory = -(-guest_memory(vm.spec.template.spec.domain).rounded_up() // (1 << 20))
-    size = memory + memory // 8 + _ROOM_MIB
+    size = memory + memory // 8 + _OVERHEAD_MIB
     return {
         "metadata": {
             "name": claim_name(vm.metadata.name),
@@ -61,52 +61,55 @@ def claim_for(pool: VirtualMachinePool, vm: VirtualMachine, node: str) -> Docume
     }
 
 
-def care(
-    machine: VirtualMachineInstance | None, claim: PersistentVolumeClaim | None, waited: float
-) -> Care:
-    """What is next for a VirtualMachine that leaves; its node has been asked ``waited`` seconds."""
-    if machine is None or (not saves_to(machine) and machine.status.phase != "Running"):
-        return Care.DONE  # it has no memory, or none any more
-    if machine.is_final or is_being_deleted(machine):
-        lost = saves_to(machine) and (claim is None or mark_of(claim) is None)
-        return Care.GIVEN_UP if lost else Care.DONE
+def save_step(
+    vmi: VirtualMachineInstance | None, claim: PersistentVolumeClaim | None, waited: float
+) -> SaveStep:
+    """Return the next step for a VirtualMachine to delete.
+
+    ``waited``: seconds since its node was requested to save.
+    """
+    if vmi is None or (not saves_to(vmi) and vmi.status.phase != "Running"):
+        return SaveStep.DONE  # it never ran, or its memory is gone
+    if vmi.is_final or is_being_deleted(vmi):
+        lost = saves_to(vmi) and (claim is None or mark_of(claim) is None)
+        return SaveStep.GIVE_UP if lost else SaveStep.DONE
     if claim is None:
-        return Care.CLAIM
+        return SaveStep.CREATE_CLAIM
     if is_being_deleted(claim):
-        return Care.WAIT  # for the room of an earlier one
-    if not saves_to(machine):
-        return Care.ASK
-    return Care.WAIT if waited < LONGEST_SECONDS else Care.GIVEN_UP
+        return SaveStep.WAIT  # for the name
+    if not saves_to(vmi):
+        return SaveStep.REQUEST
+    return SaveStep.WAIT if waited < SAVE_TIMEOUT_SECONDS else SaveStep.GIVE_UP
 
 
-class Fate(Enum):
-    """What becomes of a claim that memory is saved to."""
+class ClaimStep(Enum):
+    """What to do with a claim for memory."""
 
-    KEEP = "it holds a memory, or is about to"
-    FORGET = "a machine has gone on from it: its VirtualMachine need not name it any more"
-    DROP = "nobody will go on from it"
+    KEEP = "it has memory, or is about to"
+    UNSET = "a VMI was restored from it: remove the annotation of its VirtualMachine"
+    DELETE = "nothing will be restored from it"
 
 
-def fate(
+def claim_step(
     pool: VirtualMachinePool,
     claim: PersistentVolumeClaim,
     vm: VirtualMachine | None,
-    machine: VirtualMachineInstance | None,
-) -> Fate:
-    """What becomes of a claim, given the VirtualMachine whose memory it is for."""
-    holds = mark_of(claim) is not None
+    vmi: VirtualMachineInstance | None,
+) -> ClaimStep:
+    """Return what to do with a claim, given the VirtualMachine whose memory it is for."""
+    is_saved = mark_of(claim) is not None
     if vm is None:
-        return Fate.KEEP if holds else Fate.DROP
+        return ClaimStep.KEEP if is_saved else ClaimStep.DELETE
     is_ours = controller_uid(vm) == pool.metadata.uid
-    if is_ours and is_leaving(vm) and kept(pool, vm) == "Online":
-        return Fate.KEEP
-    if not names_claim(vm):
-        return Fate.DROP
-    if holds or machine is None or machine.status.phase != "Running":
-        return Fate.KEEP
-    return Fate.FORGET
+    if is_ours and is_leaving(vm) and preservation_of(pool, vm) == "Online":
+        return ClaimStep.KEEP
+    if not restores_memory(vm):
+        return ClaimStep.DELETE
+    if is_saved or vmi is None or vmi.status.phase != "Running":
+        return ClaimStep.KEEP
+    return ClaimStep.UNSET
 
 
-def names_claim(vm: VirtualMachine) -> bool:
-    """Whether the machines of a VirtualMachine are to go on from a memory."""
+def restores_memory(vm: VirtualMachine) -> bool:
+    """Report whether VMIs of a VirtualMachine are restored from saved memory."""
     return bool(vm.spec.template.metadata.annotations.get(RESTORE_FROM))

@@ -1,6 +1,6 @@
-"""Has the memory of VirtualMachines that leave saved, and gives it to those that come back.
+"""Saves the memory of VirtualMachines on scale-in, and restores it on scale-out.
 
-The node that a machine runs on writes it, and marks the claim; see ``api.kinds.saved_memory``.
+The node of the VMI writes it and marks the claim; see ``api.kinds.vmi.saved_memory``.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,16 +22,16 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.controllers.pool.context import Tools
 from corral.controllers.pool.memory_plan import (
-    LONGEST_SECONDS,
-    Care,
-    Fate,
-    care,
+    SAVE_TIMEOUT_SECONDS,
+    ClaimStep,
+    SaveStep,
     claim_for,
     claim_name,
-    fate,
+    claim_step,
+    save_step,
     vm_name,
 )
-from corral.controllers.pool.scale_plan import kept_when_removed
+from corral.controllers.pool.scale_plan import scale_in_preservation
 from corral.controllers.pool.status import Failure
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, uid_of
@@ -42,60 +42,60 @@ if TYPE_CHECKING:
 Claim = PersistentVolumeClaim
 
 
-class Memories:
-    """The claims of all pools that hold memories."""
+class MemorySnapshots:
+    """The claims for memory of all pools."""
 
     def __init__(self, context: ControllerContext, tools: Tools) -> None:
         self.claims: Informer[Claim] = context.informers.of(Claim)
         self._client = context.client
         self._monotonic = context.monotonic
-        self._asked: dict[str, float] = {}
-        """Since when machines, by uid, are known to be asked."""
+        self._requested_at: dict[str, float] = {}
+        """Since when VMIs, by uid, have a request to save their memory, as far as known."""
         self._tools = tools
         self.claims.index("controller", lambda claim: (controller_uid(claim),))
 
     async def save(
-        self, pool: VirtualMachinePool, vm: VirtualMachine, machine: VirtualMachineInstance | None
+        self, pool: VirtualMachinePool, vm: VirtualMachine, vmi: VirtualMachineInstance | None
     ) -> float:
-        """Take saving the memory of one that leaves a step further.
+        """Advance saving the memory of a VirtualMachine to delete.
 
-        Answers for how long to wait for it; 0 when the VirtualMachine may go.  Raises Failure.
+        Returns how long to wait for it; 0 when the VirtualMachine may be deleted. Raises Failure.
         """
         claim = self.claims.get(_key(vm.key))
-        waited = self._waited(machine)
-        step = care(machine, claim, waited)
-        if step is Care.DONE or machine is None:
+        waited = self._waited(vmi)
+        step = save_step(vmi, claim, waited)
+        if step is SaveStep.DONE or vmi is None:
             return 0.0
         try:
-            if step is Care.GIVEN_UP:
-                await self._give_up(pool, vm, machine)
+            if step is SaveStep.GIVE_UP:
+                await self._give_up(pool, vm, vmi)
                 return 0.0
-            if step is Care.CLAIM:
-                document = claim_for(pool, vm, machine.status.node_name)
+            if step is SaveStep.CREATE_CLAIM:
+                document = claim_for(pool, vm, vmi.status.node_name)
                 await self._client.create(Claim, document)
-            elif step is Care.ASK:
+            elif step is SaveStep.REQUEST:
                 change = {"metadata": {"annotations": {SAVE_TO: claim_name(vm.metadata.name)}}}
-                await self._client.patch(VirtualMachineInstance, machine.key, change)
-                self._asked[machine.metadata.uid] = self._monotonic()
+                await self._client.patch(VirtualMachineInstance, vmi.key, change)
+                self._requested_at[vmi.metadata.uid] = self._monotonic()
         except (AlreadyExists, NotFound):
-            pass  # the cache lags: it will show
+            pass  # the cache lags; its next event enqueues the pool
         except ApiError as error:
             text = f"Error preserving state of VM {vm.key}: {error}"
             self._tools.warn(pool, "FailedUpdate", text)
             raise Failure("FailedScaleIn", "during scale in", error) from error
-        return max(LONGEST_SECONDS - waited, 1.0)
+        return max(SAVE_TIMEOUT_SECONDS - waited, 1.0)
 
-    def forget(self, machine: VirtualMachineInstance) -> None:
-        """A machine is gone: nobody waits for its memory."""
-        self._asked.pop(machine.metadata.uid, None)
+    def forget(self, vmi: VirtualMachineInstance) -> None:
+        """Drop what is remembered of a VMI that is gone."""
+        self._requested_at.pop(vmi.metadata.uid, None)
 
-    async def resuming(self, pool: VirtualMachinePool, name: str) -> Mapping[str, str]:
-        """By what a new VirtualMachine goes on from the memory of an earlier one of its name.
+    async def restore_annotations(self, pool: VirtualMachinePool, name: str) -> Mapping[str, str]:
+        """Return the annotations that restore a new VirtualMachine from an earlier one's memory.
 
-        It is looked up where it is: a cache might not know that it was saved a moment ago.
+        The claim is read from the API: a cache might not show that it was saved a moment ago.
         """
-        known = self.claims.indexed("controller", pool.metadata.uid)
-        if not known and kept_when_removed(pool) != "Online":
+        cached = self.claims.indexed("controller", pool.metadata.uid)
+        if not cached and scale_in_preservation(pool) != "Online":
             return {}
         try:
             key = _key(Key(pool.metadata.namespace, name))
@@ -107,60 +107,62 @@ class Memories:
             return {}
         return resume_annotations(key.name, mark)
 
-    async def tidy(
+    async def clean_up(
         self,
         pool: VirtualMachinePool,
         vms: Callable[[Key], VirtualMachine | None],
-        machines: Callable[[Key], VirtualMachineInstance | None],
+        vmis: Callable[[Key], VirtualMachineInstance | None],
     ) -> None:
-        """Forget memories that machines have gone on from, and drop those that nobody will."""
+        """Delete claims that nothing will be restored from, and references to restored ones."""
         for cached in self.claims.indexed("controller", pool.metadata.uid):
             key = Key(pool.metadata.namespace, vm_name(key_of(cached).name))
-            if fate(pool, cached, vms(key), machines(key)) is Fate.KEEP or is_being_deleted(cached):
+            if claim_step(pool, cached, vms(key), vmis(key)) is ClaimStep.KEEP or is_being_deleted(
+                cached
+            ):
                 continue
             try:
                 claim = await self._client.get(Claim, key_of(cached).name, key.namespace)
-                await self._settle(fate(pool, claim, vms(key), machines(key)), claim, key)
+                await self._execute(claim_step(pool, claim, vms(key), vmis(key)), claim, key)
             except NotFound:
                 continue
 
-    async def _settle(self, what: Fate, claim: Claim, key: Key) -> None:
-        if what is Fate.FORGET:
+    async def _execute(self, step: ClaimStep, claim: Claim, key: Key) -> None:
+        if step is ClaimStep.UNSET:
             annotations = {RESTORE_FROM: None}
             change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
             await self._client.patch(VirtualMachine, key, change)
-        elif what is Fate.DROP:
+        elif step is ClaimStep.DELETE:
             await self._client.delete(Claim, key_of(claim), uid=uid_of(claim))
 
     async def _give_up(
-        self, pool: VirtualMachinePool, vm: VirtualMachine, machine: VirtualMachineInstance
+        self, pool: VirtualMachinePool, vm: VirtualMachine, vmi: VirtualMachineInstance
     ) -> None:
-        """Tell that a memory is lost, unless only the cache does not show that it was saved."""
+        """Record that memory is lost, unless only the cache does not show that it was saved."""
         key = _key(vm.key)
         try:
             claim = await self._client.get(Claim, key.name, key.namespace)
         except NotFound:
-            why = f"claim {key.name} is gone"
+            cause = f"claim {key.name} is gone"
         else:
             if mark_of(claim) is not None:
                 return
             phase = (claim.status and claim.status.phase) or "Pending"
-            why = f"not saved within {LONGEST_SECONDS:.0f} seconds"
-            if machine.is_final or is_being_deleted(machine):
-                why = "the machine ended before it was saved"
-            why = f"{why} (claim {key.name} is {phase})"
-        message = f"Error preserving state of VM {vm.key}: {why}: it goes without its memory"
+            cause = f"not saved within {SAVE_TIMEOUT_SECONDS:.0f} seconds"
+            if vmi.is_final or is_being_deleted(vmi):
+                cause = "the VMI ended before it was saved"
+            cause = f"{cause} (claim {key.name} is {phase})"
+        message = f"Error preserving state of VM {vm.key}: {cause}: deleting it without its memory"
         self._tools.warn(pool, "FailedUpdate", message)
 
-    def _waited(self, machine: VirtualMachineInstance | None) -> float:
-        """For how long this manager knows that a machine's node is asked for its memory.
+    def _waited(self, vmi: VirtualMachineInstance | None) -> float:
+        """Return for how long this process knows of the request to save the memory of a VMI.
 
-        One that was away has not waited: it gives the node as long again.
+        After a restart of the manager the node gets the full time again.
         """
-        if machine is None or not saves_to(machine):
+        if vmi is None or not saves_to(vmi):
             return 0.0
         now = self._monotonic()
-        return now - self._asked.setdefault(machine.metadata.uid, now)
+        return now - self._requested_at.setdefault(vmi.metadata.uid, now)
 
 
 def _key(vm: Key) -> Key:

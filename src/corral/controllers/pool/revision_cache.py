@@ -1,6 +1,6 @@
-"""What pools' revisions hold: read when it is asked for, and kept, since a revision never changes.
+"""Cache of pool templates in ControllerRevisions: read on demand and kept, since they never change.
 
-There is one revision for each VirtualMachine, too: of those nothing but the metadata is in memory.
+There is a revision for each VirtualMachine, too: of those only the metadata is in memory.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ from corral.reconcile.deletion import remove
 from corral.reconcile.objects import controller_uid, key_of, uid_of
 
 
-class Archive:
+class RevisionCache:
     """The revisions of all pools."""
 
     def __init__(self, context: ControllerContext) -> None:
@@ -29,30 +29,30 @@ class Archive:
         self.revisions.handle(self._changed)
 
     async def history(self, pool: VirtualMachinePool, used: Collection[str]) -> History:
-        """The revisions of a pool, of which those with these names are looked into.
+        """Return the revisions of a pool, with the templates of those in ``used``.
 
         Raises ApiError.
         """
-        known = {
+        cached = {
             key_of(each).name: uid_of(each)
             for each in self.revisions.indexed("controller", pool.metadata.uid)
         }
         templates = {}
-        for name in known.keys() & set(used) - {name_of(pool)}:
-            template = await self._read(Key(pool.metadata.namespace, name), known[name])
+        for name in cached.keys() & set(used) - {name_of(pool)}:
+            template = await self._read(Key(pool.metadata.namespace, name), cached[name])
             if template is not None:
                 templates[name] = template
-        return History(pool, known, templates)
+        return History(pool, cached, templates)
 
-    async def drop(self, pool: VirtualMachinePool, name: str) -> None:
-        """Delete a revision of a pool.  Raises ApiError."""
+    async def delete(self, pool: VirtualMachinePool, name: str) -> None:
+        """Delete a revision of a pool. Raises ApiError."""
         key = Key(pool.metadata.namespace, name)
         found = self.revisions.get(key)
         if found is not None:
             await remove(self._client, ControllerRevision, key, uid_of(found))
 
     async def _read(self, key: Key, uid: str) -> PoolTemplate | None:
-        """The template in a revision; None for one that is gone, or cannot be read."""
+        """Return the template in a revision; None if it is gone or cannot be decoded."""
         if uid not in self._templates:
             try:
                 found = await self._client.get(ControllerRevision, key.name, key.namespace)
@@ -60,7 +60,7 @@ class Archive:
             except NotFound:
                 return None
             except msgspec.ValidationError:
-                self._templates[uid] = None  # of a form that is no more: as if it were not there
+                self._templates[uid] = None  # of an old schema: treated as missing
             else:
                 self._templates[uid] = spec.virtual_machine_template
         return self._templates[uid]

@@ -1,7 +1,7 @@
-"""A pool's template as it was: which VirtualMachines and machines are of an older one.  Pure.
+"""Revisions of a pool's template: which VirtualMachines and VMIs are outdated. Pure.
 
-What a VirtualMachine was made from is told by a label with the name of a ControllerRevision, which
-holds the whole spec of the pool at that generation.
+A label names the ControllerRevision that a VirtualMachine was created from; the revision holds the
+whole spec of the pool at that generation.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,21 +17,21 @@ from corral.reconcile.objects import owner_reference
 
 
 class Step(Enum):
-    """What brings the machine of an up-to-date VirtualMachine up to date."""
+    """What brings the VMI of an up-to-date VirtualMachine up to date."""
 
-    NOTHING = "it is"
-    LABEL = "it is but for its label: only the VirtualMachine changed"
-    RESTART = "its machine is made anew"
-    RECREATE = "its disks changed: the VirtualMachine is made anew"
+    NOTHING = "nothing: it is up to date"
+    LABEL = "set the label: only the VirtualMachine changed"
+    RESTART = "recreate the VMI"
+    RECREATE = "recreate the VirtualMachine: its disks changed"
 
 
 def name_of(pool: VirtualMachinePool) -> str:
-    """The revision that holds the pool's present spec."""
+    """Return the name of the revision of the pool's current spec."""
     return f"{pool.metadata.name}-{pool.metadata.generation}"
 
 
 def revision(pool: VirtualMachinePool) -> Document:
-    """The ControllerRevision that holds the pool's present spec."""
+    """Return the ControllerRevision of the pool's current spec."""
     return {
         "metadata": {
             "name": name_of(pool),
@@ -52,47 +52,47 @@ class History:
         names: Collection[str],
         templates: Mapping[str, PoolTemplate],
     ) -> None:
-        """``names`` of all revisions, and what those hold that were looked into."""
+        """``names`` are those of all revisions; ``templates`` those of the revisions read."""
         self._pool = pool
         self._names = names
         self._templates = templates
 
     @property
-    def holds_present(self) -> bool:
-        """Whether there is a revision of the pool's present spec."""
+    def has_current(self) -> bool:
+        """Report whether the revision of the pool's current spec exists."""
         return name_of(self._pool) in self._names
 
     def is_outdated(self, vm: VirtualMachine) -> bool:
-        """Whether a VirtualMachine was made from another template than today's."""
+        """Report whether a VirtualMachine was created from another template than the current."""
         name = vm.metadata.labels.get(REVISION_LABEL, "")
         return self._template(name) != self._pool.spec.virtual_machine_template
 
-    def step(self, vm: VirtualMachine, machine: VirtualMachineInstance) -> Step:
-        """What the machine of an up-to-date VirtualMachine needs."""
-        wanted = vm.metadata.labels.get(REVISION_LABEL, "")
-        present = machine.metadata.labels.get(REVISION_LABEL, "")
-        new = self._template(wanted)
-        if wanted == present or new is None:
+    def step(self, vm: VirtualMachine, vmi: VirtualMachineInstance) -> Step:
+        """Return what the VMI of an up-to-date VirtualMachine needs."""
+        desired = vm.metadata.labels.get(REVISION_LABEL, "")
+        observed = vmi.metadata.labels.get(REVISION_LABEL, "")
+        new = self._template(desired)
+        if desired == observed or new is None:
             return Step.NOTHING
-        old = self._template(present)
+        old = self._template(observed)
         if old is None:
             return Step.RESTART
         if old.spec.data_volume_templates != new.spec.data_volume_templates:
             return Step.RECREATE
-        return Step.RESTART if _made_of(old) != _made_of(new) else Step.LABEL
+        return Step.RESTART if _vmi_fields(old) != _vmi_fields(new) else Step.LABEL
 
     def unused(self, used: Collection[str]) -> list[str]:
-        """The revisions whose name is not among these."""
+        """Return the revisions that are not in ``used``."""
         return [name for name in self._names if name not in used]
 
     def _template(self, name: str) -> PoolTemplate | None:
-        """The pool's template as of a revision; None where that is not known any more."""
+        """Return the pool's template in a revision; None if it is not available any more."""
         if name == name_of(self._pool):
             return self._pool.spec.virtual_machine_template
         return self._templates.get(name)
 
 
-def _made_of(template: PoolTemplate) -> tuple[object, ...]:
-    """What decides what a machine is like: its own template, and what completes that."""
+def _vmi_fields(template: PoolTemplate) -> tuple[object, ...]:
+    """Return the fields that determine a VMI: its template, and what completes it."""
     spec = template.spec
     return spec.template, spec.instancetype, spec.preference

@@ -1,7 +1,7 @@
-"""How a changed template reaches what is there.  Pure but for the dice.
+"""Plans how a changed template is rolled out. Pure but for the random order.
 
-VirtualMachines are changed in place, all at once; their machines are made anew, no more of them at
-a time than may be unavailable.
+VirtualMachines are changed in place, all at once; their VMIs are recreated, limited by
+``maxUnavailable``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,19 @@ from random import Random
 from corral.api.kinds.kubevirt.pool import UpdateStrategy, VirtualMachinePool
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.controllers.pool.availability import is_available, most_unavailable
+from corral.controllers.pool.availability import is_available, max_unavailable
 from corral.controllers.pool.revisions import History, Step
 from corral.controllers.pool.scale_plan import BURST, is_leaving
 from corral.controllers.pool.selection import first, ordered, selected
 from corral.reconcile.objects import is_being_deleted
 
-Machines = Mapping[str, VirtualMachineInstance]
-"""Machines by name, which is that of their VirtualMachine."""
+VMIs = Mapping[str, VirtualMachineInstance]
+"""VMIs by name, which is that of their VirtualMachine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What is done next about an update: VirtualMachines first, then their machines."""
+    """Next part of an update: VirtualMachines first, then their VMIs."""
 
     update: tuple[VirtualMachine, ...] = ()
     steps: tuple[tuple[VirtualMachine, Step], ...] = ()
@@ -32,13 +32,13 @@ class Rollout:
 def plan(
     pool: VirtualMachinePool,
     owned: Sequence[VirtualMachine],
-    machines: Machines,
+    vmis: VMIs,
     history: History,
-    dice: Random,
+    rng: Random,
     *,
     burst: int = BURST,
 ) -> Rollout:
-    """What brings the VirtualMachines of a pool, which has its size, up to date."""
+    """Return the next part of the update of a pool that has its desired size."""
     strategy = pool.spec.update_strategy or UpdateStrategy()
     if strategy.unmanaged is not None:
         return Rollout()
@@ -53,31 +53,31 @@ def plan(
     due = {
         vm.metadata.name: step
         for vm in chosen
-        if (machine := machines.get(vm.metadata.name)) is not None
-        and not is_being_deleted(machine)
-        and (step := history.step(vm, machine)) is not Step.NOTHING
+        if (vmi := vmis.get(vm.metadata.name)) is not None
+        and not is_being_deleted(vmi)
+        and (step := history.step(vm, vmi)) is not Step.NOTHING
     }
     if not due:
         return Rollout()
-    walk = [vm for vm in chosen if vm.metadata.name in due]
+    candidates = [vm for vm in chosen if vm.metadata.name in due]
     if strategy.proactive is not None:
-        walk = ordered(walk, policy, dice)
-    unavailable = sum(not is_available(machines.get(vm.metadata.name)) for vm in owned)
-    steps = _throttled(walk, due, machines, most_unavailable(pool) - unavailable)
+        candidates = ordered(candidates, policy, rng)
+    unavailable = sum(not is_available(vmis.get(vm.metadata.name)) for vm in owned)
+    steps = _throttled(candidates, due, vmis, max_unavailable(pool) - unavailable)
     return Rollout(steps=tuple(steps[:burst]))
 
 
 def _throttled(
-    walk: Sequence[VirtualMachine], due: Mapping[str, Step], machines: Machines, budget: int
+    candidates: Sequence[VirtualMachine], due: Mapping[str, Step], vmis: VMIs, budget: int
 ) -> list[tuple[VirtualMachine, Step]]:
-    """The steps that may be taken now: only those that take away what can serve are limited.
+    """Return the steps that may be taken now; only those that reduce availability are limited.
 
-    A machine that cannot serve anyway is not waited for, and a label disturbs nobody.
+    A VMI that is unavailable anyway is not waited for, and a label interrupts nothing.
     """
     free: list[tuple[VirtualMachine, Step]] = []
     limited: list[tuple[VirtualMachine, Step]] = []
-    for vm in walk:
+    for vm in candidates:
         name = vm.metadata.name
-        harmless = due[name] is Step.LABEL or not is_available(machines.get(name))
+        harmless = due[name] is Step.LABEL or not is_available(vmis.get(name))
         (free if harmless else limited).append((vm, due[name]))
     return free + limited[: max(budget, 0)]

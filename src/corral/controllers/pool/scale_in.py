@@ -1,6 +1,7 @@
-"""Takes VirtualMachines away, and keeps of them what is to be kept.
+"""Deletes VirtualMachines of a pool, preserving state as the pool's strategy says.
 
-The pool's finalizer goes last: while it is there nobody collects what the VirtualMachine owns.
+The pool's finalizer is removed last: while it is there the garbage collector leaves the
+VirtualMachine's dependents alone.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,13 @@ from corral.api.kinds.kubevirt.pool import FINALIZER, StatePreservation, Virtual
 from corral.api.kinds.kubevirt.virtualmachine import FINALIZER as VM_FINALIZER, VirtualMachine
 from corral.controllers.pool.context import Tools
 from corral.controllers.pool.disk_orphaning import orphan_disks
-from corral.controllers.pool.scale_plan import LEAVING, RAN_AS, kept, kept_when_removed, settled
+from corral.controllers.pool.scale_plan import (
+    LEAVING,
+    RUN_STRATEGY,
+    marked_preservation,
+    preservation_of,
+    scale_in_preservation,
+)
 from corral.controllers.pool.status import raise_first
 from corral.reconcile import deletion
 from corral.reconcile.batch import for_each
@@ -21,8 +28,8 @@ from corral.reconcile.ownership import owners_without, patch_preconditions
 
 
 async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
-    """Take VirtualMachines away that the pool has chosen.  Raises Failure."""
-    keep = kept_when_removed(pool)
+    """Scale in the selected VirtualMachines. Raises Failure."""
+    keep = scale_in_preservation(pool)
     if keep != "Disabled":
         mark = partial(_mark, tools, keep=keep)
         raise_first(await for_each(vms, mark), "FailedScaleIn", "during scale in")
@@ -31,32 +38,37 @@ async def remove(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMa
 
 
 async def delete(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
-    """Delete VirtualMachines of which nothing is left to save.  Raises Failure."""
+    """Delete VirtualMachines without state left to save. Raises Failure."""
     uids = [vm.metadata.uid for vm in vms]
     tools.expectations.expect(pool.metadata.uid, deletions=uids)
     refused = await for_each(vms, partial(_delete, tools, pool))
     raise_first(refused, "FailedScaleIn", "during scale in", lagging=False)
 
 
-async def finish(tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> None:
-    """Keep what is to be kept of VirtualMachines that go, and let go of them.  Raises Failure."""
-    held = [vm for vm in vms if FINALIZER in vm.metadata.finalizers]
-    refused = await for_each(held, partial(_finish, tools, pool))
+async def release_deleted(
+    tools: Tools, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]
+) -> None:
+    """Preserve disks of VirtualMachines that are being deleted, and release them.
+
+    Raises Failure.
+    """
+    finalized = [vm for vm in vms if FINALIZER in vm.metadata.finalizers]
+    refused = await for_each(finalized, partial(_release, tools, pool))
     raise_first(refused, "FailedScaleIn", "during opportunistic scale in")
 
 
-async def let_go(
+async def release(
     tools: Tools, vm: VirtualMachine, keep: StatePreservation | None = None, *, owner: str = ""
 ) -> None:
-    """Take the pool's finalizer off a VirtualMachine, and its reference to ``owner``.
+    """Remove the pool's finalizer from a VirtualMachine, and its reference to ``owner``.
 
-    Of one that goes is kept what is said, or else what its mark says; it is let go of when its
-    own loop has.  One that stays is what it was before it was marked.
+    Of one that is being deleted ``keep`` is preserved, else what its mark says; it is released
+    after the VM controller has released it. One that stays loses the marks of scale-in.
     """
-    if is_being_deleted(vm) and (keep or settled(vm) or "Disabled") != "Disabled":
+    if is_being_deleted(vm) and (keep or marked_preservation(vm) or "Disabled") != "Disabled":
         await orphan_disks(tools.client, vm)
         if VM_FINALIZER in vm.metadata.finalizers:
-            # Until its own loop knows that it goes, that loop may take the disks back.
+            # The VM controller may adopt the disks again until it has seen the deletion.
             return
     metadata: dict[str, Any] = {
         **patch_preconditions(vm),
@@ -66,9 +78,9 @@ async def let_go(
     if owner:
         metadata["ownerReferences"] = owners_without(vm, owner)
     if not is_being_deleted(vm):
-        metadata["annotations"] = {LEAVING: None, RAN_AS: None}
-        if ran_as := vm.metadata.annotations.get(RAN_AS):
-            change["spec"] = {"runStrategy": ran_as}
+        metadata["annotations"] = {LEAVING: None, RUN_STRATEGY: None}
+        if run_strategy := vm.metadata.annotations.get(RUN_STRATEGY):
+            change["spec"] = {"runStrategy": run_strategy}
     try:
         await tools.client.patch(VirtualMachine, vm.key, change)
     except NotFound:
@@ -79,8 +91,8 @@ async def _mark(tools: Tools, vm: VirtualMachine, *, keep: str) -> None:
     annotations = {LEAVING: keep}
     change: dict[str, object] = {"metadata": {"uid": vm.metadata.uid, "annotations": annotations}}
     if keep == "Online":
-        # A machine whose memory was saved has ended: it is not to be started again.
-        annotations[RAN_AS] = vm.spec.strategy
+        # A VMI ends once its memory is saved, and must not be started again.
+        annotations[RUN_STRATEGY] = vm.spec.strategy
         change["spec"] = {"runStrategy": "Manual", "running": None}
     try:
         await tools.client.patch(VirtualMachine, vm.key, change)
@@ -91,20 +103,20 @@ async def _mark(tools: Tools, vm: VirtualMachine, *, keep: str) -> None:
 async def _delete(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
     uid, name = vm.metadata.uid, str(vm.key)
     try:
-        asked = await deletion.remove(tools.client, VirtualMachine, vm.key, uid)
+        deleted = await deletion.remove(tools.client, VirtualMachine, vm.key, uid)
     except ApiError as error:
         tools.expectations.deletion_observed(pool.metadata.uid, uid)
         tools.warn(pool, "FailedDelete", f"Error deleting virtual machine {name}: {error}")
         raise
-    if not asked:
-        tools.expectations.deletion_observed(pool.metadata.uid, uid)  # it went by itself
+    if not deleted:
+        tools.expectations.deletion_observed(pool.metadata.uid, uid)  # it was already gone
         return
-    tools.tell(pool, "SuccessfulDelete", f"Deleted VM {name} with uid {uid} from pool")
+    tools.record(pool, "SuccessfulDelete", f"Deleted VM {name} with uid {uid} from pool")
 
 
-async def _finish(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
+async def _release(tools: Tools, pool: VirtualMachinePool, vm: VirtualMachine) -> None:
     try:
-        await let_go(tools, vm, kept(pool, vm))
+        await release(tools, vm, preservation_of(pool, vm))
     except Conflict:
         raise
     except ApiError as error:

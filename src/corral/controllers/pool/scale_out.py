@@ -1,4 +1,4 @@
-"""Makes VirtualMachines, and the revision that they are made from."""
+"""Creates VirtualMachines of a pool, and the revision that they are created from."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -23,57 +23,59 @@ async def create(
     names: Sequence[str],
     history: History,
     *,
-    resuming: Callable[[str], Awaitable[Mapping[str, str]]],
+    restore_annotations: Callable[[str], Awaitable[Mapping[str, str]]],
 ) -> None:
-    """Make the VirtualMachines of these names.  Raises Failure.
+    """Create the VirtualMachines of these names. Raises Failure.
 
-    ``resuming`` answers the annotations by which a machine goes on from the memory of an earlier
-    one of its name; none where there is no such memory.
+    ``restore_annotations`` returns the annotations that restore a VMI from the memory of an earlier
+    one of the same name; none where there is no such memory.
     """
-    missing = 0 if history.holds_present else 1
+    missing = 0 if history.has_current else 1
     tools.expectations.expect(pool.metadata.uid, creations=len(names) + missing)
     try:
-        await keep_revision(tools, pool, history)
+        await ensure_revision(tools, pool, history)
     except ApiError as error:
         tools.expectations.forget(pool.metadata.uid)
         _warn(tools, pool, error)
         raise Failure("FailedScaleOut", "during scale out", error) from error
 
-    async def make(name: str) -> None:
+    async def create_one(name: str) -> None:
         try:
-            document = new_vm(pool, name, name_of(pool), resuming=await resuming(name))
+            document = new_vm(
+                pool, name, name_of(pool), restore_annotations=await restore_annotations(name)
+            )
             await tools.client.create(VirtualMachine, document)
         except ApiError:
             tools.expectations.creation_observed(pool.metadata.uid)
             raise
-        tools.tell(pool, "SuccessfulCreate", f"Created VM {pool.metadata.namespace}/{name}")
+        tools.record(pool, "SuccessfulCreate", f"Created VM {pool.metadata.namespace}/{name}")
 
-    tried, refused = await slow_start_batch(names, make)
+    tried, refused = await slow_start_batch(names, create_one)
     tools.expectations.creation_observed(pool.metadata.uid, len(names) - tried)
-    # A name that is taken is one that the cache does not show yet: the next look finds another.
-    told = [error for error in refused if not isinstance(error, AlreadyExists)]
-    if told:
-        _warn(tools, pool, told[0])
-        raise Failure("FailedScaleOut", "during scale out", told[0]) from told[0]
+    # AlreadyExists: the cache does not show the VM yet; the next sync picks another name.
+    errors = [error for error in refused if not isinstance(error, AlreadyExists)]
+    if errors:
+        _warn(tools, pool, errors[0])
+        raise Failure("FailedScaleOut", "during scale out", errors[0]) from errors[0]
     if refused:
-        raise Conflict(f"{pool.key}: a VirtualMachine of a free name was there already")
+        raise Conflict(f"{pool.key}: a VirtualMachine of the chosen name already exists")
 
 
-async def keep_revision(tools: Tools, pool: VirtualMachinePool, history: History) -> None:
-    """See that the revision of the pool's present spec is there.  Raises ApiError."""
-    if history.holds_present:
+async def ensure_revision(tools: Tools, pool: VirtualMachinePool, history: History) -> None:
+    """Ensure that the revision of the pool's current spec exists. Raises ApiError."""
+    if history.has_current:
         return
     try:
         await tools.client.create(ControllerRevision, revision(pool))
     except AlreadyExists:
-        await _take_revision(tools, pool)
+        await _claim_revision(tools, pool)
 
 
-async def _take_revision(tools: Tools, pool: VirtualMachinePool) -> None:
-    """Make the revision of the present spec's name the pool's own.
+async def _claim_revision(tools: Tools, pool: VirtualMachinePool) -> None:
+    """Adopt or replace the revision that already has the name of the current one.
 
-    An earlier pool of the name that was deleted without what it owns leaves its revisions behind,
-    which belong to nobody and may hold another spec.
+    An earlier pool of this name that was deleted with ``orphan`` leaves revisions without a
+    controller behind, which may hold another spec.
     """
     name = name_of(pool)
     found = await tools.client.get(ControllerRevision, name, pool.metadata.namespace)

@@ -1,6 +1,6 @@
-"""How many VirtualMachines a pool makes, and which it takes away.  Pure but for the dice.
+"""Plans how many VirtualMachines a pool creates, and which it deletes. Pure but for random order.
 
-A VirtualMachine counts until it is gone: its replacement has its number, and its disks.
+A VirtualMachine counts until it is gone: its replacement gets its number, and its disks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,15 @@ from corral.controllers.pool.selection import first, ordered
 from corral.reconcile.objects import is_being_deleted
 
 BURST = 250
-"""VirtualMachines that are made, changed or deleted in one go; the next go waits until the cache
+"""VirtualMachines created, changed or deleted in one sync; the next sync waits until the cache
 shows them."""
 LEAVING = "corral.dev/scaled-in"
-"""Annotation of a VirtualMachine that its pool has chosen to go: what is kept of its state.
-
-It is written before anything else is done, so that whoever takes up the work knows."""
-RAN_AS = "corral.dev/ran-as"
+"""Annotation of a VirtualMachine selected for scale-in: how its state is preserved. It is written
+first, so that a restarted manager continues the work."""
+RUN_STRATEGY = "corral.dev/ran-as"
 """Annotation of one whose memory is saved first: the run strategy that it had until then."""
 
-_SETTLED: Mapping[str, StatePreservation] = {
+_PRESERVATIONS: Mapping[str, StatePreservation] = {
     "Disabled": "Disabled",
     "Offline": "Offline",
     "Online": "Online",
@@ -36,17 +35,17 @@ _SETTLED: Mapping[str, StatePreservation] = {
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What brings a pool nearer to the size that is wanted."""
+    """Number of VirtualMachines to create, and those to delete."""
 
     create: int
     remove: tuple[VirtualMachine, ...]
 
 
 def plan(
-    pool: VirtualMachinePool, owned: Sequence[VirtualMachine], dice: Random, *, burst: int = BURST
+    pool: VirtualMachinePool, owned: Sequence[VirtualMachine], rng: Random, *, burst: int = BURST
 ) -> Scaling:
-    """What to do about the number of VirtualMachines that a pool owns."""
-    difference = len(owned) - wanted(pool)
+    """Return what brings a pool to its desired size."""
+    difference = len(owned) - desired_replicas(pool)
     if difference < 0:
         return Scaling(min(-difference, burst), ())
     strategy = _proactive(pool)
@@ -54,50 +53,50 @@ def plan(
         return Scaling(0, ())
     staying = [vm for vm in owned if not is_leaving(vm)]
     due = difference - (len(owned) - len(staying))
-    candidates = ordered(staying, strategy.selection_policy, dice) if due > 0 else []
+    candidates = ordered(staying, strategy.selection_policy, rng) if due > 0 else []
     return Scaling(0, first(candidates, min(due, burst)))
 
 
-def wanted(pool: VirtualMachinePool) -> int:
-    """How many VirtualMachines the pool shall have: one where it does not say."""
+def desired_replicas(pool: VirtualMachinePool) -> int:
+    """Return the desired replicas: 1 where the spec has none."""
     replicas = pool.spec.replicas
     return 1 if replicas is None else replicas
 
 
 def is_leaving(vm: VirtualMachine) -> bool:
-    """Whether a VirtualMachine goes, or is about to."""
+    """Report whether a VirtualMachine is being deleted or marked for scale-in."""
     return is_being_deleted(vm) or is_marked(vm)
 
 
 def is_marked(vm: VirtualMachine) -> bool:
-    """Whether its pool has chosen a VirtualMachine to go."""
+    """Report whether a VirtualMachine is marked for scale-in."""
     return LEAVING in vm.metadata.annotations
 
 
-def settled(vm: VirtualMachine) -> StatePreservation | None:
-    """What was settled to be kept of a VirtualMachine when its pool chose it, if it did."""
-    return _SETTLED.get(vm.metadata.annotations.get(LEAVING, ""))
+def marked_preservation(vm: VirtualMachine) -> StatePreservation | None:
+    """Return how to preserve the state of a marked VirtualMachine, as its mark says."""
+    return _PRESERVATIONS.get(vm.metadata.annotations.get(LEAVING, ""))
 
 
-def kept_when_removed(pool: VirtualMachinePool) -> StatePreservation:
-    """What is kept of the VirtualMachines that the pool itself takes away."""
+def scale_in_preservation(pool: VirtualMachinePool) -> StatePreservation:
+    """Return how to preserve the state of VirtualMachines that the pool deletes."""
     strategy = _proactive(pool)
     return (strategy.state_preservation if strategy is not None else None) or "Disabled"
 
 
-def kept(pool: VirtualMachinePool, vm: VirtualMachine) -> StatePreservation:
-    """What is kept of a VirtualMachine that goes: as was settled when it was chosen.
+def preservation_of(pool: VirtualMachinePool, vm: VirtualMachine) -> StatePreservation:
+    """Return how to preserve the state of a VirtualMachine: as its mark says.
 
-    What users delete themselves is kept as the opportunistic strategy says.
+    Without a mark, for one that a user deletes, the opportunistic strategy decides.
     """
-    if (known := settled(vm)) is not None:
-        return known
+    if (preservation := marked_preservation(vm)) is not None:
+        return preservation
     strategy = (pool.spec.scale_in_strategy or ScaleInStrategy()).opportunistic
     return (strategy.state_preservation if strategy is not None else None) or "Disabled"
 
 
 def _proactive(pool: VirtualMachinePool) -> ProactiveScaleIn | None:
-    """How the pool chooses what goes; None where it leaves that to its users."""
+    """Return how the pool selects VirtualMachines to delete; None if users delete them."""
     strategy = pool.spec.scale_in_strategy or ScaleInStrategy()
     if strategy.proactive is not None:
         return strategy.proactive

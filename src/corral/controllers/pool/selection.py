@@ -1,4 +1,4 @@
-"""Which of a pool's VirtualMachines are chosen, and in what order.  Pure but for the dice."""
+"""Selects and sorts VirtualMachines of a pool by a selection policy. Pure but for random order."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -16,16 +16,16 @@ Order = Callable[[list[VirtualMachine]], None]
 
 
 def ordered(
-    vms: Iterable[VirtualMachine], policy: SelectionPolicy | None, dice: Random
+    vms: Iterable[VirtualMachine], policy: SelectionPolicy | None, rng: Random
 ) -> list[VirtualMachine]:
-    """Those that the policy's selectors let through, in the order of its sort policy."""
+    """Return the VirtualMachines that the policy selects, in its order."""
     policy = policy or SelectionPolicy()
     chosen = selected(vms, policy.selectors)
     name = policy.sort_policy or "Random"
     if name == "Random":
-        dice.shuffle(chosen)
+        rng.shuffle(chosen)
         return chosen
-    # By number first: machines of one second, and numbers that cannot be read, have an order too.
+    # By number first: creation times have whole seconds, so that many VMs have the same.
     chosen.sort(key=_number)
     if name in ("Newest", "Oldest"):
         chosen.sort(key=_age)
@@ -35,7 +35,7 @@ def ordered(
 
 
 def selected(vms: Iterable[VirtualMachine], selectors: Selectors | None) -> list[VirtualMachine]:
-    """Those that meet the selectors, which look at what their machines are made of.
+    """Return the VirtualMachines whose templates match the selectors.
 
     Raises BadRequest for selectors that admission would have refused.
     """
@@ -60,7 +60,7 @@ def selected(vms: Iterable[VirtualMachine], selectors: Selectors | None) -> list
 
 
 def first(vms: Sequence[VirtualMachine], count: int) -> tuple[VirtualMachine, ...]:
-    """So many of them, or all where there are fewer."""
+    """Return the first ``count`` of them, or all where there are fewer."""
     return tuple(vms[: max(count, 0)])
 
 

@@ -1,4 +1,4 @@
-"""What a pool's status says of it.  Pure."""
+"""Status and events of a pool. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ FAILURE = "ReplicaFailure"
 
 
 class Failure(Exception):
-    """Something about a pool that was refused: what its condition ReplicaFailure says."""
+    """A refused operation on a pool, for the condition ReplicaFailure."""
 
     def __init__(self, reason: str, doing: str, error: ApiError) -> None:
         super().__init__(f"error {doing}: {error}")
@@ -27,48 +27,48 @@ class Failure(Exception):
 
 
 def raise_first(
-    refused: Sequence[ApiError], reason: str, doing: str, *, lagging: bool = True
+    errors: Sequence[ApiError], reason: str, doing: str, *, lagging: bool = True
 ) -> None:
-    """Raise what was refused: as a Failure, or as it is where only the cache lagged behind.
+    """Raise the first error as a Failure, or as it is if the cache only lagged behind.
 
-    ``lagging`` tells that a Conflict says no more than that.
+    ``lagging``: a Conflict means just that.
     """
-    told = [error for error in refused if not (lagging and isinstance(error, Conflict))]
-    if told:
-        raise Failure(reason, doing, told[0]) from told[0]
-    if refused:
-        raise refused[0]
+    failures = [error for error in errors if not (lagging and isinstance(error, Conflict))]
+    if failures:
+        raise Failure(reason, doing, failures[0]) from failures[0]
+    if errors:
+        raise errors[0]
 
 
-class Report(NamedTuple):
-    """The status as it is to be, and the events that go with the change."""
+class StatusUpdate(NamedTuple):
+    """The new status, and the events of the change."""
 
     status: Document
     events: list[tuple[str, str, str]]
     """Type, reason and message of each."""
 
 
-def report(
+def status_update(
     pool: VirtualMachinePool,
     owned: Sequence[VirtualMachine],
     selector: str,
     failure: Failure | None,
     now: datetime,
-) -> Report | None:
-    """What is to be told; None where the status says it already.
+) -> StatusUpdate | None:
+    """Return the change of the status; None if there is none.
 
-    A condition that is there stays as it is: it keeps the message, and the time, of the first.
+    A condition that is there stays as it is, with the message and time of the first failure.
     """
     old = pool.status
     counts = (len(owned), sum(map(is_ready, owned)))
     conditions = {each.type: each for each in old.conditions}
-    wanted = {PAUSED: pool.spec.paused, FAILURE: failure is not None}
-    same = all((name in conditions) is there for name, there in wanted.items())
-    known = (old.replicas, old.ready_replicas)
-    if same and known == counts and old.label_selector == selector:
+    desired = {PAUSED: pool.spec.paused, FAILURE: failure is not None}
+    same_conditions = all((name in conditions) is present for name, present in desired.items())
+    same_counts = (old.replicas, old.ready_replicas) == counts
+    if same_conditions and same_counts and old.label_selector == selector:
         return None
     events = []
-    kept = [each for each in old.conditions if wanted.get(each.type, True)]
+    kept = [each for each in old.conditions if desired.get(each.type, True)]
     if pool.spec.paused and PAUSED not in conditions:
         kept.append(_condition(PAUSED, "SuccessfulPaused", "Pool controller is paused", now))
         events.append(("Normal", "SuccessfulPaused", "Pool is paused"))
@@ -83,7 +83,7 @@ def report(
         "labelSelector": selector,
         "conditions": msgspec.to_builtins(kept) or None,
     }
-    return Report(status, events)
+    return StatusUpdate(status, events)
 
 
 def _condition(name: str, reason: str, message: str, now: datetime) -> Condition:

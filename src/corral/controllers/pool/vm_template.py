@@ -1,7 +1,7 @@
-"""What a VirtualMachine of a pool looks like.  Pure.
+"""The VirtualMachine of a pool. Pure.
 
-What it refers to is numbered like itself: DataVolumes that it gets of its own always, ConfigMaps
-and Secrets where ``nameGeneration`` says so (KubeVirt's pool.go, indexVMSpec).
+Names that it refers to get its number: those of its own DataVolumes always, of ConfigMaps and
+Secrets if ``nameGeneration`` says so (KubeVirt's pool.go, indexVMSpec).
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ from corral.reconcile.objects import owner_reference
 
 _CLOUD_INIT = ("cloudInitNoCloud", "cloudInitConfigDrive")
 _CLOUD_INIT_SECRETS = ("secretRef", "networkDataSecretRef")
-_GIVEN: tuple[tuple[str, ...], ...] = (
+_KEPT_FIELDS: tuple[tuple[str, ...], ...] = (
     ("spec", "architecture"),
     ("spec", "domain", "machine", "type"),
     ("spec", "domain", "firmware", "uuid"),
@@ -35,20 +35,25 @@ _GIVEN: tuple[tuple[str, ...], ...] = (
     ("metadata", "annotations", RESTORE_FROM),
     ("metadata", "annotations", IDENTITY),
 )
-"""What a VirtualMachine's template was given once, and keeps where the pool's says nothing."""
+"""Fields of a VirtualMachine's template that were defaulted once, kept where the pool's are
+unset."""
 
 
 def new_vm(
-    pool: VirtualMachinePool, name: str, revision: str, *, resuming: Mapping[str, str] | None = None
+    pool: VirtualMachinePool,
+    name: str,
+    revision: str,
+    *,
+    restore_annotations: Mapping[str, str] | None = None,
 ) -> Document:
-    """The document of a VirtualMachine that a pool makes.
+    """Return the document of a VirtualMachine that a pool creates.
 
-    ``resuming``: annotations by which its machine goes on from the memory of an earlier one.
+    ``restore_annotations`` restore its VMI from the memory of an earlier one.
     """
     labels, annotations, spec = _contents(pool, name, revision)
-    if resuming:
+    if restore_annotations:
         metadata = spec["template"]["metadata"]
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **resuming}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **restore_annotations}
     return {
         "metadata": {
             "name": name,
@@ -63,12 +68,12 @@ def new_vm(
 
 
 def update(vm: VirtualMachine, pool: VirtualMachinePool, revision: str) -> list[Document]:
-    """The JSON patch that makes a VirtualMachine what the pool's template says today.
+    """Return the JSON patch that updates a VirtualMachine to the pool's current template.
 
-    Labels, annotations and spec are replaced: what people wrote there is lost.
+    Labels, annotations and spec are replaced: edits by users are lost.
     """
     labels, annotations, spec = _contents(pool, vm.metadata.name, revision)
-    _keep_given(spec["template"], msgspec.to_builtins(vm.spec.template))
+    _keep_fields(spec["template"], msgspec.to_builtins(vm.spec.template))
     return [
         {"op": "test", "path": "/metadata/uid", "value": vm.metadata.uid},
         {"op": "add", "path": "/metadata/labels", "value": labels},
@@ -93,7 +98,7 @@ def _contents(
 
 
 def _number(spec: Document, suffix: str, switches: NameGeneration) -> None:
-    """Append the suffix to the names of what each VirtualMachine has of its own, in place."""
+    """Append the suffix to names of objects that each VirtualMachine has of its own, in place."""
     own = set()
     for template in spec.get("dataVolumeTemplates") or ():
         own.add(at(template, "metadata", "name"))
@@ -121,8 +126,8 @@ def _append(suffix: str, reference: Any, field: str) -> None:
         reference[field] += suffix
 
 
-def _keep_given(template: Document, before: Mapping[str, Any]) -> None:
-    for *path, last in _GIVEN:
+def _keep_fields(template: Document, before: Mapping[str, Any]) -> None:
+    for *path, last in _KEPT_FIELDS:
         value = at(before, *path, last)
         if not value or at(template, *path, last):
             continue

@@ -1,4 +1,4 @@
-"""Keeps as many machines of a kind as a VirtualMachineInstanceReplicaSet asks for."""
+"""Controller of VirtualMachineInstanceReplicaSets: keeps ``spec.replicas`` VMIs of a template."""
 
 from corral.controllers.replicaset.replicaset_controller import controller
 

@@ -1,8 +1,8 @@
-"""What a replica set has to do, given its machines.  Pure.
+"""Decides which VMIs a replica set creates and deletes. Pure.
 
-Machines that are finished or going do not count from the moment that is known, so a replacement
-starts before the old guest is gone, as with KubeVirt.  Nor do those that hang: KubeVirt's guide has
-them replaced, while its controller waits until somebody says that they failed.
+VMIs that are finished or being deleted stop counting at once, so a replacement starts before the
+old guest is gone, as in KubeVirt. VMIs in phase Unknown do not count either: KubeVirt's user guide
+has them replaced, though its controller waits until somebody marks them Failed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,27 +18,27 @@ from corral.api.object import Document
 from corral.reconcile.objects import is_being_deleted, owner_reference
 
 BURST = 250
-"""Machines that are made or deleted in one go; the next go waits until the cache shows them."""
+"""VMIs created or deleted in one sync; the next sync waits until the cache shows them."""
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""Annotation on a machine: where a set shrinks, lower costs go first (Kubernetes' KEP 2255)."""
+"""Annotation of a VMI: on scale-down lower costs are deleted first (KEP-2255)."""
 
 _LOWEST_COST, _HIGHEST_COST = -(2**31), 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How far a set is, and what brings it nearer to what is wanted."""
+    """Observed replicas, and the VMIs to create and to delete."""
 
     replicas: int
-    """Machines that count."""
+    """Number of active VMIs."""
     ready_replicas: int
     difference: int
-    """Machines that count less those that are wanted."""
+    """Active VMIs minus desired replicas."""
     create: int
     delete: tuple[VirtualMachineInstance, ...]
     clean: tuple[VirtualMachineInstance, ...]
-    """Finished machines, those that hang, and those whose pod is gone or going."""
+    """Inactive VMIs to delete: finished, in phase Unknown, or with a pod that terminates."""
 
 
 def plan(
@@ -46,83 +46,83 @@ def plan(
     owned: Iterable[VirtualMachineInstance],
     *,
     burst: int = BURST,
-    held: bool = False,
+    backing_off: bool = False,
 ) -> Plan:
-    """What to do about a set and the machines that it owns.
+    """Return the plan for a replica set and the VMIs that it owns.
 
-    ``held`` keeps it from making machines: those that it made ended too soon.
+    ``backing_off`` suppresses creation: the back-off of the set is running.
     """
-    machines = list(owned)
-    active = [machine for machine in machines if is_active(machine)]
-    difference = len(active) - wanted(replica_set)
+    vmis = list(owned)
+    active = [vmi for vmi in vmis if is_active(vmi)]
+    difference = len(active) - desired_replicas(replica_set)
     acts = not (replica_set.spec.paused or is_being_deleted(replica_set))
-    spent = (each for each in machines if not is_active(each) and not is_being_deleted(each))
+    inactive = (each for each in vmis if not is_active(each) and not is_being_deleted(each))
     return Plan(
         replicas=len(active),
         ready_replicas=sum(map(is_ready, active)),
         difference=difference,
-        create=min(max(-difference, 0), burst) if acts and not held else 0,
-        delete=victims(active, min(max(difference, 0), burst)) if acts else (),
-        clean=tuple(islice(spent, burst)) if acts else (),
+        create=min(max(-difference, 0), burst) if acts and not backing_off else 0,
+        delete=vmis_to_delete(active, min(max(difference, 0), burst)) if acts else (),
+        clean=tuple(islice(inactive, burst)) if acts else (),
     )
 
 
-def wanted(replica_set: VirtualMachineInstanceReplicaSet) -> int:
-    """How many machines the set shall have: one where it does not say."""
+def desired_replicas(replica_set: VirtualMachineInstanceReplicaSet) -> int:
+    """Return the desired replicas: 1 where the spec has none."""
     replicas = replica_set.spec.replicas
     return 1 if replicas is None else replicas
 
 
-def is_active(machine: VirtualMachineInstance) -> bool:
-    """Whether a machine counts: neither finished, nor going, nor lost to its node or its pod."""
-    lost = machine.status.phase == UNKNOWN or _loses_its_pod(machine)
-    return not (machine.is_final or is_being_deleted(machine) or lost)
+def is_active(vmi: VirtualMachineInstance) -> bool:
+    """Report whether a VMI counts: not finished, being deleted, Unknown, or losing its pod."""
+    lost = vmi.status.phase == UNKNOWN or _pod_terminates(vmi)
+    return not (vmi.is_final or is_being_deleted(vmi) or lost)
 
 
-def is_ready(machine: VirtualMachineInstance) -> bool:
+def is_ready(vmi: VirtualMachineInstance) -> bool:
     return any(
         condition.type == "Ready" and condition.status == "True"
-        for condition in machine.status.conditions
+        for condition in vmi.status.conditions
     )
 
 
-def _loses_its_pod(machine: VirtualMachineInstance) -> bool:
+def _pod_terminates(vmi: VirtualMachineInstance) -> bool:
     return any(
         condition.type == "Ready"
         and condition.status == "False"
         and condition.reason == "PodTerminating"
-        for condition in machine.status.conditions
+        for condition in vmi.status.conditions
     )
 
 
-def victims(
+def vmis_to_delete(
     active: Sequence[VirtualMachineInstance], count: int
 ) -> tuple[VirtualMachineInstance, ...]:
-    """The machines to delete: those whose loss costs least, as Kubernetes' ReplicaSet chooses pods.
+    """Return the VMIs to delete, in the order of Kubernetes' ReplicaSet for pods.
 
-    Not scheduled before scheduled, not ready before ready, then by the annotation, then the newest.
+    Not scheduled before scheduled, not ready before ready, then by deletion cost, then the newest.
     """
     if not count:
         return ()
     newest_first = sorted(
         active,
-        key=lambda machine: (machine.metadata.creation_timestamp or "", machine.metadata.name),
+        key=lambda vmi: (vmi.metadata.creation_timestamp or "", vmi.metadata.name),
         reverse=True,
     )
-    by_loss = sorted(
+    by_cost = sorted(
         newest_first,
-        key=lambda machine: (
-            bool(machine.status.node_name),
-            is_ready(machine),
-            deletion_cost(machine),
+        key=lambda vmi: (
+            bool(vmi.status.node_name),
+            is_ready(vmi),
+            deletion_cost(vmi),
         ),
     )
-    return tuple(by_loss[:count])
+    return tuple(by_cost[:count])
 
 
-def deletion_cost(machine: VirtualMachineInstance) -> int:
-    """What the annotation says; 0 without one, and for one that is no 32-bit number."""
-    text = machine.metadata.annotations.get(DELETION_COST, "0")
+def deletion_cost(vmi: VirtualMachineInstance) -> int:
+    """Return the deletion cost; 0 where the annotation is missing or no 32-bit number."""
+    text = vmi.metadata.annotations.get(DELETION_COST, "0")
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10):
         return 0
@@ -130,16 +130,16 @@ def deletion_cost(machine: VirtualMachineInstance) -> int:
     return cost if _LOWEST_COST <= cost <= _HIGHEST_COST else 0
 
 
-def new_machine(replica_set: VirtualMachineInstanceReplicaSet) -> Document:
-    """The machine that a set makes: its template, under a name of the server's choice.
+def new_vmi(replica_set: VirtualMachineInstanceReplicaSet) -> Document:
+    """Return the VMI document of a replica set: its template, with a generated name.
 
-    The stem of the name is the template's name, else its generateName, else the set's name, with
-    no dash added: ``test`` becomes ``testh8998``.
+    The prefix is the template's name, else its generateName, else the name of the set, without a
+    dash in between: ``test`` becomes ``testh8998``.
     """
     template = replica_set.spec.template
     metadata: dict[str, Any] = msgspec.to_builtins(template.metadata)
-    stem = metadata.pop("name", "") or metadata.get("generateName") or replica_set.metadata.name
-    metadata["generateName"] = stem
+    prefix = metadata.pop("name", "") or metadata.get("generateName") or replica_set.metadata.name
+    metadata["generateName"] = prefix
     metadata["namespace"] = replica_set.metadata.namespace
     metadata["ownerReferences"] = [owner_reference(replica_set)]
     return {"metadata": metadata, "spec": msgspec.to_builtins(template.spec)}

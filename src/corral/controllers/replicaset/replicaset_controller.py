@@ -1,4 +1,4 @@
-"""The loop of replica sets: watches, claims, acts on the plan, tells how far it is."""
+"""Controller of replica sets: claims VMIs, acts on the plan, writes status and events."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,14 @@ from corral.api.object import Document, Key
 from corral.api.selectors import LabelSelector
 from corral.api.time import rfc3339
 from corral.controllers.replicaset.backoff import Backoff, Streak
-from corral.controllers.replicaset.plan import Plan, is_active, is_ready, new_machine, plan, wanted
+from corral.controllers.replicaset.plan import (
+    Plan,
+    desired_replicas,
+    is_active,
+    is_ready,
+    new_vmi,
+    plan,
+)
 from corral.reconcile.batch import for_each, slow_start_batch
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, TerminalError
@@ -25,49 +32,48 @@ from corral.reconcile.selectors import own_selector
 from corral.reconcile.workqueue import WorkQueue
 
 ReplicaSet = VirtualMachineInstanceReplicaSet
-Machine = VirtualMachineInstance
+VMI = VirtualMachineInstance
 
 log = structlog.get_logger()
 
 COMPONENT = "virtualmachineinstancereplicaset-controller"
 BATCH_SECONDS = 0.05
-"""News that only changes the figures in the status waits so long for more of the kind."""
+"""Delay of events that only change counts in the status, so that they are handled together."""
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller of replica sets."""
     loop = ReplicaSets(context)
     return Controller(
-        "replicaset", loop.reconcile, queue=loop.queue, sources=(loop.sets, loop.machines)
+        "replicaset", loop.reconcile, queue=loop.queue, sources=(loop.sets, loop.vmis)
     )
 
 
-_OF_SETS = (GROUP, ReplicaSet.kind)
-"""API group and kind of the owners of a set's machines."""
+_OWNER = (GROUP, ReplicaSet.kind)
+"""API group and kind of the owner of a replica set's VMIs."""
 
 
 class ReplicaSets:
-    """The loop's caches and what it remembers between two looks at a set."""
+    """Caches and state of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
         self.sets = context.informers.of(ReplicaSet)
-        self.machines = context.informers.of(Machine)
+        self.vmis = context.informers.of(VMI)
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
         self._expectations = Expectations[str](context.monotonic)
         self._backoff = Backoff()
-        self._told: dict[str, str] = {}
-        """By the uid of a set that is held back: the machine of which that was told last."""
-        self.machines.index("claimed-by", _claimants)
+        self._reported: dict[str, str] = {}
+        """Name of the VMI in the last BackOff event, by the uid of the replica set."""
+        self.vmis.index("claimed-by", _claimants)
         self.sets.index("namespace", lambda one: (one.metadata.namespace,))
         self.sets.handle(self._set_changed)
-        self.machines.handle(self._machine_changed)
+        self.vmis.handle(self._vmi_changed)
         retry_on_quota_increase(context, self.queue)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring one set nearer to what it asks for (KubeVirt's replicaset.go, execute)."""
+        """Sync one replica set (KubeVirt's replicaset.go, execute)."""
         replica_set = self.sets.get(key)
         if replica_set is None:
             return None
@@ -78,29 +84,29 @@ class ReplicaSets:
             return None
         selector = selector_of(replica_set)
         owned = await self._claim(replica_set, selector)
-        held, streak = self._hold(replica_set, owned)
+        delay, streak = self._backoff_delay(replica_set, owned)
         unmet = self._expectations.unmet_seconds(replica_set.metadata.uid)
-        decided = plan(replica_set, owned, held=held > 0)
-        refused: list[ApiError] = []
+        decided = plan(replica_set, owned, backing_off=delay > 0)
+        errors: list[ApiError] = []
         if not unmet:
-            refused = await self._carry_out(replica_set, decided)
-        await self._tell(replica_set, selector, decided, refused, streak)
-        if refused:
-            raise refused[0]
-        waits = [seconds for seconds in (held, unmet) if seconds > 0]
-        return Result(min(waits)) if waits else None
+            errors = await self._execute(replica_set, decided)
+        await self._update_status(replica_set, selector, decided, errors, streak)
+        if errors:
+            raise errors[0]
+        delays = [seconds for seconds in (delay, unmet) if seconds > 0]
+        return Result(min(delays)) if delays else None
 
-    # -- what belongs to the set ------------------------------------------------------------
+    # -- ownership --------------------------------------------------------------------------
 
-    async def _claim(self, replica_set: ReplicaSet, selector: LabelSelector) -> list[Machine]:
-        """The machines of the set, once it adopted what is its own and released what is not."""
-        owned = self.machines.indexed("claimed-by", replica_set.metadata.uid)
+    async def _claim(self, replica_set: ReplicaSet, selector: LabelSelector) -> list[VMI]:
+        """Adopt and release VMIs by the selector; return those that the set owns."""
+        owned = self.vmis.indexed("claimed-by", replica_set.metadata.uid)
         if is_being_deleted(replica_set):
             return owned
         strays = [one for one in owned if not selector.matches(one.metadata.labels)]
         orphans = [
             one
-            for one in self.machines.indexed("claimed-by", _orphans(replica_set.metadata.namespace))
+            for one in self.vmis.indexed("claimed-by", _orphans(replica_set.metadata.namespace))
             if not is_being_deleted(one) and selector.matches(one.metadata.labels)
         ]
         if strays:
@@ -110,32 +116,34 @@ class ReplicaSets:
 
     # -- acting -----------------------------------------------------------------------------
 
-    def _hold(self, replica_set: ReplicaSet, owned: list[Machine]) -> tuple[float, Streak | None]:
+    def _backoff_delay(
+        self, replica_set: ReplicaSet, owned: list[VMI]
+    ) -> tuple[float, Streak | None]:
         now, generation = self._context.monotonic(), replica_set.metadata.generation
         uid = replica_set.metadata.uid
-        for machine in owned:
-            if machine.is_final:
-                self._backoff.note(uid, generation, machine, now)
-        return self._backoff.hold(uid, generation, wanted(replica_set), now)
+        for vmi in owned:
+            if vmi.is_final:
+                self._backoff.record(uid, generation, vmi, now)
+        return self._backoff.delay(uid, generation, desired_replicas(replica_set), now)
 
-    async def _carry_out(self, replica_set: ReplicaSet, decided: Plan) -> list[ApiError]:
-        going = [*decided.delete, *decided.clean]
-        if not decided.create and not going:
+    async def _execute(self, replica_set: ReplicaSet, decided: Plan) -> list[ApiError]:
+        doomed = [*decided.delete, *decided.clean]
+        if not decided.create and not doomed:
             return []
         self._expectations.expect(
             replica_set.metadata.uid,
             creations=decided.create,
-            deletions=[machine.metadata.uid for machine in going],
+            deletions=[vmi.metadata.uid for vmi in doomed],
         )
-        refused = await self._create(replica_set, decided.create)
-        refused += await self._delete(
+        errors = await self._create(replica_set, decided.create)
+        errors += await self._delete(
             replica_set,
             decided.delete,
             done="Stopped the virtual machine by deleting the virtual machine instance {}",
             failed="Error deleting virtual machine instance {}: {}",
         )
-        # Also where the rest was refused, unlike KubeVirt's: who has ended takes a quota's place.
-        return refused + await self._delete(
+        # Unlike KubeVirt, also after failed creations: finished VMIs count against a quota.
+        return errors + await self._delete(
             replica_set,
             decided.clean,
             done="Deleted finished virtual machine: {}",
@@ -143,71 +151,71 @@ class ReplicaSets:
         )
 
     async def _create(self, replica_set: ReplicaSet, count: int) -> list[ApiError]:
-        document = new_machine(replica_set) if count else {}
+        document = new_vmi(replica_set) if count else {}
         uid = replica_set.metadata.uid
 
         async def create(_: int) -> None:
             try:
-                made = await self._client.create(Machine, document)
+                created = await self._client.create(VMI, document)
             except ApiError as error:
                 self._expectations.creation_observed(uid)
                 message = f"Error creating virtual machine instance: {error}"
                 self._recorder.event(replica_set, "Warning", "FailedCreate", message)
                 raise
-            message = f"Created virtual machine: {made.metadata.name}"
+            message = f"Created virtual machine: {created.metadata.name}"
             self._recorder.event(replica_set, "Normal", "SuccessfulCreate", message)
 
-        tried, refused = await slow_start_batch(range(count), create)
+        tried, errors = await slow_start_batch(range(count), create)
         self._expectations.creation_observed(uid, count - tried)
-        return refused
+        return errors
 
     async def _delete(
-        self, replica_set: ReplicaSet, machines: Iterable[Machine], *, done: str, failed: str
+        self, replica_set: ReplicaSet, vmis: Iterable[VMI], *, done: str, failed: str
     ) -> list[ApiError]:
-        async def delete(machine: Machine) -> None:
-            name, uid = machine.metadata.name, machine.metadata.uid
+        async def delete(vmi: VMI) -> None:
+            name, uid = vmi.metadata.name, vmi.metadata.uid
             try:
-                asked = await remove(self._client, Machine, machine.key, uid)
+                deleted = await remove(self._client, VMI, vmi.key, uid)
             except ApiError as error:
                 self._expectations.deletion_observed(replica_set.metadata.uid, uid)
                 message = failed.format(name, error)
                 self._recorder.event(replica_set, "Warning", "FailedDelete", message)
                 raise
-            if asked:
+            if deleted:
                 self._recorder.event(replica_set, "Normal", "SuccessfulDelete", done.format(name))
             else:
                 self._expectations.deletion_observed(
                     replica_set.metadata.uid, uid
-                )  # it went by itself
+                )  # it was already gone
 
-        return await for_each(tuple(machines), delete)
+        return await for_each(tuple(vmis), delete)
 
-    # -- telling ----------------------------------------------------------------------------
+    # -- status -----------------------------------------------------------------------------
 
-    async def _tell(
+    async def _update_status(
         self,
         replica_set: ReplicaSet,
         selector: LabelSelector,
         decided: Plan,
-        refused: list[ApiError],
+        errors: list[ApiError],
         streak: Streak | None,
     ) -> None:
         old = replica_set.status
         paused = replica_set.spec.paused
-        failure = self._failure(replica_set, decided, refused, streak)
+        failure = self._failure(replica_set, decided, errors, streak)
         conditions = {condition.type: condition for condition in old.conditions}
         was_paused = "ReplicaPaused" in conditions
-        wanted_conditions = {"ReplicaPaused": paused, "ReplicaFailure": failure is not None}
+        desired_conditions = {"ReplicaPaused": paused, "ReplicaFailure": failure is not None}
         if (
             (old.replicas, old.ready_replicas) == (decided.replicas, decided.ready_replicas)
             and old.label_selector == str(selector)
-            and all((name in conditions) is there for name, there in wanted_conditions.items())
+            and all((name in conditions) is present for name, present in desired_conditions.items())
         ):
             return
         kept = [
             msgspec.to_builtins(condition)
             for condition in old.conditions
-            if wanted_conditions.get(condition.type, True)
+            if desired_conditions.get(condition.type, True)
         ]
         if paused and not was_paused:
             kept.append(self._condition("ReplicaPaused", "Paused", "Controller got paused"))
@@ -231,21 +239,21 @@ class ReplicaSets:
         self,
         replica_set: ReplicaSet,
         decided: Plan,
-        refused: list[ApiError],
+        errors: list[ApiError],
         streak: Streak | None,
     ) -> tuple[str, str] | None:
-        """Reason and message of the condition ReplicaFailure; None while all is well."""
-        if refused:
-            return ("FailedCreate" if decided.difference < 0 else "FailedDelete", str(refused[0]))
+        """Return reason and message of the condition ReplicaFailure; None without a failure."""
+        if errors:
+            return ("FailedCreate" if decided.difference < 0 else "FailedDelete", str(errors[0]))
         if streak is None or decided.difference >= 0:
             return None
-        last = f"{streak.name} ({streak.why})" if streak.why else streak.name
+        last = f"{streak.name} ({streak.reason})" if streak.reason else streak.name
         message = (
             f"{streak.count} virtual machine instances ended right after their start, the last was "
             f"{last}: waiting longer and longer before the next is made"
         )
-        if self._told.get(replica_set.metadata.uid) != streak.name:
-            self._told[replica_set.metadata.uid] = streak.name
+        if self._reported.get(replica_set.metadata.uid) != streak.name:
+            self._reported[replica_set.metadata.uid] = streak.name
             self._recorder.event(replica_set, "Warning", "BackOff", message)
         return "BackOff", message
 
@@ -258,23 +266,23 @@ class ReplicaSets:
             "message": message,
         }
 
-    # -- what changed -----------------------------------------------------------------------
+    # -- event handlers ---------------------------------------------------------------------
 
     def _set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
         changed = new or old
         assert changed is not None
         if new is None:
             self._backoff.forget(changed.metadata.uid)
-            self._told.pop(changed.metadata.uid, None)
-        if old is not None and new is not None and _asks_the_same(old, new):
+            self._reported.pop(changed.metadata.uid, None)
+        if old is not None and new is not None and _same_spec(old, new):
             self.queue.add_after(changed.key, BATCH_SECONDS)  # most often our own status
         else:
             self.queue.add(changed.key)
 
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         changed = new or old
         assert changed is not None
-        if old is not None and new is not None and not _matters(old, new):
+        if old is not None and new is not None and not _affects_set(old, new):
             return
         namespace = changed.metadata.namespace
         for owner in _sets_of(old) | _sets_of(new):
@@ -283,20 +291,20 @@ class ReplicaSets:
             if new is None or is_being_deleted(new):
                 self._expectations.deletion_observed(owner.uid, changed.metadata.uid)
             if old is not None and is_active(old) and (new is None or not is_active(new)):
-                self._soon(Key(namespace, owner.name), owner.uid)
+                self._enqueue(Key(namespace, owner.name), owner.uid)
             else:
                 self.queue.add_after(Key(namespace, owner.name), BATCH_SECONDS)
         if new is not None and not controller_uid(new):
-            self._offer(new)
+            self._enqueue_matching(new)
 
-    def _soon(self, key: Key, uid: str) -> None:
-        """At once, unless the set waits for more of the same anyway."""
+    def _enqueue(self, key: Key, uid: str) -> None:
+        """Enqueue at once, unless the set is synced again anyway once its expectations are met."""
         if self._expectations.unmet_seconds(uid):
             self.queue.add_after(key, BATCH_SECONDS)
         else:
             self.queue.add(key)
 
-    def _offer(self, orphan: Machine) -> None:
+    def _enqueue_matching(self, orphan: VMI) -> None:
         for candidate in self.sets.indexed("namespace", orphan.metadata.namespace):
             try:
                 matches = selector_of(candidate).matches(orphan.metadata.labels)
@@ -307,35 +315,35 @@ class ReplicaSets:
 
 
 def selector_of(replica_set: ReplicaSet) -> LabelSelector:
-    """The set's selector.  Raises TerminalError."""
+    """Return the selector of the replica set. Raises Terminal."""
     template = replica_set.spec.template
     return own_selector(
         replica_set.spec.selector, template.metadata.labels, template="spec.template"
     )
 
 
-def _claimants(machine: Machine) -> tuple[str]:
-    return (controller_uid(machine) or _orphans(machine.metadata.namespace),)
+def _claimants(vmi: VMI) -> tuple[str]:
+    return (controller_uid(vmi) or _orphans(vmi.metadata.namespace),)
 
 
 def _orphans(namespace: str) -> str:
     return f"orphans of {namespace}"
 
 
-def _sets_of(machine: Machine | None) -> set[Owner]:
-    """The set that manages a machine; none where nothing or something else does."""
-    owner = None if machine is None else controller_of(machine)
-    if owner is None or (owner.api_version.partition("/")[0], owner.kind) != _OF_SETS:
+def _sets_of(vmi: VMI | None) -> set[Owner]:
+    """Return the replica set that controls a VMI, if one does."""
+    owner = None if vmi is None else controller_of(vmi)
+    if owner is None or (owner.api_version.partition("/")[0], owner.kind) != _OWNER:
         return set()
     return {owner}
 
 
-def _asks_the_same(old: ReplicaSet, new: ReplicaSet) -> bool:
+def _same_spec(old: ReplicaSet, new: ReplicaSet) -> bool:
     return old.spec == new.spec and old.metadata.annotations == new.metadata.annotations
 
 
-def _matters(old: Machine, new: Machine) -> bool:
-    """Whether a change of a machine is one that its set acts upon or counts."""
+def _affects_set(old: VMI, new: VMI) -> bool:
+    """Report whether a change of a VMI affects the counts or the plan of its replica set."""
     return (
         is_active(old) is not is_active(new)
         or is_ready(old) is not is_ready(new)

@@ -1,4 +1,4 @@
-"""Keeps the machine of each VirtualMachine as its run strategy says."""
+"""Controller of VirtualMachines: creates and deletes the VMI as the run strategy says."""
 
 from corral.controllers.vm.vm_controller import controller
 

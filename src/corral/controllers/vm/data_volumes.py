@@ -1,4 +1,4 @@
-"""Makes the DataVolumes that a VirtualMachine asks for, and takes over those that it left."""
+"""Creates the DataVolumes of a VirtualMachine's templates, and adopts those without an owner."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DataVolumes:
-    """The DataVolumes and claims of all VirtualMachines, as the caches show them."""
+    """The DataVolumes and claims of all VirtualMachines, from the caches."""
 
     def __init__(self, context: ControllerContext, component: str) -> None:
         self.volumes: Informer[DataVolume] = context.informers.of(DataVolume)
@@ -29,34 +29,34 @@ class DataVolumes:
         self._recorder = context.recorder(component)
 
     def of(self, vm: VirtualMachine) -> disks.Disks:
-        """How the disks of a VirtualMachine are."""
+        """Return the state of a VirtualMachine's disks."""
         names = disks.names(vm)
         claims = {
             name: claim
             for name in names
             if (claim := self.claims.get(Key(vm.metadata.namespace, name))) is not None
         }
-        return disks.disks(vm, self._found(vm), claims)
+        return disks.disks(vm, self._cached(vm), claims)
 
     async def provide(self, vm: VirtualMachine, *, starting: bool) -> bool:
-        """Make what is missing; answers whether a machine can start with what is there.
+        """Create missing DataVolumes; report whether a VMI can start with what there is.
 
-        ``starting`` tells that it is about to: some VirtualMachines have nothing made before.
-        Raises Refused.
+        ``starting``: a VMI is about to be created; before that the annotation
+        ``IMMEDIATE_DATA_VOLUMES`` may forbid creation. Raises Refused.
         """
-        found = self._found(vm)
+        found = self._cached(vm)
         if starting or vm.metadata.annotations.get(IMMEDIATE_DATA_VOLUMES) != "false":
             for other in disks.foreign(vm, found):
-                raise self._refused(vm, other.metadata.name, _belongs(other))
+                raise self._refused(vm, other.metadata.name, _owner_text(other))
             await adopt(self._client, vm, list(disks.orphans(vm, found)))
             for template in disks.missing(vm, found):
-                await self._make(vm, template)
-        return disks.are_settled(vm, found)
+                await self._create(vm, template)
+        return disks.are_ready(vm, found)
 
-    def tell_of_failure(
+    def report_failure(
         self, vm: VirtualMachine, old: DataVolume | None, new: DataVolume | None
     ) -> None:
-        """Say that a DataVolume cannot be filled, when that is news."""
+        """Record an event when a DataVolume begins to fail."""
         if new is None or not disks.has_failed(new):
             return
         if old is not None and disks.has_failed(old):
@@ -67,11 +67,11 @@ class DataVolumes:
             message = f"DataVolume {name} exceeds quota limits"
         self._recorder.event(vm, "Warning", "FailedDataVolumeImport", message)
 
-    def _found(self, vm: VirtualMachine) -> Mapping[str, DataVolume]:
+    def _cached(self, vm: VirtualMachine) -> Mapping[str, DataVolume]:
         keys = (Key(vm.metadata.namespace, name) for name in disks.names(vm))
         return {key.name: found for key in keys if (found := self.volumes.get(key)) is not None}
 
-    async def _make(self, vm: VirtualMachine, template: DataVolumeTemplate) -> None:
+    async def _create(self, vm: VirtualMachine, template: DataVolumeTemplate) -> None:
         name = template.metadata.name
         source = disks.source_claim(vm, template)
         if source is not None and self.claims.get(Key(*source)) is None:
@@ -79,7 +79,7 @@ class DataVolumes:
                 f"Source PVC {source[1]} not available: Target PVC {name} will remain unpopulated "
                 "until source is created"
             )
-            # The reason is misspelled in KubeVirt, and looked for as it is.
+            # KubeVirt misspells the reason, and clients match it.
             self._recorder.event(vm, "Warning", "SourcePVCNotAvailabe", message)
         try:
             await self._client.create(DataVolume, disks.data_volume(vm, template))
@@ -90,14 +90,14 @@ class DataVolumes:
         message = f"Created DataVolume {name}"
         self._recorder.event(vm, "Normal", "SuccessfulDataVolumeCreate", message)
 
-    def _refused(self, vm: VirtualMachine, name: str, why: str) -> Refused:
-        """Tell that a VirtualMachine cannot have a DataVolume."""
-        message = f"Error creating DataVolume {name}: {why}"
+    def _refused(self, vm: VirtualMachine, name: str, cause: str) -> Refused:
+        """Record an event, and return the error for the condition Failure."""
+        message = f"Error creating DataVolume {name}: {cause}"
         self._recorder.event(vm, "Warning", "FailedDataVolumeCreate", message)
-        told = "Error encountered while creating DataVolumes: failed to create DataVolume"
-        return Refused("FailedCreate", f"{told}: {why}")
+        prefix = "Error encountered while creating DataVolumes: failed to create DataVolume"
+        return Refused("FailedCreate", f"{prefix}: {cause}")
 
 
-def _belongs(data_volume: DataVolume) -> str:
+def _owner_text(data_volume: DataVolume) -> str:
     owner = next(each for each in owners_of(data_volume) if each.controller)
     return f"one of that name belongs to {owner.kind} {owner.name}"

@@ -1,4 +1,4 @@
-"""The DataVolumes and claims behind a VirtualMachine's disks.  Pure."""
+"""The DataVolumes and claims of a VirtualMachine's disks. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ from corral.reconcile.objects import controller_uid, is_being_deleted, owner_ref
 
 CREATED_BY = "kubevirt.io/created-by"
 FAILED, PENDING = "Failed", "Pending"
-SETTLED = frozenset({"Succeeded", "WaitForFirstConsumer", "PendingPopulation"})
-"""Phases of a DataVolume that a machine can start with."""
+READY_PHASES = frozenset({"Succeeded", "WaitForFirstConsumer", "PendingPopulation"})
+"""Phases of a DataVolume that a VMI can start with."""
 EXCEEDED_QUOTA = "ErrExceededQuota"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disks:
-    """How the disks of a VirtualMachine are."""
+    """State of a VirtualMachine's disks."""
 
     failed: bool = False
-    """A DataVolume cannot be filled."""
+    """A DataVolume failed."""
     provisioning: bool = False
-    """A DataVolume is still being made or filled."""
+    """A DataVolume is being created or filled."""
     unbound: bool = False
-    """A claim has no volume yet."""
+    """A claim is not bound."""
 
 
 def names(vm: VirtualMachine) -> set[str]:
-    """Every DataVolume and claim whose state is of interest."""
+    """Return the names of the DataVolumes and claims that the VirtualMachine uses."""
     return {
         *claims_of(vm.spec.template.spec.volumes).values(),
         *(template.metadata.name for template in vm.spec.data_volume_templates),
@@ -46,7 +46,7 @@ def disks(
     data_volumes: Mapping[str, DataVolume],
     claims: Mapping[str, PersistentVolumeClaim],
 ) -> Disks:
-    """How the disks are, given the DataVolumes and claims that there are, by name."""
+    """Return the state of the disks, given existing DataVolumes and claims by name."""
     volumes = vm.spec.template.spec.volumes
     used = [
         data_volumes[volume.data_volume.name]
@@ -54,16 +54,16 @@ def disks(
         if volume.data_volume is not None and volume.data_volume.name in data_volumes
     ]
     failed = [each for each in used if has_failed(each)]
-    held = [claims[name] for name in claims_of(volumes).values() if name in claims]
+    used_claims = [claims[name] for name in claims_of(volumes).values() if name in claims]
     return Disks(
         failed=bool(failed),
-        provisioning=any(each.status.phase not in SETTLED | {FAILED} for each in used),
-        unbound=any((claim.status and claim.status.phase) != "Bound" for claim in held),
+        provisioning=any(each.status.phase not in READY_PHASES | {FAILED} for each in used),
+        unbound=any((claim.status and claim.status.phase) != "Bound" for claim in used_claims),
     )
 
 
 def has_failed(data_volume: DataVolume) -> bool:
-    """Whether a DataVolume is in trouble: for good, or until something is mended."""
+    """Report whether a DataVolume failed, for good or until somebody acts."""
     if data_volume.status.phase == FAILED or exceeds_quota(data_volume):
         return True
     return any(
@@ -73,21 +73,21 @@ def has_failed(data_volume: DataVolume) -> bool:
 
 
 def exceeds_quota(data_volume: DataVolume) -> bool:
-    """Whether there is no room for what it asks for."""
+    """Report whether the claim of a DataVolume exceeds a quota."""
     return data_volume.status.phase == PENDING and any(
         each.reason == EXCEEDED_QUOTA for each in data_volume.status.conditions
     )
 
 
-def are_settled(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> bool:
-    """Whether a machine can start with the DataVolumes that are made for it.
+def are_ready(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> bool:
+    """Report whether a VMI can start with the DataVolumes of the templates.
 
-    Before that none is made, as in KubeVirt's vm.go: its pod waits only for volumes that others
-    have made.
+    The VMI is created only then, as in KubeVirt's vm.go: its pod waits only for volumes that others
+    create.
     """
     return all(
         (found := data_volumes.get(template.metadata.name)) is not None
-        and found.status.phase in SETTLED
+        and found.status.phase in READY_PHASES
         for template in vm.spec.data_volume_templates
     )
 
@@ -95,7 +95,7 @@ def are_settled(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> b
 def missing(
     vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]
 ) -> Sequence[DataVolumeTemplate]:
-    """The templates of which no DataVolume was made yet."""
+    """Return the templates without a DataVolume."""
     return [
         template
         for template in vm.spec.data_volume_templates
@@ -104,7 +104,7 @@ def missing(
 
 
 def orphans(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> Iterable[DataVolume]:
-    """DataVolumes that have a template's name and belong to nobody: left by an earlier life."""
+    """Yield DataVolumes that have the name of a template and no controller."""
     for template in vm.spec.data_volume_templates:
         found = data_volumes.get(template.metadata.name)
         if found is not None and not controller_uid(found) and not is_being_deleted(found):
@@ -112,7 +112,7 @@ def orphans(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> Itera
 
 
 def foreign(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> Iterable[DataVolume]:
-    """DataVolumes that have a template's name and belong to somebody else."""
+    """Yield DataVolumes that have the name of a template and another controller."""
     for template in vm.spec.data_volume_templates:
         found = data_volumes.get(template.metadata.name)
         if found is not None and controller_uid(found) not in ("", vm.metadata.uid):
@@ -120,12 +120,12 @@ def foreign(vm: VirtualMachine, data_volumes: Mapping[str, DataVolume]) -> Itera
 
 
 def data_volume(vm: VirtualMachine, template: DataVolumeTemplate) -> Document:
-    """The DataVolume that a template makes (KubeVirt's CreateDataVolumeManifest)."""
+    """Return the DataVolume of a template (KubeVirt's CreateDataVolumeManifest)."""
     spec: dict[str, Any] = msgspec.to_builtins(template.spec)
-    importance = vm.spec.template.spec.priority_class_name
+    priority_class = vm.spec.template.spec.priority_class_name
     annotations = {ADOPT_CLAIM: "true", **template.metadata.annotations}
-    if importance:
-        spec.setdefault("priorityClassName", importance)
+    if priority_class:
+        spec.setdefault("priorityClassName", priority_class)
     return {
         "metadata": {
             "name": template.metadata.name,
@@ -139,6 +139,6 @@ def data_volume(vm: VirtualMachine, template: DataVolumeTemplate) -> Document:
 
 
 def source_claim(vm: VirtualMachine, template: DataVolumeTemplate) -> tuple[str, str] | None:
-    """Namespace and name of the claim that a template copies, if it copies one."""
-    copied = template.spec.source.pvc if template.spec.source is not None else None
-    return (copied.namespace or vm.metadata.namespace, copied.name) if copied else None
+    """Return namespace and name of the claim that a template clones; None for no clone."""
+    source = template.spec.source.pvc if template.spec.source is not None else None
+    return (source.namespace or vm.metadata.namespace, source.name) if source else None

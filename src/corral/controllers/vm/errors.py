@@ -1,13 +1,13 @@
-"""Why the loop could not do what a VirtualMachine asks for."""
+"""Errors of the VirtualMachine controller."""
 
 from dataclasses import dataclass
 
 
 @dataclass(eq=False)
 class Refused(Exception):
-    """The server refused a step; the refusal is the cause.  Told in the condition Failure.
+    """The API server refused a step. Becomes the condition Failure; ``reason`` is CamelCase.
 
-    ``reason`` is one CamelCase word.
+    The ApiError is the ``__cause__``.
     """
 
     reason: str

@@ -1,8 +1,8 @@
-"""What VirtualMachines refer to is kept as it was, and put into their machines.
+"""Instance types and preferences of VirtualMachines: stored as revisions, applied to VMIs.
 
-An instance type may change, or go; the machines of a VirtualMachine shall not.  So a copy is kept
-in a ControllerRevision that the VirtualMachine owns, and its status names it (KubeVirt's
-pkg/instancetype/revision).
+An instance type may change or be deleted; VMIs of a VirtualMachine must not change with it. So a
+copy is stored in a ControllerRevision that the VirtualMachine owns and that its status names
+(KubeVirt's pkg/instancetype/revision).
 """
 
 from contextlib import suppress
@@ -41,127 +41,129 @@ _VERSION_LABEL: Final = f"{GROUP}/object-version"
 
 
 class Instancetypes:
-    """Keeps what VirtualMachines refer to, and hands it out.
+    """Stores instance types and preferences in revisions, and applies them.
 
-    ``revisions`` holds the metadata of all ControllerRevisions.
+    ``revisions`` caches the metadata of all ControllerRevisions.
     """
 
     def __init__(self, client: Client, revisions: Informer[Any]) -> None:
         self._client = client
         self._revisions = revisions
 
-    async def follow(
+    async def sync(
         self, vm: VirtualMachine, vmi: VirtualMachineInstance | None, policy: str
     ) -> VirtualMachine:
-        """Keep what a VirtualMachine refers to, or let it say that itself; answers how it is then.
+        """Store what a VirtualMachine refers to, or expand it into the spec; return the updated VM.
 
-        Of a machine that runs, what it was made from is compared with what is wanted: that it says
-        so in other words waits for its end.  Raises Refused where something cannot be found.
+        While a VMI runs references stay: expansion waits until it ends, because it changes the spec
+        that the VMI is compared with. Raises Refused if a reference cannot be resolved.
         """
         if vm.spec.instancetype is None and vm.spec.preference is None:
-            return await self._changed(vm, _dropped(vm))
+            return await self._patch_status(vm, _removed_references(vm))
         if policy == REFERENCE or not (vmi is None or vmi.is_final):
-            return await self._keep_all(vm)
-        kept = [_kept_name(_told(vm, matcher)) for matcher in MATCHERS]
-        if any(kept) and policy != EXPAND_ALL:
+            return await self._store_all(vm)
+        revisions = [_revision_name(_stored(vm, matcher)) for matcher in MATCHERS]
+        if any(revisions) and policy != EXPAND_ALL:
             return vm
         guard = {"resourceVersion": vm.metadata.resource_version}
         change = {"metadata": guard, "spec": await self._expanded(vm)}
         vm = await self._client.patch(VirtualMachine, vm.key, change)
-        vm = await self._changed(vm, _dropped(vm))
-        for name in filter(None, kept):
-            await self._discard(vm, name)
+        vm = await self._patch_status(vm, _removed_references(vm))
+        for name in filter(None, revisions):
+            await self._delete_revision(vm, name)
         return vm
 
-    async def _keep_all(self, vm: VirtualMachine) -> VirtualMachine:
-        """Keep what is referred to anew, and what was kept in an old form.  Raises Refused."""
-        changed, outdated = _dropped(vm), []
+    async def _store_all(self, vm: VirtualMachine) -> VirtualMachine:
+        """Store new references, and upgrade revisions of an old form. Raises Refused."""
+        changed, outdated = _removed_references(vm), []
         for matcher in MATCHERS:
-            wanted, told = _wanted(vm, matcher), _told(vm, matcher)
-            if wanted is None:
+            requested, stored = _requested(vm, matcher), _stored(vm, matcher)
+            if requested is None:
                 continue
-            if not _tells(told, wanted):
-                changed[matcher.status_field] = await self._keep(vm, matcher, wanted)
+            if not _is_current(stored, requested):
+                changed[matcher.status_field] = await self._store(vm, matcher, requested)
                 continue
-            name = _kept_name(told)
-            if not await self._is_of_today(vm, matcher, name):
+            name = _revision_name(stored)
+            if not await self._has_current_form(vm, matcher, name):
                 reference = {"name": await self._upgrade(vm, name)}
                 changed[matcher.status_field] = {"controllerRevisionRef": reference}
                 outdated.append(name)
-        vm = await self._changed(vm, changed)
+        vm = await self._patch_status(vm, changed)
         for name in outdated:
-            await self._discard(vm, name)
+            await self._delete_revision(vm, name)
         return vm
 
-    async def _changed(self, vm: VirtualMachine, status: Document) -> VirtualMachine:
+    async def _patch_status(self, vm: VirtualMachine, status: Document) -> VirtualMachine:
         if not status:
             return vm
         change = {"metadata": {"resourceVersion": vm.metadata.resource_version}, "status": status}
         return await self._client.patch(VirtualMachine, vm.key, change, subresource="status")
 
-    async def _discard(self, vm: VirtualMachine, name: str) -> None:
-        """Delete a revision that the VirtualMachine names no more."""
+    async def _delete_revision(self, vm: VirtualMachine, name: str) -> None:
+        """Delete a revision that the status no longer names."""
         with suppress(NotFound):
             await self._client.delete(ControllerRevision, Key(vm.metadata.namespace, name))
 
     async def _expanded(self, vm: VirtualMachine) -> Document:
-        """What changes of a spec that says itself what its references say.  Raises Refused."""
+        """Return the change of the spec that expands its references. Raises Refused."""
         document = msgspec.to_builtins(vm)
-        instancetype = await self._said(vm, INSTANCETYPE, InstancetypeSpec)
-        preference = await self._said(vm, PREFERENCE, PreferenceSpec)
+        instancetype = await self._resolve(vm, INSTANCETYPE, InstancetypeSpec)
+        preference = await self._resolve(vm, PREFERENCE, PreferenceSpec)
         if conflicts := expand(document, instancetype, preference):
             fields = ", ".join(each.field for each in conflicts)
-            why = f"VM field(s) {fields} conflicts with selected instance type"
-            message = f"error encountered while expanding into VirtualMachine: {why}"
+            cause = f"VM field(s) {fields} conflicts with selected instance type"
+            message = f"error encountered while expanding into VirtualMachine: {cause}"
             raise Refused("FailedCreate", message)
-        gone: Document = dict.fromkeys(matcher.field for matcher in MATCHERS)
-        return gone | {"template": document["spec"]["template"]}
+        no_references: Document = dict.fromkeys(matcher.field for matcher in MATCHERS)
+        return no_references | {"template": document["spec"]["template"]}
 
-    async def complete(self, vm: VirtualMachine, machine: Document) -> None:
-        """Put what was kept into the document of a machine.  Raises Refused."""
+    async def apply(self, vm: VirtualMachine, vmi: Document) -> None:
+        """Apply instance type and preference to the document of a VMI. Raises Refused."""
         if vm.spec.instancetype is None and vm.spec.preference is None:
             return
-        instancetype = await self._said(vm, INSTANCETYPE, InstancetypeSpec)
-        preference = await self._said(vm, PREFERENCE, PreferenceSpec)
-        conflicts = furnish(machine, instancetype, preference, path="spec")
+        instancetype = await self._resolve(vm, INSTANCETYPE, InstancetypeSpec)
+        preference = await self._resolve(vm, PREFERENCE, PreferenceSpec)
+        conflicts = furnish(vmi, instancetype, preference, path="spec")
         if conflicts:
             fields = ", ".join(each.field for each in conflicts)
             message = f"VMI conflicts with instancetype spec in fields: [{fields}]"
             raise Refused("FailedCreate", f"Failure while starting VMI: {message}")
-        annotations = machine["metadata"]["annotations"]
+        annotations = vmi["metadata"]["annotations"]
         for matcher in MATCHERS:
-            if (wanted := _wanted(vm, matcher)) is not None:
-                in_cluster = wanted.kind.lower() in _spellings(matcher)
+            if (requested := _requested(vm, matcher)) is not None:
+                in_cluster = requested.kind.lower() in _cluster_spellings(matcher)
                 scope = f"cluster-{matcher.field}" if in_cluster else matcher.field
-                annotations[f"kubevirt.io/{scope}-name"] = wanted.name
+                annotations[f"kubevirt.io/{scope}-name"] = requested.name
 
-    # -- keeping
+    # -- storing
 
-    async def _keep(
-        self, vm: VirtualMachine, matcher: Matcher, wanted: InstancetypeMatcher
+    async def _store(
+        self, vm: VirtualMachine, matcher: Matcher, requested: InstancetypeMatcher
     ) -> Document:
-        """Make the copy; answers the reference to it."""
-        name = wanted.revision_name
+        """Store a revision of the referenced object; return the status reference to it."""
+        name = requested.revision_name
         try:
             if not name:
-                name = await self._copy(vm, matcher, wanted)
+                name = await self._copy(vm, matcher, requested)
         except (NotFound, ValueError) as error:
-            raise _unfound(matcher, str(error)) from error
+            raise _not_found(matcher, str(error)) from error
         except ApiError as error:
-            why = "error encountered while storing instancetype.kubevirt.io controllerRevisions"
-            raise Refused("FailedCreate", f"{why}: {error}") from error
+            cause = "error encountered while storing instancetype.kubevirt.io controllerRevisions"
+            raise Refused("FailedCreate", f"{cause}: {error}") from error
         reference = InstancetypeStatusRef(
-            name=wanted.name,
-            kind=wanted.kind,
+            name=requested.name,
+            kind=requested.kind,
             controller_revision_ref=ControllerRevisionRef(name=name),
         )
         document: Document = msgspec.to_builtins(reference)
         return document
 
-    async def _copy(self, vm: VirtualMachine, matcher: Matcher, wanted: InstancetypeMatcher) -> str:
-        kind = _kind(matcher, wanted)
+    async def _copy(
+        self, vm: VirtualMachine, matcher: Matcher, requested: InstancetypeMatcher
+    ) -> str:
+        kind = _kind(matcher, requested)
         namespace = vm.metadata.namespace if kind.namespaced else ""
-        found: Any = await self._client.get(kind.view, wanted.name, namespace)
+        found: Any = await self._client.get(kind.view, requested.name, namespace)
         metadata = found.metadata
         return await self._create(
             vm,
@@ -169,7 +171,7 @@ class Instancetypes:
                 "apiVersion": f"{GROUP}/{VERSION}",
                 "kind": kind.name,
                 "metadata": {
-                    "name": wanted.name,
+                    "name": requested.name,
                     "uid": metadata.uid,
                     "generation": metadata.generation,
                 },
@@ -178,7 +180,7 @@ class Instancetypes:
         )
 
     async def _upgrade(self, vm: VirtualMachine, name: str) -> str:
-        """Keep what a revision of an old form keeps in one of today's; answers its name."""
+        """Store the object of an old revision in one of the current form; return its name."""
         try:
             revision = await self._client.get(ControllerRevision, name, vm.metadata.namespace)
             data: Document = deepcopy(revision.data or {})
@@ -186,15 +188,15 @@ class Instancetypes:
                 return await self._create(vm, data)
         except ApiError as error:
             raise Refused("FailedCreate", f"{_NOT_UPGRADED}: {error}") from error
-        said = data.get("apiVersion")
-        why = f"failed to decode object in ControllerRevision: {name} keeps one of {said}"
-        raise Refused("FailedCreate", f"{_NOT_UPGRADED}: {why}")
+        version = data.get("apiVersion")
+        cause = f"failed to decode object in ControllerRevision: {name} has apiVersion {version}"
+        raise Refused("FailedCreate", f"{_NOT_UPGRADED}: {cause}")
 
-    async def _create(self, vm: VirtualMachine, kept: Document) -> str:
-        """Make the revision that keeps an object; answers its name."""
-        told = kept.get("metadata") or {}
-        named, uid = told.get("name", ""), told.get("uid", "")
-        generation = told.get("generation", 0)
+    async def _create(self, vm: VirtualMachine, stored_object: Document) -> str:
+        """Create the revision that stores an object; return its name."""
+        metadata = stored_object.get("metadata") or {}
+        named, uid = metadata.get("name", ""), metadata.get("uid", "")
+        generation = metadata.get("generation", 0)
         name = f"{vm.metadata.name}-{named}-{VERSION}-{uid}-{generation}"
         revision = {
             "metadata": {
@@ -203,47 +205,49 @@ class Instancetypes:
                 "ownerReferences": [owner_reference(vm)],
                 "labels": {
                     f"{GROUP}/object-name": named,
-                    f"{GROUP}/object-kind": kept["kind"],
+                    f"{GROUP}/object-kind": stored_object["kind"],
                     f"{GROUP}/object-uid": uid,
                     f"{GROUP}/object-generation": str(generation),
                     _VERSION_LABEL: VERSION,
                 },
             },
-            "data": kept,
+            "data": stored_object,
             "revision": 0,
         }
         try:
             await self._client.create(ControllerRevision, revision)
         except AlreadyExists:
-            return name  # made before, but the answer was lost
+            return name  # an earlier create succeeded, but its response was lost
         return name
 
-    # -- handing out
+    # -- reading
 
-    async def _said(self, vm: VirtualMachine, matcher: Matcher, type_: type[T]) -> T | None:
-        """The spec of what is referred to: as it was kept, else as it is.  Raises Refused."""
-        wanted, told = _wanted(vm, matcher), _told(vm, matcher)
-        if wanted is None:
+    async def _resolve(self, vm: VirtualMachine, matcher: Matcher, type_: type[T]) -> T | None:
+        """Return the spec that a matcher refers to: stored, else live. Raises Refused."""
+        requested, stored = _requested(vm, matcher), _stored(vm, matcher)
+        if requested is None:
             return None
-        name = wanted.revision_name or (_kept_name(told) if _tells(told, wanted) else "")
+        name = requested.revision_name or (
+            _revision_name(stored) if _is_current(stored, requested) else ""
+        )
         try:
             if not name:
-                kind = _kind(matcher, wanted)
+                kind = _kind(matcher, requested)
                 namespace = vm.metadata.namespace if kind.namespaced else ""
-                found: Any = await self._client.get(kind.view, wanted.name, namespace)
+                found: Any = await self._client.get(kind.view, requested.name, namespace)
                 return cast("T", deepcopy(found.spec))
             revision = await self._client.get(ControllerRevision, name, vm.metadata.namespace)
             return msgspec.convert(deepcopy(revision.data["spec"]), type_)
         except (NotFound, ValueError) as error:
-            raise _unfound(matcher, str(error)) from error
+            raise _not_found(matcher, str(error)) from error
         except (KeyError, TypeError, msgspec.ValidationError) as error:
-            why = f'controllerrevisions.apps "{name}" cannot be read: {error}'
-            raise _unfound(matcher, why) from error
+            cause = f'controllerrevisions.apps "{name}" cannot be read: {error}'
+            raise _not_found(matcher, cause) from error
 
-    async def _is_of_today(self, vm: VirtualMachine, matcher: Matcher, name: str) -> bool:
-        """Whether a revision, which must be there, has today's form.  Raises Refused.
+    async def _has_current_form(self, vm: VirtualMachine, matcher: Matcher, name: str) -> bool:
+        """Report whether a revision, which must exist, has the current form. Raises Refused.
 
-        What we made says so by its name; others have a label for it.
+        Ours have the version in their names; others have a label for it.
         """
         key = Key(vm.metadata.namespace, name)
         if f"-{VERSION}-" in name and self._revisions.get(key) is not None:
@@ -251,53 +255,53 @@ class Instancetypes:
         try:
             revision = await self._client.get(ControllerRevision, *reversed(key))
         except NotFound as error:
-            raise _unfound(matcher, str(error)) from error
+            raise _not_found(matcher, str(error)) from error
         return labels_of(revision).get(_VERSION_LABEL) == VERSION
 
 
-def _unfound(matcher: Matcher, why: str) -> Refused:
-    return Refused(f"FailedFind{matcher.field.capitalize()}", why)
+def _not_found(matcher: Matcher, cause: str) -> Refused:
+    return Refused(f"FailedFind{matcher.field.capitalize()}", cause)
 
 
-def _kind(matcher: Matcher, wanted: InstancetypeMatcher) -> Kind:
-    """Raises ValueError."""
-    kind = matcher.kind(wanted.kind)
+def _kind(matcher: Matcher, requested: InstancetypeMatcher) -> Kind:
+    """Return the kind that a matcher names. Raises ValueError."""
+    kind = matcher.kind(requested.kind)
     if kind is None:
         title = matcher.field.capitalize()
-        raise ValueError(f"got unexpected kind in {title}Matcher: {wanted.kind}")
+        raise ValueError(f"got unexpected kind in {title}Matcher: {requested.kind}")
     return kind
 
 
-def _dropped(vm: VirtualMachine) -> Document:
-    """The change of a status that tells of what is referred to no more."""
+def _removed_references(vm: VirtualMachine) -> Document:
+    """Return the status change that removes references that the spec no longer has."""
     return {
         matcher.status_field: None
         for matcher in MATCHERS
-        if _wanted(vm, matcher) is None and _told(vm, matcher) is not None
+        if _requested(vm, matcher) is None and _stored(vm, matcher) is not None
     }
 
 
-def _wanted(vm: VirtualMachine, matcher: Matcher) -> InstancetypeMatcher | None:
+def _requested(vm: VirtualMachine, matcher: Matcher) -> InstancetypeMatcher | None:
     return vm.spec.instancetype if matcher is INSTANCETYPE else vm.spec.preference
 
 
-def _told(vm: VirtualMachine, matcher: Matcher) -> InstancetypeStatusRef | None:
+def _stored(vm: VirtualMachine, matcher: Matcher) -> InstancetypeStatusRef | None:
     return vm.status.instancetype_ref if matcher is INSTANCETYPE else vm.status.preference_ref
 
 
-def _kept_name(told: InstancetypeStatusRef | None) -> str:
-    """The revision that a status names; empty for none."""
-    return told.controller_revision_ref.name if told and told.controller_revision_ref else ""
+def _revision_name(stored: InstancetypeStatusRef | None) -> str:
+    """Return the name of the revision in a status reference; empty without one."""
+    return stored.controller_revision_ref.name if stored and stored.controller_revision_ref else ""
 
 
-def _tells(told: InstancetypeStatusRef | None, wanted: InstancetypeMatcher) -> bool:
-    """Whether the status names a copy of what is wanted."""
-    if told is None or told.controller_revision_ref is None:
+def _is_current(stored: InstancetypeStatusRef | None, requested: InstancetypeMatcher) -> bool:
+    """Report whether the status names a revision of what the spec refers to."""
+    if stored is None or stored.controller_revision_ref is None:
         return False
-    if wanted.revision_name not in ("", told.controller_revision_ref.name):
+    if requested.revision_name not in ("", stored.controller_revision_ref.name):
         return False
-    return (told.name, told.kind) == (wanted.name, wanted.kind)
+    return (stored.name, stored.kind) == (requested.name, requested.kind)
 
 
-def _spellings(matcher: Matcher) -> tuple[str, ...]:
+def _cluster_spellings(matcher: Matcher) -> tuple[str, ...]:
     return ("", matcher.of_cluster.singular, matcher.of_cluster.plural)

@@ -1,4 +1,4 @@
-"""A VirtualMachine's state in one word: the first that fits (vm.go, setPrintableStatus).  Pure."""
+"""``status.printableStatus``: the first row that applies (vm.go, setPrintableStatus). Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,83 +16,82 @@ _STARTING = frozenset({"", "Pending", "Scheduling", "Scheduled"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What the word depends on."""
+class PrintableInputs:
+    """Inputs of the printable status."""
 
     vm: VirtualMachine
     vmi: VirtualMachineInstance | None
     disks: Disks
     start_failure: StartFailure | None
     stopping: bool
-    """The machine was just deleted, which the cache may not show yet."""
+    """The VMI was just deleted, which the cache may not show yet."""
     starting: bool
-    """A machine is to be made now, where there is none."""
+    """A VMI is to be created, or was just created."""
 
     @property
     def phase(self) -> str | None:
-        """The machine's phase; None without a machine."""
+        """Return the phase of the VMI; None without a VMI."""
         return None if self.vmi is None else self.vmi.status.phase
 
     def condition(self, name: str) -> Condition | None:
-        """A condition of the machine."""
+        """Return a condition of the VMI."""
         conditions = () if self.vmi is None else self.vmi.status.conditions
         return next((each for each in conditions if each.type == name), None)
 
     def is_false(self, name: str, reason: str) -> bool:
-        """Whether a condition of the machine is False for this reason."""
+        """Report whether a condition of the VMI is False for this reason."""
         found = self.condition(name)
         return found is not None and (found.status, found.reason) == ("False", reason)
 
 
-def printable_status(seen: Seen) -> str:
-    """The word."""
-    return next((word for word, fits in WORDS if fits(seen)), UNKNOWN)
+def printable_status(inputs: PrintableInputs) -> str:
+    return next((status for status, fits in STATUSES if fits(inputs)), UNKNOWN)
 
 
-def _stopping(seen: Seen) -> bool:
-    vmi = seen.vmi
-    return vmi is not None and not vmi.is_final and (is_being_deleted(vmi) or seen.stopping)
+def _stopping(inputs: PrintableInputs) -> bool:
+    vmi = inputs.vmi
+    return vmi is not None and not vmi.is_final and (is_being_deleted(vmi) or inputs.stopping)
 
 
-def _starting(seen: Seen) -> bool:
-    return seen.starting if seen.vmi is None else seen.phase in _STARTING
+def _starting(inputs: PrintableInputs) -> bool:
+    return inputs.starting if inputs.vmi is None else inputs.phase in _STARTING
 
 
-def _migrating(seen: Seen) -> bool:
-    state = None if seen.vmi is None else seen.vmi.status.migration_state
+def _migrating(inputs: PrintableInputs) -> bool:
+    state = None if inputs.vmi is None else inputs.vmi.status.migration_state
     return state is not None and not state.completed
 
 
-def _is_paused(seen: Seen) -> bool:
-    found = seen.condition("Paused")
+def _is_paused(inputs: PrintableInputs) -> bool:
+    found = inputs.condition("Paused")
     return found is not None and found.status == "True"
 
 
-def _waiting_for_binding(seen: Seen) -> bool:
-    return seen.disks.unbound and is_set_to_start(seen.vm, seen.vmi)
+def _waiting_for_binding(inputs: PrintableInputs) -> bool:
+    return inputs.disks.unbound and is_set_to_start(inputs.vm, inputs.vmi)
 
 
-def _crash_loop(seen: Seen) -> bool:
-    if seen.vmi is not None and not seen.vmi.is_final:
+def _crash_loop(inputs: PrintableInputs) -> bool:
+    if inputs.vmi is not None and not inputs.vmi.is_final:
         return False
-    return seen.start_failure is not None and seen.vm.spec.strategy in RESTARTING
+    return inputs.start_failure is not None and inputs.vm.spec.strategy in RESTARTING
 
 
-WORDS: tuple[tuple[str, Callable[[Seen], bool]], ...] = (
-    ("Terminating", lambda seen: is_being_deleted(seen.vm)),
+STATUSES: tuple[tuple[str, Callable[[PrintableInputs], bool]], ...] = (
+    ("Terminating", lambda inputs: is_being_deleted(inputs.vm)),
     ("Stopping", _stopping),
     ("Migrating", _migrating),
-    ("Paused", lambda seen: seen.phase == "Running" and _is_paused(seen)),
-    ("Running", lambda seen: seen.phase == "Running"),
-    ("ErrorPvcNotFound", lambda seen: seen.is_false("Synchronized", "FailedPvcNotFound")),
-    ("DataVolumeError", lambda seen: seen.disks.failed),
-    ("ErrorUnschedulable", lambda seen: seen.is_false("PodScheduled", "Unschedulable")),
-    ("Provisioning", lambda seen: seen.disks.provisioning),
+    ("Paused", lambda inputs: inputs.phase == "Running" and _is_paused(inputs)),
+    ("Running", lambda inputs: inputs.phase == "Running"),
+    ("ErrorPvcNotFound", lambda inputs: inputs.is_false("Synchronized", "FailedPvcNotFound")),
+    ("DataVolumeError", lambda inputs: inputs.disks.failed),
+    ("ErrorUnschedulable", lambda inputs: inputs.is_false("PodScheduled", "Unschedulable")),
+    ("Provisioning", lambda inputs: inputs.disks.provisioning),
     ("WaitingForVolumeBinding", _waiting_for_binding),
-    ("ErrImagePull", lambda seen: seen.is_false("Synchronized", "ErrImagePull")),
-    ("ImagePullBackOff", lambda seen: seen.is_false("Synchronized", "ImagePullBackOff")),
+    ("ErrImagePull", lambda inputs: inputs.is_false("Synchronized", "ErrImagePull")),
+    ("ImagePullBackOff", lambda inputs: inputs.is_false("Synchronized", "ImagePullBackOff")),
     ("Starting", _starting),
     ("CrashLoopBackOff", _crash_loop),
-    ("Stopped", lambda seen: seen.vmi is None or seen.vmi.is_final),
+    ("Stopped", lambda inputs: inputs.vmi is None or inputs.vmi.is_final),
 )
-"""In this order; KubeVirt's WaitingForReceiver is for VirtualMachines that come from elsewhere."""
+"""In KubeVirt's order, without WaitingForReceiver: nothing migrates here from elsewhere."""

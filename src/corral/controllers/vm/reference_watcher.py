@@ -1,4 +1,4 @@
-"""Tells of what VirtualMachines refer to: what waits for it goes on as soon as it comes."""
+"""Enqueues VirtualMachines when an instance type or preference that they refer to appears."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,9 +16,9 @@ from corral.reconcile.workqueue import WorkQueue
 
 
 class References:
-    """Watches instance types, preferences, and what is to become of them.
+    """Watches instance types, preferences and the policy of KubeVirt's configuration.
 
-    ``vms`` are those that are looked at again, by ``queue``.
+    ``vms`` are the VirtualMachines to enqueue, in ``queue``.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class References:
 
     @property
     def policy(self) -> str:
-        """What becomes of what is referred to (``installation.POLICIES``)."""
+        """Return how references are stored (``installation.POLICIES``)."""
         return reference_policy(self._installations.get(KEY))
 
     def _changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
         if old is None and new is not None:
-            for vm in self._vms.indexed("references", _name(kind, new.key)):
+            for vm in self._vms.indexed("references", _index_key(kind, new.key)):
                 self._queue.add(vm.key)
 
     def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:
@@ -54,18 +54,18 @@ class References:
 
 
 def _references(vm: VirtualMachine) -> list[str]:
-    return list(_named(vm))
+    return list(_reference_keys(vm))
 
 
-def _named(vm: VirtualMachine) -> Iterator[str]:
+def _reference_keys(vm: VirtualMachine) -> Iterator[str]:
     for matcher in MATCHERS:
-        wanted = vm.spec.instancetype if matcher is INSTANCETYPE else vm.spec.preference
-        kind = matcher.kind(wanted.kind) if wanted is not None else None
-        if wanted is not None and kind is not None:
+        reference = vm.spec.instancetype if matcher is INSTANCETYPE else vm.spec.preference
+        kind = matcher.kind(reference.kind) if reference is not None else None
+        if reference is not None and kind is not None:
             namespace = vm.metadata.namespace if kind.namespaced else ""
-            yield _name(kind, Key(namespace, wanted.name))
+            yield _index_key(kind, Key(namespace, reference.name))
 
 
-def _name(kind: Kind, key: Key) -> str:
-    """One object among all kinds that may be referred to."""
+def _index_key(kind: Kind, key: Key) -> str:
+    """Return a key that is unique among all kinds that may be referred to."""
     return f"{kind.plural}/{key}"

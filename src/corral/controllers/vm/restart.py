@@ -1,7 +1,7 @@
-"""What of a changed VirtualMachine waits for the next start (KubeVirt's RestartRequired).  Pure.
+"""Changes of a VirtualMachine that wait for the next start (KubeVirt's RestartRequired). Pure.
 
-Of a machine that runs only disks can be changed: nodes are chosen once, and processors and memory
-are not plugged in.
+Only disks of a running VMI can be changed: nodes are chosen once, and CPUs and memory are not
+hot-plugged.
 """
 
 from msgspec.structs import replace
@@ -20,32 +20,32 @@ FEWER_SOCKETS = "Reduction of CPU socket count requires a restart"
 MEMORY = "memory updated in template spec. Memory-hotplug is only available for migratable VMs"
 
 
-def restart_reason(started: VirtualMachineSpec, wanted: VirtualMachineSpec) -> str:
-    """Why the machine has to start anew to be as is wanted; empty if it is as is wanted."""
-    if started.instancetype != wanted.instancetype:
+def restart_reason(started: VirtualMachineSpec, desired: VirtualMachineSpec) -> str:
+    """Return why the VMI needs a restart to match the spec; empty if it matches."""
+    if started.instancetype != desired.instancetype:
         return INSTANCETYPE
-    if started.preference != wanted.preference:
+    if started.preference != desired.preference:
         return PREFERENCE
-    return _template_reason(started.template.spec, wanted.template.spec)
+    return _template_reason(started.template.spec, desired.template.spec)
 
 
-def _template_reason(started: Spec, wanted: Spec) -> str:
-    before, after = hotplug_disks(started), hotplug_disks(wanted)
-    if any(before[name].disk != after[name].disk for name in before.keys() & after.keys()):
+def _template_reason(started: Spec, desired: Spec) -> str:
+    old, new = hotplug_disks(started), hotplug_disks(desired)
+    if any(old[name].disk != new[name].disk for name in old.keys() & new.keys()):
         return TEMPLATE
-    started, wanted = _without_plugs(started), _without_plugs(wanted)
-    if started == wanted:
+    started, desired = _without_plugs(started), _without_plugs(desired)
+    if started == desired:
         return ""
-    if _rest(started) != _rest(wanted):
+    if _rest(started) != _rest(desired):
         return TEMPLATE
-    had, wants = _sockets(started), _sockets(wanted)
-    if had != wants:
-        return MORE_SOCKETS if wants > had else FEWER_SOCKETS
-    return MEMORY if _guest(started) != _guest(wanted) else ""
+    before, after = _sockets(started), _sockets(desired)
+    if before != after:
+        return MORE_SOCKETS if after > before else FEWER_SOCKETS
+    return MEMORY if _guest(started) != _guest(desired) else ""
 
 
 def _without_plugs(spec: Spec) -> Spec:
-    """The spec without what comes and goes while the machine runs: a CD-ROM's drive stays."""
+    """Return the spec without hotpluggable volumes; a CD-ROM drive stays."""
     plugs = hotplug_disks(spec)
     if not plugs:
         return spec
@@ -59,7 +59,7 @@ def _without_plugs(spec: Spec) -> Spec:
 
 
 def _rest(spec: Spec) -> Spec:
-    """The spec without what has messages of its own."""
+    """Return the spec without the fields that have messages of their own."""
     domain = spec.domain
     cpu = replace(domain.cpu or Cpu(), sockets=0)
     memory = replace(domain.memory or Memory(), guest=None)

@@ -1,4 +1,7 @@
-"""What a run strategy asks to be done about a machine (vm.go, syncRunStrategy).  Pure."""
+"""Decides from the run strategy whether to create or delete the VMI (vm.go, syncRunStrategy).
+
+Pure.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,43 +18,47 @@ from corral.api.kinds.kubevirt.virtualmachine import (
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.vm.start_failure import seconds_left
-from corral.controllers.vm.state_change_requests import is_paused_start, start_request, stop_asked
+from corral.controllers.vm.state_change_requests import (
+    is_paused_start,
+    is_stop_requested,
+    start_request,
+)
 from corral.reconcile.objects import is_being_deleted
 
-Machine = VirtualMachineInstance
+VMI = VirtualMachineInstance
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a machine, at most one of making and deleting it."""
+    """What to do about the VMI; at most one of ``create`` and ``delete``."""
 
     create: bool = False
     delete: bool = False
-    ask_for_start: bool = False
-    """Note that another one is to be made, before this one is deleted: else that were forgotten."""
-    become_always: bool = False
-    """A halted VirtualMachine was told to start, and is to stay started."""
+    request_start: bool = False
+    """Write a start request before the VMI is deleted: afterwards nothing says that it failed."""
+    set_always: bool = False
+    """A halted VirtualMachine was started, and is to stay started."""
     wait_seconds: float = 0.0
-    """It is too early to make the machine: the last ones ended before they ran."""
+    """Start back-off: earlier VMIs ended before they ran."""
 
 
 NOTHING = Plan()
 
 
-def plan(vm: VirtualMachine, vmi: Machine | None, now: datetime) -> Plan:
-    """What follows from a VirtualMachine and the machine that it has."""
+def plan(vm: VirtualMachine, vmi: VMI | None, now: datetime) -> Plan:
+    """Return the plan for a VirtualMachine and its VMI."""
     if is_being_deleted(vm):
         return NOTHING if vmi is None else _delete(vmi)
-    return _OF[vm.spec.strategy](vm, vmi, now)
+    return _STRATEGIES[vm.spec.strategy](vm, vmi, now)
 
 
-def is_set_to_start(vm: VirtualMachine, vmi: Machine | None) -> bool:
-    """Whether the machine runs, or is to run, by its run strategy and by what it was told."""
+def is_set_to_start(vm: VirtualMachine, vmi: VMI | None) -> bool:
+    """Report whether the VMI runs, or is to run, by run strategy and requests."""
     match vm.spec.strategy:
         case "Always":
             return True
         case "Manual":
-            return start_request(vm) is not None if vmi is None else not stop_asked(vm, vmi)
+            return start_request(vm) is not None if vmi is None else not is_stop_requested(vm, vmi)
         case "RerunOnFailure":
             return vmi is None or vmi.status.phase != "Succeeded"
         case "Once":
@@ -59,37 +66,37 @@ def is_set_to_start(vm: VirtualMachine, vmi: Machine | None) -> bool:
     return False
 
 
-def _always(vm: VirtualMachine, vmi: Machine | None, now: datetime) -> Plan:
+def _always(vm: VirtualMachine, vmi: VMI | None, now: datetime) -> Plan:
     if vmi is None:
         return _start(vm, now)
-    return _delete(vmi) if vmi.is_final or stop_asked(vm, vmi) else NOTHING
+    return _delete(vmi) if vmi.is_final or is_stop_requested(vm, vmi) else NOTHING
 
 
-def _rerun_on_failure(vm: VirtualMachine, vmi: Machine | None, now: datetime) -> Plan:
+def _rerun_on_failure(vm: VirtualMachine, vmi: VMI | None, now: datetime) -> Plan:
     if vmi is None:
         switched = vm.status.run_strategy != RERUN_ON_FAILURE
         return _start(vm, now) if switched or start_request(vm) else NOTHING
-    stopped = stop_asked(vm, vmi)
+    stopped = is_stop_requested(vm, vmi)
     if is_being_deleted(vmi) or not (stopped or vmi.is_final):
         return NOTHING
-    asked = any(each.action == START for each in vm.status.state_change_requests)
-    again = vmi.status.phase == "Failed" and not stopped and not asked
-    return Plan(delete=True, ask_for_start=again)
+    has_request = any(each.action == START for each in vm.status.state_change_requests)
+    restart = vmi.status.phase == "Failed" and not stopped and not has_request
+    return Plan(delete=True, request_start=restart)
 
 
-def _manual(vm: VirtualMachine, vmi: Machine | None, now: datetime) -> Plan:
+def _manual(vm: VirtualMachine, vmi: VMI | None, now: datetime) -> Plan:
     if vmi is None:
         return _start(vm, now) if start_request(vm) else NOTHING
-    return _delete(vmi) if stop_asked(vm, vmi) else NOTHING
+    return _delete(vmi) if is_stop_requested(vm, vmi) else NOTHING
 
 
-def _halted(vm: VirtualMachine, vmi: Machine | None, _now: datetime) -> Plan:
+def _halted(vm: VirtualMachine, vmi: VMI | None, _now: datetime) -> Plan:
     if vmi is None:
-        return Plan(become_always=is_paused_start(vm))
+        return Plan(set_always=is_paused_start(vm))
     return _delete(vmi)
 
 
-def _once(vm: VirtualMachine, vmi: Machine | None, now: datetime) -> Plan:
+def _once(vm: VirtualMachine, vmi: VMI | None, now: datetime) -> Plan:
     return _start(vm, now) if vmi is None else NOTHING
 
 
@@ -98,11 +105,11 @@ def _start(vm: VirtualMachine, now: datetime) -> Plan:
     return Plan(wait_seconds=wait) if wait > 0 else Plan(create=True)
 
 
-def _delete(vmi: Machine) -> Plan:
+def _delete(vmi: VMI) -> Plan:
     return NOTHING if is_being_deleted(vmi) else Plan(delete=True)
 
 
-_OF: Mapping[str, Callable[[VirtualMachine, Machine | None, datetime], Plan]] = {
+_STRATEGIES: Mapping[str, Callable[[VirtualMachine, VMI | None, datetime], Plan]] = {
     ALWAYS: _always,
     RERUN_ON_FAILURE: _rerun_on_failure,
     MANUAL: _manual,

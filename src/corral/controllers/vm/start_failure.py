@@ -1,4 +1,4 @@
-"""Machines that end before they ran are made again later and later (KubeVirt's vm.go).  Pure."""
+"""Back-off for VMIs that end before they ran (KubeVirt's vm.go). Pure."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,29 +12,28 @@ from corral.api.kinds.kubevirt.virtualmachine import (
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.time import parse_rfc3339, rfc3339
-from corral.controllers.vm.state_change_requests import stop_asked
+from corral.controllers.vm.state_change_requests import is_stop_requested
 
 FIRST_SECONDS = 10
-LONGEST_SECONDS = 300
+MAX_SECONDS = 300
 RESTARTING = frozenset({ALWAYS, RERUN_ON_FAILURE, ONCE})
-"""Run strategies that make a machine without being told to each time."""
+"""Run strategies that create a VMI without a request for each start."""
 
-Dice = Callable[[int], int]
-"""A number from 0 up to, not including, the argument."""
+RandomBelow = Callable[[int], int]
+"""Returns a random number from 0 up to, not including, the argument."""
 
 
-def delay_seconds(count: int, dice: Dice) -> int:
-    """How long to wait after so many failures in a row: 10 s, 40 s, 90 s and so on.
+def delay_seconds(count: int, random_below: RandomBelow) -> int:
+    """Return the delay after so many failures in a row: 10 s, 40 s, 90 s and so on.
 
-    Up to half as much comes on top of it, so that machines that failed together do not start
-    together.
+    Up to half as much is added at random, so that VMIs that failed together do not start together.
     """
     delay = FIRST_SECONDS * max(count, 1) ** 2
-    return min(delay + dice(delay // 2 + 1), LONGEST_SECONDS)
+    return min(delay + random_below(delay // 2 + 1), MAX_SECONDS)
 
 
 def failed_early(vmi: VirtualMachineInstance | None) -> bool:
-    """Whether a machine ended before it ran."""
+    """Report whether a VMI ended before it ran."""
     return vmi is not None and vmi.is_final and not has_run(vmi)
 
 
@@ -43,23 +42,24 @@ def has_run(vmi: VirtualMachineInstance) -> bool:
 
 
 def start_failure(
-    vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, dice: Dice
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, random_below: RandomBelow
 ) -> StartFailure | None:
-    """The failures so far, with that of ``vmi``; None once a machine ran, or none is made again.
+    """Return the failures so far, with that of ``vmi``; None once a VMI ran.
 
-    Each machine counts once.  One that was told to stop did not fail.
+    None also where the run strategy restarts nothing. Each VMI counts once; one that was stopped on
+    request did not fail.
     """
     if vm.spec.strategy not in RESTARTING or (vmi is not None and has_run(vmi)):
         return None
-    known = vm.status.start_failure
-    if vmi is None or not failed_early(vmi) or stop_asked(vm, vmi):
-        return known
-    if known is not None and known.last_failed_vmi_uid == vmi.metadata.uid:
-        return known
-    count = 1 if known is None else known.consecutive_fail_count + 1
-    # Rounded up: a time in the API has whole seconds, and the wait is not to be shorter.
+    old = vm.status.start_failure
+    if vmi is None or not failed_early(vmi) or is_stop_requested(vm, vmi):
+        return old
+    if old is not None and old.last_failed_vmi_uid == vmi.metadata.uid:
+        return old
+    count = 1 if old is None else old.consecutive_fail_count + 1
+    # Rounded up: API times have whole seconds, and the delay must not get shorter.
     begins = now + timedelta(seconds=1) if now.microsecond else now
-    retry = begins + timedelta(seconds=delay_seconds(count, dice))
+    retry = begins + timedelta(seconds=delay_seconds(count, random_below))
     return StartFailure(
         consecutive_fail_count=count,
         last_failed_vmi_uid=vmi.metadata.uid,
@@ -68,13 +68,13 @@ def start_failure(
 
 
 def seconds_left(vm: VirtualMachine, now: datetime) -> float:
-    """How long no machine is made yet; 0 when one may be."""
+    """Return how long no VMI may be created; 0 when one may be."""
     failure = vm.status.start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return 0.0
     try:
         retry = parse_rfc3339(failure.retry_after_timestamp)
-    except ValueError:  # the schema does not check a time's form
+    except ValueError:  # the CRD schema does not check the format
         return 0.0
-    # A clock that was set back holds nothing back for longer than is ever waited.
-    return min(max(0.0, (retry - now).total_seconds()), float(LONGEST_SECONDS))
+    # Capped: a clock that was set back must not prolong the back-off.
+    return min(max(0.0, (retry - now).total_seconds()), float(MAX_SECONDS))

@@ -1,4 +1,4 @@
-"""What is said of a VirtualMachine: its status and conditions (vm.go, updateStatus).  Pure."""
+"""Status and conditions of a VirtualMachine (vm.go, updateStatus). Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,115 +18,117 @@ from corral.api.patch.merge import difference
 from corral.api.time import rfc3339
 from corral.controllers.vm.disks import Disks
 from corral.controllers.vm.errors import Refused
-from corral.controllers.vm.printable_status import Seen, printable_status
+from corral.controllers.vm.printable_status import PrintableInputs, printable_status
 from corral.controllers.vm.run_strategy import Plan
-from corral.controllers.vm.start_failure import Dice, start_failure
+from corral.controllers.vm.start_failure import RandomBelow, start_failure
 from corral.controllers.vm.state_change_requests import pending
 
 READY, FAILURE, RESTART_REQUIRED = "Ready", "Failure", "RestartRequired"
 OWN = frozenset({READY, FAILURE, RESTART_REQUIRED})
-"""Conditions that tell of the VirtualMachine; all others are its machine's."""
+"""Conditions of the VirtualMachine itself; all others are copied from its VMI."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What was found and done, of which the status tells."""
+class StatusInputs:
+    """Inputs of the status."""
 
     vmi: VirtualMachineInstance | None
     plan: Plan
     disks: Disks
     refused: Refused | None = None
     restart: str = ""
-    """Why the machine has to start anew to be as is wanted; empty if it need not."""
+    """Why the VMI needs a restart to match the spec; empty if it matches."""
 
 
-def status_of(vm: VirtualMachine, facts: Facts, now: datetime, dice: Dice) -> VirtualMachineStatus:
-    """The status that tells all this."""
-    vmi, old = facts.vmi, vm.status
-    failed = start_failure(vm, vmi, now, dice)
-    told = replace(
+def status_of(
+    vm: VirtualMachine, inputs: StatusInputs, now: datetime, random_below: RandomBelow
+) -> VirtualMachineStatus:
+    """Return the status of a VirtualMachine."""
+    vmi, old = inputs.vmi, vm.status
+    failed = start_failure(vm, vmi, now, random_below)
+    status = replace(
         old,
         created=vmi is not None,
         ready=vmi is not None and _is_ready(vmi),
-        run_strategy=_run_strategy(vm, facts),
+        run_strategy=_run_strategy(vm, inputs),
         state_change_requests=pending(vm, vmi),
         start_failure=failed,
-        conditions=conditions(vm, facts, now),
+        conditions=conditions(vm, inputs, now),
         printable_status=printable_status(
-            Seen(
+            PrintableInputs(
                 vm=vm,
                 vmi=vmi,
-                disks=facts.disks,
+                disks=inputs.disks,
                 start_failure=failed,
-                stopping=facts.plan.delete,
-                starting=facts.plan.create and facts.refused is None,
+                stopping=inputs.plan.delete,
+                starting=inputs.plan.create and inputs.refused is None,
             )
         ),
     )
-    if vmi is not None and (made_from := generation(vmi)):
-        told.observed_generation, told.desired_generation = made_from, vm.metadata.generation
-    return told
+    if vmi is not None and (observed := generation(vmi)):
+        status.observed_generation, status.desired_generation = observed, vm.metadata.generation
+    return status
 
 
 def generation(vmi: VirtualMachineInstance) -> int:
-    """The generation that a machine is as; 0 for one that does not say it."""
+    """Return the generation that a VMI matches; 0 without the annotation."""
     text = vmi.metadata.annotations.get(GENERATION, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
 
 
-def change(old: VirtualMachineStatus, new: VirtualMachineStatus) -> Document:
-    """The merge patch from one status to the other; empty when they say the same."""
+def status_patch(old: VirtualMachineStatus, new: VirtualMachineStatus) -> Document:
+    """Return the merge patch from one status to the other; empty if they are equal."""
     return difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
 
 
-def _run_strategy(vm: VirtualMachine, facts: Facts) -> str:
-    """The strategy that was last acted upon; nothing before the first machine was made.
+def _run_strategy(vm: VirtualMachine, inputs: StatusInputs) -> str:
+    """Return the strategy that was last acted upon; empty before the first VMI.
 
-    A machine that could not be made is still to be made: by what stands here RerunOnFailure sees
-    whether it has begun.
+    It does not change while a VMI is still to be created: RerunOnFailure compares it with the spec
+    to find out whether that VMI is due.
     """
-    known, wanted = vm.status.run_strategy, vm.spec.strategy
-    if facts.vmi is not None:
-        return wanted
-    is_due = facts.plan.create or facts.plan.wait_seconds > 0
-    return wanted if known and not is_due else known
+    observed, desired = vm.status.run_strategy, vm.spec.strategy
+    if inputs.vmi is not None:
+        return desired
+    is_due = inputs.plan.create or inputs.plan.wait_seconds > 0
+    return desired if observed and not is_due else observed
 
 
 # ------------------------------------------------------------------ conditions
 
 
-def conditions(vm: VirtualMachine, facts: Facts, now: datetime) -> list[Condition]:
-    """The conditions that hold.  Those of a machine that is gone stay as they were (KubeVirt)."""
+def conditions(vm: VirtualMachine, inputs: StatusInputs, now: datetime) -> list[Condition]:
+    """Return the desired conditions. Those of a deleted VMI stay, as in KubeVirt."""
     old = vm.status.conditions
-    told = [_ready(facts.vmi, now)]
-    if facts.refused is not None:
-        told.append(_true(FAILURE, facts.refused.message, now, reason=facts.refused.reason))
-    if facts.restart:
-        told.append(_true(RESTART_REQUIRED, facts.restart, now))
-    if facts.vmi is None:
-        told += [each for each in old if each.type not in OWN]
+    new = [_ready(inputs.vmi, now)]
+    if inputs.refused is not None:
+        new.append(_true(FAILURE, inputs.refused.message, now, reason=inputs.refused.reason))
+    if inputs.restart:
+        new.append(_true(RESTART_REQUIRED, inputs.restart, now))
+    if inputs.vmi is None:
+        new += [each for each in old if each.type not in OWN]
     else:
-        told += [each for each in facts.vmi.status.conditions if each.type not in OWN]
-    return _merged(old, told)
+        new += [each for each in inputs.vmi.status.conditions if each.type not in OWN]
+    return _merge(old, new)
 
 
-def _merged(old: Sequence[Condition], told: Sequence[Condition]) -> list[Condition]:
-    """What is told, in the order in which it was told first.
+def _merge(old: Sequence[Condition], new: Sequence[Condition]) -> list[Condition]:
+    """Return the new conditions in the order of the old ones.
 
-    A condition is replaced only when its status or reason turns, as KubeVirt does: its message and
-    its times may be those of an earlier moment.
+    A condition is replaced only when its status or reason changes, as in KubeVirt: its message and
+    times may be those of an earlier transition.
     """
-    new = {each.type: each for each in told}
+    by_type = {each.type: each for each in new}
     kept = [
-        each if _says_the_same(each, new[each.type]) else new[each.type]
+        each if _is_same(each, by_type[each.type]) else by_type[each.type]
         for each in old
-        if each.type in new
+        if each.type in by_type
     ]
-    known = {each.type for each in old}
-    return kept + [each for each in told if each.type not in known]
+    old_types = {each.type for each in old}
+    return kept + [each for each in new if each.type not in old_types]
 
 
-def _says_the_same(one: Condition, other: Condition) -> bool:
+def _is_same(one: Condition, other: Condition) -> bool:
     if one.type == RESTART_REQUIRED and one.message != other.message:
         return False
     return (one.status, one.reason) == (other.status, other.reason)

@@ -1,4 +1,4 @@
-"""The loop of VirtualMachines: makes and deletes their machines, tells how they are."""
+"""Controller of VirtualMachines: creates and deletes their VMIs, writes status and events."""
 
 import random
 
@@ -19,7 +19,7 @@ from corral.api.kinds.kubevirt.virtualmachine import (
 )
 from corral.api.kinds.vmi.vmi import OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key, Object
-from corral.controllers.vm import vmi_template as manufacture
+from corral.controllers.vm import vmi_template
 from corral.controllers.vm.data_volumes import DataVolumes
 from corral.controllers.vm.disks import names as disk_names
 from corral.controllers.vm.errors import Refused
@@ -27,8 +27,8 @@ from corral.controllers.vm.instancetypes import Instancetypes
 from corral.controllers.vm.reference_watcher import References
 from corral.controllers.vm.restart import restart_reason
 from corral.controllers.vm.run_strategy import Plan, plan
-from corral.controllers.vm.start_failure import Dice
-from corral.controllers.vm.status import Facts, change, generation, status_of
+from corral.controllers.vm.start_failure import RandomBelow
+from corral.controllers.vm.status import StatusInputs, generation, status_of, status_patch
 from corral.controllers.vm.volume_requests import Volumes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -39,27 +39,28 @@ from corral.reconcile.ownership import adopt
 from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.workqueue import WorkQueue
 
-Machine = VirtualMachineInstance
+VMI = VirtualMachineInstance
 
 COMPONENT = "virtualmachine-controller"
 WORKERS = 64
-"""VirtualMachines that are worked on at once: most of that time is waiting for writes."""
+"""VirtualMachines that are synced at once: most of that time is waiting for writes."""
 BATCH_SECONDS = 0.05
-"""News that only changes what is told waits so long for more of the kind."""
+"""Delay of events that only change the status, so that they are handled together."""
 ORPHAN = "orphan"
-"""Kubernetes' finalizer of an object whose dependents are to outlive it."""
+"""Kubernetes' finalizer of an object whose dependents outlive it."""
 
 
-def controller(context: ControllerContext, *, dice: Dice = random.randrange) -> Controller[Key]:
-    """The controller of VirtualMachines."""
-    loop = VirtualMachines(context, dice)
+def controller(
+    context: ControllerContext, *, random_below: RandomBelow = random.randrange
+) -> Controller[Key]:
+    loop = VirtualMachines(context, random_below)
     return Controller(
         "vm",
         loop.reconcile,
         queue=loop.queue,
         sources=(
             loop.vms,
-            loop.machines,
+            loop.vmis,
             loop.revisions,
             *loop.references.sources,
             loop.disks.volumes,
@@ -70,12 +71,12 @@ def controller(context: ControllerContext, *, dice: Dice = random.randrange) -> 
 
 
 class VirtualMachines:
-    """The loop's caches and what it remembers between two looks at a VirtualMachine."""
+    """Caches and state of the controller."""
 
-    def __init__(self, context: ControllerContext, dice: Dice) -> None:
+    def __init__(self, context: ControllerContext, random_below: RandomBelow) -> None:
         self.queue = WorkQueue[Key]()
         self.vms = context.informers.of(VirtualMachine)
-        self.machines = context.informers.of(Machine)
+        self.vmis = context.informers.of(VMI)
         self.revisions = context.informers.metadata(CONTROLLER_REVISION)
         self.disks = DataVolumes(context, COMPONENT)
         self._context = context
@@ -85,17 +86,17 @@ class VirtualMachines:
         self.references = References(context, self.vms, self.queue)
         self._instancetypes = Instancetypes(context.client, self.revisions)
         self._volumes = Volumes(context.client, self._recorder)
-        self._dice = dice
+        self._random_below = random_below
         self.vms.index("disks", _disks)
         self.revisions.index("controller", lambda revision: (controller_uid(revision),))
         self.vms.handle(self._vm_changed)
-        self.machines.handle(self._machine_changed)
+        self.vmis.handle(self._vmi_changed)
         self.disks.volumes.handle(self._data_volume_changed)
         self.disks.claims.handle(self._claim_changed)
         retry_on_quota_increase(context, self.queue)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring one VirtualMachine a step further (KubeVirt's vm.go, execute)."""
+        """Sync one VirtualMachine (KubeVirt's vm.go, execute)."""
         vm = self.vms.get(key)
         if vm is None:
             await self._release_orphan(key)
@@ -104,35 +105,35 @@ class VirtualMachines:
             return Result(requeue_after=unmet)
         vmi = await self._claim(vm)
         if not is_being_deleted(vm):
-            vm = await self._sign(vm)
+            vm = await self._add_finalizer(vm)
         elif vmi is None or ORPHAN in vm.metadata.finalizers:
             await self._release(vm)
             return None
         decided = plan(vm, vmi, self._context.clock())
         refused: Refused | None = None
         try:
-            vm, vmi = await self._carry_out(vm, vmi, decided)
+            vm, vmi = await self._execute(vm, vmi, decided)
         except Refused as refusal:
             refused = refusal
-            vm = self.vms.get(key) or vm  # some of it was done before
-        await self._tell(vm, vmi, decided, refused)
+            vm = self.vms.get(key) or vm  # earlier steps may have changed it
+        await self._update_status(vm, vmi, decided, refused)
         if refused is not None and isinstance(refused.__cause__, ApiError):
             raise refused.__cause__
         return Result(decided.wait_seconds) if decided.wait_seconds > 0 else None
 
-    # -- what belongs to the VirtualMachine --------------------------------------------------
+    # -- ownership ---------------------------------------------------------------------------
 
-    async def _claim(self, vm: VirtualMachine) -> Machine | None:
-        """The machine of the VirtualMachine: its own, or one of its name that has no other."""
-        vmi = self.machines.get(vm.key)
+    async def _claim(self, vm: VirtualMachine) -> VMI | None:
+        """Return the VMI of the VirtualMachine; adopt one of its name without a controller."""
+        vmi = self.vmis.get(vm.key)
         if vmi is None or controller_uid(vmi) == vm.metadata.uid:
             return vmi
         if controller_uid(vmi) or is_being_deleted(vm) or is_being_deleted(vmi):
             return None
         return next(iter(await adopt(self._client, vm, [vmi])), None)
 
-    async def _sign(self, vm: VirtualMachine) -> VirtualMachine:
-        """Hold the VirtualMachine until its machine is gone, and say that it was noticed."""
+    async def _add_finalizer(self, vm: VirtualMachine) -> VirtualMachine:
+        """Add our finalizer and the annotations of the observed API versions."""
         metadata: Document = {}
         if FINALIZER not in vm.metadata.finalizers:
             metadata["finalizers"] = [*vm.metadata.finalizers, FINALIZER]
@@ -144,63 +145,63 @@ class VirtualMachines:
         return await self._client.patch(VirtualMachine, vm.key, {"metadata": metadata})
 
     async def _release_orphan(self, key: Key) -> None:
-        """A machine whose VirtualMachine is gone is not held for it."""
-        vmi = self.machines.get(key)
+        """Remove our finalizer from a VMI whose VirtualMachine is gone."""
+        vmi = self.vmis.get(key)
         if vmi is not None:
             await self._release(vmi)
 
-    async def _release(self, held: Object) -> None:
-        if FINALIZER not in held.metadata.finalizers:
+    async def _release(self, target: Object) -> None:
+        if FINALIZER not in target.metadata.finalizers:
             return
-        kept = [each for each in held.metadata.finalizers if each != FINALIZER]
-        guard = {"resourceVersion": held.metadata.resource_version}
+        kept = [each for each in target.metadata.finalizers if each != FINALIZER]
+        guard = {"resourceVersion": target.metadata.resource_version}
         try:
             await self._client.patch(
-                type(held), held.key, {"metadata": {**guard, "finalizers": kept or None}}
+                type(target), target.key, {"metadata": {**guard, "finalizers": kept or None}}
             )
         except NotFound:
             return
 
     # -- acting ------------------------------------------------------------------------------
 
-    async def _carry_out(
-        self, vm: VirtualMachine, vmi: Machine | None, decided: Plan
-    ) -> tuple[VirtualMachine, Machine | None]:
-        """Do what was decided; answers how the two are now.  Raises Refused."""
-        if decided.ask_for_start:
-            vm = await self._ask_for_start(vm)
+    async def _execute(
+        self, vm: VirtualMachine, vmi: VMI | None, decided: Plan
+    ) -> tuple[VirtualMachine, VMI | None]:
+        """Execute the plan; return the updated VirtualMachine and VMI. Raises Refused."""
+        if decided.request_start:
+            vm = await self._request_start(vm)
         if decided.delete:
             assert vmi is not None
             await self._delete(vm, vmi)
         if is_being_deleted(vm):
             return vm, vmi
-        vm = await self._instancetypes.follow(vm, vmi, self.references.policy)
-        vm, vmi = await self._volumes.follow(vm, vmi)
-        settled = await self.disks.provide(vm, starting=decided.create)
-        if decided.become_always:
-            vm = await self._become_always(vm)
-        if decided.create and settled and self._is_free(vm.key):
+        vm = await self._instancetypes.sync(vm, vmi, self.references.policy)
+        vm, vmi = await self._volumes.sync(vm, vmi)
+        disks_ready = await self.disks.provide(vm, starting=decided.create)
+        if decided.set_always:
+            vm = await self._set_always(vm)
+        if decided.create and disks_ready and self._is_free(vm.key):
             vmi = await self._create(vm)
         return vm, vmi
 
-    async def _ask_for_start(self, vm: VirtualMachine) -> VirtualMachine:
+    async def _request_start(self, vm: VirtualMachine) -> VirtualMachine:
         requests = [*msgspec.to_builtins(vm.status.state_change_requests), {"action": START}]
         return await self._patch_status(vm, {"stateChangeRequests": requests})
 
-    async def _become_always(self, vm: VirtualMachine) -> VirtualMachine:
-        told = {"running": True} if vm.spec.running is not None else {"runStrategy": ALWAYS}
+    async def _set_always(self, vm: VirtualMachine) -> VirtualMachine:
+        spec = {"running": True} if vm.spec.running is not None else {"runStrategy": ALWAYS}
         guard = {"resourceVersion": vm.metadata.resource_version}
-        return await self._client.patch(VirtualMachine, vm.key, {"metadata": guard, "spec": told})
+        return await self._client.patch(VirtualMachine, vm.key, {"metadata": guard, "spec": spec})
 
     def _is_free(self, key: Key) -> bool:
-        """Whether the name is free; where another's machine is just going, its end is news."""
-        other = self.machines.get(key)
+        """Report whether the name is free. If not, the end of the other VMI enqueues the key."""
+        other = self.vmis.get(key)
         return other is None or not is_being_deleted(other)
 
-    async def _create(self, vm: VirtualMachine) -> Machine:
+    async def _create(self, vm: VirtualMachine) -> VMI:
         try:
-            await self._keep_revision(vm)
-            vmi = await self._create_machine(vm)
+            await self._store_revision(vm)
+            vmi = await self._create_vmi(vm)
         except ApiError as error:
             message = f"Error creating virtual machine instance: {error}"
             self._recorder.event(vm, "Warning", "FailedCreate", message)
@@ -212,18 +213,18 @@ class VirtualMachines:
         self._recorder.event(vm, "Normal", "SuccessfulCreate", message)
         return vmi
 
-    async def _create_machine(self, vm: VirtualMachine) -> Machine:
-        document = manufacture.machine(vm)
-        await self._instancetypes.complete(vm, document)
+    async def _create_vmi(self, vm: VirtualMachine) -> VMI:
+        document = vmi_template.new_vmi(vm)
+        await self._instancetypes.apply(vm, document)
         owner = vm.metadata.uid
         self._expectations.expect(owner, creations=1)
         try:
-            return await self._client.create(Machine, document)
+            return await self._client.create(VMI, document)
         except AlreadyExists:
-            # Made before, but the answer was lost; or it is somebody else's.
-            vmi = await self._client.get(Machine, vm.metadata.name, vm.metadata.namespace)
+            # An earlier create succeeded but its response was lost, or it is somebody else's.
+            vmi = await self._client.get(VMI, vm.metadata.name, vm.metadata.namespace)
             if controller_uid(vmi) == owner and not is_being_deleted(vmi):
-                if self.machines.get(vm.key) is not None:
+                if self.vmis.get(vm.key) is not None:
                     self._expectations.creation_observed(owner)
                 return vmi
             self._expectations.creation_observed(owner)
@@ -232,66 +233,67 @@ class VirtualMachines:
             self._expectations.creation_observed(owner)
             raise
 
-    async def _keep_revision(self, vm: VirtualMachine) -> None:
-        """Keep what the machine is made from, in the place of what the last one was made from."""
-        stem, name = manufacture.revision_stem(vm), manufacture.revision_name(vm)
-        for known in self.revisions.indexed("controller", vm.metadata.uid):
-            key = key_of(known)
-            if key.name.startswith(stem) and key.name != name:
-                await remove(self._client, ControllerRevision, key, uid_of(known))
+    async def _store_revision(self, vm: VirtualMachine) -> None:
+        """Store the spec that the VMI is created from; delete that of the last VMI."""
+        prefix, name = vmi_template.revision_prefix(vm), vmi_template.revision_name(vm)
+        for cached in self.revisions.indexed("controller", vm.metadata.uid):
+            key = key_of(cached)
+            if key.name.startswith(prefix) and key.name != name:
+                await remove(self._client, ControllerRevision, key, uid_of(cached))
         try:
-            await self._client.create(ControllerRevision, manufacture.revision(vm))
+            await self._client.create(ControllerRevision, vmi_template.revision(vm))
         except AlreadyExists:
             return
 
-    async def _delete(self, vm: VirtualMachine, vmi: Machine) -> None:
+    async def _delete(self, vm: VirtualMachine, vmi: VMI) -> None:
         name, uid = vmi.metadata.name, vmi.metadata.uid
         self._expectations.expect(vm.metadata.uid, deletions=[uid])
         try:
-            asked = await remove(self._client, Machine, vmi.key, uid)
+            deleted = await remove(self._client, VMI, vmi.key, uid)
         except ApiError as error:
             self._expectations.deletion_observed(vm.metadata.uid, uid)
             message = f"Error deleting virtual machine instance {name}: {error}"
             self._recorder.event(vm, "Warning", "FailedDelete", message)
-            told = f"Failure attempting to delete VMI: {error}"
-            raise Refused("FailedDelete", told) from error
-        if not asked:
-            self._expectations.deletion_observed(vm.metadata.uid, uid)  # it went by itself
+            failure = f"Failure attempting to delete VMI: {error}"
+            raise Refused("FailedDelete", failure) from error
+        if not deleted:
+            self._expectations.deletion_observed(vm.metadata.uid, uid)  # it was already gone
             return
         message = f"Stopped the virtual machine by deleting the virtual machine instance {name}"
         self._recorder.event(vm, "Normal", "SuccessfulDelete", message)
 
-    # -- telling -----------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------
 
-    async def _tell(
-        self, vm: VirtualMachine, vmi: Machine | None, decided: Plan, refused: Refused | None
+    async def _update_status(
+        self, vm: VirtualMachine, vmi: VMI | None, decided: Plan, refused: Refused | None
     ) -> None:
         restart = ""
         if vmi is not None and not (decided.delete or vmi.is_final or is_being_deleted(vmi)):
             vmi, restart = await self._compare(vm, vmi)
-        facts = Facts(
+        inputs = StatusInputs(
             vmi=vmi, plan=decided, disks=self.disks.of(vm), refused=refused, restart=restart
         )
-        new = status_of(vm, facts, self._context.clock(), self._dice)
-        if changed := change(vm.status, new):
+        new = status_of(vm, inputs, self._context.clock(), self._random_below)
+        if changed := status_patch(vm.status, new):
             await self._patch_status(vm, changed)
         if vmi is not None and vmi.is_final:
-            await self._release(self.machines.get(vmi.key) or vmi)  # what it told is written down
+            # Only now, after its conditions are copied into the status.
+            await self._release(self.vmis.get(vmi.key) or vmi)
 
     async def _patch_status(self, vm: VirtualMachine, changed: Document) -> VirtualMachine:
-        """Requests are written by others, too: never write over what was not seen."""
+        """Patch the status, guarded by the resource version: others write requests there."""
         guard = {"resourceVersion": vm.metadata.resource_version}
         return await self._client.patch(
             VirtualMachine, vm.key, {"metadata": guard, "status": changed}, subresource="status"
         )
 
-    async def _compare(self, vm: VirtualMachine, vmi: Machine) -> tuple[Machine, str]:
-        """Why the machine has to start anew to be as is wanted; empty if it need not.
+    async def _compare(self, vm: VirtualMachine, vmi: VMI) -> tuple[VMI, str]:
+        """Return the VMI, and why it needs a restart to match the spec; empty if it matches.
 
-        Where the VirtualMachine changed, but nothing that waits for a start, the machine is as the
-        new one: that is noted on it.
+        Where nothing changed that needs a restart, the VMI gets the new generation as an
+        annotation.
         """
-        ours = vmi.status.virtual_machine_revision_name.startswith(manufacture.revision_stem(vm))
+        ours = vmi.status.virtual_machine_revision_name.startswith(vmi_template.revision_prefix(vm))
         if ours and generation(vmi) == vm.metadata.generation:
             return vmi, ""
         started = await self._started_from(vmi)
@@ -300,10 +302,10 @@ class VirtualMachines:
         if reason := restart_reason(started, vm.spec):
             return vmi, reason
         change = {"metadata": {"annotations": {GENERATION: str(vm.metadata.generation)}}}
-        return await self._client.patch(Machine, vmi.key, change), ""
+        return await self._client.patch(VMI, vmi.key, change), ""
 
-    async def _started_from(self, vmi: Machine) -> VirtualMachineSpec | None:
-        """What a machine was made from; None where that was not kept."""
+    async def _started_from(self, vmi: VMI) -> VirtualMachineSpec | None:
+        """Return the spec that a VMI was created from; None if it was not stored."""
         name = vmi.status.virtual_machine_revision_name
         if not name:
             return None
@@ -313,17 +315,17 @@ class VirtualMachines:
         except (NotFound, KeyError, TypeError, msgspec.ValidationError):
             return None
 
-    # -- what changed ------------------------------------------------------------------------
+    # -- event handlers ----------------------------------------------------------------------
 
     def _vm_changed(self, old: VirtualMachine | None, new: VirtualMachine | None) -> None:
         changed = new or old
         assert changed is not None
-        if old is not None and new is not None and _asks_the_same(old, new):
+        if old is not None and new is not None and _same_spec(old, new):
             self.queue.add_after(changed.key, BATCH_SECONDS)  # most often our own status
         else:
             self.queue.add(changed.key)
 
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         changed = new or old
         assert changed is not None
         key = changed.key
@@ -333,7 +335,7 @@ class VirtualMachines:
             if new is None or is_being_deleted(new):
                 self._expectations.deletion_observed(owner, changed.metadata.uid)
         if self.vms.get(key) is None and (new is None or FINALIZER not in new.metadata.finalizers):
-            return  # a set's, most often: nobody waits for it here, and nothing holds it
+            return  # most often of a replica set: no VM waits for it, no finalizer keeps it
         if old is not None and new is not None and old.status.phase == new.status.phase:
             self.queue.add_after(key, BATCH_SECONDS)
         else:
@@ -343,7 +345,7 @@ class VirtualMachines:
         changed = new or old
         assert changed is not None
         for vm in self.vms.indexed("disks", str(changed.key)):
-            self.disks.tell_of_failure(vm, old, new)
+            self.disks.report_failure(vm, old, new)
             self.queue.add(vm.key)
 
     def _claim_changed(
@@ -359,7 +361,7 @@ def _disks(vm: VirtualMachine) -> list[str]:
     return [str(Key(vm.metadata.namespace, name)) for name in disk_names(vm)]
 
 
-def _asks_the_same(old: VirtualMachine, new: VirtualMachine) -> bool:
+def _same_spec(old: VirtualMachine, new: VirtualMachine) -> bool:
     return (
         old.spec == new.spec
         and is_being_deleted(old) is is_being_deleted(new)

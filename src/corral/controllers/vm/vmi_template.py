@@ -1,4 +1,4 @@
-"""The machine of a VirtualMachine, and what is kept of what it was made from.  Pure."""
+"""The VMI of a VirtualMachine, and the ControllerRevision of the spec it was created from. Pure."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from corral.controllers.vm.state_change_requests import is_paused_start
 from corral.reconcile.objects import owner_reference
 
 
-def machine(vm: VirtualMachine) -> Document:
-    """The VirtualMachineInstance that a VirtualMachine makes: its template, under its own name."""
+def new_vmi(vm: VirtualMachine) -> Document:
+    """Return the VMI of a VirtualMachine: its template, with the VM's name."""
     template = vm.spec.template
     spec: dict[str, Any] = msgspec.to_builtins(template.spec)
     if is_paused_start(vm):
@@ -34,7 +34,7 @@ def machine(vm: VirtualMachine) -> Document:
 
 
 def revision(vm: VirtualMachine) -> Document:
-    """The ControllerRevision that keeps what a machine was made from."""
+    """Return the ControllerRevision that stores the spec of a VirtualMachine."""
     return {
         "metadata": {
             "name": revision_name(vm),
@@ -47,9 +47,9 @@ def revision(vm: VirtualMachine) -> Document:
 
 
 def revision_name(vm: VirtualMachine) -> str:
-    return f"{revision_stem(vm)}{vm.metadata.generation}"
+    return f"{revision_prefix(vm)}{vm.metadata.generation}"
 
 
-def revision_stem(vm: VirtualMachine) -> str:
-    """What the names of all revisions of a VirtualMachine's machines begin with."""
+def revision_prefix(vm: VirtualMachine) -> str:
+    """Return the common prefix of the names of a VirtualMachine's revisions."""
     return f"revision-start-vm-{vm.metadata.uid}-"

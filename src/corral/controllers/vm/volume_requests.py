@@ -1,7 +1,7 @@
-"""Volumes that come and go: from what is asked for into the template, and into the machine.
+"""Hot-plugged volumes: from ``status.volumeRequests`` into the template, then into the VMI.
 
-Whoever asks by a subresource, and whoever changes the template, gets the same: the machine that
-runs follows the volumes of its template that are hotpluggable.
+The subresources addvolume and removevolume and an edit of the template do the same: the running VMI
+follows the hotpluggable volumes of its template.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,42 +21,40 @@ from corral.controllers.vm.errors import Refused
 from corral.reconcile.events import EventRecorder
 from corral.reconcile.objects import is_being_deleted
 
-Machine = VirtualMachineInstance
+VMI = VirtualMachineInstance
 
 
 class Volumes:
-    """Lets VirtualMachines, and their machines, have the volumes that are asked for."""
+    """Adds and removes hotpluggable volumes of VirtualMachines and their VMIs."""
 
     def __init__(self, client: Client, recorder: EventRecorder) -> None:
         self._client = client
         self._recorder = recorder
 
-    async def follow(
-        self, vm: VirtualMachine, vmi: Machine | None
-    ) -> tuple[VirtualMachine, Machine | None]:
-        """Both as they are then.  Raises Refused.
+    async def sync(self, vm: VirtualMachine, vmi: VMI | None) -> tuple[VirtualMachine, VMI | None]:
+        """Sync template and VMI; return both as they are then. Raises Refused.
 
-        Requests are cleared only when they are in the template: to apply one again is harmless.
+        Requests are cleared only once they are in the template: to apply one twice is harmless.
         """
         try:
             if vm.status.volume_requests:
-                vm = await self._fulfil(vm)
-            if vmi is not None and (wanted := followed(vm, vmi)) is not None:
-                vmi = await self._client.patch(Machine, vmi.key, _guarded(vmi, wanted))
+                vm = await self._apply_requests(vm)
+            if vmi is not None and (desired := vmi_change(vm, vmi)) is not None:
+                vmi = await self._client.patch(VMI, vmi.key, _guarded(vmi, desired))
         except ApiError as error:
             raise Refused(
                 "HotPlugVolumeError", f"Error encountered with hotplug: {error}"
             ) from error
         return vm, vmi
 
-    async def _fulfil(self, vm: VirtualMachine) -> VirtualMachine:
-        """Bring what is asked for into the template; what can never be there is dropped."""
+    async def _apply_requests(self, vm: VirtualMachine) -> VirtualMachine:
+        """Apply requests to the template; drop those that are invalid."""
         for request in msgspec.to_builtins(vm.status.volume_requests):
-            wanted = requested(vm, request)
-            if wanted is None:
+            desired = spec_change(vm, request)
+            if desired is None:
                 continue
             try:
-                vm = await self._client.patch(VirtualMachine, vm.key, _guarded(vm, wanted))
+                vm = await self._client.patch(VirtualMachine, vm.key, _guarded(vm, desired))
             except Invalid as error:
                 message = f"Dropped a request for volume {name_of(request)}: {error}"
                 self._recorder.event(vm, "Warning", "HotPlugVolumeError", message)
@@ -64,50 +62,54 @@ class Volumes:
         return await self._client.patch(VirtualMachine, vm.key, status, subresource="status")
 
 
-def requested(vm: VirtualMachine, request: Document) -> Document | None:
-    """What changes of the spec where a request is fulfilled; None for nothing."""
+def spec_change(vm: VirtualMachine, request: Document) -> Document | None:
+    """Return the change of the spec for a request; None for no change."""
     before: Document = msgspec.to_builtins(vm.spec.template.spec)
     changed = _volumes(applied(request, before))
     return None if changed == _volumes(before) else {"template": {"spec": changed}}
 
 
-def followed(vm: VirtualMachine, vmi: Machine) -> Document | None:
-    """What changes of a running machine's spec, so that it has its template's volumes.
+def vmi_change(vm: VirtualMachine, vmi: VMI) -> Document | None:
+    """Return the change of a running VMI's spec to its template's volumes; None for no change.
 
-    Only volumes that come and go; None for nothing.  The disk of a volume that both have stays as
-    the machine has it: that is completed by its preference and by defaults, the template is not.
-    So does a drive whose medium leaves, even where the template has lost it.
+    Only hotpluggable volumes change. The disk of a volume that both have stays as in the VMI:
+    preference and defaults have completed it there, not in the template. So does a drive whose
+    medium is removed, even where the template has lost the drive.
     """
-    template, machine = vm.spec.template.spec, vmi.spec
+    template, vmi_spec = vm.spec.template.spec, vmi.spec
     if (
         vmi.status.phase != "Running"
         or is_being_deleted(vmi)
-        or machine.domain.devices.disable_hotplug
+        or vmi_spec.domain.devices.disable_hotplug
     ):
         return None
-    wanted = claims_of(filter(is_hotpluggable, template.volumes))
-    plugs = hotplug_disks(machine)
-    leaves = plugs.keys() - wanted.keys()
-    turns = {name for name in plugs.keys() & wanted.keys() if plugs[name].claim != wanted[name]}
-    comes = _coming(template, machine)
-    if not (leaves or turns or comes):
+    desired = claims_of(filter(is_hotpluggable, template.volumes))
+    plugs = hotplug_disks(vmi_spec)
+    removed = plugs.keys() - desired.keys()
+    replaced = {
+        name for name in plugs.keys() & desired.keys() if plugs[name].claim != desired[name]
+    }
+    added = _added(template, vmi_spec)
+    if not (removed or replaced or added):
         return None
-    volumes = _without(machine.volumes, leaves | turns) + _only(template.volumes, turns | comes)
-    trays = hotplug_cdroms(machine)
-    before, after = machine.domain.devices.disks, template.domain.devices.disks
-    disks = _without(before, leaves - trays) + _only(after, comes - trays)
+    volumes = _without(vmi_spec.volumes, removed | replaced) + _only(
+        template.volumes, replaced | added
+    )
+    trays = hotplug_cdroms(vmi_spec)
+    before, after = vmi_spec.domain.devices.disks, template.domain.devices.disks
+    disks = _without(before, removed - trays) + _only(after, added - trays)
     return {"volumes": volumes, "domain": {"devices": {"disks": disks}}}
 
 
-def _coming(template: Spec, machine: Spec) -> frozenset[str]:
-    """What a machine does not have yet.  A drive comes when it starts, and stays until it ends."""
-    has = {volume.name for volume in machine.volumes}
-    disks = {disk.name for disk in machine.domain.devices.disks}
-    trays = hotplug_cdroms(machine)
+def _added(template: Spec, vmi_spec: Spec) -> frozenset[str]:
+    """Return the names of volumes to plug in. Drives are added only when a VMI starts."""
+    present = {volume.name for volume in vmi_spec.volumes}
+    disks = {disk.name for disk in vmi_spec.domain.devices.disks}
+    trays = hotplug_cdroms(vmi_spec)
     return frozenset(
         name
         for name, plug in hotplug_disks(template).items()
-        if name not in has and (name in trays if plug.is_medium else name not in disks)
+        if name not in present and (name in trays if plug.is_medium else name not in disks)
     )
 
 
@@ -120,15 +122,15 @@ def _only(named: Sequence[Volume | Disk], names: Collection[str]) -> list[Docume
 
 
 def _volumes(spec: Document) -> Document:
-    """The part of a spec that requests change."""
+    """Return the part of a spec that requests change."""
     devices = (spec.get("domain") or {}).get("devices") or {}
     disks = {"devices": {"disks": devices.get("disks") or []}}
     return {"volumes": spec.get("volumes") or [], "domain": disks}
 
 
-def _guard(seen: VirtualMachine | Machine) -> Document:
-    return {"resourceVersion": seen.metadata.resource_version}
+def _guard(observed: VirtualMachine | VMI) -> Document:
+    return {"resourceVersion": observed.metadata.resource_version}
 
 
-def _guarded(seen: VirtualMachine | Machine, spec: Document) -> Document:
-    return {"metadata": _guard(seen), "spec": spec}
+def _guarded(observed: VirtualMachine | VMI, spec: Document) -> Document:
+    return {"metadata": _guard(observed), "spec": spec}

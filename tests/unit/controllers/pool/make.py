@@ -7,7 +7,7 @@ import msgspec
 
 from corral.api.kinds.kubevirt.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool as Pool
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
-from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.reconcile.objects import owner_reference
 
 LABELS = {"pool": "web"}
@@ -87,9 +87,9 @@ def vm(
     return msgspec.convert(document, VirtualMachine)
 
 
-def machine(
+def make_vmi(
     of: VirtualMachine, *, revision=None, phase="Running", ready=True, going=False
-) -> Machine:
+) -> VirtualMachineInstance:
     """The machine of a VirtualMachine; of the same revision unless said."""
     revision = of.metadata.labels.get(REVISION_LABEL, "") if revision is None else revision
     metadata = {
@@ -106,4 +106,4 @@ def machine(
         "spec": {"domain": {"devices": {}}},
         "status": {"phase": phase, "conditions": conditions},
     }
-    return msgspec.convert(document, Machine)
+    return msgspec.convert(document, VirtualMachineInstance)

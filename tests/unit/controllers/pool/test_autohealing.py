@@ -30,8 +30,8 @@ def test_nobody_is_healed_where_it_was_not_asked_for():
 @pytest.mark.parametrize("status", sorted(FAILING))
 def test_who_fails_for_too_long_is_made_anew(status):
     one = pool(autohealing={})
-    sick = failing(one, status=status)
-    assert plan(one, [sick, vm(one, 1)], NOW).sick == (sick,)
+    failed = failing(one, status=status)
+    assert plan(one, [failed, vm(one, 1)], NOW).failed == (failed,)
 
 
 @pytest.mark.parametrize("status", ["Running", "Starting", "Stopped", "Provisioning", "Paused", ""])
@@ -50,26 +50,26 @@ def test_the_time_counts_from_when_it_was_last_seen_not_ready():
 
 def test_without_a_time_of_the_probe_that_of_the_change_counts():
     one = pool(autohealing={})
-    sick = failing(one, probed=None)
-    assert plan(one, [sick], NOW) == Healing()
-    sick.status.conditions[0].last_transition_time = LONG_AGO
-    assert plan(one, [sick], NOW).sick == (sick,)
+    failed = failing(one, probed=None)
+    assert plan(one, [failed], NOW) == Healing()
+    failed.status.conditions[0].last_transition_time = LONG_AGO
+    assert plan(one, [failed], NOW).failed == (failed,)
 
 
 @pytest.mark.parametrize(
-    ("threshold", "count", "sick"), [(None, 2, 0), (None, 3, 1), (5, 4, 0), (5, 5, 1)]
+    ("threshold", "count", "failed"), [(None, 2, 0), (None, 3, 1), (5, 4, 0), (5, 5, 1)]
 )
-def test_who_failed_too_often_is_made_anew_at_once(threshold, count, sick):
+def test_who_failed_too_often_is_made_anew_at_once(threshold, count, failed):
     one = pool(autohealing={} if threshold is None else {"startUpFailureThreshold": threshold})
-    assert len(plan(one, [often(one, count=count)], NOW).sick) == sick
+    assert len(plan(one, [often(one, count=count)], NOW).failed) == failed
 
 
 def test_who_failed_too_often_is_shown_so_for_a_moment():
     one = pool(autohealing={})
-    sick = often(one, count=3)
-    sick.status.conditions[0].last_probe_time = "2026-01-01T00:59:58Z"
-    assert plan(one, [sick], NOW) == Healing((), 3)
-    assert plan(one, [sick], NOW + timedelta(seconds=3)).sick == (sick,)
+    failed = often(one, count=3)
+    failed.status.conditions[0].last_probe_time = "2026-01-01T00:59:58Z"
+    assert plan(one, [failed], NOW) == Healing((), 3)
+    assert plan(one, [failed], NOW + timedelta(seconds=3)).failed == (failed,)
 
 
 def test_who_goes_already_is_not_taken_away_again():

@@ -6,7 +6,7 @@ from tests.unit.controllers.pool.make import pool, vm
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachineSpec
 from corral.controllers.pool.disk_orphaning import disks_of
 
-CLAIM, VOLUME = ("", "PersistentVolumeClaim"), ("cdi.kubevirt.io", "DataVolume")
+CREATE_CLAIM, VOLUME = ("", "PersistentVolumeClaim"), ("cdi.kubevirt.io", "DataVolume")
 
 
 def test_templates_and_volumes_name_what_may_be_kept_each_once():
@@ -23,8 +23,8 @@ def test_templates_and_volumes_name_what_may_be_kept_each_once():
     }
     one.spec = msgspec.convert(spec, VirtualMachineSpec)
     assert list(disks_of(one)) == [
-        (*CLAIM, "claim-0"),
-        (*CLAIM, "data-0"),
+        (*CREATE_CLAIM, "claim-0"),
+        (*CREATE_CLAIM, "data-0"),
         (*VOLUME, "data-0"),
         (*VOLUME, "more-0"),
     ]

@@ -5,18 +5,18 @@ from datetime import UTC, datetime
 import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from lightkube.models.meta_v1 import ObjectMeta
-from tests.unit.controllers.pool.make import machine, pool, vm
+from tests.unit.controllers.pool.make import make_vmi, pool, vm
 
 from corral.api.kinds.storage.common import SELECTED_NODE
 from corral.api.kinds.vmi.saved_memory import RESTORE_FROM, SAVE_TO, Mark, mark_annotation
 from corral.controllers.pool.memory_plan import (
-    LONGEST_SECONDS,
-    Care,
-    Fate,
-    care,
+    SAVE_TIMEOUT_SECONDS,
+    ClaimStep,
+    SaveStep,
     claim_for,
     claim_name,
-    fate,
+    claim_step,
+    save_step,
     vm_name,
 )
 from corral.controllers.pool.scale_plan import LEAVING
@@ -30,7 +30,7 @@ def claim(*, holds=False, going=False) -> PersistentVolumeClaim:
 
 
 def saving(one, **fields):
-    found = machine(one, **fields)
+    found = make_vmi(one, **fields)
     found.metadata.annotations = {SAVE_TO: "web-0-memory"}
     return found
 
@@ -41,55 +41,55 @@ ONE = vm(pool())
 @pytest.mark.parametrize(
     ("present", "made", "seconds", "expected"),
     [
-        (None, None, 0, Care.DONE),
-        (machine(ONE, phase="Succeeded"), None, 0, Care.DONE),
-        (saving(ONE, phase="Succeeded"), claim(holds=True), 9, Care.DONE),
-        (saving(ONE, phase="Succeeded"), claim(), 9, Care.GIVEN_UP),
-        (saving(ONE, phase="Failed"), None, 9, Care.GIVEN_UP),
-        (machine(ONE, phase="Scheduled"), None, 0, Care.DONE),
-        (machine(ONE, going=True), claim(), 0, Care.DONE),
-        (saving(ONE, going=True), claim(), 9, Care.GIVEN_UP),
-        (machine(ONE), None, 0, Care.CLAIM),
-        (machine(ONE, ready=False), None, 0, Care.CLAIM),
-        (machine(ONE), claim(), 0, Care.ASK),
-        (machine(ONE), claim(going=True), 0, Care.WAIT),
-        (saving(ONE), claim(going=True), LONGEST_SECONDS, Care.WAIT),
-        (saving(ONE), claim(), 9, Care.WAIT),
-        (saving(ONE), claim(holds=True), 9, Care.WAIT),
-        (saving(ONE), claim(), LONGEST_SECONDS, Care.GIVEN_UP),
+        (None, None, 0, SaveStep.DONE),
+        (make_vmi(ONE, phase="Succeeded"), None, 0, SaveStep.DONE),
+        (saving(ONE, phase="Succeeded"), claim(holds=True), 9, SaveStep.DONE),
+        (saving(ONE, phase="Succeeded"), claim(), 9, SaveStep.GIVE_UP),
+        (saving(ONE, phase="Failed"), None, 9, SaveStep.GIVE_UP),
+        (make_vmi(ONE, phase="Scheduled"), None, 0, SaveStep.DONE),
+        (make_vmi(ONE, going=True), claim(), 0, SaveStep.DONE),
+        (saving(ONE, going=True), claim(), 9, SaveStep.GIVE_UP),
+        (make_vmi(ONE), None, 0, SaveStep.CREATE_CLAIM),
+        (make_vmi(ONE, ready=False), None, 0, SaveStep.CREATE_CLAIM),
+        (make_vmi(ONE), claim(), 0, SaveStep.REQUEST),
+        (make_vmi(ONE), claim(going=True), 0, SaveStep.WAIT),
+        (saving(ONE), claim(going=True), SAVE_TIMEOUT_SECONDS, SaveStep.WAIT),
+        (saving(ONE), claim(), 9, SaveStep.WAIT),
+        (saving(ONE), claim(holds=True), 9, SaveStep.WAIT),
+        (saving(ONE), claim(), SAVE_TIMEOUT_SECONDS, SaveStep.GIVE_UP),
     ],
 )
 def test_a_memory_is_saved_step_by_step(present, made, seconds, expected):
-    assert care(present, made, seconds) is expected
+    assert save_step(present, made, seconds) is expected
 
 
 @pytest.mark.parametrize(
     ("holds", "annotations", "restores", "phase", "expected"),
     [
-        (True, None, False, None, Fate.KEEP),
-        (False, None, False, None, Fate.DROP),
-        (False, {LEAVING: "Online"}, False, "Running", Fate.KEEP),
-        (True, {LEAVING: "Online"}, False, "Succeeded", Fate.KEEP),
-        (True, {}, True, None, Fate.KEEP),
-        (True, {}, True, "Running", Fate.KEEP),
-        (False, {}, True, "Scheduled", Fate.KEEP),
-        (False, {}, True, "Running", Fate.FORGET),
-        (False, {}, False, "Running", Fate.DROP),
-        (True, {}, False, "Running", Fate.DROP),
+        (True, None, False, None, ClaimStep.KEEP),
+        (False, None, False, None, ClaimStep.DELETE),
+        (False, {LEAVING: "Online"}, False, "Running", ClaimStep.KEEP),
+        (True, {LEAVING: "Online"}, False, "Succeeded", ClaimStep.KEEP),
+        (True, {}, True, None, ClaimStep.KEEP),
+        (True, {}, True, "Running", ClaimStep.KEEP),
+        (False, {}, True, "Scheduled", ClaimStep.KEEP),
+        (False, {}, True, "Running", ClaimStep.UNSET),
+        (False, {}, False, "Running", ClaimStep.DELETE),
+        (True, {}, False, "Running", ClaimStep.DELETE),
     ],
 )
 def test_what_becomes_of_a_claim(holds, annotations, restores, phase, expected):
     one = None if annotations is None else vm(pool(), annotations=annotations)
     if restores:
         one.spec.template.metadata.annotations = {RESTORE_FROM: "web-0-memory"}
-    present = machine(one, phase=phase) if phase else None
-    assert fate(pool(), claim(holds=holds), one, present) is expected
+    present = make_vmi(one, phase=phase) if phase else None
+    assert claim_step(pool(), claim(holds=holds), one, present) is expected
 
 
 def test_nobody_keeps_a_claim_for_one_that_was_taken_out_while_it_was_to_be_saved():
     one = vm(pool(), annotations={LEAVING: "Online"})
     one.metadata.owner_references = []
-    assert fate(pool(), claim(), one, machine(one)) is Fate.DROP
+    assert claim_step(pool(), claim(), one, make_vmi(one)) is ClaimStep.DELETE
 
 
 def test_a_claim_is_named_after_its_virtual_machine_and_goes_with_the_pool():

@@ -19,7 +19,7 @@ def test_a_selector_that_matches_the_template_is_read():
         ({"matchLabels": {"pool": "other"}}, {"pool": "web"}, "does not match"),
         ({"matchLabels": {"pool": "web"}}, {}, "does not match"),
         ({}, {"pool": "web"}, "is empty"),
-        ({"matchExpressions": [{"key": "a", "operator": "Is"}]}, {"a": "b"}, "cannot be read"),
+        ({"matchExpressions": [{"key": "a", "operator": "Is"}]}, {"a": "b"}, "cannot be parsed"),
     ],
 )
 def test_a_pool_without_a_sound_selector_is_given_up(selector, labels, why):

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.unit.controllers.pool.make import LABELS, machine, pool, vm
+from tests.unit.controllers.pool.make import LABELS, make_vmi, pool, vm
 
-from corral.controllers.pool.availability import is_available, most_unavailable
+from corral.controllers.pool.availability import is_available, max_unavailable
 from corral.controllers.pool.revisions import History, Step, name_of, revision
 from corral.controllers.pool.rollout import Rollout, plan
 from corral.controllers.pool.scale_plan import LEAVING
@@ -21,8 +21,8 @@ LIKES = {"preference": {"name": "likes"}}
 
 
 def history(now, *before) -> History:
-    known = {name_of(each): each.spec.virtual_machine_template for each in (now, *before)}
-    return History(now, known.keys(), known)
+    existing = {name_of(each): each.spec.virtual_machine_template for each in (now, *before)}
+    return History(now, existing.keys(), existing)
 
 
 def test_a_revision_holds_the_whole_spec_and_is_the_pools():
@@ -46,7 +46,7 @@ def test_a_virtual_machine_is_outdated_by_its_template_only():
 
 
 @pytest.mark.parametrize(
-    ("template", "label", "known", "step"),
+    ("template", "label", "existing", "step"),
     [
         (GROWN, "web-2", True, Step.NOTHING),
         (GROWN, "web-1", True, Step.RESTART),
@@ -58,18 +58,18 @@ def test_a_virtual_machine_is_outdated_by_its_template_only():
         (STOPPED, "web-1", True, Step.LABEL),
     ],
 )
-def test_what_a_machine_needs_follows_from_what_changed(template, label, known, step):
+def test_what_a_vmi_needs_follows_from_what_changed(template, label, existing, step):
     old, now = pool(generation=1), pool(generation=2, template=template)
     one = vm(now, revision="web-2")
-    found = history(now, old) if known else history(now)
-    assert found.step(one, machine(one, revision=label)) is step
+    found = history(now, old) if existing else history(now)
+    assert found.step(one, make_vmi(one, revision=label)) is step
 
 
 def test_nothing_is_done_where_the_virtual_machines_own_revision_is_not_known():
     now = pool(generation=3)
     for label in ("", "web-2"):
         one = vm(now, revision=label)
-        assert history(now).step(one, machine(one, revision="web-1")) is Step.NOTHING
+        assert history(now).step(one, make_vmi(one, revision="web-1")) is Step.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_nothing_is_done_where_the_virtual_machines_own_revision_is_not_known():
 )
 def test_how_many_may_be_unavailable(allowed, replicas, most):
     more = {} if allowed is None else {"maxUnavailable": allowed}
-    assert most_unavailable(pool(replicas=replicas, **more)) == most
+    assert max_unavailable(pool(replicas=replicas, **more)) == most
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_how_many_may_be_unavailable(allowed, replicas, most):
         ({"going": True}, False),
     ],
 )
-def test_a_machine_is_available_when_it_runs_is_ready_and_stays(fields, available):
-    assert is_available(machine(vm(pool()), **fields)) is available
+def test_a_vmi_is_available_when_it_runs_is_ready_and_stays(fields, available):
+    assert is_available(make_vmi(vm(pool()), **fields)) is available
     assert is_available(None) is False
 
 
@@ -112,15 +112,15 @@ def scene(count, *, template=GROWN, ready=(), up_to_date=True, **spec):
     now = pool(generation=2, replicas=count, template=template, **spec)
     label = "web-2" if up_to_date else "web-1"
     owned = [vm(now, number, revision=label) for number in range(count)]
-    machines = {
-        one.metadata.name: machine(one, revision="web-1", ready=number in ready)
+    vmis = {
+        one.metadata.name: make_vmi(one, revision="web-1", ready=number in ready)
         for number, one in enumerate(owned)
     }
-    return now, owned, machines, history(now, old)
+    return now, owned, vmis, history(now, old)
 
 
-def decide(now, owned, machines, found) -> Rollout:
-    return plan(now, owned, machines, found, Random(1))
+def decide(now, owned, vmis, found) -> Rollout:
+    return plan(now, owned, vmis, found, Random(1))
 
 
 def names(steps):
@@ -156,42 +156,42 @@ def test_those_that_cannot_serve_are_not_waited_for_and_use_up_what_is_allowed()
 
 
 def test_one_at_a_time_where_one_may_be_unavailable():
-    now, owned, machines, found = scene(4, ready=range(4), maxUnavailable=1)
-    [(first, step)] = decide(now, owned, machines, found).steps
+    now, owned, vmis, found = scene(4, ready=range(4), maxUnavailable=1)
+    [(first, step)] = decide(now, owned, vmis, found).steps
     assert step is Step.RESTART
-    machines[first.metadata.name] = machine(first, revision="web-1", going=True)
-    assert decide(now, owned, machines, found).steps == ()
-    del machines[first.metadata.name]
-    assert decide(now, owned, machines, found).steps == ()
-    machines[first.metadata.name] = machine(first, ready=False)
-    assert decide(now, owned, machines, found).steps == ()
-    machines[first.metadata.name] = machine(first)
-    [(second, _)] = decide(now, owned, machines, found).steps
+    vmis[first.metadata.name] = make_vmi(first, revision="web-1", going=True)
+    assert decide(now, owned, vmis, found).steps == ()
+    del vmis[first.metadata.name]
+    assert decide(now, owned, vmis, found).steps == ()
+    vmis[first.metadata.name] = make_vmi(first, ready=False)
+    assert decide(now, owned, vmis, found).steps == ()
+    vmis[first.metadata.name] = make_vmi(first)
+    [(second, _)] = decide(now, owned, vmis, found).steps
     assert second is not first
 
 
 def test_a_label_disturbs_nobody_and_waits_for_nobody():
-    now, owned, machines, found = scene(4, template=STOPPED, ready=range(4), maxUnavailable=1)
-    assert [step for _, step in decide(now, owned, machines, found).steps] == [Step.LABEL] * 4
+    now, owned, vmis, found = scene(4, template=STOPPED, ready=range(4), maxUnavailable=1)
+    assert [step for _, step in decide(now, owned, vmis, found).steps] == [Step.LABEL] * 4
 
 
-def test_who_has_no_machine_or_leaves_is_left_alone():
-    now, owned, machines, found = scene(4, ready=range(4))
-    del machines["web-0"]
+def test_who_has_no_vmi_or_leaves_is_left_alone():
+    now, owned, vmis, found = scene(4, ready=range(4))
+    del vmis["web-0"]
     owned[1].metadata.annotations[LEAVING] = "Offline"
     owned[2].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-    assert names(decide(now, owned, machines, found).steps) == {"web-3"}
+    assert names(decide(now, owned, vmis, found).steps) == {"web-3"}
 
 
 def test_selectors_choose_who_is_updated_at_all():
     selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
     strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
     for up_to_date in (True, False):
-        now, owned, machines, found = scene(
+        now, owned, vmis, found = scene(
             3, up_to_date=up_to_date, ready=range(3), updateStrategy=strategy
         )
         owned[1].spec.template.metadata.labels["shard"] = "b"
-        decided = decide(now, owned, machines, found)
+        decided = decide(now, owned, vmis, found)
         chosen = {one.metadata.name for one in decided.update} | names(decided.steps)
         assert chosen == {"web-1"}
 
@@ -208,16 +208,14 @@ def test_the_order_is_that_of_the_policy():
     st.integers(0, 99),
 )
 def test_never_more_become_unavailable_than_may_be(states, allowed, seed):
-    now, owned, machines, found = scene(
-        len(states), ready=range(len(states)), maxUnavailable=allowed
-    )
+    now, owned, vmis, found = scene(len(states), ready=range(len(states)), maxUnavailable=allowed)
     for one, (there, ready, new) in zip(owned, states, strict=True):
         label = "web-2" if new else "web-1"
-        machines[one.metadata.name] = machine(one, revision=label, ready=ready)
+        vmis[one.metadata.name] = make_vmi(one, revision=label, ready=ready)
         if not there:
-            del machines[one.metadata.name]
-    decided = plan(now, owned, machines, found, Random(seed))
-    before = {name for name, each in machines.items() if is_available(each)}
+            del vmis[one.metadata.name]
+    decided = plan(now, owned, vmis, found, Random(seed))
+    before = {name for name, each in vmis.items() if is_available(each)}
     lost = before & names(decided.steps)
     unavailable = len(owned) - len(before)
     assert len(lost) <= max(0, allowed - unavailable)
@@ -228,15 +226,15 @@ def test_never_more_become_unavailable_than_may_be(states, allowed, seed):
 
 
 def test_no_more_is_done_in_one_go_than_may_be():
-    now, owned, machines, found = scene(6, ready=range(6))
-    assert len(plan(now, owned, machines, found, Random(1), burst=4).steps) == 4
-    now, owned, machines, found = scene(6, up_to_date=False)
-    assert len(plan(now, owned, machines, found, Random(1), burst=4).update) == 4
+    now, owned, vmis, found = scene(6, ready=range(6))
+    assert len(plan(now, owned, vmis, found, Random(1), burst=4).steps) == 4
+    now, owned, vmis, found = scene(6, up_to_date=False)
+    assert len(plan(now, owned, vmis, found, Random(1), burst=4).update) == 4
 
 
 def test_revisions_that_nothing_was_made_from_are_unused():
     found = History(pool(generation=3), {"web-1", "web-2", "web-3"}, {})
     assert set(found.unused({"web-2", ""})) == {"web-1", "web-3"}
-    assert found.holds_present
-    assert not History(pool(generation=3), (), {}).holds_present
+    assert found.has_current
+    assert not History(pool(generation=3), (), {}).has_current
     assert name_of(pool(generation=3)) == "web-3"

@@ -8,10 +8,10 @@ from tests.unit.controllers.pool.make import pool, vm
 
 from corral.controllers.pool.scale_plan import (
     LEAVING,
-    kept,
-    kept_when_removed,
+    desired_replicas,
     plan,
-    wanted,
+    preservation_of,
+    scale_in_preservation,
 )
 
 
@@ -33,8 +33,8 @@ def decide(one, owned, burst=250):
 
 
 def test_who_does_not_say_wants_one():
-    assert wanted(pool(replicas=None)) == 1
-    assert wanted(pool(replicas=0)) == 0
+    assert desired_replicas(pool(replicas=None)) == 1
+    assert desired_replicas(pool(replicas=0)) == 0
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def on_node(one, number, **labels):
     return vm(one, number, template={"spec": spec})
 
 
-def test_label_selectors_look_at_what_the_machines_are_made_of():
+def test_label_selectors_look_at_what_the_vmis_are_made_of():
     selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
     one = pool(replicas=0, **sorted_by("AscendingOrder", **selectors))
     owned = [labelled(one, 0, shard="a"), labelled(one, 1, shard="b"), vm(one, 2)]
@@ -133,7 +133,7 @@ def test_label_selectors_look_at_what_the_machines_are_made_of():
         ({"operator": "Lt", "values": ["6"]}, [2]),
     ],
 )
-def test_node_requirements_look_at_the_machines_node_selectors(requirement, expected):
+def test_node_requirements_look_at_the_vmis_node_selectors(requirement, expected):
     selectors = {"nodeSelectorRequirementMatcher": [{"key": "zone", **requirement}]}
     one = pool(replicas=0, **sorted_by("AscendingOrder", **selectors))
     owned = [on_node(one, number, zone=zone) for number, zone in enumerate(["a", "b", "5"])]
@@ -176,15 +176,18 @@ def test_selectors_that_leave_fewer_than_are_too_many_take_those_only():
 )
 def test_what_is_kept_depends_on_who_took_it_away(fields, removed, deleted_by_users):
     one = pool(**fields)
-    assert kept_when_removed(one) == removed
-    assert kept(one, vm(one)) == deleted_by_users
+    assert scale_in_preservation(one) == removed
+    assert preservation_of(one, vm(one)) == deleted_by_users
 
 
-@pytest.mark.parametrize("settled", ["Disabled", "Offline", "Online"])
-def test_what_was_settled_when_it_was_chosen_stays_settled(settled):
+@pytest.mark.parametrize("marked_preservation", ["Disabled", "Offline", "Online"])
+def test_what_was_settled_when_it_was_chosen_stays_settled(marked_preservation):
     one = pool(**strategy("opportunistic", statePreservation="Offline"))
-    assert kept(one, vm(one, annotations={LEAVING: settled})) == settled
-    assert kept(one, vm(one, annotations={LEAVING: "nonsense"})) == "Offline"
+    assert (
+        preservation_of(one, vm(one, annotations={LEAVING: marked_preservation}))
+        == marked_preservation
+    )
+    assert preservation_of(one, vm(one, annotations={LEAVING: "nonsense"})) == "Offline"
 
 
 @given(

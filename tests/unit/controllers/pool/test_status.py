@@ -8,14 +8,14 @@ from tests.unit.controllers.pool.make import pool, vm
 
 from corral.api.errors import Conflict, Forbidden, Invalid
 from corral.api.kinds.kubevirt.pool import PoolStatus
-from corral.controllers.pool.status import Failure, raise_first, report
+from corral.controllers.pool.status import Failure, raise_first, status_update
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAILURE = Failure("FailedScaleOut", "during scale out", Forbidden("no room"))
 
 
 def told(one, owned=(), failure=None):
-    return report(one, owned, "pool=web", failure, NOW)
+    return status_update(one, owned, "pool=web", failure, NOW)
 
 
 def after(one, owned=(), failure=None):

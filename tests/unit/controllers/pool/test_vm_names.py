@@ -24,7 +24,7 @@ def test_the_number_is_what_stands_behind_the_last_dash(name, number):
 
 
 @pytest.mark.parametrize(
-    ("taken", "wanted", "names"),
+    ("taken", "count", "names"),
     [
         ((), 3, ["web-0", "web-1", "web-2"]),
         ((1, 3), 3, ["web-0", "web-2", "web-4"]),
@@ -32,15 +32,15 @@ def test_the_number_is_what_stands_behind_the_last_dash(name, number):
         ((), 0, []),
     ],
 )
-def test_the_lowest_free_numbers_are_taken(taken, wanted, names):
-    assert free_names("web", wanted, {f"web-{number}" for number in taken}.__contains__) == names
+def test_the_lowest_free_numbers_are_taken(taken, count, names):
+    assert free_names("web", count, {f"web-{number}" for number in taken}.__contains__) == names
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 20))
-def test_names_are_free_and_no_lower_one_is_left(taken, wanted):
-    found = free_names("p", wanted, lambda name: ordinal(name) in taken)
+def test_names_are_free_and_no_lower_one_is_left(taken, count):
+    found = free_names("p", count, lambda name: ordinal(name) in taken)
     numbers = [ordinal(name) for name in found]
-    assert len(numbers) == wanted
+    assert len(numbers) == count
     assert not taken & set(numbers)
     if numbers:
         assert set(range(numbers[-1])) <= taken | set(numbers)

@@ -166,8 +166,8 @@ def test_credentials_are_never_numbered():
     assert made["spec"]["template"]["spec"]["accessCredentials"] == credentials
 
 
-def test_a_claim_with_saved_memory_is_named_in_the_machines_annotations():
-    made = new_vm(pool(), "web-0", "web-1", resuming={RESTORE_FROM: "web-0-memory"})
+def test_a_claim_with_saved_memory_is_named_in_the_vmis_annotations():
+    made = new_vm(pool(), "web-0", "web-1", restore_annotations={RESTORE_FROM: "web-0-memory"})
     annotations = made["spec"]["template"]["metadata"]["annotations"]
     assert annotations == {RESTORE_FROM: "web-0-memory"}
 

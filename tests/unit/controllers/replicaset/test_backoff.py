@@ -1,74 +1,79 @@
-from tests.unit.controllers.make import machine
+from tests.unit.controllers.make import make_vmi
 
 from corral.api.object import Key
-from corral.controllers.replicaset.backoff import FREE, LONGEST_SECONDS, Backoff, ended_young
+from corral.controllers.replicaset.backoff import (
+    IMMEDIATE_REPLACEMENTS,
+    MAX_SECONDS,
+    Backoff,
+    ended_early,
+)
 
 NOW = 1000.0
 KEY = Key("default", "set")
 
 
-def young():
-    return machine(phase="Failed")
+def early():
+    return make_vmi(phase="Failed")
 
 
-def test_a_machine_that_ran_long_did_not_end_young():
+def test_a_vmi_that_ran_long_did_not_end_early():
     transitions = [("Running", "2026-01-01T00:00:00Z"), ("Succeeded", "2026-01-01T00:00:31Z")]
-    assert not ended_young(machine(phase="Succeeded", transitions=transitions))
+    assert not ended_early(make_vmi(phase="Succeeded", transitions=transitions))
     transitions[1] = ("Succeeded", "2026-01-01T00:00:29Z")
-    assert ended_young(machine(phase="Succeeded", transitions=transitions))
-    assert ended_young(machine(phase="Failed"))
-    assert not ended_young(machine(phase="Running"))
+    assert ended_early(make_vmi(phase="Succeeded", transitions=transitions))
+    assert ended_early(make_vmi(phase="Failed"))
+    assert not ended_early(make_vmi(phase="Running"))
 
 
-def test_who_was_deleted_did_not_end_by_itself():
+def test_a_deleted_vmi_did_not_end_early():
     transitions = [("Running", "2026-01-01T00:00:55Z"), ("Succeeded", "2026-01-01T00:01:00Z")]
-    assert ended_young(machine(phase="Succeeded", transitions=transitions))
-    assert not ended_young(machine(phase="Succeeded", transitions=transitions, going=True))
-    assert not ended_young(machine(phase="Failed", going=True))
+    assert ended_early(make_vmi(phase="Succeeded", transitions=transitions))
+    assert not ended_early(make_vmi(phase="Succeeded", transitions=transitions, going=True))
+    assert not ended_early(make_vmi(phase="Failed", going=True))
     transitions[1] = ("Succeeded", "2026-01-01T00:00:59Z")
-    assert ended_young(machine(phase="Succeeded", transitions=transitions, going=True))
+    assert ended_early(make_vmi(phase="Succeeded", transitions=transitions, going=True))
 
 
-def test_the_first_few_are_free_and_then_each_doubles_the_wait():
+def test_after_the_first_few_each_early_end_doubles_the_delay():
     backoff = Backoff()
     waits = []
-    for _ in range(FREE + 12):
-        backoff.note(KEY, 1, young(), NOW)
-        waits.append(backoff.hold(KEY, 1, 1, NOW)[0])
-    assert waits[: FREE + 4] == [0, 0, 0, 1, 2, 4, 8]
-    assert waits[-1] == LONGEST_SECONDS
+    for _ in range(IMMEDIATE_REPLACEMENTS + 12):
+        backoff.record(KEY, 1, early(), NOW)
+        waits.append(backoff.delay(KEY, 1, 1, NOW)[0])
+    assert waits[: IMMEDIATE_REPLACEMENTS + 4] == [0, 0, 0, 1, 2, 4, 8]
+    assert waits[-1] == MAX_SECONDS
 
 
-def test_a_machine_counts_once_however_often_it_is_seen():
-    backoff, seen = Backoff(), young()
+def test_a_vmi_counts_once_however_often_it_is_synced():
+    backoff, seen = Backoff(), early()
     for _ in range(20):
-        backoff.note(KEY, 1, seen, NOW)
-    assert backoff.hold(KEY, 1, 1, NOW) == (0.0, None)
+        backoff.record(KEY, 1, seen, NOW)
+    assert backoff.delay(KEY, 1, 1, NOW) == (0.0, None)
 
 
 def test_the_last_one_is_named_with_its_reason():
     backoff = Backoff()
-    for _ in range(FREE + 1):
-        last = young()
+    for _ in range(IMMEDIATE_REPLACEMENTS + 1):
+        last = early()
         last.status.reason = "OOMKilled"
-        backoff.note(KEY, 1, last, NOW)
-    _, streak = backoff.hold(KEY, 1, 1, NOW)
-    assert (streak.name, streak.why) == (last.metadata.name, "OOMKilled")
+        backoff.record(KEY, 1, last, NOW)
+    _, streak = backoff.delay(KEY, 1, 1, NOW)
+    assert (streak.name, streak.reason) == (last.metadata.name, "OOMKilled")
 
 
-def test_a_change_of_the_set_and_time_forgive():
+def test_a_new_generation_or_time_resets_the_streak():
     backoff = Backoff()
-    for _ in range(FREE + 3):
-        backoff.note(KEY, 1, young(), NOW)
-    assert backoff.hold(KEY, 1, 1, NOW)[0] == 4
-    assert backoff.hold(KEY, 1, 1, NOW + 3)[0] == 1
-    assert backoff.hold(KEY, 2, 1, NOW)[0] == 0
-    assert backoff.hold(KEY, 1, 1, NOW)[0] == 0
+    for _ in range(IMMEDIATE_REPLACEMENTS + 3):
+        backoff.record(KEY, 1, early(), NOW)
+    assert backoff.delay(KEY, 1, 1, NOW)[0] == 4
+    assert backoff.delay(KEY, 1, 1, NOW + 3)[0] == 1
+    assert backoff.delay(KEY, 2, 1, NOW)[0] == 0
+    assert backoff.delay(KEY, 1, 1, NOW)[0] == 0
 
 
-def test_every_replica_may_end_young_once():
+def test_one_early_end_per_replica_is_replaced_at_once():
     backoff = Backoff()
     for _ in range(50):
-        backoff.note(KEY, 1, young(), NOW)
-    assert backoff.hold(KEY, 1, 50, NOW)[0] == 0
-    assert backoff.hold(KEY, 1, 49, NOW)[0] == 1
+        backoff.record(KEY, 1, early(), NOW)
+    assert backoff.delay(KEY, 1, 50, NOW)[0] == 0
+    assert backoff.delay(KEY, 1, 49, NOW)[0] == 1

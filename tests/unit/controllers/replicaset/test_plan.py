@@ -1,19 +1,19 @@
 """What a replica set decides: in general (Hypothesis), then case by case."""
 
 from hypothesis import given, strategies as st
-from tests.unit.controllers.make import machine, replica_set
+from tests.unit.controllers.make import make_vmi, replica_set
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
-from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.replicaset.plan import (
     DELETION_COST,
     deletion_cost,
+    desired_replicas,
     is_active,
     is_ready,
-    new_machine,
+    new_vmi,
     plan,
-    victims,
-    wanted,
+    vmis_to_delete,
 )
 from corral.reconcile.objects import is_being_deleted
 
@@ -21,10 +21,10 @@ PHASES = ("Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed"
 
 
 @st.composite
-def machines(draw):
+def vmis(draw):
     count = draw(st.integers(0, 12))
     return [
-        machine(
+        make_vmi(
             name=f"m{number}",
             phase=draw(st.sampled_from(PHASES)),
             ready=draw(st.booleans()),
@@ -43,9 +43,9 @@ sets = st.builds(
 )
 
 
-@given(sets, machines(), st.integers(1, 5), st.booleans())
-def test_a_plan_brings_the_set_to_what_is_wanted(one, owned, burst, held):
-    decided = plan(one, owned, burst=burst, held=held)
+@given(sets, vmis(), st.integers(1, 5), st.booleans())
+def test_a_plan_brings_the_set_to_the_desired_replicas(one, owned, burst, backing_off):
+    decided = plan(one, owned, burst=burst, backing_off=backing_off)
     active = [each for each in owned if is_active(each)]
     assert decided.replicas == len(active)
     assert decided.ready_replicas == len([each for each in active if is_ready(each)])
@@ -57,61 +57,61 @@ def test_a_plan_brings_the_set_to_what_is_wanted(one, owned, burst, held):
     assert not (decided.create and decided.delete)
     assert {each.metadata.uid for each in decided.delete} <= {each.metadata.uid for each in active}
     assert all(not is_active(each) and not is_being_deleted(each) for each in decided.clean)
-    if abs(decided.difference) <= burst and not (held and decided.difference < 0):
-        assert after == wanted(one)
+    if abs(decided.difference) <= burst and not (backing_off and decided.difference < 0):
+        assert after == desired_replicas(one)
 
 
-@given(machines(), st.integers(0, 12))
-def test_victims_are_never_dearer_than_what_is_spared(owned, count):
-    chosen = victims(owned, count)
-    spared = [each for each in owned if each not in chosen]
+@given(vmis(), st.integers(0, 12))
+def test_deleted_vmis_never_cost_more_than_remaining_ones(owned, count):
+    chosen = vmis_to_delete(owned, count)
+    remaining = [each for each in owned if each not in chosen]
     assert len(chosen) == min(count, len(owned))
 
-    def loss(each: Machine) -> tuple[bool, bool, int]:
+    def loss(each: VirtualMachineInstance) -> tuple[bool, bool, int]:
         return bool(each.status.node_name), is_ready(each), deletion_cost(each)
 
-    if chosen and spared:
-        assert max(map(loss, chosen)) <= min(map(loss, spared))
+    if chosen and remaining:
+        assert max(map(loss, chosen)) <= min(map(loss, remaining))
 
 
-def test_of_equals_the_newest_goes_first():
-    old, new = machine(name="a", created=1), machine(name="b", created=2)
-    assert victims([old, new], 1) == (new,)
+def test_of_equals_the_newest_is_deleted_first():
+    old, new = make_vmi(name="a", created=1), make_vmi(name="b", created=2)
+    assert vmis_to_delete([old, new], 1) == (new,)
 
 
-def test_the_newest_goes_first_whatever_its_name():
+def test_the_newest_is_deleted_first_whatever_its_name():
     newest, older, oldest = (
-        machine(name=name, created=created) for name, created in (("b", 3), ("c", 2), ("a", 1))
+        make_vmi(name=name, created=created) for name, created in (("b", 3), ("c", 2), ("a", 1))
     )
-    assert victims([older, oldest, newest], 2) == (newest, older)
+    assert vmis_to_delete([older, oldest, newest], 2) == (newest, older)
 
 
-def test_a_cost_that_is_no_number_counts_as_nothing():
+def test_a_cost_that_is_no_number_counts_as_zero():
     for text in ("", "+1", "1.5", "٣", "9" * 5000, "2147483648", "--1"):
-        assert deletion_cost(machine(cost=text)) == 0
-    assert deletion_cost(machine(cost="-2147483648")) == -(2**31)
+        assert deletion_cost(make_vmi(cost=text)) == 0
+    assert deletion_cost(make_vmi(cost="-2147483648")) == -(2**31)
     assert DELETION_COST == "controller.kubernetes.io/pod-deletion-cost"
 
 
-def test_a_set_that_does_not_say_wants_one():
+def test_replicas_default_to_one():
     assert plan(replica_set(replicas=None), []).create == 1
 
 
-def test_a_machine_whose_pod_goes_is_cleaned_and_replaced():
-    lost = machine(phase="Running", pod_terminating=True)
+def test_a_vmi_whose_pod_terminates_is_deleted_and_replaced():
+    lost = make_vmi(phase="Running", pod_terminating=True)
     decided = plan(replica_set(replicas=1), [lost])
     assert (decided.create, decided.clean) == (1, (lost,))
 
 
-def test_a_machine_that_hangs_is_cleaned_and_replaced():
-    lost = machine(phase="Unknown")
+def test_a_vmi_in_phase_unknown_is_deleted_and_replaced():
+    lost = make_vmi(phase="Unknown")
     decided = plan(replica_set(replicas=1), [lost])
     assert (decided.create, decided.clean, decided.replicas) == (1, (lost,), 0)
 
 
-def test_a_new_machine_is_the_template_under_a_stem_without_a_dash():
+def test_a_new_vmi_is_the_template_with_a_name_prefix_without_a_dash():
     one = replica_set(name="testreplicaset", labels={"a": "b"})
-    made = new_machine(one)
+    made = new_vmi(one)
     metadata = made["metadata"]
     assert metadata["generateName"] == "testreplicaset"
     assert metadata["labels"] == {"a": "b"}
@@ -128,6 +128,6 @@ def test_a_new_machine_is_the_template_under_a_stem_without_a_dash():
     assert "name" not in metadata
 
 
-def test_the_templates_name_is_the_stem_before_its_generate_name():
+def test_the_prefix_is_the_templates_name_before_its_generate_name():
     one = replica_set(name="set", template_name="test")
-    assert new_machine(one)["metadata"]["generateName"] == "test"
+    assert new_vmi(one)["metadata"]["generateName"] == "test"

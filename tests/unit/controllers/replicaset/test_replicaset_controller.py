@@ -12,7 +12,7 @@ def with_selector(**selector):
     return one
 
 
-def test_a_selector_is_told_in_its_canonical_text():
+def test_a_selector_has_a_canonical_text():
     assert str(selector_of(with_selector(matchLabels={"tier": "front", "app": "web"}))) == (
         "app=web,tier=front"
     )
@@ -29,12 +29,12 @@ def test_a_selector_is_told_in_its_canonical_text():
         {"matchLabels": {}, "matchExpressions": []},
     ],
 )
-def test_a_set_that_would_own_nothing_that_it_makes_or_everything_is_given_up(selector):
+def test_a_selector_that_does_not_match_the_template_or_matches_everything_is_terminal(selector):
     with pytest.raises(TerminalError, match=r"^spec\.selector "):
         selector_of(with_selector(**selector))
 
 
-def test_a_template_without_labels_is_given_up():
+def test_a_template_without_labels_is_terminal():
     one = replica_set()
     one.spec.template.metadata.labels = {}
     with pytest.raises(TerminalError):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
-from tests.unit.controllers.make import machine as any_machine
+from tests.unit.controllers.make import make_vmi as any_vmi
 
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.kubevirt.virtualmachine import FINALIZER, VirtualMachine
@@ -69,7 +69,7 @@ def vmi(phase: str = "Running", **fields: Any) -> VirtualMachineInstance:
     passed = {"Running": ("Running",), "Succeeded": ("Running", phase)}.get(phase, (phase,))
     entered = fields.pop("entered", passed)
     transitions = [(each, "2026-01-01T00:00:00Z") for each in entered]
-    return any_machine(name="testvm", phase=phase, transitions=transitions, **fields)
+    return any_vmi(name="testvm", phase=phase, transitions=transitions, **fields)
 
 
 def start(**data: str) -> dict[str, Any]:

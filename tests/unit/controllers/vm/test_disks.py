@@ -7,7 +7,7 @@ from tests.unit.controllers.vm.make import claim, data_volume, vm
 from corral.api.kinds.cdi.permitted_clones import PERMITTED
 from corral.controllers.vm.disks import (
     Disks,
-    are_settled,
+    are_ready,
     data_volume as made_of,
     disks,
     missing,
@@ -90,9 +90,9 @@ def test_a_data_volume_of_nobody_is_taken_over():
 )
 def test_a_machine_starts_when_its_data_volumes_are_settled(phase, settled):
     one = vm(templates=(TEMPLATE,))
-    assert are_settled(one, {"root": data_volume("root", phase)}) is settled
-    assert not are_settled(one, {})
-    assert are_settled(vm(), {})
+    assert are_ready(one, {"root": data_volume("root", phase)}) is settled
+    assert not are_ready(one, {})
+    assert are_ready(vm(), {})
 
 
 def test_a_template_becomes_a_data_volume_of_its_own_name():

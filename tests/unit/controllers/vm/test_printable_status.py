@@ -8,18 +8,18 @@ from tests.unit.controllers.vm.make import start, vm, vmi
 from corral.api.kinds.kubevirt.virtualmachine import StartFailure
 from corral.api.kinds.vmi.status import MigrationState
 from corral.controllers.vm.disks import Disks
-from corral.controllers.vm.printable_status import WORDS, Seen, printable_status
+from corral.controllers.vm.printable_status import STATUSES, PrintableInputs, printable_status
 
 
 def condition(name, status, reason=""):
     return {"type": name, "status": status, "reason": reason}
 
 
-def word(one=None, machine=None, *, disks=None, failures=0, stopping=False, starting=False):
+def word(one=None, new_vmi=None, *, disks=None, failures=0, stopping=False, starting=False):
     return printable_status(
-        Seen(
+        PrintableInputs(
             vm=one or vm(),
-            vmi=machine,
+            vmi=new_vmi,
             disks=disks or Disks(),
             start_failure=StartFailure(consecutive_fail_count=failures) if failures else None,
             stopping=stopping,
@@ -42,21 +42,21 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable")
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("new_status", "expected"),
     [
         (word(vm(going=True), vmi()), "Terminating"),
         (word(vm(going=True)), "Terminating"),
-        (word(machine=vmi(going=True)), "Stopping"),
-        (word(machine=vmi("Pending", going=True)), "Stopping"),
-        (word(machine=vmi(), stopping=True), "Stopping"),
-        (word(machine=vmi("Succeeded", going=True)), "Stopped"),
-        (word(machine=migrating()), "Migrating"),
-        (word(machine=vmi(conditions=PAUSED)), "Paused"),
-        (word(machine=vmi(conditions=[condition("Paused", "False")])), "Running"),
-        (word(machine=vmi()), "Running"),
-        (word(machine=vmi("Pending", conditions=[PVC])), "ErrorPvcNotFound"),
+        (word(new_vmi=vmi(going=True)), "Stopping"),
+        (word(new_vmi=vmi("Pending", going=True)), "Stopping"),
+        (word(new_vmi=vmi(), stopping=True), "Stopping"),
+        (word(new_vmi=vmi("Succeeded", going=True)), "Stopped"),
+        (word(new_vmi=migrating()), "Migrating"),
+        (word(new_vmi=vmi(conditions=PAUSED)), "Paused"),
+        (word(new_vmi=vmi(conditions=[condition("Paused", "False")])), "Running"),
+        (word(new_vmi=vmi()), "Running"),
+        (word(new_vmi=vmi("Pending", conditions=[PVC])), "ErrorPvcNotFound"),
         (word(disks=Disks(failed=True)), "DataVolumeError"),
-        (word(machine=vmi("Scheduling", conditions=[UNPLACED])), "ErrorUnschedulable"),
+        (word(new_vmi=vmi("Scheduling", conditions=[UNPLACED])), "ErrorUnschedulable"),
         (word(disks=Disks(provisioning=True)), "Provisioning"),
         (word(vm("Halted"), disks=Disks(provisioning=True)), "Provisioning"),
         (word(disks=Disks(unbound=True)), "WaitingForVolumeBinding"),
@@ -66,27 +66,27 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable")
             word(vm("Manual", requests=(start(),)), disks=Disks(unbound=True)),
             "WaitingForVolumeBinding",
         ),
-        (word(machine=vmi("Scheduling", conditions=[PULL])), "ErrImagePull"),
-        (word(machine=vmi("Scheduling", conditions=[BACK_OFF])), "ImagePullBackOff"),
-        (word(machine=vmi("")), "Starting"),
-        (word(machine=vmi("Pending")), "Starting"),
-        (word(machine=vmi("Scheduling")), "Starting"),
-        (word(machine=vmi("Scheduled")), "Starting"),
+        (word(new_vmi=vmi("Scheduling", conditions=[PULL])), "ErrImagePull"),
+        (word(new_vmi=vmi("Scheduling", conditions=[BACK_OFF])), "ImagePullBackOff"),
+        (word(new_vmi=vmi("")), "Starting"),
+        (word(new_vmi=vmi("Pending")), "Starting"),
+        (word(new_vmi=vmi("Scheduling")), "Starting"),
+        (word(new_vmi=vmi("Scheduled")), "Starting"),
         (word(starting=True), "Starting"),
         (word(starting=True, disks=Disks(provisioning=True)), "Provisioning"),
         (word(failures=1), "CrashLoopBackOff"),
         (word(vm("RerunOnFailure"), failures=1), "CrashLoopBackOff"),
         (word(vm("Once"), vmi("Failed"), failures=1), "CrashLoopBackOff"),
         (word(vm("Manual"), vmi("Failed"), failures=1), "Stopped"),
-        (word(machine=vmi("Pending"), failures=1), "Starting"),
+        (word(new_vmi=vmi("Pending"), failures=1), "Starting"),
         (word(), "Stopped"),
-        (word(machine=vmi("Succeeded")), "Stopped"),
-        (word(machine=vmi("Failed")), "Stopped"),
-        (word(machine=vmi("Unknown")), "Unknown"),
+        (word(new_vmi=vmi("Succeeded")), "Stopped"),
+        (word(new_vmi=vmi("Failed")), "Stopped"),
+        (word(new_vmi=vmi("Unknown")), "Unknown"),
     ],
 )
-def test_each_state_has_its_word(told, expected):
-    assert told == expected
+def test_each_state_has_its_word(new_status, expected):
+    assert new_status == expected
 
 
 PARTS = {
@@ -113,17 +113,17 @@ def test_of_two_the_one_before_is_told(first, second):
     conditions = [each for part in both for each in part.get("conditions", ())]
     by_type = {each["type"]: each for each in reversed(conditions)}
     make = migrating if any(part.get("migrates") for part in both) else vmi
-    told = word(
+    new_status = word(
         next((part["one"] for part in both if "one" in part), None),
         make(phase, conditions=list(by_type.values())),
         disks=Disks(**{name: True for part in both for name in part.get("disks", ())}),
         stopping=any(part.get("stopping") for part in both),
     )
-    assert told == first
+    assert new_status == first
 
 
 def test_the_order_is_kubevirts():
-    assert [name for name, _ in WORDS] == [
+    assert [name for name, _ in STATUSES] == [
         "Terminating", "Stopping", "Migrating", "Paused", "Running", "ErrorPvcNotFound",
         "DataVolumeError", "ErrorUnschedulable", "Provisioning", "WaitingForVolumeBinding",
         "ErrImagePull", "ImagePullBackOff", "Starting", "CrashLoopBackOff", "Stopped",

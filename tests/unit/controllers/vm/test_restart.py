@@ -31,9 +31,9 @@ def of(template, **names):
 
 
 def reason(change):
-    wanted = copy.deepcopy(STARTED)
-    change(wanted)
-    return restart_reason(of(STARTED), of(wanted))
+    desired = copy.deepcopy(STARTED)
+    change(desired)
+    return restart_reason(of(STARTED), of(desired))
 
 
 def sockets(count):
@@ -107,10 +107,10 @@ def test_a_drive_waits_for_the_next_start_and_its_medium_does_not():
 
 
 @pytest.mark.parametrize(
-    ("field", "told"), [("instancetype", INSTANCETYPE), ("preference", PREFERENCE)]
+    ("field", "message"), [("instancetype", INSTANCETYPE), ("preference", PREFERENCE)]
 )
-def test_another_type_or_preference_waits(field, told):
+def test_another_type_or_preference_waits(field, message):
     small, large = ({field: {"name": name}} for name in ("small", "large"))
-    assert restart_reason(of(STARTED, **small), of(STARTED, **large)) == told
-    assert restart_reason(of(STARTED), of(STARTED, **small)) == told
+    assert restart_reason(of(STARTED, **small), of(STARTED, **large)) == message
+    assert restart_reason(of(STARTED), of(STARTED, **small)) == message
     assert restart_reason(of(STARTED, **small), of(STARTED, **small)) == ""

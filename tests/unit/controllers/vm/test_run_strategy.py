@@ -10,8 +10,8 @@ from corral.controllers.vm.run_strategy import NOTHING, Plan, is_set_to_start, p
 from corral.controllers.vm.state_change_requests import pending
 
 CREATE, DELETE = Plan(create=True), Plan(delete=True)
-RERUN = Plan(delete=True, ask_for_start=True)
-BECOME_ALWAYS = Plan(become_always=True)
+RERUN = Plan(delete=True, request_start=True)
+BECOME_ALWAYS = Plan(set_always=True)
 
 
 @pytest.mark.parametrize(

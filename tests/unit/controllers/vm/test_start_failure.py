@@ -33,13 +33,13 @@ def test_the_wait_grows_with_the_square_of_the_failures(count, least, most):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_failures_count_where_machines_are_made_untold(strategy):
     failed = early()
-    told = start_failure(vm(strategy), failed, NOW, lowest)
+    new_status = start_failure(vm(strategy), failed, NOW, lowest)
     if strategy in ("Manual", "Halted"):
-        assert told is None
+        assert new_status is None
         return
-    assert told.consecutive_fail_count == 1
-    assert told.last_failed_vmi_uid == failed.metadata.uid
-    assert told.retry_after_timestamp == "2026-01-01T12:00:10Z"
+    assert new_status.consecutive_fail_count == 1
+    assert new_status.last_failed_vmi_uid == failed.metadata.uid
+    assert new_status.retry_after_timestamp == "2026-01-01T12:00:10Z"
 
 
 def test_each_machine_counts_once():
@@ -83,8 +83,8 @@ def test_a_machine_that_was_told_to_stop_did_not_fail():
 
 @pytest.mark.parametrize("part", [1, 999_999])
 def test_the_end_of_a_wait_is_rounded_up_to_a_whole_second(part):
-    told = start_failure(vm(), early(), NOW + timedelta(microseconds=part), lowest)
-    assert told.retry_after_timestamp == "2026-01-01T12:00:11Z"
+    new_status = start_failure(vm(), early(), NOW + timedelta(microseconds=part), lowest)
+    assert new_status.retry_after_timestamp == "2026-01-01T12:00:11Z"
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,17 @@ from corral.api.kinds.kubevirt.virtualmachine import StartFailure
 from corral.controllers.vm.disks import Disks
 from corral.controllers.vm.errors import Refused
 from corral.controllers.vm.run_strategy import NOTHING, Plan
-from corral.controllers.vm.status import Facts, change, status_of
+from corral.controllers.vm.status import StatusInputs, status_of, status_patch
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T01:00:00Z"}
 AGENT = {"type": "AgentConnected", "status": "True"}
 
 
-def told(one, machine=None, *, decided=NOTHING, refused=None, restart=""):
-    facts = Facts(vmi=machine, plan=decided, disks=Disks(), refused=refused, restart=restart)
-    return status_of(one, facts, NOW, lambda _: 0)
+def new_status(one, new_vmi=None, *, decided=NOTHING, refused=None, restart=""):
+    inputs = StatusInputs(
+        vmi=new_vmi, plan=decided, disks=Disks(), refused=refused, restart=restart
+    )
+    return status_of(one, inputs, NOW, lambda _: 0)
 
 
 def condition(status, name):
@@ -25,7 +27,7 @@ def condition(status, name):
 
 
 def test_a_virtual_machine_without_a_machine():
-    status = told(vm("Halted"))
+    status = new_status(vm("Halted"))
     assert (status.created, status.ready, status.printable_status) == (False, False, "Stopped")
     ready = condition(status, "Ready")
     assert (ready.status, ready.reason, ready.message) == (
@@ -38,32 +40,32 @@ def test_a_virtual_machine_without_a_machine():
 
 
 def test_ready_is_the_machines():
-    status = told(vm(), vmi(conditions=[READY]))
+    status = new_status(vm(), vmi(conditions=[READY]))
     assert (status.created, status.ready) == (True, True)
     assert condition(status, "Ready").last_transition_time == READY["lastTransitionTime"]
-    missing = condition(told(vm(), vmi(conditions=[])), "Ready")
+    missing = condition(new_status(vm(), vmi(conditions=[])), "Ready")
     assert (missing.status, missing.reason) == ("False", "VMIConditionMissing")
 
 
 def test_generations_are_told_while_there_is_a_machine():
-    machine = vmi()
-    machine.metadata.annotations["kubevirt.io/vm-generation"] = "3"
-    status = told(vm(generation=5), machine)
+    new_vmi = vmi()
+    new_vmi.metadata.annotations["kubevirt.io/vm-generation"] = "3"
+    status = new_status(vm(generation=5), new_vmi)
     assert (status.observed_generation, status.desired_generation) == (3, 5)
-    machine.metadata.annotations["kubevirt.io/vm-generation"] = "three"
-    status = told(vm(generation=5), machine)
+    new_vmi.metadata.annotations["kubevirt.io/vm-generation"] = "three"
+    status = new_status(vm(generation=5), new_vmi)
     assert (status.observed_generation, status.desired_generation) == (0, 0)
 
 
 def test_conditions_of_the_machine_are_told_and_go_with_it():
-    with_agent = told(vm(), vmi(conditions=[READY, AGENT]))
+    with_agent = new_status(vm(), vmi(conditions=[READY, AGENT]))
     assert condition(with_agent, "AgentConnected").status == "True"
     before = vm(conditions=(READY, AGENT))
-    assert condition(told(before, vmi(conditions=[READY])), "AgentConnected") is None
+    assert condition(new_status(before, vmi(conditions=[READY])), "AgentConnected") is None
 
 
 def test_conditions_of_a_machine_that_is_gone_stay_as_they_were():
-    status = told(vm(conditions=(READY, AGENT)))
+    status = new_status(vm(conditions=(READY, AGENT)))
     assert condition(status, "AgentConnected").status == "True"
     assert condition(status, "Ready").reason == "VMINotExists"
 
@@ -73,61 +75,63 @@ def test_a_condition_changes_with_its_status_or_reason_only():
     new = {**old, "message": "second"}
     other = {**old, "reason": "ImagePullBackOff", "message": "third"}
     before = vm(conditions=(old,))
-    assert condition(told(before, vmi(conditions=[new])), "Synchronized").message == "first"
-    assert condition(told(before, vmi(conditions=[other])), "Synchronized").message == "third"
+    assert condition(new_status(before, vmi(conditions=[new])), "Synchronized").message == "first"
+    assert condition(new_status(before, vmi(conditions=[other])), "Synchronized").message == "third"
 
 
 def test_what_was_refused_is_a_failure_until_all_is_well():
     refused = Refused("FailedCreate", "Failure while starting VMI: no")
-    failure = condition(told(vm(), refused=refused), "Failure")
+    failure = condition(new_status(vm(), refused=refused), "Failure")
     assert (failure.status, failure.reason, failure.message) == (
         "True",
         "FailedCreate",
         "Failure while starting VMI: no",
     )
     after = vm(conditions=({"type": "Failure", "status": "True", "reason": "FailedCreate"},))
-    assert condition(told(after), "Failure") is None
+    assert condition(new_status(after), "Failure") is None
 
 
 def test_a_restart_that_is_required_is_told_with_the_latest_reason():
     one = vm(conditions=({"type": "RestartRequired", "status": "True", "message": "first"},))
-    assert condition(told(one, vmi(), restart="second"), "RestartRequired").message == "second"
-    assert condition(told(one, vmi()), "RestartRequired") is None
+    assert (
+        condition(new_status(one, vmi(), restart="second"), "RestartRequired").message == "second"
+    )
+    assert condition(new_status(one, vmi()), "RestartRequired") is None
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_strategy_is_told_once_a_machine_was_made(strategy):
-    assert told(vm(strategy)).run_strategy == ""
-    assert told(vm(strategy), vmi()).run_strategy == strategy
+    assert new_status(vm(strategy)).run_strategy == ""
+    assert new_status(vm(strategy), vmi()).run_strategy == strategy
     before = "Halted" if strategy != "Halted" else "Manual"
-    assert told(vm(strategy, acted=before)).run_strategy == strategy
+    assert new_status(vm(strategy, acted=before)).run_strategy == strategy
 
 
 def test_a_strategy_that_could_not_be_acted_upon_is_not_told():
     one = vm("RerunOnFailure", acted="Halted")
-    assert told(one, decided=Plan(create=True)).run_strategy == "Halted"
-    assert told(one, decided=Plan(wait_seconds=3)).run_strategy == "Halted"
+    assert new_status(one, decided=Plan(create=True)).run_strategy == "Halted"
+    assert new_status(one, decided=Plan(wait_seconds=3)).run_strategy == "Halted"
 
 
 def test_requests_that_are_fulfilled_are_forgotten():
-    machine = vmi()
-    status = told(vm("Manual", requests=(stop("gone"), start())), machine)
+    new_vmi = vmi()
+    status = new_status(vm("Manual", requests=(stop("gone"), start())), new_vmi)
     assert [each.action for each in status.state_change_requests] == ["Start"]
 
 
 def test_only_what_changes_is_written():
     one = vm()
-    status = told(one, vmi(conditions=[READY]))
-    written = change(one.status, status)
+    status = new_status(one, vmi(conditions=[READY]))
+    written = status_patch(one.status, status)
     assert written["created"] is True
     assert "volumeRequests" not in written
-    assert change(status, status) == {}
+    assert status_patch(status, status) == {}
 
 
 def test_what_is_no_more_is_taken_away():
     failure = {"consecutiveFailCount": 1, "lastFailedVMIUID": "x"}
     before = vm(failure=failure, requests=(start(),))
-    after = change(before.status, told(before, vmi()))
+    after = status_patch(before.status, new_status(before, vmi()))
     assert after["startFailure"] is None
     assert after["stateChangeRequests"] is None
     assert msgspec.json.encode(after)
@@ -138,4 +142,4 @@ def test_a_part_of_a_field_that_is_no_more_is_taken_away():
     before = vm(failure=failure).status
     after = msgspec.structs.replace(before, start_failure=StartFailure(consecutive_fail_count=2))
     taken = {"consecutiveFailCount": 2, "retryAfterTimestamp": None}
-    assert change(before, after) == {"startFailure": taken}
+    assert status_patch(before, after) == {"startFailure": taken}

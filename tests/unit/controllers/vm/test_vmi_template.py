@@ -4,7 +4,7 @@ import msgspec
 from tests.unit.controllers.vm.make import start, vm
 
 from corral.api.kinds.kubevirt.virtualmachine import FINALIZER
-from corral.controllers.vm.vmi_template import machine, revision
+from corral.controllers.vm.vmi_template import new_vmi, revision
 
 TEMPLATE = {
     "metadata": {
@@ -19,7 +19,7 @@ TEMPLATE = {
 
 def test_a_machine_is_its_template_under_the_name_of_its_virtual_machine():
     one = vm(template=TEMPLATE, generation=4)
-    made = machine(one)
+    made = new_vmi(one)
     assert made["metadata"] == {
         "name": "testvm",
         "namespace": "default",
@@ -45,13 +45,13 @@ def test_a_machine_is_its_template_under_the_name_of_its_virtual_machine():
 def test_what_it_was_made_from_is_kept_under_the_name_that_it_tells():
     one = vm(template=TEMPLATE, generation=4)
     kept = revision(one)
-    assert kept["metadata"]["name"] == machine(one)["status"]["virtualMachineRevisionName"]
+    assert kept["metadata"]["name"] == new_vmi(one)["status"]["virtualMachineRevisionName"]
     assert kept["metadata"]["ownerReferences"][0]["uid"] == one.metadata.uid
     assert kept["revision"] == 4
     assert msgspec.convert(kept["data"]["spec"], type(one.spec)) == one.spec
 
 
 def test_a_start_may_be_a_paused_one():
-    assert machine(vm(requests=(start(paused="true"),)))["spec"]["startStrategy"] == "Paused"
-    assert "startStrategy" not in machine(vm(requests=(start(),)))["spec"]
-    assert "startStrategy" not in machine(vm())["spec"]
+    assert new_vmi(vm(requests=(start(paused="true"),)))["spec"]["startStrategy"] == "Paused"
+    assert "startStrategy" not in new_vmi(vm(requests=(start(),)))["spec"]
+    assert "startStrategy" not in new_vmi(vm())["spec"]

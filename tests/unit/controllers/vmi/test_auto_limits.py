@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from lightkube.models.core_v1 import Namespace, ResourceQuota
-from tests.unit.controllers.make import machine
+from tests.unit.controllers.make import make_vmi
 
 from corral.controllers.vmi.auto_limits import NO_LIMITS, AutoLimits, auto_limits
 from corral.controllers.vmi.launcher_pod import compute_resources
@@ -38,15 +38,15 @@ def test_a_namespace_says_how_much_more_memory_there_may_be(said, ratio):
     assert auto_limits([quota("limits.memory")], namespace(said)).memory_ratio == ratio
 
 
-def test_a_machine_is_limited_to_its_processors_and_a_multiple_of_its_memory():
+def test_a_vmi_is_limited_to_its_processors_and_a_multiple_of_its_memory():
     domain = {
         "cpu": {"cores": 2},
         "resources": {"requests": {"memory": "64Mi"}, "overcommitGuestOverhead": True},
     }
     auto = AutoLimits(cpu=True, memory_ratio=1.5)
-    given = compute_resources(machine(spec={"domain": {"devices": {}, **domain}}), auto=auto)
+    given = compute_resources(make_vmi(spec={"domain": {"devices": {}, **domain}}), auto=auto)
     assert given["limits"] == {"cpu": "2", "memory": "96Mi"}
     assert given["requests"]["cpu"] == "200m", "what is limited alone would be requested, too"
     domain["resources"]["limits"] = {"cpu": "300m", "memory": "1Gi"}
-    own = machine(spec={"domain": {"devices": {}, **domain}})
+    own = make_vmi(spec={"domain": {"devices": {}, **domain}})
     assert compute_resources(own, auto=auto) == compute_resources(own)

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 from lightkube.models.core_v1 import PodSpec
-from tests.unit.controllers.make import machine
+from tests.unit.controllers.make import make_vmi
 
 from corral.api.kinds.core import pod_resources
 from corral.api.kinds.core.pod import quality_of_service
@@ -11,11 +11,11 @@ from corral.controllers.vmi.launcher_pod import compute_resources, pod_for
 
 
 def of(domain, **spec):
-    return machine(name="testvmi", spec={"domain": {"devices": {}, **domain}, **spec})
+    return make_vmi(name="testvmi", spec={"domain": {"devices": {}, **domain}, **spec})
 
 
-def test_the_pod_carries_the_machines_labels_and_kubevirts():
-    vmi = machine(name="test.one", labels={"app": "web"})
+def test_the_pod_carries_the_vmis_labels_and_kubevirts():
+    vmi = make_vmi(name="test.one", labels={"app": "web"})
     labels = pod_for(vmi)["metadata"]["labels"]
     assert labels == {
         "app": "web",
@@ -27,23 +27,23 @@ def test_the_pod_carries_the_machines_labels_and_kubevirts():
 
 
 def test_a_long_name_is_cut_and_told_apart_by_its_digest():
-    label = pod_for(machine(name="m" * 100))["metadata"]["labels"]["vmi.kubevirt.io/id"]
+    label = pod_for(make_vmi(name="m" * 100))["metadata"]["labels"]["vmi.kubevirt.io/id"]
     assert len(label) == 63
     assert label.startswith("m" * 54 + "-")
 
 
 def test_the_pods_name_looks_generated_and_is_always_the_same():
-    vmi = machine(name="testh8998")
+    vmi = make_vmi(name="testh8998")
     name = pod_name(vmi)
     assert name.startswith("virt-launcher-testh8998-")
     assert len(name) == len("virt-launcher-testh8998-") + 5
     assert name == pod_name(vmi)
-    assert name != pod_name(machine(name="testh8998"))
-    assert len(pod_name(machine(name="m" * 253))) == 63
+    assert name != pod_name(make_vmi(name="testh8998"))
+    assert len(pod_name(make_vmi(name="m" * 253))) == 63
 
 
 def test_annotations_are_inherited_but_for_kubectls():
-    vmi = machine(name="vm")
+    vmi = make_vmi(name="vm")
     vmi.metadata.annotations = {
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
         "kubevirt.io/latest-observed-api-version": "v1",
@@ -121,7 +121,7 @@ def asked(vmi, **chosen):
     return pod_resources.requests(msgspec.convert(pod_for(vmi, **chosen)["spec"], PodSpec))
 
 
-def test_idle_machines_are_dense_where_that_is_asked_for():
+def test_idle_vmis_are_dense_where_that_is_asked_for():
     vmi = of(
         {"resources": {"requests": {"memory": "64M"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
@@ -176,7 +176,7 @@ def test_the_log_of_the_console_is_a_container_that_lasts():
         assert "initContainers" not in pod_for(of({"devices": silent}))["spec"]
 
 
-def test_a_machine_that_is_guaranteed_has_a_pod_that_is():
+def test_a_vmi_that_is_guaranteed_has_a_pod_that_is():
     whole = {"cpu": "1", "memory": "1Gi"}
     disks = [{"name": "root", "containerDisk": {"image": "cirros"}}]
     limits = {"resources": {"requests": whole, "limits": whole}}
@@ -186,7 +186,7 @@ def test_a_machine_that_is_guaranteed_has_a_pod_that_is():
     assert quality_of_service(pod_for(of(some, volumes=disks))) == "Burstable"
 
 
-def test_probes_are_shown_at_the_container_of_the_machine():
+def test_probes_are_shown_at_the_container_of_the_vmi():
     ready = {"tcpSocket": {"port": 22}, "periodSeconds": 5}
     spec = pod_for(of({}, readinessProbe=ready, livenessProbe={"guestAgentPing": {}}))["spec"]
     compute = spec["containers"][0]

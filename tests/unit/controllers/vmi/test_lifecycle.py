@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from tests.unit.controllers.make import machine, pod
+from tests.unit.controllers.make import make_vmi, pod
 
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
@@ -24,22 +24,22 @@ def condition(patch, name):
     return found[0] if found else None
 
 
-def test_a_new_machine_gets_a_pod_and_nothing_is_written_yet():
-    decided = plan(machine(phase="Pending"), [], NOW)
+def test_a_new_vmi_gets_a_pod_and_nothing_is_written_yet():
+    decided = plan(make_vmi(phase="Pending"), [], NOW)
     assert decided.create_pod
     assert decided.patch is None
 
 
-def test_a_machine_that_is_deleted_before_it_has_a_pod_gets_none():
-    decided = plan(machine(phase="Pending", going=True), [], NOW)
+def test_a_vmi_that_is_deleted_before_it_has_a_pod_gets_none():
+    decided = plan(make_vmi(phase="Pending", going=True), [], NOW)
     assert not decided.create_pod
     assert decided.patch["status"]["phase"] == "Failed"
     assert decided.patch["metadata"]["finalizers"] is None
 
 
-def test_a_machine_waits_for_its_claims_and_says_so_of_one_that_is_missing():
-    filling = plan(machine(phase="Pending"), [], NOW, Claims(filling=True))
-    missing = plan(machine(phase="Pending"), [], NOW, Claims(missing="data"))
+def test_a_vmi_waits_for_its_claims_and_says_so_of_one_that_is_missing():
+    filling = plan(make_vmi(phase="Pending"), [], NOW, Claims(filling=True))
+    missing = plan(make_vmi(phase="Pending"), [], NOW, Claims(missing="data"))
     assert not filling.create_pod
     assert not missing.create_pod
     assert condition(filling.patch, "PodScheduled") is None
@@ -55,8 +55,8 @@ AWHILE = "2025-12-31T23:59:57Z"
 JUST_NOW = "2025-12-31T23:59:59Z"
 
 
-def test_a_machine_with_a_pod_is_scheduling():
-    vmi = machine(phase="Pending")
+def test_a_vmi_with_a_pod_is_scheduling():
+    vmi = make_vmi(phase="Pending")
     patch = plan(vmi, [pod(vmi, created=AWHILE)], NOW).patch
     assert patch["status"]["phase"] == "Scheduling"
     assert patch["status"]["phaseTransitionTimestamps"] == [
@@ -67,7 +67,7 @@ def test_a_machine_with_a_pod_is_scheduling():
 
 
 def test_that_a_young_pod_waits_for_its_node_is_not_written_yet():
-    vmi = machine(phase="Pending")
+    vmi = make_vmi(phase="Pending")
     decided = plan(vmi, [pod(vmi, created=JUST_NOW)], NOW)
     assert decided.patch is None
     assert decided.again_seconds == 2
@@ -87,7 +87,7 @@ def test_that_a_young_pod_waits_for_its_node_is_not_written_yet():
     ],
 )
 def test_what_is_wrong_with_a_young_pod_is_written_at_once(news):
-    vmi = machine(phase="Pending")
+    vmi = make_vmi(phase="Pending")
     assert plan(vmi, [pod(vmi, created=JUST_NOW, **news)], NOW).patch is not None
 
 
@@ -105,7 +105,7 @@ def outdated(name, reason, status="False"):
     ],
 )
 def test_what_is_wrong_no_more_once_there_is_a_pod_is_written_at_once(before, after):
-    vmi = machine(phase="Pending", conditions=[before])
+    vmi = make_vmi(phase="Pending", conditions=[before])
     ready = msgspec.convert(
         {
             "metadata": {"name": "data", "namespace": "default"},
@@ -122,22 +122,22 @@ def test_what_is_wrong_no_more_once_there_is_a_pod_is_written_at_once(before, af
 
 def test_conditions_that_stay_do_not_hurry_what_waits():
     stays = outdated("Synchronized", "FailedByWhoeverElse")
-    vmi = machine(phase="Pending", conditions=[stays, outdated("Paused", "PausedByUser")])
+    vmi = make_vmi(phase="Pending", conditions=[stays, outdated("Paused", "PausedByUser")])
     assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).again_seconds == 2
 
 
 def test_by_a_clock_that_was_set_back_a_pod_is_as_old_as_any():
-    vmi = machine(phase="Pending")
+    vmi = make_vmi(phase="Pending")
     assert phase_after(vmi, pod(vmi, created="2026-01-01T00:00:09Z")) == "Scheduling"
 
 
-def test_a_young_pod_of_a_machine_that_is_deleted_goes_at_once():
-    vmi = machine(phase="Pending", going=True)
+def test_a_young_pod_of_a_vmi_that_is_deleted_goes_at_once():
+    vmi = make_vmi(phase="Pending", going=True)
     assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).delete_pods
 
 
-def test_a_machine_that_a_node_took_on_is_scheduled_there():
-    vmi = machine(phase="Scheduling")
+def test_a_vmi_that_a_node_took_on_is_scheduled_there():
+    vmi = make_vmi(phase="Scheduling")
     of = pod(vmi, phase="Running", node="node0", running=True, ready=True)
     patch = plan(vmi, [of], NOW).patch
     assert patch["status"]["phase"] == "Scheduled"
@@ -147,9 +147,9 @@ def test_a_machine_that_a_node_took_on_is_scheduled_there():
     assert patch["metadata"]["labels"] == {"kubevirt.io/nodeName": "node0"}
 
 
-def test_what_is_told_of_a_machine_fits_its_schema_as_it_is():
+def test_what_is_told_of_a_vmi_fits_its_schema_as_it_is():
     """Then it need not be pruned at each write, which takes three times as long."""
-    vmi = machine(phase="Scheduling")
+    vmi = make_vmi(phase="Scheduling")
     of = pod(vmi, phase="Running", node="node0", running=True, ready=True)
     document = msgspec.to_builtins(vmi) | {"status": plan(vmi, [of], NOW).patch["status"]}
     assert document["status"]["conditions"]
@@ -157,18 +157,18 @@ def test_what_is_told_of_a_machine_fits_its_schema_as_it_is():
 
 
 def test_bound_is_not_yet_scheduled():
-    vmi = machine(phase="Scheduling")
+    vmi = make_vmi(phase="Scheduling")
     assert phase_after(vmi, pod(vmi, node="node0")) == "Scheduling"
 
 
-def test_a_running_machine_is_as_ready_as_its_pod():
-    vmi = machine(phase="Running", node="node0", labels={"kubevirt.io/nodeName": "node0"})
+def test_a_running_vmi_is_as_ready_as_its_pod():
+    vmi = make_vmi(phase="Running", node="node0", labels={"kubevirt.io/nodeName": "node0"})
     of = pod(vmi, phase="Running", node="node0", running=True, ready=True)
     assert condition(plan(vmi, [of], NOW).patch, "Ready")["status"] == "True"
 
 
 def test_what_is_said_already_is_not_written_again():
-    said = machine(
+    said = make_vmi(
         phase="Running",
         node="node0",
         conditions=[
@@ -183,8 +183,8 @@ def test_what_is_said_already_is_not_written_again():
 
 
 @pytest.mark.parametrize("phase", ["Scheduling", "Scheduled", "Running"])
-def test_a_machine_whose_pod_vanished_has_failed(phase):
-    patch = plan(machine(phase=phase), [], NOW).patch
+def test_a_vmi_whose_pod_vanished_has_failed(phase):
+    patch = plan(make_vmi(phase=phase), [], NOW).patch
     assert patch["status"]["phase"] == "Failed"
     assert patch["metadata"]["finalizers"] is None
 
@@ -199,18 +199,18 @@ def test_a_machine_whose_pod_vanished_has_failed(phase):
         ("Running", "Running", "Running"),
     ],
 )
-def test_a_pod_that_ended_ends_its_machine(phase, pod_phase, expected):
-    vmi = machine(phase=phase)
+def test_a_pod_that_ended_ends_its_vmi(phase, pod_phase, expected):
+    vmi = make_vmi(phase=phase)
     assert phase_after(vmi, pod(vmi, phase=pod_phase, node="node0")) == expected
 
 
-def test_a_pod_that_goes_fails_a_machine_that_was_not_placed():
-    vmi = machine(phase="Scheduling")
+def test_a_pod_that_goes_fails_a_vmi_that_was_not_placed():
+    vmi = make_vmi(phase="Scheduling")
     assert phase_after(vmi, pod(vmi, going=True)) == "Failed"
 
 
-def test_a_pod_that_goes_makes_a_running_machine_unready_at_once():
-    vmi = machine(phase="Running", ready=True)
+def test_a_pod_that_goes_makes_a_running_vmi_unready_at_once():
+    vmi = make_vmi(phase="Running", ready=True)
     of = pod(vmi, phase="Running", node="node0", running=True, ready=True, going=True)
     patch = plan(vmi, [of], NOW).patch
     assert "phase" not in patch["status"]
@@ -218,14 +218,14 @@ def test_a_pod_that_goes_makes_a_running_machine_unready_at_once():
     assert (ready["status"], ready["reason"]) == ("False", "PodTerminating")
 
 
-def test_the_node_ends_a_placed_machine_that_is_deleted():
-    vmi = machine(phase="Running", going=True)
+def test_the_node_ends_a_placed_vmi_that_is_deleted():
+    vmi = make_vmi(phase="Running", going=True)
     of = pod(vmi, phase="Running", node="node0", running=True)
     assert plan(vmi, [of], NOW).delete_pods == ()
 
 
 def test_once_it_ended_its_pod_goes_by_force_and_then_the_finalizer():
-    vmi = machine(phase="Succeeded", going=True)
+    vmi = make_vmi(phase="Succeeded", going=True)
     of = pod(vmi, phase="Running", node="node0", running=True)
     decided = plan(vmi, [of], NOW)
     assert (decided.delete_pods, decided.force) == ((of,), True)
@@ -234,13 +234,13 @@ def test_once_it_ended_its_pod_goes_by_force_and_then_the_finalizer():
 
 
 def test_other_finalizers_stay():
-    vmi = machine(phase="Succeeded", going=True)
+    vmi = make_vmi(phase="Succeeded", going=True)
     vmi.metadata.finalizers = ["else/where", FINALIZER]
     assert plan(vmi, [], NOW).patch["metadata"]["finalizers"] == ["else/where"]
 
 
-def test_a_machine_that_is_deleted_before_it_was_placed_takes_its_pod_along_gracefully():
-    vmi = machine(phase="Scheduling", going=True)
+def test_a_vmi_that_is_deleted_before_it_was_placed_takes_its_pod_along_gracefully():
+    vmi = make_vmi(phase="Scheduling", going=True)
     of = pod(vmi, node="node0")
     decided = plan(vmi, [of], NOW)
     assert (decided.delete_pods, decided.force) == ((of,), False)
@@ -250,8 +250,8 @@ def test_a_machine_that_is_deleted_before_it_was_placed_takes_its_pod_along_grac
     assert phase_after(vmi) == "Failed"
 
 
-def test_a_finished_machine_that_stays_keeps_its_pod():
-    vmi = machine(phase="Failed")
+def test_a_finished_vmi_that_stays_keeps_its_pod():
+    vmi = make_vmi(phase="Failed")
     assert plan(vmi, [pod(vmi, phase="Failed", node="node0")], NOW).delete_pods == ()
 
 
@@ -262,35 +262,35 @@ def test_no_place_is_repeated_until_there_is_one():
         "reason": "Unschedulable",
         "message": "0/1 nodes are available: 1 Insufficient memory.",
     }
-    vmi = machine(phase="Scheduling")
+    vmi = make_vmi(phase="Scheduling")
     patch = plan(vmi, [pod(vmi, conditions=[unscheduled])], NOW).patch
     assert condition(patch, "PodScheduled")["reason"] == "Unschedulable"
-    told = machine(phase="Scheduling", conditions=patch["status"]["conditions"])
+    told = make_vmi(phase="Scheduling", conditions=patch["status"]["conditions"])
     patch = plan(told, [pod(told, node="node0")], NOW).patch
     assert condition(patch, "PodScheduled") is None
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
 def test_an_image_that_cannot_be_had_is_told_and_then_forgotten(reason):
-    vmi = machine(phase="Scheduling")
+    vmi = make_vmi(phase="Scheduling")
     patch = plan(vmi, [pod(vmi, node="node0", waiting=reason)], NOW).patch
     said = condition(patch, "Synchronized")
     assert (said["status"], said["reason"], said["message"]) == ("False", reason, "no such image")
-    told = machine(phase="Scheduling", conditions=patch["status"]["conditions"])
+    told = make_vmi(phase="Scheduling", conditions=patch["status"]["conditions"])
     patch = plan(told, [pod(told, node="node0")], NOW).patch
     assert condition(patch, "Synchronized") is None
 
 
 def test_what_the_node_says_of_synchronizing_is_left_alone():
     said = {"type": "Synchronized", "status": "False", "reason": "Synchronizing with the Domain"}
-    vmi = machine(phase="Running", conditions=[said])
+    vmi = make_vmi(phase="Running", conditions=[said])
     patch = plan(vmi, [pod(vmi, phase="Running", node="node0", running=True)], NOW).patch
     assert condition(patch, "Synchronized")["reason"] == said["reason"]
 
 
-def test_a_machine_is_marked_for_eviction_for_as_long_as_it_is_to_leave_its_node():
+def test_a_vmi_is_marked_for_eviction_for_as_long_as_it_is_to_leave_its_node():
     def told(node, *conditions):
-        vmi = machine(phase="Running", node="node0", conditions=list(conditions))
+        vmi = make_vmi(phase="Running", node="node0", conditions=list(conditions))
         vmi.status.evacuation_node_name = node
         patch = plan(vmi, [pod(vmi, phase="Running", node="node0", running=True)], NOW).patch
         return condition(patch, "EvictionRequested")
@@ -302,7 +302,7 @@ def test_a_machine_is_marked_for_eviction_for_as_long_as_it_is_to_leave_its_node
 
 
 def test_a_pod_that_cannot_be_made_is_told():
-    decided = plan(machine(phase="Pending"), [], NOW, create_error="Error creating pod: full")
+    decided = plan(make_vmi(phase="Pending"), [], NOW, create_error="Error creating pod: full")
     assert not decided.create_pod
     said = condition(decided.patch, "Synchronized")
     assert (said["reason"], said["message"]) == ("FailedCreate", "Error creating pod: full")
@@ -316,16 +316,16 @@ def test_a_condition_keeps_its_time_while_it_keeps_its_status():
         "reason": "PodNotExists",
         "lastTransitionTime": "2025-01-01T00:00:00Z",
     }
-    vmi = machine(phase="Scheduling", conditions=[old])
+    vmi = make_vmi(phase="Scheduling", conditions=[old])
     patch = plan(vmi, [pod(vmi)], NOW).patch
     ready = condition(patch, "Ready")
     assert ready["reason"] == "GuestNotRunning"
     assert ready["lastTransitionTime"] == "2025-01-01T00:00:00Z"
 
 
-def test_a_pod_that_only_names_the_machine_as_its_owner_counts_for_nothing():
-    vmi = machine(phase="Running")
+def test_a_pod_that_only_names_the_vmi_as_its_owner_counts_for_nothing():
+    vmi = make_vmi(phase="Running")
     own = pod(vmi, phase="Running", node="node0", running=True, ready=True)
     other = pod(vmi, name="impostor", phase="Failed", node="node0")
     assert plan(vmi, [other, own], NOW) == plan(vmi, [own], NOW)
-    assert plan(machine(phase="Pending"), [other], NOW).create_pod
+    assert plan(make_vmi(phase="Pending"), [other], NOW).create_pod

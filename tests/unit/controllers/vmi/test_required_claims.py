@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
-from tests.unit.controllers.make import machine
+from tests.unit.controllers.make import make_vmi
 
 from corral.api.kinds.cdi.population import PHASE, RUNNING, SUCCEEDED, WISH
 from corral.controllers.vmi.required_claims import (
@@ -21,7 +21,7 @@ def vmi(*volumes, buses=(), **kwargs):
     names = [volume["name"] for volume in volumes]
     disks = [{"name": name, "disk": {"bus": bus}} for name, bus in zip(names, buses, strict=False)]
     spec = {"domain": {"devices": {"disks": disks}}, "volumes": list(volumes)}
-    return machine(spec=spec, **kwargs)
+    return make_vmi(spec=spec, **kwargs)
 
 
 def kept(name, claim="data", **fields):
@@ -46,7 +46,7 @@ def seen(of, *claims):
     return look(of, Sources(lambda key: there.get(key.name), lambda _key: None, lambda _key: None))
 
 
-def test_a_machine_without_claims_needs_none():
+def test_a_vmi_without_claims_needs_none():
     looked = seen(vmi({"name": "root", "containerDisk": {"image": "cirros:1"}}))
     assert looked.are_ready
     assert not looked.found
@@ -63,7 +63,7 @@ def test_a_machine_without_claims_needs_none():
         ([claim(annotations=WISHED | {PHASE: SUCCEEDED})], True),
     ],
 )
-def test_a_machine_gets_its_pod_when_its_claims_are_there_and_filled(claims, ready):
+def test_a_vmi_gets_its_pod_when_its_claims_are_there_and_filled(claims, ready):
     assert seen(vmi(kept("disk")), *claims).are_ready is ready
 
 

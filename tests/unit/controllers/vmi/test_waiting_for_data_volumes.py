@@ -38,7 +38,7 @@ DONE = data_volume("done", "Succeeded", "True", ("False", "Import Complete"))
         ),
     ],
 )
-def test_a_machine_says_which_data_volumes_it_waits_for_and_why(data_volumes, waited):
+def test_a_vmi_says_which_data_volumes_it_waits_for_and_why(data_volumes, waited):
     told = conditions(Claims(data_volumes=data_volumes))["DataVolumesReady"]
     assert (told.status, told.reason) == ("False", "NotAllDVsReady")
     assert told.message == f"Not all of the VMI's DVs are ready: {waited}"
@@ -49,5 +49,5 @@ def test_nothing_is_waited_for_when_all_are_ready():
     assert told.message == "All of the VMI's DVs are bound and not running"
 
 
-def test_a_machine_without_data_volumes_says_nothing_of_them():
+def test_a_vmi_without_data_volumes_says_nothing_of_them():
     assert "DataVolumesReady" not in conditions(Claims())
