@@ -4,15 +4,19 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from ssl import SSLContext
-from typing import Self
+from typing import Any, Self
 
 import structlog
 from starlette.types import ASGIApp
 
 from corral.aio import Background
 from corral.api.addresses import parse_address
-from corral.api.object import Key
-from corral.cluster import builtin_services, node_ipam, service_ip_repair
+from corral.cluster import (
+    builtin_services,
+    control_plane_objects,
+    node_ipam,
+    service_ip_repair,
+)
 from corral.config import Settings
 from corral.node.agent.agent import Agent
 from corral.node.dns.server import Dns
@@ -169,7 +173,7 @@ class Networking:
                     await stack.enter_async_context(listening_on(app, bound, tls))
             yield
 
-    def stand_ins(self) -> Sequence[Callable[[ControllerContext], Controller[Key]]]:
+    def stand_ins(self) -> Sequence[Callable[[ControllerContext], Controller[Any]]]:
         """What gives nodes their addresses, and keeps the Services that every cluster has."""
         versions = families()
         pods = [each for each in self._settings.pod_cidrs if each.version in versions]
@@ -184,6 +188,7 @@ class Networking:
                 builtin_services.kubernetes(services[1], gateway, API_PORT),
                 builtin_services.dns(services[DNS_HOST], gateway),
             ),
+            control_plane_objects.controller(*self.service_ranges().networks),
         )
 
     def start(
