@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from corral.api.errors import MOST_CAUSES, BadRequest, TooLarge, shortened
+from corral.api.errors import MAX_CAUSES, BadRequest, TooLarge, shortened
 from corral.api.object import Document
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def duplicate_keys(body: bytes) -> list[str]:
 
     def walk(value: Any, path: str) -> None:
         if isinstance(value, _Repeating):
-            room = MOST_CAUSES - len(found)
+            room = MAX_CAUSES - len(found)
             found.extend(f"{path}.{key}".lstrip(".") for key in value.repeated[:room])
         if isinstance(value, dict):
             for key, inner in value.items():
@@ -140,7 +140,7 @@ def faults_in_order(body: bytes, unknown: Collection[str]) -> list[tuple[str, st
                     walk(inner, f"{path}[{index}]")
 
     walk(json.loads(body, object_pairs_hook=_Pairs), "")
-    return list(islice(found, MOST_CAUSES))
+    return list(islice(found, MAX_CAUSES))
 
 
 def decode_as(text: bytes | str | msgspec.Raw, form: type[T]) -> T:

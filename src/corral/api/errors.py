@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar, Final
 
-MOST_CAUSES = 100
+MAX_CAUSES = 100
 """Faults of one document that are looked for and told: nobody reads more, and clients could make
 answers of them that are hundreds of times as large as what they sent."""
 LONGEST_ECHO = 200
@@ -65,9 +65,9 @@ def limited(causes: Iterable[Cause]) -> list[Cause]:
 
     Takes no more of them than that, so what makes them one by one stops there.
     """
-    found = list(islice(causes, MOST_CAUSES + 1))
-    if len(found) > MOST_CAUSES:
-        found[MOST_CAUSES - 1 :] = [UNCHECKED]
+    found = list(islice(causes, MAX_CAUSES + 1))
+    if len(found) > MAX_CAUSES:
+        found[MAX_CAUSES - 1 :] = [UNCHECKED]
     return [
         Cause(
             shortened(cause.field, LONGEST_MESSAGE),

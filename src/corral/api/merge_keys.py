@@ -1,9 +1,8 @@
-"""How the lists and objects of Kubernetes' own types are merged: facts of those types.
+"""Merge strategies of lists and objects in Kubernetes' own types.
 
-They stand as tags in Kubernetes' sources (``listType``, ``listMapKey``, ``structType``,
-``mapType``, ``patchStrategy``, ``patchMergeKey``).  A list that is not named here is replaced as a
-whole, an object is merged field by field.  Types are found by their name, whichever version they
-are of.
+They are the tags ``listType``, ``listMapKey``, ``structType``, ``mapType``, ``patchStrategy`` and
+``patchMergeKey`` in Kubernetes' sources.  A list that is not listed here is atomic, an object
+granular.  Types are found by their name, in any version.
 """
 
 from collections.abc import Mapping
@@ -16,17 +15,17 @@ Schema = dict[str, Any]
 
 PATCH_STRATEGY: Final = "x-kubernetes-patch-strategy"
 PATCH_KEY: Final = "x-kubernetes-patch-merge-key"
-"""How a schema says that strategic merge patches merge a list, and by which key."""
+"""Extensions of a schema: strategic merge patches merge this list, and by which key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """A list that is merged.
+class ListMerge:
+    """How a list is merged.
 
-    ``keys`` tell its items apart when it is applied; without keys it is a set of plain values, or
-    replaced as a whole where it is ``atomic``.  Strategic merge patches go by ``patch_key``
-    instead, and merge it not at all where ``patched`` is false.  Some ``retain_keys``: clients
-    send which of several fields of an item, of which only one may be set, shall stay.
+    keys: of items, for server-side apply; without keys the list is a set of scalars, or ``atomic``.
+    patch_key: the key for strategic merge patches, which replace the list unless ``patched``.
+    retain_keys: clients send ``$retainKeys``, for items of which only one of several fields may be
+        set.
     """
 
     keys: tuple[str, ...] = ()
@@ -36,31 +35,31 @@ class Merged:
     atomic: bool = False
 
     def schema(self) -> Schema:
-        """What a schema says of such a list."""
+        """Return the extensions of the list's schema."""
         kind = "atomic" if self.atomic else "map" if self.keys else "set"
-        told: Schema = {"x-kubernetes-list-type": kind}
+        schema: Schema = {"x-kubernetes-list-type": kind}
         if self.keys:
-            told["x-kubernetes-list-map-keys"] = list(self.keys)
+            schema["x-kubernetes-list-map-keys"] = list(self.keys)
         if self.patched:
-            told[PATCH_STRATEGY] = "merge,retainKeys" if self.retain_keys else "merge"
+            schema[PATCH_STRATEGY] = "merge,retainKeys" if self.retain_keys else "merge"
         if self.patch_key:
-            told[PATCH_KEY] = self.patch_key
-        return told
+            schema[PATCH_KEY] = self.patch_key
+        return schema
 
 
-def _by(*keys: str, retain_keys: bool = False) -> Merged:
-    return Merged(keys, patch_key=keys[0], retain_keys=retain_keys)
+def _by(*keys: str, retain_keys: bool = False) -> ListMerge:
+    return ListMerge(keys, patch_key=keys[0], retain_keys=retain_keys)
 
 
-def _patched_by(key: str) -> Merged:
-    """Of the lists that are replaced where they are applied, and merged where they are patched."""
-    return Merged(patch_key=key, atomic=True)
+def _patched_by(key: str) -> ListMerge:
+    """Return the strategy of a list that is atomic in an apply, and merged by a patch."""
+    return ListMerge(patch_key=key, atomic=True)
 
 
-_SET: Final = Merged()
-_BY_TYPE: Final = _by("type")
-_CONDITIONS: Final = {"conditions": _BY_TYPE}
-_APPLIED_CONDITIONS: Final = {"conditions": Merged(("type",), patched=False)}
+_SET: Final = ListMerge()
+_KEYED_BY_TYPE: Final = _by("type")
+_CONDITIONS: Final = {"conditions": _KEYED_BY_TYPE}
+_APPLIED_CONDITIONS: Final = {"conditions": ListMerge(("type",), patched=False)}
 _CONTAINER: Final = {
     "env": _by("name"),
     "ports": _by("containerPort", "protocol"),
@@ -68,7 +67,7 @@ _CONTAINER: Final = {
     "volumeDevices": _by("devicePath"),
 }
 
-MERGED: Final[Mapping[str, Mapping[str, Merged]]] = {
+MERGED: Final[Mapping[str, Mapping[str, ListMerge]]] = {
     "ObjectMeta": {"ownerReferences": _by("uid"), "finalizers": _SET},
     "PodSpec": {
         "containers": _by("name"),
@@ -83,9 +82,9 @@ MERGED: Final[Mapping[str, Mapping[str, Merged]]] = {
     },
     "Container": _CONTAINER,
     "EphemeralContainer": _CONTAINER,
-    "ResourceRequirements": {"claims": Merged(("name",), patched=False)},
+    "ResourceRequirements": {"claims": ListMerge(("name",), patched=False)},
     "PodStatus": {
-        "conditions": _BY_TYPE,
+        "conditions": _KEYED_BY_TYPE,
         "hostIPs": _patched_by("ip"),
         "podIPs": _by("ip"),
         "resourceClaimStatuses": _by("name", retain_keys=True),
@@ -97,7 +96,7 @@ MERGED: Final[Mapping[str, Mapping[str, Merged]]] = {
     "ServiceSpec": {"ports": _by("port", "protocol")},
     "ServiceAccount": {"secrets": _by("name")},
     "NodeSpec": {"podCIDRs": _SET},
-    "NodeStatus": {"addresses": _BY_TYPE, "conditions": _BY_TYPE},
+    "NodeStatus": {"addresses": _KEYED_BY_TYPE, "conditions": _KEYED_BY_TYPE},
     "ComponentStatus": _CONDITIONS,
     "CSINodeSpec": {"drivers": _by("name")},
     "MutatingWebhookConfiguration": {"webhooks": _by("name")},
@@ -135,7 +134,7 @@ MERGED: Final[Mapping[str, Mapping[str, Merged]]] = {
         _CONDITIONS,
     ),
 }
-"""The lists that are merged, by the type whose fields they are."""
+"""The lists that are merged, by type and field."""
 
 ATOMIC: Final = frozenset(
     [
@@ -164,7 +163,7 @@ ATOMIC: Final = frozenset(
         "TypedLocalObjectReference",
     ]
 )
-"""Types whose objects are replaced as a whole."""
+"""Types whose objects are atomic."""
 
 _FIELDS: Final[Mapping[tuple[str, str], Schema]] = {
     ("ServiceSpec", "selector"): {"x-kubernetes-map-type": "atomic"},
@@ -175,16 +174,16 @@ _FIELDS: Final[Mapping[tuple[str, str], Schema]] = {
     ("ContainerPort", "protocol"): {"default": "TCP"},
     ("ServicePort", "protocol"): {"default": "TCP"},
 }
-"""What else a field's schema says."""
+"""Other extensions, by type and field."""
 
 
 def merged_by(*keys: str) -> msgspec.Meta:
-    """Says of a list in a type of ours that its items are told apart by keys."""
-    return msgspec.Meta(extra_json_schema=Merged(keys, patched=False).schema())
+    """Return the annotation of a list in a type of ours that is a map by these keys."""
+    return msgspec.Meta(extra_json_schema=ListMerge(keys, patched=False).schema())
 
 
-def told(holder: str, name: str) -> Schema:
-    """What the schema of a type's field says about how it is merged; empty for most."""
+def extensions(holder: str, name: str) -> Schema:
+    """Return the merge extensions of a type's field; empty for most."""
     merged = MERGED.get(holder, {}).get(name)
     if merged is not None:
         return merged.schema()

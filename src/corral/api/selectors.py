@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NoReturn
 
-from corral.api.errors import MOST_CAUSES, BadRequest, shortened
+from corral.api.errors import MAX_CAUSES, BadRequest, shortened
 from corral.api.names import label_key_faults, label_value_faults
 
 Labels = Mapping[str, str]
@@ -158,7 +158,7 @@ def _sorted(requirements: Sequence[Requirement]) -> LabelSelector:
 
 
 def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
-    faults = list(islice(_faults(key, operator, values), MOST_CAUSES))
+    faults = list(islice(_faults(key, operator, values), MAX_CAUSES))
     if faults:
         raise BadRequest(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
     return Requirement(key, operator, values)

@@ -131,7 +131,10 @@ def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
     required = []
     for field in msgspec.structs.fields(view):
         name = field.encode_name
-        inner, merged = _field_schema(view, field, nested), merge_keys.told(view.__name__, name)
+        inner, merged = (
+            _field_schema(view, field, nested),
+            merge_keys.extensions(view.__name__, name),
+        )
         properties[name] = inner | merged if merged else inner
         # A missing time is Kubernetes' zero time, which is written as null.
         if field.required and field.type is not datetime:

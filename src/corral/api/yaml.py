@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import yaml
 
 from corral.api.encoding import DEEPEST, MOST_VALUES, too_many, whole_or_float
-from corral.api.errors import MOST_CAUSES, BadRequest, TooLarge, shortened
+from corral.api.errors import MAX_CAUSES, BadRequest, TooLarge, shortened
 from corral.api.object import Document
 
 LARGEST_BYTES: Final = 3 * 1024 * 1024
@@ -158,7 +158,7 @@ class _Reader:
         told = f'key "{shortened(key)}" already set in map'
         if self.repeated is None:
             raise _fault(mark, told)
-        if len(self.repeated) < MOST_CAUSES:
+        if len(self.repeated) < MAX_CAUSES:
             self.repeated.append(f"line {mark.line + 1}: {told}")
 
     def again(self, value: Any, event: Any, depth: int) -> Any:

@@ -1,6 +1,6 @@
-"""Server-side apply: who set which field, and what follows when somebody applies a configuration.
+"""Server-side apply: managers of fields, merging of applied configurations, conflicts.
 
-Pure functions on documents.  The behaviour is that of Kubernetes' structured-merge-diff:
-``field_sets`` are sets of paths, ``types`` knows which parts of a kind are merged and which are
-replaced as a whole, ``managers`` keeps the account (``metadata.managedFields``).
+Pure functions on documents, with the behaviour of Kubernetes' structured-merge-diff: ``field_sets``
+are sets of paths, ``types`` says which parts of a kind are granular and which atomic, ``managers``
+updates ``metadata.managedFields``.
 """

@@ -1,9 +1,9 @@
-"""Sets of field paths, in the form in which ``managedFields`` holds them (FieldsV1).
+"""Sets of field paths, in the form of FieldsV1 in ``managedFields``.
 
-A set is a tree of dictionaries.  A key is one step of a path: ``f:name`` is a field, ``k:{…}`` the
-item of a list with these keys, ``v:…`` the item of a list that is this value.  Below it are the
-paths that go on from there; ``.`` says that the step itself belongs to the set, and so does an
-empty dictionary.  No function changes its arguments, so results may share parts with them.
+A set is a tree of dictionaries.  A key is one step of a path: ``f:name`` a field, ``k:{…}`` a list
+item with these keys, ``v:…`` a list item with this value, ``i:…`` the item at an index.  Its value
+is the set of paths below the step.  The step itself is a member if ``.`` is among them, or if there
+are none.  Functions do not change their arguments, and results may share parts with them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,36 +15,36 @@ from corral.api.encoding import decode_as, encode_sorted
 from corral.api.errors import shortened
 
 Fields = dict[str, Any]
-"""A set of paths; as a whole set, an empty dictionary is the empty set."""
+"""A set of paths; at the root, an empty dictionary is the empty set."""
 
 LEAF: Final[Fields] = {}
-"""What stands below a path that is in the set with nothing below it; it must not be changed."""
+"""The value of a member with no paths below it; must not be changed."""
 ITSELF: Final = "."
 
 _Operation = Callable[[Fields, Fields], Fields]
 
 
-def in_order(fields: Fields) -> Fields:
-    """A set whose steps are sorted, as it is stored."""
+def sorted_set(fields: Fields) -> Fields:
+    """Return a set with sorted steps, as it is stored."""
     ordered: Fields = msgspec.json.decode(encode_sorted(fields))
     return ordered
 
 
 def union(one: Fields, other: Fields) -> Fields:
-    """The paths that are in either set."""
+    """Return the paths that are in either set."""
     if not one or not other:
         return one or other
     united = dict(one)
     for step, below in other.items():
-        mine = united.get(step)
-        united[step] = below if mine is None else _united(mine, below)
+        present = united.get(step)
+        united[step] = below if present is None else _united(present, below)
     return united
 
 
 def union_of(sets: Sequence[Fields]) -> Fields:
-    """The paths that are in any of some sets.
+    """Return the paths that are in any of the sets.
 
-    A union copies what it grows by: halves are united first, lest many sets take for ever.
+    Halves are united first, because a union copies its arguments: one by one would be quadratic.
     """
     if len(sets) < 2:
         return sets[0] if sets else LEAF
@@ -60,35 +60,37 @@ def _united(one: Fields, other: Fields) -> Fields:
 
 
 def difference(one: Fields, other: Fields) -> Fields:
-    """The paths of one set that are not in the other; what lies below such a path stays."""
+    """Return the paths that are in one set and not in the other, path by path."""
     if not one or not other:
         return one
     left = {}
     for step, below in one.items():
-        gone = other.get(step)
-        if gone is None:
+        excluded = other.get(step)
+        if excluded is None:
             left[step] = below
-        elif (rest := _joined(below, gone, stays=not has(gone), of=difference)) is not None:
+        elif (rest := _joined(below, excluded, stays=not has(excluded), of=difference)) is not None:
             left[step] = rest
     return left
 
 
 def intersection(one: Fields, other: Fields) -> Fields:
-    """The paths that are in both sets."""
+    """Return the paths that are in both sets."""
     if not one or not other:
         return LEAF
     common = {}
     for step, below in one.items():
-        theirs = other.get(step)
-        if theirs is None:
+        common_below = other.get(step)
+        if common_below is None:
             continue
-        if (rest := _joined(below, theirs, stays=has(theirs), of=intersection)) is not None:
+        if (
+            rest := _joined(below, common_below, stays=has(common_below), of=intersection)
+        ) is not None:
             common[step] = rest
     return common
 
 
 def _joined(below: Fields, other: Fields, *, stays: bool, of: _Operation) -> Fields | None:
-    """What is left at a step that both sets have; None where nothing is."""
+    """Return the result of an operation at a common step; None if it is empty."""
     kept = stays and has(below)
     rest = of(inside(below), inside(other))
     if rest:
@@ -97,19 +99,19 @@ def _joined(below: Fields, other: Fields, *, stays: bool, of: _Operation) -> Fie
 
 
 def has(below: Fields) -> bool:
-    """Whether a step with this below it belongs to the set itself."""
+    """Report whether a step with these paths below it is itself a member."""
     return not below or ITSELF in below
 
 
 def inside(below: Fields) -> Fields:
-    """The set of the paths that go on from a step."""
+    """Return the set of the paths below a step."""
     if ITSELF not in below:
         return below
     return {step: inner for step, inner in below.items() if step != ITSELF}
 
 
 def paths(fields: Fields, before: str = "") -> Iterator[str]:
-    """The paths of a set as messages write them: ``.spec.ports[port=80,protocol="TCP"].name``."""
+    """Yield the paths of a set as messages show them: ``.spec.ports[port=80].name``."""
     for step in sorted(fields, key=_order):
         path = before + shown(step)
         if has(fields[step]):
@@ -122,14 +124,15 @@ def _order(step: str) -> tuple[int, str]:
 
 
 def shown(step: str) -> str:
-    """A step as messages write it."""
-    sort, _, said = step.partition(":")
-    if sort == "f":
-        return f".{said}"
-    if sort == "k":
-        keys = ",".join(f"{name}={_text(value)}" for name, value in decode_as(said, Fields).items())
+    """Return a step as messages show it."""
+    kind, _, value = step.partition(":")
+    if kind == "f":
+        return f".{value}"
+    if kind == "k":
+        items = decode_as(value, Fields).items()
+        keys = ",".join(f"{name}={_text(each)}" for name, each in items)
         return f"[{keys}]"
-    return f"[={shortened(said)}]" if sort == "v" else f"[{said}]"
+    return f"[={shortened(value)}]" if kind == "v" else f"[{value}]"
 
 
 def _text(value: Any) -> str:
@@ -137,7 +140,7 @@ def _text(value: Any) -> str:
 
 
 def are_valid(fields: Any) -> bool:
-    """Whether something that a client sent is such a tree."""
+    """Report whether a value from a client is a valid set."""
     if not isinstance(fields, dict):
         return False
     return all(
@@ -147,15 +150,15 @@ def are_valid(fields: Any) -> bool:
 
 
 def _is_step(step: str) -> bool:
-    sort, colon, said = step.partition(":")
-    if not colon or sort not in ("f", "k", "v", "i"):
+    kind, colon, text = step.partition(":")
+    if not colon or kind not in ("f", "k", "v", "i"):
         return False
-    if sort == "f":
+    if kind == "f":
         return True
     try:
-        value = decode_as(said, object)
+        value = decode_as(text, object)
     except msgspec.DecodeError:
         return False
-    if sort == "k":
+    if kind == "k":
         return isinstance(value, dict) and bool(value)
-    return sort == "v" or type(value) is int
+    return kind == "v" or type(value) is int

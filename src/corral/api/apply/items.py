@@ -1,4 +1,4 @@
-"""Lists whose items are told apart, each of which may have managers of its own."""
+"""Associative lists, whose items have managers of their own (list types ``map`` and ``set``)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from corral.api.apply.field_sets import ITSELF, LEAF, Fields, has, shown
-from corral.api.apply.parts import BARE, MISSING, Part, itself, shown as text
+from corral.api.apply.parts import BARE, MISSING, Part, member, shown as text
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Items:
-    """A list whose items are told apart: by keys in them, or without keys by what they are."""
+    """An associative list: a map with ``keys``, or a set without; ``kind`` is that of its items."""
 
     __slots__ = ("keys", "kind", "only")
 
@@ -22,14 +22,14 @@ class Items:
         self.only = self.keys[0] if len(self.keys) == 1 else None
 
     def step(self, item: Any, index: int) -> str:
-        """The step to an item; its index where it has none of its own."""
+        """Return the step to an item; its index if it has no keys or no plain value."""
         if not self.keys:
             if isinstance(item, dict | list) or item is None:
                 return f"i:{index}"
             return "v:" + _encode(item).decode()
         if type(item) is not dict:
             return f"i:{index}"
-        if self.only is not None:  # most lists have one key, and some of them many items
+        if self.only is not None:  # fast path: most lists have one key, and may have many items
             name, default = self.only
             value = item.get(name, default)
             return f"i:{index}" if value is None else f'k:{{"{name}":{_encode(value).decode()}}}'
@@ -42,7 +42,7 @@ class Items:
         return "k:" + _encode(keys).decode()
 
     def indexed(self, items: list[Any]) -> dict[str, Any]:
-        """The items by their steps; items that cannot be told apart are one list."""
+        """Return the items by their steps; duplicates are one value, a list."""
         steps = [self.step(item, index) for index, item in enumerate(items)]
         found: dict[str, Any] = dict(zip(steps, items, strict=True))
         if len(found) == len(items):
@@ -51,10 +51,10 @@ class Items:
         for step, item in zip(steps, items, strict=True):
             if step not in found:
                 found[step] = item
-            elif type(found[step]) is _Alike:
+            elif type(found[step]) is _Duplicates:
                 found[step].append(item)
             else:
-                found[step] = _Alike([found[step], item])
+                found[step] = _Duplicates([found[step], item])
         return found
 
     def added(self, value: Any) -> Fields:
@@ -66,7 +66,7 @@ class Items:
         return found
 
     def added_item(self, item: Any) -> Fields:
-        return LEAF if type(item) is _Alike else self.kind.added(item)
+        return LEAF if type(item) is _Duplicates else self.kind.added(item)
 
     def compare(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]:
         if type(old) is not list or type(new) is not list or not (old or new):
@@ -77,11 +77,11 @@ class Items:
             step: self.added_item(item) for step, item in before.items() if step not in after
         }
         for step, item in after.items():
-            known = before.get(step, MISSING)
-            if known is MISSING:
+            old_item = before.get(step, MISSING)
+            if old_item is MISSING:
                 changed[step] = self.added_item(item)
-            elif known != item:
-                more, less = self.compare_item(known, item)
+            elif old_item != item:
+                more, less = self.compare_item(old_item, item)
                 if more is not None:
                     changed[step] = more
                 if less is not None:
@@ -89,7 +89,7 @@ class Items:
         return changed or None, removed or None
 
     def compare_item(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]:
-        if type(old) is _Alike or type(new) is _Alike:
+        if type(old) is _Duplicates or type(new) is _Duplicates:
             return LEAF, None
         return self.kind.compare(old, new)
 
@@ -97,7 +97,7 @@ class Items:
         if type(value) is not list:
             return None
         found = {
-            step: itself(self.kind.applied(item)) for step, item in self.indexed(value).items()
+            step: member(self.kind.applied(item)) for step, item in self.indexed(value).items()
         }
         return found or None
 
@@ -119,25 +119,28 @@ class Items:
         return kept
 
     def merged(self, live: Any, value: Any) -> Any:
-        """The items of both; those that only live ones hold stay before what they stood before."""
+        """Merge the items of both lists in the order of ``value``.
+
+        Items that are only in the live list stay before the shared item that followed them.
+        """
         if type(live) is not list or type(value) is not list:
             return value
-        wanted = self.indexed(value)
+        applied = self.indexed(value)
         present = [(self.step(item, index), item) for index, item in enumerate(live)]
-        known = dict(present)
-        shared = iter([step for step in wanted if step in known])
-        awaited = next(shared, None)
+        by_step = dict(present)
+        shared = iter([step for step in applied if step in by_step])
+        next_shared = next(shared, None)
         merged: list[Any] = []
         place = 0
-        for step, item in wanted.items():
-            while place < len(present) and present[place][0] != awaited:
-                if present[place][0] not in wanted:
+        for step, item in applied.items():
+            while place < len(present) and present[place][0] != next_shared:
+                if present[place][0] not in applied:
                     merged.append(present[place][1])
                 place += 1
-            merged.append(self.kind.merged(known[step], item) if step in known else item)
-            if step == awaited:
-                awaited = next(shared, None)
-        return merged + [item for step, item in present[place:] if step not in wanted]
+            merged.append(self.kind.merged(by_step[step], item) if step in by_step else item)
+            if step == next_shared:
+                next_shared = next(shared, None)
+        return merged + [item for step, item in present[place:] if step not in applied]
 
     def faults(self, value: Any) -> Iterator[str]:
         if value is None:
@@ -149,7 +152,7 @@ class Items:
         for index, item in enumerate(value):
             step = self.step(item, index)
             if step[0] == "i":
-                yield f": element {index}: {self.unclear(item)}"
+                yield f": element {index}: {self.key_fault(item)}"
             elif step in steps:
                 yield f": duplicate entries for key {shown(step)}"
             else:
@@ -157,10 +160,10 @@ class Items:
                     yield shown(step) + fault
             steps.add(step)
 
-    def unclear(self, item: Any) -> str:
-        """Why an item cannot be told from others."""
+    def key_fault(self, item: Any) -> str:
+        """Return why an item has no identity."""
         if not self.keys:
-            found = "an explicit null" if item is None else f"a {_sort(item)} type"
+            found = "an explicit null" if item is None else f"a {_kind(item)} type"
             return f"associative list without keys has an element that's {found}"
         if type(item) is not dict:
             return "associative list with keys has an element that's not a map"
@@ -171,9 +174,9 @@ class Items:
         )
 
 
-class _Alike(list[Any]):
-    """Items of a list that have the same keys: they are one leaf."""
+class _Duplicates(list[Any]):
+    """Duplicate items of a list, which are one leaf."""
 
 
-def _sort(value: Any) -> str:
+def _kind(value: Any) -> str:
     return "map" if isinstance(value, dict) else "list"

@@ -1,8 +1,8 @@
-"""From client-side to server-side apply: what kubectl noted down about itself.
+"""The last-applied-configuration annotation: the way from client-side to server-side apply.
 
-Who applied on the client left the configuration in an annotation.  When kubectl then applies on the
-server, fields that still are as it says are no conflicts with whoever wrote them, as that was
-kubectl; and the annotation is kept up, for those who go back.
+Client-side apply stores the configuration in an annotation.  When kubectl then applies on the
+server, fields that still have the value in the annotation do not conflict with the manager that
+wrote them, which was kubectl.  The annotation is kept up to date, for users who go back.
 """
 
 from typing import Final
@@ -18,18 +18,18 @@ from corral.api.object import Document
 from corral.api.schema import Schema
 
 MANAGER: Final = "kubectl"
-"""The name under which kubectl applies, if its user gives no other."""
+"""kubectl's default field manager."""
 ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def fields(typed: Typed, schema: Schema, live: Document, api_version: str) -> Fields:
-    """The paths that were applied on the client and still are as they were applied then.
+    """Return the paths that were applied on the client and still have the same values.
 
     ``schema`` is that of ``typed``.
     """
-    note = _note(live)
+    annotation = _annotation(live)
     try:
-        applied = decode_as(note or "{}", object)
+        applied = decode_as(annotation or "{}", object)
     except msgspec.DecodeError:
         return LEAF
     if not isinstance(applied, dict) or applied.get("apiVersion") != api_version:
@@ -42,17 +42,17 @@ def fields(typed: Typed, schema: Schema, live: Document, api_version: str) -> Fi
 
 
 def renew(document: Document, live: Document, configuration: Document) -> None:
-    """Note down what is applied, in a document to be stored, where the live one has such a note.
+    """Update the annotation in a document to be stored, if the live one has it.
 
-    It is left out where annotations would become larger than they may be.
+    It is removed if the annotations would exceed their limit.
     """
-    if not _note(live):
+    if not _annotation(live):
         return
     annotations = dict(at(configuration, "metadata", "annotations") or {})
     annotations.pop(ANNOTATION, None)
     metadata = configuration["metadata"] | {"annotations": annotations}
-    note = encode_sorted(configuration | {"metadata": metadata}).decode() + "\n"
-    kept = dict(document["metadata"].get("annotations") or {}) | {ANNOTATION: note}
+    annotation = encode_sorted(configuration | {"metadata": metadata}).decode() + "\n"
+    kept = dict(document["metadata"].get("annotations") or {}) | {ANNOTATION: annotation}
     if sum(len(key.encode()) + len(value.encode()) for key, value in kept.items()) > (
         LARGEST_ANNOTATIONS
     ):
@@ -60,6 +60,6 @@ def renew(document: Document, live: Document, configuration: Document) -> None:
     document["metadata"] = document["metadata"] | {"annotations": kept}
 
 
-def _note(live: Document) -> str:
-    note = at(live, "metadata", "annotations", ANNOTATION)
-    return note if isinstance(note, str) else ""
+def _annotation(live: Document) -> str:
+    annotation = at(live, "metadata", "annotations", ANNOTATION)
+    return annotation if isinstance(annotation, str) else ""

@@ -1,36 +1,36 @@
-"""Who manages which fields of an object: the account that ``metadata.managedFields`` holds.
+"""Managers of fields: ``metadata.managedFields``, and how an update changes it.
 
-Every write is booked: what it changes belongs to its writer from then on, and to nobody else.  Who
-*applies* says instead which fields are theirs: they collide with whoever else set them to something
-else, and what they applied before and do not any more is taken away, where nobody else has it.
+An *update* makes its writer the only manager of the fields that it changes.  An *apply* manages the
+fields of its configuration: it conflicts with other managers whose fields it would change, and
+removes fields that it applied before and that nobody else manages.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from corral.api.apply.field_sets import LEAF, Fields, difference, in_order, union, union_of
+from corral.api.apply.field_sets import LEAF, Fields, difference, sorted_set, union, union_of
 from corral.api.apply.types import Difference
 
 Entry = dict[str, Any]
-"""One writer's part of the account (meta/v1 ManagedFieldsEntry)."""
+"""The fields of one manager (meta/v1 ManagedFieldsEntry)."""
 
-MOST_UPDATERS: Final = 10
-"""Writers that are kept apart; of further ones the oldest become one, by version."""
+MAX_UPDATERS: Final = 10
+"""Entries of updates; the oldest of more are merged into one per version."""
 ANCIENT: Final = "ancient-changes"
 BEFORE_APPLY: Final = "before-first-apply"
-"""Who wrote what there is when an object without an account is first applied to."""
+"""The manager of the existing fields when an object without managed fields is first applied to."""
 
 
 class Writer(NamedTuple):
-    """Who writes, how, and in what terms."""
+    """The identity of a manager: its name, operation, version and subresource."""
 
     manager: str
     operation: str
     api_version: str
     subresource: str = ""
 
-    def wrote(self, entry: Entry) -> bool:
-        """Whether an entry is this writer's; who applies has one whatever the version."""
+    def owns(self, entry: Entry) -> bool:
+        """Report whether an entry is this writer's; that of an apply is for all versions."""
         return (
             entry.get("manager") == self.manager
             and entry.get("operation") == self.operation
@@ -46,34 +46,34 @@ class Writer(NamedTuple):
         }
         if time:
             entry["time"] = time
-        entry |= {"fieldsType": "FieldsV1", "fieldsV1": in_order(fields)}
+        entry |= {"fieldsType": "FieldsV1", "fieldsV1": sorted_set(fields)}
         if self.subresource:
             entry["subresource"] = self.subresource
         return entry
 
 
 Compare = Callable[[str], Difference | None]
-"""How the object changes, in the terms of a version; None for one that is not served any more."""
+"""Returns how the object changes in an apiVersion; None if that is not served any more."""
 
 
-def booked(entries: Sequence[Entry], writer: Writer, compare: Compare, now: str) -> list[Entry]:
-    """The account after an ordinary write."""
+def updated(entries: Sequence[Entry], writer: Writer, compare: Compare, now: str) -> list[Entry]:
+    """Return the managed fields after an update."""
     changed, _ = compare(writer.api_version) or (LEAF, LEAF)
-    mine: Fields = LEAF
+    own: Fields = LEAF
     time = None
-    account = []
-    for entry in _reduced(entries, compare):
-        if writer.wrote(entry):
-            mine, time = entry["fieldsV1"], entry.get("time")
+    managed_fields = []
+    for entry in _without_changed(entries, compare):
+        if writer.owns(entry):
+            own, time = entry["fieldsV1"], entry.get("time")
         else:
-            account.append(entry)
-    if changed or mine:
-        account.append(writer.entry(union(mine, changed), now if changed else time))
-    return ordered(_capped(account))
+            managed_fields.append(entry)
+    if changed or own:
+        managed_fields.append(writer.entry(union(own, changed), now if changed else time))
+    return ordered(_capped(managed_fields))
 
 
-def _reduced(entries: Iterable[Entry], compare: Compare) -> Iterable[Entry]:
-    """The entries without the fields that change."""
+def _without_changed(entries: Iterable[Entry], compare: Compare) -> Iterable[Entry]:
+    """Yield the entries without the changed fields."""
     for entry in entries:
         compared = compare(entry["apiVersion"])
         if compared is None:
@@ -84,14 +84,14 @@ def _reduced(entries: Iterable[Entry], compare: Compare) -> Iterable[Entry]:
             yield entry if left is fields else entry | {"fieldsV1": left}
 
 
-def _capped(account: list[Entry]) -> list[Entry]:
-    """The account with the oldest updates in one entry for each version, where there are many."""
-    if len(account) <= MOST_UPDATERS:
-        return account
-    updates = sorted((each for each in account if each["operation"] == "Update"), key=_age)
-    excess = len(updates) - MOST_UPDATERS
+def _capped(managed_fields: list[Entry]) -> list[Entry]:
+    """Merge the oldest updates beyond MAX_UPDATERS into one entry per version."""
+    if len(managed_fields) <= MAX_UPDATERS:
+        return managed_fields
+    updates = sorted((each for each in managed_fields if each["operation"] == "Update"), key=_age)
+    excess = len(updates) - MAX_UPDATERS
     if excess <= 0:
-        return account
+        return managed_fields
     oldest: dict[str, list[Entry]] = {}
     for entry in updates:
         if excess <= 0:
@@ -100,12 +100,12 @@ def _capped(account: list[Entry]) -> list[Entry]:
         excess -= bool(same)
         same.append(entry)
     several = [same for same in oldest.values() if len(same) > 1]
-    gone = {id(entry) for same in several for entry in same}
-    return [each for each in account if id(each) not in gone] + [*map(_ancient, several)]
+    merged = {id(entry) for same in several for entry in same}
+    return [each for each in managed_fields if id(each) not in merged] + [*map(_merged, several)]
 
 
-def _ancient(entries: Sequence[Entry]) -> Entry:
-    """One entry for several of a version, which are sorted by age."""
+def _merged(entries: Sequence[Entry]) -> Entry:
+    """Return one entry for several of a version, which are sorted by age."""
     fields = union_of([entry["fieldsV1"] for entry in entries])
     last = entries[-1]
     return Writer(ANCIENT, "Update", last["apiVersion"]).entry(fields, last.get("time"))
@@ -115,12 +115,12 @@ def _age(entry: Entry) -> tuple[str, ...]:
     return entry.get("time") or "", entry.get("manager", ""), entry["apiVersion"]
 
 
-def ordered(account: list[Entry]) -> list[Entry]:
-    """An account in the order in which it is stored: who applies first, then by age."""
-    if len(account) > 1:
-        account.sort(key=_place)
-    return account
+def ordered(managed_fields: list[Entry]) -> list[Entry]:
+    """Sort managed fields as they are stored: applies first, then by age."""
+    if len(managed_fields) > 1:
+        managed_fields.sort(key=_sort_key)
+    return managed_fields
 
 
-def _place(entry: Entry) -> tuple[str, ...]:
+def _sort_key(entry: Entry) -> tuple[str, ...]:
     return entry["operation"], *_age(entry), entry.get("subresource", "")

@@ -1,7 +1,7 @@
-"""The sorts of which the parts of a document are, and what walks do at each.
+"""Types of the parts of a document, and the operations of structured-merge-diff on each.
 
-A *map* (an object) and a list of *items* that are told apart are made of parts that can have
-several managers; all else is a *leaf*: plain values, atomic lists and objects.
+A *map* (a granular object) and an associative list (``items``) consist of parts with managers of
+their own; all else is a *leaf*: scalars, atomic lists and atomic objects.
 """
 
 from collections.abc import Iterator
@@ -18,29 +18,39 @@ _SORTS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
     "integer": ("numeric (int or float)", (int, float)),
     "number": ("numeric (int or float)", (int, float)),
 }
-"""What a plain value must be, in words and in types."""
+"""Types of a scalar: in messages, and in Python."""
 MISSING: Final = object()
 BARE: Final[tuple[Any, ...]] = (None, {}, [])
-"""What is left of an object or a list of which all is taken away."""
+"""What is left of an object or a list when all parts are removed."""
 _encode = msgspec.json.Encoder().encode
 
 
 class Part(Protocol):
-    """The type of a place; of a value and of a set of paths that stand there."""
+    """The type of a part.  Field sets are relative to it.
+
+    added: the fields of a new value, as Compare counts them.
+    compare: changed and removed fields.
+    applied: the fields that an apply of a value manages (ToFieldSet).
+    named: a set with the named fields on the way to its members (EnsureNamedFieldsAreMembers).
+    without: the value without some fields (RemoveItems); empty objects stay if ``bare``.
+    merged: a value merged into the live one (Merge).
+    faults: why a value is not of this type, each beginning with its relative path.
+    """
 
     def added(self, value: Any) -> Fields: ...
     def compare(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]: ...
     def applied(self, value: Any) -> Fields | None: ...
     def named(self, fields: Fields) -> Fields: ...
-    def without(self, value: Any, fields: Fields, *, bare: bool) -> Any: ...  # bare ones stay
+    def without(self, value: Any, fields: Fields, *, bare: bool) -> Any: ...
     def merged(self, live: Any, value: Any) -> Any: ...
-    def faults(self, value: Any) -> Iterator[str]: ...  # each begins with its path from here
+    def faults(self, value: Any) -> Iterator[str]: ...
 
 
 class Leaf:
-    """A plain value, or a list or object that is replaced as a whole; ``content`` is its inside.
+    """A scalar, or an atomic list or object.
 
-    A plain value is of a ``sort`` of JSON Schema, if one is told.
+    content: the type of what is inside an atomic list or object.
+    sort: the JSON Schema type of a scalar; "" for any.
     """
 
     __slots__ = ("content", "sort")
@@ -72,7 +82,7 @@ class Leaf:
             return
         if self.content is None:
             if self.sort and type(value) not in _SORTS[self.sort][1]:
-                yield f": expected {_SORTS[self.sort][0]}, got {_told(value, self.sort)}"
+                yield f": expected {_SORTS[self.sort][0]}, got {_go_value(value, self.sort)}"
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 for fault in self.content.faults(item):
@@ -82,7 +92,7 @@ class Leaf:
 
 
 class Map:
-    """An object: fields with types of their own, and the type of all others, if any may be."""
+    """A granular object: declared fields, and the type of all others, if allowed."""
 
     __slots__ = ("fields", "rest")
 
@@ -94,10 +104,10 @@ class Map:
         self.fields[name] = (f"f:{name}" if managed else "", inner)
 
     def part(self, name: str) -> tuple[str, Part]:
-        """The step to a field, which is empty where it has no managers, and its type."""
-        known = self.fields.get(name)
-        if known is not None:
-            return known
+        """Return the step to a field, which is empty if it is never managed, and its type."""
+        declared = self.fields.get(name)
+        if declared is not None:
+            return declared
         return ("", PLAIN) if self.rest is None else (f"f:{name}", self.rest)
 
     def added(self, value: Any) -> Fields:
@@ -117,7 +127,7 @@ class Map:
         removed: Fields = {}
         for name, inner in new.items():
             before = old.get(name, MISSING)
-            if before == inner:  # most parts stay as they were
+            if before == inner:  # fast path: most parts do not change
                 continue
             step, kind = self.fields.get(name) or self.part(name)
             if not step:
@@ -144,7 +154,7 @@ class Map:
             step, kind = self.part(name)
             below = kind.applied(inner) if step else None
             if step and (name not in self.fields or inner is None or inner == {}):
-                below = itself(below)
+                below = member(below)
             if below is not None:
                 found[step] = below
         return found or None
@@ -156,10 +166,10 @@ class Map:
                 named[step] = LEAF
                 continue
             name = step[2:]
-            known = self.fields.get(name) if step[:2] == "f:" else None
-            kind = known[1] if known is not None else self.rest
+            declared = self.fields.get(name) if step[:2] == "f:" else None
+            kind = declared[1] if declared is not None else self.rest
             inner = kind.named(below) if kind is not None else below
-            if known is not None and ITSELF not in inner:
+            if declared is not None and ITSELF not in inner:
                 inner = {ITSELF: LEAF, **inner}
             named[step] = inner
         return named
@@ -205,7 +215,7 @@ class Map:
 
 
 class _Anything:
-    """What no schema tells: objects are maps of anything, all else is a leaf."""
+    """A part without a schema: objects are granular, all else is a leaf."""
 
     __slots__ = ()
 
@@ -217,7 +227,7 @@ class _Anything:
             return _ANY_MAP.compare(old, new)
         if old == new:
             return None, None
-        return itself(inside(self.added(new))), inside(self.added(old)) or None
+        return member(inside(self.added(new))), inside(self.added(old)) or None
 
     def applied(self, value: Any) -> Fields | None:
         return _ANY_MAP.applied(value) if type(value) is dict else LEAF
@@ -240,8 +250,8 @@ ANY: Final = _Anything()
 _ANY_MAP: Final = Map(ANY)
 
 
-def itself(below: Fields | None) -> Fields:
-    """What stands below a step that is in the set itself."""
+def member(below: Fields | None) -> Fields:
+    """Return the paths below a step, with the step itself as a member."""
     return {ITSELF: LEAF, **below} if below else LEAF
 
 
@@ -249,8 +259,8 @@ def shown(value: Any) -> str:
     return shortened(_encode(value).decode())
 
 
-def _told(value: Any, sort: str) -> str:
-    """A value that is of another sort than it must be, in Kubernetes' words."""
+def _go_value(value: Any, sort: str) -> str:
+    """Return a value of the wrong type as Kubernetes' messages show it."""
     if sort in ("integer", "number"):
         return _GO_TYPES.get(type(value), "string")
     text = shown(value)

@@ -1,4 +1,4 @@
-"""The versions of a kind as an account needs them: types, and documents in other terms."""
+"""Versions of a kind for server-side apply: their types, and conversion between them."""
 
 from corral.api.apply.managers import Compare
 from corral.api.apply.types import Difference, Typed
@@ -7,33 +7,33 @@ from corral.api.kind import GroupVersion, Kind
 from corral.api.object import Document
 from corral.api.schema import structural
 
-_MOST_KINDS = 500
-_NOTHING: Document = {"metadata": {}}
-_NOTHING_NATIVE: Document = _NOTHING | {"spec": {}, "status": {}}
-"""What a new object is compared with: Kubernetes' own types always have these parts."""
+_MAX_KINDS = 500
+_EMPTY: Document = {"metadata": {}}
+_EMPTY_NATIVE: Document = _EMPTY | {"spec": {}, "status": {}}
+"""What a new object is compared with: native types always have these parts."""
 
-_known: dict[int, "Terms"] = {}
-
-
-def terms_of(kind: Kind) -> "Terms":
-    """The terms of a kind, made when they are first asked for."""
-    terms = _known.get(id(kind))
-    if terms is None or terms.kind is not kind:
-        if len(_known) >= _MOST_KINDS:  # kinds come and go
-            _known.clear()
-        terms = _known[id(kind)] = Terms(kind)
-    return terms
+_cache: dict[int, "Versions"] = {}
 
 
-class Terms:
-    """A kind in the terms of its versions.
+def versions_of(kind: Kind) -> "Versions":
+    """Return the versions of a kind, cached."""
+    versions = _cache.get(id(kind))
+    if versions is None or versions.kind is not kind:
+        if len(_cache) >= _MAX_KINDS:  # custom kinds come and go
+            _cache.clear()
+        versions = _cache[id(kind)] = Versions(kind)
+    return versions
 
-    A version's *form* is its name where its documents are not those that are stored, else empty.
+
+class Versions:
+    """The versions of a kind.
+
+    The *form* of a version is "" if its documents are as they are stored, else its name.
     """
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self._nothing = _NOTHING_NATIVE if kind.native else _NOTHING
+        self._empty = _EMPTY_NATIVE if kind.native else _EMPTY
         self._forms = {
             str(GroupVersion(kind.group, version.name)): version.name if version.write else ""
             for version in kind.versions
@@ -41,18 +41,18 @@ class Terms:
         self._typed: dict[str, Typed] = {}
 
     def form(self, api_version: str) -> str | None:
-        """The form of a version; None where there is no such version."""
+        """Return the form of an apiVersion; None if it is not served."""
         return self._forms.get(api_version)
 
     def typed(self, form: str) -> Typed:
-        """What documents of a form are made of."""
+        """Return the type of documents of a form, cached."""
         typed = self._typed.get(form)
         if typed is None:
             typed = self._typed[form] = Typed(structural(self.kind, form))
         return typed
 
-    def told(self, document: Document, form: str) -> Document:
-        """A stored document in another form; it may be the same one."""
+    def from_stored(self, document: Document, form: str) -> Document:
+        """Convert a stored document to a form; the result may be the same object."""
         version = self.kind.by_name.get(form)
         if version is None or version.write is None:
             return document
@@ -60,8 +60,8 @@ class Terms:
         version.write(document)
         return document
 
-    def stored(self, document: Document, form: str) -> Document:
-        """What ``told`` was made of, as far as it can be known."""
+    def to_stored(self, document: Document, form: str) -> Document:
+        """Convert a document of a form to the stored one; the result may be the same object."""
         version = self.kind.by_name.get(form)
         if version is None or version.read is None:
             return document
@@ -69,10 +69,10 @@ class Terms:
         version.read(document)
         return document
 
-    def comparing(self, old: Document | None, new: Document) -> Compare:
-        """How two stored documents differ, in the terms of each version; None for unknown ones.
+    def comparer(self, old: Document | None, new: Document) -> Compare:
+        """Return a function that compares two stored documents in a version, cached.
 
-        Without an old one all of the new one is added.
+        Without an old document, all fields of the new one are added.
         """
         found: dict[str, Difference] = {}
 
@@ -81,8 +81,8 @@ class Terms:
             if form is None:
                 return None
             if form not in found:
-                before = self._nothing if old is None else self.told(old, form)
-                found[form] = self.typed(form).compare(before, self.told(new, form))
+                before = self._empty if old is None else self.from_stored(old, form)
+                found[form] = self.typed(form).compare(before, self.from_stored(new, form))
             return found[form]
 
         return compare

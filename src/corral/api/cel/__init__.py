@@ -1,7 +1,7 @@
-"""CEL, the language of rules that users bring: in policies, webhooks and CustomResourceDefinitions.
+"""CEL expressions of policies, webhooks and CustomResourceDefinitions: compiling and evaluating.
 
-What such a rule says, and what it is given, may be hostile: a rule ends after a bounded number of
-steps, and nothing that it asks for is done outside of it.
+Expressions and their inputs may be hostile: an evaluation ends after a bounded number of steps, and
+has no side effects.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,9 @@ __all__ = ["CelError", "Program", "compile_expression"]
 
 
 def compile_expression(text: str, variables: Mapping[str, str]) -> Program:
-    """The program that an expression is.
+    """Compile an expression.  Raises CelError.
 
-    ``variables`` are the types of the names that it may use: ``dyn`` for any, and ``bool``,
-    ``int``, ``double``, ``string``, ``timestamp``, ``list`` and ``map`` (of strings to any).
-    Raises CelError.
+    variables: names that it may use, with their types: ``dyn``, ``bool``, ``int``, ``double``,
+        ``string``, ``timestamp``, ``list`` and ``map`` (of strings to any).
     """
     return environment(tuple(variables.items())).compile(text)

@@ -1,7 +1,7 @@
-"""``authorizer``: what an expression asks about somebody's rights (Kubernetes' authz library).
+"""``authorizer``: access checks in expressions (Kubernetes' authz library).
 
-What is asked about is a map with one key that names the type.  Who can answer is told for one run
-(``Authorizer``), in the context of which the functions look for it.
+A check is a map with one key that names its type.  The authorizer of an evaluation is a context
+variable, because the library calls functions without one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +16,9 @@ from corral.api.names import label_faults, subdomain_faults
 
 VARIABLE: Final = "authorizer"
 FIELD: Final = "requestResource"
-"""All that may be selected from it: a check of what the request is about."""
+"""The only field of the variable: a check of the resource of the request."""
 LONGEST_REASON: Final = 4096
-"""Letters of what an expression is told of why."""
+"""Characters of a reason that an expression sees."""
 _AUTHORIZER = "kubernetes.authorization.Authorizer"
 _GROUP = "kubernetes.authorization.GroupCheck"
 _PATH = "kubernetes.authorization.PathCheck"
@@ -26,11 +26,11 @@ _RESOURCE = "kubernetes.authorization.ResourceCheck"
 _DECISION = "kubernetes.authorization.Decision"
 
 
-class Wish(NamedTuple):
-    """What somebody may want: the one whose request it is, or the account that ``account`` names.
+class AccessCheck(NamedTuple):
+    """The attributes of an access check, as authorizer.Attributes in Kubernetes.
 
-    account: namespace and name of a service account.
-    path: of what is no resource.
+    path: of a request for something that is no resource.
+    account: namespace and name of a service account; the user of the request if None.
     """
 
     verb: str
@@ -45,42 +45,42 @@ class Wish(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Authorizer:
-    """The value of ``authorizer``: who decides, and about what the request is.
+    """The value of ``authorizer``: decides access checks; ``request`` is that of the request.
 
-    why: by what something is allowed or not, which may take far longer to find.
+    reason: explains a decision; may take far longer than ``allows``.
     """
 
-    allows: Callable[[Wish], bool]
-    why: Callable[[Wish], str]
-    request: Wish
+    allows: Callable[[AccessCheck], bool]
+    reason: Callable[[AccessCheck], str]
+    request: AccessCheck
 
     def value(self) -> dict[str, Any]:
-        """What expressions see of it."""
-        asked = {
+        """Return the value that expressions see."""
+        fields = {
             field: getattr(self.request, field)
             for field in ("group", "resource", "subresource", "namespace", "name")
         }
-        return {_AUTHORIZER: {}, FIELD: {_RESOURCE: asked}}
+        return {_AUTHORIZER: {}, FIELD: {_RESOURCE: fields}}
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Let it answer what is asked meanwhile, each question once."""
-        once = Authorizer(cache(self.allows), cache(self.why), self.request)
-        token = _answering.set(once)
+    def active(self) -> Iterator[None]:
+        """Make this the authorizer of expressions, with a cache of its decisions."""
+        cached = Authorizer(cache(self.allows), cache(self.reason), self.request)
+        token = _active.set(cached)
         try:
             yield
         finally:
-            _answering.reset(token)
+            _active.reset(token)
 
 
-_answering: ContextVar[Authorizer] = ContextVar("answering")
+_active: ContextVar[Authorizer] = ContextVar("active")
 
 
 def _path(value: Mapping[str, Any], path: str) -> dict[str, Any]:
-    who = content(value, _AUTHORIZER, dict)
+    authorizer = content(value, _AUTHORIZER, dict)
     if not path.strip():
         raise ValueError("path must not be empty")
-    return {_PATH: {**who, "path": path}}
+    return {_PATH: {**authorizer, "path": path}}
 
 
 def _group(value: Mapping[str, Any], group: str) -> dict[str, Any]:
@@ -92,47 +92,47 @@ def _account(value: Mapping[str, Any], namespace: str, name: str) -> dict[str, A
     if faults := subdomain_faults(name):
         raise ValueError(f'Invalid service account name "{name}": {", ".join(faults)}')
     if faults := label_faults(namespace):
-        told = f'Invalid service account namespace "{namespace}": {", ".join(faults)}'
-        raise ValueError(told)
+        message = f'Invalid service account namespace "{namespace}": {", ".join(faults)}'
+        raise ValueError(message)
     return {_AUTHORIZER: {"account": [namespace, name]}}
 
 
 def _resource(value: Mapping[str, Any], resource: str) -> dict[str, Any]:
-    asked = content(value, _GROUP, dict)
+    fields = content(value, _GROUP, dict)
     if not resource.strip():
         raise ValueError("resource must not be empty")
-    return {_RESOURCE: {**asked, "resource": resource}}
+    return {_RESOURCE: {**fields, "resource": resource}}
 
 
-def _narrows(field: str) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
-    return lambda value, told: {_RESOURCE: {**content(value, _RESOURCE, dict), field: told}}
+def _with_field(field: str) -> Callable[[Mapping[str, Any], str], dict[str, Any]]:
+    return lambda check, value: {_RESOURCE: {**content(check, _RESOURCE, dict), field: value}}
 
 
-def _selects(value: Mapping[str, Any], _selector: str) -> dict[str, Any]:
-    """Nobody is given rights by selectors here, so they change nothing."""
+def _with_selector(value: Mapping[str, Any], _selector: str) -> dict[str, Any]:
+    """Ignore the selector: RBAC does not grant rights by selectors."""
     return {_RESOURCE: content(value, _RESOURCE, dict)}
 
 
 def _check(value: Mapping[str, Any], verb: str) -> dict[str, Any]:
-    asked = {**content(value, _PATH if _PATH in value else _RESOURCE, dict), "verb": verb}
-    return {_DECISION: {"allowed": _answers().allows(_wish(asked)), "asked": asked}}
+    fields = {**content(value, _PATH if _PATH in value else _RESOURCE, dict), "verb": verb}
+    return {_DECISION: {"allowed": _current().allows(_access_check(fields)), "fields": fields}}
 
 
-def _answers() -> Authorizer:
+def _current() -> Authorizer:
     try:
-        return _answering.get()
+        return _active.get()
     except LookupError:
-        raise ValueError("there is nobody to decide") from None
+        raise ValueError("there is no authorizer for this expression") from None
 
 
-def _wish(asked: Mapping[str, Any]) -> Wish:
-    account = asked.get("account")
+def _access_check(fields: Mapping[str, Any]) -> AccessCheck:
+    account = fields.get("account")
     try:
-        wish = Wish(**{**asked, "account": tuple(account) if account else None})
-        hash(wish)  # an expression that wrote the map itself may have put anything in it
+        checked = AccessCheck(**{**fields, "account": tuple(account) if account else None})
+        hash(checked)  # an expression may have written this map itself, with any values
     except TypeError:
         raise ValueError("no such overload") from None
-    return wish
+    return checked
 
 
 def _decision(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,20 +140,22 @@ def _decision(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reason(value: Mapping[str, Any]) -> str:
-    return _answers().why(_wish(content(_decision(value), "asked", dict)))[:LONGEST_REASON]
+    return _current().reason(_access_check(content(_decision(value), "fields", dict)))[
+        :LONGEST_REASON
+    ]
 
 
-RIGHTS: Final = (
+ACCESS_CHECKS: Final = (
     Function("path", ("map", "string"), "map", _path),
     Function("group", ("map", "string"), "map", _group),
     Function("serviceAccount", ("map", "string", "string"), "map", _account),
     Function("resource", ("map", "string"), "map", _resource),
     *(
-        Function(field, ("map", "string"), "map", _narrows(field))
+        Function(field, ("map", "string"), "map", _with_field(field))
         for field in ("subresource", "namespace", "name")
     ),
-    Function("fieldSelector", ("map", "string"), "map", _selects),
-    Function("labelSelector", ("map", "string"), "map", _selects),
+    Function("fieldSelector", ("map", "string"), "map", _with_selector),
+    Function("labelSelector", ("map", "string"), "map", _with_selector),
     Function("check", ("map", "string"), "map", _check),
     Function("allowed", ("map",), "bool", lambda value: content(_decision(value), "allowed", bool)),
     Function("reason", ("map",), "string", _reason),

@@ -1,6 +1,6 @@
-"""What calls of functions may do at most, and how large their values are.  Pure.
+"""Upper bounds of the cost of function calls, and of the size of their results.  Pure.
 
-Those in Python cost what they are given and give, too: all of it is made anew on the way.
+Functions in Python also cost the conversion of their arguments and results, which are copied.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,326 +10,339 @@ from corral.api.cel import transform_map
 from corral.api.cel.authorizer import LONGEST_REASON
 from corral.api.cel.function import Function
 from corral.api.cel.functions import FUNCTIONS
-from corral.api.cel.lists import MOST_NUMBERS
+from corral.api.cel.lists import MAX_NUMBERS
 from corral.api.cel.patterns import finders
 
-ENDLESS: Final = 1 << 62
-_SHORTEST = 32
+UNBOUNDED: Final = 1 << 62
+_OVERHEAD = 32
 JOINING = "[_]+[_]"
-_OF_ITEM = 32
-"""Units for each item of a list that is copied or compared."""
-_OF_LETTER = 8
-"""Units for each letter that a regular expression, or a function in Python, looks at."""
-_ESCAPED = 6
-OF_GIVEN: Final = 300
-"""Units to make a value of the library's from one of Python's, or the other way."""
-_OF_CALL: Final = 20_000
-"""Units to call a function in Python: 1 to 20 microseconds by what it does, 27 for a pattern."""
-_OF_READING = 8
-"""How often as much as giving it a text takes to be read as a time."""
-_COMPARED = 4
-"""What part of giving it comparing a value takes, at most."""
-_OF_RIGHT = 2_000_000
-"""Units to look up whether somebody may do something, who has some thousands of rules.  Kubernetes
-lets an expression ask twice; here it may a hundred times."""
-_OF_REASON = 20_000_000
-"""Units to look up why, through as many bindings."""
-_OF_TOLD = 1024
-"""Letters of what is told of a text that has not the form it should have, at most."""
+_PER_ITEM = 32
+"""Cost per item of a list that is copied or compared."""
+_PER_CHARACTER = 8
+"""Cost per character that a regular expression, or a function in Python, reads."""
+_ESCAPE_FACTOR = 6
+CONVERSION: Final = 300
+"""Cost to convert one value between the library and Python."""
+_PYTHON_CALL: Final = 20_000
+"""Cost to call a function in Python: measured 1 to 20 microseconds, 27 for a pattern."""
+_PARSE_FACTOR = 8
+"""Parsing a text as a time costs this many times its conversion."""
+_COMPARE_DIVISOR = 4
+"""Comparing a value costs at most its conversion divided by this."""
+_ACCESS_CHECK = 2_000_000
+"""Cost of an access check for a user with some thousands of rules.  Kubernetes' budget allows two
+in an expression; here about a hundred."""
+_ACCESS_REASON = 20_000_000
+"""Cost to find the reason of a decision, through as many bindings."""
+_LONGEST_ERROR = 1024
+"""Characters of the error about a text of the wrong format, at most."""
 
 
 class Size(NamedTuple):
-    """A text of at most so many letters, or a collection of at most so many items.
+    """The maximum size of a value.
 
-    letters: of the text, or of each text within.
+    characters: of the text, or of each text within.
     items: of the collection.
-    inner: of each collection within.
-    whole: units to give it to Python or take it from there, with all that is within.
+    inner_items: of each collection within.
+    conversion: cost to convert it to or from Python, with all that is within.
     """
 
-    letters: int
+    characters: int
     items: int = 1
-    inner: int = 1
-    whole: int = OF_GIVEN
+    inner_items: int = 1
+    conversion: int = CONVERSION
 
 
-Reckon = Callable[[Sequence[Size], Size], tuple[int, Size]]
-"""From the sizes of what a function is called with, and the largest in each way, to the units that
-it may do, and the size of its value."""
+CostFunction = Callable[[Sequence[Size], Size], tuple[int, Size]]
+"""Returns the maximum cost of a call and the size of its result, from the sizes of the arguments
+and the field-wise maximum of those."""
 
 
-def text_of(letters: int) -> Size:
-    """A text of at most so many letters."""
-    return Size(letters, whole=OF_GIVEN + letters)
+def text_of(characters: int) -> Size:
+    """Return the size of a text of at most so many characters."""
+    return Size(characters, conversion=CONVERSION + characters)
 
 
-def _answer(_sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+def _constant(_sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
     return 1, Size(1)
 
 
-def _choose(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+def _conditional(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
     return 1, largest_of(sizes[1:])
 
 
-def _pick(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return 1, Size(largest.letters, largest.inner, largest.inner, largest.whole)
+def _index(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    return 1, Size(largest.characters, largest.inner_items, largest.inner_items, largest.conversion)
 
 
 def _compare(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
-    return min(each.whole for each in sizes) // _COMPARED, Size(1)
+    return min(size.conversion for size in sizes) // _COMPARE_DIVISOR, Size(1)
 
 
-def _is_in(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+def _in(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
     item, within = sizes
-    compared = min(item.whole * within.items, within.whole) // _COMPARED
-    return within.items * _OF_ITEM + item.letters + compared, Size(1)
+    compared = min(item.conversion * within.items, within.conversion) // _COMPARE_DIVISOR
+    return within.items * _PER_ITEM + item.characters + compared, Size(1)
 
 
 def _add(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    letters, items = sum(each.letters for each in sizes), sum(each.items for each in sizes)
-    whole = sum(each.whole for each in sizes)
-    return letters + items * _OF_ITEM, Size(letters, items, largest.inner, whole)
+    characters, items = sum(size.characters for size in sizes), sum(size.items for size in sizes)
+    conversion = sum(size.conversion for size in sizes)
+    return characters + items * _PER_ITEM, Size(characters, items, largest.inner_items, conversion)
 
 
 def _join(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    items, whole = sum(each.items for each in sizes), sum(each.whole for each in sizes)
-    return items * _OF_ITEM, Size(largest.letters, items, largest.inner, whole)
+    items, conversion = sum(size.items for size in sizes), sum(size.conversion for size in sizes)
+    return items * _PER_ITEM, Size(largest.characters, items, largest.inner_items, conversion)
 
 
 def _multiply(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    made = max(1, largest.items)
-    for each in sizes:
-        made = min(made * max(1, each.letters), ENDLESS)
-    return made, text_of(made)
+    result = max(1, largest.items)
+    for size in sizes:
+        result = min(result * max(1, size.characters), UNBOUNDED)
+    return result, text_of(result)
 
 
 def _replace(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
     text, _old, new, *_most = sizes
-    made = min((text.letters + 1) * max(1, new.letters), ENDLESS)
-    return made, text_of(made)
+    result = min((text.characters + 1) * max(1, new.characters), UNBOUNDED)
+    return result, text_of(result)
 
 
 def _split(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    letters = largest.letters
-    return letters * _OF_ITEM, Size(letters, max(1, letters), 1, (letters + 1) * (OF_GIVEN + 1))
+    characters = largest.characters
+    return characters * _PER_ITEM, Size(
+        characters, max(1, characters), 1, (characters + 1) * (CONVERSION + 1)
+    )
 
 
-def _write(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    made = (largest.letters + _SHORTEST) * _ESCAPED
-    return made, text_of(made)
+def _escape(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    result = (largest.characters + _OVERHEAD) * _ESCAPE_FACTOR
+    return result, text_of(result)
 
 
-def _look(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return sum(each.letters for each in sizes) * _OF_LETTER, largest
+def _scan(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    return sum(size.characters for size in sizes) * _PER_CHARACTER, largest
 
 
-_FUNCTIONS: Final[Mapping[str, Reckon]] = {
-    **dict.fromkeys(("_&&_", "_||_", "!_", "@not_strictly_false", "size", "has"), _answer),
-    **dict.fromkeys(("", "_[_]", "_[?_]", "_?._"), _pick),
+_LIBRARY: Final[Mapping[str, CostFunction]] = {
+    **dict.fromkeys(("_&&_", "_||_", "!_", "@not_strictly_false", "size", "has"), _constant),
+    **dict.fromkeys(("", "_[_]", "_[?_]", "_?._"), _index),
     **dict.fromkeys(("_==_", "_!=_"), _compare),
-    **dict.fromkeys(("@in", "_in_"), _is_in),
+    **dict.fromkeys(("@in", "_in_"), _in),
     **dict.fromkeys(("join", "format"), _multiply),
     "replace": _replace,
-    **dict.fromkeys(("bytes", "strings.quote"), _write),
-    **dict.fromkeys(("base64.encode", "base64.decode"), _write),
-    "_?_:_": _choose,
+    **dict.fromkeys(("bytes", "strings.quote"), _escape),
+    **dict.fromkeys(("base64.encode", "base64.decode"), _escape),
+    "_?_:_": _conditional,
     "_+_": _add,
     JOINING: _join,
     "split": _split,
 }
-"""What the library's functions may do; a field that is selected has no name.  All others look at
-their texts."""
+"""Costs of the library's functions; a field selection has no name.  All others scan their texts."""
 
 
 # ---------------------------------------------------------- functions in Python
 
 
-def _seek(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return largest.whole // _COMPARED + largest.letters * _OF_LETTER, Size(1)
+def _search(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    return largest.conversion // _COMPARE_DIVISOR + largest.characters * _PER_CHARACTER, Size(1)
 
 
-def _take(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    found = Size(largest.letters, largest.inner, largest.inner, largest.whole)
-    return largest.whole // _COMPARED, found
+def _aggregate(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    found = Size(largest.characters, largest.inner_items, largest.inner_items, largest.conversion)
+    return largest.conversion // _COMPARE_DIVISOR, found
 
 
-def _part(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+def _slice(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
     return 0, sizes[0]
 
 
 def _flatten(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    """No more items than values that are given."""
-    items = largest.whole // OF_GIVEN
-    return largest.whole, Size(largest.letters, items, largest.inner, sizes[0].whole)
+    """The result has no more items than the argument has values."""
+    items = largest.conversion // CONVERSION
+    return largest.conversion, Size(
+        largest.characters, items, largest.inner_items, sizes[0].conversion
+    )
 
 
 def _range(_sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
-    return 0, Size(1, MOST_NUMBERS, whole=(MOST_NUMBERS + 1) * OF_GIVEN)
+    return 0, Size(1, MAX_NUMBERS, conversion=(MAX_NUMBERS + 1) * CONVERSION)
 
 
 def _sort(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return largest.items.bit_length() * largest.whole // _COMPARED, sizes[0]
+    return largest.items.bit_length() * largest.conversion // _COMPARE_DIVISOR, sizes[0]
 
 
-def _pair(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return min(largest.items * largest.whole, ENDLESS) // (8 * _COMPARED), sizes[0]
+def _pairwise(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    return min(largest.items * largest.conversion, UNBOUNDED) // (8 * _COMPARE_DIVISOR), sizes[0]
 
 
-def _pair_sets(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return _pair(sizes, largest)[0], Size(1)
+def _pairwise_sets(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    return _pairwise(sizes, largest)[0], Size(1)
 
 
-def _ask(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
-    return sum(each.letters for each in sizes) * _OF_LETTER, Size(1)
+def _predicate(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+    return sum(size.characters for size in sizes) * _PER_CHARACTER, Size(1)
 
 
-def _form(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
-    """A map with a key that names its type, and some texts."""
-    letters = sum(each.letters for each in sizes) + _OF_TOLD
-    return letters * _OF_LETTER, Size(letters, 8, 8, 16 * OF_GIVEN + letters)
+def _object(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+    """The result is a map with a key that names its type, and some texts."""
+    characters = sum(size.characters for size in sizes) + _LONGEST_ERROR
+    return characters * _PER_CHARACTER, Size(characters, 8, 8, 16 * CONVERSION + characters)
 
 
-def _tell(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
-    letters = sum(each.letters for each in sizes)
-    return letters * _OF_LETTER, text_of(letters + _SHORTEST)
+def _text(sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+    characters = sum(size.characters for size in sizes)
+    return characters * _PER_CHARACTER, text_of(characters + _OVERHEAD)
 
 
 def _query(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    """Every second letter may begin another key, with a list of one text."""
-    letters = largest.letters
-    return letters * OF_GIVEN, Size(letters, letters, letters, (letters + 1) * 2 * OF_GIVEN)
+    """Every second character may begin another key, with a list of one text."""
+    characters = largest.characters
+    return characters * CONVERSION, Size(
+        characters, characters, characters, (characters + 1) * 2 * CONVERSION
+    )
 
 
 def _find(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return _OF_CALL + sum(each.letters for each in sizes) * _OF_ITEM, text_of(largest.letters)
+    return _PYTHON_CALL + sum(size.characters for size in sizes) * _PER_ITEM, text_of(
+        largest.characters
+    )
 
 
 def _find_all(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    """Each place of a text may have all that follows looked at."""
-    letters = largest.letters
-    found = Size(letters, letters, 1, (letters + 1) * (OF_GIVEN + 1))
-    return _OF_CALL + 2 * letters**2, found
+    """Each position of a text may have all that follows scanned."""
+    characters = largest.characters
+    found = Size(characters, characters, 1, (characters + 1) * (CONVERSION + 1))
+    return _PYTHON_CALL + 2 * characters**2, found
 
 
 def _insert(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    """The map goes to Python and back, with one more."""
-    whole = sum(each.whole for each in sizes)
-    return 0, Size(largest.letters, largest.items + 1, largest.inner, whole)
+    """The map is converted to Python and back, with one more entry."""
+    conversion = sum(size.conversion for size in sizes)
+    return 0, Size(largest.characters, largest.items + 1, largest.inner_items, conversion)
 
 
 def _validate(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    found = Size(_OF_TOLD, _SHORTEST, _SHORTEST, _SHORTEST * OF_GIVEN + _OF_TOLD)
-    return (largest.letters + _OF_TOLD) * _OF_LETTER, found
+    found = Size(_LONGEST_ERROR, _OVERHEAD, _OVERHEAD, _OVERHEAD * CONVERSION + _LONGEST_ERROR)
+    return (largest.characters + _LONGEST_ERROR) * _PER_CHARACTER, found
 
 
 def _check(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    """What is asked about is kept, for who asks why."""
-    whole = sum(each.whole for each in sizes) + 8 * OF_GIVEN
-    return _OF_RIGHT, Size(largest.letters + _SHORTEST, 8, 8, whole)
+    """The decision holds the attributes of the check, for ``reason``."""
+    conversion = sum(size.conversion for size in sizes) + 8 * CONVERSION
+    return _ACCESS_CHECK, Size(largest.characters + _OVERHEAD, 8, 8, conversion)
 
 
-def _why(_sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
-    return _OF_REASON, text_of(LONGEST_REASON)
+def _reason(_sizes: Sequence[Size], _largest: Size) -> tuple[int, Size]:
+    return _ACCESS_REASON, text_of(LONGEST_REASON)
 
 
-def _read(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    """Texts become times."""
-    return largest.whole * _OF_READING, sizes[0]
+def _parse(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    """Parse texts as times, durations or bytes."""
+    return largest.conversion * _PARSE_FACTOR, sizes[0]
 
 
-def _read_one(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-    return (OF_GIVEN + largest.letters) * _OF_READING, text_of(largest.letters)
+def _parse_one(_sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+    return (CONVERSION + largest.characters) * _PARSE_FACTOR, text_of(largest.characters)
 
 
-def _read_and(reckon: Reckon) -> Reckon:
-    def both(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
-        units, made = reckon(sizes, largest)
-        return _read(sizes, largest)[0] + units, made
+def _parse_and(cost_of: CostFunction) -> CostFunction:
+    def parse_and_call(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+        units, result = cost_of(sizes, largest)
+        return _parse(sizes, largest)[0] + units, result
 
-    return both
+    return parse_and_call
 
 
-_OF_LISTS: Final[Mapping[str, Reckon]] = {
-    **dict.fromkeys(("sum", "min", "max"), _take),
-    **dict.fromkeys(("slice", "reverse"), _part),
+_LISTS: Final[Mapping[str, CostFunction]] = {
+    **dict.fromkeys(("sum", "min", "max"), _aggregate),
+    **dict.fromkeys(("slice", "reverse"), _slice),
     "sort": _sort,
-    "distinct": _pair,
+    "distinct": _pairwise,
 }
-_IN_PYTHON: Final[Mapping[str, Reckon]] = {
-    **_OF_LISTS,
+_PYTHON: Final[Mapping[str, CostFunction]] = {
+    **_LISTS,
     "flatten": _flatten,
     "lists.range": _range,
-    **dict.fromkeys(("indexOf", "lastIndexOf", "isSorted"), _seek),
-    **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _pair_sets),
-    **dict.fromkeys(("quantity", "add", "sub", "ip", "cidr", "masked", "url", "semver"), _form),
-    **dict.fromkeys(("isQuantity", "sign", "isInteger", "asInteger", "asApproximateFloat"), _ask),
-    **dict.fromkeys(("isLessThan", "isGreaterThan", "compareTo"), _ask),
-    **dict.fromkeys(("isIP", "ip.isCanonical", "family", "isUnspecified", "isLoopback"), _ask),
-    **dict.fromkeys(("isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast"), _ask),
-    **dict.fromkeys(("isCIDR", "containsIP", "containsCIDR", "prefixLength", "isURL"), _ask),
-    **dict.fromkeys(("isSemver", "major", "minor", "patch", "hasValue"), _ask),
-    **dict.fromkeys(("allowed", "errored"), _ask),
-    **dict.fromkeys(("getScheme", "getHost", "getHostname", "getPort", "getEscapedPath"), _tell),
-    "reason": _why,
-    "error": _tell,
-    **dict.fromkeys(("path", "group", "serviceAccount", "resource", "subresource"), _form),
-    **dict.fromkeys(("namespace", "name", "fieldSelector", "labelSelector"), _form),
+    **dict.fromkeys(("indexOf", "lastIndexOf", "isSorted"), _search),
+    **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _pairwise_sets),
+    **dict.fromkeys(("quantity", "add", "sub", "ip", "cidr", "masked", "url", "semver"), _object),
+    **dict.fromkeys(
+        ("isQuantity", "sign", "isInteger", "asInteger", "asApproximateFloat"), _predicate
+    ),
+    **dict.fromkeys(("isLessThan", "isGreaterThan", "compareTo"), _predicate),
+    **dict.fromkeys(
+        ("isIP", "ip.isCanonical", "family", "isUnspecified", "isLoopback"), _predicate
+    ),
+    **dict.fromkeys(("isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast"), _predicate),
+    **dict.fromkeys(("isCIDR", "containsIP", "containsCIDR", "prefixLength", "isURL"), _predicate),
+    **dict.fromkeys(("isSemver", "major", "minor", "patch", "hasValue"), _predicate),
+    **dict.fromkeys(("allowed", "errored"), _predicate),
+    **dict.fromkeys(("getScheme", "getHost", "getHostname", "getPort", "getEscapedPath"), _text),
+    "reason": _reason,
+    "error": _text,
+    **dict.fromkeys(("path", "group", "serviceAccount", "resource", "subresource"), _object),
+    **dict.fromkeys(("namespace", "name", "fieldSelector", "labelSelector"), _object),
     "getQuery": _query,
-    "string": _write,
-    "value": _look,
+    "string": _escape,
+    "value": _scan,
     "find": _find,
     "findAll": _find_all,
     transform_map.FUNCTION: _insert,
     "validate": _validate,
     "check": _check,
 }
-_PLAIN: Final = frozenset({"bool", "int", "double", "string", "bytes", "timestamp", "duration"})
+_SCALARS: Final = frozenset({"bool", "int", "double", "string", "bytes", "timestamp", "duration"})
 
 
-def in_python(functions: Sequence[Function]) -> Mapping[str, Reckon]:
-    """What calls of functions in Python do: also to give what they take, and take what they give.
+def _python_functions(functions: Sequence[Function]) -> Mapping[str, CostFunction]:
+    """Return the cost functions of functions in Python, with conversion of arguments and results.
 
-    Raises KeyError for one of which nothing is known.
+    Raises KeyError for a function without one.
     """
-    takes: dict[str, list[tuple[str, ...]]] = {}
-    for each in functions:
-        takes.setdefault(each.name, []).append(each.takes)
-    return {name: _crossing(_of_name(name), forms) for name, forms in takes.items()}
+    parameters: dict[str, list[tuple[str, ...]]] = {}
+    for function in functions:
+        parameters.setdefault(function.name, []).append(function.parameters)
+    return {
+        name: _with_conversion(_cost_function(name), forms) for name, forms in parameters.items()
+    }
 
 
-def _of_name(name: str) -> Reckon:
+def _cost_function(name: str) -> CostFunction:
     if not name.startswith("@"):
-        return _form if name.startswith("format.") else _IN_PYTHON[name]
+        return _object if name.startswith("format.") else _PYTHON[name]
     form, _dot, function = name.partition(".")
     if function:
-        return _read_and(_OF_LISTS[function])
-    return _read if "_" in form else _read_one
+        return _parse_and(_LISTS[function])
+    return _parse if "_" in form else _parse_one
 
 
-def _crossing(reckon: Reckon, forms: Sequence[Sequence[str]]) -> Reckon:
-    def crossed(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
+def _with_conversion(cost_of: CostFunction, forms: Sequence[Sequence[str]]) -> CostFunction:
+    def converted(sizes: Sequence[Size], largest: Size) -> tuple[int, Size]:
         given = 0
         for index, size in enumerate(sizes):
-            is_plain = all(each[index] in _PLAIN for each in forms if index < len(each))
-            given += OF_GIVEN + size.letters if is_plain else size.whole
-        units, made = reckon(sizes, largest)
-        return _OF_CALL + given + units + made.whole, made
+            is_plain = all(form[index] in _SCALARS for form in forms if index < len(form))
+            given += CONVERSION + size.characters if is_plain else size.conversion
+        units, result = cost_of(sizes, largest)
+        return _PYTHON_CALL + given + units + result.conversion, result
 
-    return crossed
+    return converted
 
 
 _FINDERS: Final = finders(lambda _text, _pattern: "", lambda _text, _pattern: [])
-_CALLED: Final = {**_FUNCTIONS, **in_python((*FUNCTIONS, *_FINDERS))}
+_COST_FUNCTIONS: Final = {**_LIBRARY, **_python_functions((*FUNCTIONS, *_FINDERS))}
 
 
-def called(function: str, sizes: Sequence[Size]) -> tuple[int, Size]:
-    """The units that a call may do at most, and the size of its value."""
-    return _CALLED.get(function, _look)(sizes, largest_of(sizes))
+def call_cost(function: str, sizes: Sequence[Size]) -> tuple[int, Size]:
+    """Return the maximum cost of a call, and the size of its result."""
+    return _COST_FUNCTIONS.get(function, _scan)(sizes, largest_of(sizes))
 
 
 def largest_of(sizes: Iterable[Size]) -> Size:
-    """What is as large as all of some together, in each way."""
-    largest = Size(0, whole=0)
+    """Return the field-wise maximum of sizes."""
+    largest = Size(0, conversion=0)
     for size in sizes:
         largest = Size(*map(max, largest, size))
     return largest

@@ -1,4 +1,4 @@
-"""What a function is that expressions may call, beside those of the language."""
+"""Functions that expressions may call, besides those of the language."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -7,27 +7,28 @@ T = TypeVar("T")
 
 
 class Function(NamedTuple):
-    """One form of a function, with the types that it takes and returns.
+    """An overload of a function.
 
-    They have the names that ``compile_expression`` takes; of a method the first is what it is
-    called on.  ``act`` raises ValueError where it has no value.  ``form`` is what the library knows
-    the form by, where that matters.
+    parameters, returns: types, in the words of ``compile_expression``; the first parameter of a
+        method is its receiver.
+    implementation: raises ValueError if it has no result.
+    overload_id: the library's name of the overload, if that matters.
     """
 
     name: str
-    takes: tuple[str, ...]
+    parameters: tuple[str, ...]
     returns: str
-    act: Callable[..., Any]
+    implementation: Callable[..., Any]
     is_method: bool = True
-    form: str = ""
+    overload_id: str = ""
 
 
-def content(value: Mapping[str, Any], kind: str, form: type[T]) -> T:
-    """What a value of a type holds that the language has not: a map with one key, which names it.
+def content(value: Mapping[str, Any], kind: str, python_type: type[T]) -> T:
+    """Return the content of a value whose type CEL lacks: a map with one key, which names the type.
 
-    Raises ValueError for one of another type, also where an expression wrote such a map itself.
+    Raises ValueError for a value of another type; an expression may have written the map itself.
     """
-    held = value.get(kind)
-    if isinstance(held, form):
-        return held
+    inner = value.get(kind)
+    if isinstance(inner, python_type):
+        return inner
     raise ValueError("no such overload")

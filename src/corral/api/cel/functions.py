@@ -1,7 +1,7 @@
-"""The functions that Kubernetes adds to CEL: here those of quantities, addresses and URLs.
+"""Functions that Kubernetes adds to CEL: those of quantities, addresses and URLs; a list of all.
 
-What CEL has no type for (a quantity, an address, a URL) is a map with one key that names the type,
-so that two are equal when they mean the same.  A function raises ValueError where it has no value.
+A type that CEL lacks (quantity, address, URL) is a map with one key that names the type, with a
+canonical value, so that equality works.  A function raises ValueError if it has no result.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from corral.api.cel import semver
-from corral.api.cel.authorizer import RIGHTS
+from corral.api.cel.authorizer import ACCESS_CHECKS
 from corral.api.cel.formats import NAMED_FORMATS
 from corral.api.cel.function import Function, content
 from corral.api.cel.lists import LISTS
@@ -28,7 +28,7 @@ _ADDRESS = "net.IP"
 _NETWORK = "net.CIDR"
 _URL = "kubernetes.URL"
 _BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
-"""How many bits of an address a network has, as Go's ``ParsePrefix`` reads it."""
+"""The prefix length of a network, as Go's ``ParsePrefix`` reads it."""
 _NO_NETWORK = "network address parse error during conversion from string"
 
 
@@ -42,43 +42,43 @@ def _quantity(text: str) -> dict[str, str]:
         raise ValueError(f"quantities must match the regular expression: {error}") from None
 
 
-def _amount(quantity: dict[str, str]) -> int:
-    """What a quantity is worth, in billionths."""
+def _nanos_of(quantity: dict[str, str]) -> int:
+    """Return a quantity in billionths."""
     return int(content(quantity, _QUANTITY, str))
 
 
-def _from_amount(nanos: int) -> dict[str, str]:
+def _from_nanos(nanos: int) -> dict[str, str]:
     return {_QUANTITY: str(nanos)}
 
 
 def _plus(quantity: dict[str, str], other: dict[str, str] | int) -> dict[str, str]:
-    return _from_amount(_amount(quantity) + _nanos(other))
+    return _from_nanos(_nanos_of(quantity) + _nanos(other))
 
 
 def _minus(quantity: dict[str, str], other: dict[str, str] | int) -> dict[str, str]:
-    return _from_amount(_amount(quantity) - _nanos(other))
+    return _from_nanos(_nanos_of(quantity) - _nanos(other))
 
 
 def _nanos(other: dict[str, str] | int) -> int:
-    return other * 10**9 if isinstance(other, int) else _amount(other)
+    return other * 10**9 if isinstance(other, int) else _nanos_of(other)
 
 
 def _compare(value: dict[str, str], other: dict[str, str]) -> int:
-    """What is less, of two quantities or of two versions."""
-    read: Callable[[dict[str, str]], Any] = semver.key if semver.TYPE in value else _amount
+    """Compare two quantities or two versions; negative if the first is less."""
+    read: Callable[[dict[str, str]], Any] = semver.key if semver.TYPE in value else _nanos_of
     one, two = read(value), read(other)
     return int((one > two) - (one < two))
 
 
 def _as_integer(quantity: dict[str, str]) -> int:
-    whole, rest = divmod(_amount(quantity), 10**9)
+    whole, rest = divmod(_nanos_of(quantity), 10**9)
     if rest or not -(2**63) <= whole < 2**63:
         raise ValueError("cannot convert value to integer")
     return whole
 
 
 def _sign(quantity: dict[str, str]) -> int:
-    nanos = _amount(quantity)
+    nanos = _nanos_of(quantity)
     return (nanos > 0) - (nanos < 0)
 
 
@@ -98,7 +98,7 @@ def _read_address(text: str) -> Address:
 
 
 def _read_network(text: str) -> tuple[Address, Network]:
-    """A network, and the address within it that it is written with."""
+    """Read a network; return the address it is written with, and the network."""
     address, _slash, bits = text.partition("/")
     if _BITS.fullmatch(bits) is None:
         raise ValueError(_NO_NETWORK)
@@ -133,13 +133,13 @@ def _version(value: dict[str, str]) -> int:
     return _address_of(value).version
 
 
-def _written(value: dict[str, str]) -> str:
-    """An address or a network as a text."""
+def _as_text(value: dict[str, str]) -> str:
+    """Return an address or a network as text."""
     return content(value, _ADDRESS if _ADDRESS in value else _NETWORK, str)
 
 
-def _address_in(network: dict[str, str]) -> dict[str, str]:
-    """The address that a network is written with."""
+def _address_of_network(network: dict[str, str]) -> dict[str, str]:
+    """Return the address that a network is written with."""
     return _address(content(network, _NETWORK, str).partition("/")[0])
 
 
@@ -160,8 +160,8 @@ def _is_canonical(text: str) -> bool:
     return str(_read_address(text)) == text
 
 
-def _asks_address(ask: Callable[[Address], bool]) -> Callable[[dict[str, str]], bool]:
-    return lambda value: ask(_address_of(value))
+def _on_address(read: Callable[[Address], bool]) -> Callable[[dict[str, str]], bool]:
+    return lambda value: read(_address_of(value))
 
 
 def _link_local(address: Address) -> bool:
@@ -184,7 +184,7 @@ def _global_unicast(address: Address) -> bool:
 
 
 def _url(text: str) -> dict[str, str]:
-    """An absolute URL, or a path; as Go's ``ParseRequestURI`` has it."""
+    """Read an absolute URL or a path, as Go's ``ParseRequestURI``."""
     if any(letter <= " " or letter == "\x7f" for letter in text):
         raise ValueError(f"URL parse error during conversion from string: parse {text!r}")
     try:
@@ -198,8 +198,8 @@ def _url(text: str) -> dict[str, str]:
     return {_URL: text}
 
 
-def _part(ask: Callable[[Any], str]) -> Callable[[dict[str, str]], str]:
-    return lambda value: ask(urlsplit(content(value, _URL, str)))
+def _on_url(read: Callable[[Any], str]) -> Callable[[dict[str, str]], str]:
+    return lambda value: read(urlsplit(content(value, _URL, str)))
 
 
 def _query(value: dict[str, str]) -> dict[str, list[str]]:
@@ -210,9 +210,9 @@ _QUANTITIES = (
     Function("quantity", ("string",), "map", _quantity, is_method=False),
     Function("isQuantity", ("string",), "bool", reads(parse), is_method=False),
     Function("sign", ("map",), "int", _sign),
-    Function("isInteger", ("map",), "bool", lambda value: not _amount(value) % 10**9),
+    Function("isInteger", ("map",), "bool", lambda value: not _nanos_of(value) % 10**9),
     Function("asInteger", ("map",), "int", _as_integer),
-    Function("asApproximateFloat", ("map",), "double", lambda value: _amount(value) / 1e9),
+    Function("asApproximateFloat", ("map",), "double", lambda value: _nanos_of(value) / 1e9),
     Function("add", ("map", "map"), "map", _plus),
     Function("add", ("map", "int"), "map", _plus),
     Function("sub", ("map", "map"), "map", _minus),
@@ -226,14 +226,14 @@ _ADDRESSES = (
     Function("isIP", ("string",), "bool", reads(_read_address), is_method=False),
     Function("ip.isCanonical", ("string",), "bool", _is_canonical, is_method=False),
     Function("family", ("map",), "int", _version),
-    Function("isUnspecified", ("map",), "bool", _asks_address(lambda at: at.is_unspecified)),
-    Function("isLoopback", ("map",), "bool", _asks_address(lambda at: at.is_loopback)),
-    Function("isLinkLocalMulticast", ("map",), "bool", _asks_address(_link_local_multicast)),
-    Function("isLinkLocalUnicast", ("map",), "bool", _asks_address(_link_local)),
-    Function("isGlobalUnicast", ("map",), "bool", _asks_address(_global_unicast)),
+    Function("isUnspecified", ("map",), "bool", _on_address(lambda at: at.is_unspecified)),
+    Function("isLoopback", ("map",), "bool", _on_address(lambda at: at.is_loopback)),
+    Function("isLinkLocalMulticast", ("map",), "bool", _on_address(_link_local_multicast)),
+    Function("isLinkLocalUnicast", ("map",), "bool", _on_address(_link_local)),
+    Function("isGlobalUnicast", ("map",), "bool", _on_address(_global_unicast)),
     Function("cidr", ("string",), "map", _network, is_method=False),
-    Function("ip", ("map",), "map", _address_in),
-    Function("string", ("map",), "string", _written, is_method=False),
+    Function("ip", ("map",), "map", _address_of_network),
+    Function("string", ("map",), "string", _as_text, is_method=False),
     Function("isCIDR", ("string",), "bool", reads(_read_network), is_method=False),
     Function("containsIP", ("map", "dyn"), "bool", _contains_address),
     Function("containsCIDR", ("map", "dyn"), "bool", _contains_network),
@@ -243,14 +243,14 @@ _ADDRESSES = (
 _URLS = (
     Function("url", ("string",), "map", _url, is_method=False),
     Function("isURL", ("string",), "bool", reads(_url), is_method=False),
-    Function("getScheme", ("map",), "string", _part(lambda url: url.scheme)),
-    Function("getHost", ("map",), "string", _part(lambda url: url.netloc.rpartition("@")[2])),
-    Function("getHostname", ("map",), "string", _part(lambda url: url.hostname or "")),
-    Function("getPort", ("map",), "string", _part(lambda url: str(url.port or ""))),
-    Function("getEscapedPath", ("map",), "string", _part(lambda url: url.path)),
+    Function("getScheme", ("map",), "string", _on_url(lambda url: url.scheme)),
+    Function("getHost", ("map",), "string", _on_url(lambda url: url.netloc.rpartition("@")[2])),
+    Function("getHostname", ("map",), "string", _on_url(lambda url: url.hostname or "")),
+    Function("getPort", ("map",), "string", _on_url(lambda url: str(url.port or ""))),
+    Function("getEscapedPath", ("map",), "string", _on_url(lambda url: url.path)),
     Function("getQuery", ("map",), "map", _query),
 )
 FUNCTIONS: Final = (
     *(*LISTS, *_QUANTITIES, *_ADDRESSES, *_URLS, *semver.VERSIONS),
-    *(*NAMED_FORMATS, *RIGHTS, *INSERTIONS, *CONVERSIONS),
+    *(*NAMED_FORMATS, *ACCESS_CHECKS, *INSERTIONS, *CONVERSIONS),
 )

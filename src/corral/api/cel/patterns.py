@@ -1,8 +1,8 @@
-"""``find`` and ``findAll``: what of a text fits a regular expression, as RE2 finds it.
+"""``find`` and ``findAll``: matches of a regular expression in a text, by RE2.
 
-The library has functions of its own for that, ``regex.extract`` and ``regex.extractAll``, which
-give what is in a pattern's group; so the whole of a pattern is made its only group.  Other than
-Go's, ``findAll`` leaves out fits that are empty.
+They are made of the library's ``regex.extract`` and ``regex.extractAll``, which return the content
+of a pattern's group; so the whole pattern becomes its only group.  Unlike Go's, ``findAll`` omits
+empty matches.
 """
 
 import re
@@ -14,30 +14,30 @@ from corral.api.cel.function import Function
 _PARTS = re.compile(
     r"""\\Q.*?(?:\\E|$)                                  # quoted
     | \\.                                                # escaped
-    | \[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]         # a class of letters
-    | (?P<group>\((?:\?P?<[^>]*>|(?!\?)))                # where a group begins that is kept""",
+    | \[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*\]         # a class of characters
+    | (?P<group>\((?:\?P?<[^>]*>|(?!\?)))                # the begin of a capturing group""",
     re.VERBOSE | re.DOTALL,
 )
 
 
 def _grouped(pattern: str) -> str:
-    """A pattern of which the whole is the only group."""
+    """Return a pattern whose only group is the whole."""
     return f"({_PARTS.sub(lambda part: '(?:' if part['group'] else part[0], pattern)})"
 
 
 Extract = Callable[[str, str], Any]
-"""From a text and a pattern with one group to what fits that."""
+"""Returns what matches the one group of a pattern in a text: ``(text, pattern)``."""
 
 
 def finders(first: Extract, every: Extract) -> tuple[Function, ...]:
-    """The functions, by those of the library."""
+    """Return ``find`` and ``findAll``, made of the library's functions."""
 
     def find(text: str, pattern: str) -> str:
         return str(first(text, _grouped(pattern)))
 
-    def find_all(text: str, pattern: str, most: int = -1) -> list[str]:
+    def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         found: list[str] = every(text, _grouped(pattern))
-        return found if most < 0 else found[:most]
+        return found if limit < 0 else found[:limit]
 
     return (
         Function("find", ("string", "string"), "string", find),

@@ -1,6 +1,7 @@
-"""Versions, as semver.org has them (Kubernetes' semver library).
+"""Semantic versions (semver.org; Kubernetes' semver library).
 
-One is a map with one key that names the type, and no build: two that differ by that are equal.
+A version is a map with one key that names the type; its build metadata is dropped, because versions
+that differ in it are equal.
 """
 
 import re
@@ -12,26 +13,28 @@ from corral.api.formats import reads
 TYPE: Final = "kubernetes.Semver"
 
 _NUMBER = r"(0|[1-9][0-9]*)"
-_LATER = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_PRERELEASE = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _FORM = re.compile(
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_LATER}(?:\.{_LATER})*))?"
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_PRERELEASE}(?:\.{_PRERELEASE})*))?"
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
 _LARGEST = (1 << 64) - 1
 _LONGEST = 1024
-"""Letters of a version, at most: none is as long."""
+"""Characters of a version, at most."""
 
 
 def _version(text: str, normalize: bool = False) -> dict[str, str]:  # noqa: FBT001, FBT002
-    form = _FORM.fullmatch(_normal(text) if normalize else text) if len(text) <= _LONGEST else None
+    form = (
+        _FORM.fullmatch(_normalized(text) if normalize else text) if len(text) <= _LONGEST else None
+    )
     if form is None or any(int(form[at]) > _LARGEST for at in (1, 2, 3)):
         raise ValueError(f"{text[:_LONGEST]!r} is no semantic version")
     return {TYPE: form[0].partition("+")[0]}
 
 
-def _normal(text: str) -> str:
-    """Without ``v`` and leading zeros, and with all three numbers."""
+def _normalized(text: str) -> str:
+    """Return a version without ``v`` and leading zeros, and with all three numbers."""
     parts = text.removeprefix("v").split(".", 2)
     for index, part in enumerate(parts):
         if len(part) > 1:
@@ -50,15 +53,15 @@ def _number(at: int) -> Any:
 
 
 def key(value: dict[str, str]) -> tuple[Any, ...]:
-    """What versions are ordered by.  Raises ValueError for what is none."""
+    """Return the sort key of a version.  Raises ValueError if it is none."""
     form = _FORM.fullmatch(content(value, TYPE, str))
     if form is None:
         raise ValueError("no such overload")
-    later = tuple(
+    prerelease = tuple(
         (0, int(part), "") if part.isdecimal() else (1, 0, part)
         for part in (form[4].split(".") if form[4] else ())
     )
-    return (int(form[1]), int(form[2]), int(form[3]), not later, later)
+    return (int(form[1]), int(form[2]), int(form[3]), not prerelease, prerelease)
 
 
 VERSIONS: Final = (
@@ -70,4 +73,4 @@ VERSIONS: Final = (
     Function("minor", ("map",), "int", _number(1)),
     Function("patch", ("map",), "int", _number(2)),
 )
-"""What compares them compares quantities, too: see ``functions``."""
+"""Their comparison is that of quantities, too: see ``functions``."""

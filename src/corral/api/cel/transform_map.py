@@ -1,8 +1,8 @@
-"""``transformMap`` and ``transformMapEntry``: the library checks them, and cannot run them.
+"""``transformMap`` and ``transformMapEntry``, which the library checks but cannot evaluate.
 
-What they expand to calls ``cel.@mapInsert``, which has no implementation in the library's runtime,
-and cannot be given one, as its name is taken.  So the checked expression is made to call a function
-of ours, with a name of the same length.
+They expand to calls of ``cel.@mapInsert``, which the library's runtime does not implement; nor can
+an extension, because the name is declared.  So the checked expression is patched to call a function
+of ours, whose name has the same length.
 """
 
 from collections.abc import Mapping
@@ -10,27 +10,34 @@ from typing import Any, Final
 
 from corral.api.cel.function import Function
 
-_THEIRS: Final = b"@mapInsert"
+_MISSING: Final = b"@mapInsert"
 _OURS: Final = b"@mapinsert"
 FUNCTION: Final = f"cel.{_OURS.decode()}"
 
 
-def _insert(known: Mapping[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
-    if key in known:
+def _insert(entries: Mapping[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    if key in entries:
         raise ValueError(f"insert failed: key '{key}' already exists")
-    return {**known, key: value}
+    return {**entries, key: value}
 
 
-def _merge(known: Mapping[Any, Any], entries: Mapping[Any, Any]) -> dict[Any, Any]:
-    for key in entries:
-        if key in known:
+def _merge(entries: Mapping[Any, Any], added: Mapping[Any, Any]) -> dict[Any, Any]:
+    for key in added:
+        if key in entries:
             raise ValueError(f"insert failed: key '{key}' already exists")
-    return {**known, **entries}
+    return {**entries, **added}
 
 
 INSERTIONS: Final = tuple(
-    Function(FUNCTION, takes, "entries", act, is_method=False, form=f"{_OURS.decode()}{form}")
-    for takes, act, form in (
+    Function(
+        FUNCTION,
+        parameters,
+        "entries",
+        implementation,
+        is_method=False,
+        overload_id=f"{_OURS.decode()}{signature}",
+    )
+    for parameters, implementation, signature in (
         (("entries", "dyn", "dyn"), _insert, "_map_key_value"),
         (("entries", "entries"), _merge, "_map_map"),
     )
@@ -38,10 +45,10 @@ INSERTIONS: Final = tuple(
 
 
 def is_needed(serialized: bytes) -> bool:
-    """Whether a checked expression cannot be run as it is."""
-    return _THEIRS in serialized
+    """Report whether a checked expression calls the missing function."""
+    return _MISSING in serialized
 
 
 def renamed(serialized: bytes) -> bytes:
-    """The same expression with the function that there is."""
-    return serialized.replace(_THEIRS, _OURS)
+    """Return the expression with our function in its place."""
+    return serialized.replace(_MISSING, _OURS)

@@ -1,5 +1,5 @@
-"""The ways to say a change: JSON patch, merge patch and strategic merge patch.
+"""Patches: JSON patch, merge patch and strategic merge patch.
 
-Each module is one function from a document and a patch to a new document.  Arguments are left as
-they were; the new document may share parts with them.
+Each module has a function that returns a patched document.  Arguments are not changed; the result
+may share parts with them.
 """

@@ -1,4 +1,4 @@
-"""JSON patches (RFC 6902): a list of operations on paths (RFC 6901), all of which must work."""
+"""JSON patch (RFC 6902): a list of operations on JSON pointers (RFC 6901), applied all or none."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from corral.api.encoding import DEEPEST, copied, encode, same, too_deep
 from corral.api.errors import (
     LONGEST_MESSAGE,
-    MOST_CAUSES,
+    MAX_CAUSES,
     BadRequest,
     Cause,
     Details,
@@ -18,49 +18,48 @@ from corral.api.errors import (
 )
 from corral.api.object import Document
 
-MOST_OPERATIONS = 10_000
-MOST_COPIED_BYTES = 3 * 1024 * 1024
-"""What all ``copy`` operations of a patch may add: a few of them could fill the memory else."""
-MOST_SHIFTED = 100_000_000
-"""List items that may be moved aside in all: a patch of a long list could take minutes else."""
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+"""What all ``copy`` operations of a patch may add: copies of copies grow exponentially."""
+MAX_SHIFTED = 100_000_000
+"""List items that all operations may shift: a patch of a long list could take minutes."""
 
 _INDEX = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _MEMBERS = ("op", "path", "from", "value")
 
 
 def json_patch(document: Document, operations: Any) -> Document:
-    """The document with a JSON patch applied, as the real server's library applies it.
+    """Apply a JSON patch as the real server's library does (evanphx/json-patch 4).
 
-    That is laxer than the RFC: ``replace`` adds what an object lacks, ``copy`` and ``test`` take
-    what it lacks for null, as they do a ``value`` that is not said, and negative indices count from
-    a list's end (evanphx/json-patch 4).  Raises BadRequest for what is no patch, TooLarge past
-    ``MOST_OPERATIONS``, and Invalid where an operation cannot be carried out: its cause names the
-    path.
+    That is laxer than the RFC: ``replace`` adds a missing member, ``copy`` and ``test`` read a
+    missing member, and a missing ``value``, as null, and negative indices count from a list's end.
+    Raises BadRequest for an invalid patch, TooLarge past ``MAX_OPERATIONS``, and Invalid if an
+    operation fails: its cause names the path.
     """
     if not isinstance(operations, list):
         raise BadRequest("error decoding patch: a JSON patch must be a list of operations")
     if not all(isinstance(operation, dict) for operation in operations):
         raise BadRequest("error decoding patch: an operation must be a JSON object")
-    if len(operations) > MOST_OPERATIONS:
+    if len(operations) > MAX_OPERATIONS:
         raise TooLarge(
-            f"The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, "
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, "
             f"got {len(operations)}"
         )
-    work = _Work(copied(document))
+    patching = _Patching(copied(document))
     try:
         for operation in operations:
-            work.carry_out(operation)
-        if not isinstance(work.root, dict):
+            patching.run(operation)
+        if not isinstance(patching.root, dict):
             _refuse("", "the document is no object any more")
-        if too_deep(work.root):
+        if too_deep(patching.root):
             _refuse("", "the document is nested too deeply")
     except RecursionError:
         _refuse("", "the document is nested too deeply")
-    return work.root
+    return patching.root
 
 
 def unknown_members(operations: Any) -> list[str]:
-    """Paths of members that no operation of a JSON patch has."""
+    """Return the paths of unknown members in the operations of a JSON patch."""
     if not isinstance(operations, list):
         return []
     paths = (
@@ -70,18 +69,18 @@ def unknown_members(operations: Any) -> list[str]:
         for name in operation
         if name not in _MEMBERS
     )
-    return list(islice(paths, MOST_CAUSES))
+    return list(islice(paths, MAX_CAUSES))
 
 
-class _Work:
-    """The document being patched, and what that has cost."""
+class _Patching:
+    """The document being patched, and the cost so far."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
         self.copied_bytes = 0
         self.shifted = 0
 
-    def carry_out(self, operation: Document) -> None:
+    def run(self, operation: Document) -> None:
         name = operation.get("op", "unknown")
         if not isinstance(name, str):
             raise BadRequest('error decoding patch: "op" of an operation must be a string')
@@ -90,49 +89,49 @@ class _Work:
         _OPERATIONS[name](self, operation)
 
     def add(self, operation: Document) -> None:
-        self.put("add", _path(operation), copied(operation.get("value")))
+        self.insert("add", _path(operation), copied(operation.get("value")))
 
     def remove(self, operation: Document) -> None:
         path = _path(operation)
-        self.take("remove", path, *self.place("remove", path))
+        self.delete("remove", path, *self.locate("remove", path))
 
     def replace(self, operation: Document) -> None:
         path, value = _path(operation), copied(operation.get("value"))
         if path == "":
             self.root = value
             return
-        parent, key = self.place("replace", path)
+        parent, key = self.locate("replace", path)
         parent[_position(path, parent, key)] = value
 
     def move(self, operation: Document) -> None:
         source, target = _path(operation, "from"), _path(operation)
-        parent, key = self.place("move", source, "from ")
+        parent, key = self.locate("move", source, "from ")
         value = _child(source, parent, key)
-        self.take("move", source, parent, key)
-        self.put("move", target, value)
+        self.delete("move", source, parent, key)
+        self.insert("move", target, value)
 
     def copy(self, operation: Document) -> None:
         source, target = _path(operation, "from"), _path(operation)
-        value = _child(source, *self.place("copy", source, "from "))
+        value = _child(source, *self.locate("copy", source, "from "))
         self.copied_bytes += len(encode({"": value}))
-        if self.copied_bytes > MOST_COPIED_BYTES:
+        if self.copied_bytes > MAX_COPIED_BYTES:
             _refuse(
                 target,
                 "Unable to complete the copy, the accumulated size increase of copy is "
-                f"{self.copied_bytes}, exceeding the limit {MOST_COPIED_BYTES}",
+                f"{self.copied_bytes}, exceeding the limit {MAX_COPIED_BYTES}",
             )
-        self.put("copy", target, copied(value))
+        self.insert("copy", target, copied(value))
 
     def test(self, operation: Document) -> None:
         path = _path(operation)
-        value = self.root if path == "" else _child(path, *self.place("test", path))
+        value = self.root if path == "" else _child(path, *self.locate("test", path))
         if not same(value, operation.get("value")):
             _refuse(path, f"testing value {shortened(path)} failed: test failed")
 
-    def place(self, operation: str, path: str, which: str = "") -> tuple[Any, str]:
-        """The object or list that the last step of a path is a key or an index of."""
+    def locate(self, operation: str, path: str, which: str = "") -> tuple[Any, str]:
+        """Return the parent of the value at a path, and its key or index there."""
         if path.count("/") > DEEPEST:
-            # told of before it is split: nothing is as deep
+            # Refuse before the path is split: no document is as deep.
             _refuse(path, _missing(operation, path, which))
         _, *steps = [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")]
         value: Any = self.root if steps else None
@@ -146,8 +145,8 @@ class _Work:
             _refuse(path, _missing(operation, path, which))
         return value, steps[-1]
 
-    def put(self, operation: str, path: str, value: Any) -> None:
-        parent, key = self.place(operation, path)
+    def insert(self, operation: str, path: str, value: Any) -> None:
+        parent, key = self.locate(operation, path)
         if isinstance(parent, dict):
             parent[key] = value
             return
@@ -157,7 +156,7 @@ class _Work:
         self.shift(path, parent, index)
         parent.insert(index, value)
 
-    def take(self, operation: str, path: str, parent: Any, key: str) -> None:
+    def delete(self, operation: str, path: str, parent: Any, key: str) -> None:
         if isinstance(parent, dict) and key not in parent:
             _refuse(
                 path,
@@ -171,22 +170,22 @@ class _Work:
 
     def shift(self, path: str, items: list[Any], index: int) -> None:
         self.shifted += len(items) - index
-        if self.shifted > MOST_SHIFTED:
+        if self.shifted > MAX_SHIFTED:
             _refuse(path, "the patch moves too many items of long lists")
 
 
-_OPERATIONS: dict[str, Callable[[_Work, Document], None]] = {
-    "add": _Work.add,
-    "remove": _Work.remove,
-    "replace": _Work.replace,
-    "move": _Work.move,
-    "copy": _Work.copy,
-    "test": _Work.test,
+_OPERATIONS: dict[str, Callable[[_Patching, Document], None]] = {
+    "add": _Patching.add,
+    "remove": _Patching.remove,
+    "replace": _Patching.replace,
+    "move": _Patching.move,
+    "copy": _Patching.copy,
+    "test": _Patching.test,
 }
 
 
 def _number(items: list[Any], key: str) -> int | None:
-    """The index of a list that a step says, where there is an item; the last one is -1, too."""
+    """Return the index of the item that a step names; None if there is none.  -1 is the last."""
     number = int(key) if _INDEX.fullmatch(key) else len(items)
     if not -len(items) <= number < len(items):
         return None
@@ -194,7 +193,7 @@ def _number(items: list[Any], key: str) -> int | None:
 
 
 def _position(path: str, parent: Any, key: str) -> Any:
-    """What to index the parent with: the key of an object, the number of an item."""
+    """Return the subscript of a step: the key of an object, or the index of a list."""
     if isinstance(parent, dict):
         return key
     index = _number(parent, key)
@@ -204,7 +203,7 @@ def _position(path: str, parent: Any, key: str) -> Any:
 
 
 def _child(path: str, parent: Any, key: str) -> Any:
-    """What stands at a step: None where an object has no such member."""
+    """Return the value at a step; None if an object has no such member."""
     return parent.get(key) if isinstance(parent, dict) else parent[_position(path, parent, key)]
 
 

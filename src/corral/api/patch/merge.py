@@ -1,4 +1,4 @@
-"""Merge patches (RFC 7386): an object that looks like the target; null removes."""
+"""JSON merge patch (RFC 7386)."""
 
 from typing import Any
 
@@ -7,10 +7,9 @@ from corral.api.object import Document
 
 
 def merge_patch(document: Document, patch: Any) -> Document:
-    """The document with a merge patch applied.
+    """Apply a merge patch.
 
-    Raises BadRequest where the patch is not an object: it would replace the whole document by
-    something that is none.
+    Raises BadRequest if the patch is not an object: it would replace the whole document.
     """
     if not isinstance(patch, dict):
         raise BadRequest("Invalid JSON Patch: a merge patch must be a JSON object")
@@ -18,9 +17,9 @@ def merge_patch(document: Document, patch: Any) -> Document:
 
 
 def difference(before: Document, after: Document) -> Document:
-    """The merge patch that makes one document of the other; empty where they are the same.
+    """Return the merge patch from one document to another; empty if they are equal.
 
-    What is in ``before`` alone becomes null, at any depth.  ``after`` has no nulls of its own.
+    Members that are only in ``before`` become null, at any depth.  ``after`` must have no nulls.
     """
     patch: Document = dict.fromkeys(before.keys() - after.keys())
     for key, value in after.items():

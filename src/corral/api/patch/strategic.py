@@ -1,7 +1,7 @@
-"""Strategic merge patches: merge patches that know which lists are sets of things with a key.
+"""Strategic merge patch: a merge patch that merges lists by a key.
 
-Only Kubernetes' own kinds read them.  Which lists merge, and by which key, their schemas tell
-(``corral.api.merge_keys``); a list of which they say nothing is replaced as a whole.
+Only native kinds support it.  Patch strategies and merge keys are in their schemas
+(``corral.api.merge_keys``); a list without a strategy is replaced as a whole.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,20 +17,20 @@ _RETAIN = "$retainKeys"
 _DIRECTIVE = "$patch"
 
 Schema = Mapping[str, Any]
-"""A structural schema; empty for what is not known, of which no list is merged."""
+"""A structural schema; empty if unknown: no list is merged then."""
 
 
 class _Rule(NamedTuple):
-    """A list that is merged: by the key of its objects, or as a set of plain values."""
+    """How a list is merged: by the key of its objects, or as a set of scalars."""
 
     key: str
     items: Schema
 
 
 def strategic_merge(document: Document, patch: Any, schema: Schema) -> Document:
-    """The document, which is of a schema, with a strategic merge patch applied.
+    """Apply a strategic merge patch to a document of a schema.
 
-    Raises BadRequest where the patch is no object, or a directive in it makes no sense.
+    Raises BadRequest if the patch is no object or has an invalid directive.
     """
     if not isinstance(patch, dict):
         raise BadRequest("invalid JSON document: a strategic merge patch must be a JSON object")
@@ -61,7 +61,7 @@ def _merge_object(target: Any, patch: Document, schema: Schema) -> Document:
         elif PATCH_STRATEGY in inner and (not present or isinstance(value, list)):
             rule = _Rule(inner.get(PATCH_KEY, ""), inner["items"])
             united = _merge_list(merged.get(key), patch, key, rule)
-            if united or present or key in merged:  # an order alone makes no list
+            if united or present or key in merged:  # $setElementOrder alone creates no list
                 merged[key] = united
         elif present:
             merged[key] = value
@@ -69,7 +69,7 @@ def _merge_object(target: Any, patch: Document, schema: Schema) -> Document:
 
 
 def _ordinary_keys(patch: Document) -> Iterable[str]:
-    """The fields that a patch speaks of, be it only through a directive; each once."""
+    """Return the fields that a patch or a directive in it names, each once."""
     names = (
         key.removeprefix(_ORDER).removeprefix(_DELETE)
         for key in patch
@@ -79,11 +79,11 @@ def _ordinary_keys(patch: Document) -> Iterable[str]:
 
 
 def _retained(target: Document, patch: Document) -> Document:
-    """The target without the fields that ``$retainKeys`` does not list."""
+    """Return the target without the fields that ``$retainKeys`` does not list."""
     if _RETAIN not in patch:
         return dict(target)
-    told = patch[_RETAIN]
-    keys = set(map(str, told)) if isinstance(told, list) else None
+    listed = patch[_RETAIN]
+    keys = set(map(str, listed)) if isinstance(listed, list) else None
     if keys is None or not keys.issuperset(_ordinary_keys(patch)):
         raise BadRequest("invalid patch format of retainKeys")
     return {key: value for key, value in target.items() if key in keys}
@@ -109,15 +109,15 @@ def _merge_list(target: Any, patch: Document, field: str, rule: _Rule) -> list[A
 
 
 def _check_order(changes: list[Any], order: list[Any], key: str) -> None:
-    """Everything that a patch changes or adds stands in its order too, in the same sequence."""
+    """Require that ``$setElementOrder`` has all items of the patch, in the same sequence."""
     places = iter([_identity(value, key) for value in order])
     kept = [each for each in changes if not _is_deleted(each)]
-    if not all(_identity(each, key) in places for each in kept):  # each search goes on, not back
-        patch, wanted = shortened(str(kept)), shortened(str(order))
+    if not all(_identity(each, key) in places for each in kept):  # `in` consumes the iterator
+        patch, listed = shortened(str(kept)), shortened(str(order))
         message = (
             f"The order in patch list:\n{patch}\n doesn't match {_ORDER.removesuffix('/')} list"
         )
-        raise BadRequest(f"{message}:\n{wanted}\n")
+        raise BadRequest(f"{message}:\n{listed}\n")
 
 
 def _merge_plain(old: list[Any], added: list[Any], removed: Any) -> list[Any]:
@@ -136,8 +136,8 @@ def _merge_keyed(old: list[Any], changes: list[Any], rule: _Rule) -> list[Any]:
         if (directive := _directive(change)) not in (None, "delete"):
             _refuse(directive)
         if not isinstance(change, dict) or isinstance(change.get(key, {}), dict | list):
-            told = shortened(str(change))
-            raise BadRequest(f"map: {told} does not contain declared merge key: {key}")
+            shown = shortened(str(change))
+            raise BadRequest(f"map: {shown} does not contain declared merge key: {key}")
     gone = {_identity(each, key) for each in changes if _is_deleted(each)}
     merged = [value for value in old if _identity(value, key) not in gone]
     places: dict[str, int] = {}
@@ -154,24 +154,24 @@ def _merge_keyed(old: list[Any], changes: list[Any], rule: _Rule) -> list[Any]:
 
 
 def _ordered(merged: list[Any], old: list[Any], order: list[Any], key: str) -> list[Any]:
-    """The list with the elements that the client names in the client's order.
+    """Return the list with the items of the patch in the order of the patch.
 
-    Those that only the server knows stay behind what they stood behind, as far as that goes.  So
-    what is new comes first, as in the documentation's example of a second container.
+    Items that only the server has stay after their predecessors, as far as possible.  New items
+    come first, as in the documentation's example of a second container.
     """
-    wanted = {_identity(value, key): place for place, value in enumerate(order)}
+    requested = {_identity(value, key): place for place, value in enumerate(order)}
     before = {_identity(value, key): place for place, value in enumerate(old)}
-    known = [value for value in merged if _identity(value, key) in wanted]
-    known.sort(key=lambda value: wanted[_identity(value, key)])
-    alone = [value for value in merged if _identity(value, key) not in wanted]
-    alone.reverse()  # taken from the end
+    patched = [value for value in merged if _identity(value, key) in requested]
+    patched.sort(key=lambda value: requested[_identity(value, key)])
+    others = [value for value in merged if _identity(value, key) not in requested]
+    others.reverse()  # so that pop() returns the first
     result: list[Any] = []
-    for value in known:
+    for value in patched:
         place = before.get(_identity(value, key), -1)
-        while alone and before[_identity(alone[-1], key)] < place:
-            result.append(alone.pop())
+        while others and before[_identity(others[-1], key)] < place:
+            result.append(others.pop())
         result.append(value)
-    return result + alone[::-1]
+    return result + others[::-1]
 
 
 def _is_deleted(change: Any) -> bool:
@@ -179,17 +179,17 @@ def _is_deleted(change: Any) -> bool:
 
 
 def _directive(change: Any) -> Any:
-    """What an element of a list in a patch says is to be done with it; None where it does not."""
+    """Return the directive in an item of a patch; None if it has none."""
     return change.get(_DIRECTIVE) if isinstance(change, dict) else None
 
 
 def _refuse(directive: Any) -> NoReturn:
-    """Raises BadRequest for a directive that means nothing in a list."""
+    """Raise BadRequest for a directive that is not supported in a list."""
     if directive == "merge":
         raise BadRequest("merging lists cannot yet be specified in the patch")
     raise BadRequest(f"unknown patch type found: {shortened(str(directive))}")
 
 
 def _identity(value: Any, key: str) -> str:
-    """What tells elements of a list apart: the value under their key, or the plain value."""
+    """Return the identity of a list item: the value of its key, or the scalar."""
     return repr(value.get(key) if key and isinstance(value, dict) else value)

@@ -1,7 +1,7 @@
-"""Structural schemas: which fields a kind has, and what may stand in them.
+"""Structural schemas: pruning, defaulting and validation of documents.
 
-``schema_of`` makes a schema of a view's types; ``Schema`` is one made ready for use on documents.
-The texts of refusals are those of the real server (kube-openapi's validation of custom resources).
+``schema_of`` derives a schema from a view's types; ``Schema`` is one compiled for use on documents.
+Messages are those of the real server (kube-openapi's validation of custom resources).
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ import msgspec
 from corral.api.errors import UNCHECKED, Cause
 from corral.api.kind import Kind
 from corral.api.object import Document
-from corral.api.schema.causes import Causes, EnoughError
+from corral.api.schema.causes import Causes, TooManyCausesError
 from corral.api.schema.compiler import Compiler
 from corral.api.schema.defaults import Defaults, zeros_of_status
 from corral.api.schema.nodes import Node, Object
@@ -22,21 +22,21 @@ from corral.api.types import schema_of
 
 __all__ = ["Schema", "Schemas", "schema_for", "schema_of", "structural"]
 
-NONE_SETTLED: Final[frozenset[str]] = frozenset()
+NONE_VERIFIED: Final[frozenset[str]] = frozenset()
 _encode = msgspec.json.Encoder().encode
-_REMEMBERED: Final = 64
-"""Specs that are known to fit: the objects of a set, or of a script, mostly have the same."""
-_WORTHWHILE: Final = range(256, 16 << 10)
-"""Bytes of an encoded spec that may be remembered: to look at less costs no more, and more of them
-would keep much memory."""
+_CACHED_SPECS: Final = 64
+"""Cached specs that fit: the objects of a set, or of a script, mostly have the same."""
+_CACHED_SIZES: Final = range(256, 16 << 10)
+"""Bytes of an encoded spec that is cached: a smaller one is checked as fast, larger ones would take
+much memory."""
 
 
 class Schema:
-    """A schema made ready to prune and check documents; built once for a kind, then shared.
+    """A compiled schema that prunes and checks documents; built once for a kind, then shared.
 
-    ``native`` is for Kubernetes' own kinds: quantities written as numbers become strings, and bytes
-    one line of base64, as reading them into their Go types does.  ``foreign`` is for kinds that
-    users bring: they use words that ours do without.
+    native: for Kubernetes' own kinds: quantities written as numbers become strings, and bytes one
+        line of base64, as decoding into Go types does.
+    foreign: for custom resources, whose schemas use keywords that ours do without.
     """
 
     def __init__(
@@ -48,85 +48,84 @@ class Schema:
         self._zeros = zeros_of_status(schema) if native else None
         self._has_rules = _has_rules(schema) if foreign else not native
         self._fitting: dict[bytes, None] = {}
-        """Encoded specs that fit, the one that was seen last at the end."""
+        """Encoded specs that fit, in order of last use."""
 
-    def fits(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> bool:
-        """Whether nothing is to be pruned, completed or told of a document.
+    def fits(self, document: Document, verified: frozenset[str] = NONE_VERIFIED) -> bool:
+        """Report whether a document needs no pruning and no defaults, and is valid.
 
-        Most documents fit, and to see that takes a third of the time.  It may say no where that is
-        not known.
+        A fast path: most documents fit, and this takes a third of the time.  May return False for a
+        document that fits.
         """
         if self._defaults is not None:
             return False
         spec = document.get("spec")
-        data = _encode(spec) if type(spec) is dict and "spec" not in settled else b""
-        if len(data) not in _WORTHWHILE:
-            return self._of_others(settled).fits(_without(document, settled))
+        data = _encode(spec) if type(spec) is dict and "spec" not in verified else b""
+        if len(data) not in _CACHED_SIZES:
+            return self._without_verified(verified).fits(_without(document, verified))
         if data in self._fitting:
-            settled |= {"spec"}
-        fits = self._of_others(settled).fits(_without(document, settled))
+            verified |= {"spec"}
+        fits = self._without_verified(verified).fits(_without(document, verified))
         if fits:
-            self._remember(data)
+            self._cache(data)
         return fits
 
-    def _remember(self, spec: bytes) -> None:
-        """Know the spec of these bytes, and that it was seen last."""
+    def _cache(self, spec: bytes) -> None:
+        """Cache an encoded spec that fits, or renew its entry."""
         self._fitting.pop(spec, None)
         self._fitting[spec] = None
-        if len(self._fitting) > _REMEMBERED:
+        if len(self._fitting) > _CACHED_SPECS:
             del self._fitting[next(iter(self._fitting))]
 
-    def prune(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> list[str]:
-        """Removes fields that the schema does not know, and answers the paths of the first ones.
+    def prune(self, document: Document, verified: frozenset[str] = NONE_VERIFIED) -> list[str]:
+        """Remove unknown fields, and return the paths of the first MAX_CAUSES of them.
 
-        Nulls are removed too where a field cannot be null, but are nothing to speak of.  At what is
-        ``settled``, the names of fields that are known to fit, it does not look.
+        Nulls in fields that are not nullable are removed silently.  ``verified`` are top-level
+        fields that are known to fit, and are skipped.
         """
         unknown: list[str] = []
-        part = _without(document, settled)
+        part = _without(document, verified)
         self._root.prune(part, "", unknown)
         if part is not document:
-            for name in document.keys() - part.keys() - settled:
+            for name in document.keys() - part.keys() - verified:
                 del document[name]
         return unknown
 
     def complete(self, document: Document) -> None:
-        """Put the schema's defaults where a pruned document says nothing.
+        """Set the schema's defaults in a pruned document.
 
-        Kubernetes' own kinds have none here, but the zeros that reading a status into Go's types
-        gives.
+        Kubernetes' own kinds have none in the schema, only the zero values that decoding a status
+        into Go types gives.
         """
         for defaults in (self._defaults, self._zeros):
             if defaults:
                 defaults.complete(document)
 
-    def check(self, document: Document, settled: frozenset[str] = NONE_SETTLED) -> list[Cause]:
-        """What is wrong with a pruned document: types, missing fields, values out of bounds.
+    def check(self, document: Document, verified: frozenset[str] = NONE_VERIFIED) -> list[Cause]:
+        """Return what is invalid in a pruned document: types, missing fields, bounds.
 
-        At what is ``settled`` it does not look.
-
-        It is not looked for more than can be told.  UNCHECKED comes last where more may be wrong:
-        of custom resources, whose rules need the right types, that is known only without such.
+        ``verified`` are top-level fields to skip.  Checking ends when an answer is full; UNCHECKED
+        is the last cause if more may be wrong.  That includes any invalid custom resource with CEL
+        rules, because rules are only evaluated on values of the right types.
         """
         causes = Causes()
-        with suppress(EnoughError):
-            self._of_others(settled).check(_without(document, settled), "", causes)
+        with suppress(TooManyCausesError):
+            self._without_verified(verified).check(_without(document, verified), "", causes)
         if causes and (causes.full or self._has_rules):
             causes += (UNCHECKED,)
         return causes
 
-    def _of_others(self, settled: frozenset[str]) -> Node:
-        """The schema of a document without what is settled, which need not be there."""
+    def _without_verified(self, verified: frozenset[str]) -> Node:
+        """Return the schema without the verified fields, which are not required then."""
         root = self._root
-        if not settled or not isinstance(root, Object):
+        if not verified or not isinstance(root, Object):
             return root
-        others = Object(tuple(set(root.required) - settled), is_open=root.open)
+        others = Object(tuple(set(root.required) - verified), is_open=root.open)
         others.fields, others.forms = root.fields, root.forms
         return others
 
 
 def _has_rules(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema asks by rules in CEL for more than its other words do."""
+    """Report whether a schema has CEL rules."""
     if schema.get("x-kubernetes-validations"):
         return True
     below = [*(schema.get("properties") or {}).values()]
@@ -134,18 +133,18 @@ def _has_rules(schema: Mapping[str, Any]) -> bool:
     return any(isinstance(each, Mapping) and _has_rules(each) for each in below)
 
 
-def _without(document: Document, settled: frozenset[str]) -> Document:
-    if not settled:
+def _without(document: Document, verified: frozenset[str]) -> Document:
+    if not verified:
         return document
-    return {name: inner for name, inner in document.items() if name not in settled}
+    return {name: inner for name, inner in document.items() if name not in verified}
 
 
 class Schemas(Mapping[str, Mapping[str, Any]]):
-    """The structural schemas of a kind's versions; each is made ready when it is first used."""
+    """The structural schemas of a kind's versions; each is compiled when first used."""
 
     def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
         self._schemas = dict(schemas)
-        self._ready: dict[str, Schema] = {}
+        self._compiled: dict[str, Schema] = {}
 
     def __getitem__(self, version: str) -> Mapping[str, Any]:
         return self._schemas[version]
@@ -156,16 +155,16 @@ class Schemas(Mapping[str, Mapping[str, Any]]):
     def __len__(self) -> int:
         return len(self._schemas)
 
-    def ready(self, version: str) -> Schema:
-        """The schema of a version, ready for use."""
-        schema = self._ready.get(version)
+    def compiled(self, version: str) -> Schema:
+        """Return the compiled schema of a version."""
+        schema = self._compiled.get(version)
         if schema is None:
-            schema = self._ready[version] = Schema(self._schemas[version], foreign=True)
+            schema = self._compiled[version] = Schema(self._schemas[version], foreign=True)
         return schema
 
 
 def structural(kind: Kind, version: str = "") -> Mapping[str, Any]:
-    """The structural schema of a kind as it is stored, or of one of its versions.
+    """Return the structural schema of a kind's stored version, or of another version.
 
     It is shared, and must not be changed.
     """
@@ -175,12 +174,9 @@ def structural(kind: Kind, version: str = "") -> Mapping[str, Any]:
 
 
 def schema_for(kind: Kind, version: str = "") -> Schema:
-    """The schema of a kind as it is stored, or of one of its versions.
-
-    It is made on the first call, and the same one ever after.
-    """
+    """Return the compiled schema of a kind's stored version, or of another version; cached."""
     if kind.schemas is not None and isinstance(kind.schemas, Schemas):
-        return kind.schemas.ready(version or kind.version)
+        return kind.schemas.compiled(version or kind.version)
     return _schema_for(kind.view_of(version) if version else kind.view, kind.native)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a value beside its type: bounds, patterns, formats, enumerations."""
+"""Bounds of a value besides its type: limits, patterns, formats, enumerations."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -13,32 +13,36 @@ from corral.api.formats import FORMATS
 from corral.api.schema.causes import invalid, shown
 
 Bound = Callable[[Any, str], Cause | None]
-"""Gets a value of the right type and its path; answers what is wrong with it."""
+"""Checks a value of the right type at a path; returns a cause if it is invalid."""
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-_NEARLY: Final = 1e-9
-_REMEMBERED: Final = 256
-"""Values of which it is remembered whether they match a pattern."""
-_SHORT: Final = 256
-"""Characters of a value that may be remembered."""
+_TOLERANCE: Final = 1e-9
+_CACHED_MATCHES: Final = 256
+"""Cached results of matching values with a pattern."""
+_CACHED_LENGTH: Final = 256
+"""Characters of a value whose result is cached."""
 
 
 def bounds_of(schema: Mapping[str, Any], *, foreign: bool = False) -> tuple[Bound, ...]:
-    """What is asked of a value beside its type.
+    """Return the bounds that a schema sets.
 
-    Words about values of other types than the schema's ask nothing, as in JSON Schema.
-    ``foreign`` schemas are not ours: their patterns must not be able to keep the server busy.
+    Keywords for values of another type than the schema's have no effect, as in JSON Schema.
+    ``foreign`` schemas are users': their patterns must take linear time.
     """
-    about = _ABOUT.get(schema.get("type", ""), _OF_ONE_TYPE)
+    applicable = _TYPE_KEYWORDS.get(schema.get("type", ""), _TYPED_KEYWORDS)
     schema = {
-        word: told for word, told in schema.items() if word in about or word not in _OF_ONE_TYPE
+        word: value
+        for word, value in schema.items()
+        if word in applicable or word not in _TYPED_KEYWORDS
     }
     tests = [make(schema[word]) for word, make in _KEYWORDS.items() if word in schema]
     if "pattern" in schema:
-        tests.append(_linear(schema["pattern"]) if foreign else _patterned(schema["pattern"]))
+        tests.append(
+            _linear_pattern(schema["pattern"]) if foreign else _trusted_pattern(schema["pattern"])
+        )
     tests += _bounds(schema)
     if schema.get("format") in FORMATS:
-        tests.append(_formatted(schema["format"]))
+        tests.append(_format(schema["format"]))
     is_whole = schema.get("type") == "integer"
     if is_whole and not ("minimum" in schema and "maximum" in schema):
         tests.append(_in_32_bits if schema.get("format") == "int32" else _in_64_bits)
@@ -48,22 +52,21 @@ def bounds_of(schema: Mapping[str, Any], *, foreign: bool = False) -> tuple[Boun
 
 
 def _is_int_or_string(schema: Mapping[str, Any]) -> bool:
-    """Whether it is Kubernetes' IntOrString; quantities look like it, but for their pattern."""
+    """Report whether a schema is Kubernetes' IntOrString; quantities differ by their pattern."""
     return bool(schema.get("x-kubernetes-int-or-string")) and "pattern" not in schema
 
 
 def run(tests: tuple[Bound, ...], value: Any, path: str, causes: list[Cause]) -> None:
     for test in tests:
         if (cause := test(value, path)) is not None:
-            causes.append(cause)  # noqa: PERF401 (it may end the search)
+            causes.append(cause)  # noqa: PERF401 (append may raise)
 
 
 def _enumerated(values: list[Any]) -> Bound:
     supported = ", ".join(shown(value) for value in values)
 
     def test(value: Any, path: str) -> Cause | None:
-        known = value in values if isinstance(value, str) else any(same(value, e) for e in values)
-        if known:
+        if value in values if isinstance(value, str) else any(same(value, e) for e in values):
             return None
         message = f"Unsupported value: {shown(value)}: supported values: {supported}"
         return Cause(path, message, "FieldValueNotSupported")
@@ -71,24 +74,24 @@ def _enumerated(values: list[Any]) -> Bound:
     return test
 
 
-def _patterned(pattern: str) -> Bound:
-    # In Python alone a dollar matches before a last line break too.
+def _trusted_pattern(pattern: str) -> Bound:
+    # Unlike in Go, $ in Python also matches before a trailing newline.
     return _matching(pattern, re.compile(re.sub(r"\$$", r"\\Z", pattern), re.ASCII).search)
 
 
-def _linear(pattern: str) -> Bound:
-    """A pattern as Go reads it, which takes no longer than the text is long."""
+def _linear_pattern(pattern: str) -> Bound:
+    """Return the bound of a pattern by RE2, as Go has it: linear in the length of the text."""
 
     def search(value: str) -> bool:
         try:
             return bool(_matcher().run({"text": value, "pattern": pattern}))
-        except CelError:  # so long a text that it is not looked through
+        except CelError:  # the text is too long to be matched
             return False
 
-    known = lru_cache(maxsize=_REMEMBERED)(search)  # the same few values come again and again
+    cached = lru_cache(maxsize=_CACHED_MATCHES)(search)  # most objects have the same few values
 
     def matches(value: str) -> bool:
-        return known(value) if len(value) <= _SHORT else search(value)
+        return cached(value) if len(value) <= _CACHED_LENGTH else search(value)
 
     return _matching(pattern, matches)
 
@@ -99,7 +102,7 @@ def _matcher() -> Program:
 
 
 def pattern_fault(pattern: str) -> str:
-    """Why a foreign schema's pattern cannot be read; empty where it can."""
+    """Return why a foreign schema's pattern cannot be compiled; "" if it can."""
     try:
         _matcher().run({"text": "", "pattern": pattern})
     except CelError as error:
@@ -135,11 +138,11 @@ def _bounds(schema: Mapping[str, Any]) -> Iterator[Bound]:
 
 
 def _is_multiple(value: float, of: float) -> bool:
-    """As near as floats can tell: 0.3 is three times 0.1."""
+    """Report whether a value is a multiple, within the precision of floats: 0.3 of 0.1."""
     times = value / of
     if not isfinite(times):
         return False
-    return abs(times - round(times)) <= _NEARLY * abs(times)
+    return abs(times - round(times)) <= _TOLERANCE * abs(times)
 
 
 def _compared(fault: str, fits: Callable[[Any], bool]) -> Bound:
@@ -156,38 +159,38 @@ def _number(bound: float) -> str:
 
 
 def _at_least(what: str) -> Callable[[int], Bound]:
-    def make(least: int) -> Bound:
+    def make(minimum: int) -> Bound:
         def test(value: Any, path: str) -> Cause | None:
-            if isinstance(value, int) or len(value) >= least:  # where there may be a text, too
+            if isinstance(value, int) or len(value) >= minimum:  # an int of an IntOrString
                 return None
-            return invalid(value, path, f"should {what.format(least)}")
+            return invalid(value, path, f"should {what.format(minimum)}")
 
         return test
 
     return make
 
 
-def _not_too_long(most: int) -> Bound:
+def _not_too_long(maximum: int) -> Bound:
     def test(value: Any, path: str) -> Cause | None:
-        if isinstance(value, int) or len(value) <= most:
+        if isinstance(value, int) or len(value) <= maximum:
             return None
-        message = f"Too long: may not be more than {most} bytes"
+        message = f"Too long: may not be more than {maximum} bytes"
         return Cause(path, message, "FieldValueTooLong")
 
     return test
 
 
-def _not_too_many(most: int) -> Bound:
+def _not_too_many(maximum: int) -> Bound:
     def test(value: Any, path: str) -> Cause | None:
-        if isinstance(value, int | str) or len(value) <= most:
+        if isinstance(value, int | str) or len(value) <= maximum:
             return None
-        message = f"Too many: {len(value)}: must have at most {most} items"
+        message = f"Too many: {len(value)}: must have at most {maximum} items"
         return Cause(path, message, "FieldValueTooMany")
 
     return test
 
 
-def _formatted(name: str) -> Bound:
+def _format(name: str) -> Bound:
     fits = FORMATS[name]
 
     def test(value: Any, path: str) -> Cause | None:
@@ -224,19 +227,19 @@ _KEYWORDS: Final[Mapping[str, Callable[[Any], Bound]]] = {
     "minProperties": _at_least("have at least {} properties"),
     "maxProperties": _not_too_many,
 }
-OF_TEXT: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
-OF_NUMBERS: Final = frozenset(
+STRING_KEYWORDS: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
+NUMBER_KEYWORDS: Final = frozenset(
     {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 )
-OF_LISTS: Final = frozenset({"minItems", "maxItems"})
-OF_OBJECTS: Final = frozenset({"minProperties", "maxProperties"})
-"""Words that say something of values of one type only."""
-_OF_ONE_TYPE: Final = OF_TEXT | OF_NUMBERS | OF_LISTS | OF_OBJECTS
-_ABOUT: Final[Mapping[str, frozenset[str]]] = {
-    "string": OF_TEXT,
-    "integer": OF_NUMBERS | {"format"},
-    "number": OF_NUMBERS | {"format"},
+LIST_KEYWORDS: Final = frozenset({"minItems", "maxItems"})
+OBJECT_KEYWORDS: Final = frozenset({"minProperties", "maxProperties"})
+"""Keywords for values of one type only."""
+_TYPED_KEYWORDS: Final = STRING_KEYWORDS | NUMBER_KEYWORDS | LIST_KEYWORDS | OBJECT_KEYWORDS
+_TYPE_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
+    "string": STRING_KEYWORDS,
+    "integer": NUMBER_KEYWORDS | {"format"},
+    "number": NUMBER_KEYWORDS | {"format"},
     "boolean": frozenset(),
-    "array": OF_LISTS,
-    "object": OF_OBJECTS,
+    "array": LIST_KEYWORDS,
+    "object": OBJECT_KEYWORDS,
 }

@@ -1,4 +1,4 @@
-"""The one form in which Kubernetes keeps what may be written in several."""
+"""Canonical forms of quantities, bytes and times, as Kubernetes stores them."""
 
 import base64
 import re
@@ -13,11 +13,11 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _MICRO_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
 Form = Callable[[Any], Any]
-"""Puts a value into its form; what cannot be read stays as it is."""
+"""Returns a value in its canonical form; an unreadable value unchanged."""
 
 
 def quantity_text(value: Any) -> Any:
-    """A quantity, however it was written."""
+    """Return the canonical form of a quantity."""
     if type(value) not in (str, int, float):
         return value
     try:
@@ -27,12 +27,12 @@ def quantity_text(value: Any) -> Any:
 
 
 def unquoted_quantity(value: Any) -> Any:
-    """A quantity of KubeVirt's kinds, which keep what is written, but for a bare fraction."""
+    """Return a quantity of KubeVirt's kinds, which keep the text but quote a bare fraction."""
     return quantity_text(value) if type(value) is float else value
 
 
 def encoded_text(value: Any) -> Any:
-    """Bytes in base64, as Go reads and writes them: in any number of lines, and in one."""
+    """Return base64 on one line, as Go writes it; Go reads it on several."""
     if type(value) is not str:
         return value
     line = value.replace("\r", "").replace("\n", "")
@@ -43,12 +43,12 @@ def encoded_text(value: Any) -> Any:
 
 
 def time_text(value: Any) -> Any:
-    """A moment as meta/v1 Time keeps it, however it was written."""
+    """Return a moment in the form of meta/v1 Time."""
     return _moment(value, rfc3339, _TIME)
 
 
 def micro_time_text(value: Any) -> Any:
-    """A moment as meta/v1 MicroTime keeps it, however it was written."""
+    """Return a moment in the form of meta/v1 MicroTime."""
     return _moment(value, rfc3339_micro, _MICRO_TIME)
 
 
@@ -66,12 +66,12 @@ FORMS: Final[Mapping[str, Form]] = {
     "byte": encoded_text,
     "date-time": time_text,
 }
-"""By the ``format`` in a schema."""
+"""Canonical forms by the ``format`` of a schema."""
 _IN_MICROSECONDS: Final = frozenset({"acquireTime", "eventTime", "lastObservedTime", "renewTime"})
-"""Fields that are a MicroTime, which schemas do not tell from a Time."""
+"""Fields of type MicroTime, which schemas do not distinguish from Time."""
 
 
 def form_of(schema: Mapping[str, Any], field: str = "") -> Form | None:
-    """The form of what a schema describes, in a field of that name."""
+    """Return the canonical form of a schema's values, in a field of a name."""
     form = FORMS.get(schema.get("format", ""))
     return micro_time_text if form is time_text and field in _IN_MICROSECONDS else form

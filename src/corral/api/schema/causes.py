@@ -1,9 +1,9 @@
-"""Collects what is wrong with a document, in the words of kube-openapi's validation."""
+"""Causes of an invalid document, in the words of kube-openapi's validation."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from corral.api.errors import MOST_CAUSES, Cause, shortened
+from corral.api.errors import MAX_CAUSES, Cause, shortened
 
 TYPE_NAMES: Mapping[type, str] = {
     type(None): "null",
@@ -16,26 +16,26 @@ TYPE_NAMES: Mapping[type, str] = {
 }
 
 
-class EnoughError(Exception):
-    """So much is wrong that the rest need not be looked at."""
+class TooManyCausesError(Exception):
+    """The list of causes is full; checking ends."""
 
 
 class Causes(list[Cause]):
-    """What has been found to be wrong; with one place left, finding ends."""
+    """A list of causes that raises TooManyCausesError with one place left, which is UNCHECKED's."""
 
     @property
     def full(self) -> bool:
-        return len(self) >= MOST_CAUSES - 1
+        return len(self) >= MAX_CAUSES - 1
 
     def append(self, cause: Cause) -> None:
         super().append(cause)
         if self.full:
-            raise EnoughError
+            raise TooManyCausesError
 
 
-def wrong_type(value: Any, path: str, wanted: str) -> Cause:
+def wrong_type(value: Any, path: str, expected: str) -> Cause:
     found = TYPE_NAMES[type(value)]
-    message = f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+    message = f'Invalid value: "{found}": {path} in body must be of type {expected}: "{found}"'
     return Cause(path, message, "FieldValueTypeInvalid")
 
 
@@ -44,12 +44,12 @@ def invalid(value: Any, path: str, fault: str, reason: str = "FieldValueInvalid"
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it: strings in quotes, lists by how many they are."""
+    """Return a value as messages show it: strings quoted, lists as their length."""
     if isinstance(value, list):
         return str(len(value))
     return f'"{shortened(value)}"' if isinstance(value, str) else shortened(str(value).lower())
 
 
 def below(path: str, name: str) -> str:
-    """The path of a field; that of the document itself is empty."""
+    """Return the path of a field; the path of the document is empty."""
     return f"{path}.{name}" if path else name

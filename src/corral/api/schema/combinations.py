@@ -1,7 +1,7 @@
-"""What a schema asks of a value by ``allOf``, ``anyOf``, ``oneOf`` and ``not``.
+"""Checks of ``allOf``, ``anyOf``, ``oneOf`` and ``not``.
 
-Such a part of a schema says nothing of which fields there are: it only asks more of values.  Of a
-value of another type than it speaks of, it asks nothing.
+Their subschemas do not define fields: they only restrict values, and only values of the type that a
+keyword is for.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from corral.api.errors import Cause
 from corral.api.schema.bounds import (
-    OF_LISTS,
-    OF_NUMBERS,
-    OF_OBJECTS,
-    OF_TEXT,
+    LIST_KEYWORDS,
+    NUMBER_KEYWORDS,
+    OBJECT_KEYWORDS,
+    STRING_KEYWORDS,
     Bound,
     bounds_of,
     run,
 )
-from corral.api.schema.causes import Causes, EnoughError, below, wrong_type
+from corral.api.schema.causes import Causes, TooManyCausesError, below, wrong_type
 
 JUNCTORS: Final = ("allOf", "anyOf", "oneOf", "not")
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -32,12 +32,12 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def is_int_or_string(schema: Mapping[str, Any]) -> bool:
-    """Whether alternatives say no more than ``x-kubernetes-int-or-string`` does."""
+    """Report whether ``anyOf`` only repeats ``x-kubernetes-int-or-string``."""
     return schema.get("anyOf") == [{"type": "integer"}, {"type": "string"}]
 
 
 class Values:
-    """What a part of a schema asks of values, whatever their type."""
+    """The checks of a subschema for values of any type."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -52,9 +52,9 @@ class Values:
         self._junctors = Junctors(schema)
 
     def check(self, value: Any, path: str, causes: list[Cause]) -> None:
-        wanted = self._schema.get("type")
-        if wanted and (type(value) not in _TYPES.get(wanted, ())):
-            causes.append(wrong_type(value, path, wanted))
+        expected = self._schema.get("type")
+        if expected and (type(value) not in _TYPES.get(expected, ())):
+            causes.append(wrong_type(value, path, expected))
             return
         run(self._tests_for(type(value)), value, path, causes)
         if isinstance(value, dict):
@@ -77,14 +77,14 @@ class Values:
     def _tests_for(self, kind: type) -> tuple[Bound, ...]:
         tests = self._tests.get(kind)
         if tests is None:
-            about = {"enum", *_ABOUT.get(kind, ())}
-            words = {word: told for word, told in self._schema.items() if word in about}
+            applicable = {"enum", *_TYPE_KEYWORDS.get(kind, ())}
+            words = {word: each for word, each in self._schema.items() if word in applicable}
             tests = self._tests[kind] = bounds_of(words, foreign=True)
         return tests
 
 
 class Junctors:
-    """The alternatives of one schema."""
+    """The junctors of one schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         int_or_string = bool(schema.get("x-kubernetes-int-or-string"))
@@ -143,24 +143,24 @@ class Junctors:
 
 def _faults(values: Values, value: Any, path: str) -> Causes:
     found = Causes()
-    with suppress(EnoughError):
+    with suppress(TooManyCausesError):
         values.check(value, path, found)
     return found
 
 
 def _add(causes: list[Cause], found: Causes) -> None:
     for cause in found:
-        causes.append(cause)  # noqa: PERF402 (it may end the search)
+        causes.append(cause)  # noqa: PERF402 (append may raise)
 
 
 def _composite(text: str) -> Cause:
     return Cause("<nil>", f'Invalid value: "": {text}')
 
 
-_ABOUT: Final[Mapping[type, frozenset[str]]] = {
-    str: OF_TEXT,
-    int: OF_NUMBERS,
-    float: OF_NUMBERS,
-    list: OF_LISTS,
-    dict: OF_OBJECTS,
+_TYPE_KEYWORDS: Final[Mapping[type, frozenset[str]]] = {
+    str: STRING_KEYWORDS,
+    int: NUMBER_KEYWORDS,
+    float: NUMBER_KEYWORDS,
+    list: LIST_KEYWORDS,
+    dict: OBJECT_KEYWORDS,
 }

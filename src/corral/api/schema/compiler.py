@@ -1,10 +1,10 @@
-"""From a structural schema to the nodes that prune and check documents."""
+"""The compiler of structural schemas into nodes that prune and check documents."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from corral.api.object import QUANTITY_PATTERN
-from corral.api.schema.bounds import OF_OBJECTS, bounds_of
+from corral.api.schema.bounds import OBJECT_KEYWORDS, bounds_of
 from corral.api.schema.canonical import Form, form_of, unquoted_quantity
 from corral.api.schema.combinations import Junctors, Values
 from corral.api.schema.definition import JSON_SCHEMA
@@ -22,34 +22,34 @@ from corral.api.schema.nodes import (
 )
 
 _ANYTHING: Final[Mapping[str, Any]] = {"x-kubernetes-preserve-unknown-fields": True}
-_OF_ANY_TYPE: Final = OF_OBJECTS | {"enum"}
+_UNTYPED_KEYWORDS: Final = OBJECT_KEYWORDS | {"enum"}
 
 
 class Compiler:
-    """Makes nodes of schemas; the same piece of a schema becomes the same node.
+    """Compiles schemas into nodes; the same part of a schema becomes the same node.
 
-    ``native`` schemas have values that are kept in one form, and maps in which null is empty;
-    ``foreign`` ones are what users bring.
+    native: values have canonical forms, and null in a map is the empty value.
+    foreign: schemas of custom resources.
     """
 
     def __init__(self, *, native: bool, foreign: bool = False) -> None:
         self.native = native
         self.foreign = foreign
-        self.made: dict[int, Node] = {}
+        self.nodes: dict[int, Node] = {}
 
     def compile(self, schema: Mapping[str, Any]) -> Node:
-        node = self.made.get(id(schema))
+        node = self.nodes.get(id(schema))
         if node is None:
             node = self.make(schema)
             if self.foreign:
                 node = self.narrowed(node, schema)
-            self.made[id(schema)] = node
+            self.nodes[id(schema)] = node
         return node
 
     def narrowed(self, node: Node, schema: Mapping[str, Any]) -> Node:
-        """What only the schemas of users say: alternatives, and whether there may be null."""
+        """Return a node with what only users' schemas have: junctors, enums, ``nullable``."""
         junctors = Junctors(schema)
-        words = {word: told for word, told in schema.items() if word in _OF_ANY_TYPE}
+        words = {word: value for word, value in schema.items() if word in _UNTYPED_KEYWORDS}
         further: list[Further] = [junctors] if junctors else []
         if words and type(node) is not Scalar:
             further.append(Values(words))
@@ -71,7 +71,7 @@ class Compiler:
             case "object":
                 return self.make_object(schema)
             case "array":
-                words = {word: told for word, told in schema.items() if word != "enum"}
+                words = {word: value for word, value in schema.items() if word != "enum"}
                 tests = bounds_of(words, foreign=self.foreign)
                 return List(self.compile(schema["items"]), tests)
             case scalar:
@@ -84,13 +84,13 @@ class Compiler:
         return unquoted_quantity if is_quantity else None
 
     def empty(self, values: Mapping[str, Any]) -> str | None:
-        """What reading null into a Go map gives, of which texts or quantities are the values."""
+        """Return what null in a Go map of strings or quantities is decoded to."""
         if not self.native or values.get("type", "string") != "string":
             return None
         return "0" if values.get("format") == "quantity" else ""
 
     def make_open(self, schema: Mapping[str, Any]) -> Node:
-        """A place that keeps what has no name; what has one is pruned and checked all the same."""
+        """Return a node that keeps unknown fields; known ones are pruned and checked."""
         if not self.foreign and schema.get("format") == "json-schema":
             return self.compile(JSON_SCHEMA)
         if not self.foreign and schema.get("format") == "json-schema-or-flag":
@@ -106,7 +106,7 @@ class Compiler:
     def make_object(self, schema: Mapping[str, Any]) -> Object:
         is_open = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         node = Object(tuple(schema.get("required", ())), is_open=is_open)
-        self.made[id(schema)] = node
+        self.nodes[id(schema)] = node
         properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
         node.fields.update((name, self.compile(inner)) for name, inner in properties.items())
         forms = ((name, self.form(inner, name)) for name, inner in properties.items())

@@ -1,4 +1,4 @@
-"""Defaults that a schema names: they stand where a document says nothing."""
+"""Defaults of a schema, set in fields that a document leaves out."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -17,10 +17,10 @@ _ZEROS: Final[Mapping[str, Any]] = {
 
 
 def zeros_of_status(schema: Mapping[str, Any]) -> "Defaults | None":
-    """What Go's types put where the status of one of Kubernetes' own kinds says nothing.
+    """Return the Go zero values of required fields in the status of a native kind.
 
-    The real server reads a status into types of which a field is always there, and asks nothing of
-    it; that OpenAPI calls such fields required is only about what the server writes.
+    The real server decodes a status into Go types, whose fields are always there, and does not
+    validate that a request has them: ``required`` in OpenAPI is about what the server writes.
     """
     status = (schema.get("properties") or {}).get("status")
     if status is None:
@@ -29,7 +29,7 @@ def zeros_of_status(schema: Mapping[str, Any]) -> "Defaults | None":
 
 
 def _with_zeros(schema: Any) -> Any:
-    """A schema that has the zero of its type as the default of every field that it requires."""
+    """Return a schema with the zero value as the default of every required field."""
     if not isinstance(schema, Mapping):
         return schema
     properties = {
@@ -52,7 +52,7 @@ def _zero(schema: Mapping[str, Any]) -> Any:
 
 
 class Defaults(Place):
-    """The defaults at one place of a document, and below it."""
+    """The defaults of one path of a document, and below it."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
@@ -64,11 +64,11 @@ class Defaults(Place):
         super().__init__(schema)
 
     @property
-    def _is_told(self) -> bool:
+    def _has_content(self) -> bool:
         return bool(self._values)
 
     def complete(self, value: Any) -> None:
-        """Put defaults where nothing is, in place."""
+        """Set the defaults of missing fields, in place."""
         if isinstance(value, dict):
             for name, default in self._values.items():
                 if name not in value:

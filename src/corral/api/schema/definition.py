@@ -1,7 +1,4 @@
-"""The schema of schemas: which words a CustomResourceDefinition may use of its objects.
-
-It holds itself, to any depth.
-"""
+"""The schema of JSONSchemaProps: the keywords of a CustomResourceDefinition; recursive."""
 
 from typing import Any, Final
 

@@ -1,14 +1,13 @@
-"""What may stand at each place of a document: nodes that prune and check what is there.
+"""Nodes of a compiled schema, which prune and check the values of a document.
 
-A schema is compiled into these once.  Most places of most documents hold plain values of the right
-type: those cost next to nothing.
+The fast path is a plain value of the right type, which is most of most documents.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from corral.api.errors import LONGEST_MESSAGE, MOST_CAUSES, Cause, shortened
+from corral.api.errors import LONGEST_MESSAGE, MAX_CAUSES, Cause, shortened
 from corral.api.schema.bounds import Bound, run
 from corral.api.schema.canonical import Form
 from corral.api.schema.causes import wrong_type
@@ -29,9 +28,9 @@ _ALL: Final = frozenset({bool, int, float, str, list, dict})
 
 
 class Node(ABC):
-    """What may stand at one place of a document.  Paths are written ``spec.volumes[0].name``.
+    """The schema of one path of a document.  Paths are written ``spec.volumes[0].name``.
 
-    Values of a ``plain`` type fit whatever they are.
+    plain: types whose values always fit.
     """
 
     __slots__ = ("plain",)
@@ -40,22 +39,22 @@ class Node(ABC):
         self.plain = plain
 
     def fits(self, value: Any) -> bool:
-        """Whether ``prune`` would leave a value as it is, and ``check`` find nothing.
+        """Report whether ``prune`` would not change a value, and ``check`` would find no cause.
 
-        It may say no where that is not known.
+        May return False for a value that fits.
         """
         return type(value) in self.plain
 
     def prune(self, value: Any, path: str, unknown: list[str]) -> None:  # noqa: B027
-        """Take away what the schema does not know: most places keep what they hold."""
+        """Remove unknown fields from a value, and add their paths; most nodes keep everything."""
 
     @abstractmethod
     def check(self, value: Any, path: str, causes: list[Cause]) -> None:
-        """Tell what is wrong with a pruned value."""
+        """Add the causes for which a pruned value is invalid."""
 
 
 def _fit(node: Node, values: Iterable[Any]) -> bool:
-    """Whether all of some values fit; null does nowhere but in a place for it."""
+    """Report whether all values fit; null never does."""
     plain, fits = node.plain, node.fits
     for value in values:
         if type(value) not in plain and (value is None or not fits(value)):
@@ -64,20 +63,20 @@ def _fit(node: Node, values: Iterable[Any]) -> bool:
 
 
 def _pass(tests: tuple[Bound, ...], value: Any) -> bool:
-    for test in tests:  # noqa: SIM110 (it takes half the time)
+    for test in tests:  # noqa: SIM110 (half the time of any())
         if test(value, "") is not None:
             return False
     return True
 
 
 class Anything(Node):
-    """A place whose content the schema does not name and keeps as it is."""
+    """A value whose content the schema does not describe, which is kept as it is."""
 
     __slots__ = ("must_be", "types")
 
     def __init__(self, *, must_be: str) -> None:
         self.must_be = must_be
-        self.types = TYPES.get(must_be)  # whatever it is, where nothing is told
+        self.types = TYPES.get(must_be)  # None: any type
         super().__init__(self.types or _ALL)
 
     def check(self, value: Any, path: str, causes: list[Cause]) -> None:
@@ -86,7 +85,7 @@ class Anything(Node):
 
 
 class Scalar(Node):
-    """A string, number or boolean, perhaps bounded by further tests."""
+    """A string, number or boolean, optionally bounded by tests."""
 
     __slots__ = ("name", "tests", "types")
 
@@ -115,8 +114,8 @@ class Object(Node):
         super().__init__()
         self.fields: dict[str, Node] = {}
         self.required = required
-        self.open = is_open  # fields that have no name here are kept as they are
-        self.forms: tuple[tuple[str, Form], ...] = ()  # of fields that are kept in one form only
+        self.open = is_open  # keeps unknown fields
+        self.forms: tuple[tuple[str, Form], ...] = ()  # of fields with a canonical form
 
     def fits(self, value: Any) -> bool:
         if type(value) is not dict:
@@ -145,7 +144,7 @@ class Object(Node):
             if node is None:
                 if not self.open:
                     gone.append(name)
-                    _tell(unknown, path, name)
+                    _add_unknown(unknown, path, name)
             elif inner is None and type(node) is not Nullable:
                 gone.append(name)
             elif type(node) is not Scalar:
@@ -167,20 +166,20 @@ class Object(Node):
         fields = self.fields
         for name, inner in value.items():
             node = fields.get(name)
-            # Most places hold a plain value of the right type, which needs no path.
+            # A plain value of the right type, the most frequent case, needs no path.
             if node is not None and type(inner) not in node.plain:
                 node.check(inner, f"{path}.{name}" if path else name, causes)
 
 
-def _tell(unknown: list[str], path: str, name: str) -> None:
-    if len(unknown) < MOST_CAUSES:
+def _add_unknown(unknown: list[str], path: str, name: str) -> None:
+    if len(unknown) < MAX_CAUSES:
         unknown.append(shortened(f"{path}.{name}" if path else name, LONGEST_MESSAGE))
 
 
 class Map(Node):
-    """An object with any keys, and values of one sort.
+    """An object with arbitrary keys, and values of one schema.
 
-    A value that is null stands for the ``empty`` one, where there is such; else it goes.
+    empty: replaces a value that is null; None removes it.
     """
 
     __slots__ = ("empty", "form", "values")
@@ -220,7 +219,7 @@ class Map(Node):
 
 
 class List(Node):
-    """A list with items of one sort."""
+    """A list with items of one schema."""
 
     __slots__ = ("items", "tests")
 
@@ -247,7 +246,7 @@ class List(Node):
 
 
 class IfObject(Node):
-    """A place of which only that is looked at what is an object."""
+    """A value that is checked only if it is an object."""
 
     __slots__ = ("inner",)
 
@@ -264,7 +263,7 @@ class IfObject(Node):
 
 
 class Nullable(Node):
-    """A place where null may stand, too."""
+    """A value that may be null."""
 
     __slots__ = ("inner",)
 
@@ -282,7 +281,7 @@ class Nullable(Node):
 
 
 class Narrowed(Node):
-    """A place of which more is asked than its type: what is checked once the type is right."""
+    """A value with further checks after that of its type."""
 
     __slots__ = ("further", "inner")
 

@@ -1,4 +1,4 @@
-"""The places of a document that a schema says something about."""
+"""Places: sparse trees of the parts of a schema that hold some keyword."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -6,10 +6,9 @@ from typing import Any, Self
 
 
 class Place(ABC):
-    """What a schema says about one place of a document, and below it; false where that is nothing.
+    """A node of such a tree: what the schema holds for one path and below; false if nothing.
 
-    What is said, each subclass knows for itself; who has many documents walks only where there is
-    something to look at.
+    Subclasses read their keyword.  A walk over a document visits only paths with content.
     """
 
     def __init__(self: Self, schema: Mapping[str, Any]) -> None:
@@ -25,14 +24,14 @@ class Place(ABC):
 
     @property
     @abstractmethod
-    def _is_told(self) -> bool:
-        """Whether something is said about this very place."""
+    def _has_content(self) -> bool:
+        """Whether the schema has content for this path itself."""
 
     def __bool__(self) -> bool:
-        return bool(self._is_told or self._below or self._rest or self._items)
+        return bool(self._has_content or self._below or self._rest or self._items)
 
     def _within(self, value: Any, path: str) -> Iterator[tuple[Self, Any, str]]:
-        """The places right below that matter: what is said, what stands there, and its path."""
+        """Yield the non-empty places right below, each with the value there and its path."""
         if isinstance(value, dict):
             for name, inner in value.items():
                 if name in self._below:

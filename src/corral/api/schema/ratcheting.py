@@ -1,7 +1,7 @@
-"""Which faults an update brings: those of what it leaves as it was are let be.
+"""Ratcheting validation (KEP-4008): an update is refused only for invalid values that it changes.
 
-So an object that was stored before its schema asked for more can be changed elsewhere.  Items of a
-list that is a map are known by their keys; any other list is the same only as a whole.
+So an object that was stored under a laxer schema can still be updated.  Items of a list of type map
+are correlated by their keys; any other list is compared as a whole.
 """
 
 import re
@@ -12,30 +12,30 @@ from corral.api.encoding import same
 from corral.api.errors import UNCHECKED, Cause
 from corral.api.object import Document
 
-_ABOUT = re.compile(r'"(?P<path>[^"]*)" must ')
-"""How refusals by alternatives begin, after the value that they do not tell."""
-_VALUELESS = 'Invalid value: "": '
+_JUNCTOR_PATH = re.compile(r'"(?P<path>[^"]*)" must ')
+"""The begin of a junctor's message, after the value, which is empty."""
+_NO_VALUE = 'Invalid value: "": '
 _ENDS = ("", ".", "[")
-"""What stands behind a field's name in a path."""
+"""What follows a field's name in a path."""
 _INDEX = re.compile(r"\[(?P<index>\d+)\]")
 
 
-def brought(
+def introduced(
     causes: Iterable[Cause], document: Document, old: Document, schema: Mapping[str, Any]
 ) -> list[Cause]:
-    """The faults of what is not as it was."""
+    """Return the causes about changed values."""
     changes = _Changes(document, old, schema)
     kept = [cause for cause in causes if cause == UNCHECKED or changes.include(cause)]
     return [] if all(cause == UNCHECKED for cause in kept) else kept
 
 
 def correlated(schema: Mapping[str, Any], items: Sequence[Any], old: Any) -> list[Any]:
-    """What each item of a list was before; None where nobody knows."""
+    """Return the old value of each item of a list; None if it cannot be correlated."""
     if not isinstance(old, list) or schema.get("x-kubernetes-list-type") != "map":
         return [None] * len(items)
     keys: Sequence[str] = schema.get("x-kubernetes-list-map-keys") or ()
-    known = {_key(item, keys): item for item in old}
-    return [known.get(_key(item, keys)) for item in items]
+    by_key = {_key(item, keys): item for item in old}
+    return [by_key.get(_key(item, keys)) for item in items]
 
 
 def _key(item: Any, keys: Sequence[str]) -> Any:
@@ -43,40 +43,42 @@ def _key(item: Any, keys: Sequence[str]) -> Any:
 
 
 class _Changes:
-    """What of a document is not as it was.
+    """The differences between a document and its old version.
 
-    Many faults may be about one long list: what is found of it is remembered.
+    Comparisons are cached, because many causes may be about one long list.
     """
 
     def __init__(self, document: Document, old: Document, schema: Mapping[str, Any]) -> None:
-        self._whole: tuple[Any, Any, Mapping[str, Any]] = document, old, schema
+        self._document: tuple[Any, Any, Mapping[str, Any]] = document, old, schema
         self._before: dict[tuple[int, int], list[Any]] = {}
         self._same: dict[tuple[int, int], bool] = {}
 
     def include(self, cause: Cause) -> bool:
-        """Whether what a cause is about is not as it was."""
+        """Report whether the value that a cause is about has changed."""
         path = cause.field
-        if path == "<nil>" and (match := _ABOUT.match(cause.message.removeprefix(_VALUELESS))):
+        if path == "<nil>" and (
+            match := _JUNCTOR_PATH.match(cause.message.removeprefix(_NO_VALUE))
+        ):
             path = match["path"]
-        if cause.reason == "FieldValueRequired":  # it is its holder who lacks it
+        if cause.reason == "FieldValueRequired":  # the value is the object that lacks the field
             path = path.rpartition(".")[0]
         return self._differs(path)
 
     def _differs(self, path: str) -> bool:
-        new, old, schema = self._whole
+        new, old, schema = self._document
         while path:
             if isinstance(new, dict) and isinstance(old, dict):
-                name = _first(new, path)
+                name = _first_field(new, path)
                 if name is None or name not in old:
                     break
                 new, old, rest = new[name], old[name], path[len(name) :]
-                schema = _of_field(schema, name)
+                schema = _field_schema(schema, name)
             elif isinstance(new, list) and (match := _INDEX.match(path)):
                 index, rest = int(match["index"]), path[match.end() :]
                 before = self._items(schema, new, old)[index]
                 if before is None:
                     break
-                new, old, schema = new[index], before, _part(schema, "items")
+                new, old, schema = new[index], before, _subschema(schema, "items")
             else:
                 break
             path = rest.lstrip(".")
@@ -92,17 +94,17 @@ class _Changes:
         return self._before[both]
 
 
-def _of_field(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    known = (schema.get("properties") or {}).get(name)
-    return known if isinstance(known, Mapping) else _part(schema, "additionalProperties")
+def _field_schema(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    field = (schema.get("properties") or {}).get(name)
+    return field if isinstance(field, Mapping) else _subschema(schema, "additionalProperties")
 
 
-def _part(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
+def _subschema(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
     found = schema.get(word)
     return found if isinstance(found, Mapping) else {}
 
 
-def _first(value: Document, path: str) -> str | None:
-    """The field that a path begins with; its name may hold dots."""
+def _first_field(value: Document, path: str) -> str | None:
+    """Return the field that a path begins with; its name may contain dots."""
     names = [name for name in value if path.startswith(name) and path[len(name) :][:1] in _ENDS]
     return max(names, key=len, default=None)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from corral.api.apply import last_applied
 from corral.api.apply.apply import ConflictingManagers, apply
-from corral.api.apply.managers import BEFORE_APPLY, Entry, Writer, booked
-from corral.api.apply.versions import terms_of
+from corral.api.apply.managers import BEFORE_APPLY, Entry, Writer, updated
+from corral.api.apply.versions import versions_of
 from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest
 from corral.api.kind import Scale, at
@@ -171,8 +171,8 @@ def _prepare(call: Call, configuration: Document) -> None:
         call.version.read(configuration)  # in other words, but of the stored form
     if kind != call.kind.name:
         raise _untyped(call, said, f"no corresponding type for {said}")
-    terms = terms_of(call.kind)
-    faults = terms.typed(terms.form(call.api_version) or "").faults(configuration)
+    versions = versions_of(call.kind)
+    faults = versions.typed(versions.form(call.api_version) or "").faults(configuration)
     if faults:
         faults = [f"{fault}{hint(call.kind, fault.partition(': ')[0])}" for fault in faults]
         told = faults[0] if len(faults) == 1 else "\n  ".join(("errors:", *faults)) + "\n"
@@ -201,19 +201,19 @@ def _applied(
     call: Call, live: Document, configuration: Document, who: Writer, now: str
 ) -> tuple[Document, list[Entry]]:
     """What the object becomes, and its account."""
-    terms = terms_of(call.kind)
-    form = terms.form(who.api_version) or ""
+    versions = versions_of(call.kind)
+    form = versions.form(who.api_version) or ""
     entries = at(live, "metadata", "managedFields") or []
     if live and not entries:
         before = Writer(BEFORE_APPLY, "Update", who.api_version)
-        entries = booked([], before, terms.comparing(None, terms.stored(live, form)), now)
+        entries = updated([], before, versions.comparer(None, versions.to_stored(live, form)), now)
     force = query.flag(call.query, "force")
     try:
-        document, account = apply(terms, live, configuration, entries, who, force=force, now=now)
+        document, account = apply(versions, live, configuration, entries, who, force=force, now=now)
     except ConflictingManagers as conflict:
         if who.manager != last_applied.MANAGER:
             raise
         schema = schema_for(call.kind, call.version.name)
-        conflict.forgive(last_applied.fields(terms.typed(form), schema, live, who.api_version))
-        document, account = apply(terms, live, configuration, entries, who, force=True, now=now)
+        conflict.forgive(last_applied.fields(versions.typed(form), schema, live, who.api_version))
+        document, account = apply(versions, live, configuration, entries, who, force=True, now=now)
     return document, account

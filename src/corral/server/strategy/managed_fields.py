@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from corral.api.apply.field_sets import are_valid
-from corral.api.apply.managers import Entry, Writer, booked
-from corral.api.apply.versions import terms_of
+from corral.api.apply.managers import Entry, Writer, updated
+from corral.api.apply.versions import versions_of
 from corral.api.errors import Cause
 from corral.api.kinds.causes import invalid, too_long
 from corral.api.object import Document
@@ -62,7 +62,7 @@ def book(call: Call, document: Document, old: Document | None, now: str) -> None
     account = call.account
     if account is None:
         known = [] if old is None else _known(call, sent, old)
-        account = booked(known, writer(call), terms_of(call.kind).comparing(old, document), now)
+        account = updated(known, writer(call), versions_of(call.kind).comparer(old, document), now)
     if account:
         metadata["managedFields"] = account
 

@@ -24,8 +24,8 @@ from corral.api.kinds.causes import invalid
 from corral.api.kinds.kubevirt.v1alpha2 import hint
 from corral.api.metadata import check_metadata, metadata_warnings
 from corral.api.object import Document, Key
-from corral.api.schema import NONE_SETTLED, Schema, schema_for
-from corral.api.schema.ratcheting import brought
+from corral.api.schema import NONE_VERIFIED, Schema, schema_for
+from corral.api.schema.ratcheting import introduced
 from corral.server.request import body, query
 from corral.server.request.call import Call
 from corral.server.strategy import managed_fields
@@ -123,17 +123,17 @@ def conform(call: Call, document: Document, old: Document | None = None) -> None
     """
     mode = query.field_validation(call.query, call.options)
     unknown = list(call.unknown)
-    settled = _settled(call.kind, document, old)
+    verified = _verified_fields(call.kind, document, old)
     schema = _schema(call)
-    fits = call.kind.stored_as is not None or schema.fits(document, settled)
+    fits = call.kind.stored_as is not None or schema.fits(document, verified)
     if not fits:
-        unknown += schema.prune(document, settled)
+        unknown += schema.prune(document, verified)
     told = _strict_faults(call, unknown)
     if told and mode == "Strict":
         raise _undecodable(call, f"strict decoding error: {', '.join(told)}")
     if mode == "Warn":
         call.warnings += [" ".join(each.split()) for each in told]
-    if not fits and (causes := _misfits(call, document, old, settled)):
+    if not fits and (causes := _invalid_causes(call, document, old, verified)):
         raise _unfit(call, document, causes, call.kind.version)
 
 
@@ -155,10 +155,10 @@ def _strict_faults(call: Call, unknown: list[str]) -> list[str]:
     return [*call.repeated, *(unknown_told[path] for path in in_order)]
 
 
-def _settled(kind: Kind, document: Document, old: Document | None) -> frozenset[str]:
+def _verified_fields(kind: Kind, document: Document, old: Document | None) -> frozenset[str]:
     """The parts of an update that are written as they are stored, by a schema that stays."""
     if old is None or kind.schemas is not None:
-        return NONE_SETTLED
+        return NONE_VERIFIED
     return frozenset(
         name
         for name, part in document.items()
@@ -166,14 +166,14 @@ def _settled(kind: Kind, document: Document, old: Document | None) -> frozenset[
     )
 
 
-def _misfits(
-    call: Call, document: Document, old: Document | None, settled: frozenset[str]
+def _invalid_causes(
+    call: Call, document: Document, old: Document | None, verified: frozenset[str]
 ) -> list[Cause]:
     schema = _schema(call)
     schema.complete(document)
-    causes = schema.check(document, settled)
+    causes = schema.check(document, verified)
     if causes and old is not None and call.kind.schemas is not None:
-        return brought(causes, document, old, call.kind.schemas[call.version.name])
+        return introduced(causes, document, old, call.kind.schemas[call.version.name])
     return causes
 
 

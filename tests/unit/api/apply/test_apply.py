@@ -4,8 +4,8 @@ import pytest
 from tests.unit.api.apply.test_types import SCHEMA, leaf
 
 from corral.api.apply.apply import ConflictingManagers, apply
-from corral.api.apply.managers import Writer, booked
-from corral.api.apply.versions import Terms
+from corral.api.apply.managers import Writer, updated
+from corral.api.apply.versions import Versions
 from corral.api.kind import Kind, Version
 from corral.api.object import Object
 
@@ -37,7 +37,7 @@ RENAMED = SCHEMA | {
         }
     }
 }
-TERMS = Terms(
+VERSIONS = Versions(
     Kind(
         group="lab",
         name="Thing",
@@ -63,10 +63,10 @@ class Live:
 
     def apply(self, manager, *, force=False, version="v1", **spec):
         self.writes += 1
-        form = TERMS.form(f"lab/{version}")
-        live = TERMS.told(self.document, form)
+        form = VERSIONS.form(f"lab/{version}")
+        live = VERSIONS.from_stored(self.document, form)
         document, self.account = apply(
-            TERMS,
+            VERSIONS,
             live,
             {"metadata": {"name": "one"}, "spec": spec},
             self.account,
@@ -74,7 +74,7 @@ class Live:
             force=force,
             now=f"{self.writes:02}",
         )
-        self.document = TERMS.stored(document, form)
+        self.document = VERSIONS.to_stored(document, form)
         return self
 
     def update(self, manager, *, version="v1", **spec):
@@ -83,7 +83,7 @@ class Live:
         old = self.document or None
         writer = Writer(manager, "Update", f"lab/{version}")
         now = f"{self.writes:02}"
-        self.account = booked(self.account, writer, TERMS.comparing(old, new), now)
+        self.account = updated(self.account, writer, VERSIONS.comparer(old, new), now)
         self.document = new
         return self
 

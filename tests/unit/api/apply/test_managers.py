@@ -2,7 +2,7 @@
 
 from corral.api.apply import managers
 from corral.api.apply.field_sets import LEAF
-from corral.api.apply.managers import ANCIENT, MOST_UPDATERS, Writer, booked
+from corral.api.apply.managers import ANCIENT, MAX_UPDATERS, Writer, updated
 
 
 def unchanged(_version):
@@ -19,8 +19,8 @@ def test_an_account_of_many_writers_is_worked_off_in_one_go(monkeypatch):
     steps = []
     union = managers.union_of
     monkeypatch.setattr(managers, "union_of", lambda sets: steps.append(len(sets)) or union(sets))
-    account = booked(entries, Writer("me", "Update", "v1"), unchanged, "now")
-    assert len(account) == MOST_UPDATERS
+    account = updated(entries, Writer("me", "Update", "v1"), unchanged, "now")
+    assert len(account) == MAX_UPDATERS
     ancient = {each["apiVersion"]: each for each in account if each["manager"] == ANCIENT}
     assert {version: len(each["fieldsV1"]["f:data"]) for version, each in ancient.items()} == {
         "v0": 246,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.apply.versions import terms_of
+from corral.api.apply.versions import versions_of
 from corral.api.kinds import KINDS
 from corral.api.schema import structural
 
@@ -24,9 +24,9 @@ def lists(schema, path=""):
     ("kind", "version"), SERVED, ids=[f"{kind.resource}-{version}" for kind, version in SERVED]
 )
 def test_every_kind_has_types_and_its_lists_their_keys(kind, version):
-    terms = terms_of(kind)
-    assert terms.form(f"{kind.group}/{version}".lstrip("/")) in ("", version)
-    assert terms.typed(version).faults({"metadata": {"name": "a", "labels": {"x": "y"}}}) == []
+    versions = versions_of(kind)
+    assert versions.form(f"{kind.group}/{version}".lstrip("/")) in ("", version)
+    assert versions.typed(version).faults({"metadata": {"name": "a", "labels": {"x": "y"}}}) == []
     for path, schema in lists(structural(kind, version)):
         known = schema["items"]["properties"]
         assert set(schema["x-kubernetes-list-map-keys"]) <= known.keys(), path
@@ -34,5 +34,5 @@ def test_every_kind_has_types_and_its_lists_their_keys(kind, version):
 
 def test_what_comes_of_a_kind_is_made_once():
     kind, _ = SERVED[0]
-    assert terms_of(kind) is terms_of(kind)
-    assert terms_of(kind).typed("") is terms_of(kind).typed("")
+    assert versions_of(kind) is versions_of(kind)
+    assert versions_of(kind).typed("") is versions_of(kind).typed("")

@@ -3,8 +3,8 @@
 import pytest
 
 from corral.api.cel import CelError, compile_expression, cost
-from corral.api.cel.calls import called
-from corral.api.cel.cost import MOST_WORK, Size, size_of
+from corral.api.cel.calls import call_cost
+from corral.api.cel.cost import MAX_COST, Size, size_of
 from corral.api.cel.functions import FUNCTIONS
 
 CALL = 20_000
@@ -12,14 +12,14 @@ CALL = 20_000
 
 def work(rule, value):
     program = compile_expression(rule, {"self": "dyn"})
-    return program.work(size_of({"self": value}))
+    return program.estimated_cost(size_of({"self": value}))
 
 
 @pytest.mark.parametrize("name", sorted({each.name for each in FUNCTIONS} | {"find", "findAll"}))
 def test_whatever_is_called_in_python_costs_a_call_and_what_it_takes_and_gives(name):
-    takes = max((len(each.takes) for each in FUNCTIONS if each.name == name), default=2)
-    units, made = called(name, [Size(1, 2, 2, 300)] * takes)
-    assert units >= CALL + made.whole
+    takes = max((len(each.parameters) for each in FUNCTIONS if each.name == name), default=2)
+    units, made = call_cost(name, [Size(1, 2, 2, 300)] * takes)
+    assert units >= CALL + made.conversion
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_whatever_is_called_in_python_costs_a_call_and_what_it_takes_and_gives(n
 )
 def test_a_list_that_is_copied_in_each_round_is_too_much(rule):
     much = {"items": list(range(2000))}
-    assert work(rule, much) > MOST_WORK
+    assert work(rule, much) > MAX_COST
     with pytest.raises(CelError, match="cost limit exceeded"):
         compile_expression(rule, {"self": "dyn"}).run({"self": much})
 
@@ -60,11 +60,11 @@ def test_rights_are_asked_for_a_hundred_times_and_no_more():
     program = compile_expression(rule, {"self": "dyn", "authorizer": "map"})
     for many, is_much in ((100, False), (200, True)):
         size = size_of({"self": {"items": ["/a"] * many}})
-        assert (program.work(size) > MOST_WORK) is is_much
+        assert (program.estimated_cost(size) > MAX_COST) is is_much
     why = compile_expression(
         rule.replace("allowed()", "reason() != ''"), {"self": "dyn", "authorizer": "map"}
     )
-    assert why.work(size_of({"self": {"items": ["/a"] * 20}})) > MOST_WORK
+    assert why.estimated_cost(size_of({"self": {"items": ["/a"] * 20}})) > MAX_COST
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_names_that_are_bound_are_no_loops_to_reckon_with():
 
 def test_what_takes_long_to_reckon_is_reckoned_once_for_all_values_of_about_a_size(monkeypatch):
     reckoned = []
-    exactly = cost.work
-    monkeypatch.setattr(cost, "work", lambda *of: reckoned.append(of[1]) or exactly(*of))
+    exactly = cost.estimate
+    monkeypatch.setattr(cost, "estimate", lambda *of: reckoned.append(of[1]) or exactly(*of))
     compiled = compile_expression(nested(7), {"self": "dyn"})
     for count in range(40, 60):
-        compiled.work(size_of({"self": {"items": list(range(count))}}))
+        compiled.estimated_cost(size_of({"self": {"items": list(range(count))}}))
     assert len(reckoned) < 5
 
 
@@ -122,10 +122,10 @@ def test_what_takes_long_to_reckon_is_reckoned_once_for_all_values_of_about_a_si
 )
 def test_as_many_parts_are_looked_at_as_are_told(rule, monkeypatch):
     looked = []
-    size = cost._Reckoning.size
+    size = cost._Estimator.size
     monkeypatch.setattr(
-        cost._Reckoning, "size", lambda *arguments: looked.append(1) or size(*arguments)
+        cost._Estimator, "size", lambda *arguments: looked.append(1) or size(*arguments)
     )
     compiled = compile_expression(rule, {"self": "dyn"})
-    cost.work(compiled.tree, Size(10, 10, 10, 1000))
-    assert len(looked) == cost.looks(compiled.tree)
+    cost.estimate(compiled.tree, Size(10, 10, 10, 1000))
+    assert len(looked) == cost.visits(compiled.tree)

@@ -3,25 +3,25 @@
 import pytest
 
 from corral.api.cel import CelError, compile_expression
-from corral.api.cel.authorizer import Authorizer, Wish
+from corral.api.cel.authorizer import AccessCheck, Authorizer
 
 POD = {"name": "web-1", "text": "aabbaab", "sizes": {"a": 1, "b": 2}, "release": "v1.2"}
 
-HERE = Wish("", "", "pods", "", "here", "a")
+HERE = AccessCheck("", "", "pods", "", "here", "a")
 
 
 class Asked:
     """Somebody who allows everything, and remembers what was asked."""
 
     def __init__(self):
-        self.wishes, self.reasons = [], []
+        self.checks, self.reasons = [], []
 
-    def allows(self, wish):
-        self.wishes.append(wish)
+    def allows(self, check):
+        self.checks.append(check)
         return True
 
-    def why(self, wish):
-        self.reasons.append(wish)
+    def why(self, check):
+        self.reasons.append(check)
         return "why"
 
 
@@ -122,39 +122,39 @@ def test_optional_values_are_refused_where_they_would_break_the_library(text):
 )
 def test_what_would_take_long_is_not_begun(text):
     much = {"text": "a" * 100_000, "items": ["a"] * 9000}
-    asked = Authorizer(lambda _wish: True, str, Wish(""))
+    asked = Authorizer(lambda _check: True, str, AccessCheck(""))
     with pytest.raises(CelError, match="cost limit exceeded"):
         value(text, object=much, authorizer=asked)
 
 
 @pytest.mark.parametrize(
-    ("text", "wish"),
+    ("text", "check"),
     [
         (
             (
                 "authorizer.group('apps').resource('deployments').subresource('scale')"
                 ".namespace('x').name('y').check('update').allowed()"
             ),
-            Wish("update", "apps", "deployments", "scale", "x", "y"),
+            AccessCheck("update", "apps", "deployments", "scale", "x", "y"),
         ),
         (
             "authorizer.requestResource.name('other').check('get').allowed()",
-            Wish("get", "", "pods", "", "here", "other"),
+            AccessCheck("get", "", "pods", "", "here", "other"),
         ),
         (
             "authorizer.serviceAccount('ns', 'sa').path('/healthz').check('get').reason() == 'why'",
-            Wish("get", path="/healthz", account=("ns", "sa")),
+            AccessCheck("get", path="/healthz", account=("ns", "sa")),
         ),
         (
             "!authorizer.group('').resource('pods').labelSelector('a=b').check('list').errored()",
-            Wish("list", "", "pods"),
+            AccessCheck("list", "", "pods"),
         ),
     ],
 )
-def test_an_expression_asks_about_rights(text, wish):
+def test_an_expression_asks_about_rights(text, check):
     asked = Asked()
     assert value(text, authorizer=Authorizer(asked.allows, asked.why, HERE)) is True
-    assert asked.wishes == [wish]
+    assert asked.checks == [check]
 
 
 def test_who_asks_again_is_told_what_was_said_and_why_only_if_asked():
@@ -162,11 +162,11 @@ def test_who_asks_again_is_told_what_was_said_and_why_only_if_asked():
     check = "authorizer.path('/x').check('get')"
     again = f"[1, 2, 3].all(x, {check}.allowed()) && {check}.allowed()"
     assert value(again, authorizer=Authorizer(asked.allows, asked.why, HERE)) is True
-    assert asked.wishes == [Wish("get", path="/x")]
+    assert asked.checks == [AccessCheck("get", path="/x")]
     assert asked.reasons == []
     twice = f"{check}.reason() == 'why' && {check}.reason() != ''"
     assert value(twice, authorizer=Authorizer(asked.allows, asked.why, HERE)) is True
-    assert asked.reasons == [Wish("get", path="/x")]
+    assert asked.reasons == [AccessCheck("get", path="/x")]
 
 
 def test_a_decision_that_nobody_made_has_no_reason():
@@ -201,4 +201,4 @@ def test_a_decision_that_nobody_made_has_no_reason():
 )
 def test_a_question_about_rights_that_makes_no_sense_is_refused(text, told):
     with pytest.raises(CelError, match=told):
-        value(text, authorizer=Authorizer(lambda _wish: True, str, HERE))
+        value(text, authorizer=Authorizer(lambda _check: True, str, HERE))

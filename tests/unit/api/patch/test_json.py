@@ -5,7 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from corral.api.encoding import DEEPEST, copied, same
 from corral.api.errors import ApiError, BadRequest, Invalid, TooLarge
-from corral.api.patch.json import MOST_OPERATIONS, json_patch, unknown_members
+from corral.api.patch.json import MAX_OPERATIONS, json_patch, unknown_members
 
 KEYS = st.sampled_from(["a", "b", "~/"])
 VALUES = st.recursive(
@@ -140,7 +140,7 @@ def test_members_that_no_operation_has_are_found():
 
 
 def test_too_many_operations_are_refused():
-    operations = [{"op": "test", "path": "/a", "value": 1}] * (MOST_OPERATIONS + 1)
+    operations = [{"op": "test", "path": "/a", "value": 1}] * (MAX_OPERATIONS + 1)
     with pytest.raises(TooLarge, match=r"is 10000, got 10001$"):
         json_patch({"a": 1}, operations)
 
@@ -153,7 +153,7 @@ def test_copies_cannot_fill_the_memory():
 
 
 def test_a_patch_of_a_long_list_ends_soon():
-    operations = [{"op": "add", "path": "/a/0", "value": 0}] * MOST_OPERATIONS
+    operations = [{"op": "add", "path": "/a/0", "value": 0}] * MAX_OPERATIONS
     with pytest.raises(Invalid) as refusal:
         json_patch({"a": [0] * 300_000}, operations)
     assert "too many items" in refusal.value.details.causes[0].message

@@ -8,7 +8,7 @@ from lightkube.models.core_v1 import Event, Node, Pod, Secret
 from lightkube.models.events_v1 import Event as EventsEvent
 
 from corral.api.encoding import copied, decode_json, same
-from corral.api.errors import MOST_CAUSES, UNCHECKED, Cause
+from corral.api.errors import MAX_CAUSES, UNCHECKED, Cause
 from corral.api.object import AnyFields, IntOrString, Object, ObjectMeta, Quantity, Struct, Time
 from corral.api.schema import Schema, schema_of
 from corral.api.types import descriptions
@@ -299,7 +299,7 @@ def test_what_is_missing_is_told_once_and_that_more_may_be_wrong():
 def test_no_more_is_looked_for_than_can_be_told(native):
     schema = Schema({"type": "array", "items": {"type": "string", "maxLength": 1}}, native=native)
     causes = schema.check([1, "ab"] * 10_000)
-    assert len(causes) == MOST_CAUSES
+    assert len(causes) == MAX_CAUSES
     assert [cause.field for cause in causes[:2]] == ["[0]", "[1]"]
     assert causes[-1] == UNCHECKED
     assert schema.check([1])[1:] == ([] if native else [UNCHECKED])
@@ -307,7 +307,7 @@ def test_no_more_is_looked_for_than_can_be_told(native):
 
 def test_of_unknown_fields_the_first_are_told_and_all_are_removed():
     document = {"metadata": {}, **{f"field{number}": 1 for number in range(10_000)}}
-    assert len(SCHEMA.prune(document)) == MOST_CAUSES
+    assert len(SCHEMA.prune(document)) == MAX_CAUSES
     assert list(document) == ["metadata"]
     [path] = SCHEMA.prune({"x" * 100_000: 1})
     assert len(path) < 2000

@@ -12,7 +12,7 @@ from itertools import chain
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Secret, ServiceAccount
 
-from corral.api.errors import MOST_CAUSES, Cause, limited, shortened
+from corral.api.errors import MAX_CAUSES, Cause, limited, shortened
 from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid
 from corral.api.kinds.columns import NONE, age, condition_status, field, length, text
@@ -205,7 +205,7 @@ def _config_map_validate(document: Document, old: Document | None, _user: str) -
     texts = document.get("data") or {}
     binaries = document.get("binaryData") or {}
     causes = limited(_data_keys(document, "data", "binaryData"))
-    for key in sorted(texts.keys() & binaries.keys())[:MOST_CAUSES]:
+    for key in sorted(texts.keys() & binaries.keys())[:MAX_CAUSES]:
         message = f'Invalid value: "{shortened(key)}": duplicate of key present in binaryData'
         causes.append(Cause(f"data[{key}]", message))
     size = sum(len(str(one).encode()) for one in texts.values())

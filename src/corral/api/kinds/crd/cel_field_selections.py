@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from corral.api.cel.syntax_tree import UNUSED, Node
-from corral.api.cel.text_literals import OF_FORMATS, reader_of, variant_of
+from corral.api.cel.text_literals import FORMAT_TYPES, parser_of, variant_of
 from corral.api.kinds.crd.embedded_resources import EMBEDDED
 
 Told = Mapping[str, Any]
@@ -30,7 +30,7 @@ _WHOLE: Final[Mapping[str, Told]] = {
 }
 """What rules can ask of every whole object, whatever its schema says of it."""
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
-_FORMS: Final = frozenset(OF_FORMATS.values())
+_FORMS: Final = frozenset(FORMAT_TYPES.values())
 _NAMES: Final = {"array": "list", "boolean": "bool", "integer": "int", "number": "double"}
 _SAME: Final = frozenset({"value", "orValue", "or", "optional.of", "optional.ofNonZeroValue"})
 """Functions whose value is of the type of what they are first given."""
@@ -99,8 +99,8 @@ class _Reader:
         schema = self._schema(node, known)
         if node.kind in ("name", "field") and not schema.get("nullable"):
             self.types[node.number] = _type_of(schema)
-        is_value = node.kind in ("name", "field") or node.text in _VALUES or node.perhaps
-        if is_value and not node.is_asked and (reader := reader_of(_form_of(schema))):
+        is_value = node.kind in ("name", "field") or node.text in _VALUES or node.optional_parts
+        if is_value and not node.is_presence_test and (reader := parser_of(_form_of(schema))):
             self.whole[node.number] = reader
         return schema
 
@@ -206,7 +206,7 @@ def _type_of(schema: Told) -> str:
     """The type of a value, or of what is in a collection; empty for objects, and what may vary."""
     kind = schema.get("type")
     if kind == "string":
-        return OF_FORMATS.get(schema.get("format", ""), "string")
+        return FORMAT_TYPES.get(schema.get("format", ""), "string")
     if kind in ("boolean", "integer"):
         return _NAMES[kind]
     if kind not in ("array", "object"):

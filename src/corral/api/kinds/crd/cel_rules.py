@@ -17,7 +17,7 @@ from corral.api.schema.paths import Place
 from corral.api.schema.ratcheting import correlated
 
 RULES: Final = "x-kubernetes-validations"
-MOST_WORK: Final = 2 * cost.MOST_WORK
+MOST_WORK: Final = 2 * cost.MAX_COST
 """What all rules over one document may be to do together, as it is reckoned, which is more than it
 is: all others wait meanwhile."""
 MOST_EVALUATIONS: Final = 5000
@@ -149,7 +149,7 @@ class Rules(Place):
         super().__init__(schema)
 
     @property
-    def _is_told(self) -> bool:
+    def _has_content(self) -> bool:
         return bool(self._rules)
 
     def check(
@@ -306,7 +306,7 @@ class _Run:
     def value(self, rule: Rule, program: Program, given: "_Given") -> Any:
         """What an expression makes of values.  Raises CelError, and _SpentError."""
         least = MOST_WORK // MOST_EVALUATIONS
-        self._budget.take(least + 2 * given.size.whole + program.work(given.size))
+        self._budget.take(least + 2 * given.size.conversion + program.estimated_cost(given.size))
         return program.run(rule.bindings(given.value, given.old))
 
 

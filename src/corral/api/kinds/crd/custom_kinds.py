@@ -17,7 +17,7 @@ from corral.api.kinds.crd.printer_columns import columns_of
 from corral.api.kinds.crd.well_known import ESTABLISHED, TERMINATING, holds
 from corral.api.object import Document, Object
 from corral.api.schema import Schemas
-from corral.api.schema.ratcheting import brought
+from corral.api.schema.ratcheting import introduced
 
 
 class CustomObject(Object, kw_only=True):
@@ -66,7 +66,7 @@ def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
 def _renew(schemas: Schemas, stored: str, document: Document) -> None:
     """Prune and complete a document as if it were stored today, in the version that it lies in."""
     _group, _, version = document.get("apiVersion", stored).rpartition("/")
-    schema = schemas.ready(version if version in schemas else stored)
+    schema = schemas.compiled(version if version in schemas else stored)
     schema.prune(document)
     schema.complete(document)
 
@@ -123,7 +123,7 @@ class _Further:
         found = self._lists.check(document) if self._lists else iter(())
         causes = limited(chain(found, self._embedded.check(document) if self._embedded else ()))
         if old is not None:
-            causes = brought(causes, document, old, self._schema)
+            causes = introduced(causes, document, old, self._schema)
         broken, warnings = self._rules.check(document, old) if self._rules else ([], [])
         return Verdict([*causes, *broken], warnings)
 

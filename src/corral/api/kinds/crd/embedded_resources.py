@@ -36,7 +36,7 @@ class Embedded(Place):
         super().__init__(schema)
 
     @property
-    def _is_told(self) -> bool:
+    def _has_content(self) -> bool:
         return self._is_whole
 
     def check(self, value: Any, path: str = "") -> Iterator[Cause]:

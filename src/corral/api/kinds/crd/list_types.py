@@ -18,7 +18,7 @@ class Uniqueness(Place):
         super().__init__(schema)
 
     @property
-    def _is_told(self) -> bool:
+    def _has_content(self) -> bool:
         return self._type in ("set", "map")
 
     def check(self, value: Any, path: str = "") -> Iterator[Cause]:

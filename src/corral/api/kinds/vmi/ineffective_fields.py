@@ -9,7 +9,7 @@ No field is ignored silently: fields that are in no table here get a warning.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from corral.api.errors import MOST_CAUSES, Cause
+from corral.api.errors import MAX_CAUSES, Cause
 from corral.api.kind import at
 
 Tree = Mapping[str, Any]
@@ -178,7 +178,7 @@ def check_effects(spec: dict[str, Any], path: str) -> tuple[list[Cause], list[st
         if reason and len(causes) < MOST_CAUSES:
             message = f"{field} is not supported by this version: {reason}"
             causes.append(Cause(field, message, "FieldValueNotSupported"))
-        elif not reason and len(warnings) < MOST_CAUSES:
+        elif not reason and len(warnings) < MAX_CAUSES:
             warnings.append(f"{field} has no effect in this version")
     return causes, warnings + list(_emulation_warnings(spec, path))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from corral.api.cel import CelError, Program, compile_expression
-from corral.api.cel.authorizer import Authorizer as Asked, Wish
+from corral.api.cel.authorizer import AccessCheck, Authorizer as CelAuthorizer
 from corral.api.kind import Version
 from corral.api.object import Document
 from corral.api.request import User
@@ -79,22 +79,24 @@ def run(program: Program | CelError, given: Mapping[str, Any]) -> Any:
         raise CelError(f"expression '{program.text}' resulted in error: {error}") from None
 
 
-def authorizer_for(act: Act, authorizer: Authorizer) -> Asked:
+def authorizer_for(act: Act, authorizer: Authorizer) -> CelAuthorizer:
     """The ``authorizer`` of expressions about an act: who asks, and service accounts."""
     call = act.call
 
-    def asks(answer: Callable[..., T]) -> Callable[[Wish], T]:
-        def ask(wish: Wish) -> T:
-            user = call.user if wish.account is None else _account(*wish.account)
-            named = {field: getattr(wish, field) for field in Attributes._fields if field != "user"}
+    def asks(answer: Callable[..., T]) -> Callable[[AccessCheck], T]:
+        def ask(check: AccessCheck) -> T:
+            user = call.user if check.account is None else _account(*check.account)
+            named = {
+                field: getattr(check, field) for field in Attributes._fields if field != "user"
+            }
             inside = user is call.request.user
             return answer(Attributes(user, **named), inside=inside)
 
         return ask
 
     kind = call.kind
-    request = Wish("", kind.group, kind.plural, call.subresource, call.namespace, act.name)
-    return Asked(asks(authorizer.allows), asks(authorizer.reason), request)
+    request = AccessCheck("", kind.group, kind.plural, call.subresource, call.namespace, act.name)
+    return CelAuthorizer(asks(authorizer.allows), asks(authorizer.reason), request)
 
 
 def _account(namespace: str, name: str) -> User:

@@ -6,7 +6,7 @@ from corral.api.kinds.crd import cel_rules
 from corral.api.kinds.crd.custom_kinds import kind_of
 from corral.api.kinds.table import KindTable, preference
 from corral.api.schema import ratcheting, schema_for
-from corral.api.schema.ratcheting import brought
+from corral.api.schema.ratcheting import introduced
 
 RULES = "x-kubernetes-validations"
 LIST_TYPE = "x-kubernetes-list-type"
@@ -316,7 +316,7 @@ def test_what_stays_is_let_be_where_other_parts_change(schema, before, after, ke
     kind = of({}, value=narrowed(schema, asked), other=INTEGER)
     before, after = ({"value": value, "other": n} for n, value in enumerate((before, after)))
     causes = schema_for(kind, "v1").check({"spec": after})
-    causes = brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
+    causes = introduced(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
     assert ([*causes, *told(kind, after, before)[0]] == []) == kept
 
 
@@ -372,9 +372,9 @@ def test_an_update_answers_for_what_it_changes_only():
     schema = schema_for(kind, "v1")
     before = {"spec": {"old": "x", "new": 1}}
     after = {"spec": {"old": "x", "new": 2}}
-    assert brought(schema.check(after), after, before, kind.schemas["v1"]) == []
+    assert introduced(schema.check(after), after, before, kind.schemas["v1"]) == []
     after["spec"]["new"] = "y"
-    causes = brought(schema.check(after), after, before, kind.schemas["v1"])
+    causes = introduced(schema.check(after), after, before, kind.schemas["v1"])
     assert [cause.field for cause in causes] == ["spec.new"]
 
 
@@ -388,7 +388,7 @@ def test_a_list_is_compared_once_however_many_of_its_items_are_at_fault(asked, m
         real = module.same
         monkeypatch.setattr(module, "same", lambda *both, of=real: compared.append(1) or of(*both))
     causes = schema_for(kind, "v1").check({"spec": after})
-    causes = brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
+    causes = introduced(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
     assert len([*causes, *told(kind, after, before)[0]]) == 51
     assert len(compared) == 1
 
@@ -404,7 +404,7 @@ def test_items_of_a_map_are_found_once_however_many_are_at_fault(monkeypatch):
     real = ratcheting.correlated
     monkeypatch.setattr(ratcheting, "correlated", lambda *of: found.append(1) or real(*of))
     causes = schema_for(kind, "v1").check({"spec": after})
-    assert len(brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])) == 50
+    assert len(introduced(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])) == 50
     assert len(found) == 1
 
 
@@ -415,7 +415,7 @@ def test_one_object_at_two_places_is_held_against_what_was_at_each():
     shared, valid = [{"name": "a", "size": 0}], [{"name": "a", "size": 1}]
     before, after = {"one": shared, "other": valid}, {"one": shared, "other": shared}
     causes = schema_for(kind, "v1").check({"spec": after})
-    kept = brought(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
+    kept = introduced(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
     assert [cause.field for cause in kept] == ["spec.other[0].size"]
 
 

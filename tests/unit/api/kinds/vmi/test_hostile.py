@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from corral.api.errors import MOST_CAUSES
+from corral.api.errors import MAX_CAUSES
 from corral.api.kinds import KINDS
 from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.kubevirt.replicaset import ReplicaSetTemplate
@@ -187,4 +187,4 @@ def test_what_comes_again_is_looked_up(group, plural, spec, field):
     kind.default(document)
     causes = kind.validate(document, None, "somebody").causes
     assert causes[0].field == field
-    assert len(causes) == MOST_CAUSES
+    assert len(causes) == MAX_CAUSES
