@@ -109,7 +109,11 @@ def test_which_stands_by_itself(rule):
         ("self.spec.name != '') || (true", "1:21: Syntax error", "self.spec.name != '') || (true"),
         ("true || size(oldSelves) == 0", "1:14: undeclared reference to 'oldSelves'", "true ||"),
         ("true ||\n  self.spec.nope == 1", "2:12: undefined field 'nope'", "  self.spec.nope == 1"),
-        ("[oldSelf].size() == 1", "1:1: an optional value cannot be kept", "[oldSelf].size() == 1"),
+        (
+            "[oldSelf].size() == 1",
+            "1:1: an optional value cannot be a result",
+            "[oldSelf].size() == 1",
+        ),
         ("self.spec.x__dash__y > 'a'", "1:22: found no matching overload", "self.spec.x__dash__y"),
         ("oldSelf.hasValue() > 1", "1:20: found no matching overload", "oldSelf.hasValue() > 1"),
     ],
