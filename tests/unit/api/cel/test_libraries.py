@@ -175,7 +175,7 @@ def test_a_decision_that_nobody_made_has_no_reason():
     for what in ("{}", "5", "{'verb': ['get']}", "{'nonsense': ''}"):
         with pytest.raises(CelError):
             value(forged % what, authorizer=Authorizer(recorder.allows, recorder.why, HERE))
-    with pytest.raises(CelError, match="there is nobody to decide"):
+    with pytest.raises(CelError, match="there is no authorizer for this expression"):
         value(forged % "{'verb': ''}")
 
 

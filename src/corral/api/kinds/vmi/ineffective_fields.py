@@ -175,7 +175,7 @@ def check_effects(spec: dict[str, Any], path: str) -> tuple[list[Cause], list[st
     causes: list[Cause] = []
     warnings: list[str] = []
     for field, reason in _ineffective_fields(spec, SPEC, path):
-        if reason and len(causes) < MOST_CAUSES:
+        if reason and len(causes) < MAX_CAUSES:
             message = f"{field} is not supported by this version: {reason}"
             causes.append(Cause(field, message, "FieldValueNotSupported"))
         elif not reason and len(warnings) < MAX_CAUSES:
