@@ -23,12 +23,12 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Guest
 from corral.node.network import antispoof, dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
-from corral.node.network.pod_layout import Site
+from corral.node.network.pod_layout import PodNetworkSettings
 from corral.node.network.pod_network import PodNetworks, open_tap
 
 COUNT = 30
 GATEWAY = ip_address("10.244.0.1")
-SITE = Site(gateways=(GATEWAY,), ranges=(ip_network("10.244.0.0/16"),))
+SITE = PodNetworkSettings(gateways=(GATEWAY,), ranges=(ip_network("10.244.0.0/16"),))
 MIB = 1 << 20
 FILE_MIB, TIMES = 4, 24
 ROUNDS = 12

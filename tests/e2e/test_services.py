@@ -157,7 +157,7 @@ class Cluster:
 
     async def listing(self) -> str:
         try:
-            return await self.stage.namespace.call(nft.ask, "list table inet corral_services")
+            return await self.stage.namespace.call(nft.query, "list table inet corral_services")
         except NetworkError:
             return ""
 
@@ -337,7 +337,7 @@ async def test_who_waits_for_a_pod_that_goes_is_led_to_another():
         await c.answering("one")
         await c.pods["one"].namespace.call(nft.apply, DEAF)
         waiting = asyncio.create_task(answered(c.client_namespace, ADDRESS, 80))
-        while "10.244.0.250" not in await c.pods["one"].namespace.call(nft.ask, "list ruleset"):
+        while "10.244.0.250" not in await c.pods["one"].namespace.call(nft.query, "list ruleset"):
             await asyncio.sleep(0.02)
         await c.add("two", 3)
         await c.client.delete(ApiPod, Key("default", "one"), grace_seconds=0)
@@ -361,7 +361,7 @@ async def test_whoever_comes_while_endpoints_change_is_led_to_one():
                 await inside.call(nft.apply, c.rules.change(parts))
         over.set()
         assert await calling > CHANGES, "there were calls all the time"
-        assert "counter packets 0 " in await inside.call(nft.ask, "list table inet overlooked")
+        assert "counter packets 0 " in await inside.call(nft.query, "list table inet overlooked")
 
 
 def slice_of(count: int) -> EndpointSlice:

@@ -25,9 +25,9 @@ from corral.node.host.destinations import Destinations
 from corral.node.network.machine_network import MachineNetwork, families
 from corral.node.network.namespace_nft_rules import API_PORT, HOST_RANGES, LINK_RANGES
 from corral.node.network.netlink import NetworkError
-from corral.node.network.pod_layout import Site
+from corral.node.network.pod_layout import PodNetworkSettings
 from corral.node.network.pod_network import PodNetworks
-from corral.node.network.resolver import of_host
+from corral.node.network.resolver import read_host_resolver
 from corral.node.network_policy.network_policy_controller import Policies
 from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
@@ -107,22 +107,22 @@ class Networking:
             await self._wanted.prepare()
             self.pods = self._pods(self._wanted)
         except NetworkError as error:
-            self._wanted.refuse(error)
+            self._wanted.mark_unusable(error)
             log.warning("no network for machines", reason=error.message, hint=error.hint)
         else:
             self.machines = self._wanted
 
     def _pods(self, machines: MachineNetwork) -> PodNetworks:
-        site = Site(
+        pod_settings = PodNetworkSettings(
             gateways=machines.gateways,
             ranges=machines.pod_cidrs,
             # The name server's Service is of the first family, as kubeadm's; by the second one the
             # server is found where it is.
             dns=(machines.service_cidrs[0][DNS_HOST], *machines.gateways[1:]),
             domain=DOMAIN,
-            host=of_host(),
+            host=read_host_resolver(),
         )
-        return PodNetworks(machines.namespace, site)
+        return PodNetworks(machines.namespace, pod_settings)
 
     def service_ranges(self) -> ServiceRanges:
         """What services are given: addresses of a range for each IP version that machines have.
@@ -139,7 +139,7 @@ class Networking:
         return ServiceRanges(
             networks=served,
             pods=(*settings.pod_cidrs, *LINK_RANGES),
-            name_servers=frozenset(filter(None, map(parse_address, of_host().servers))),
+            name_servers=frozenset(filter(None, map(parse_address, read_host_resolver().servers))),
             kept_ports=settings.kept_ports,
         )
 
@@ -221,6 +221,6 @@ class Networking:
         self._served = [dns, policies, proxy]
         for name, each in (("dns", dns), ("policies", policies), ("proxy", proxy)):
             tasks.start(each.run(), name=name)
-            self.machines.when_lost(each.look_again)
-        ports = HostPorts(context, self.machines.inbound, self._settings.service_address)
+            self.machines.on_loss(each.look_again)
+        ports = HostPorts(context, self.machines.port_forwarder, self._settings.service_address)
         tasks.start(ports.run(), name="host ports")

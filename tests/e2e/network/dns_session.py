@@ -169,7 +169,7 @@ async def session(site: Site) -> None:
 
 
 async def is_guarded(site: Site) -> bool:
-    tables = await site.network.namespace.call(nft.ask, "list tables")
+    tables = await site.network.namespace.call(nft.query, "list tables")
     return all(table_of(each) in tables for each in site.network.gateways)
 
 

@@ -12,11 +12,11 @@ from ipaddress import IPv6Address, ip_address, ip_interface
 from tests.e2e.network.site import PATIENCE, Pod, Site, play
 
 from corral.node.network import netlink, nft
-from corral.node.network.antispoof import card_rules
-from corral.node.network.host_link import addresses, alias, number_of
-from corral.node.network.namespace_nft_rules import API_PORT, MOST_CALLS_AT_ONCE
+from corral.node.network.antispoof import nic_rules
+from corral.node.network.host_link import addresses, alias, link_number
+from corral.node.network.namespace_nft_rules import API_PORT, MAX_API_CONNECTIONS
 from corral.node.network.namespaces import Namespace
-from corral.node.network.pod_layout import BRIDGE, BRIDGE_MAC, TAP, translation
+from corral.node.network.pod_layout import BRIDGE, BRIDGE_MAC, TAP, nat_rules
 
 SYN = 2
 WAIT_SECONDS = 1.0
@@ -107,7 +107,9 @@ async def probes(site: Site) -> None:
     """Whether the node's own probes get at the host by its link."""
     name = alias(site.directory)
     with netlink.opened() as link:
-        number = next(number_of(each.name) for each in link.links().values() if each.alias == name)
+        number = next(
+            link_number(each.name) for each in link.links().values() if each.alias == name
+        )
     address = str(addresses(number)[0][0].ip)
     with socket.create_server(("", 0)) as listening:
         try:
@@ -132,8 +134,8 @@ async def calls(site: Site, guest: Pod, other: Pod) -> None:
 
     with ExitStack() as stack:
         listening = await site.network.bound(site.network.gateway, API_PORT)
-        stack.enter_context(listening).listen(2 * MOST_CALLS_AT_ONCE)
-        made = [await connects(guest, stack) for _ in range(MOST_CALLS_AT_ONCE)]
+        stack.enter_context(listening).listen(2 * MAX_API_CONNECTIONS)
+        made = [await connects(guest, stack) for _ in range(MAX_API_CONNECTIONS)]
         made += await asyncio.gather(*(connects(guest, stack, WAIT_SECONDS) for _ in range(8)))
         site.saw["connections"] = sum(made)
         site.saw["another's call"] = await connects(other, stack)
@@ -167,8 +169,8 @@ async def neighbours(site: Site) -> tuple[int, float]:
     And within how many seconds it has called them.
     """
     guest_mac, card = "02:00:00:00:00:02", ip_interface("10.0.2.2/24")
-    rules = card_rules(TAP, guest_mac, [card.ip, ip_address("fd10:0:2::2")])
-    rules += translation([(site.network.pod_cidrs[0][9], card.ip)], [])
+    rules = nic_rules(TAP, guest_mac, [card.ip, ip_address("fd10:0:2::2")])
+    rules += nat_rules([(site.network.pod_cidrs[0][9], card.ip)], [])
     with Namespace.create() as pod, Namespace.create() as guest:
 
         def furnish() -> None:
@@ -266,7 +268,7 @@ def impostures() -> dict[str, bytes]:
 
 async def impostors() -> list[str]:
     """Which of these frames get past a guest's card."""
-    rules = card_rules(TAP, GUEST_MAC.hex(":"), [ip_address("10.0.2.2"), ip_address("fd10:0:2::2")])
+    rules = nic_rules(TAP, GUEST_MAC.hex(":"), [ip_address("10.0.2.2"), ip_address("fd10:0:2::2")])
     with Namespace.create() as pod, Namespace.create() as guest:
 
         def furnish() -> socket.socket:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corral.node.network import netlink
 from corral.node.network.host_link import HostLink, addresses, alias
-from corral.node.network.namespace_nft_rules import HOST
+from corral.node.network.namespace_nft_rules import HOST_LINK
 from corral.node.network.namespaces import CLONE_NEWNET, Namespace, unshare
 from corral.node.network.netlink import Netlink
 
@@ -20,7 +20,7 @@ def damages(inside: Namespace) -> dict[str, Callable[[Netlink], None]]:
 
     def nameless(link: Netlink) -> None:
         link.delete("corral0")
-        link.add_veth("corral0", peer=HOST, peer_namespace=inside.descriptor)
+        link.add_veth("corral0", peer=HOST_LINK, peer_namespace=inside.descriptor)
 
     def bare(link: Netlink) -> None:
         nameless(link)

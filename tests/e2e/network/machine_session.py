@@ -67,7 +67,7 @@ def state() -> list[object]:
 
 def present(listing: str) -> str:
     try:
-        return nft.ask(listing)
+        return nft.query(listing)
     except netlink.NetworkError:
         return ""
 
@@ -164,10 +164,10 @@ async def session() -> dict[str, object]:
     wanted = {HostPort("tcp", LOOPBACK, port): 7000 + n for n, port in enumerate(ports)}
     async with running(network):
         inside = network.namespace
-        refused = await network.inbound.set(wanted)
+        refused = await network.port_forwarder.set(wanted)
         saw["refused"] = [refused.get(each, "") for each in wanted]
         taken.close()
-        saw["freed"] = not await network.inbound.set(wanted)
+        saw["freed"] = not await network.port_forwarder.set(wanted)
         saw["problems"] = network.problems()
         saw["out"] = await until(lambda: reaches_out(network))
         saw["in"] = await reaches_in(network, ports[0], 7000)
@@ -199,8 +199,8 @@ async def session() -> dict[str, object]:
     again = made()
     async with running(again):
         saw["kept"] = pids == [pid_of(name) for name in ("holder", "outward", "inbound")]
-        saw["same"] = not await again.inbound.set(wanted)
-        await again.inbound.set({})
+        saw["same"] = not await again.port_forwarder.set(wanted)
+        await again.port_forwarder.set({})
         saw["closed"] = pid_of("inbound") == 0
     os.kill(pid_of("holder"), signal.SIGKILL)
     await remove(DIRECTORY)

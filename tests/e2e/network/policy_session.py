@@ -104,7 +104,7 @@ async def session(site: Site) -> None:
 
     await site.client.delete(NetworkPolicy, Key("default", "deny"))
     await site.until(lambda: reaches(client, web, 80))
-    saw["tables"] = await site.network.namespace.call(nft.ask, "list tables")
+    saw["tables"] = await site.network.namespace.call(nft.query, "list tables")
     saw["many"] = await site.network.namespace.call(many, site.network.pod_cidrs)
 
 
@@ -119,7 +119,7 @@ def many(ranges) -> int:
     members = {Key("default", f"pod{number}"): each for number, each in enumerate(pods)}
     table.change(policies={WEB: deny}, namespaces={"default": {}}, members=members)
     apply(table.whole)
-    found = nft.ask(f"list map {TABLE} {INGRESS}4").count(" : jump ")
+    found = nft.query(f"list map {TABLE} {INGRESS}4").count(" : jump ")
     nft.apply(REMOVAL)
     return found
 

@@ -20,7 +20,7 @@ def joined():
     try:
         holder.join(Path(sys.argv[1]), map(Path, sys.argv[2:]))
     except netlink.NetworkError as error:
-        sys.exit(error.told)
+        sys.exit(error.full_message)
 
 joined()
 with Namespace.create():

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.network.policy_session import MANY
 
 from corral.node.network.machine_network import remove
-from corral.node.network.namespace_nft_rules import MOST_CALLS_AT_ONCE
+from corral.node.network.namespace_nft_rules import MAX_API_CONNECTIONS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -80,7 +80,7 @@ def test_a_probe_does_not_reach_the_host_by_its_link(play):
 
 def test_a_guest_that_calls_without_end_keeps_nobody_from_the_api(play):
     saw = play("guard_session")
-    assert saw["connections"] == MOST_CALLS_AT_ONCE
+    assert saw["connections"] == MAX_API_CONNECTIONS
     assert saw["another's call"]
 
 

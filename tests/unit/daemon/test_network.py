@@ -25,7 +25,9 @@ async def test_where_none_is_wished_for_nothing_is_made_or_told(tmp_path, chosen
 
 async def test_a_network_that_cannot_be_made_says_why_and_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_network.namespace_holder, "join", lambda *_: None)
-    monkeypatch.setattr(machine_network.nft, "missing", lambda: "libnftables.so.1 is missing")
+    monkeypatch.setattr(
+        machine_network.nft, "unavailable_reason", lambda: "libnftables.so.1 is missing"
+    )
     network = Networking.join(Settings(directory=tmp_path))
     await network.prepare()
     assert network.machines is None

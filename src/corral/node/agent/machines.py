@@ -115,7 +115,7 @@ class Machines:
                 continue
             key = Key(record.namespace, record.pod)
             if record.stage is not Stage.ENDED:
-                self.networking.hold(record.uid, record.addresses)
+                self.networking.restore(record.uid, record.addresses)
             log.info("machine taken over", instance=f"{record.namespace}/{record.instance}")
             self.begin(key, record, self.roster.instance(record.uid))
             self.due(key)

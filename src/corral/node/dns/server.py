@@ -134,7 +134,7 @@ class Dns:
                 try:
                     await self._network.namespace.call(ensure, gateway, self._port)
                 except NetworkError as error:
-                    log.warning("questions are not limited", error=error.told)
+                    log.warning("questions are not limited", error=error.full_message)
                     await asyncio.sleep(RETRY_SECONDS)
                     self._woken.set()
 
@@ -319,7 +319,7 @@ def ensure(gateway: Address, port: int) -> None:
     Acts on the calling thread's namespace; raises NetworkError.
     """
     with suppress(NetworkError):
-        if MARK in nft.ask(f"list table {table_of(gateway)}", members=False):
+        if MARK in nft.query(f"list table {table_of(gateway)}", members=False):
             return
     nft.apply(rules(gateway, port))
 

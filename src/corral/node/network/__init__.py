@@ -1,1 +1,1 @@
-"""The network of the machines: namespaces, links, addresses, and the ways in and out."""
+"""Pod networks: namespaces, links, addresses, traffic into and out of the cluster."""

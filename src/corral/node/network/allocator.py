@@ -1,81 +1,87 @@
-"""Which pod of a node has which address.  Pure: what is taken is told, not looked up.
+"""Allocates the IP addresses of a node's ranges to pods.
 
-Addresses are handed out in turn, so one that was freed rests until all others had theirs: who still
-talks to it talks to nobody, not to a stranger.
+No I/O: existing allocations are restored by the caller.
+
+Addresses are allocated round-robin, so a released one is reused last: a client that still sends to
+it does not reach another pod.
 """
 
 from collections.abc import Iterable, Sequence
 
 from corral.node.network.netlink import Address, Network
 
-_FIRST = 2
-"""The first of a range is the network itself, the second the gateway of a machine's network."""
+_FIRST_INDEX = 2
+"""Index 0 is the network's own address, index 1 the gateway."""
 
 
 class NoAddressFreeError(Exception):
-    """All addresses of a range are taken."""
+    """All addresses of a range are allocated."""
 
 
 class Allocator:
-    """The addresses of a node's ranges (Node.spec.podCIDRs), one range a family of protocols."""
+    """Allocates addresses of a node's ranges (Node.spec.podCIDRs), one range for each IP family."""
 
     def __init__(self, ranges: Sequence[Network]) -> None:
-        self._ranges = [_Range(one) for one in ranges]
-        self._held: dict[str, tuple[Address, ...]] = {}
+        self._ranges = [_Range(range_) for range_ in ranges]
+        self._allocated: dict[str, tuple[Address, ...]] = {}
 
     @property
     def families(self) -> tuple[int, ...]:
-        """The versions of IP that there are ranges of."""
-        return tuple(one.network.version for one in self._ranges)
+        """The IP versions of the ranges."""
+        return tuple(range_.network.version for range_ in self._ranges)
 
-    def hold(self, owner: str, addresses: Iterable[Address]) -> None:
-        """Somebody has these already; those of other ranges, of earlier days, are nobody else's."""
-        self._held[owner] = tuple(addresses)
-        for one in self._ranges:
-            one.taken.update(address for address in self._held[owner] if address in one.network)
+    def reserve(self, owner: str, addresses: Iterable[Address]) -> None:
+        """Reserve addresses that an owner has already, also those of former ranges."""
+        self._allocated[owner] = tuple(addresses)
+        for range_ in self._ranges:
+            range_.allocated.update(
+                address for address in self._allocated[owner] if address in range_.network
+            )
 
-    def take(self, owner: str, versions: Sequence[int] = (4, 6)) -> tuple[Address, ...]:
-        """An address of each version of IP that there is a range of; the same when asked again.
+    def allocate(self, owner: str, versions: Sequence[int] = (4, 6)) -> tuple[Address, ...]:
+        """Allocate an address of each range for the versions; on each call the same ones.
 
         Raises NoAddressFreeError.
         """
-        held = self._held.get(owner, ())
-        if not held or not all(any(one in each.network for each in self._ranges) for one in held):
-            chosen = [one for one in self._ranges if one.network.version in versions]
-            self._held[owner] = tuple(one.next() for one in chosen)
-            for one, address in zip(chosen, self._held[owner], strict=True):
-                one.take(address)
-        return self._held[owner]
+        current = self._allocated.get(owner, ())
+        if not current or not all(
+            any(range_ in each.network for each in self._ranges) for range_ in current
+        ):
+            ranges = [range_ for range_ in self._ranges if range_.network.version in versions]
+            self._allocated[owner] = tuple(range_.next() for range_ in ranges)
+            for range_, address in zip(ranges, self._allocated[owner], strict=True):
+                range_.allocate(address)
+        return self._allocated[owner]
 
-    def free(self, owner: str) -> None:
-        """Nobody has them any more."""
-        addresses = self._held.pop(owner, ())
-        for one in self._ranges:
-            one.taken.difference_update(addresses)
+    def release(self, owner: str) -> None:
+        """Release the addresses of an owner."""
+        addresses = self._allocated.pop(owner, ())
+        for range_ in self._ranges:
+            range_.allocated.difference_update(addresses)
 
 
 class _Range:
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.taken: set[Address] = set()
-        # IPv4 has a last address that means everybody.
-        self._size = network.num_addresses - _FIRST - (network.version == 4)
-        self._turn = 0
+        self.allocated: set[Address] = set()
+        # The last address of an IPv4 range is its broadcast address.
+        self._size = network.num_addresses - _FIRST_INDEX - (network.version == 4)
+        self._next_index = 0
 
     def next(self) -> Address:
-        """The first free one from where the last one was taken.
+        """Return the first free address after the one that was allocated last.
 
-        There is a free one among as many as are taken, and one more: the search ends by then.
+        One of the first n + 1 candidates is free if n are allocated, so the search ends there.
         """
-        for step in range(min(len(self.taken) + 1, self._size)):
-            address = self.network[_FIRST + (self._turn + step) % self._size]
-            if address not in self.taken:
+        for step in range(min(len(self.allocated) + 1, self._size)):
+            address = self.network[_FIRST_INDEX + (self._next_index + step) % self._size]
+            if address not in self.allocated:
                 return address
         raise NoAddressFreeError(
             f"no address is free in the node's range {self.network}: all {max(self._size, 0)} are "
             "taken"
         )
 
-    def take(self, address: Address) -> None:
-        self.taken.add(address)
-        self._turn = (int(address) - int(self.network[_FIRST]) + 1) % self._size
+    def allocate(self, address: Address) -> None:
+        self.allocated.add(address)
+        self._next_index = (int(address) - int(self.network[_FIRST_INDEX]) + 1) % self._size

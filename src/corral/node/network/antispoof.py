@@ -1,9 +1,9 @@
-"""What keeps a guest from speaking in another's name: rules of the packet filter, as text.  Pure.
+"""nftables rules that keep guests from spoofing addresses, as text.  No I/O.
 
-Two guards, one behind the other.  At the card nothing passes but frames from the guest's own
-hardware address with its own IP addresses, so it cannot fill the tables of neighbours either; nor
-does what only routers and DHCP servers say.  At the machine's end of a pod's link nothing passes
-whose source is not led back over that link.
+There are two layers.  At the tap only frames with the guest's own MAC and IP addresses pass, which
+also keeps it from filling neighbour tables; messages that only routers and DHCP servers send are
+dropped.  At the machine namespace's end of a pod's link a reverse path filter drops packets whose
+source address is not routed back over that link.
 """
 
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ from corral.node.network.netlink import Address
 
 TABLE = "corral_guard"
 LINK_PREFIX = "pod"
-"""What the names of the machine's ends of the pods' links begin with."""
+"""Prefix of the names of pod links in the machine namespace."""
 _NEIGHBOUR_PACKETS = 50
-"""Solicitations and advertisements of one guest in a second: a guest needs a handful."""
+"""Neighbour discovery messages of one guest per second: a guest needs a handful."""
 _DHCP_CLIENT, _DHCP6_CLIENT = 68, 546
-"""The ports to which servers alone send (RFC 2131, RFC 8415)."""
+"""Client ports: only servers send to them (RFC 2131, RFC 8415)."""
 _LINK_PACKETS = 10
 _LINK_BURST = 50
-"""Packets of one guest from addresses of its link in a second, and at once: each address that is
-answered takes a place in the table of neighbours, which all of the host's namespaces share."""
+"""Packets per second, and burst, that one guest may send from link-local addresses: each address
+that is answered takes an entry in the neighbour table, which all namespaces of the host share."""
 
 
 def machine_rules() -> str:
-    """The guard of a machine's namespace: every pod speaks from its own addresses only (RFC 3704).
+    """Return the machine namespace's rules: a reverse path filter for pod links (RFC 3704).
 
-    The kernel's routes say whose an address is, so nothing is to be told when pods come and go.
+    It looks the source address up in the routing table, so it does not change as pods come and go.
     """
     return f"""\
 table inet {TABLE}
@@ -40,15 +40,17 @@ table inet {TABLE} {{
 """
 
 
-def card_rules(tap: str, mac: str, addresses: Sequence[Address]) -> str:
-    """The guard behind a guest's card.
+def nic_rules(tap: str, mac: str, addresses: Sequence[Address]) -> str:
+    """Return the rules at a guest's tap.
 
-    A guest without an address yet speaks from the unspecified one, and in IPv6 from one of the link
-    that it makes up itself.
+    A guest that has no address yet sends from the unspecified one, and in IPv6 also from link-local
+    addresses that it generates itself.
     """
-    mine = {
-        4: ", ".join(["0.0.0.0", *(str(one) for one in addresses if one.version == 4)]),  # noqa: S104 - no listener
-        6: ", ".join(["::", "fe80::/10", *(str(one) for one in addresses if one.version == 6)]),
+    own_addresses = {
+        4: ", ".join(["0.0.0.0", *(str(address) for address in addresses if address.version == 4)]),  # noqa: S104 - no listener
+        6: ", ".join(
+            ["::", "fe80::/10", *(str(address) for address in addresses if address.version == 6)]
+        ),
     }
     return f"""\
 table bridge {TABLE} {{
@@ -57,9 +59,9 @@ table bridge {TABLE} {{
     iifname != "{tap}" accept
     ether saddr != {mac} drop
     arp saddr ether != {mac} drop
-    arp saddr ip != {{ {mine[4]} }} drop
-    ip saddr != {{ {mine[4]} }} drop
-    ip6 saddr != {{ {mine[6]} }} drop
+    arp saddr ip != {{ {own_addresses[4]} }} drop
+    ip saddr != {{ {own_addresses[4]} }} drop
+    ip6 saddr != {{ {own_addresses[6]} }} drop
     icmpv6 type {{ nd-router-advert, nd-redirect }} drop
     icmp type redirect drop
     udp dport {{ {_DHCP_CLIENT}, {_DHCP6_CLIENT} }} drop

@@ -1,7 +1,7 @@
-"""A node's share in its machines' networks: which addresses they have, and when they are joined.
+"""Allocation of pod addresses on a node, and attachment of machines to the network.
 
 Addresses come from the node's ranges (Node.spec.podCIDRs), which kube-controller-manager, or its
-stand-in, assigns; until then machines wait.  Which machine has which is on the machines' records.
+stand-in, assigns; machines wait until then.  The allocations are part of the machine records.
 """
 
 import asyncio
@@ -15,71 +15,70 @@ from corral.node.hypervisor import Network, StartError
 from corral.node.network.allocator import Allocator, NoAddressFreeError
 from corral.node.network.netlink import NetworkError
 
-RANGE_SECONDS = 30.0
-"""How long a machine waits for the node's ranges before it says that there are none."""
+RANGE_TIMEOUT_SECONDS = 30.0
+"""How long a machine waits for the node's ranges before it reports their absence."""
 NO_SANDBOX = "FailedCreatePodSandBox"
-"""What a kubelet calls it when a pod cannot have its network."""
+"""Reason of a kubelet's event for a pod whose network cannot be set up."""
 
 
 class Networks(Protocol):
-    """Where machines are joined to each other; all of it is idempotent."""
+    """Attaches machines to the pod network; all methods are idempotent."""
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
-        """The versions of IP that an instance needs addresses of."""
+        """Return the IP versions that a VMI needs addresses of."""
 
     async def attach(
         self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
     ) -> Network | None:
-        """The network of an instance that is to be started.  Raises NetworkError."""
+        """Create the network of a VMI that is about to start.  Raises NetworkError."""
 
     async def adopt(
         self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
     ) -> Network | None:
-        """The network of an instance that runs in a process already.  Raises NetworkError."""
+        """Adopt the network of a VMI that runs in a process already.  Raises NetworkError."""
 
     def detach(self, uid: str) -> None:
-        """An instance needs its network no more."""
+        """Release the network of a VMI."""
 
 
 class Networking:
-    """The networks of one node's machines; without ``networks`` none has an address."""
+    """The pod network of one node; without ``networks`` machines have no addresses."""
 
     def __init__(self, networks: Networks | None) -> None:
         self._networks = networks
         self._allocator = Allocator(())
         self._assigned = asyncio.Event()
         self._ranges: Sequence[str] = ()
-        self._held: dict[str, Sequence[str]] = {}
+        self._allocated: dict[str, Sequence[str]] = {}
 
     def assign(self, ranges: Sequence[str]) -> None:
-        """The node's ranges of addresses are these; what is held stays held.
+        """Set the node's ranges; existing allocations stay.
 
-        One that was deleted, and has registered again, may have others: its former ones may be
-        another node's by now, so nobody new gets an address of them.
+        A node that was deleted and has registered again may have other ranges: its former ones may
+        be another node's by now, so no new address is allocated from them.
         """
         if not ranges or list(ranges) == self._ranges:
             return
         self._ranges = list(ranges)
         self._allocator = Allocator([ip_network(each) for each in ranges])
-        for uid, addresses in self._held.items():
-            self._allocator.hold(uid, map(ip_address, addresses))
+        for uid, addresses in self._allocated.items():
+            self._allocator.reserve(uid, map(ip_address, addresses))
         self._assigned.set()
 
-    def hold(self, uid: str, addresses: Sequence[str]) -> None:
-        """A machine of an earlier manager has these."""
+    def restore(self, uid: str, addresses: Sequence[str]) -> None:
+        """Restore the allocation of a machine that an earlier manager has started."""
         if addresses:
-            self._held[uid] = addresses
-            self._allocator.hold(uid, map(ip_address, addresses))
+            self._allocated[uid] = addresses
+            self._allocator.reserve(uid, map(ip_address, addresses))
 
     async def addresses(self, vmi: VirtualMachineInstance) -> tuple[str, ...]:
-        """The addresses of the pod of an instance that is to be started, one a family.
+        """Return the addresses of the pod of a VMI that is about to start, one for each IP family.
 
-        They are the same when asked again, while the node has these ranges.  Raises StartError
-        where none can be had at present.
+        They are the same on each call while the node's ranges stay the same.  Raises StartError.
         """
         if self._networks is None:
             return ()
-        await wait_at_most(self._assigned, RANGE_SECONDS)
+        await wait_at_most(self._assigned, RANGE_TIMEOUT_SECONDS)
         if not self._assigned.is_set():
             raise _no_sandbox(
                 "the node has no range of addresses yet (spec.podCIDR)",
@@ -87,17 +86,17 @@ class Networking:
             )
         uid = vmi.metadata.uid
         try:
-            taken = self._allocator.take(uid, self._networks.families(vmi))
+            allocated = self._allocator.allocate(uid, self._networks.families(vmi))
         except NoAddressFreeError as error:
             raise _no_sandbox(str(error)) from error
-        addresses = tuple(str(one) for one in taken)
-        if tuple(self._held.get(uid, addresses)) != addresses:
-            self._networks.detach(uid)  # made for addresses of the node's former ranges
-        self._held[uid] = addresses
+        addresses = tuple(str(address) for address in allocated)
+        if tuple(self._allocated.get(uid, addresses)) != addresses:
+            self._networks.detach(uid)  # it was created for addresses of the node's former ranges
+        self._allocated[uid] = addresses
         return addresses
 
     async def attach(self, vmi: VirtualMachineInstance, addresses: Sequence[str]) -> Network | None:
-        """Make what an instance is to be started in.  Raises StartError."""
+        """Create the network in which a VMI is about to start.  Raises StartError."""
         if self._networks is None:
             return None
         try:
@@ -108,25 +107,25 @@ class Networking:
     async def adopt(
         self, vmi: VirtualMachineInstance, addresses: Sequence[str], pid: int | None
     ) -> str:
-        """Mend the network of an instance that runs; answers what is wrong with it, if anything.
+        """Adopt and repair the network of a running VMI; return its problem, or an empty string.
 
-        A machine without addresses is behind QEMU's user network, which needs nobody.
+        A machine without addresses uses QEMU's user network, which needs no repair.
         """
         if self._networks is None or not addresses or pid is None:
             return ""
         try:
             await self._networks.adopt(vmi.metadata.uid, vmi, addresses, pid)
         except NetworkError as error:
-            return error.told
+            return error.full_message
         return ""
 
     def release(self, uid: str) -> None:
-        """A machine has ended: nobody has its addresses any more."""
-        self._held.pop(uid, None)
-        self._allocator.free(uid)
+        """Release the addresses and the network of a machine that has ended."""
+        self._allocated.pop(uid, None)
+        self._allocator.release(uid)
         if self._networks is not None:
             self._networks.detach(uid)
 
 
-def _no_sandbox(why: str, hint: str = "") -> StartError:
-    return StartError(NO_SANDBOX, f"Failed to create pod sandbox: {why}", hint)
+def _no_sandbox(reason: str, hint: str = "") -> StartError:
+    return StartError(NO_SANDBOX, f"Failed to create pod sandbox: {reason}", hint)

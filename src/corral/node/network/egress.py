@@ -1,7 +1,7 @@
-"""The way out: pasta carries what machines send to others as the manager's user.
+"""Egress: pasta forwards what machines send to the outside, as the user of the manager.
 
-One for all machines.  It makes the link ``outward`` with a default route in the machine namespace,
-where the packet filter gives all packets its address.
+One process serves all machines.  It creates the link ``outward`` with a default route in the
+machine namespace, where packets are masqueraded behind its address.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Final
 
 from corral.node.network import netlink
-from corral.node.network.helper_processes import Helper, launch_able
-from corral.node.network.namespace_nft_rules import OUTWARD
+from corral.node.network.helper_processes import Helper, launch_with_capabilities
+from corral.node.network.namespace_nft_rules import EGRESS_LINK
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 
 PROGRAM: Final = "pasta"
 MTU: Final = 1500
 START_SECONDS: Final = 1.0
-"""So long it may take until its link is there."""
+"""How long its link may take to appear."""
 
 
-class Outward(Helper):
-    """pasta, for a namespace."""
+class Egress(Helper):
+    """The pasta process of a namespace."""
 
     def __init__(
         self,
@@ -32,21 +32,21 @@ class Outward(Helper):
         namespace: Namespace,
         families: Sequence[int],
         *,
-        changed: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
-        super().__init__(PROGRAM, directory, self._launch, changed=changed)
+        super().__init__(PROGRAM, directory, self._launch, on_change=on_change)
         self._namespace = namespace
         self._families = families
 
-    async def look_again(self) -> None:
-        """Start it again where its link was removed, which it does not notice."""
-        if await self._has_lost_its_link():
+    async def resync(self) -> None:
+        """Restart pasta if its link was removed, which it does not notice."""
+        if await self._has_lost_link():
             await asyncio.sleep(START_SECONDS)
-            if await self._has_lost_its_link():
+            if await self._has_lost_link():
                 await self.end()
 
-    async def _has_lost_its_link(self) -> bool:
-        return self.is_running and not await self._namespace.call(_link_is_there)
+    async def _has_lost_link(self) -> bool:
+        return self.is_running and not await self._namespace.call(_link_exists)
 
     async def _launch(self, descriptors: Sequence[int], output: int) -> int:
         if shutil.which(PROGRAM) is None:
@@ -54,20 +54,20 @@ class Outward(Helper):
                 "machines reach nothing outside: pasta is missing",
                 "Install it: apt-get install passt",
             )
-        return await launch_able(
+        return await launch_with_capabilities(
             command(self._namespace.descriptor, self._families, root=os.geteuid() == 0),
             descriptors=[*descriptors, self._namespace.descriptor],
             output=output,
         )
 
 
-def _link_is_there() -> bool:
+def _link_exists() -> bool:
     with netlink.opened() as link:
-        return bool(link.index(OUTWARD))
+        return bool(link.index(EGRESS_LINK))
 
 
 def command(descriptor: int, families: Sequence[int], *, root: bool) -> list[str]:
-    """The program's command for the namespace of a descriptor that it inherits."""
+    """Return pasta's command for a namespace, whose descriptor it inherits."""
     addresses = ["-a", "169.254.77.2", "-n", "255.255.255.0", "-g", "169.254.77.1"]
     if 6 in families:
         addresses += ["-a", "fd00:10:77::2", "-g", "fd00:10:77::1"]
@@ -75,6 +75,6 @@ def command(descriptor: int, families: Sequence[int], *, root: bool) -> list[str
         PROGRAM, "--foreground", "--quiet", "--config-net", "--mtu", str(MTU),
         *addresses, *([] if 6 in families else ["--ipv4-only"]),
         "--no-map-gw", "-t", "none", "-u", "none", "-T", "none", "-U", "none",
-        "--ns-ifname", OUTWARD, *(["--runas", "0:0"] if root else []),
+        "--ns-ifname", EGRESS_LINK, *(["--runas", "0:0"] if root else []),
         "--netns-only", "--netns", f"/proc/self/fd/{descriptor}",
     ]  # fmt: skip

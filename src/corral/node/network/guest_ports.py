@@ -1,7 +1,7 @@
-"""The way to a port of a machine: over the pods' network, from where that network is.
+"""Connections to ports of machines, over the pod network.
 
-``corral.node.network`` is such a network; where there is none, machines are behind QEMU's user
-network, where nothing reaches them.
+``corral.node.network`` implements it; without a pod network machines are behind QEMU's user
+network, where no connection reaches them.
 """
 
 import asyncio
@@ -21,45 +21,48 @@ CONNECT_SECONDS = 10.0
 
 
 class Network(Protocol):
-    """What is needed of the network of the pods."""
+    """The part of the machine network that connections need."""
 
     async def connect(self, address: str, port: int) -> socket.socket:
-        """A TCP connection, by a socket that does not block.  Raises OSError."""
+        """Return a connected, non-blocking TCP socket.  Raises OSError."""
 
     async def socket(self, family: int, kind: int) -> socket.socket:
-        """A socket that does not block, in the namespace of the network.  Raises OSError."""
+        """Return a non-blocking socket in the namespace of the network.  Raises OSError."""
 
 
 class Ports:
-    """Opens ports of machines."""
+    """Opens connections to ports of machines."""
 
     def __init__(self, network: Network | None, destinations: Destinations = FOR_TENANTS) -> None:
-        """``destinations``: where hosts may be that tenants name (``elsewhere``)."""
+        """Accept for ``external`` only hosts that ``destinations`` allows."""
         self._network = network
         self._destinations = destinations
 
-    def elsewhere(self) -> "Ports":
-        """The ports of whatever host a tenant names: by an address, or as the node looks it up."""
-        return _Elsewhere(self._network, self._destinations)
+    def external(self) -> "Ports":
+        """Return a variant for any host that a tenant names, by address or DNS name."""
+        return _ExternalPorts(self._network, self._destinations)
 
     async def tcp(self, address: str, port: int) -> StreamLine:
-        """A connection.  Raises GuestError, in Go's words for a failed dial, as KubeVirt's are."""
-        with _told("tcp", address, port):
+        """Open a TCP connection.
+
+        Raises GuestError, with Go's text for a failed dial, as KubeVirt has it.
+        """
+        with _dial_errors("tcp", address, port):
             async with asyncio.timeout(CONNECT_SECONDS):
-                return StreamLine(await self._connected(address, port))
+                return StreamLine(await self._connect(address, port))
 
     async def tls(self, address: str, port: int, tls: ssl.SSLContext) -> SecureLine:
-        """A connection, and TLS in it.  Raises GuestError."""
-        with _told("tcp", address, port):
+        """Open a TCP connection with TLS.  Raises GuestError."""
+        with _dial_errors("tcp", address, port):
             async with asyncio.timeout(CONNECT_SECONDS):
-                connected = await self._connected(address, port)
+                connected = await self._connect(address, port)
                 return await SecureLine.over(connected, tls)
 
     async def udp(self, address: str, port: int) -> DatagramLine:
-        """Datagrams to and from a port.  Raises GuestError."""
+        """Open a UDP socket that is connected to a port.  Raises GuestError."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with _told("udp", address, port):
-            connected = await self._reach(address).socket(family, socket.SOCK_DGRAM)
+        with _dial_errors("udp", address, port):
+            connected = await self._require_network(address).socket(family, socket.SOCK_DGRAM)
             try:
                 connected.connect((address, port))
             except BaseException:
@@ -68,14 +71,14 @@ class Ports:
         return DatagramLine(connected)
 
     async def open(self, address: str, port: int, protocol: str) -> Line:
-        """By ``tcp`` or ``udp``.  Raises GuestError."""
+        """Open a connection by ``tcp`` or ``udp``.  Raises GuestError."""
         return await (self.udp if protocol == "udp" else self.tcp)(address, port)
 
-    async def _connected(self, address: str, port: int) -> socket.socket:
+    async def _connect(self, address: str, port: int) -> socket.socket:
         """Raises GuestError and OSError."""
-        return await self._reach(address).connect(address, port)
+        return await self._require_network(address).connect(address, port)
 
-    def _reach(self, address: str) -> Network:
+    def _require_network(self, address: str) -> Network:
         if self._network is None:
             raise GuestError(
                 "the machine is behind QEMU's user network, where nothing reaches it; "
@@ -86,42 +89,45 @@ class Ports:
         return self._network
 
 
-class _Elsewhere(Ports):
-    """Opens ports of hosts that a tenant names, where the administrator has nothing against it.
+class _ExternalPorts(Ports):
+    """Opens connections to hosts that a tenant names, where ``destinations`` allows it.
 
-    The node's own connections pass the policies of pods, so other pods and Services are not asked.
+    The node's own connections bypass NetworkPolicies, so other pods and Services are refused.
     """
 
-    async def _connected(self, address: str, port: int) -> socket.socket:
-        network = self._reach(address)
+    async def _connect(self, address: str, port: int) -> socket.socket:
+        network = self._require_network(address)
         try:
-            found = await apart(self._destinations.addresses, address, port)
+            addresses = await apart(self._destinations.addresses, address, port)
         except Refused as error:
             raise GuestError(str(error)) from error
-        for each in found[:-1]:
+        for each in addresses[:-1]:
             with suppress(OSError):
                 return await network.connect(each, port)
-        return await network.connect(found[-1], port)
+        return await network.connect(addresses[-1], port)
 
 
 @contextmanager
-def _told(protocol: str, address: str, port: int) -> Iterator[None]:
-    """What goes wrong is a GuestError."""
+def _dial_errors(protocol: str, address: str, port: int) -> Iterator[None]:
+    """Raise errors as GuestError."""
     try:
         yield
     except (OSError, OverflowError, ValueError) as error:
-        raise GuestError(_failed(protocol, address, port, error)) from error
+        raise GuestError(_dial_error(protocol, address, port, error)) from error
 
 
-def _failed(protocol: str, address: str, port: int, error: Exception) -> str:
-    """What is no port or no name at all raises OverflowError or ValueError."""
+def _dial_error(protocol: str, address: str, port: int, error: Exception) -> str:
+    """Return Go's text for a failed dial.
+
+    Invalid ports and names raise OverflowError or ValueError.
+    """
     host = f"[{address}]" if ":" in address else address
     if isinstance(error, TimeoutError):
         return f"dial {protocol} {host}:{port}: i/o timeout"
-    if isinstance(error, socket.gaierror):  # its numbers are not those of other errors
-        unknown = error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
-        why = "no such host" if unknown else (error.strerror or "").lower()
-        return f"dial {protocol}: lookup {address}: {why}"
+    if isinstance(error, socket.gaierror):  # its numbers are not errno's
+        is_unknown = error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+        reason = "no such host" if is_unknown else (error.strerror or "").lower()
+        return f"dial {protocol}: lookup {address}: {reason}"
     number = error.errno if isinstance(error, OSError) else None
     reason = (os.strerror(number) if number else str(error)).lower()
     return f"dial {protocol} {host}:{port}: connect: {reason}"

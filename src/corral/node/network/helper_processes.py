@@ -1,6 +1,6 @@
-"""Programs that the network needs beside the manager: started, found again, started again.
+"""Helper processes of the network: started, adopted by the next manager, restarted.
 
-They outlive the manager, as machines do (``node/host/process``), so that connections do too.
+They outlive the manager, as machines do (``node/host/process``), so that connections do, too.
 """
 
 import asyncio
@@ -17,34 +17,34 @@ from corral.node.host.process import Process, hold, launch, runs
 from corral.node.network.netlink import NetworkError
 
 Start = Callable[[Sequence[int], int], Awaitable[int]]
-"""Starts a program that inherits some descriptors and writes to another; answers its pid."""
+"""Starts a program with inherited descriptors and a descriptor for its output; returns its pid."""
 
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 30.0
-_SETTLED_SECONDS: Final = 10.0
-"""A program that ran for so long is started again at once."""
+FIRST_BACKOFF_SECONDS: Final = 0.1
+MAX_BACKOFF_SECONDS: Final = 30.0
+_STABLE_SECONDS: Final = 10.0
+"""A program that ran for this long is restarted at once."""
 _OUTPUT: Final = "output"
-_LONGEST_COMPLAINT: Final = 300
-_NOISE: Final = "to syslog"  # pasta misses it where there is none
+_OUTPUT_CHARACTERS: Final = 300
+_IGNORED_OUTPUT: Final = "to syslog"  # pasta complains where syslog does not run
 
-_NET_ADMIN, _SYS_ADMIN = 12, 21
+_CAP_NET_ADMIN, _CAP_SYS_ADMIN = 12, 21
 _CAPABILITY_VERSION: Final = 0x20080522
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 
 
 class Helper:
-    """One such program, in a directory of its own.
+    """A helper process, with a directory of its own.
 
-    ``problem`` says what is wrong with it, ``changed`` is told when that has changed.
+    ``problem`` says what is wrong with it; ``on_change`` is called when that changes.
     """
 
     def __init__(
-        self, name: str, directory: Path, start: Start, *, changed: Callable[[], None]
+        self, name: str, directory: Path, start: Start, *, on_change: Callable[[], None]
     ) -> None:
         self.name = name
         self._directory = directory
         self._start = start
-        self._health = Health(name, changed)
+        self._health = Health(name, on_change)
         self._process: Process | None = None
 
     @property
@@ -53,77 +53,77 @@ class Helper:
 
     @property
     def problem(self) -> str:
-        """What is wrong with it; empty while it is well."""
+        """What is wrong with it; empty while it runs well."""
         return self._health.problem
 
     async def ensure(self) -> Process:
-        """The program, found again or started.  Raises NetworkError."""
+        """Return the process, adopted or started.  Raises NetworkError."""
         if self._process is not None and self.is_running:
             return self._process
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = await self._found()
+            process = await self._adopt()
             if process is None:
-                process = await finished(self._started())
+                process = await finished(self._start_new())
         except OSError as error:
             raise NetworkError(f"{self.name} cannot be started: {describe(error)}") from error
         self._process = process
         return process
 
     async def find(self) -> Process | None:
-        """The program that an earlier manager has left."""
+        """Return the process that an earlier manager has started, if it runs."""
         if self._process is None:
-            self._process = await self._found()
+            self._process = await self._adopt()
         return self._process
 
     async def run(self) -> None:
-        """Start it again whenever it ends, with a pause that grows while it does not stay."""
+        """Restart the process whenever it ends, with exponential backoff."""
         loop = asyncio.get_running_loop()
-        pause = FIRST_PAUSE_SECONDS
+        backoff = FIRST_BACKOFF_SECONDS
         while True:
-            since = loop.time()
+            started = loop.time()
             try:
                 process = await self.ensure()
             except NetworkError as error:
-                self._health.say(error.told)
+                self._health.say(error.full_message)
             else:
-                if pause == FIRST_PAUSE_SECONDS:
+                if backoff == FIRST_BACKOFF_SECONDS:
                     self._health.say("")
-                await self._stays(process)
-            if loop.time() - since > _SETTLED_SECONDS:
-                pause = FIRST_PAUSE_SECONDS
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                await self._wait_for_end(process)
+            if loop.time() - started > _STABLE_SECONDS:
+                backoff = FIRST_BACKOFF_SECONDS
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
 
     async def end(self) -> None:
-        """Kill it, and wait for its end.  Raises NetworkError where it does not come."""
-        process = self._process or await self._found()
+        """Kill the process, and wait for its end.  Raises NetworkError if it does not end."""
+        process = self._process or await self._adopt()
         if process is not None and not await process.end():
-            raise endless(self.name, process)
+            raise unkillable(self.name, process)
 
     def release(self) -> None:
-        """Leave it to a later manager."""
+        """Leave the process to a later manager."""
         if self._process is not None:
             self._process.release()
             self._process = None
 
-    async def _stays(self, process: Process) -> None:
-        """Until it ends; one that has stayed for a while is well again."""
+    async def _wait_for_end(self, process: Process) -> None:
+        """Wait until it ends; clear the problem once it has run for a while."""
         try:
-            async with asyncio.timeout(_SETTLED_SECONDS):
+            async with asyncio.timeout(_STABLE_SECONDS):
                 await process.wait()
         except TimeoutError:
             self._health.say("")
             await process.wait()
             self._health.say(f"{self.name} has ended and is started again")
         else:
-            why = f": {complaint}" if (complaint := self._complaint()) else ""
-            self._health.say(f"{self.name} has ended early and is started again{why}")
+            reason = f": {output}" if (output := self._first_output()) else ""
+            self._health.say(f"{self.name} has ended early and is started again{reason}")
 
-    async def _found(self) -> Process | None:
+    async def _adopt(self) -> Process | None:
         return await Process.adopt(self._directory) if runs(self._directory) else None
 
-    async def _started(self) -> Process:
+    async def _start_new(self) -> Process:
         lock = hold(self._directory)
         if lock is None:
             raise NetworkError(f"another {self.name} is about to end")
@@ -134,47 +134,49 @@ class Helper:
                 pid = await self._start([lock], output)
             finally:
                 os.close(output)
-            # Here already: who waits for it may be gone.
+            # Set here already: the caller may have been cancelled.
             self._process = process = Process.of_child(pid, self._directory)
             return process
         finally:
             os.close(lock)
 
-    def _complaint(self) -> str:
-        """The first thing that it said."""
+    def _first_output(self) -> str:
+        """Return the first line of its output."""
         try:
             text = (self._directory / _OUTPUT).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
-        lines = [line.strip() for line in text.splitlines() if _NOISE not in line]
-        return next(filter(None, lines), "")[:_LONGEST_COMPLAINT]
+        lines = [line.strip() for line in text.splitlines() if _IGNORED_OUTPUT not in line]
+        return next(filter(None, lines), "")[:_OUTPUT_CHARACTERS]
 
 
-def endless(name: str, process: Process) -> NetworkError:
-    """What is told of a program that was killed and does not end."""
+def unkillable(name: str, process: Process) -> NetworkError:
+    """Return the error for a process that was killed and does not end."""
     return NetworkError(
         f"{name} (process {process.identity.pid}) was killed and does not end",
-        "The kernel keeps it, say for a disk that does not answer; try again when it is gone.",
+        "It waits in the kernel, for instance for a disk; try again when it is gone.",
     )
 
 
-async def launch_able(command: Sequence[str], *, descriptors: Sequence[int], output: int) -> int:
-    """Launch a program that may change networks; answers its pid.
+async def launch_with_capabilities(
+    command: Sequence[str], *, descriptors: Sequence[int], output: int
+) -> int:
+    """Launch a program that may configure networks; return its pid.
 
-    A program that is not root's loses what its parent was allowed, unless the parent says that it
-    may keep it (ambient capabilities).
+    Without root a program loses the capabilities of its parent, unless the parent makes them
+    ambient.
     """
 
-    def launched() -> int:
+    def launch_in_thread() -> int:
         if os.geteuid() != 0:
-            _keep(_NET_ADMIN, _SYS_ADMIN)
+            _keep_capabilities(_CAP_NET_ADMIN, _CAP_SYS_ADMIN)
         return launch(command, descriptors=descriptors, output=output)
 
-    return await apart(launched)
+    return await apart(launch_in_thread)
 
 
-def _keep(*capabilities: int) -> None:
-    """Let what the calling thread starts keep some capabilities (capabilities(7), ambient)."""
+def _keep_capabilities(*capabilities: int) -> None:
+    """Make capabilities of the calling thread ambient: programs it starts keep them."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     sets = (ctypes.c_uint32 * 6)()  # twice effective, permitted, inheritable: 32 bits each

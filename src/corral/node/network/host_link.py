@@ -1,7 +1,7 @@
-"""The link between the host and the machine namespace, which only root may make.
+"""The link between the host and the machine namespace, which requires root.
 
-By it the host reaches pods and Services at their addresses.  It is a pair of virtual cards, gone
-with the namespace; nothing else of the host is changed.  Several corrals may have one each.
+By it the host reaches pods and Services at their addresses.  It is a veth pair, which the kernel
+removes with the namespace; nothing else of the host is changed.  Several corrals may each have one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from corral.node.network import netlink
-from corral.node.network.namespace_nft_rules import HOST
+from corral.node.network.namespace_nft_rules import HOST_LINK
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Interface, Netlink, Network, NetworkError
 
-MOST: Final = 64
-"""So many corrals may have a link on one host."""
-_WAY_OUT: Final = (
+MAX_LINKS: Final = 64
+"""How many corrals may have a link on one host."""
+_RANGES_HINT: Final = (
     "end this corral (corral down), and start it with other ranges: --pod-cidr and --service-cidr"
 )
 
@@ -32,67 +32,68 @@ class HostLink:
         self._ranges = ranges
 
     async def ensure(self) -> None:
-        """Make what is missing of it; ``problems`` says what cannot be."""
+        """Create what is missing of the link; ``problems`` says what cannot be created."""
         try:
-            number = await self._host.call(self._link)
-            await self._namespace.call(self._furnish, number)
-            self.problems = await self._host.call(self._lead, number)
+            number = await self._host.call(self._ensure_pair)
+            await self._namespace.call(self._configure_inner_end, number)
+            self.problems = await self._host.call(self._add_routes, number)
         except NetworkError as error:
-            self.problems = [f"the host does not reach machines: {error.told}"]
+            self.problems = [f"the host cannot reach machines: {error.full_message}"]
 
     def close(self) -> None:
-        """Leave the link as it is."""
+        """Close the descriptor of the host's namespace; the link stays."""
         self._host.close()
 
-    def _link(self) -> int:
-        """On the host: the number of the link, which is made where it is not whole."""
+    def _ensure_pair(self) -> int:
+        """Return the number of the link, on the host; create the link if either end is missing."""
         with netlink.opened() as link:
             present = link.links()
             for each in present.values():
                 if each.alias == self._alias:
-                    if self._namespace.run(_is_there):
-                        self._address(link, each.name)
-                        return number_of(each.name)
+                    if self._namespace.run(_inner_end_exists):
+                        self._configure_host_end(link, each.name)
+                        return link_number(each.name)
                     link.delete(each.name)
-            # Half of a link that somebody had no time to give its alias goes with its other end.
+            # A manager that was killed before it set the alias has left the inner end: remove the
+            # pair.
             self._namespace.run(_remove_inner)
-            name = self._pair(link)
+            name = self._create_pair(link)
             link.change(name, alias=self._alias)
-            self._address(link, name)
-            return number_of(name)
+            self._configure_host_end(link, name)
+            return link_number(name)
 
-    def _pair(self, link: Netlink) -> str:
-        """On the host: a new pair of cards under the lowest number that nobody else takes."""
+    def _create_pair(self, link: Netlink) -> str:
+        """Create a veth pair under the lowest free number, on the host."""
         while True:
-            name = name_of(free_number(link.links()))
+            name = link_name(free_number(link.links()))
             try:
-                link.add_veth(name, peer=HOST, peer_namespace=self._namespace.descriptor)
+                link.add_veth(name, peer=HOST_LINK, peer_namespace=self._namespace.descriptor)
             except NetworkError:
                 if not link.index(name):
                     raise
-                continue  # another corral was quicker, and has this number for good
+                continue  # another corral has taken the number meanwhile
             return name
 
-    def _address(self, link: Netlink, name: str) -> None:
-        """On the host: bring the link up, with its addresses."""
+    def _configure_host_end(self, link: Netlink, name: str) -> None:
+        """Bring the link up on the host, with its addresses."""
         link.change(name)
-        for address, _ in addresses(number_of(name)):
+        for address, _ in addresses(link_number(name)):
             if self._has(address):
                 link.add_address(name, address)
 
-    def _furnish(self, number: int) -> None:
-        """Inside: the other end."""
+    def _configure_inner_end(self, number: int) -> None:
+        """Configure the end in the machine namespace."""
         with netlink.opened() as link:
-            link.change(HOST)
+            link.change(HOST_LINK)
             for _, address in addresses(number):
                 if self._has(address):
-                    link.add_address(HOST, address)
+                    link.add_address(HOST_LINK, address)
 
-    def _lead(self, number: int) -> Sequence[str]:
-        """On the host: routes to pods and Services; answers what stands in their way."""
-        name = name_of(number)
+    def _add_routes(self, number: int) -> Sequence[str]:
+        """Add routes to pods and Services on the host; return conflicting routes."""
+        name = link_name(number)
         with netlink.opened() as link:
-            others = {
+            routes = {
                 version: [
                     (network, device)
                     for network, device in link.routes(version)
@@ -101,46 +102,46 @@ class HostLink:
                 for version in {each.version for each in self._ranges}
             }
             for each in self._ranges:
-                _lead(link, each, number)
-            elsewhere = {
+                _add_routes(link, each, number)
+            conflicts = {
                 f"{network} ({device or 'nowhere'})"
                 for each in self._ranges
-                for network, device in overlapping(each, others[each.version])
+                for network, device in overlapping(each, routes[each.version])
             }
-        if not elsewhere:
+        if not conflicts:
             return ()
-        where = ", ".join(sorted(elsewhere))
-        trouble = f"this host has other ways to {where}, and may not reach these"
-        return (f"{trouble} machines and Services by itself; {_WAY_OUT}",)
+        where = ", ".join(sorted(conflicts))
+        problem = f"this host has other routes to {where}, and may not reach these"
+        return (f"{problem} machines and Services by itself; {_RANGES_HINT}",)
 
     def _has(self, address: Interface) -> bool:
         return address.version in {each.version for each in self._ranges}
 
 
 def alias(directory: Path) -> str:
-    """By what the link of a data directory is known."""
+    """Return the alias of the link of a data directory."""
     return f"corral {directory.absolute()}"[-255:]
 
 
-def name_of(number: int) -> str:
+def link_name(number: int) -> str:
     return f"corral{number}"
 
 
-def number_of(name: str) -> int:
+def link_number(name: str) -> int:
     return int(name.removeprefix("corral"))
 
 
 def free_number(present: Iterable[str]) -> int:
-    """The lowest number that no link has.  Raises NetworkError."""
-    taken = set(present)
-    for number in range(MOST):
-        if name_of(number) not in taken:
+    """Return the lowest number that no link has.  Raises NetworkError."""
+    present = set(present)
+    for number in range(MAX_LINKS):
+        if link_name(number) not in present:
             return number
-    raise NetworkError(f"{MOST} corrals have links on this host already")
+    raise NetworkError(f"{MAX_LINKS} corrals have links on this host already")
 
 
 def addresses(number: int) -> Sequence[tuple[Interface, Interface]]:
-    """The addresses of a link for each IP version: the host's end and the other."""
+    """Return the addresses of a link for each IP version: the host's end and the inner end."""
     first = 4 * number + 1
     return (
         (
@@ -155,38 +156,44 @@ def addresses(number: int) -> Sequence[tuple[Interface, Interface]]:
 
 
 def overlapping(
-    mine: Network, others: Iterable[tuple[Network, str]]
+    range_: Network, routes: Iterable[tuple[Network, str]]
 ) -> Iterator[tuple[Network, str]]:
-    """The routes to some addresses of a range."""
-    for network, device in others:
-        if network.version == mine.version and mine.overlaps(network):
+    """Return the routes that overlap with a range."""
+    for network, device in routes:
+        if network.version == range_.version and range_.overlaps(network):
             yield network, device
 
 
-def _lead(link: Netlink, destination: Network, number: int) -> None:
+def _add_routes(link: Netlink, destination: Network, number: int) -> None:
     """Where another leads there already it stays: it may be another corral's."""
-    here, there = addresses(number)[0 if destination.version == 4 else 1]
-    link.add_route(destination, link=name_of(number), via=there.ip, source=here.ip, replace=False)
+    host_address, inner_address = addresses(number)[0 if destination.version == 4 else 1]
+    link.add_route(
+        destination,
+        link=link_name(number),
+        via=inner_address.ip,
+        source=host_address.ip,
+        replace=False,
+    )
 
 
-def _is_there() -> bool:
+def _inner_end_exists() -> bool:
     with netlink.opened() as link:
-        return bool(link.index(HOST))
+        return bool(link.index(HOST_LINK))
 
 
 def _remove_inner() -> None:
     with netlink.opened() as link:
-        link.delete(HOST)
+        link.delete(HOST_LINK)
 
 
 async def remove(directory: Path) -> None:
-    """Remove the link of a data directory, whatever has become of its namespace."""
+    """Remove the link of a data directory, even if its namespace is gone."""
 
-    def removed() -> None:
+    def remove_links() -> None:
         with netlink.opened() as link:
             for each in link.links().values():
                 if each.alias == alias(directory):
                     link.delete(each.name)
 
     with Namespace.current() as host:
-        await host.call(removed)
+        await host.call(remove_links)

@@ -1,7 +1,7 @@
-"""The way in: ports of the host, led into the machine namespace by slirp4netns.
+"""Ingress: forwards ports of the host into the machine namespace, by slirp4netns.
 
-It runs only while a port is wanted.  What is wanted is compared with what it says that it has, so
-one that was killed, or found again after a restart, ends up with the same ports.
+The program runs only while ports are forwarded.  The desired forwards are compared with those that
+it lists, so after a kill, or a restart of the manager, the same ports are forwarded.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from corral.node.network import netlink
-from corral.node.network.helper_processes import Helper, launch_able
-from corral.node.network.namespace_nft_rules import INBOUND
+from corral.node.network.helper_processes import Helper, launch_with_capabilities
+from corral.node.network.namespace_nft_rules import INGRESS_LINK
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 
 PROGRAM: Final = "slirp4netns"
 RANGE: Final = "169.254.78.0/24"
 ADDRESS: Final = IPv4Interface("169.254.78.100/24")
-"""Where connections from the host arrive; they come from 169.254.78.2."""
-ANSWER_SECONDS: Final = 5.0
+"""The address at which connections from the host arrive; their source is 169.254.78.2."""
+REPLY_TIMEOUT_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 10.0
-"""What was refused is asked for again after so long: whoever has a port may let go of it."""
+"""Interval of retries of failed forwards: the program that has the port may release it."""
 _SOCKET: Final = "api.sock"
 _PROTOCOLS: Final = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
 
@@ -47,99 +47,100 @@ class HostPort:
         return f"{self.protocol} {host}:{self.port}"
 
 
-class Inbound:
-    """The ports of the host that lead in.
-
-    ``changed`` is told when ``problems`` answers something new.
-    """
+class PortForwarder:
+    """Forwards host ports; ``on_change`` is called when ``problems()`` changes."""
 
     def __init__(
-        self, directory: Path, namespace: Namespace, *, changed: Callable[[], None]
+        self, directory: Path, namespace: Namespace, *, on_change: Callable[[], None]
     ) -> None:
         self._directory = directory
         self._namespace = namespace
-        self._changed = changed
-        self._helper = Helper(PROGRAM, directory, self._launch, changed=changed)
-        self._watched: object = None
-        self._wanted: Mapping[HostPort, int] | None = None  # until it is known: leave all as it is
-        self._refused: Mapping[HostPort, str] = {}
-        self._turn = asyncio.Lock()  # a program that answers one question at a time
-        self._due = asyncio.Event()
+        self._on_change = on_change
+        self._helper = Helper(PROGRAM, directory, self._launch, on_change=on_change)
+        self._watched_process: object = None
+        self._desired: Mapping[HostPort, int] | None = (
+            None  # None until ``set`` was called: leave existing forwards
+        )
+        self._failures: Mapping[HostPort, str] = {}
+        self._lock = asyncio.Lock()  # slirp4netns handles one request at a time
+        self._sync_needed = asyncio.Event()
 
     def problems(self) -> Sequence[str]:
-        """What is wrong, a line each."""
-        return [f"{port} cannot be had: {why}" for port, why in self._refused.items()]
+        """Return the ports that cannot be forwarded, a line each."""
+        return [f"{port} cannot be forwarded: {reason}" for port, reason in self._failures.items()]
 
     async def set(self, ports: Mapping[HostPort, int]) -> Mapping[HostPort, str]:
-        """Lead these ports, and no others, to ports of the namespace at ``ADDRESS``.
+        """Forward exactly these ports to ports of the namespace at ``ADDRESS``.
 
-        Answers which of them cannot be had now, and why; they are tried again.
+        Returns the ports that cannot be forwarded now, each with the reason; they are retried.
         """
-        self._wanted = dict(ports)
-        await self._settle()
-        self._due.set()  # to be tried again, at times
-        return self._refused
+        self._desired = dict(ports)
+        await self._sync()
+        self._sync_needed.set()  # schedules the retries
+        return self._failures
 
     async def run(self) -> None:
-        """Keep the ports until cancelled; they stay open then."""
+        """Keep the ports forwarded until cancelled; they stay open then."""
         try:
             while True:
-                self._due.clear()
-                await self._settle()
+                self._sync_needed.clear()
+                await self._sync()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_SECONDS if self._refused else None):
-                        await self._due.wait()
+                    async with asyncio.timeout(RETRY_SECONDS if self._failures else None):
+                        await self._sync_needed.wait()
         finally:
             self._helper.release()
 
-    def look_again(self) -> None:
-        """Its link may be gone."""
-        self._due.set()
+    def resync(self) -> None:
+        """Sync again: its link may have been removed."""
+        self._sync_needed.set()
 
-    async def _settle(self) -> None:
-        if self._wanted is None:
+    async def _sync(self) -> None:
+        if self._desired is None:
             return
-        async with self._turn:
-            wanted = self._wanted
+        async with self._lock:
+            desired = self._desired
             try:
-                refused = await self._arrange(wanted)
+                failures = await self._reconcile(desired)
             except NetworkError as error:
-                refused = dict.fromkeys(wanted, error.told)
-        if refused != self._refused:
-            self._refused = refused
-            self._changed()
+                failures = dict.fromkeys(desired, error.full_message)
+        if failures != self._failures:
+            self._failures = failures
+            self._on_change()
 
-    async def _arrange(self, wanted: Mapping[HostPort, int]) -> Mapping[HostPort, str]:
-        """Make what the program has what is wanted; answers what it refuses."""
-        if not wanted:
+    async def _reconcile(self, desired: Mapping[HostPort, int]) -> Mapping[HostPort, str]:
+        """Bring the program's forwards to the desired ones; return the failures."""
+        if not desired:
             await self._helper.end()
             return {}
         await self._ensure()
-        refused = {}
-        held = await self._held()
-        for port, (number, target) in held.items():
-            if wanted.get(port) != target:
-                await self._ask("remove_hostfwd", id=number)
-        for port, target in wanted.items():
-            if held.get(port, (0, -1))[1] != target and (why := await self._add(port, target)):
-                refused[port] = why
-        return refused
+        failures = {}
+        observed = await self._forwards()
+        for port, (number, target) in observed.items():
+            if desired.get(port) != target:
+                await self._execute("remove_hostfwd", id=number)
+        for port, target in desired.items():
+            if observed.get(port, (0, -1))[1] != target and (
+                reason := await self._add(port, target)
+            ):
+                failures[port] = reason
+        return failures
 
     async def _ensure(self) -> None:
         process = await self._helper.ensure()
-        if process is not self._watched:
-            self._watched = process
-            process.on_end(self._due.set)
+        if process is not self._watched_process:
+            self._watched_process = process
+            process.on_end(self._sync_needed.set)
         try:
-            await self._namespace.call(_furnish)
-        except NetworkError:  # its link was removed, and it does not notice
-            self._due.set()
+            await self._namespace.call(_configure_link)
+        except NetworkError:  # its link was removed, which it does not notice
+            self._sync_needed.set()
             await self._helper.end()
             raise
 
-    async def _held(self) -> dict[HostPort, tuple[int, int]]:
-        """The ports that the program has: its number for each, and where it leads."""
-        entries = (await self._ask("list_hostfwd")).get("entries", [])
+    async def _forwards(self) -> dict[HostPort, tuple[int, int]]:
+        """Return the program's forwards: the id and the target port of each."""
+        entries = (await self._execute("list_hostfwd")).get("entries", [])
         return {
             HostPort(each["proto"], IPv4Address(each["host_addr"]), each["host_port"]): (
                 each["id"],
@@ -149,11 +150,11 @@ class Inbound:
         }
 
     async def _add(self, port: HostPort, target: int) -> str:
-        """Lead a port in; answers why that cannot be, if so."""
+        """Forward a port; return the reason if that fails."""
         if port.address.version != 4 or port.protocol not in _PROTOCOLS:
-            return f"{PROGRAM} leads in TCP and UDP of IPv4 only"
+            return f"{PROGRAM} forwards only TCP and UDP of IPv4"
         try:
-            await self._ask(
+            await self._execute(
                 "add_hostfwd",
                 proto=port.protocol,
                 host_addr=str(port.address),
@@ -162,27 +163,27 @@ class Inbound:
                 guest_port=target,
             )
         except NetworkError as error:
-            return why_not(port) or error.message
+            return unavailable_reason(port) or error.message
         return ""
 
-    async def _ask(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """One question, one connection.  Raises NetworkError."""
-        question = json.dumps({"execute": command, "arguments": arguments}).encode()
+    async def _execute(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """Execute one command, on a connection of its own.  Raises NetworkError."""
+        request = json.dumps({"execute": command, "arguments": arguments}).encode()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                with _named(self._directory / _SOCKET) as path:
+            async with asyncio.timeout(REPLY_TIMEOUT_SECONDS):
+                with _short_path(self._directory / _SOCKET) as path:
                     reader, writer = await asyncio.open_unix_connection(path)
                 try:
-                    writer.write(question)
+                    writer.write(request)
                     writer.write_eof()
-                    answer: dict[str, Any] = json.loads(await reader.read())
+                    reply: dict[str, Any] = json.loads(await reader.read())
                 finally:
                     writer.close()
         except (OSError, ValueError, TimeoutError) as error:
-            raise NetworkError(f"{PROGRAM} does not answer: {_words(error)}") from error
-        if "error" in answer:
-            raise NetworkError(f"{PROGRAM} refuses: {answer['error'].get('desc', '')}")
-        return answer
+            raise NetworkError(f"{PROGRAM} does not answer: {_describe(error)}") from error
+        if "error" in reply:
+            raise NetworkError(f"{PROGRAM} refuses: {reply['error'].get('desc', '')}")
+        return reply
 
     async def _launch(self, descriptors: Sequence[int], output: int) -> int:
         if shutil.which(PROGRAM) is None:
@@ -192,34 +193,36 @@ class Inbound:
         inherited = [*descriptors, self._namespace.descriptor, writing]
         with open(reading, "rb", buffering=0) as ready:  # noqa: ASYNC230,PTH123 - a pipe
             try:
-                with _named(self._directory / _SOCKET, inherited) as path:
+                with _short_path(self._directory / _SOCKET, inherited) as path:
                     arguments = command(
                         self._namespace.descriptor, path, writing, root=os.geteuid() == 0
                     )
-                    pid = await launch_able(arguments, descriptors=inherited, output=output)
+                    pid = await launch_with_capabilities(
+                        arguments, descriptors=inherited, output=output
+                    )
             finally:
                 os.close(writing)
-            await _readable(ready.fileno())
+            await _wait_readable(ready.fileno())
         return pid
 
 
 def command(descriptor: int, path: str, ready: int, *, root: bool) -> list[str]:
-    """The program's command for the namespace of a descriptor, listening on a socket's path.
+    """Return the command for a namespace, whose descriptor it inherits.
 
-    It reads what guests send: as root it sees no files, and keeps no right but that to low ports.
-    Its sandbox is for root alone, as it insists on being user 0 in it; another user's has that
-    user's files, and no rights but over that user's own networks.
+    It parses what guests send: as root it runs in a sandbox without files, with no capability but
+    that for ports below 1024.  The sandbox requires user 0, so another user's process keeps that
+    user's files; its capabilities cover only that user's own networks.
     """
     return [
         PROGRAM, "--mtu", "1500", "--cidr", RANGE, "--disable-dns", "--disable-host-loopback",
         "--enable-seccomp", *(["--enable-sandbox"] if root else []),
         "--api-socket", path, "--ready-fd", str(ready), "--netns-type=path",
-        f"/proc/self/fd/{descriptor}", INBOUND,
+        f"/proc/self/fd/{descriptor}", INGRESS_LINK,
     ]  # fmt: skip
 
 
-def why_not(port: HostPort) -> str:
-    """Why a port of this host cannot be listened on; empty where it can."""
+def unavailable_reason(port: HostPort) -> str:
+    """Return why a port of this host cannot be listened on; empty if it can."""
     family = socket.AF_INET if port.address.version == 4 else socket.AF_INET6
     with socket.socket(family, _PROTOCOLS[port.protocol]) as probe:
         try:
@@ -229,40 +232,40 @@ def why_not(port: HostPort) -> str:
         except PermissionError:
             return "ports below 1024 are root's; take a higher one, or run corral as root"
         except OSError as error:
-            taken = "another program has it" if error.errno == errno.EADDRINUSE else ""
-            return taken or (error.strerror or str(error))
+            in_use = "another program has it" if error.errno == errno.EADDRINUSE else ""
+            return in_use or (error.strerror or str(error))
     return ""
 
 
-def _furnish() -> None:
-    """Inside: the program has made the link, and leaves it to us."""
+def _configure_link() -> None:
+    """Configure the link that the program has created, inside the namespace."""
     with netlink.opened() as link:
-        link.change(INBOUND)
-        link.add_address(INBOUND, ADDRESS)
+        link.change(INGRESS_LINK)
+        link.add_address(INGRESS_LINK, ADDRESS)
 
 
-def _words(error: Exception) -> str:
-    return "its time is over" if isinstance(error, TimeoutError) else str(error)
+def _describe(error: Exception) -> str:
+    return "timed out" if isinstance(error, TimeoutError) else str(error)
 
 
-async def _readable(descriptor: int) -> None:
-    """Until something can be read, or a time limit is over: the questions then tell."""
+async def _wait_readable(descriptor: int) -> None:
+    """Wait until a descriptor is readable, or a timeout: then the requests that follow fail."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    loop.add_reader(descriptor, told.set)
+    is_readable = asyncio.Event()
+    loop.add_reader(descriptor, is_readable.set)
     try:
         with suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await told.wait()
+            async with asyncio.timeout(REPLY_TIMEOUT_SECONDS):
+                await is_readable.wait()
     finally:
         loop.remove_reader(descriptor)
 
 
 @contextmanager
-def _named(path: Path, inherited: list[int] | None = None) -> Iterator[str]:
-    """A name for a socket that fits into the 107 bytes that one may have, however deep it lies.
+def _short_path(path: Path, inherited: list[int] | None = None) -> Iterator[str]:
+    """Yield a path of a socket within the limit of 107 bytes, however deep its directory is.
 
-    Who is to inherit that name has to inherit a descriptor.
+    A child process that uses the path must inherit the descriptor that is added to ``inherited``.
     """
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

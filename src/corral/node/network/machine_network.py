@@ -1,7 +1,7 @@
-"""The network of a data directory's machines: one namespace, which outlives the manager.
+"""The network of all machines of a data directory: one namespace, which outlives the manager.
 
-Every pod is routed in it, so that whatever goes between pods, Services and the world passes its
-packet filter.  Nothing of the host is changed, but for a link and its routes where root runs this.
+It routes between all pods, so its nftables rules see all packets between pods, Services and the
+outside.  On the host nothing is changed, except for a link and its routes if corral runs as root.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from corral.failures import describe
 from corral.node.health import Health
 from corral.node.host.process import Process, runs
 from corral.node.network import antispoof, host_link, namespace_holder, netlink, nft
-from corral.node.network.egress import Outward
-from corral.node.network.helper_processes import Helper, endless
+from corral.node.network.egress import Egress
+from corral.node.network.helper_processes import Helper, unkillable
 from corral.node.network.host_link import HostLink
-from corral.node.network.ingress import Inbound
+from corral.node.network.ingress import PortForwarder
 from corral.node.network.namespace_nft_rules import TABLE, rules
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Address, Network, NetworkError
-from corral.node.network.netlink_watch import follow, leave, notices
-from corral.node.network.repair import Healing
+from corral.node.network.netlink_watch import open_notification_sockets, unwatch, watch
+from corral.node.network.repair import NetworkRepair
 
-USER: Final = "QEMU's user network: machines have no addresses of their own"
+USER_NETWORK: Final = "QEMU's user network: machines have no addresses of their own"
 TUN: Final = Path("/dev/net/tun")
 CONNECT_SECONDS: Final = 10.0
 _GUARD: Final = f"inet {antispoof.TABLE}"
@@ -38,18 +38,18 @@ _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 _SYSCTLS: Final = {
     4: (
-        ("ipv4/ip_forward", 1),  # first: it sets others back
+        ("ipv4/ip_forward", 1),  # first: it resets others
         *(
-            (f"ipv4/conf/{which}/{name}", 0)
-            for which in ("all", "default")
+            (f"ipv4/conf/{scope}/{name}", 0)
+            for scope in ("all", "default")
             for name in ("rp_filter", "accept_redirects", "send_redirects")
         ),
     ),
     6: (
         ("ipv6/conf/all/forwarding", 1),
         *(
-            (f"ipv6/conf/{which}/{name}", 0)
-            for which in ("all", "default")
+            (f"ipv6/conf/{scope}/{name}", 0)
+            for scope in ("all", "default")
             for name in ("disable_ipv6", "accept_ra", "accept_redirects")
         ),
     ),
@@ -57,7 +57,7 @@ _SYSCTLS: Final = {
 
 
 def families() -> tuple[int, ...]:
-    """The IP versions that machines have: 4, and 6 where the host has it."""
+    """Return the IP versions of machines: 4, and 6 if the host has it."""
     switch = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
     with suppress(OSError):
         return (4, 6) if switch.read_text(encoding="ascii").strip() == "0" else (4,)
@@ -65,11 +65,11 @@ def families() -> tuple[int, ...]:
 
 
 class MachineNetwork:
-    """The machine namespace, with what leads into it and out of it.
+    """The machine namespace, with its links to the host and the outside.
 
-    ``pod_cidrs`` and ``service_cidrs`` hold a range for each IP version at most, that of IPv4
-    first.  ``allowed`` is what guests may reach though it is a host's own (``destinations``).
-    ``on_change`` is called when ``problems`` answers something new.
+    ``pod_cidrs`` and ``service_cidrs`` have at most one range for each IP version, IPv4 first.
+    ``allowed`` are the ranges of the host that guests may reach (``destinations``).  ``on_change``
+    is called when ``problems()`` changes.
     """
 
     def __init__(
@@ -91,137 +91,144 @@ class MachineNetwork:
         self.on_change: Callable[[], None] = lambda: None
         self._namespace: Namespace | None = None
         self._holder = Helper(
-            "the holder of the namespace", directory / "holder", self._hold, changed=self._changed
+            "the holder of the namespace",
+            directory / "holder",
+            self._start_holder,
+            on_change=self._notify_change,
         )
-        self._outward: Outward | None = None
-        self._inbound: Inbound | None = None
+        self._egress: Egress | None = None
+        self._port_forwarder: PortForwarder | None = None
         self._host: HostLink | None = None
         self._rules = ""
-        self._others: list[Callable[[], None]] = []
-        self._mending = Health("the machine network", self._changed)
-        self._healing = Healing(
-            self._mending, put_back=self._put_back, look_at_host=self._look_at_host
+        self._loss_callbacks: list[Callable[[], None]] = []
+        self._repair_health = Health("the machine network", self._notify_change)
+        self._repair = NetworkRepair(
+            self._repair_health, restore=self._restore, check_host_link=self._check_host_link
         )
-        self._refused: NetworkError | None = None
+        self._unusable: NetworkError | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``prepare`` has come back well."""
-        return self._outward is not None
+        """Whether ``prepare`` has succeeded."""
+        return self._egress is not None
 
     @property
     def namespace(self) -> Namespace:
-        """The machine namespace; once ``prepare`` has come back."""
+        """The machine namespace; only after ``prepare``."""
         assert self._namespace is not None, "the network has not been prepared"
         return self._namespace
 
     @property
-    def inbound(self) -> Inbound:
-        """The host's ports that lead in; once ``prepare`` has come back."""
-        assert self._inbound is not None, "the network has not been prepared"
-        return self._inbound
+    def port_forwarder(self) -> PortForwarder:
+        """Forwards ports of the host; only after ``prepare``."""
+        assert self._port_forwarder is not None, "the network has not been prepared"
+        return self._port_forwarder
 
     @property
     def gateway(self) -> IPv4Address:
-        """Where machines find the way out, DNS and the API."""
+        """The IPv4 address of the gateway, DNS and the API for machines."""
         first = self.gateways[0]
         assert isinstance(first, IPv4Address)
         return first
 
     def join(self, others: Iterable[Path] = ()) -> None:
-        """Enter the namespace in which who is not root may have a network (``holder.join``).
+        """Enter the user namespace of the network, without root (``namespace_holder.join``).
 
-        Where that is refused, ``prepare`` says so.
+        If that fails, ``prepare`` raises the error.
         """
         try:
-            namespace_holder.join(self._directory / "holder", [*_helpers(self._directory), *others])
+            namespace_holder.join(
+                self._directory / "holder", [*_helper_directories(self._directory), *others]
+            )
         except NetworkError as error:
-            self._refused = error
+            self._unusable = error
 
     async def prepare(self) -> None:
-        """Make the network, or find it again and put it right.  Raises NetworkError."""
+        """Create the network, or adopt and repair the existing one.  Raises NetworkError."""
         try:
-            if self._refused is not None:
-                raise self._refused
-            _require()
-            self._namespace = await self._find() or await self._make()
-            await self.namespace.call(self._furnish)
+            if self._unusable is not None:
+                raise self._unusable
+            _require_host_support()
+            self._namespace = await self._find() or await self._create()
+            await self.namespace.call(self._configure)
         except NetworkError as error:
-            self._refused = error
+            self._unusable = error
             raise
-        place, inside, changed = self._directory, self._namespace, self._changed
-        self._outward = Outward(place / "outward", inside, self.families, changed=changed)
-        self._inbound = Inbound(place / "inbound", inside, changed=changed)
+        directory, namespace, on_change = self._directory, self._namespace, self._notify_change
+        self._egress = Egress(directory / "outward", namespace, self.families, on_change=on_change)
+        self._port_forwarder = PortForwarder(directory / "inbound", namespace, on_change=on_change)
         if os.geteuid() == 0:
-            self._host = HostLink(place, inside, [*self.pod_cidrs, *self.service_cidrs])
+            self._host = HostLink(directory, namespace, [*self.pod_cidrs, *self.service_cidrs])
             await self._host.ensure()
 
-    def refuse(self, error: NetworkError) -> None:
-        """Let it be told that machines cannot use it, and why."""
-        self._refused = error
+    def mark_unusable(self, error: NetworkError) -> None:
+        """Report that machines cannot use the network, and why."""
+        self._unusable = error
 
     async def run(self) -> None:
-        """Keep it right until cancelled: what ends is started again, what is removed is put back.
+        """Restart what ends and restore what is removed, until cancelled.
 
-        All of it stays when this ends.
+        The network stays when this ends.
         """
-        assert self._outward is not None
-        told = await self._notices()
+        assert self._egress is not None
+        sockets = await self._open_notification_sockets()
         try:
-            for each in told:
-                follow(each, self._healing.lost)
+            for each in sockets:
+                watch(each, self._repair.notify_loss)
             async with Background() as tasks:
                 tasks.start(self._holder.run(), name="network holder")
-                tasks.start(self._outward.run(), name="outward")
-                tasks.start(self.inbound.run(), name="inbound")
+                tasks.start(self._egress.run(), name="outward")
+                tasks.start(self.port_forwarder.run(), name="inbound")
                 obstructed = self._host is not None and bool(self._host.problems)
-                healing = self._healing.run(obstructed=obstructed)
-                await tasks.start(healing, name="network healing")
+                repair = self._repair.run(obstructed=obstructed)
+                await tasks.start(repair, name="network healing")
         finally:
-            for each in told:
-                leave(each)
-            for helper in (self._holder, self._outward):
+            for each in sockets:
+                unwatch(each)
+            for helper in (self._holder, self._egress):
                 helper.release()
 
-    def when_lost(self, look_again: Callable[[], None]) -> None:
-        """Call this when something was removed: who has a table of rules, it may be theirs."""
-        self._others.append(look_again)
+    def on_loss(self, callback: Callable[[], None]) -> None:
+        """Register a callback for removals: the removed object may belong to its table of rules."""
+        self._loss_callbacks.append(callback)
 
-    async def _notices(self) -> Sequence[Connection]:
+    async def _open_notification_sockets(self) -> Sequence[Connection]:
         try:
-            return await self.namespace.call(notices)
+            return await self.namespace.call(open_notification_sockets)
         except NetworkError as error:
-            self._mending.say(f"what is removed is not noticed: {error.told}")
+            self._repair_health.say(
+                f"removed parts of the network are not noticed: {error.full_message}"
+            )
             return ()
 
-    async def _put_back(self) -> None:
-        assert self._outward is not None
-        await self.namespace.call(self._furnish)
-        for look_again in (*self._others, self.inbound.look_again):
-            look_again()
-        await self._outward.look_again()
+    async def _restore(self) -> None:
+        assert self._egress is not None
+        await self.namespace.call(self._configure)
+        for callback in (*self._loss_callbacks, self.port_forwarder.resync):
+            callback()
+        await self._egress.resync()
 
-    async def _look_at_host(self) -> bool:
-        """Make what is missing of the host's link; whether something stands in its way."""
+    async def _check_host_link(self) -> bool:
+        """Create what is missing of the host's link; return whether other routes obstruct it."""
         if self._host is None:
             return False
         before = self._host.problems
         await self._host.ensure()
         if self._host.problems != before:
-            self._changed()
+            self._notify_change()
         return bool(self._host.problems)
 
     def close(self) -> None:
-        """Let go of it; it stays as it is."""
+        """Close the descriptors; the network stays."""
         if self._host is not None:
             self._host.close()
         if self._namespace is not None:
             self._namespace.close()
 
     def facts(self) -> Mapping[str, str]:
-        """For ``corral status``: what the network is, and what is wrong with it."""
-        if self._refused is not None:
-            return {"network": USER, "reason": "; ".join(self.problems())}
+        """Return the network and its problems, for ``corral status``."""
+        if self._unusable is not None:
+            return {"network": USER_NETWORK, "reason": "; ".join(self.problems())}
         pods, services = (
             ", ".join(map(str, each)) for each in (self.pod_cidrs, self.service_cidrs)
         )
@@ -231,50 +238,53 @@ class MachineNetwork:
         }
 
     def problems(self) -> Sequence[str]:
-        """What is wrong, a line each."""
-        if self._refused is not None:
-            return [self._refused.told]
-        found = [self._mending.problem, self._holder.problem]
-        found += [self._outward.problem] if self._outward is not None else []
-        found += self._inbound.problems() if self._inbound is not None else []
-        found += self._host.problems if self._host is not None else []
-        return [each for each in found if each]
+        """Return what is wrong, a line each."""
+        if self._unusable is not None:
+            return [self._unusable.full_message]
+        problems = [self._repair_health.problem, self._holder.problem]
+        problems += [self._egress.problem] if self._egress is not None else []
+        problems += self._port_forwarder.problems() if self._port_forwarder is not None else []
+        problems += self._host.problems if self._host is not None else []
+        return [each for each in problems if each]
 
-    def _changed(self) -> None:
+    def _notify_change(self) -> None:
         self.on_change()
 
     async def socket(self, family: int, kind: int) -> Connection:
-        """A non-blocking socket that lives in the machine namespace.  Raises OSError."""
+        """Return a non-blocking socket in the machine namespace.  Raises OSError."""
         return await self.namespace.call(socket.socket, family, kind | socket.SOCK_NONBLOCK)
 
     async def bound(self, address: Address, port: int, kind: int = SOCK_STREAM) -> Connection:
-        """The same, bound to one of the namespace's own addresses.  Raises OSError."""
-        made = await self.socket(_FAMILIES[address.version], kind)
+        """Return a socket that is bound to one of the namespace's own addresses.
+
+        Raises OSError.
+        """
+        created = await self.socket(_FAMILIES[address.version], kind)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((str(address), port))
+            created.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            created.bind((str(address), port))
         except OSError:
-            made.close()
+            created.close()
             raise
-        return made
+        return created
 
     async def connect(self, address: str, port: int) -> Connection:
-        """A TCP connection to a pod, or whatever the namespace reaches.
+        """Return a TCP connection to a pod, or to another address that the namespace reaches.
 
-        Raises OSError; TimeoutError after a while without an answer.
+        Raises OSError, and TimeoutError after ``CONNECT_SECONDS``.
         """
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        opened = await self.socket(family, socket.SOCK_STREAM)
+        connected = await self.socket(family, socket.SOCK_STREAM)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(opened, (address, port))
+                await asyncio.get_running_loop().sock_connect(connected, (address, port))
         except BaseException:
-            opened.close()
+            connected.close()
             raise
-        return opened
+        return connected
 
     async def _find(self) -> Namespace | None:
-        """The namespace that an earlier manager has left."""
+        """Return the namespace that an earlier manager has created, if its holder runs."""
         try:
             process = await self._holder.find()
             return None if process is None else Namespace.of_process(process.identity.pid)
@@ -283,23 +293,23 @@ class MachineNetwork:
                 f"the machine namespace cannot be entered: {describe(error)}"
             ) from error
 
-    async def _make(self) -> Namespace:
-        await remove(self._directory)  # what may still serve a namespace that nobody holds
+    async def _create(self) -> Namespace:
+        await remove(self._directory)  # helpers of a namespace whose holder is gone
         try:
             self._namespace = Namespace.create()
         except OSError as error:
             raise NetworkError(
-                f"no network namespace can be made: {error.strerror}",
+                f"no network namespace can be created: {error.strerror}",
                 "Run corral where network namespaces are allowed (CAP_SYS_ADMIN).",
             ) from error
         await self._holder.ensure()
         return self._namespace
 
-    async def _hold(self, descriptors: Sequence[int], output: int) -> int:
+    async def _start_holder(self, descriptors: Sequence[int], output: int) -> int:
         return await namespace_holder.start(self.namespace, descriptors, output)
 
-    def _furnish(self) -> None:
-        """Inside: addresses, routes and rules, whatever of them is there already."""
+    def _configure(self) -> None:
+        """Set the sysctls, addresses, routes and rules inside, as far as they are missing."""
         for version in self.families:
             for name, value in _SYSCTLS[version]:
                 netlink.set_sysctl(name, value)
@@ -310,25 +320,26 @@ class MachineNetwork:
             for cidr in self.pod_cidrs:
                 link.add_route(cidr)
             for cidr, gateway in zip(self.service_cidrs, self.gateways, strict=False):
-                # Our own packets need some route before the Service's endpoint is drawn.
+                # A packet of ours needs a route before DNAT picks the Service's endpoint.
                 link.add_route(cidr, link="lo", source=gateway)
-        if not self._rules or self._rules != _present_rules():
+        if not self._rules or self._rules != _observed_rules():
             nft.apply(rules(self.gateways, self._allowed) + antispoof.machine_rules())
-            # Only the first time: later ones are mends, and what was mended may be damaged again.
-            self._rules = self._rules or _present_rules()
+            # Only the first time: this is the reference, and a repaired table may be damaged again
+            # before it is read.
+            self._rules = self._rules or _observed_rules()
 
 
-def _present_rules() -> str:
-    """The own table and the pods' guard as the kernel has them; empty where one is not there."""
+def _observed_rules() -> str:
+    """Return our table and the pods' guard as the kernel has them; empty if one is missing."""
     try:
-        return "".join(nft.ask(f"list table {each}", members=False) for each in (TABLE, _GUARD))
+        return "".join(nft.query(f"list table {each}", members=False) for each in (TABLE, _GUARD))
     except NetworkError:
         return ""
 
 
-def _require() -> None:
-    """Raises NetworkError for what this host lacks."""
-    if reason := nft.missing():
+def _require_host_support() -> None:
+    """Raise NetworkError for what this host lacks."""
+    if reason := nft.unavailable_reason():
         raise NetworkError(reason, "Install it: apt-get install libnftables1")
     if not TUN.exists():
         raise NetworkError(f"{TUN} is missing", "Load it as root: modprobe tun")
@@ -337,19 +348,19 @@ def _require() -> None:
 
 
 async def remove(directory: Path) -> None:
-    """End whatever runs for the network of a data directory.
+    """End the helper processes of a data directory's network.
 
-    The kernel then removes the namespace, and with it all links, routes and rules, as soon as no
-    machine is in one of its own that leads there.  Raises NetworkError for what does not go.
+    The kernel then removes the namespace with all its links, routes and rules as soon as no machine
+    is in a pod namespace that links to it. Raises NetworkError for processes that do not end.
     """
-    for each in _helpers(directory):
+    for each in _helper_directories(directory):
         running = await Process.adopt(each) if runs(each) else None
         if running is not None and not await running.end():
-            raise endless(each.name, running)
+            raise unkillable(each.name, running)
     if os.geteuid() == 0 and directory.is_dir():  # noqa: ASYNC240
         await host_link.remove(directory)
 
 
-def _helpers(directory: Path) -> Sequence[Path]:
-    """The directories of what runs for a network."""
+def _helper_directories(directory: Path) -> Sequence[Path]:
+    """Return the directories of the network's helper processes."""
     return sorted(directory.glob("*/"))

@@ -1,7 +1,8 @@
-"""Network namespaces: made, found by a process, and entered by a thread.
+"""Network namespaces: create one, find that of a process, run functions in it.
 
-A namespace lives as long as a process is in it or a descriptor is open.  Who enters one without
-root's rights may not come back to the host's, so each visit is a thread that ends with it.
+A namespace lives as long as a process is in it or a descriptor of it is open.  A thread that has
+entered one without root's rights may not return to the host's namespace, so each visit is a thread
+of its own, which ends with it.
 """
 
 import ctypes
@@ -21,23 +22,23 @@ Ts = TypeVarTuple("Ts")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def unshare(kinds: int) -> None:
+def unshare(flags: int) -> None:
     """Move the calling thread into new namespaces (unshare(2)).  Raises OSError."""
-    _checked(_libc.unshare(kinds))
+    _check(_libc.unshare(flags))
 
 
-def enter(descriptor: int, kind: int) -> None:
+def enter(descriptor: int, flag: int) -> None:
     """Move the calling thread into a namespace (setns(2)).  Raises OSError."""
-    _checked(_libc.setns(descriptor, kind))
+    _check(_libc.setns(descriptor, flag))
 
 
-def _checked(result: int) -> None:
+def _check(result: int) -> None:
     if result != 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
 
 
-def _thread() -> ThreadPoolExecutor:
+def _single_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="namespace")
 
 
@@ -49,44 +50,47 @@ class Namespace:
 
     @classmethod
     def create(cls) -> Self:
-        """A new namespace, with nothing in it but a loopback that is down.  Raises OSError."""
-        with _thread() as thread:
-            return thread.submit(cls.begin).result()
+        """Create a namespace, with only a loopback in it, which is down.  Raises OSError."""
+        with _single_thread() as thread:
+            return thread.submit(cls.unshare_thread).result()
 
     @classmethod
-    def begin(cls) -> Self:
-        """A new namespace with the calling thread in it (see ``aio.apart``).  Raises OSError."""
+    def unshare_thread(cls) -> Self:
+        """Move the calling thread into a new namespace (see ``aio.apart``).  Raises OSError."""
         unshare(CLONE_NEWNET)
         return cls.current()
 
     @classmethod
     def current(cls) -> Self:
-        """The namespace of the calling thread."""
+        """Return the namespace of the calling thread."""
         return cls(_current())
 
     @classmethod
     def of_process(cls, pid: int) -> Self:
-        """The namespace that a process is in.  Raises OSError, for instance where it has ended."""
+        """Return the namespace of a process.  Raises OSError, for instance if it has ended."""
         return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     def enter(self) -> None:
-        """Move the calling thread inside (see ``aio.apart``).  Raises OSError."""
+        """Move the calling thread into the namespace (see ``aio.apart``).  Raises OSError."""
         enter(self.descriptor, CLONE_NEWNET)
 
     def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call a function inside, and wait for it; it raises what the function raises."""
-        with _thread() as thread:
+        """Call a function in the namespace, wait for it, and raise what it raises."""
+        with _single_thread() as thread:
             return thread.submit(lambda: self._inside(function, *arguments)).result()
 
     async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call a function inside, and await it.
+        """Call a function in the namespace, and await it.
 
-        Where the caller is cancelled the function goes on to its end, and its result is lost.
+        If the caller is cancelled the function still runs to its end, and its result is lost.
         """
         return await apart(lambda: self._inside(function, *arguments))
 
     def close(self) -> None:
-        """Let go of it; the kernel removes it and all its links when nobody else is in it."""
+        """Close the descriptor.
+
+        The kernel removes the namespace and its links when nobody else uses it.
+        """
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

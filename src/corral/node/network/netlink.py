@@ -1,6 +1,6 @@
-"""Links, addresses, routes and neighbours of a namespace, in rtnetlink(7)'s messages.
+"""Links, addresses, routes and neighbours of a network namespace, by rtnetlink(7).
 
-Everything acts on the namespace of the calling thread: call it through ``Namespace.run`` or
+All functions act on the namespace of the calling thread: call them through ``Namespace.run`` or
 ``call``.
 """
 
@@ -24,18 +24,18 @@ from pathlib import Path
 from sys import byteorder
 from typing import Final
 
-from corral.node.network.messages import (
-    CREATE,
-    EXCLUSIVE,
-    REPLACE,
-    ROUTE,
-    Conversation,
+from corral.node.network.netlink_messages import (
+    NETLINK_ROUTE,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    NetlinkSocket,
     attribute,
     attributes,
-    hardware,
+    cstring,
+    mac_bytes,
     nested,
-    number,
-    text,
+    u32,
 )
 
 Address = IPv4Address | IPv6Address
@@ -44,41 +44,49 @@ Network = IPv4Network | IPv6Network
 
 SYSCTL: Final = Path("/proc/sys/net")
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
-_WHOLE: Final[dict[int, Network]] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
-_PRESENT: Final = frozenset({errno.EEXIST})
-_ABSENT: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL})
-_ADD: Final = CREATE | EXCLUSIVE
-_PUT: Final = CREATE | REPLACE
+_ALL_ADDRESSES: Final[dict[int, Network]] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
+_EXISTS_ERRORS: Final = frozenset({errno.EEXIST})
+_MISSING_ERRORS: Final = frozenset({errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL})
+_CREATE_NEW: Final = NLM_F_CREATE | NLM_F_EXCL
+_CREATE_OR_REPLACE: Final = NLM_F_CREATE | NLM_F_REPLACE
 
 # Messages and their attributes, by linux/if_link.h, if_addr.h, rtnetlink.h and neighbour.h.
-_NEW_LINK, _DELETE_LINK, _GET_LINK = 16, 17, 18
-_LINK_BODY: Final = struct.Struct("=BxHiII")  # family, type, index, flags, which are meant
-_MAC, _NAME, _MTU, _MASTER, _INFO, _ALIAS, _NAMESPACE = 1, 3, 4, 10, 18, 20, 28
-_KIND, _DATA, _PEER, _FORWARD_DELAY = 1, 2, 1, 1
-_UP: Final = 1  # IFF_UP
+_RTM_NEWLINK, _RTM_DELLINK, _RTM_GETLINK = 16, 17, 18
+_IFINFOMSG: Final = struct.Struct("=BxHiII")  # family, type, index, flags, change mask
+(
+    _IFLA_ADDRESS,
+    _IFLA_IFNAME,
+    _IFLA_MTU,
+    _IFLA_MASTER,
+    _IFLA_LINKINFO,
+    _IFLA_IFALIAS,
+    _IFLA_NET_NS_FD,
+) = 1, 3, 4, 10, 18, 20, 28
+_IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER, _IFLA_BR_FORWARD_DELAY = 1, 2, 1, 1
+_IFF_UP: Final = 1
 
-_NEW_ADDRESS, _DELETE_ADDRESS, _GET_ADDRESS = 20, 21, 22
-_ADDRESS_BODY: Final = struct.Struct("=BBBBi")  # family, prefix, flags, scope, link
-_PREFIXED, _LOCAL, _ADDRESS_FLAGS = 1, 2, 8
-_NO_DUPLICATE_CHECK: Final = 0x02  # IFA_F_NODAD
+_RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
+_IFADDRMSG: Final = struct.Struct("=BBBBi")  # family, prefix, flags, scope, link
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS = 1, 2, 8
+_IFA_F_NODAD: Final = 0x02
 
-_NEW_ROUTE, _DELETE_ROUTE, _GET_ROUTE = 24, 25, 26
-_ROUTE_BODY: Final = struct.Struct("=BBBBBBBBI")
-"""Family, prefix, that of the source, service, table, maker, scope, type, flags."""
-_DESTINATION, _LINK, _VIA, _METRIC, _SOURCE = 1, 4, 5, 6, 7
-_MAIN_TABLE, _ADMINISTRATOR = 254, 4
-_EVERYWHERE, _ON_LINK = 0, 253
-_UNICAST, _UNREACHABLE = 1, 7
+_RTM_NEWROUTE, _RTM_DELROUTE, _RTM_GETROUTE = 24, 25, 26
+_RTMSG: Final = struct.Struct("=BBBBBBBBI")
+"""Family, destination and source prefix lengths, TOS, table, protocol, scope, type, flags."""
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 4, 5, 6, 7
+_RT_TABLE_MAIN, _RTPROT_STATIC = 254, 4
+_RT_SCOPE_UNIVERSE, _RT_SCOPE_LINK = 0, 253
+_RTN_UNICAST, _RTN_UNREACHABLE = 1, 7
 
-_NEW_NEIGHBOUR: Final = 28
-_NEIGHBOUR_BODY: Final = struct.Struct("=BxxxiHBB")  # family, link, state, flags, type
-_NEIGHBOUR, _NEIGHBOUR_MAC = 1, 2
-_PERMANENT: Final = 0x80  # NUD_PERMANENT
-_PROXY: Final = 0x08  # NTF_PROXY
+_RTM_NEWNEIGH: Final = 28
+_NDMSG: Final = struct.Struct("=BxxxiHBB")  # family, link, state, flags, type
+_NDA_DST, _NDA_LLADDR = 1, 2
+_NUD_PERMANENT: Final = 0x80
+_NTF_PROXY: Final = 0x08
 
 
 class NetworkError(Exception):
-    """What the network cannot do, and what to do about it."""
+    """A failed change or query of the network: ``message`` and a ``hint`` what to do about it."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -86,8 +94,8 @@ class NetworkError(Exception):
         self.hint = hint
 
     @property
-    def told(self) -> str:
-        """Both in one line."""
+    def full_message(self) -> str:
+        """The message and the hint in one line."""
         return f"{self.message}. {self.hint}" if self.hint else self.message
 
 
@@ -105,24 +113,24 @@ class Link:
 
 
 class Netlink:
-    """One conversation with the kernel about the calling thread's namespace.
+    """Operations on the links, addresses, routes and neighbours of the calling thread's namespace.
 
-    Links are named by their names.  What adds is content with what is there already, and what
-    removes with what is gone.  All raise NetworkError.
+    Links are identified by name.  Adding what exists and removing what does not exist succeed.  All
+    methods raise NetworkError.
     """
 
-    def __init__(self, kernel: Conversation) -> None:
-        self._kernel = kernel
+    def __init__(self, netlink: NetlinkSocket) -> None:
+        self._socket = netlink
 
     def links(self) -> dict[str, Link]:
-        """All links by name."""
-        with _told("the links cannot be listed"):
-            bodies = list(self._kernel.ask(_GET_LINK, _LINK_BODY.pack(0, 0, 0, 0, 0)))
+        """Return all links by name."""
+        with _failure("the links cannot be listed"):
+            bodies = list(self._socket.dump(_RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)))
         found = [_link(each) for each in bodies]
         return {each.name: each for each in found}
 
     def index(self, name: str) -> int:
-        """The index of a link, or 0 where there is none of that name."""
+        """Return the index of a link, or 0 if there is none of that name."""
         try:
             return socket.if_nametoindex(name)
         except OSError:
@@ -138,24 +146,24 @@ class Netlink:
         mac: str | None = None,
         peer_mac: str | None = None,
     ) -> None:
-        """A pair of links, both down; the peer is born in the namespace of a descriptor."""
+        """Create a veth pair, both ends down; the peer in the namespace of a descriptor."""
         body = _link_body(name=name, mtu=mtu, mac=mac)
         other = _link_body(name=peer, mtu=mtu, mac=peer_mac)
-        other += attribute(_NAMESPACE, number(peer_namespace))
-        body += _kind("veth", attribute(_PEER, other))
-        with _told(f"the link {name} cannot be made"):
-            self._kernel.order(_NEW_LINK, body, _ADD)
+        other += attribute(_IFLA_NET_NS_FD, u32(peer_namespace))
+        body += _link_info("veth", attribute(_VETH_INFO_PEER, other))
+        with _failure(f"the link {name} cannot be created"):
+            self._socket.request(_RTM_NEWLINK, body, _CREATE_NEW)
 
     def add_bridge(self, name: str, *, mac: str, mtu: int = 1500) -> None:
-        """A bridge, up.
+        """Create a bridge, up.
 
-        It has an address of its own: else it would take its lowest port's, and change it as ports
-        come and go.
+        It gets a MAC address of its own: otherwise it takes the lowest one of its ports, and
+        changes it as ports come and go.
         """
         body = _link_body(name=name, mtu=mtu, mac=mac, up=True)
-        body += _kind("bridge", attribute(_FORWARD_DELAY, number(0)))
-        with _told(f"the bridge {name} cannot be made"), _unless(_PRESENT):
-            self._kernel.order(_NEW_LINK, body, _ADD)
+        body += _link_info("bridge", attribute(_IFLA_BR_FORWARD_DELAY, u32(0)))
+        with _failure(f"the bridge {name} cannot be created"), _ignoring(_EXISTS_ERRORS):
+            self._socket.request(_RTM_NEWLINK, body, _CREATE_NEW)
 
     def change(
         self,
@@ -169,52 +177,61 @@ class Netlink:
         alias: str | None = None,
     ) -> None:
         """Change a link, and bring it up; ``master`` is the bridge that it becomes a port of."""
-        body = _link_body(self._must(name), name=rename, mtu=mtu, mac=mac, up=up)
+        body = _link_body(self._require_index(name), name=rename, mtu=mtu, mac=mac, up=up)
         if master is not None:
-            body += attribute(_MASTER, number(self._must(master)))
+            body += attribute(_IFLA_MASTER, u32(self._require_index(master)))
         if alias is not None:
-            body += attribute(_ALIAS, alias.encode())
-        with _told(f"the link {name} cannot be set"):
-            self._kernel.order(_NEW_LINK, body)
+            body += attribute(_IFLA_IFALIAS, alias.encode())
+        with _failure(f"the link {name} cannot be set"):
+            self._socket.request(_RTM_NEWLINK, body)
 
     def delete(self, name: str) -> None:
-        """Remove a link, and its peer with it."""
+        """Remove a link, and with it its peer."""
         index = self.index(name)
         if index:
-            with _told(f"the link {name} cannot be removed"), _unless(_ABSENT):
-                self._kernel.order(_DELETE_LINK, _link_body(index))
+            with (
+                _failure(f"the link {name} cannot be removed"),
+                _ignoring(_MISSING_ERRORS),
+            ):
+                self._socket.request(_RTM_DELLINK, _link_body(index))
 
     def addresses(self, name: str) -> set[Interface]:
-        """The addresses of a link; link-local ones of IPv6 are the kernel's, and not told."""
-        with _told(f"the addresses of {name} cannot be listed"):
-            bodies = list(self._kernel.ask(_GET_ADDRESS, _ADDRESS_BODY.pack(0, 0, 0, 0, 0)))
+        """Return the addresses of a link, without the link-local IPv6 ones that the kernel adds."""
+        with _failure(f"the addresses of {name} cannot be listed"):
+            bodies = list(self._socket.dump(_RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0)))
         index = self.index(name)
-        found = (_address(each) for each in bodies if _ADDRESS_BODY.unpack_from(each)[-1] == index)
+        found = (_address(each) for each in bodies if _IFADDRMSG.unpack_from(each)[-1] == index)
         return {each for each in found if each.version == 4 or not each.is_link_local}
 
     def add_address(self, name: str, address: Interface) -> None:
-        """Give a link an address, usable at once."""
-        body = _address_body(self._must(name), address)
+        """Add an address to a link, usable at once: without duplicate address detection."""
+        body = _address_body(self._require_index(name), address)
         if address.version == 6:
-            body += attribute(_ADDRESS_FLAGS, number(_NO_DUPLICATE_CHECK))
-        with _told(f"{name} cannot have the address {address}"), _unless(_PRESENT):
-            self._kernel.order(_NEW_ADDRESS, body, _ADD)
+            body += attribute(_IFA_FLAGS, u32(_IFA_F_NODAD))
+        with (
+            _failure(f"{name} cannot have the address {address}"),
+            _ignoring(_EXISTS_ERRORS),
+        ):
+            self._socket.request(_RTM_NEWADDR, body, _CREATE_NEW)
 
     def delete_address(self, name: str, address: Interface) -> None:
-        """Take an address from a link."""
-        body = _address_body(self._must(name), address)
-        with _told(f"{name} cannot lose the address {address}"), _unless(_ABSENT):
-            self._kernel.order(_DELETE_ADDRESS, body)
+        """Remove an address from a link."""
+        body = _address_body(self._require_index(name), address)
+        with (
+            _failure(f"{name} cannot lose the address {address}"),
+            _ignoring(_MISSING_ERRORS),
+        ):
+            self._socket.request(_RTM_DELADDR, body)
 
     def routes(self, version: int) -> list[tuple[Network, str]]:
-        """Where the main table leads: (destination, name of the link or empty); version 4 or 6."""
-        wanted = _ROUTE_BODY.pack(_FAMILIES[version], 0, 0, 0, 0, 0, 0, 0, 0)
-        with _told("the routes cannot be listed"):
-            bodies = list(self._kernel.ask(_GET_ROUTE, wanted))
+        """Return the main table for an IP version: (destination, link name or empty)."""
+        request = _RTMSG.pack(_FAMILIES[version], 0, 0, 0, 0, 0, 0, 0, 0)
+        with _failure("the routes cannot be listed"):
+            bodies = list(self._socket.dump(_RTM_GETROUTE, request))
         return [
             _route(each, version)
             for each in bodies
-            if _ROUTE_BODY.unpack_from(each)[4] == _MAIN_TABLE
+            if _RTMSG.unpack_from(each)[4] == _RT_TABLE_MAIN
         ]
 
     def add_route(
@@ -227,39 +244,47 @@ class Netlink:
         metric: int | None = None,
         replace: bool = True,
     ) -> None:
-        """Lead to a destination; without link and via it answers unreachable.
+        """Add a route; without ``link`` and ``via`` an unreachable one.
 
-        ``replace``: in place of what leads there already, which stays otherwise.
+        ``replace``: replace an existing route to the destination, instead of keeping it.
         """
         body = self._route_body(destination, link, via, source, metric)
-        with _told(f"the route to {destination} cannot be made"), _unless(_PRESENT):
-            self._kernel.order(_NEW_ROUTE, body, _PUT if replace else _ADD)
+        with (
+            _failure(f"the route to {destination} cannot be created"),
+            _ignoring(_EXISTS_ERRORS),
+        ):
+            self._socket.request(
+                _RTM_NEWROUTE, body, _CREATE_OR_REPLACE if replace else _CREATE_NEW
+            )
 
     def delete_route(
         self, destination: Network, *, link: str | None = None, metric: int | None = None
     ) -> None:
         """Remove a route."""
         body = self._route_body(destination, link, None, None, metric)
-        with _told(f"the route to {destination} cannot be removed"), _unless(_ABSENT):
-            self._kernel.order(_DELETE_ROUTE, body)
+        with (
+            _failure(f"the route to {destination} cannot be removed"),
+            _ignoring(_MISSING_ERRORS),
+        ):
+            self._socket.request(_RTM_DELROUTE, body)
 
     def add_neighbour(self, name: str, address: Address, mac: str) -> None:
-        """Fix which MAC an address has on a link, so that nobody else can claim it."""
-        family, index = _FAMILIES[address.version], self._must(name)
-        body = _NEIGHBOUR_BODY.pack(family, index, _PERMANENT, 0, 0)
-        body += attribute(_NEIGHBOUR, address.packed) + attribute(_NEIGHBOUR_MAC, hardware(mac))
-        with _told(f"{address} cannot be fixed on {name}"):
-            self._kernel.order(_NEW_NEIGHBOUR, body, _PUT)
+        """Add a permanent neighbour entry, so that no other host can claim the address."""
+        family, index = _FAMILIES[address.version], self._require_index(name)
+        body = _NDMSG.pack(family, index, _NUD_PERMANENT, 0, 0)
+        body += attribute(_NDA_DST, address.packed) + attribute(_NDA_LLADDR, mac_bytes(mac))
+        with _failure(f"{address} cannot be fixed on {name}"):
+            self._socket.request(_RTM_NEWNEIGH, body, _CREATE_OR_REPLACE)
 
     def add_proxy(self, name: str, address: Address) -> None:
         """Answer for an address on a link (proxy ARP, proxy NDP)."""
-        family, index = _FAMILIES[address.version], self._must(name)
-        body = _NEIGHBOUR_BODY.pack(family, index, _PERMANENT, _PROXY, 0)
-        body += attribute(_NEIGHBOUR, address.packed)
-        with _told(f"{name} cannot answer for {address}"):
-            self._kernel.order(_NEW_NEIGHBOUR, body, _PUT)
+        family, index = _FAMILIES[address.version], self._require_index(name)
+        body = _NDMSG.pack(family, index, _NUD_PERMANENT, _NTF_PROXY, 0)
+        body += attribute(_NDA_DST, address.packed)
+        with _failure(f"{name} cannot answer for {address}"):
+            self._socket.request(_RTM_NEWNEIGH, body, _CREATE_OR_REPLACE)
 
-    def _must(self, name: str) -> int:
+    def _require_index(self, name: str) -> int:
         index = self.index(name)
         if not index:
             raise NetworkError(f"there is no link {name}")
@@ -274,40 +299,40 @@ class Netlink:
         metric: int | None,
     ) -> bytes:
         nowhere = link is None and via is None
-        body = _ROUTE_BODY.pack(
+        body = _RTMSG.pack(
             _FAMILIES[destination.version],
             destination.prefixlen,
             0,
             0,
-            _MAIN_TABLE,
-            _ADMINISTRATOR,
-            _EVERYWHERE if nowhere or via is not None else _ON_LINK,
-            _UNREACHABLE if nowhere else _UNICAST,
+            _RT_TABLE_MAIN,
+            _RTPROT_STATIC,
+            _RT_SCOPE_UNIVERSE if nowhere or via is not None else _RT_SCOPE_LINK,
+            _RTN_UNREACHABLE if nowhere else _RTN_UNICAST,
             0,
         )
-        body += attribute(_DESTINATION, destination.network_address.packed)
+        body += attribute(_RTA_DST, destination.network_address.packed)
         if link is not None:
-            body += attribute(_LINK, number(self._must(link)))
+            body += attribute(_RTA_OIF, u32(self._require_index(link)))
         if via is not None:
-            body += attribute(_VIA, via.packed)
+            body += attribute(_RTA_GATEWAY, via.packed)
         if source is not None:
-            body += attribute(_SOURCE, source.packed)
+            body += attribute(_RTA_PREFSRC, source.packed)
         if metric is not None:
-            body += attribute(_METRIC, number(metric))
+            body += attribute(_RTA_PRIORITY, u32(metric))
         return body
 
 
 @contextmanager
 def opened() -> Iterator[Netlink]:
-    """A conversation about the namespace of the calling thread.  Raises NetworkError."""
-    with _told("the kernel cannot be asked about its network"):
-        kernel = Conversation(ROUTE)
-    with kernel:
-        yield Netlink(kernel)
+    """Open a netlink socket in the namespace of the calling thread.  Raises NetworkError."""
+    with _failure("no netlink socket can be opened"):
+        netlink = NetlinkSocket(NETLINK_ROUTE)
+    with netlink:
+        yield Netlink(netlink)
 
 
 def set_sysctl(name: str, value: int | str) -> None:
-    """Set ``net/NAME`` of the calling thread's namespace, such as ``ipv4/ip_forward``.
+    """Set ``net/NAME`` in the calling thread's namespace, such as ``ipv4/ip_forward``.
 
     Raises NetworkError.
     """
@@ -328,48 +353,52 @@ def _link_body(
     mac: str | None = None,
     up: bool | None = None,
 ) -> bytes:
-    body = _LINK_BODY.pack(0, 0, index, _UP if up else 0, 0 if up is None else _UP)
+    body = _IFINFOMSG.pack(0, 0, index, _IFF_UP if up else 0, 0 if up is None else _IFF_UP)
     if name is not None:
-        body += attribute(_NAME, text(name))
+        body += attribute(_IFLA_IFNAME, cstring(name))
     if mtu is not None:
-        body += attribute(_MTU, number(mtu))
+        body += attribute(_IFLA_MTU, u32(mtu))
     if mac is not None:
-        body += attribute(_MAC, hardware(mac))
+        body += attribute(_IFLA_ADDRESS, mac_bytes(mac))
     return body
 
 
-def _kind(kind: str, *data: bytes) -> bytes:
-    return nested(_INFO, attribute(_KIND, text(kind)), nested(_DATA, *data))
+def _link_info(kind: str, *data: bytes) -> bytes:
+    return nested(
+        _IFLA_LINKINFO, attribute(_IFLA_INFO_KIND, cstring(kind)), nested(_IFLA_INFO_DATA, *data)
+    )
 
 
 def _link(body: bytes) -> Link:
-    _family, _type, index, flags, _mask = _LINK_BODY.unpack_from(body)
-    told = dict(attributes(body[_LINK_BODY.size :]))
+    _family, _type, index, flags, _mask = _IFINFOMSG.unpack_from(body)
+    values = dict(attributes(body[_IFINFOMSG.size :]))
     return Link(
         index,
-        told[_NAME].rstrip(b"\0").decode(),
-        told.get(_MAC, b"").hex(":"),
-        int.from_bytes(told.get(_MTU, b""), byteorder),
-        bool(flags & _UP),
-        int.from_bytes(told.get(_MASTER, b""), byteorder),
-        told.get(_ALIAS, b"").rstrip(b"\0").decode(errors="replace"),
+        values[_IFLA_IFNAME].rstrip(b"\0").decode(),
+        values.get(_IFLA_ADDRESS, b"").hex(":"),
+        int.from_bytes(values.get(_IFLA_MTU, b""), byteorder),
+        bool(flags & _IFF_UP),
+        int.from_bytes(values.get(_IFLA_MASTER, b""), byteorder),
+        values.get(_IFLA_IFALIAS, b"").rstrip(b"\0").decode(errors="replace"),
     )
 
 
 def _address_body(index: int, address: Interface) -> bytes:
-    body = _ADDRESS_BODY.pack(_FAMILIES[address.version], address.network.prefixlen, 0, 0, index)
-    return body + attribute(_LOCAL, address.packed) + attribute(_PREFIXED, address.packed)
+    body = _IFADDRMSG.pack(_FAMILIES[address.version], address.network.prefixlen, 0, 0, index)
+    return body + attribute(_IFA_LOCAL, address.packed) + attribute(_IFA_ADDRESS, address.packed)
 
 
 def _address(body: bytes) -> Interface:
-    told = dict(attributes(body[_ADDRESS_BODY.size :]))
-    return ip_interface((told.get(_LOCAL, told[_PREFIXED]), body[1]))
+    values = dict(attributes(body[_IFADDRMSG.size :]))
+    return ip_interface((values.get(_IFA_LOCAL, values[_IFA_ADDRESS]), body[1]))
 
 
 def _route(body: bytes, version: int) -> tuple[Network, str]:
-    told = dict(attributes(body[_ROUTE_BODY.size :]))
-    leads = ip_network((told[_DESTINATION], body[1])) if _DESTINATION in told else _WHOLE[version]
-    return leads, _name(int.from_bytes(told.get(_LINK, b""), byteorder))
+    values = dict(attributes(body[_RTMSG.size :]))
+    destination = (
+        ip_network((values[_RTA_DST], body[1])) if _RTA_DST in values else _ALL_ADDRESSES[version]
+    )
+    return destination, _name(int.from_bytes(values.get(_RTA_OIF, b""), byteorder))
 
 
 def _name(index: int) -> str:
@@ -380,8 +409,8 @@ def _name(index: int) -> str:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Say what failed, in the kernel's words."""
+def _failure(what: str) -> Iterator[None]:
+    """Raise an OSError as NetworkError: the failed operation, then the kernel's reason."""
     try:
         yield
     except OSError as error:
@@ -389,8 +418,8 @@ def _told(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _unless(codes: frozenset[int]) -> Iterator[None]:
-    """What is there already is as good as made, and what is gone already as good as removed."""
+def _ignoring(codes: frozenset[int]) -> Iterator[None]:
+    """Ignore an OSError with one of these codes."""
     try:
         yield
     except OSError as error:

@@ -1,16 +1,15 @@
-"""An instance and its pod's addresses as the layout of the pod's namespace.  Pure.
+"""The layout of a pod's namespace for a VMI and the pod's addresses.  No I/O.
 
 ::
 
-    machine's namespace          pod's namespace, one an instance
+    machine namespace            pod namespace, one for each VMI
     podXXXXXXXXXXXX ── veth ── eth0          masquerade: routed and translated
                                  k6t-eth0 ── tap0 ── guest
     podXXXXXXXXXXXX ── veth ── eth0 ╌╌ k6t-eth0 ── tap0 ── guest        bridge
 
-A pod is a host of its own behind a link of its own: both ends know by heart which hardware address
-the other has, so nobody can take another's place, and all traffic between pods is routed, where it
-can be translated and filtered.  Names and ranges are KubeVirt's (``eth0``, ``k6t-eth0``, ``tap0``,
-10.0.2.0/24).
+A pod is alone on its link.  Both ends have permanent neighbour entries for each other, so that no
+pod can claim another's address, and all traffic between pods is routed, where it can be translated
+and filtered.  Names and ranges are KubeVirt's (``eth0``, ``k6t-eth0``, ``tap0``, 10.0.2.0/24).
 """
 
 import hashlib
@@ -34,33 +33,33 @@ from corral.api.kinds.vmi.derived import host_name
 from corral.api.kinds.vmi.networks import Interface, PodNetwork, Port
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.network import antispoof
-from corral.node.network.antispoof import LINK_PREFIX, card_rules
+from corral.node.network.antispoof import LINK_PREFIX, nic_rules
 from corral.node.network.dhcp import Lease, Lease6, Link
-from corral.node.network.netlink import Address, Interface as Assigned, Network
-from corral.node.network.resolver import NO_RESOLVER, Resolver, resolver
+from corral.node.network.netlink import Address, Interface as IpInterface, Network
+from corral.node.network.resolver import NO_RESOLVER, Resolver, resolve_dns
 
 BRIDGE = "k6t-eth0"
 TAP = "tap0"
 BRIDGE_MAC = "02:00:00:00:00:00"
-"""KubeVirt's; a guest may not choose it."""
+"""KubeVirt's; a guest may not use it."""
 MACHINE_MAC = "02:00:00:00:00:01"
-"""Of the machine's end of every pod's link: each is alone on its link with the pod."""
+"""MAC address of the machine namespace's end of every pod link: each link has one pod only."""
 USER_NETWORK_6 = "fd10:0:2::/120"
-"""KubeVirt's default for a guest's private range (PodNetwork.vmIPv6NetworkCIDR)."""
+"""KubeVirt's default of PodNetwork.vmIPv6NetworkCIDR, the guest's private range."""
 TABLE = "corral_pod"
 
-_GATEWAY, _GUEST = 1, 2  # in a private range
-_ANYWHERE: Mapping[int, Network] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
+_GATEWAY_INDEX, _GUEST_INDEX = 1, 2  # in the guest's private range
+_ALL_ADDRESSES: Mapping[int, Network] = {4: IPv4Network("0.0.0.0/0"), 6: IPv6Network("::/0")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """What all pods of a machine have in common.
+class PodNetworkSettings:
+    """Settings that all pods of a node share.
 
-    gateways: the machine's address towards its pods, one a family.
-    ranges: those of all its pods' addresses.
-    dns: where names are looked up; domain: what the names of the cluster end in; host: how the
-    host itself looks names up.
+    gateways: the addresses of the machine namespace, the gateways of the pods, one for each IP
+    family.
+    ranges: the pod CIDRs.
+    dns: the cluster's name servers; domain: the cluster domain; host: the host's DNS configuration.
     mtu: the largest packet, in bytes.
     """
 
@@ -76,139 +75,143 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fittings:
-    """What is set on one link."""
+class LinkConfig:
+    """The configuration of one link."""
 
     name: str
     mac: str
-    addresses: tuple[Assigned, ...] = ()
+    addresses: tuple[IpInterface, ...] = ()
     neighbours: tuple[tuple[Address, str], ...] = ()
     routes: tuple[tuple[Network, Address | None], ...] = ()
-    """Destinations with the router on the way, or None: it is on the link."""
+    """Destinations, each with its gateway, or None if it is on the link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """The host's end of the guest's network card; ``name`` is the interface's in the instance."""
+class Nic:
+    """The host's side of the guest's network interface; ``name`` is that of the VMI's interface."""
 
     name: str
     tap: str
-    bridge: Fittings
+    bridge: LinkConfig
     joins_pod_link: bool
-    """Whether the pod's link is a port of the bridge also, so that the guest is the pod."""
-    told: Link
+    """Whether the pod's link is a port of the bridge, so that the guest has the pod's address."""
+    dhcp_link: Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A pod's link, from either end, and what is behind it."""
+    """The two ends of a pod's link, and the guest's network interface."""
 
-    machine_end: Fittings
-    pod_end: Fittings
-    card: Card | None
-    machine_settings: tuple[tuple[str, int], ...]
-    """Settings under /proc/sys/net in the machine's namespace."""
-    pod_settings: tuple[tuple[str, int], ...]
+    machine_end: LinkConfig
+    pod_end: LinkConfig
+    nic: Nic | None
+    machine_sysctls: tuple[tuple[str, int], ...]
+    """Sysctls under /proc/sys/net in the machine namespace."""
+    pod_sysctls: tuple[tuple[str, int], ...]
     rules: str
-    """The packet filter of the pod's namespace, where there is none yet."""
+    """The nftables rules of a new pod namespace."""
     mtu: int
 
     @property
-    def renewed_rules(self) -> str:
-        """The packet filter in place of what there is, in the same moment.
+    def replacement_rules(self) -> str:
+        """The rules as a transaction that replaces existing tables.
 
-        A table that was there before costs the kernel a pause of many milliseconds.
+        It deletes tables, which costs the kernel many milliseconds: new namespaces use ``rules``.
         """
         tables = (f"inet {TABLE}", f"bridge {antispoof.TABLE}")
         return "".join(f"table {one}\ndelete table {one}\n" for one in tables) + self.rules
 
 
 def link_name(uid: str) -> str:
-    """The name of the machine's end of a pod's link: as long as names of links may be."""
+    """Return the name of a pod link in the machine namespace: 15 characters, the kernel's limit."""
     return LINK_PREFIX + hashlib.blake2b(uid.encode(), digest_size=6).hexdigest()
 
 
 def interface_of(vmi: VirtualMachineInstance) -> Interface | None:
-    """The card on the pod network: an instance has one at most, and it may be ``absent``."""
+    """Return the interface on the pod network: a VMI has at most one, and it may be ``absent``."""
     pods = {one.name for one in vmi.spec.networks if one.pod is not None}
-    cards = vmi.spec.domain.devices.interfaces
-    return next((one for one in cards if one.name in pods and one.state != "absent"), None)
+    interfaces = vmi.spec.domain.devices.interfaces
+    return next((one for one in interfaces if one.name in pods and one.state != "absent"), None)
 
 
 def families(vmi: VirtualMachineInstance) -> tuple[int, ...]:
-    """The versions of IP that a pod needs addresses of.
+    """Return the IP versions that a pod needs addresses of.
 
-    A guest that is the pod itself (``bridge``) is given its address by DHCP alone, as in KubeVirt.
+    With ``bridge`` the guest gets the pod's address by DHCPv4 only, as in KubeVirt.
     """
     interface = interface_of(vmi)
     return (4, 6) if interface is None or interface.masquerade is not None else (4,)
 
 
-def plan(vmi: VirtualMachineInstance, addresses: Sequence[Address], site: Site) -> Layout:
-    """The layout of an instance's pod that has these addresses, one a family."""
+def plan(
+    vmi: VirtualMachineInstance, addresses: Sequence[Address], settings: PodNetworkSettings
+) -> Layout:
+    """Return the layout of the pod of a VMI with these addresses, one for each IP family."""
     interface = interface_of(vmi)
     uid = vmi.metadata.uid
     pod_mac = mac(uid, "")
-    card, rules = None, ""
+    nic, rules = None, ""
     if interface is not None and interface.masquerade is not None:
-        card, rules = _masquerade(vmi, interface, addresses, site)
+        nic, rules = _masquerade(vmi, interface, addresses, settings)
     elif interface is not None:
-        card, rules = _bridge(vmi, interface, addresses, site)
-    bridged = card is not None and card.joins_pod_link
+        nic, rules = _bridge(vmi, interface, addresses, settings)
+    is_bridged = nic is not None and nic.joins_pod_link
     return Layout(
-        machine_end=Fittings(
+        machine_end=LinkConfig(
             name=link_name(uid),
             mac=MACHINE_MAC,
-            routes=tuple((_alone(one), None) for one in addresses),
+            routes=tuple((_host_network(one), None) for one in addresses),
             neighbours=tuple(
-                (one, card.told.guest if card is not None and bridged else pod_mac)
+                (one, nic.dhcp_link.guest if nic is not None and is_bridged else pod_mac)
                 for one in addresses
             ),
         ),
-        pod_end=Fittings(name=POD_INTERFACE, mac=pod_mac)
-        if bridged
-        else Fittings(
+        pod_end=LinkConfig(name=POD_INTERFACE, mac=pod_mac)
+        if is_bridged
+        else LinkConfig(
             name=POD_INTERFACE,
             mac=pod_mac,
             addresses=tuple(ip_interface(one) for one in addresses),
-            neighbours=tuple((site.gateway(one.version), MACHINE_MAC) for one in addresses),
-            routes=tuple(_routes(addresses, site)),
+            neighbours=tuple((settings.gateway(one.version), MACHINE_MAC) for one in addresses),
+            routes=tuple(_routes(addresses, settings)),
         ),
-        card=card,
-        machine_settings=tuple(_machine_settings(link_name(uid), addresses, bridged=bridged)),
-        pod_settings=_pod_settings(addresses),
+        nic=nic,
+        machine_sysctls=tuple(_machine_sysctls(link_name(uid), addresses, is_bridged=is_bridged)),
+        pod_sysctls=_pod_sysctls(addresses),
         rules=rules,
-        mtu=site.mtu,
+        mtu=settings.mtu,
     )
 
 
-def _alone(address: Address) -> Network:
-    """The network that is one address: pods are reached by routes only."""
+def _host_network(address: Address) -> Network:
+    """Return the network of a single address: pods are reached by host routes only."""
     return ip_network(address)
 
 
-def _routes(addresses: Sequence[Address], site: Site) -> Iterator[tuple[Network, Address | None]]:
+def _routes(
+    addresses: Sequence[Address], settings: PodNetworkSettings
+) -> Iterator[tuple[Network, Address | None]]:
     for one in addresses:
-        gateway = site.gateway(one.version)
-        yield _alone(gateway), None
-        yield _ANYWHERE[one.version], gateway
+        gateway = settings.gateway(one.version)
+        yield _host_network(gateway), None
+        yield _ALL_ADDRESSES[one.version], gateway
 
 
-def _machine_settings(
-    link: str, addresses: Sequence[Address], *, bridged: bool
+def _machine_sysctls(
+    link: str, addresses: Sequence[Address], *, is_bridged: bool
 ) -> Iterator[tuple[str, int]]:
     if all(one.version == 4 for one in addresses):
         yield f"ipv6/conf/{link}/disable_ipv6", 1
-    if bridged:
-        # A guest that has the pod's address asks for all others of the range as for neighbours.
+    if is_bridged:
+        # The guest has an address with the prefix of the range, and resolves all others by ARP.
         yield f"ipv4/conf/{link}/proxy_arp", 1
         yield f"ipv4/neigh/{link}/proxy_delay", 0
 
 
-def _pod_settings(addresses: Sequence[Address]) -> tuple[tuple[str, int], ...]:
+def _pod_sysctls(addresses: Sequence[Address]) -> tuple[tuple[str, int], ...]:
     settings = [
         ("ipv4/ip_forward", 1),
-        # What crosses the bridge is not the business of the rules for what is routed.
+        # Bridged packets bypass the rules for routed ones.
         ("bridge/bridge-nf-call-iptables", 0),
         ("bridge/bridge-nf-call-ip6tables", 0),
         ("bridge/bridge-nf-call-arptables", 0),
@@ -221,11 +224,14 @@ def _pod_settings(addresses: Sequence[Address]) -> tuple[tuple[str, int], ...]:
 
 
 def _masquerade(
-    vmi: VirtualMachineInstance, interface: Interface, addresses: Sequence[Address], site: Site
-) -> tuple[Card, str]:
+    vmi: VirtualMachineInstance,
+    interface: Interface,
+    addresses: Sequence[Address],
+    settings: PodNetworkSettings,
+) -> tuple[Nic, str]:
     ranges = [_private_range(vmi, interface.name, one.version) for one in addresses]
-    routers = tuple(ip_interface((one[_GATEWAY], one.prefixlen)) for one in ranges)
-    guests = [one[_GUEST] for one in ranges]
+    routers = tuple(ip_interface((one[_GATEWAY_INDEX], one.prefixlen)) for one in ranges)
+    guests = [one[_GUEST_INDEX] for one in ranges]
     guest_mac = mac_of(vmi, interface)
     lease, lease6 = None, None
     for network in ranges:
@@ -233,54 +239,57 @@ def _masquerade(
             lease = _lease(
                 vmi,
                 interface,
-                site,
-                address=IPv4Interface((network[_GUEST], network.prefixlen)),
-                gateway=network[_GATEWAY],
+                settings,
+                address=IPv4Interface((network[_GUEST_INDEX], network.prefixlen)),
+                gateway=network[_GATEWAY_INDEX],
             )
         else:
             lease6 = Lease6(
-                address=IPv6Interface((network[_GUEST], network.prefixlen)),
-                dns=tuple(IPv6Address(one) for one in _names(vmi, site).servers if ":" in one),
-                search=tuple(_names(vmi, site).searches),
-                mtu=site.mtu,
+                address=IPv6Interface((network[_GUEST_INDEX], network.prefixlen)),
+                dns=tuple(IPv6Address(one) for one in _dns(vmi, settings).servers if ":" in one),
+                search=tuple(_dns(vmi, settings).searches),
+                mtu=settings.mtu,
             )
-    card = Card(
+    nic = Nic(
         name=interface.name,
         tap=TAP,
-        bridge=Fittings(
+        bridge=LinkConfig(
             name=BRIDGE,
             mac=BRIDGE_MAC,
             addresses=routers,
             neighbours=tuple((one, guest_mac) for one in guests),
         ),
         joins_pod_link=False,
-        told=Link(BRIDGE, guest_mac, BRIDGE_MAC, lease, lease6),
+        dhcp_link=Link(BRIDGE, guest_mac, BRIDGE_MAC, lease, lease6),
     )
     pairs = list(zip(addresses, guests, strict=True))
-    return card, card_rules(TAP, guest_mac, guests) + translation(pairs, interface.ports)
+    return nic, nic_rules(TAP, guest_mac, guests) + nat_rules(pairs, interface.ports)
 
 
 def _bridge(
-    vmi: VirtualMachineInstance, interface: Interface, addresses: Sequence[Address], site: Site
-) -> tuple[Card, str]:
+    vmi: VirtualMachineInstance,
+    interface: Interface,
+    addresses: Sequence[Address],
+    settings: PodNetworkSettings,
+) -> tuple[Nic, str]:
     guest_mac = mac_of(vmi, interface)
     lease = None
     for address in addresses:
         if isinstance(address, IPv4Address):
-            ranges = (one for one in site.ranges if address in one)
+            ranges = (one for one in settings.ranges if address in one)
             network = next(ranges, ip_network(address))
-            gateway = site.gateway(4)
+            gateway = settings.gateway(4)
             assert isinstance(gateway, IPv4Address)
-            whole = IPv4Interface((address, network.prefixlen))
-            lease = _lease(vmi, interface, site, address=whole, gateway=gateway)
-    card = Card(
+            interface_address = IPv4Interface((address, network.prefixlen))
+            lease = _lease(vmi, interface, settings, address=interface_address, gateway=gateway)
+    nic = Nic(
         name=interface.name,
         tap=TAP,
-        bridge=Fittings(name=BRIDGE, mac=BRIDGE_MAC),
+        bridge=LinkConfig(name=BRIDGE, mac=BRIDGE_MAC),
         joins_pod_link=True,
-        told=Link(BRIDGE, guest_mac, BRIDGE_MAC, lease),
+        dhcp_link=Link(BRIDGE, guest_mac, BRIDGE_MAC, lease),
     )
-    return card, card_rules(TAP, guest_mac, addresses)
+    return nic, nic_rules(TAP, guest_mac, addresses)
 
 
 def _private_range(vmi: VirtualMachineInstance, name: str, version: int) -> Network:
@@ -294,7 +303,7 @@ def _private_range(vmi: VirtualMachineInstance, name: str, version: int) -> Netw
 def _lease(
     vmi: VirtualMachineInstance,
     interface: Interface,
-    site: Site,
+    settings: PodNetworkSettings,
     *,
     address: IPv4Interface,
     gateway: IPv4Address,
@@ -305,9 +314,9 @@ def _lease(
         address=address,
         server=gateway,
         gateway=gateway,
-        dns=tuple(_addresses(_names(vmi, site).servers)),
-        search=tuple(_names(vmi, site).searches),
-        mtu=site.mtu,
+        dns=tuple(_addresses(_dns(vmi, settings).servers)),
+        search=tuple(_dns(vmi, settings).searches),
+        mtu=settings.mtu,
         hostname=host_name(vmi),
         boot_file_name=options.boot_file_name if options is not None else "",
         tftp_server_name=options.tftp_server_name if options is not None else "",
@@ -320,35 +329,35 @@ def _lease(
 
 
 def _addresses(texts: Sequence[str]) -> Iterator[IPv4Address]:
-    """Those that are addresses: DHCP can tell no others (KubeVirt leaves them out, too)."""
+    """Return the valid IPv4 addresses; DHCP has no others (KubeVirt ignores them, too)."""
     for text in texts:
         with suppress(AddressValueError):
             yield IPv4Address(text)
 
 
-def _names(vmi: VirtualMachineInstance, site: Site) -> Resolver:
-    """Who looks names up for an instance, and where short ones are looked for."""
-    return resolver(
+def _dns(vmi: VirtualMachineInstance, settings: PodNetworkSettings) -> Resolver:
+    """Return the DNS configuration of a VMI."""
+    return resolve_dns(
         vmi.spec,
         vmi.metadata.namespace,
-        cluster=[str(one) for one in site.dns],
-        domain=site.domain,
-        host=site.host,
+        cluster=[str(one) for one in settings.dns],
+        domain=settings.domain,
+        host=settings.host,
     )
 
 
-def translation(pairs: Sequence[tuple[Address, Address]], ports: Sequence[Port]) -> str:
-    """Rules that lead what comes for the pod to its guest, and send the guest's as the pod's.
+def nat_rules(pairs: Sequence[tuple[Address, Address]], ports: Sequence[Port]) -> str:
+    """Return the NAT rules: DNAT from the pod's addresses to the guest's, SNAT back.
 
-    ``pairs``: a pod's and its guest's address, one pair a family.  With ``ports`` only those lead
-    to the guest.
+    ``pairs``: the pod's and the guest's address for each IP family.  With ``ports`` only those are
+    forwarded to the guest.
     """
-    inward = [
+    inbound_rules = [
         f'iifname "{POD_INTERFACE}" {_family(pod)} daddr {pod} {port}dnat {_family(pod)} to {guest}'
         for pod, guest in pairs
-        for port in _matches(ports)
+        for port in _port_matches(ports)
     ]
-    outward = [
+    outbound_rules = [
         f'oifname "{POD_INTERFACE}" {_family(pod)} saddr {guest} snat {_family(pod)} to {pod}'
         for pod, guest in pairs
     ]
@@ -357,15 +366,16 @@ def translation(pairs: Sequence[tuple[Address, Address]], ports: Sequence[Port])
             f"table inet {TABLE} {{",
             "  chain prerouting {",
             "    type nat hook prerouting priority dstnat; policy accept;",
-            *(f"    {rule}" for rule in inward),
+            *(f"    {rule}" for rule in inbound_rules),
             "  }",
             "  chain postrouting {",
             "    type nat hook postrouting priority srcnat; policy accept;",
-            *(f"    {rule}" for rule in outward),
+            *(f"    {rule}" for rule in outbound_rules),
             "  }",
             "  chain forward {",
             "    type filter hook forward priority filter; policy accept;",
-            # The guest is alone there: what it sends to others would be asked for as neighbours.
+            # Only the guest is on the bridge: packets to other addresses there would cause
+            # neighbour discovery.
             f'    iifname "{BRIDGE}" oifname != "{POD_INTERFACE}" drop',
             "  }",
             "}",
@@ -378,8 +388,8 @@ def _family(address: Address) -> str:
     return "ip" if address.version == 4 else "ip6"
 
 
-def _matches(ports: Sequence[Port]) -> Iterator[str]:
-    """The part of a rule that picks the declared ports; one that picks all where none is."""
+def _port_matches(ports: Sequence[Port]) -> Iterator[str]:
+    """Return matches for the declared ports; one that matches all if none is declared."""
     if not ports:
         yield ""
     for protocol in ("tcp", "udp"):

@@ -1,8 +1,8 @@
-"""A pod's network as it is: made, found again by a process that is in it, mended, let go.
+"""Networks of pods: created, adopted after a restart, repaired, closed.
 
-What is to be there the plan says; here it is put into the kernel, each step content with what is
-there already.  A pod's namespace lives as long as the QEMU in it or this process holds it, and the
-kernel takes everything of it away with it: links, rules, routes to it.
+``pod_layout`` plans what is configured here; each step accepts what exists already.  A pod's
+namespace lives as long as the QEMU in it runs or this process holds its descriptor; the kernel then
+removes its links, rules and routes.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from corral.failures import describe
 from corral.node.network import dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import SYSCTL, Address, NetworkError
-from corral.node.network.pod_layout import Fittings, Layout, Site, families, plan
+from corral.node.network.pod_layout import Layout, LinkConfig, PodNetworkSettings, families, plan
 
 TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
-_TAP, _NO_PACKET_INFORMATION, _OFFLOADS = 0x0002, 0x1000, 0x4000  # linux/if_tun.h
-_LINK_NEWS = 1  # RTMGRP_LINK
-_NEWS_BYTES = 1 << 16
-_SETTLE_SECONDS = 0.5
-"""Many links come and go together."""
-_AT_ONCE = 2
-"""Namespaces that are worked on at a time: the kernel changes one link at a time anyway."""
+_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000  # linux/if_tun.h
+_RTMGRP_LINK = 1
+_RECEIVE_BYTES = 1 << 16
+_DEBOUNCE_SECONDS = 0.5
+"""Many links are added and removed together: one check handles all."""
+_CONCURRENCY = 2
+"""Namespaces that are configured concurrently: the kernel changes one link at a time anyway."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -42,35 +42,35 @@ log = structlog.get_logger()
 
 
 class PodNetwork:
-    """The network of one pod, while its instance runs.
+    """The network of one pod, while its VMI runs.
 
-    ``taps``: descriptors of the host's ends of the guest's cards, by the name of the interface; to
-    be inherited by QEMU.  After a restart QEMU alone has them.
+    ``taps``: descriptors of the guest's tap devices, by the name of the interface; QEMU inherits
+    them.  After a restart of the manager only QEMU has them.
     """
 
     def __init__(self, namespace: Namespace, layout: Layout) -> None:
         self.layout = layout
         self.taps: dict[str, int] = {}
-        self.responder = dhcp.Responder(layout.card.told) if layout.card is not None else None
+        self.responder = dhcp.Responder(layout.nic.dhcp_link) if layout.nic is not None else None
         self._namespace = namespace
-        self._answers = False
+        self._is_responding = False
 
     async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call a function in a thread in the pod's namespace."""
         return await self._namespace.call(function, *arguments)
 
-    def copy(self) -> Namespace:
-        """Its namespace, for somebody who may need it for longer than it is kept here."""
+    def duplicate_namespace(self) -> Namespace:
+        """Return its namespace with a descriptor of its own, which outlives ``close``."""
         return Namespace(os.dup(self._namespace.descriptor))
 
-    def answer(self) -> None:
-        """Answer the guest from now on."""
-        if self.responder is not None and not self._answers:
-            self._answers = True
+    def start_responder(self) -> None:
+        """Start to answer the guest's DHCP requests and router solicitations."""
+        if self.responder is not None and not self._is_responding:
+            self._is_responding = True
             self.responder.start()
 
     def close(self) -> None:
-        """Let go of it: it goes when QEMU has gone as well."""
+        """Close the descriptors; the namespace goes once QEMU has ended as well."""
         if self.responder is not None:
             self.responder.close()
         for descriptor in self.taps.values():
@@ -80,20 +80,20 @@ class PodNetwork:
 
 
 class PodNetworks:
-    """The networks of all pods in the namespace of one machine."""
+    """The pod networks in the machine namespace."""
 
-    def __init__(self, machine: Namespace, site: Site) -> None:
+    def __init__(self, machine: Namespace, settings: PodNetworkSettings) -> None:
         self._machine = machine
-        self._site = site
+        self._settings = settings
         self._pods: dict[str, PodNetwork] = {}
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
-        """The versions of IP that an instance's pod needs addresses of."""
+        """Return the IP versions that the pod of a VMI needs addresses of."""
         return families(vmi)
 
     async def run(self) -> None:
-        """Tell guests of their routers now and then, and mend links that go, until cancelled."""
+        """Send router advertisements, and restore links that are removed, until cancelled."""
         try:
             async with Background() as tasks:
                 tasks.start(dhcp.advertise(self._responders), name="router advertisements")
@@ -104,109 +104,117 @@ class PodNetworks:
     async def attach(
         self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
     ) -> PodNetwork:
-        """The network of an instance that is to be started.  Raises NetworkError."""
+        """Create the network of a VMI that is about to start.  Raises NetworkError."""
         if uid not in self._pods:
-            layout = plan(vmi, _parsed(addresses), self._site)
-            self._pods[uid] = await self._worked(_made, self._machine, layout)
-        self._pods[uid].answer()
+            layout = plan(vmi, _parsed(addresses), self._settings)
+            self._pods[uid] = await self._in_thread(_create, self._machine, layout)
+        self._pods[uid].start_responder()
         return self._pods[uid]
 
     async def adopt(
         self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
     ) -> PodNetwork:
-        """The network of an instance whose QEMU runs already, mended.  Raises NetworkError."""
+        """Adopt and repair the network of a VMI whose QEMU runs already.  Raises NetworkError."""
         if uid not in self._pods:
-            layout = plan(vmi, _parsed(addresses), self._site)
-            self._pods[uid] = await self._worked(_found, self._machine, layout, pid)
-        self._pods[uid].answer()
+            layout = plan(vmi, _parsed(addresses), self._settings)
+            self._pods[uid] = await self._in_thread(_adopt, self._machine, layout, pid)
+        self._pods[uid].start_responder()
         return self._pods[uid]
 
     def detach(self, uid: str) -> None:
-        """Let go of an instance's network."""
+        """Close the network of a VMI."""
         if (network := self._pods.pop(uid, None)) is not None:
             network.close()
 
     def close(self) -> None:
-        """Let go of all; those in which a QEMU runs stay."""
+        """Close all networks; those in which QEMU runs stay."""
         for uid in list(self._pods):
             self.detach(uid)
 
     async def _watch_links(self) -> None:
-        """A link goes with its pod; one that somebody has removed is made again."""
+        """Restore links that somebody has removed; a link that goes with its pod needs nothing."""
         loop = asyncio.get_running_loop()
-        with await self._machine.call(_hear_links) as heard:
+        with await self._machine.call(_link_notifications) as notifications:
             while True:
-                with suppress(OSError):  # more has happened than the socket could hold
-                    await loop.sock_recv(heard, _NEWS_BYTES)
-                await asyncio.sleep(_SETTLE_SECONDS)
+                with suppress(OSError):  # ENOBUFS: notifications were dropped
+                    await loop.sock_recv(notifications, _RECEIVE_BYTES)
+                await asyncio.sleep(_DEBOUNCE_SECONDS)
                 with suppress(OSError):
-                    while heard.recv(_NEWS_BYTES):
+                    while notifications.recv(_RECEIVE_BYTES):
                         pass
                 try:
-                    await self._mend()
-                except OSError as error:  # no descriptor is left, say; the next news tells again
-                    log.warning("links of pods cannot be looked after", error=str(error))
+                    await self._repair()
+                except (
+                    OSError
+                ) as error:  # for instance no free descriptor; the next notification retries
+                    log.warning("links of pods cannot be repaired", error=str(error))
 
-    async def _mend(self) -> None:
-        there = await self._machine.call(_links)
+    async def _repair(self) -> None:
+        present = await self._machine.call(_link_names)
         for uid, network in list(self._pods.items()):
-            if network.layout.machine_end.name in there or self._pods.get(uid) is not network:
+            if network.layout.machine_end.name in present or self._pods.get(uid) is not network:
                 continue
-            log.warning("a pod has lost its link and gets another", uid=uid)
+            log.warning("the link of a pod was removed and is created again", uid=uid)
             try:
-                await apart(_mend_copy, self._machine, network.copy(), network.layout)
+                await apart(
+                    _repair_copy, self._machine, network.duplicate_namespace(), network.layout
+                )
             except (NetworkError, OSError) as error:
-                log.warning("a pod is without its link", uid=uid, error=describe(error))
+                log.warning("the link of a pod cannot be created", uid=uid, error=describe(error))
 
     def _responders(self) -> Sequence[dhcp.Responder]:
-        return [one.responder for one in self._pods.values() if one.responder is not None]
+        return [
+            address.responder for address in self._pods.values() if address.responder is not None
+        ]
 
-    async def _worked(self, work: Callable[[*Ts], PodNetwork], *arguments: *Ts) -> PodNetwork:
-        """Have something done in a thread.  Where nobody waits for it any more, it is undone."""
-        async with self._turns:
-            future = apart(work, *arguments)
+    async def _in_thread(
+        self, function: Callable[[*Ts], PodNetwork], *arguments: *Ts
+    ) -> PodNetwork:
+        """Run a function in a thread.  If the caller is cancelled, the result is closed."""
+        async with self._semaphore:
+            future = apart(function, *arguments)
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
-                future.add_done_callback(_undone)
+                future.add_done_callback(_close_abandoned)
                 raise
             except OSError as error:
-                raise NetworkError(f"the pod's network cannot be made: {error}") from error
+                raise NetworkError(f"the pod's network cannot be created: {error}") from error
 
 
-def _undone(future: "asyncio.Future[PodNetwork]") -> None:
+def _close_abandoned(future: "asyncio.Future[PodNetwork]") -> None:
     if not future.cancelled() and future.exception() is None:
         future.result().close()
 
 
 def _parsed(addresses: Iterable[str]) -> tuple[Address, ...]:
-    return tuple(ip_address(one) for one in addresses)
+    return tuple(ip_address(address) for address in addresses)
 
 
-# -- in threads, each of which goes from one namespace to the next and ends
+# -- Functions for threads, which move from one namespace to the next and then end.
 
 
-def _made(machine: Namespace, layout: Layout) -> PodNetwork:
-    """A new namespace with all that belongs into it."""
+def _create(machine: Namespace, layout: Layout) -> PodNetwork:
+    """Create a namespace, and configure all of it."""
     machine.enter()
-    _remove(layout.machine_end.name)  # of one that is still on its way out
-    network = PodNetwork(Namespace.begin(), layout)
+    _remove(layout.machine_end.name)  # of a former namespace that the kernel has not yet removed
+    network = PodNetwork(Namespace.unshare_thread(), layout)
     try:
-        _fit_pod(network, machine.descriptor)
+        _configure_pod(network, machine.descriptor)
         machine.enter()
-        _fit_machine(layout)
+        _configure_machine_end(layout)
     except BaseException:
         network.close()
         raise
     return network
 
 
-def _found(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
-    """The namespace of a process, with whatever was missing of it."""
+def _adopt(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
+    """Adopt the namespace of a process, and configure what is missing of it."""
     namespace = Namespace.of_process(pid)
     network = PodNetwork(namespace, layout)
     try:
-        _mend(machine, namespace, layout)
+        _repair(machine, namespace, layout)
         if network.responder is not None:
             namespace.enter()
             network.responder.open()
@@ -216,20 +224,20 @@ def _found(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
     return network
 
 
-def _mend(machine: Namespace, pod: Namespace, layout: Layout) -> None:
+def _repair(machine: Namespace, pod: Namespace, layout: Layout) -> None:
     machine.enter()
-    has_link = layout.machine_end.name in _links()
+    has_link = layout.machine_end.name in _link_names()
     pod.enter()
     if not has_link:
         _remove(layout.pod_end.name)
-    _mend_pod(layout, machine.descriptor)
+    _repair_pod(layout, machine.descriptor)
     machine.enter()
-    _fit_machine(layout)
+    _configure_machine_end(layout)
 
 
-def _mend_copy(machine: Namespace, pod: Namespace, layout: Layout) -> None:
+def _repair_copy(machine: Namespace, pod: Namespace, layout: Layout) -> None:
     with pod:
-        _mend(machine, pod, layout)
+        _repair(machine, pod, layout)
 
 
 def _remove(link: str) -> None:
@@ -237,47 +245,49 @@ def _remove(link: str) -> None:
         links.delete(link)
 
 
-def _links() -> set[str]:
+def _link_names() -> set[str]:
     return {name for _index, name in socket.if_nameindex()}
 
 
-def _hear_links() -> socket.socket:
-    """A socket that can be read when a link has come, changed or gone (rtnetlink(7))."""
-    heard = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-    heard.bind((0, _LINK_NEWS))
-    return heard
+def _link_notifications() -> socket.socket:
+    """Return a socket with notifications about links that are added, changed or removed."""
+    notifications = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    notifications.bind((0, _RTMGRP_LINK))
+    return notifications
 
 
-def _fit_machine(layout: Layout) -> None:
-    _set(layout.machine_settings)
+def _configure_machine_end(layout: Layout) -> None:
+    _set_sysctls(layout.machine_sysctls)
     with netlink.opened() as links:
         links.change(layout.machine_end.name)
-        _fit(links, layout.machine_end)
+        _configure_link(links, layout.machine_end)
 
 
-def _fit_pod(network: PodNetwork, machine: int) -> None:
-    layout, card = network.layout, network.layout.card
+def _configure_pod(network: PodNetwork, machine: int) -> None:
+    layout, nic = network.layout, network.layout.nic
     with netlink.opened() as links:
-        _furnish(links, layout, machine)
-        if card is not None:
-            network.taps[card.name] = open_tap(card.tap)
-            links.change(card.tap, master=card.bridge.name, mtu=layout.mtu)
+        _ensure_links(links, layout, machine)
+        if nic is not None:
+            network.taps[nic.name] = open_tap(nic.tap)
+            links.change(nic.tap, master=nic.bridge.name, mtu=layout.mtu)
             nft.apply(layout.rules)
     if network.responder is not None:
         network.responder.open()
 
 
-def _mend_pod(layout: Layout, machine: int) -> None:
-    """All but the taps, which QEMU has."""
+def _repair_pod(layout: Layout, machine: int) -> None:
+    """Repair all but the taps, which only QEMU has."""
     with netlink.opened() as links:
-        _furnish(links, layout, machine)
-        nft.apply(layout.renewed_rules)
-        if layout.card is not None and not links.index(layout.card.tap):
-            log.warning("a card has lost its tap: its machine must be started anew to have one")
+        _ensure_links(links, layout, machine)
+        nft.apply(layout.replacement_rules)
+        if layout.nic is not None and not links.index(layout.nic.tap):
+            log.warning(
+                "the tap of a network interface was removed: restart the VM to get a new one"
+            )
 
 
-def _furnish(links: netlink.Netlink, layout: Layout, machine: int) -> None:
-    _set(layout.pod_settings)
+def _ensure_links(links: netlink.Netlink, layout: Layout, machine: int) -> None:
+    _set_sysctls(layout.pod_sysctls)
     end = layout.pod_end
     if not links.index(end.name):
         links.add_veth(
@@ -288,41 +298,41 @@ def _furnish(links: netlink.Netlink, layout: Layout, machine: int) -> None:
             mac=end.mac,
             peer_mac=layout.machine_end.mac,
         )
-    card = layout.card
-    if card is not None:
-        links.add_bridge(card.bridge.name, mac=card.bridge.mac, mtu=layout.mtu)
-        _fit(links, card.bridge)
-    joins = card is not None and card.joins_pod_link
-    links.change(end.name, master=card.bridge.name if card is not None and joins else None)
-    _fit(links, end)
+    nic = layout.nic
+    if nic is not None:
+        links.add_bridge(nic.bridge.name, mac=nic.bridge.mac, mtu=layout.mtu)
+        _configure_link(links, nic.bridge)
+    joins = nic is not None and nic.joins_pod_link
+    links.change(end.name, master=nic.bridge.name if nic is not None and joins else None)
+    _configure_link(links, end)
 
 
-def _fit(links: netlink.Netlink, fittings: Fittings) -> None:
-    for address in fittings.addresses:
-        links.add_address(fittings.name, address)
-    for neighbour, mac in fittings.neighbours:
-        links.add_neighbour(fittings.name, neighbour, mac)
-    for destination, router in fittings.routes:
-        links.add_route(destination, link=fittings.name, via=router)
+def _configure_link(links: netlink.Netlink, config: LinkConfig) -> None:
+    for address in config.addresses:
+        links.add_address(config.name, address)
+    for neighbour, mac in config.neighbours:
+        links.add_neighbour(config.name, neighbour, mac)
+    for destination, router in config.routes:
+        links.add_route(destination, link=config.name, via=router)
 
 
-def _set(settings: Iterable[tuple[str, int]]) -> None:
-    """Settings that this kernel does not have need no change."""
+def _set_sysctls(settings: Iterable[tuple[str, int]]) -> None:
+    """Set sysctls, as far as this kernel has them."""
     for name, value in settings:
         if (SYSCTL / name).exists():
             netlink.set_sysctl(name, value)
 
 
 def open_tap(name: str) -> int:
-    """A tap device of the calling thread's namespace; it is there while a descriptor of it is."""
+    """Create a tap device in the calling thread's namespace; return its descriptor."""
     try:
         descriptor = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise NetworkError(f"{TUN} cannot be opened: {error.strerror}") from error
     try:
-        flags = _TAP | _NO_PACKET_INFORMATION | _OFFLOADS
+        flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
         fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
     except OSError as error:
         os.close(descriptor)
-        raise NetworkError(f"the device {name} cannot be made: {error.strerror}") from error
+        raise NetworkError(f"the device {name} cannot be created: {error.strerror}") from error
     return descriptor

@@ -1,7 +1,8 @@
-"""When a network is put right: as soon as something is lost, and at times while it is not right.
+"""Repair of the machine network: on each loss, and periodically while it is incomplete.
 
-What others do to the host's routes is no loss of ours, and the kernel does not tell of every route
-that goes with its link, so that alone is looked at again, more and more seldom.
+The kernel does not notify us of changes of the host's routes that matter here, nor of every route
+that it removes with a link, so the way from the host is checked periodically, at growing intervals,
+while something obstructs it.
 """
 
 import asyncio
@@ -12,57 +13,58 @@ from corral.aio import wait_at_most
 from corral.node.health import Health
 from corral.node.network.netlink import NetworkError
 
-SETTLING_SECONDS: Final = 0.1
-"""Several notices tell of one change."""
+DEBOUNCE_SECONDS: Final = 0.1
+"""One change causes several notifications."""
 RETRY_SECONDS: Final = 5.0
-"""What could not be put back is tried again after this long, and what stands in the way of the host
-is looked at for the first time."""
-LONGEST_SECONDS: Final = 60.0
-"""How long nobody looks at what stands in the way of the host, at most."""
+"""First interval of retries, and of checks of the link to the host."""
+MAX_INTERVAL_SECONDS: Final = 60.0
+"""Longest interval of checks of the link to the host."""
 
 
-class Healing:
-    """Puts a network right.
+class NetworkRepair:
+    """Repairs a network.
 
-    ``put_back`` makes all that is missing of it, and raises NetworkError; ``look_at_host`` makes
-    what is missing of the way from the host, and answers whether anything stands in it.
+    ``restore`` creates what is missing of it, and raises NetworkError; ``check_host_link`` creates
+    what is missing of the link to the host, and returns whether something obstructs it.
     """
 
     def __init__(
         self,
         health: Health,
         *,
-        put_back: Callable[[], Awaitable[None]],
-        look_at_host: Callable[[], Awaitable[bool]],
+        restore: Callable[[], Awaitable[None]],
+        check_host_link: Callable[[], Awaitable[bool]],
     ) -> None:
         self._health = health
-        self._put_back = put_back
-        self._look_at_host = look_at_host
-        self._lost = asyncio.Event()
+        self._restore = restore
+        self._check_host_link = check_host_link
+        self._loss = asyncio.Event()
 
-    def lost(self) -> None:
-        """Something of it was removed."""
-        self._lost.set()
+    def notify_loss(self) -> None:
+        """Record that a part of the network was removed."""
+        self._loss.set()
 
     async def run(self, *, obstructed: bool) -> None:
-        """Do so until cancelled; ``obstructed``: something stands in the host's way already."""
-        pause, in_vain = RETRY_SECONDS, False
+        """Repair until cancelled; ``obstructed``: the link to the host is obstructed already."""
+        interval, is_incomplete = RETRY_SECONDS, False
         while True:
-            await wait_at_most(self._lost, pause if in_vain or obstructed else None)
-            if self._lost.is_set() or in_vain:
-                await asyncio.sleep(SETTLING_SECONDS)
-                self._lost.clear()
-                pause, in_vain = RETRY_SECONDS, not await self._heal()
+            await wait_at_most(self._loss, interval if is_incomplete or obstructed else None)
+            if self._loss.is_set() or is_incomplete:
+                await asyncio.sleep(DEBOUNCE_SECONDS)
+                self._loss.clear()
+                interval, is_incomplete = RETRY_SECONDS, not await self._repair()
             else:
-                pause = min(2 * pause, LONGEST_SECONDS)
-            obstructed = await self._look_at_host()
+                interval = min(2 * interval, MAX_INTERVAL_SECONDS)
+            obstructed = await self._check_host_link()
 
-    async def _heal(self) -> bool:
-        """Whether all of it is there."""
+    async def _repair(self) -> bool:
+        """Return whether the network is complete."""
         try:
-            await self._put_back()
+            await self._restore()
         except NetworkError as error:
-            self._health.say(f"what was removed cannot be put back: {error.told}")
+            self._health.say(
+                f"removed parts of the network cannot be restored: {error.full_message}"
+            )
             return False
         self._health.say("")
         return True

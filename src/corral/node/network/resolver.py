@@ -1,7 +1,7 @@
-"""Which name servers a machine is told to ask, and where names are looked for.
+"""The DNS configuration of guests: name servers, search domains and options.
 
-A kubelet writes it into its pods' resolv.conf, and KubeVirt hands that to the guest by DHCP; here
-it is made for the lease at once.
+A kubelet writes it to its pods' resolv.conf, and KubeVirt passes that to the guest by DHCP; here it
+goes straight into the lease.
 """
 
 from collections import Counter
@@ -14,10 +14,10 @@ from pathlib import Path
 from corral.api.kinds.vmi.vmi import Spec
 
 RESOLV_CONF = Path("/etc/resolv.conf")
-MOST_SERVERS = 3
-MOST_SEARCHES = 32
-LONGEST_SEARCHES = 2048
-"""What a kubelet lets a pod have; of servers, so many of each IP version."""
+MAX_SERVERS = 3
+MAX_SEARCHES = 32
+MAX_SEARCH_CHARACTERS = 2048
+"""A kubelet's limits for a pod; that of servers is for each IP version."""
 CLUSTER_OPTIONS = ("ndots:5",)
 
 
@@ -34,7 +34,7 @@ NO_RESOLVER = Resolver()
 
 
 def parse(text: str) -> Resolver:
-    """Read a resolv.conf(5); of ``search`` and ``domain`` the last line counts."""
+    """Parse a resolv.conf(5); of ``search`` and ``domain`` the last line counts."""
     servers: list[str] = []
     searches: list[str] = []
     options: list[str] = []
@@ -49,21 +49,21 @@ def parse(text: str) -> Resolver:
     return Resolver(tuple(servers), tuple(searches), tuple(options))
 
 
-def of_host(path: Path = RESOLV_CONF) -> Resolver:
-    """How the host looks names up; not at all where nothing says how."""
+def read_host_resolver(path: Path = RESOLV_CONF) -> Resolver:
+    """Return the host's resolv.conf; empty if there is none."""
     try:
         return parse(path.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return NO_RESOLVER
 
 
-def resolver(
+def resolve_dns(
     spec: Spec, namespace: str, *, cluster: Sequence[str], domain: str, host: Resolver
 ) -> Resolver:
-    """What a machine's ``dnsPolicy``, ``dnsConfig`` and ``subdomain`` come to.
+    """Resolve a VMI's ``dnsPolicy``, ``dnsConfig`` and ``subdomain`` to a DNS configuration.
 
-    ``cluster`` are the addresses of the cluster's DNS, ``domain`` is its domain.  A server on the
-    host's loopback is none for a guest: the cluster's takes its place, which asks the host's.
+    ``cluster`` are the addresses of the cluster's DNS, ``domain`` is its domain.  A guest cannot
+    reach a server on the host's loopback: the cluster's DNS replaces it, which forwards to it.
     """
     servers, searches, options = _policy(spec, namespace, cluster, domain, host)
     config = spec.dns_config
@@ -77,8 +77,8 @@ def resolver(
     if spec.subdomain and (service := _service_domain(searches)):
         searches.insert(0, f"{spec.subdomain}.{service}")
     return Resolver(
-        tuple(_asked(_unique(servers))),
-        tuple(_fitting(_unique(one.rstrip(".").lower() for one in searches))),
+        tuple(_limit_servers(_unique(servers))),
+        tuple(_limit_searches(_unique(one.rstrip(".").lower() for one in searches))),
         tuple({one.partition(":")[0]: one for one in options if one}.values()),
     )
 
@@ -95,19 +95,19 @@ def _policy(
     return list(cluster), [*services, *host.searches], list(CLUSTER_OPTIONS)
 
 
-def _asked(servers: Iterable[str]) -> Iterator[str]:
-    """As many addresses of each IP version as a resolver asks."""
-    told = Counter[int]()
+def _limit_servers(servers: Iterable[str]) -> Iterator[str]:
+    """Return the first servers of each IP version, as many as a resolver uses."""
+    count = Counter[int]()
     for text in servers:
         with suppress(ValueError):
             address = ip_address(text)
-            told[address.version] += 1
-            if told[address.version] <= MOST_SERVERS:
+            count[address.version] += 1
+            if count[address.version] <= MAX_SERVERS:
                 yield str(address)
 
 
 def _reachable(server: str, cluster: Sequence[str]) -> Sequence[str]:
-    """What a guest asks in place of one of the host's servers."""
+    """Return the servers for a guest in place of one of the host's."""
     try:
         address = ip_address(server)
     except ValueError:
@@ -116,7 +116,7 @@ def _reachable(server: str, cluster: Sequence[str]) -> Sequence[str]:
 
 
 def _service_domain(searches: Sequence[str]) -> str:
-    """The longest domain of Services: the one of the machine's namespace (KubeVirt's rule)."""
+    """Return the longest domain of Services: that of the VMI's namespace (KubeVirt's rule)."""
     return max((one for one in searches if ".svc." in f"{one}."), key=len, default="")
 
 
@@ -124,11 +124,11 @@ def _unique(words: Iterable[str]) -> Iterable[str]:
     return dict.fromkeys(word for word in words if word)
 
 
-def _fitting(searches: Iterable[str]) -> Iterable[str]:
-    """As many as a resolver may have."""
+def _limit_searches(searches: Iterable[str]) -> Iterable[str]:
+    """Return the first search domains, as many as a resolver uses."""
     length = 0
     for count, search in enumerate(searches):
         length += len(search) + 1
-        if count == MOST_SEARCHES or length > LONGEST_SEARCHES + 1:
+        if count == MAX_SEARCHES or length > MAX_SEARCH_CHARACTERS + 1:
             return
         yield search

@@ -89,7 +89,7 @@ class Policies:
             try:
                 await self._write()
             except NetworkError as error:
-                self._health.say(f"NetworkPolicies are not in force: {error.told}")
+                self._health.say(f"NetworkPolicies are not in force: {error.full_message}")
                 self._table, self._is_absent = None, False
                 await asyncio.sleep(RETRY_SECONDS)
             else:
@@ -176,9 +176,11 @@ def apply(text: Callable[[], str]) -> None:
     try:
         nft.apply(whole)
     except NetworkError:
-        if len(whole) < nft.STEP:
+        if len(whole) < nft.TRANSACTION_CHARACTERS:
             raise
-        for step in nft.steps(whole.splitlines()):  # the table's frame is within the first one
+        for step in nft.split_transactions(
+            whole.splitlines()
+        ):  # the table's frame is within the first one
             nft.apply(step)
 
 

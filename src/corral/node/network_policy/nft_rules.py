@@ -15,7 +15,7 @@ from hashlib import blake2s
 from ipaddress import IPv4Address, IPv6Address
 from itertools import product
 
-from corral.node.network.namespace_nft_rules import HOST
+from corral.node.network.namespace_nft_rules import HOST_LINK
 from corral.node.network.netlink import Network
 from corral.node.network_policy.parsed_policy import EGRESS, INGRESS, Policy, Ports, Rule, Span
 
@@ -52,7 +52,7 @@ def _base(way: str, pods: Sequence[Network]) -> Iterator[str]:
     yield "ct state established ct direction reply accept"
     yield "ct state related accept"
     if way == INGRESS:
-        yield f'iifname "{HOST}" accept'
+        yield f'iifname "{HOST_LINK}" accept'
     for each in pods:
         family = _FAMILIES[each.version]
         yield f"{family} saddr . {family} daddr @self{each.version} accept"

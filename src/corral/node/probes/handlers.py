@@ -118,7 +118,7 @@ class Question:
 
     def _ports_for(self, facts: Facts, action: TCPSocketAction | HTTPGetAction) -> Ports:
         is_own = action.host in (None, "", facts.address)
-        return self._ports if is_own else self._ports.elsewhere()
+        return self._ports if is_own else self._ports.external()
 
     def _place(self, facts: Facts, action: TCPSocketAction | HTTPGetAction) -> tuple[str, int]:
         """Where to ask; a port may be the name of one that an interface declares."""

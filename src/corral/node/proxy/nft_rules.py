@@ -110,7 +110,9 @@ class Rules:
 
         Until the last one nobody is refused.
         """
-        steps = nft.steps([f"{_frame(self.surroundings)}{SILENT}", *self._all(clients)])
+        steps = nft.split_transactions(
+            [f"{_frame(self.surroundings)}{SILENT}", *self._all(clients)]
+        )
         return [*steps, _text([REFUSING])]
 
     def _all(self, clients: Remembered) -> list[str]:

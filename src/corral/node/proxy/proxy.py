@@ -13,7 +13,7 @@ from corral.aio import Background, wait_at_most
 from corral.api.object import Key
 from corral.node.health import Health
 from corral.node.network import nft
-from corral.node.network.conntrack import PROTOCOLS, Flow, forget_flows
+from corral.node.network.conntrack import PROTOCOLS, Flow, delete_flows
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy.backends import Backend
@@ -112,7 +112,7 @@ class Proxy:
             try:
                 await act()
             except NetworkError as error:
-                self._health[what].say(error.told)
+                self._health[what].say(error.full_message)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_RETRY_SECONDS)
                 continue
@@ -181,7 +181,7 @@ def write_whole(rules: Rules) -> None:
     Acts on the calling thread's namespace; raises NetworkError.
     """
     try:
-        clients = remembered(nft.ask(f"list table {TABLE}"))
+        clients = remembered(nft.query(f"list table {TABLE}"))
     except NetworkError:  # there is none
         clients = {}
     with suppress(NetworkError):
@@ -192,7 +192,7 @@ def write_whole(rules: Rules) -> None:
     try:
         nft.apply(text)
     except NetworkError:
-        if len(text) < nft.STEP:
+        if len(text) < nft.TRANSACTION_CHARACTERS:
             _refuse_again()
             raise
     else:
@@ -236,16 +236,16 @@ def forget(doors: Mapping[Door, frozenset[Backend]]) -> int:
     """
 
     def is_stale(flow: Flow) -> bool:
-        if flow.answerer == flow.destination:
+        if flow.replier == flow.destination:
             return False
         answering = doors.get(Door(flow.protocol, flow.destination, flow.destination_port))
         if answering is None:
             answering = doors.get(Door(flow.protocol, None, flow.destination_port))
-        answerer = Backend(str(flow.answerer), flow.answerer_port)
+        answerer = Backend(str(flow.replier), flow.replier_port)
         return answering is not None and answerer not in answering
 
     return sum(
-        forget_flows(is_stale, version=version, protocol=protocol, port=port)
+        delete_flows(is_stale, version=version, protocol=protocol, port=port)
         for protocol in PROTOCOLS
         for port in _ports(doors, protocol)
         for version in (4, 6)

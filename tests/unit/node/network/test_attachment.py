@@ -8,7 +8,7 @@ import pytest
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hollow.hypervisor import HollowNetworks
 from corral.node.hypervisor import StartError
-from corral.node.network.attachment import NO_SANDBOX, RANGE_SECONDS, Networking
+from corral.node.network.attachment import NO_SANDBOX, RANGE_TIMEOUT_SECONDS, Networking
 from corral.node.network.netlink import NetworkError
 
 
@@ -58,7 +58,7 @@ async def test_a_node_that_is_given_no_range_says_so():
     with pytest.raises(StartError, match=r"no range of addresses yet \(spec.podCIDR\)") as raised:
         await Networking(HollowNetworks()).addresses(vmi())
     assert raised.value.reason == NO_SANDBOX
-    assert loop.time() - begun == pytest.approx(RANGE_SECONDS)
+    assert loop.time() - begun == pytest.approx(RANGE_TIMEOUT_SECONDS)
 
 
 async def test_an_exhausted_range_is_trouble_until_an_address_is_free():
@@ -74,8 +74,8 @@ async def test_an_exhausted_range_is_trouble_until_an_address_is_free():
 
 async def test_addresses_on_record_stay_with_their_machines():
     networking = Networking(HollowNetworks())
-    networking.hold("old", ["10.244.0.2"])
-    networking.hold("of a user network", [])
+    networking.restore("old", ["10.244.0.2"])
+    networking.restore("of a user network", [])
     networking.assign(["10.244.0.0/24"])
     assert await networking.addresses(vmi("new")) == ("10.244.0.3",)
 

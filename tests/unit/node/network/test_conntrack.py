@@ -1,4 +1,4 @@
-"""The kernel's messages about connections, as bytes."""
+"""Messages of connection tracking, as bytes."""
 
 import errno
 import struct
@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from corral.node.network import messages
-from corral.node.network.conntrack import forget_flows
+from corral.node.network import netlink_messages
+from corral.node.network.conntrack import delete_flows
 from corral.node.network.netlink import NetworkError
 
 ORIGINAL = bytes.fromhex(
@@ -21,7 +21,7 @@ REPLY = bytes.fromhex(
     "1c00028005000100110000000600020014e9000006000300a44a0000"  # UDP 5353 to 42058
 )  # fmt: skip
 NUMBER = bytes.fromhex("08000c0012b5b4fc")
-OTHER = bytes.fromhex("0800070000000001")  # something that nobody asked for
+OTHER = bytes.fromhex("0800070000000001")  # an attribute that is not used
 
 
 def of_tcp(state: int) -> bytes:
@@ -31,8 +31,8 @@ def of_tcp(state: int) -> bytes:
     return message(1 << 8, bytes([2, 0, 0, 0]) + tuples + details + NUMBER)
 
 
-def message(kind: int, body: bytes) -> bytes:
-    return struct.pack("=IHHII", 16 + len(body), kind, 2, 1, 0) + body
+def message(type_: int, body: bytes) -> bytes:
+    return struct.pack("=IHHII", 16 + len(body), type_, 2, 1, 0) + body
 
 
 def flow() -> bytes:
@@ -42,80 +42,80 @@ def flow() -> bytes:
 DONE = message(3, bytes(4))
 
 
-def verdict(code: int) -> bytes:
+def error(code: int) -> bytes:
     return message(2, struct.pack("=i", -code) + bytes(16))
 
 
 class Kernel:
-    """Answers each question with what was put down for it."""
+    """Replies to each request with the prepared packets."""
 
-    def __init__(self, *answers: list[bytes]) -> None:
-        self.answers = list(answers)
-        self.asked = []
-        self.said = []
+    def __init__(self, *replies: list[bytes]) -> None:
+        self.replies = list(replies)
+        self.requests = []
+        self.packets = []
 
     def close(self) -> None:
         pass
 
-    def send(self, question: bytes) -> None:
-        self.asked.append(question)
-        self.said = self.answers.pop(0)
+    def send(self, request: bytes) -> None:
+        self.requests.append(request)
+        self.packets = self.replies.pop(0)
 
     def recv(self, _):
-        return self.said.pop(0)
+        return self.packets.pop(0)
 
 
 @pytest.fixture
 def kernel(monkeypatch):
     one = Kernel()
-    monkeypatch.setattr(messages, "_kernel", lambda _part: one)
+    monkeypatch.setattr(netlink_messages, "_open", lambda _part: one)
     return one
 
 
-def test_what_is_stale_is_deleted_by_its_tuple_and_number(kernel):
-    kernel.answers = [[flow() + flow(), DONE], [verdict(0)], [verdict(0)]]
+def test_stale_flows_are_deleted_by_tuple_and_id(kernel):
+    kernel.replies = [[flow() + flow(), DONE], [error(0)], [error(0)]]
     seen = []
 
     def is_stale(found):
         seen.append(found)
         return True
 
-    assert forget_flows(is_stale, version=4, protocol="udp", port=53) == 2
+    assert delete_flows(is_stale, version=4, protocol="udp", port=53) == 2
     assert (seen[0].destination, seen[0].destination_port) == (ip_address("10.96.0.11"), 53)
-    assert (seen[0].answerer, seen[0].answerer_port) == (ip_address("10.244.0.2"), 5353)
-    assert kernel.asked[1].endswith(ORIGINAL + NUMBER)
-    assert struct.unpack_from("=H", kernel.asked[1], 4)[0] == (1 << 8) | 2
+    assert (seen[0].replier, seen[0].replier_port) == (ip_address("10.244.0.2"), 5353)
+    assert kernel.requests[1].endswith(ORIGINAL + NUMBER)
+    assert struct.unpack_from("=H", kernel.requests[1], 4)[0] == (1 << 8) | 2
 
 
 def test_the_kernel_is_asked_for_the_port_only(kernel):
-    kernel.answers = [[DONE]]
-    assert forget_flows(lambda _: True, version=4, protocol="udp", port=53) == 0
-    (question,) = kernel.asked
-    assert struct.unpack_from("=H", question, 6)[0] == 0x301
-    assert bytes.fromhex("0500010011000000") + bytes.fromhex("0600030000350000") in question
+    kernel.replies = [[DONE]]
+    assert delete_flows(lambda _: True, version=4, protocol="udp", port=53) == 0
+    (request,) = kernel.requests
+    assert struct.unpack_from("=H", request, 6)[0] == 0x301
+    assert bytes.fromhex("0500010011000000") + bytes.fromhex("0600030000350000") in request
 
 
 def test_what_is_not_stale_stays(kernel):
-    kernel.answers = [[flow(), DONE]]
-    assert forget_flows(lambda _: False, version=4, protocol="udp") == 0
-    assert len(kernel.asked) == 1
+    kernel.replies = [[flow(), DONE]]
+    assert delete_flows(lambda _: False, version=4, protocol="udp") == 0
+    assert len(kernel.requests) == 1
 
 
 def test_what_has_gone_by_itself_is_as_good(kernel):
-    kernel.answers = [[flow(), DONE], [verdict(errno.ENOENT)]]
-    assert forget_flows(lambda _: True, version=4, protocol="udp") == 1
+    kernel.replies = [[flow(), DONE], [error(errno.ENOENT)]]
+    assert delete_flows(lambda _: True, version=4, protocol="udp") == 1
 
 
 def test_what_the_kernel_refuses_is_told(kernel):
-    kernel.answers = [[verdict(errno.EPERM)]]
+    kernel.replies = [[error(errno.EPERM)]]
     with pytest.raises(NetworkError, match="Operation not permitted"):
-        forget_flows(lambda _: True, version=4, protocol="udp")
+        delete_flows(lambda _: True, version=4, protocol="udp")
 
 
 def test_of_tcp_only_what_is_no_connection_is_forgotten(kernel):
     unanswered, opening, open_, waiting, broken = 1, 2, 3, 7, 8
     every = [unanswered, opening, open_, waiting, broken]
-    kernel.answers = [[*map(of_tcp, every), DONE], [verdict(0)], [verdict(0)]]
-    assert forget_flows(lambda _: True, version=4, protocol="tcp", port=53) == 2
+    kernel.replies = [[*map(of_tcp, every), DONE], [error(0)], [error(0)]]
+    assert delete_flows(lambda _: True, version=4, protocol="tcp", port=53) == 2
     not_assured = bytes.fromhex("080003000000000008001a0000000004")
-    assert not_assured in kernel.asked[0]
+    assert not_assured in kernel.requests[0]

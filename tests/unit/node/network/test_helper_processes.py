@@ -20,8 +20,8 @@ class Shell:
     def __init__(self, directory, script):
         self.script = script
         self.starts = 0
-        self.told = asyncio.Event()
-        self.helper = Helper("shell", directory, self.start, changed=self.told.set)
+        self.changed = asyncio.Event()
+        self.helper = Helper("shell", directory, self.start, on_change=self.changed.set)
 
     async def start(self, descriptors, output):
         self.starts += 1
@@ -29,8 +29,8 @@ class Shell:
 
     async def until_told(self):
         async with asyncio.timeout(60):
-            await self.told.wait()
-        self.told.clear()
+            await self.changed.wait()
+        self.changed.clear()
         return self.helper.problem
 
 
@@ -78,7 +78,7 @@ async def test_a_later_manager_finds_it(shell, tmp_path):
 
 
 async def test_one_that_is_killed_is_started_again(shell, monkeypatch):
-    monkeypatch.setattr(helpers, "_SETTLED_SECONDS", 0.05)
+    monkeypatch.setattr(helpers, "_STABLE_SECONDS", 0.05)
     async with Background() as tasks:
         tasks.start(shell.helper.run(), name="shell")
         async with asyncio.timeout(60):
@@ -120,10 +120,10 @@ async def test_one_that_cannot_be_started_is_told(tmp_path):
     async def missing(descriptors, output):
         raise NetworkError("pasta is missing", "Install it")
 
-    told = asyncio.Event()
-    helper = Helper("pasta", tmp_path, missing, changed=told.set)
+    changed = asyncio.Event()
+    helper = Helper("pasta", tmp_path, missing, on_change=changed.set)
     async with Background() as tasks:
         tasks.start(helper.run(), name="pasta")
         async with asyncio.timeout(60):
-            await told.wait()
+            await changed.wait()
         assert helper.problem == "pasta is missing. Install it"

@@ -5,16 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from corral.node.network.host_link import MOST, HostLink, addresses, alias, free_number, overlapping
+from corral.node.network.host_link import (
+    MAX_LINKS,
+    HostLink,
+    addresses,
+    alias,
+    free_number,
+    overlapping,
+)
 from corral.node.network.namespace_nft_rules import HOST_RANGES
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 
 
 def test_the_ends_of_links_have_neighbouring_addresses_of_their_own():
-    ends = [end for number in range(MOST) for pair in addresses(number) for end in pair]
-    assert len({end.ip for end in ends}) == 4 * MOST
-    for number in range(MOST):
+    ends = [end for number in range(MAX_LINKS) for pair in addresses(number) for end in pair]
+    assert len({end.ip for end in ends}) == 4 * MAX_LINKS
+    for number in range(MAX_LINKS):
         for (here, there), range_ in zip(addresses(number), HOST_RANGES, strict=True):
             assert here.network == there.network
             assert here.network.subnet_of(range_)
@@ -26,7 +33,7 @@ def test_the_lowest_free_number_is_taken():
     assert free_number([]) == 0
     assert free_number(["lo", "corral0", "corral2"]) == 1
     with pytest.raises(NetworkError, match="64 corrals"):
-        free_number([f"corral{number}" for number in range(MOST)])
+        free_number([f"corral{number}" for number in range(MAX_LINKS)])
 
 
 def test_routes_that_lead_elsewhere_are_found():
@@ -69,5 +76,5 @@ class Busy:
 def test_of_two_that_start_at_once_each_has_a_number():
     with Namespace.current() as inside:
         made = HostLink(Path("/nowhere"), inside, [])
-        assert made._pair(Busy()) == "corral1"
+        assert made._create_pair(Busy()) == "corral1"
         made.close()

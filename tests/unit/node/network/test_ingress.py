@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from corral.node.network import ingress
-from corral.node.network.ingress import HostPort, why_not
+from corral.node.network.ingress import HostPort, unavailable_reason
 
 LOOPBACK = ip_address("127.0.0.1")
 
@@ -26,13 +26,13 @@ def test_a_port_that_another_program_has_is_told(protocol, kind):
         if protocol == "tcp":
             other.listen()
         port = HostPort(protocol, LOOPBACK, other.getsockname()[1])
-        assert why_not(port) == "another program has it"
-    assert why_not(port) == ""
+        assert unavailable_reason(port) == "another program has it"
+    assert unavailable_reason(port) == ""
 
 
 def test_an_address_that_is_not_the_hosts_is_told():
     assert (
-        why_not(HostPort("tcp", ip_address("192.0.2.7"), 30080))
+        unavailable_reason(HostPort("tcp", ip_address("192.0.2.7"), 30080))
         == "Cannot assign requested address"
     )
 
@@ -42,14 +42,14 @@ def test_a_port_that_only_root_may_have_is_told(monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(ingress.socket.socket, "bind", forbidden)
-    assert "run corral as root" in why_not(HostPort("tcp", LOOPBACK, 80))
+    assert "run corral as root" in unavailable_reason(HostPort("tcp", LOOPBACK, 80))
 
 
 def test_a_socket_deep_in_the_file_system_has_a_short_name(tmp_path):
     deep = tmp_path.joinpath(*["d" * 60] * 4)
     deep.mkdir(parents=True)
     inherited: list[int] = []
-    with ingress._named(deep / "api.sock", inherited) as name:
+    with ingress._short_path(deep / "api.sock", inherited) as name:
         assert len(name) < 100
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(name)

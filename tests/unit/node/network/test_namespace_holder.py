@@ -22,7 +22,7 @@ def test_a_namespace_that_cannot_be_made_leaves_no_process(tmp_path, monkeypatch
         "_command",
         lambda: ["sh", "-c", "echo unshare: unshare failed: No space left; read x"],
     )
-    with pytest.raises(NetworkError, match="no user namespace can be made: No space left"):
+    with pytest.raises(NetworkError, match="no user namespace can be created: No space left"):
         namespace_holder.join(tmp_path / "holder")
     assert not process.runs(tmp_path / "holder")
 
@@ -32,12 +32,12 @@ def test_a_program_that_is_missing_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(namespace_holder, "_command", lambda: ["no-such-program"])
     with pytest.raises(NetworkError) as caught:
         namespace_holder.join(tmp_path / "holder")
-    assert "Install it: apt-get install util-linux" in caught.value.told
+    assert "Install it: apt-get install util-linux" in caught.value.full_message
 
 
 def test_what_another_user_holds_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(namespace_holder, "_entered", lambda identity: False)
+    monkeypatch.setattr(namespace_holder, "_enter_user_namespace", lambda identity: False)
     (tmp_path / "holder").mkdir()
     lock = process.hold(tmp_path / "holder")
     assert lock is not None

@@ -7,13 +7,19 @@ import pytest
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.network import antispoof
-from corral.node.network.pod_layout import Site, families, interface_of, link_name, plan
+from corral.node.network.pod_layout import (
+    PodNetworkSettings,
+    families,
+    interface_of,
+    link_name,
+    plan,
+)
 
 UID = "0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c"
 POD, POD6 = ip_address("10.244.0.7"), ip_address("fd00:10:244::7")
 GATEWAY, GATEWAY6 = ip_address("10.244.0.1"), ip_address("fd00:10:244::1")
-CARD = "02:aa:aa:aa:aa:aa"
-SITE = Site(
+NIC_MAC = "02:aa:aa:aa:aa:aa"
+SITE = PodNetworkSettings(
     gateways=(GATEWAY, GATEWAY6),
     ranges=(ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56")),
     dns=(ip_address("10.96.0.10"), ip_address("fd00:10:96::a")),
@@ -22,7 +28,7 @@ SITE = Site(
 
 def vmi(interface=None, pod=None, **spec) -> VirtualMachineInstance:
     """An instance with an interface; none at all where that is empty."""
-    whole = {"name": "default", "macAddress": CARD, **({"masquerade": {}} | (interface or {}))}
+    whole = {"name": "default", "macAddress": NIC_MAC, **({"masquerade": {}} | (interface or {}))}
     if interface is not None and "bridge" in interface:
         del whole["masquerade"]
     document = {
@@ -69,17 +75,17 @@ def test_the_layout_of_an_instance_is_always_the_same():
 
 
 def test_masquerade_gives_the_guest_the_private_range():
-    card = plan(vmi(), [POD, POD6], SITE).card
-    assert card.bridge.name == "k6t-eth0"
-    assert card.bridge.addresses == (IPv4Interface("10.0.2.1/24"), IPv6Interface("fd10:0:2::1/120"))
-    assert card.bridge.neighbours == (
-        (ip_address("10.0.2.2"), CARD),
-        (ip_address("fd10:0:2::2"), CARD),
+    nic = plan(vmi(), [POD, POD6], SITE).nic
+    assert nic.bridge.name == "k6t-eth0"
+    assert nic.bridge.addresses == (IPv4Interface("10.0.2.1/24"), IPv6Interface("fd10:0:2::1/120"))
+    assert nic.bridge.neighbours == (
+        (ip_address("10.0.2.2"), NIC_MAC),
+        (ip_address("fd10:0:2::2"), NIC_MAC),
     )
-    assert not card.joins_pod_link
-    assert card.told.device == "k6t-eth0"
-    assert card.told.router == card.bridge.mac
-    lease, lease6 = card.told.lease, card.told.lease6
+    assert not nic.joins_pod_link
+    assert nic.dhcp_link.device == "k6t-eth0"
+    assert nic.dhcp_link.router == nic.bridge.mac
+    lease, lease6 = nic.dhcp_link.lease, nic.dhcp_link.lease6
     assert (lease.address, lease.server, lease.gateway) == (
         IPv4Interface("10.0.2.2/24"),
         ip_address("10.0.2.1"),
@@ -132,23 +138,23 @@ def test_declared_ports_are_all_that_leads_to_the_guest():
 
 def test_the_private_ranges_can_be_others():
     pod = {"vmNetworkCIDR": "192.168.7.0/25", "vmIPv6NetworkCIDR": "fd99::/112"}
-    card = plan(vmi(pod=pod), [POD, POD6], SITE).card
-    assert card.bridge.addresses == (IPv4Interface("192.168.7.1/25"), IPv6Interface("fd99::1/112"))
-    assert card.told.lease.address == IPv4Interface("192.168.7.2/25")
-    assert card.told.lease6.address == IPv6Interface("fd99::2/112")
+    nic = plan(vmi(pod=pod), [POD, POD6], SITE).nic
+    assert nic.bridge.addresses == (IPv4Interface("192.168.7.1/25"), IPv6Interface("fd99::1/112"))
+    assert nic.dhcp_link.lease.address == IPv4Interface("192.168.7.2/25")
+    assert nic.dhcp_link.lease6.address == IPv6Interface("fd99::2/112")
 
 
 def test_a_bridged_guest_is_the_pod():
     layout = plan(vmi({"bridge": {}}), [POD], SITE)
-    card = layout.card
-    assert card.joins_pod_link
-    assert card.bridge.addresses == layout.pod_end.addresses == layout.pod_end.routes == ()
-    assert layout.machine_end.neighbours == ((POD, CARD),)
-    assert card.told.lease.address == IPv4Interface("10.244.0.7/16")
-    assert card.told.lease.gateway == GATEWAY
-    assert card.told.lease6 is None
+    nic = layout.nic
+    assert nic.joins_pod_link
+    assert nic.bridge.addresses == layout.pod_end.addresses == layout.pod_end.routes == ()
+    assert layout.machine_end.neighbours == ((POD, NIC_MAC),)
+    assert nic.dhcp_link.lease.address == IPv4Interface("10.244.0.7/16")
+    assert nic.dhcp_link.lease.gateway == GATEWAY
+    assert nic.dhcp_link.lease6 is None
     assert "nat" not in layout.rules
-    settings = dict(layout.machine_settings)
+    settings = dict(layout.machine_sysctls)
     assert settings[f"ipv4/conf/{layout.machine_end.name}/proxy_arp"] == 1
     assert settings[f"ipv4/neigh/{layout.machine_end.name}/proxy_delay"] == 0
     assert settings[f"ipv6/conf/{layout.machine_end.name}/disable_ipv6"] == 1
@@ -164,17 +170,17 @@ def test_only_a_guest_behind_a_translation_has_ipv6():
 def test_a_pod_without_a_card_has_its_address_all_the_same(instance):
     layout = plan(instance, [POD], SITE)
     assert interface_of(instance) is None
-    assert layout.card is None
+    assert layout.nic is None
     assert layout.rules == ""
     assert layout.pod_end.addresses == (ip_interface(POD),)
 
 
 def test_a_guest_looks_names_up_as_a_pod_does():
     cluster = ("shop.svc.cluster.local", "svc.cluster.local", "cluster.local")
-    assert plan(vmi(), [POD], SITE).card.told.lease.search == cluster
-    card = plan(vmi(subdomain="head", hostname="one"), [POD], SITE).card
-    assert card.told.lease.search == ("head.shop.svc.cluster.local", *cluster)
-    assert card.told.lease.hostname == "one"
+    assert plan(vmi(), [POD], SITE).nic.dhcp_link.lease.search == cluster
+    nic = plan(vmi(subdomain="head", hostname="one"), [POD], SITE).nic
+    assert nic.dhcp_link.lease.search == ("head.shop.svc.cluster.local", *cluster)
+    assert nic.dhcp_link.lease.hostname == "one"
 
 
 def test_an_instance_may_bring_name_servers_of_its_own():
@@ -182,11 +188,11 @@ def test_an_instance_may_bring_name_servers_of_its_own():
         "nameservers": ["192.0.2.53", "2001:db8::53", "nonsense"],
         "searches": ["example.com"],
     }
-    beside = plan(vmi(dnsConfig=config), [POD, POD6], SITE).card.told
+    beside = plan(vmi(dnsConfig=config), [POD, POD6], SITE).nic.dhcp_link
     assert beside.lease.dns == (ip_address("10.96.0.10"), ip_address("192.0.2.53"))
     assert beside.lease6.dns == (ip_address("fd00:10:96::a"), ip_address("2001:db8::53"))
     assert beside.lease.search[-1] == "example.com"
-    instead = plan(vmi(dnsPolicy="None", dnsConfig=config), [POD], SITE).card.told.lease
+    instead = plan(vmi(dnsPolicy="None", dnsConfig=config), [POD], SITE).nic.dhcp_link.lease
     assert instead.dns == (ip_address("192.0.2.53"),)
     assert instead.search == ("example.com",)
 
@@ -198,23 +204,23 @@ def test_dhcp_options_are_told():
         "ntpServers": ["192.0.2.1", "pool.ntp.org"],
         "privateOptions": [{"option": 240, "value": "x"}],
     }
-    lease = plan(vmi({"dhcpOptions": options}), [POD], SITE).card.told.lease
+    lease = plan(vmi({"dhcpOptions": options}), [POD], SITE).nic.dhcp_link.lease
     assert (lease.boot_file_name, lease.tftp_server_name) == ("boot.img", "tftp")
     assert lease.ntp_servers == (ip_address("192.0.2.1"),)
     assert lease.private_options == ((240, b"x"),)
 
 
 def test_hardware_addresses_are_written_as_the_kernel_writes_them():
-    card = plan(vmi({"macAddress": "DE-AD-00-00-BE-AF"}), [POD], SITE).card
-    assert card.told.guest == "de:ad:00:00:be:af"
-    made_up = plan(vmi({"macAddress": ""}), [POD], SITE).card.told.guest
+    nic = plan(vmi({"macAddress": "DE-AD-00-00-BE-AF"}), [POD], SITE).nic
+    assert nic.dhcp_link.guest == "de:ad:00:00:be:af"
+    made_up = plan(vmi({"macAddress": ""}), [POD], SITE).nic.dhcp_link.guest
     assert made_up.startswith("02:")
     assert made_up != plan(vmi({"macAddress": "", "name": "default"}), [POD], SITE).pod_end.mac
 
 
 def test_the_guard_at_the_card_knows_one_card():
     assert (
-        antispoof.card_rules("tap0", CARD, [POD, POD6])
+        antispoof.nic_rules("tap0", NIC_MAC, [POD, POD6])
         == """\
 table bridge corral_guard {
   chain prerouting {
@@ -239,7 +245,7 @@ limit rate over 50/second drop
 
 def test_rules_that_are_there_already_are_replaced_in_one_step():
     layout = plan(vmi(), [POD], SITE)
-    assert layout.renewed_rules == (
+    assert layout.replacement_rules == (
         "table inet corral_pod\ndelete table inet corral_pod\n"
         "table bridge corral_guard\ndelete table bridge corral_guard\n" + layout.rules
     )

@@ -1,4 +1,4 @@
-"""When a network is put right, in virtual time."""
+"""When the machine network is repaired, in virtual time."""
 
 import asyncio
 
@@ -7,29 +7,31 @@ import pytest
 from corral.aio import Background
 from corral.node.health import Health
 from corral.node.network.netlink import NetworkError
-from corral.node.network.repair import LONGEST_SECONDS, RETRY_SECONDS, Healing
+from corral.node.network.repair import MAX_INTERVAL_SECONDS, RETRY_SECONDS, NetworkRepair
 
 pytestmark = pytest.mark.looptime
 
 
 class Network:
-    """Notes when it is put right, and fails as it is told to."""
+    """Records repairs, and fails if ``error`` is set."""
 
     def __init__(self):
-        self.mended = []
-        self.looked = []
-        self.fails = ""
+        self.repaired = []
+        self.checked = []
+        self.error = ""
         self.obstructed = False
         self.health = Health("the network", lambda: None)
-        self.healing = Healing(self.health, put_back=self.put_back, look_at_host=self.look_at_host)
+        self.repair = NetworkRepair(
+            self.health, restore=self.restore, check_host_link=self.check_host_link
+        )
 
-    async def put_back(self):
-        self.mended.append(asyncio.get_running_loop().time())
-        if self.fails:
-            raise NetworkError(self.fails)
+    async def restore(self):
+        self.repaired.append(asyncio.get_running_loop().time())
+        if self.error:
+            raise NetworkError(self.error)
 
-    async def look_at_host(self):
-        self.looked.append(asyncio.get_running_loop().time())
+    async def check_host_link(self):
+        self.checked.append(asyncio.get_running_loop().time())
         return self.obstructed
 
 
@@ -39,53 +41,55 @@ async def network():
 
 
 def start(network, tasks):
-    tasks.start(network.healing.run(obstructed=network.obstructed), name="healing")
+    tasks.start(network.repair.run(obstructed=network.obstructed), name="repair")
 
 
-async def test_while_nothing_is_lost_nobody_looks(network):
+async def test_without_a_loss_nothing_is_checked(network):
     async with Background() as tasks:
         start(network, tasks)
         await asyncio.sleep(3600)
-    assert network.mended == network.looked == []
+    assert network.repaired == network.checked == []
 
 
-async def test_what_is_lost_is_put_back_at_once_and_once(network):
+async def test_several_losses_cause_one_repair_at_once(network):
     async with Background() as tasks:
         start(network, tasks)
         await asyncio.sleep(100)
         for _ in range(3):
-            network.healing.lost()
+            network.repair.notify_loss()
         await asyncio.sleep(3600)
-    assert network.mended == network.looked == [pytest.approx(100, abs=1)]
+    assert network.repaired == network.checked == [pytest.approx(100, abs=1)]
 
 
-async def test_what_stands_in_the_hosts_way_is_looked_at_more_and_more_seldom(network):
+async def test_an_obstructed_host_link_is_checked_at_growing_intervals(network):
     network.obstructed = True
     async with Background() as tasks:
         start(network, tasks)
         await asyncio.sleep(600)
-        assert network.mended == []
-        pauses = [b - a for a, b in zip([0, *network.looked], network.looked, strict=False)]
+        assert network.repaired == []
+        pauses = [b - a for a, b in zip([0, *network.checked], network.checked, strict=False)]
         assert pauses[:5] == pytest.approx([5, 10, 20, 40, 60])
-        assert set(map(round, pauses[5:])) == {LONGEST_SECONDS}
+        assert set(map(round, pauses[5:])) == {MAX_INTERVAL_SECONDS}
         network.obstructed = False
-        await asyncio.sleep(LONGEST_SECONDS)
-        looks = len(network.looked)
+        await asyncio.sleep(MAX_INTERVAL_SECONDS)
+        looks = len(network.checked)
         await asyncio.sleep(3600)
-        assert len(network.looked) == looks
+        assert len(network.checked) == looks
 
 
-async def test_what_cannot_be_put_back_is_tried_again_until_it_can(network):
-    network.fails = "no memory"
+async def test_a_failed_repair_is_retried(network):
+    network.error = "no memory"
     async with Background() as tasks:
         start(network, tasks)
-        network.healing.lost()
+        network.repair.notify_loss()
         await asyncio.sleep(3 * RETRY_SECONDS)
-        assert network.health.problem == "what was removed cannot be put back: no memory"
-        assert len(network.mended) == 3
-        network.fails = ""
+        assert (
+            network.health.problem == "removed parts of the network cannot be restored: no memory"
+        )
+        assert len(network.repaired) == 3
+        network.error = ""
         await asyncio.sleep(2 * RETRY_SECONDS)
         assert network.health.problem == ""
-        tried = len(network.mended)
+        tried = len(network.repaired)
         await asyncio.sleep(3600)
-        assert len(network.mended) == tried == 4
+        assert len(network.repaired) == tried == 4

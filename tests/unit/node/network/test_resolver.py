@@ -3,16 +3,16 @@
 import msgspec
 
 from corral.api.kinds.vmi.vmi import Spec
-from corral.node.network.resolver import Resolver, of_host, parse, resolver
+from corral.node.network.resolver import Resolver, parse, read_host_resolver, resolve_dns
 
 HOST = Resolver(("192.0.2.1", "127.0.0.53"), ("example.com",), ("edns0",))
 CLUSTER = ("shop.svc.cluster.local", "svc.cluster.local", "cluster.local")
 
 
-def told(host=HOST, **spec):
+def resolved(host=HOST, **spec):
     made = msgspec.convert({"domain": {"devices": {}}, **spec}, Spec)
     cluster = ["10.96.0.10"]
-    return resolver(made, "shop", cluster=cluster, domain="cluster.local", host=host)
+    return resolve_dns(made, "shop", cluster=cluster, domain="cluster.local", host=host)
 
 
 def test_a_file_is_read_as_resolvers_read_it():
@@ -32,16 +32,20 @@ def test_a_file_is_read_as_resolvers_read_it():
 
 
 def test_a_host_without_a_file_looks_nothing_up(tmp_path):
-    assert of_host(tmp_path / "none") == Resolver()
+    assert read_host_resolver(tmp_path / "none") == Resolver()
 
 
 def test_a_machine_asks_the_cluster_first():
-    assert told() == Resolver(("10.96.0.10",), (*CLUSTER, "example.com"), ("ndots:5",))
-    assert told(dnsPolicy="ClusterFirst") == told(dnsPolicy="ClusterFirstWithHostNet") == told()
+    assert resolved() == Resolver(("10.96.0.10",), (*CLUSTER, "example.com"), ("ndots:5",))
+    assert (
+        resolved(dnsPolicy="ClusterFirst")
+        == resolved(dnsPolicy="ClusterFirstWithHostNet")
+        == resolved()
+    )
 
 
 def test_or_the_hosts_servers_but_none_on_its_loopback():
-    assert told(dnsPolicy="Default") == Resolver(
+    assert resolved(dnsPolicy="Default") == Resolver(
         ("192.0.2.1", "10.96.0.10"), ("example.com",), ("edns0",)
     )
 
@@ -52,26 +56,27 @@ def test_or_what_it_says_itself_alone_and_otherwise_beside():
         "searches": ["Own.example.", "svc.cluster.local"],
         "options": [{"name": "ndots", "value": "1"}, {"name": "rotate"}],
     }
-    assert told(dnsPolicy="None", dnsConfig=config) == Resolver(
+    assert resolved(dnsPolicy="None", dnsConfig=config) == Resolver(
         ("192.0.2.9",), ("own.example", "svc.cluster.local"), ("ndots:1", "rotate")
     )
-    assert told(dnsConfig=config) == Resolver(
+    assert resolved(dnsConfig=config) == Resolver(
         ("10.96.0.10", "192.0.2.9"), (*CLUSTER, "example.com", "own.example"), ("ndots:1", "rotate")
     )
 
 
 def test_a_subdomain_comes_first():
-    assert told(subdomain="web").searches[:2] == ("web.shop.svc.cluster.local", CLUSTER[0])
-    assert told(subdomain="web", dnsPolicy="None").searches == ()
+    assert resolved(subdomain="web").searches[:2] == ("web.shop.svc.cluster.local", CLUSTER[0])
+    assert resolved(subdomain="web", dnsPolicy="None").searches == ()
 
 
 def test_lists_are_as_long_as_a_resolver_takes():
     servers = tuple(f"192.0.2.{n}" for n in range(9))
     many = tuple(f"{n}.example" for n in range(99))
-    found = told(Resolver((*servers, "2001:db8::1"), many), dnsPolicy="Default")
+    found = resolved(Resolver((*servers, "2001:db8::1"), many), dnsPolicy="Default")
     assert found.servers == (*servers[:3], "2001:db8::1")
     assert found.searches == many[:32]
     long = tuple(f"{n}{'x' * 99}.example" for n in range(30))
     assert (
-        sum(len(one) + 1 for one in told(Resolver((), long), dnsPolicy="Default").searches) <= 2049
+        sum(len(one) + 1 for one in resolved(Resolver((), long), dnsPolicy="Default").searches)
+        <= 2049
     )

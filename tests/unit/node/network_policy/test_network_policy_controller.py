@@ -40,7 +40,7 @@ class Kernel:
     async def call(self, _apply, text):
         if self.refuses:
             self.refuses -= 1
-            raise NetworkError("the packet filter refuses: no such table")
+            raise NetworkError("nftables refuses: no such table")
         self.texts.append(text() or PROBE)
 
 
@@ -142,7 +142,7 @@ async def test_what_is_not_in_force_is_told(monkeypatch):
         await add_policy(client)
         await until(lambda: len(kernel.told) == 2)
         assert kernel.told == [
-            ["NetworkPolicies are not in force: the packet filter refuses: no such table"],
+            ["NetworkPolicies are not in force: nftables refuses: no such table"],
             [],
         ]
 
@@ -151,8 +151,8 @@ def test_what_is_too_much_for_the_kernel_is_written_in_steps(monkeypatch):
     done = []
 
     def apply(text):
-        if len(text) > nft.STEP:
-            raise NetworkError("the packet filter refuses: Message too long")
+        if len(text) > nft.TRANSACTION_CHARACTERS:
+            raise NetworkError("nftables refuses: Message too long")
         done.append(text)
 
     monkeypatch.setattr(nft, "apply", apply)

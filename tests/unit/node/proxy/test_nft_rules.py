@@ -3,7 +3,7 @@
 from ipaddress import ip_address, ip_network
 
 from corral.api.object import Key
-from corral.node.network.nft import STEP
+from corral.node.network.nft import TRANSACTION_CHARACTERS
 from corral.node.proxy.nft_rules import Rules
 from corral.node.proxy.service_rules import NO_PART, Claim, Part, Slot, Surroundings
 
@@ -181,7 +181,7 @@ def test_what_is_too_much_at_once_is_written_in_steps():
         one.change({Key("default", f"s{number}"): Part(chains=chains, elements=elements)})
     first, *steps, last = one.in_steps()
     assert len(steps) > 1
-    assert all(len(step) <= STEP for step in (first, *steps))
+    assert all(len(step) <= TRANSACTION_CHARACTERS for step in (first, *steps))
     silence = "flush chain inet corral_services refuse\nadd rule inet corral_services refuse drop\n"
     assert first.startswith(FRAME + silence)
     whole = "".join([first.replace(silence, ""), *steps])

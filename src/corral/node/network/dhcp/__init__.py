@@ -1,7 +1,7 @@
-"""Gives guests their addresses: DHCP, DHCPv6 and router advertisements, one responder a card.
+"""DHCP, DHCPv6 and router advertisements for guests: one responder for each network interface.
 
-`dhcp4`, `dhcp6` and `advertisement` turn a request into an answer; they are pure, and what a guest
-sends cannot make them raise. `responder` moves the packets.
+``dhcp4``, ``dhcp6`` and ``advertisement`` turn a request into a reply.  They do no I/O, and no
+input of a guest makes them raise. ``responder`` sends and receives the packets.
 """
 
 from corral.node.network.dhcp.lease import Lease, Lease6, Link, Route

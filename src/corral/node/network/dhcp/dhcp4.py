@@ -1,7 +1,7 @@
-"""DHCP's server side (RFC 2131): a guest's request and its lease in, the answer out.
+"""A DHCP server (RFC 2131): the reply to a guest's request, from its lease.
 
-There is one client and one address, so nothing is remembered: every request is answered from the
-lease alone. A request that came through a relay is not the guest's own, and is not answered.
+There is one client and one address, so no state is kept: each request is answered from the lease.
+Relayed requests are not the guest's own, and are ignored.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ SERVER_PORT = 67
 CLIENT_PORT = 68
 
 BROADCAST = IPv4Address("255.255.255.255")
-_NOWHERE = IPv4Address(0)
+_UNSPECIFIED = IPv4Address(0)
 
 _REQUEST, _REPLY = 1, 2
 _ETHERNET, _MAC_SIZE = 1, 6
 _BROADCAST_FLAG = 0x8000
-_HEAD = struct.Struct(">BBBBIHH4s4s4s4s16s64s128s4s")
+_HEADER = struct.Struct(">BBBBIHH4s4s4s4s16s64s128s4s")
 _COOKIE = b"\x63\x82\x53\x63"
-_SMALLEST_REPLY = 300  # BOOTP's size (RFC 1542, 2.1), which some clients insist on
-_SMALLEST_ROOM = 576 - 28  # what each client must take (RFC 2131, 2), without IP's and UDP's heads
-_LARGEST_ROOM = 1472
+_MIN_REPLY_BYTES = 300  # BOOTP's size (RFC 1542, 2.1), which some clients require
+_MIN_MESSAGE_BYTES = 576 - 28  # what each client must accept (RFC 2131, 2), without headers
+_MAX_MESSAGE_BYTES = 1472
 
 
-class Message(IntEnum):
-    """What a message is: option 53 (RFC 2132, 9.6)."""
+class MessageType(IntEnum):
+    """DHCP message types: option 53 (RFC 2132, 9.6)."""
 
     DISCOVER = 1
     OFFER = 2
@@ -66,94 +66,96 @@ class _Request:
         return IPv4Address(value) if len(value) == 4 else None
 
     @property
-    def room(self) -> int:
-        """How long an answer may be, in bytes."""
-        asked = int.from_bytes(self.options.get(Option.LARGEST_MESSAGE, b"")[:2], "big") - 28
-        return min(max(asked, _SMALLEST_ROOM), _LARGEST_ROOM)
+    def max_bytes(self) -> int:
+        """The maximum length of a reply, in bytes."""
+        size = int.from_bytes(self.options.get(Option.MAX_MESSAGE_SIZE, b"")[:2], "big") - 28
+        return min(max(size, _MIN_MESSAGE_BYTES), _MAX_MESSAGE_BYTES)
 
 
-def answer(request: bytes, lease: Lease, mac: bytes) -> bytes | None:
-    """What a server that gives `lease` to `mac` answers to `request`; None where it is silent.
+def reply(packet: bytes, lease: Lease, mac: bytes) -> bytes | None:
+    """Return the reply of a server that leases ``lease`` to ``mac``; None if it sends none.
 
-    Both are the data of UDP packets; `destination` says where the answer goes.
+    Request and reply are the data of UDP packets; ``destination`` returns the address of the reply.
     """
-    asked = _parse(request)
-    if asked is None or asked.mac != mac:
+    request = _parse(packet)
+    if request is None or request.mac != mac:
         return None
-    chosen = asked.address(Option.SERVER)
-    if chosen is not None and chosen != lease.server:
+    server_id = request.address(Option.SERVER)
+    if server_id is not None and server_id != lease.server:
         return None  # the client speaks to another server
-    match asked.message:
-        case Message.DISCOVER:
-            return _reply(asked, lease, Message.OFFER)
-        case Message.REQUEST:
-            return _answer_request(asked, lease)
-        case Message.INFORM if asked.client == lease.address.ip:
-            return _reply(asked, lease, Message.ACK)
-    # The address stays the guest's, whether it declines it or gives it back.
+    match request.message:
+        case MessageType.DISCOVER:
+            return _build_reply(request, lease, MessageType.OFFER)
+        case MessageType.REQUEST:
+            return _reply_to_request(request, lease)
+        case MessageType.INFORM if request.client == lease.address.ip:
+            return _build_reply(request, lease, MessageType.ACK)
+    # RELEASE and DECLINE: the address stays the guest's.
     return None
 
 
 def destination(reply: bytes) -> IPv4Address:
-    """Where `reply`, made by `answer`, goes: to all, unless the guest uses its address already.
+    """Return the destination of a reply: broadcast, unless the guest uses its address already.
 
     RFC 2131, 4.1 lets a server broadcast what it cannot send to a guest without an address.
     """
-    client: bytes = _HEAD.unpack_from(reply)[7]
-    return IPv4Address(client) if client != _NOWHERE.packed else BROADCAST
+    client: bytes = _HEADER.unpack_from(reply)[7]
+    return IPv4Address(client) if client != _UNSPECIFIED.packed else BROADCAST
 
 
-def _answer_request(asked: _Request, lease: Lease) -> bytes | None:
-    # An address that the client takes, or remembers, is in the option; one in use in the head.
-    wanted = asked.address(Option.ADDRESS) or asked.client
-    if wanted == _NOWHERE:
+def _reply_to_request(request: _Request, lease: Lease) -> bytes | None:
+    # SELECTING and INIT-REBOOT have the address in the option, RENEWING and REBINDING in ciaddr.
+    requested = request.address(Option.ADDRESS) or request.client
+    if requested == _UNSPECIFIED:
         return None
-    return _reply(asked, lease, Message.ACK if wanted == lease.address.ip else Message.NAK)
+    return _build_reply(
+        request, lease, MessageType.ACK if requested == lease.address.ip else MessageType.NAK
+    )
 
 
-def _parse(request: bytes) -> _Request | None:
-    if len(request) < _HEAD.size:
+def _parse(packet: bytes) -> _Request | None:
+    if len(packet) < _HEADER.size:
         return None
     (
         op, kind, size, _hops, transaction, _seconds, flags,
         client, _yours, _next, relay, mac, server_name, file, cookie,
-    ) = _HEAD.unpack_from(request)  # fmt: skip
+    ) = _HEADER.unpack_from(packet)  # fmt: skip
     if (op, kind, size, cookie) != (_REQUEST, _ETHERNET, _MAC_SIZE, _COOKIE):
         return None
-    if relay != _NOWHERE.packed:
+    if relay != _UNSPECIFIED.packed:
         return None
-    found = options4.parse(request[_HEAD.size :], file, server_name)
-    return _Request(transaction, flags, IPv4Address(client), mac[:_MAC_SIZE], found)
+    options = options4.parse(packet[_HEADER.size :], file, server_name)
+    return _Request(transaction, flags, IPv4Address(client), mac[:_MAC_SIZE], options)
 
 
-def _reply(asked: _Request, lease: Lease, message: Message) -> bytes:
-    informed = asked.message == Message.INFORM
-    refused = message is Message.NAK
+def _build_reply(request: _Request, lease: Lease, message: MessageType) -> bytes:
+    is_inform = request.message == MessageType.INFORM
+    is_nak = message is MessageType.NAK
     values: list[tuple[int, bytes]] = [
         (Option.MESSAGE, bytes([message])),
         (Option.SERVER, lease.server.packed),
     ]
-    if Option.CLIENT in asked.options:
-        values.append((Option.CLIENT, asked.options[Option.CLIENT]))  # RFC 6842
-    if not refused and not informed:
+    if Option.CLIENT in request.options:
+        values.append((Option.CLIENT, request.options[Option.CLIENT]))  # RFC 6842
+    if not is_nak and not is_inform:
         values.append((Option.SECONDS, struct.pack(">I", lease.seconds)))
-    if not refused:
-        values += options4.of_lease(lease, asked.options.get(Option.WANTED, b""))
-    offered = message is Message.OFFER
-    head = _HEAD.pack(
-        _REPLY, _ETHERNET, _MAC_SIZE, 0, asked.transaction, 0,
-        asked.flags | (_BROADCAST_FLAG if refused else 0),
-        (_NOWHERE if offered or refused else asked.client).packed,
-        (_NOWHERE if informed or refused else lease.address.ip).packed,
-        b"" if refused else _boot_server(lease), _NOWHERE.packed,
-        asked.mac, b"", b"" if refused else _boot_file(lease), _COOKIE,
+    if not is_nak:
+        values += options4.lease_options(lease, request.options.get(Option.PARAMETERS, b""))
+    is_offer = message is MessageType.OFFER
+    header = _HEADER.pack(
+        _REPLY, _ETHERNET, _MAC_SIZE, 0, request.transaction, 0,
+        request.flags | (_BROADCAST_FLAG if is_nak else 0),
+        (_UNSPECIFIED if is_offer or is_nak else request.client).packed,
+        (_UNSPECIFIED if is_inform or is_nak else lease.address.ip).packed,
+        b"" if is_nak else _boot_server(lease), _UNSPECIFIED.packed,
+        request.mac, b"", b"" if is_nak else _boot_file(lease), _COOKIE,
     )  # fmt: skip
-    found = head + options4.write(values, asked.room - len(head))
-    return found.ljust(_SMALLEST_REPLY, b"\0")
+    options = header + options4.encode(values, request.max_bytes - len(header))
+    return options.ljust(_MIN_REPLY_BYTES, b"\0")
 
 
 def _boot_server(lease: Lease) -> bytes:
-    """Where firmware that boots from the network looks for its file, if that is an address."""
+    """Return siaddr for network boot firmware: the TFTP server, if its name is an address."""
     try:
         return IPv4Address(lease.tftp_server_name).packed
     except ValueError:

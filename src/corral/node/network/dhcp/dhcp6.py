@@ -1,7 +1,7 @@
-"""DHCPv6's server side (RFC 8415): a guest's request and its lease in, the answer out.
+"""A DHCPv6 server (RFC 8415): the reply to a guest's request, from its lease.
 
-There is one client and one address, so nothing is remembered. Relayed messages are not the
-guest's own, and are not answered.
+There is one client and one address, so no state is kept.  Relayed messages are not the guest's own,
+and are ignored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CLIENT_PORT = 546
 ALL_SERVERS = IPv6Address("ff02::1:2")
 
 _DUID_OF_MAC = b"\x00\x03\x00\x01"  # 11.4, for Ethernet
-_LONGEST_DUID = 130
-_MOST_ASSOCIATIONS = 8
-_FOREVER = 0xFFFFFFFF
+_MAX_DUID_BYTES = 130
+_MAX_ASSOCIATIONS = 8
+_INFINITY = 0xFFFFFFFF
 
 
-class Message(IntEnum):
-    """What a message is (7.3)."""
+class MessageType(IntEnum):
+    """DHCPv6 message types (7.3)."""
 
     SOLICIT = 1
     ADVERTISE = 2
@@ -45,7 +45,7 @@ class Message(IntEnum):
 
 
 class Option(IntEnum):
-    """The options that are read or written, by number (21; RFC 3646)."""
+    """The options that are parsed or sent, by number (21; RFC 3646)."""
 
     CLIENT = 1
     SERVER = 2
@@ -58,20 +58,20 @@ class Option(IntEnum):
 
 
 class Status(IntEnum):
-    """How a request fared (21.13)."""
+    """Status codes (21.13)."""
 
     SUCCESS = 0
     NO_ADDRESSES_AVAILABLE = 2
     NOT_ON_LINK = 4
 
 
-_TO_ANY_SERVER = {Message.SOLICIT, Message.CONFIRM, Message.REBIND}
-_TO_ONE_SERVER = {Message.REQUEST, Message.RENEW, Message.RELEASE, Message.DECLINE}
+_WITHOUT_SERVER_ID = {MessageType.SOLICIT, MessageType.CONFIRM, MessageType.REBIND}
+_WITH_SERVER_ID = {MessageType.REQUEST, MessageType.RENEW, MessageType.RELEASE, MessageType.DECLINE}
 
 
 @dataclass(frozen=True, slots=True)
 class _Association:
-    """A client's name for an address that it wants (IA_NA), and the addresses it thinks of."""
+    """An IA_NA: the client's identifier for an address, and the addresses that it proposes."""
 
     number: bytes
     addresses: tuple[IPv6Address, ...]
@@ -87,69 +87,71 @@ class _Request:
     associations: tuple[_Association, ...]
 
 
-def answer(request: bytes, lease: Lease6, mac: bytes) -> bytes | None:
-    """What the server with the hardware address `mac` answers; None where it is silent.
+def reply(packet: bytes, lease: Lease6, mac: bytes) -> bytes | None:
+    """Return the reply of the server with the MAC address ``mac``; None if it sends none.
 
-    Both are the data of UDP packets.
+    Request and reply are the data of UDP packets.
     """
-    asked = _parse(request)
-    if asked is None or not _is_ours(asked, _DUID_OF_MAC + mac):
+    request = _parse(packet)
+    if request is None or not _is_ours(request, _DUID_OF_MAC + mac):
         return None
-    match asked.message:
-        case Message.SOLICIT if not asked.rapid:
-            message, told = Message.ADVERTISE, _granted(asked, lease)
-        case Message.SOLICIT:
-            message, told = Message.REPLY, _option(Option.RAPID_COMMIT, b"")
-            told += _granted(asked, lease)
-        case Message.REQUEST | Message.RENEW | Message.REBIND:
-            message, told = Message.REPLY, _granted(asked, lease)
-        case Message.CONFIRM if any(each.addresses for each in asked.associations):
-            message, told = Message.REPLY, _confirmed(asked, lease)
-        case Message.RELEASE | Message.DECLINE:
-            message, told = Message.REPLY, _status(Status.SUCCESS)
-        case Message.INFORMATION_REQUEST:
-            message, told = Message.REPLY, _names(lease)
+    match request.message:
+        case MessageType.SOLICIT if not request.rapid:
+            message, options = MessageType.ADVERTISE, _assign_address(request, lease)
+        case MessageType.SOLICIT:
+            message, options = MessageType.REPLY, _option(Option.RAPID_COMMIT, b"")
+            options += _assign_address(request, lease)
+        case MessageType.REQUEST | MessageType.RENEW | MessageType.REBIND:
+            message, options = MessageType.REPLY, _assign_address(request, lease)
+        case MessageType.CONFIRM if any(each.addresses for each in request.associations):
+            message, options = MessageType.REPLY, _confirm(request, lease)
+        case MessageType.RELEASE | MessageType.DECLINE:
+            message, options = MessageType.REPLY, _status(Status.SUCCESS)
+        case MessageType.INFORMATION_REQUEST:
+            message, options = MessageType.REPLY, _dns_options(lease)
         case _:
             return None
-    head = bytes([message]) + asked.transaction + _option(Option.SERVER, _DUID_OF_MAC + mac)
-    client = _option(Option.CLIENT, asked.client) if asked.client else b""
-    return head + client + told
+    header = bytes([message]) + request.transaction + _option(Option.SERVER, _DUID_OF_MAC + mac)
+    client = _option(Option.CLIENT, request.client) if request.client else b""
+    return header + client + options
 
 
-def _is_ours(asked: _Request, server: bytes) -> bool:
-    """Whether the server named `server` is asked, and the client says who it is (16)."""
-    if asked.message in _TO_ONE_SERVER:
-        return bool(asked.client) and asked.server == server
-    if asked.message in _TO_ANY_SERVER:
-        return bool(asked.client) and not asked.server
-    return asked.server in {b"", server} and not asked.associations
+def _is_ours(request: _Request, server: bytes) -> bool:
+    """Whether the message is valid for the server with this DUID (16)."""
+    if request.message in _WITH_SERVER_ID:
+        return bool(request.client) and request.server == server
+    if request.message in _WITHOUT_SERVER_ID:
+        return bool(request.client) and not request.server
+    return request.server in {b"", server} and not request.associations
 
 
-def _granted(asked: _Request, lease: Lease6) -> bytes:
-    """The address, in the first association that the client asks for; the others get none."""
-    given = b""
-    for index, association in enumerate(asked.associations):
+def _assign_address(request: _Request, lease: Lease6) -> bytes:
+    """Return the lease's address for the first association; an error for the others."""
+    associations_reply = b""
+    for index, association in enumerate(request.associations):
         if index == 0:
-            inside = _address(lease.address.ip, _FOREVER)
+            suboptions = _address(lease.address.ip, _INFINITY)
         else:
-            inside = _status(Status.NO_ADDRESSES_AVAILABLE)
+            suboptions = _status(Status.NO_ADDRESSES_AVAILABLE)
         for address in association.addresses:
             if index or address != lease.address.ip:
-                inside += _address(address, 0)  # no longer to be used (18.3.4)
-        # Times of 0 leave it to the client when to renew (21.4).
-        given += _option(Option.ASSOCIATION, association.number + bytes(8) + inside)
-    return given + _names(lease)
+                suboptions += _address(address, 0)  # lifetimes of 0 withdraw it (18.3.4)
+        # T1 and T2 of 0: the client decides when to renew (21.4).
+        associations_reply += _option(
+            Option.ASSOCIATION, association.number + bytes(8) + suboptions
+        )
+    return associations_reply + _dns_options(lease)
 
 
-def _confirmed(asked: _Request, lease: Lease6) -> bytes:
-    addresses = {address for each in asked.associations for address in each.addresses}
-    good = addresses == {lease.address.ip}
-    return _status(Status.SUCCESS if good else Status.NOT_ON_LINK) + _names(lease)
+def _confirm(request: _Request, lease: Lease6) -> bytes:
+    addresses = {address for each in request.associations for address in each.addresses}
+    is_on_link = addresses == {lease.address.ip}
+    return _status(Status.SUCCESS if is_on_link else Status.NOT_ON_LINK) + _dns_options(lease)
 
 
-def _names(lease: Lease6) -> bytes:
+def _dns_options(lease: Lease6) -> bytes:
     servers = b"".join(address.packed for address in lease.dns)
-    domains = names.listed(lease.search)
+    domains = names.encode_list(lease.search)
     return (_option(Option.NAME_SERVERS, servers) if servers else b"") + (
         _option(Option.SEARCH, domains) if domains else b""
     )
@@ -167,24 +169,22 @@ def _option(number: int, value: bytes) -> bytes:
     return struct.pack(">HH", number, len(value)) + value
 
 
-def _parse(request: bytes) -> _Request | None:
-    if len(request) < 4:
+def _parse(packet: bytes) -> _Request | None:
+    if len(packet) < 4:
         return None
-    options = list(_options(request[4:]))
-    single = dict(options)
+    parsed = list(_options(packet[4:]))
+    single = dict(parsed)
     client, server = single.get(Option.CLIENT, b""), single.get(Option.SERVER, b"")
-    if len(client) > _LONGEST_DUID or len(server) > _LONGEST_DUID:
+    if len(client) > _MAX_DUID_BYTES or len(server) > _MAX_DUID_BYTES:
         return None
-    associations = (
-        _association(value) for number, value in options if number == Option.ASSOCIATION
-    )
+    associations = (_association(value) for number, value in parsed if number == Option.ASSOCIATION)
     return _Request(
-        message=request[0],
-        transaction=request[1:4],
+        message=packet[0],
+        transaction=packet[1:4],
         client=client,
         server=server,
         rapid=Option.RAPID_COMMIT in single,
-        associations=tuple(each for each in associations if each)[:_MOST_ASSOCIATIONS],
+        associations=tuple(each for each in associations if each)[:_MAX_ASSOCIATIONS],
     )
 
 
@@ -194,20 +194,20 @@ def _association(value: bytes) -> _Association | None:
     return _Association(
         number=value[:4],
         addresses=tuple(
-            IPv6Address(inside[:16])
-            for number, inside in _options(value[12:])
-            if number == Option.ADDRESS and len(inside) >= 24
-        )[:_MOST_ASSOCIATIONS],
+            IPv6Address(suboptions[:16])
+            for number, suboptions in _options(value[12:])
+            if number == Option.ADDRESS and len(suboptions) >= 24
+        )[:_MAX_ASSOCIATIONS],
     )
 
 
 def _options(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The options one after the other; what is cut off is left out."""
-    at = 0
-    while at + 4 <= len(data):
-        number, size = struct.unpack_from(">HH", data, at)
-        at += 4
-        if at + size > len(data):
+    """Return the options in order; a truncated one ends them."""
+    offset = 0
+    while offset + 4 <= len(data):
+        number, size = struct.unpack_from(">HH", data, offset)
+        offset += 4
+        if offset + size > len(data):
             return
-        yield number, data[at : at + size]
-        at += size
+        yield number, data[offset : offset + size]
+        offset += size

@@ -1,4 +1,4 @@
-"""What a guest is told about its network; pure values that the answers are made of."""
+"""Network configuration of a guest: the content of DHCP replies and router advertisements."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
         IPv6Interface,
     )
 
-LONG_SECONDS = 86_313_600
-"""KubeVirt's lease, 999 days: an address stays the guest's as long as the guest lives."""
+LEASE_SECONDS = 86_313_600
+"""KubeVirt's lease time, 999 days: the address is the guest's as long as the guest lives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route beside the default one; without a `gateway` the destination is on the link."""
+    """A route beside the default one; without a ``gateway`` the destination is on the link."""
 
     destination: IPv4Network
     gateway: IPv4Address | None = None
@@ -28,18 +28,19 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """An IPv4 address and what DHCP (RFC 2131) tells beside it.
+    """An IPv4 address and the other configuration by DHCP (RFC 2131).
 
     address: the guest's address and its prefix, such as 10.0.2.2/24.
-    server: the address that answers come from; where there is a gateway, that one.
-    gateway: the default route; it may lie outside of the prefix (option 121 then says how).
+    server: the address that replies come from: the gateway, if there is one.
+    gateway: the default route; it may lie outside of the prefix (option 121 then says how to reach
+    it).
     dns: name servers.
-    search: domains in which short names are looked up; the first is the guest's own domain.
+    search: search domains; the first is the guest's own domain.
     mtu: largest packet of the link, in bytes.
-    hostname: the guest's name; not told if empty.
+    hostname: the guest's name; left out if empty.
     routes: beside the default route.
-    seconds: how long the address may be used.
-    boot_file_name, tftp_server_name, ntp_servers, private_options: KubeVirt's `dhcpOptions`;
+    seconds: the lease time.
+    boot_file_name, tftp_server_name, ntp_servers, private_options: KubeVirt's ``dhcpOptions``;
     private options are numbers from 224 to 254 and their values.
     """
 
@@ -51,7 +52,7 @@ class Lease:
     mtu: int = 1500
     hostname: str = ""
     routes: tuple[Route, ...] = ()
-    seconds: int = LONG_SECONDS
+    seconds: int = LEASE_SECONDS
     boot_file_name: str = ""
     tftp_server_name: str = ""
     ntp_servers: tuple[IPv4Address, ...] = ()
@@ -60,12 +61,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Lease6:
-    """An IPv6 address, what DHCPv6 (RFC 8415) tells beside it, and what its router advertises.
+    """An IPv6 address, and the configuration by DHCPv6 (RFC 8415) and router advertisements.
 
-    The router's address is the link-local one of the device that the guest is plugged to.
+    The router's address is the link-local one of the bridge.
 
-    address: the guest's address and its prefix, such as fd10:0:2::2/120; it is lent for ever.
-    dns, search, mtu: as in `Lease`.
+    address: the guest's address and its prefix, such as fd10:0:2::2/120; its lifetime is infinite.
+    dns, search, mtu: as in ``Lease``.
     """
 
     address: IPv6Interface
@@ -76,11 +77,11 @@ class Lease6:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link between a guest's card and its router, and what the guest is told there.
+    """The link between a guest and its router.
 
-    device: the bridge that the guest's tap is plugged to, in the pod's namespace.
-    guest: hardware address of the guest's card; nobody else gets an IPv4 address.
-    router: hardware address that the guest's router has; the bridge's own, as a rule.
+    device: the bridge with the guest's tap, in the pod's namespace.
+    guest: MAC address of the guest; nobody else gets an IPv4 address.
+    router: MAC address of the guest's router, normally the bridge's own.
     lease: without it DHCP is not answered.
     lease6: without it neither DHCPv6 nor router solicitations are answered.
     """

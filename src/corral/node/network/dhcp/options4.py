@@ -1,4 +1,4 @@
-"""DHCP's options (RFC 2132): those of a request read, those of a lease written."""
+"""DHCP options (RFC 2132): parsing a request's, encoding a lease's."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from corral.node.network.dhcp.lease import Lease, Route
 
 _PAD, _END = 0, 255
-_LONGEST = 255
+_MAX_OPTION_BYTES = 255
 _IN_FILE, _IN_SERVER_NAME = 1, 2
-_ON_LINK = IPv4Address(0)  # the router of a destination on the link (RFC 3442)
-_EVERYWHERE = IPv4Network("0.0.0.0/0")
+_ON_LINK = IPv4Address(0)  # the gateway of an on-link route (RFC 3442)
+_ALL_ADDRESSES = IPv4Network("0.0.0.0/0")
 
 
 class Option(IntEnum):
-    """The options that are read or written, by number."""
+    """The options that are parsed or sent, by number."""
 
     MASK = 1
     ROUTERS = 3
@@ -38,8 +38,8 @@ class Option(IntEnum):
     OVERLOAD = 52
     MESSAGE = 53
     SERVER = 54
-    WANTED = 55
-    LARGEST_MESSAGE = 57
+    PARAMETERS = 55
+    MAX_MESSAGE_SIZE = 57
     CLIENT = 61
     TFTP_SERVER = 66
     BOOT_FILE = 67
@@ -48,91 +48,97 @@ class Option(IntEnum):
 
 
 def parse(options: bytes, file: bytes = b"", server_name: bytes = b"") -> dict[int, bytes]:
-    """The options by number; what is cut off is left out.
+    """Return the options by number; a truncated one ends them.
 
-    The two fields may hold more of them (RFC 2131, 4.1). A divided option is joined (RFC 3396).
+    The fields ``file`` and ``sname`` may contain more of them (RFC 2131, 4.1).  A split option is
+    joined (RFC 3396).
     """
-    found: dict[int, bytes] = {}
-    _gather(options, found)
-    overload = int.from_bytes(found.get(Option.OVERLOAD, b""), "big")
+    parsed: dict[int, bytes] = {}
+    _parse_into(options, parsed)
+    overload = int.from_bytes(parsed.get(Option.OVERLOAD, b""), "big")
     if overload & _IN_FILE:
-        _gather(file, found)
+        _parse_into(file, parsed)
     if overload & _IN_SERVER_NAME:
-        _gather(server_name, found)
-    return found
+        _parse_into(server_name, parsed)
+    return parsed
 
 
-def _gather(options: bytes, found: dict[int, bytes]) -> None:
-    at = 0
-    while at < len(options) and options[at] != _END:
-        number = options[at]
-        at += 1
+def _parse_into(options: bytes, parsed: dict[int, bytes]) -> None:
+    offset = 0
+    while offset < len(options) and options[offset] != _END:
+        number = options[offset]
+        offset += 1
         if number == _PAD:
             continue
-        if at == len(options) or at + 1 + options[at] > len(options):
+        if offset == len(options) or offset + 1 + options[offset] > len(options):
             return
-        size = options[at]
-        found[number] = found.get(number, b"") + options[at + 1 : at + 1 + size]
-        at += 1 + size
+        size = options[offset]
+        parsed[number] = parsed.get(number, b"") + options[offset + 1 : offset + 1 + size]
+        offset += 1 + size
 
 
-def write(options: Iterable[tuple[int, bytes]], room: int) -> bytes:
-    """The options and their end mark, in at most `room` bytes: what does not fit is left out.
+def encode(options: Iterable[tuple[int, bytes]], max_bytes: int) -> bytes:
+    """Return the options that fit into ``max_bytes`` bytes, and the end option.
 
-    Long ones are divided (RFC 3396), empty ones not written.
+    Long ones are split (RFC 3396), empty ones left out.
     """
-    out = bytearray()
+    encoded = bytearray()
     for number, value in options:
-        parts = [value[at : at + _LONGEST] for at in range(0, len(value), _LONGEST)]
+        parts = [
+            value[offset : offset + _MAX_OPTION_BYTES]
+            for offset in range(0, len(value), _MAX_OPTION_BYTES)
+        ]
         wire = b"".join(bytes([number, len(part)]) + part for part in parts)
-        if len(out) + len(wire) < room:
-            out += wire
-    return bytes(out) + bytes([_END])
+        if len(encoded) + len(wire) < max_bytes:
+            encoded += wire
+    return bytes(encoded) + bytes([_END])
 
 
-def of_lease(lease: Lease, wanted: bytes) -> list[tuple[int, bytes]]:
-    """The options that describe `lease`, what matters most first.
+def lease_options(lease: Lease, requested: bytes) -> list[tuple[int, bytes]]:
+    """Return the options for a lease, the most important ones first.
 
-    `wanted` are the numbers that the client asks for. They decide only how routes are told:
-    what a client does not know it leaves alone.
+    ``requested`` is the client's parameter request list.  It only selects the form of the routes:
+    clients ignore unknown options.
     """
     network = lease.address.network
-    told: list[tuple[int, bytes]] = [
+    options: list[tuple[int, bytes]] = [
         (Option.MASK, network.netmask.packed),
-        *_routes(lease, wanted),
+        *_routes(lease, requested),
         (Option.NAME_SERVERS, _addresses(lease.dns)),
         (Option.MTU, struct.pack(">H", lease.mtu)),
         (Option.BROADCAST, network.broadcast_address.packed),
         (Option.HOST_NAME, lease.hostname.encode()),
         (Option.DOMAIN, lease.search[0].encode() if lease.search else b""),
-        (Option.SEARCH, names.compressed(lease.search)),
+        (Option.SEARCH, names.encode_compressed(lease.search)),
         (Option.TFTP_SERVER, lease.tftp_server_name.encode()),
         (Option.BOOT_FILE, lease.boot_file_name.encode()),
         (Option.TIME_SERVERS, _addresses(lease.ntp_servers)),
     ]
-    return told + list(lease.private_options)
+    return options + list(lease.private_options)
 
 
-def _routes(lease: Lease, wanted: bytes) -> list[tuple[int, bytes]]:
-    """The default route and the others.
+def _routes(lease: Lease, requested: bytes) -> list[tuple[int, bytes]]:
+    """Return the default route and the others.
 
-    Who takes option 121 leaves 3 and 33 alone (RFC 3442), so it holds the default route too.
+    A client that uses option 121 ignores 3 and 33 (RFC 3442), so 121 includes the default route.
     """
     gateway = lease.gateway
-    told: list[tuple[int, bytes]] = [(Option.ROUTERS, gateway.packed)] if gateway else []
-    beyond = gateway is not None and gateway not in lease.address.network
-    if not lease.routes and not beyond:
-        return told
-    if wanted and Option.ROUTES not in wanted:
-        return [*told, (Option.HOST_ROUTES, b"".join(map(_host_route, lease.routes)))]
-    to_gateway = _classless(IPv4Network(gateway), _ON_LINK) if gateway and beyond else b""
-    others = b"".join(_classless(route.destination, route.gateway) for route in lease.routes)
-    default = _classless(_EVERYWHERE, gateway) if gateway else b""
-    return [*told, (Option.ROUTES, to_gateway + others + default)]
+    options: list[tuple[int, bytes]] = [(Option.ROUTERS, gateway.packed)] if gateway else []
+    is_outside_prefix = gateway is not None and gateway not in lease.address.network
+    if not lease.routes and not is_outside_prefix:
+        return options
+    if requested and Option.ROUTES not in requested:
+        return [*options, (Option.HOST_ROUTES, b"".join(map(_host_route, lease.routes)))]
+    to_gateway = (
+        _classless(IPv4Network(gateway), _ON_LINK) if gateway and is_outside_prefix else b""
+    )
+    routes = b"".join(_classless(route.destination, route.gateway) for route in lease.routes)
+    default = _classless(_ALL_ADDRESSES, gateway) if gateway else b""
+    return [*options, (Option.ROUTES, to_gateway + routes + default)]
 
 
 def _host_route(route: Route) -> bytes:
-    """For clients that know no prefixes: a route to one host; nothing if it is to more."""
+    """Return a route for clients without option 121; empty if it is not a host route."""
     if route.gateway is None or route.destination.prefixlen != 32:
         return b""
     return route.destination.network_address.packed + route.gateway.packed
@@ -140,8 +146,8 @@ def _host_route(route: Route) -> bytes:
 
 def _classless(destination: IPv4Network, gateway: IPv4Address | None) -> bytes:
     size = (destination.prefixlen + 7) // 8
-    head = bytes([destination.prefixlen]) + destination.network_address.packed[:size]
-    return head + (gateway or _ON_LINK).packed
+    prefix = bytes([destination.prefixlen]) + destination.network_address.packed[:size]
+    return prefix + (gateway or _ON_LINK).packed
 
 
 def _addresses(addresses: Iterable[IPv4Address]) -> bytes:

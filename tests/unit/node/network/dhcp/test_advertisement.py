@@ -26,7 +26,7 @@ def options(message: bytes) -> dict[int, bytes]:
 
 
 def test_it_sends_the_guest_to_dhcp_for_an_address():
-    message = advertisement.write(LEASE6, ROUTER)
+    message = advertisement.advertise(LEASE6, ROUTER)
     kind, code, _sum, hops, flags, seconds, _, _ = struct.unpack_from(">BBHBBHII", message)
     assert (kind, code, hops, seconds) == (134, 0, 64, 65535)
     assert flags == 0x80 | 0x40, "managed, other"
@@ -37,17 +37,17 @@ def test_it_sends_the_guest_to_dhcp_for_an_address():
 
 
 def test_it_names_the_router_the_mtu_and_where_to_ask():
-    told = options(advertisement.write(LEASE6, ROUTER))
-    assert told[1] == ROUTER
-    assert struct.unpack(">2xI", told[5]) == (1450,)
-    assert told[25] == bytes(2) + b"\xff" * 4 + LEASE6.dns[0].packed
-    buffer = DNSBuffer(told[31][6:])
+    options_ = options(advertisement.advertise(LEASE6, ROUTER))
+    assert options_[1] == ROUTER
+    assert struct.unpack(">2xI", options_[5]) == (1450,)
+    assert options_[25] == bytes(2) + b"\xff" * 4 + LEASE6.dns[0].packed
+    buffer = DNSBuffer(options_[31][6:])
     assert [str(buffer.decode_name()) for _ in SEARCH] == [f"{name}." for name in SEARCH]
 
 
 def test_without_servers_and_domains_it_names_none():
     bare = replace(LEASE6, dns=(), search=())
-    assert set(options(advertisement.write(bare, ROUTER))) == {1, 3, 5}
+    assert set(options(advertisement.advertise(bare, ROUTER))) == {1, 3, 5}
 
 
 def test_solicitations_are_known():

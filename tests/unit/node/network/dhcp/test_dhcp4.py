@@ -38,7 +38,7 @@ def ask(kind: int, *more: tuple[int, bytes], client="0.0.0.0", relay="0.0.0.0", 
 
 
 def answer(request: bytes, lease=LEASE) -> bytes:
-    reply = dhcp4.answer(request, lease, GUEST)
+    reply = dhcp4.reply(request, lease, GUEST)
     assert reply is not None
     return reply
 
@@ -84,22 +84,22 @@ def test_real_clients_get_their_address(name, kind, client):
 
 
 def test_a_release_needs_no_answer():
-    assert dhcp4.answer(RECORDED["udhcpc RELEASE"], LEASE, GUEST) is None
-    assert dhcp4.answer(ask(DECLINE, (50, address("10.0.2.2"))), LEASE, GUEST) is None
+    assert dhcp4.reply(RECORDED["udhcpc RELEASE"], LEASE, GUEST) is None
+    assert dhcp4.reply(ask(DECLINE, (50, address("10.0.2.2"))), LEASE, GUEST) is None
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_nobody_but_the_links_guest_is_answered(name):
-    assert dhcp4.answer(RECORDED[name], LEASE, bytes.fromhex("02000000000a")) is None
+    assert dhcp4.reply(RECORDED[name], LEASE, bytes.fromhex("02000000000a")) is None
 
 
 def test_a_request_that_came_through_a_relay_is_not_answered():
-    assert dhcp4.answer(ask(DISCOVER, relay="10.9.9.9"), LEASE, GUEST) is None
+    assert dhcp4.reply(ask(DISCOVER, relay="10.9.9.9"), LEASE, GUEST) is None
 
 
 def test_who_chose_another_server_is_left_to_it():
     request = ask(REQUEST, (50, address("10.0.2.2")), (54, address("10.0.2.99")))
-    assert dhcp4.answer(request, LEASE, GUEST) is None
+    assert dhcp4.reply(request, LEASE, GUEST) is None
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_another_address_is_refused_to_all_that_listen(request_):
 
 
 def test_a_request_for_no_address_is_not_answered():
-    assert dhcp4.answer(ask(REQUEST), LEASE, GUEST) is None
+    assert dhcp4.reply(ask(REQUEST), LEASE, GUEST) is None
 
 
 def test_who_has_an_address_is_told_the_rest():
@@ -133,7 +133,7 @@ def test_who_has_an_address_is_told_the_rest():
 
 @pytest.mark.parametrize("client", ["0.0.0.0", "10.0.2.77", "127.0.0.1", "224.0.0.1"])
 def test_nothing_is_sent_to_an_address_that_is_not_the_guests(client):
-    assert dhcp4.answer(ask(INFORM, client=client), LEASE, GUEST) is None
+    assert dhcp4.reply(ask(INFORM, client=client), LEASE, GUEST) is None
 
 
 def test_answers_go_to_all_until_the_guest_uses_its_address():
@@ -220,12 +220,14 @@ def test_what_firmware_boots_from_is_told():
     assert answer(ask(DISCOVER), replace(lease, tftp_server_name="a.b"))[20:24] == bytes(4)
 
 
-@pytest.mark.parametrize(("says", "room"), [(None, 548), (100, 548), (1500, 1472), (65535, 1472)])
-def test_an_answer_is_no_longer_than_the_client_takes(says, room):
+@pytest.mark.parametrize(
+    ("says", "max_bytes"), [(None, 548), (100, 548), (1500, 1472), (65535, 1472)]
+)
+def test_an_answer_is_no_longer_than_the_client_takes(says, max_bytes):
     private = tuple((number, bytes(200)) for number in range(224, 255))
     more = () if says is None else ((57, struct.pack(">H", says)),)
     reply = answer(ask(DISCOVER, *more), replace(LEASE, private_options=private))
-    assert room - 202 < len(reply) <= room
+    assert max_bytes - 202 < len(reply) <= max_bytes
     assert dict(options(reply))[1] == address("255.255.255.0"), "what matters goes first"
 
 
@@ -256,17 +258,17 @@ def test_what_is_no_request_of_an_ethernet_card_is_not_answered(at_and_value):
     at, value = at_and_value
     request = bytearray(ask(DISCOVER))
     request[at] = value
-    assert dhcp4.answer(bytes(request), LEASE, GUEST) is None
+    assert dhcp4.reply(bytes(request), LEASE, GUEST) is None
 
 
 @given(st.binary(max_size=600))
 def test_no_bytes_make_it_raise_or_answer(data):
-    assert dhcp4.answer(data, LEASE, GUEST) is None
+    assert dhcp4.reply(data, LEASE, GUEST) is None
 
 
 @given(damaged(*REQUESTS))
 def test_damaged_requests_are_answered_well_or_not_at_all(request_):
-    reply = dhcp4.answer(request_, LEASE, GUEST)
+    reply = dhcp4.reply(request_, LEASE, GUEST)
     if reply is not None:
         assert request_[28:34] == reply[28:34] == GUEST
         assert request_[4:8] == reply[4:8]
@@ -280,4 +282,4 @@ def test_options_that_are_written_are_read(values):
     joined: dict[int, bytes] = {}
     for number, value in values:
         joined[number] = joined.get(number, b"") + value
-    assert options4.parse(options4.write(values, room=1 << 20)) == joined
+    assert options4.parse(options4.encode(values, max_bytes=1 << 20)) == joined

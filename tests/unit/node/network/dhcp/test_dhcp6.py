@@ -44,7 +44,7 @@ def ask(kind: int, *more: bytes, client: bytes = b"client") -> bytes:
 
 
 def answer(request: bytes, lease=LEASE6) -> tuple[int, dict[int, list[bytes]]]:
-    reply = dhcp6.answer(request, lease, ROUTER)
+    reply = dhcp6.reply(request, lease, ROUTER)
     assert reply is not None
     assert reply[1:4] == request[1:4], "the transaction"
     return reply[0], options(reply[4:])
@@ -118,7 +118,7 @@ def test_there_is_one_address_for_all_associations():
 
 def test_an_address_of_elsewhere_is_not_on_this_link():
     assert answer(ask(CONFIRM, wants(b"one1", FOREIGN)))[1][STATUS] == [b"\0\4"]
-    assert dhcp6.answer(ask(CONFIRM, wants(b"one1")), LEASE6, ROUTER) is None
+    assert dhcp6.reply(ask(CONFIRM, wants(b"one1")), LEASE6, ROUTER) is None
 
 
 @pytest.mark.parametrize(
@@ -143,17 +143,17 @@ def test_an_address_of_elsewhere_is_not_on_this_link():
     ],
 )  # fmt: skip
 def test_what_is_not_for_this_server_is_not_answered(request_):
-    assert dhcp6.answer(request_, LEASE6, ROUTER) is None
+    assert dhcp6.reply(request_, LEASE6, ROUTER) is None
 
 
 @given(st.binary(max_size=400))
 def test_no_bytes_make_it_raise(data):
-    dhcp6.answer(data, LEASE6, ROUTER)
+    dhcp6.reply(data, LEASE6, ROUTER)
 
 
 @given(damaged(*REQUESTS))
 def test_damaged_requests_are_answered_well_or_not_at_all(request_):
-    if reply := dhcp6.answer(request_, LEASE6, ROUTER):
+    if reply := dhcp6.reply(request_, LEASE6, ROUTER):
         assert reply[0] in {ADVERTISE, REPLY}
         assert options(reply[4:])[SERVER] == [DUID]
         assert len(reply) < 1400
@@ -161,6 +161,6 @@ def test_damaged_requests_are_answered_well_or_not_at_all(request_):
 
 def test_a_crowd_of_associations_gets_a_short_answer():
     crowd = b"".join(wants(bytes([0, 0, 0, n]), *[FOREIGN] * 20) for n in range(3))
-    reply = dhcp6.answer(ask(SOLICIT, crowd * 10), LEASE6, ROUTER)
+    reply = dhcp6.reply(ask(SOLICIT, crowd * 10), LEASE6, ROUTER)
     assert reply is not None
     assert len(reply) < 4000
