@@ -17,7 +17,7 @@ CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     pool.finalizer_controller,
     vm.controller,
     datavolume.controller,
-    datavolume.references,
+    datavolume.datasources,
 )
 """Factories; each makes one controller, and controllers meet only in the API's objects. That of
 VMIs is made below: it takes a ratio."""

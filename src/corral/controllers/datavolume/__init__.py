@@ -1,6 +1,6 @@
-"""Makes the claim of each DataVolume, and says how far filling it is and what DataSources mean."""
+"""Controllers of CDI's DataVolumes and DataSources."""
 
-from corral.controllers.datavolume.datasource_controller import controller as references
+from corral.controllers.datavolume.datasource_controller import controller as datasources
 from corral.controllers.datavolume.datavolume_controller import controller
 
-__all__ = ["controller", "references"]
+__all__ = ["controller", "datasources"]

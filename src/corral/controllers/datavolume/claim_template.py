@@ -1,7 +1,7 @@
-"""The claim that a DataVolume makes.  Pure.
+"""The PersistentVolumeClaim of a DataVolume. Pure.
 
-Labels and annotations are CDI's.  What ``spec.storage`` leaves out is settled by the storage class;
-nothing is added to the size, since disks lie on no file system of the claim's own.
+Labels and annotations are CDI's. The storage class supplies what ``spec.storage`` leaves out; no
+file system overhead is added to the size, since corral's disks need none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _LABELS = {
     "app.kubernetes.io/managed-by": "cdi-controller",
 }
 _NOT_FULL = {"alerts.k8s.io/KubePersistentVolumeFillingUp": "disabled"}
-"""A disk image fills its file system by nature: monitoring is not to tell of it."""
+"""A disk image always fills its file system: monitoring must not alert."""
 _CONTENT_TYPE = "cdi.kubevirt.io/storage.contentType"
 _PREALLOCATION = "cdi.kubevirt.io/storage.preallocation.requested"
 _NOT_COPIED = frozenset(
@@ -42,11 +42,11 @@ _NOT_COPIED = frozenset(
         population.POPULATED_FOR,
     }
 )
-"""Annotations of a DataVolume that would say something else on its claim."""
+"""Annotations of a DataVolume that would have another meaning on its claim."""
 
 
 class ClaimError(Exception):
-    """The DataVolume does not say enough for a claim: ``str()`` is why, in CDI's words."""
+    """The DataVolume lacks a field that the claim needs; the message is CDI's."""
 
 
 def document(
@@ -55,10 +55,13 @@ def document(
     classes: Sequence[StorageClass],
     size_of_source: Quantity | None,
 ) -> Document:
-    """The claim to make; ``size_of_source`` is that of the claim to copy.  Raises ClaimError."""
+    """Return the claim to create; ``size_of_source`` is that of the claim to clone.
+
+    Raises ClaimError.
+    """
     spec = _spec(volume, classes, size_of_source)
     labels = _LABELS | (_NOT_FULL if spec.get("volumeMode") in (None, FILESYSTEM) else {})
-    wish = population.Wish(
+    options = population.Wish(
         source=source,
         content_type=volume.spec.content_type or KUBEVIRT,
         preallocation=bool(volume.spec.preallocation),
@@ -68,23 +71,23 @@ def document(
             "name": volume.metadata.name,
             "namespace": volume.metadata.namespace,
             "labels": labels | volume.metadata.labels,
-            "annotations": _annotations(volume.metadata.annotations, wish),
+            "annotations": _annotations(volume.metadata.annotations, options),
             "ownerReferences": [owner_reference(volume)],
         },
         "spec": spec,
     }
 
 
-def _annotations(own: Mapping[str, str], wish: population.Wish) -> dict[str, str]:
-    kept = {name: value for name, value in own.items() if name not in _NOT_COPIED}
-    told = {
+def _annotations(user_annotations: Mapping[str, str], options: population.Wish) -> dict[str, str]:
+    kept = {name: value for name, value in user_annotations.items() if name not in _NOT_COPIED}
+    own_values = {
         population.RESTARTS: "0",
-        _CONTENT_TYPE: wish.content_type,
-        _PREALLOCATION: str(wish.preallocation).lower(),
+        _CONTENT_TYPE: options.content_type,
+        _PREALLOCATION: str(options.preallocation).lower(),
     }
-    if wish.source.upload is not None:
-        told[population.UPLOAD_TARGET] = ""
-    return kept | told | population.annotations(wish)
+    if options.source.upload is not None:
+        own_values[population.UPLOAD_TARGET] = ""
+    return kept | own_values | population.annotations(options)
 
 
 def _spec(
@@ -107,7 +110,7 @@ def _spec(
 
 
 def _access_mode(name: str | None, classes: Sequence[StorageClass]) -> str:
-    """What the class of a claim can do at least; CDI keeps that in its StorageProfiles."""
+    """Return an access mode that the class supports; CDI has StorageProfiles for that."""
     found = class_of(name, classes)
     if found is None:
         which = f'storage class "{name}" was not found' if name else "there is no default class"
@@ -124,13 +127,13 @@ def _access_mode(name: str | None, classes: Sequence[StorageClass]) -> str:
 
 
 def class_of(name: str | None, classes: Sequence[StorageClass]) -> StorageClass | None:
-    """The class of a claim that names this one, or none."""
+    """Return the storage class of a claim that names it, or the default class for None."""
     if name is None:
         return default_class(classes)
     return next((each for each in classes if each.metadata and each.metadata.name == name), None)
 
 
 def size(claim: PersistentVolumeClaim) -> Quantity | None:
-    """How large a claim is: what it has, else what it asks for."""
-    has = (claim.status and claim.status.capacity) or {}
-    return has.get(SIZE) or requested_size(claim.spec.resources if claim.spec else None)
+    """Return the size of a claim: its capacity, else its request."""
+    capacity = (claim.status and claim.status.capacity) or {}
+    return capacity.get(SIZE) or requested_size(claim.spec.resources if claim.spec else None)

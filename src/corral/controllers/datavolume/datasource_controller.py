@@ -1,4 +1,4 @@
-"""The loop of DataSources: tells what each means at present, and whether that can be copied."""
+"""Controller of DataSources: resolves what each refers to, and reports whether that is ready."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,6 @@ Claim = PersistentVolumeClaim
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller of DataSources."""
     loop = DataSources(context)
     return Controller(
         "datasource",
@@ -32,7 +31,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class DataSources:
-    """The loop's caches; nothing is remembered between two looks at a DataSource."""
+    """Caches of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -48,7 +47,7 @@ class DataSources:
         self.volumes.handle(self._volume_changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring what is told of one DataSource up to date."""
+        """Sync status and labels of one DataSource."""
         reference = self.references.get(key)
         if reference is None or is_being_deleted(reference):
             return
@@ -58,15 +57,15 @@ class DataSources:
             reference = await self._client.patch(KeptDataSource, key, change, kind=DATA_SOURCE)
         before = reference.status if isinstance(reference.status, dict) else {}
         if change := difference(before, msgspec.to_builtins(status)):
-            told = {"metadata": {"resourceVersion": version_of(reference)}, "status": change}
+            patch = {"metadata": {"resourceVersion": version_of(reference)}, "status": change}
             await self._client.patch(
-                KeptDataSource, key, told, subresource="status", kind=DATA_SOURCE
+                KeptDataSource, key, patch, subresource="status", kind=DATA_SOURCE
             )
 
     def _observe(self, reference: DataSource) -> datasource_status.Observed:
-        other = plans.named_key_of(reference)
+        other = plans.target_key_of(reference)
         named = self.references.get(other) if other is not None else None
-        claim = plans.copied_key_of(named or reference)
+        claim = plans.claim_key_of(named or reference)
         return datasource_status.Observed(
             named=named,
             claim=self.claims.get(claim) if claim is not None else None,
@@ -77,42 +76,42 @@ class DataSources:
     def _reference_changed(self, old: DataSource | None, new: DataSource | None) -> None:
         reference = new or old
         if reference is not None:
-            self._add(reference.key)
+            self._enqueue(reference.key)
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         claim = new or old
         if claim is None:
             return
         if old is None or new is None or labels_of(old) != labels_of(new):
-            self._meant(key_of(claim))
+            self._enqueue_for_claim(key_of(claim))
 
     def _volume_changed(self, old: DataVolume | None, new: DataVolume | None) -> None:
         volume = new or old
-        if volume is not None and _told(old) != _told(new):
-            self._meant(volume.key)
+        if volume is not None and _fingerprint(old) != _fingerprint(new):
+            self._enqueue_for_claim(volume.key)
 
-    def _meant(self, claim: Key) -> None:
-        """Look at those which mean a claim."""
+    def _enqueue_for_claim(self, claim: Key) -> None:
+        """Enqueue the DataSources that refer to a claim."""
         for reference in self.references.indexed("claim", str(claim)):
-            self._add(reference.key)
+            self._enqueue(reference.key)
 
-    def _add(self, key: Key) -> None:
-        """Look at a DataSource, and at those that name it."""
+    def _enqueue(self, key: Key) -> None:
+        """Enqueue a DataSource, and those that refer to it."""
         self.queue.add(key)
-        for naming in self.references.indexed("named", str(key)):
-            self.queue.add(naming.key)
+        for referrer in self.references.indexed("named", str(key)):
+            self.queue.add(referrer.key)
 
 
 def _claim_of(reference: DataSource) -> list[str]:
-    key = plans.copied_key_of(reference)
+    key = plans.claim_key_of(reference)
     return [str(key)] if key else []
 
 
 def _named_by(reference: DataSource) -> list[str]:
-    key = plans.named_key_of(reference)
+    key = plans.target_key_of(reference)
     return [str(key)] if key else []
 
 
-def _told(volume: DataVolume | None) -> tuple[str, Mapping[str, str]] | None:
-    """What of a DataVolume a DataSource depends on."""
+def _fingerprint(volume: DataVolume | None) -> tuple[str, Mapping[str, str]] | None:
+    """Return the fields of a DataVolume that matter to a DataSource."""
     return (volume.status.phase, volume.metadata.labels) if volume is not None else None

@@ -1,6 +1,6 @@
-"""What a DataSource means at present, and whether that can be copied.  Pure.
+"""Status of a DataSource: what it resolves to, and whether that can be cloned. Pure.
 
-Conditions, their words and the labels are those of CDI's pkg/controller/datasource-controller.go.
+Conditions, messages and labels are those of CDI's pkg/controller/datasource-controller.go.
 """
 
 import re
@@ -26,12 +26,12 @@ _COPIED: Final = re.compile(r"([\w.]+\.kubevirt\.io|kubevirt\.io)/[\w.-]+", re.A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is there.
+    """Observed objects.
 
-    named: the DataSource that the DataSource names.
-    claim: what is meant, by itself or by the one that it names.
+    named: the DataSource that the DataSource refers to.
+    claim: the claim that it resolves to.
     volume: the DataVolume that fills the claim.
-    now: the present moment, RFC 3339.
+    now: the present time, RFC 3339.
     """
 
     named: DataSource | None = None
@@ -43,66 +43,66 @@ class Observed:
 class Decision(NamedTuple):
     """What to write.
 
-    status: what the status shall be.
-    labels: those that the DataSource takes from what it means, as they differ.
+    status: the desired status.
+    labels: labels to copy from the claim or its DataVolume, where they differ.
     """
 
     status: DataSourceStatus
     labels: Mapping[str, str]
 
 
-class _Answer(NamedTuple):
-    """The condition Ready: its status, and why."""
+class _Ready(NamedTuple):
+    """Status, reason and message of the condition Ready."""
 
     status: str
     reason: str
     message: str
 
 
-_IS_READY: Final = _Answer(TRUE, READY, "DataSource is ready to be consumed")
+_IS_READY: Final = _Ready(TRUE, READY, "DataSource is ready to be consumed")
 
 
-def decide(reference: KeptDataSource, seen: Observed) -> Decision:
-    """What to write of a DataSource."""
+def decide(reference: KeptDataSource, observed: Observed) -> Decision:
+    """Return the desired status and labels of a DataSource."""
     other = reference.spec.source.data_source
-    meant = reference if other is None else seen.named
-    if meant is None:
+    target = reference if other is None else observed.named
+    if target is None:
         name = other.name if other is not None else ""
         message = f'{DataSource.kind}.cdi.kubevirt.io "{name}" not found'
-        answer = _Answer(FALSE, "NotFound", message)
-    elif other is not None and meant.spec.source.data_source is not None:
+        ready = _Ready(FALSE, "NotFound", message)
+    elif other is not None and target.spec.source.data_source is not None:
         message = "DataSource reference chain exceeds maximum depth of 1"
-        answer = _Answer(FALSE, "MaxReferenceDepthReached", message)
+        ready = _Ready(FALSE, "MaxReferenceDepthReached", message)
     else:
-        answer = _of(meant.spec.source, seen)
-    conditions = Conditions(reference.known_status.conditions, seen.now)
-    conditions.set(READY, *answer)
-    if meant is None or answer is not _IS_READY:
+        ready = _of(target.spec.source, observed)
+    conditions = Conditions(reference.known_status.conditions, observed.now)
+    conditions.set(READY, *ready)
+    if target is None or ready is not _IS_READY:
         return Decision(DataSourceStatus(conditions=conditions.all), {})
-    status = DataSourceStatus(source=meant.spec.source, conditions=conditions.all)
-    return Decision(status, _labels(reference, seen))
+    status = DataSourceStatus(source=target.spec.source, conditions=conditions.all)
+    return Decision(status, _labels(reference, observed))
 
 
-def _of(source: DataSourceSource, seen: Observed) -> _Answer:
-    if source.snapshot is not None:  # from before they were refused: there are none
-        return _Answer(FALSE, "NotFound", "Snapshot not found")
+def _of(source: DataSourceSource, observed: Observed) -> _Ready:
+    if source.snapshot is not None:  # created before admission rejected them
+        return _Ready(FALSE, "NotFound", "Snapshot not found")
     if source.pvc is None:
-        return _Answer(FALSE, "NoSource", "No source PVC set")
-    if seen.volume is not None and seen.volume.status.phase != SUCCEEDED:
-        phase = seen.volume.status.phase
-        return _Answer(FALSE, phase, f"Import DataVolume phase {phase}")
-    if seen.volume is None and seen.claim is None:
-        return _Answer(FALSE, "NotFound", "PVC not found")
+        return _Ready(FALSE, "NoSource", "No source PVC set")
+    if observed.volume is not None and observed.volume.status.phase != SUCCEEDED:
+        phase = observed.volume.status.phase
+        return _Ready(FALSE, phase, f"Import DataVolume phase {phase}")
+    if observed.volume is None and observed.claim is None:
+        return _Ready(FALSE, "NotFound", "PVC not found")
     return _IS_READY
 
 
-def _labels(reference: DataSource, seen: Observed) -> dict[str, str]:
-    """KubeVirt's labels, which tell machines of the image what instance type suits it."""
-    of_volume = seen.volume.metadata.labels if seen.volume is not None else {}
-    of_claim = labels_of(seen.claim) if seen.claim is not None else {}
-    has = reference.metadata.labels
+def _labels(reference: DataSource, observed: Observed) -> dict[str, str]:
+    """Return changed labels of KubeVirt, which name the instance type that suits an image."""
+    of_volume = observed.volume.metadata.labels if observed.volume is not None else {}
+    of_claim = labels_of(observed.claim) if observed.claim is not None else {}
+    own = reference.metadata.labels
     return {
         name: value
         for name, value in {**of_volume, **of_claim}.items()
-        if _COPIED.fullmatch(name) and has.get(name) != value
+        if _COPIED.fullmatch(name) and own.get(name) != value
     }

@@ -1,7 +1,7 @@
-"""The loop of DataVolumes: makes their claims, and tells how far these are.
+"""Controller of DataVolumes: creates their claims, writes their status.
 
-The claim is filled by who keeps its volume (``corral.node.storage.population``), which tells on the
-claim; when the DataVolume goes, the garbage collector takes the claim with it.
+The node that has the volume fills it (``corral.node.storage.population``) and reports progress in
+annotations of the claim; the garbage collector deletes the claim after its DataVolume.
 """
 
 import msgspec
@@ -36,7 +36,6 @@ Claim = PersistentVolumeClaim
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller of DataVolumes."""
     loop = DataVolumes(context)
     return Controller(
         "datavolume",
@@ -48,7 +47,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class DataVolumes:
-    """The loop's caches; nothing is remembered between two looks at a DataVolume."""
+    """Caches of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -60,62 +59,62 @@ class DataVolumes:
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
-        self.volumes.index("copied", self._copied_by)
-        self.volumes.index("reference", _referred_by)
+        self.volumes.index("copied", self._source_claims)
+        self.volumes.index("reference", _reference_keys)
         self.volumes.handle(self._volume_changed)
         self.claims.handle(self._claim_changed)
         self.classes.handle(self._class_changed)
         self.references.handle(self._reference_changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring one DataVolume a step further."""
+        """Sync one DataVolume."""
         volume = self.volumes.get(key)
         if volume is None or is_being_deleted(volume):
             return
         decided = self._decide(volume, self.claims.get(key))
         if decided.create is not None:
             decided = await self._create(volume, decided.create, decided)
-        elif decided.take_over is not None:
+        elif decided.adopt is not None:
             await require_not_deleted(self._client, volume)
-            claim = await self._client.patch(Claim, key, decided.take_over)
+            claim = await self._client.patch(Claim, key, decided.adopt)
             decided = self._decide(volume, claim)
-        await self._tell(volume, decided)
+        await self._update_status(volume, decided)
 
     def _decide(self, volume: DataVolume, claim: Claim | None) -> Plan:
         named = plans.reference_key(volume)
-        reference = self._meant(named) if named else None
-        copied = plans.copied_key(plans.source_of(volume, reference))
+        reference = self._resolve(named) if named else None
+        source_claim = plans.source_claim_key(plans.source_of(volume, reference))
         return plans.plan(
             volume,
             Observed(
                 claim=claim,
                 reference=reference,
-                copied=self.claims.get(copied) if copied else None,
+                source_claim=self.claims.get(source_claim) if source_claim else None,
                 classes=list(self.classes.items()),
                 now=rfc3339(self._context.clock()),
             ),
         )
 
-    def _meant(self, key: Key) -> DataSource | None:
-        """The DataSource that one means, which is itself unless it names another."""
+    def _resolve(self, key: Key) -> DataSource | None:
+        """Return the DataSource that a reference resolves to: itself, or the one that it names."""
         reference = self.references.get(key)
-        other = plans.named_key_of(reference) if reference is not None else None
+        other = plans.target_key_of(reference) if reference is not None else None
         return self.references.get(other) if other is not None else reference
 
     async def _create(self, volume: DataVolume, document: Document, decided: Plan) -> Plan:
-        """Make the claim, and say what there is then."""
+        """Create the claim; return the plan for what there is then."""
         try:
             claim = await self._client.create(Claim, document)
         except AlreadyExists:
             claim = await self._client.get(Claim, volume.key.name, volume.key.namespace)
         except ApiError as error:
             self._recorder.event(volume, "Warning", "ErrClaimNotValid", str(error))
-            await self._tell(volume, decided)
+            await self._update_status(volume, decided)
             raise
         return self._decide(volume, claim)
 
-    async def _tell(self, volume: DataVolume, decided: Plan) -> None:
-        """Write the status where it differs, then say what changed."""
+    async def _update_status(self, volume: DataVolume, decided: Plan) -> None:
+        """Write the status if it differs, then record the events."""
         if decided.status != volume.status:
             change = _patch(volume.status, decided.status)
             change["metadata"] = {"resourceVersion": version_of(volume)}
@@ -123,9 +122,9 @@ class DataVolumes:
         for event in decided.events:
             self._recorder.event(volume, event.type, event.reason, event.message)
 
-    def _copied_by(self, volume: DataVolume) -> list[str]:
-        """The claims that a DataVolume waits for: only those that it names itself."""
-        key = plans.copied_key(plans.source_of(volume, None))
+    def _source_claims(self, volume: DataVolume) -> list[str]:
+        """Return the claims that a DataVolume waits for: only those that it names itself."""
+        key = plans.source_claim_key(plans.source_of(volume, None))
         return [str(key)] if key else []
 
     def _volume_changed(self, _old: DataVolume | None, new: DataVolume | None) -> None:
@@ -137,18 +136,18 @@ class DataVolumes:
         if claim is None:
             return
         key = key_of(claim)
-        namespace, told = key.namespace, annotations_of(claim)
+        namespace, annotations = key.namespace, annotations_of(claim)
         for owner in owners_of(claim):
             if owner.controller and owner.kind == DataVolume.kind:
                 self.queue.add(Key(namespace, owner.name))
-        for name in {key.name, told.get(population.POPULATED_FOR, key.name)}:
+        for name in {key.name, annotations.get(population.POPULATED_FOR, key.name)}:
             if self.volumes.get(Key(namespace, name)) is not None:
                 self.queue.add(Key(namespace, name))
         if old is None or new is None:
-            for waiting in self.volumes.indexed("copied", str(key)):
-                self.queue.add(waiting.key)
+            for clone in self.volumes.indexed("copied", str(key)):
+                self.queue.add(clone.key)
             for reference in self.references.items():
-                if plans.copied_key_of(reference) == key:
+                if plans.claim_key_of(reference) == key:
                     self._reference_changed(None, reference)
 
     def _class_changed(self, _old: StorageClass | None, new: StorageClass | None) -> None:
@@ -162,21 +161,21 @@ class DataVolumes:
         reference = new or old
         if reference is None:
             return
-        naming = [one.key for one in self.references.items() if _names(one, reference)]
-        for key in (reference.key, *naming):
+        referrers = [one.key for one in self.references.items() if _refers_to(one, reference)]
+        for key in (reference.key, *referrers):
             for volume in self.volumes.indexed("reference", str(key)):
                 self.queue.add(volume.key)
 
 
-def _names(one: DataSource, other: DataSource) -> bool:
-    return plans.named_key_of(one) == other.key
+def _refers_to(one: DataSource, other: DataSource) -> bool:
+    return plans.target_key_of(one) == other.key
 
 
-def _referred_by(volume: DataVolume) -> list[str]:
+def _reference_keys(volume: DataVolume) -> list[str]:
     key = plans.reference_key(volume)
     return [str(key)] if key else []
 
 
 def _patch(old: DataVolumeStatus, new: DataVolumeStatus) -> Document:
-    """The status as a merge patch: what is empty again is taken away."""
+    """Return the change of the status as a merge patch, which removes empty fields."""
     return {"status": difference(msgspec.to_builtins(old), msgspec.to_builtins(new))}

@@ -1,4 +1,4 @@
-"""What a DataVolume needs next: its claim made or taken over, its status told.  Pure."""
+"""Plans the next step for a DataVolume: create or adopt its claim, update its status. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,25 +20,25 @@ from corral.api.kinds.storage.common import WAIT_FOR_FIRST_CONSUMER
 from corral.api.object import Document, Key
 from corral.api.quantity import amount
 from corral.controllers.datavolume import claim_template as claims, status as statuses
-from corral.controllers.datavolume.status import Problem, Telling
+from corral.controllers.datavolume.status import Event, Problem
 from corral.reconcile.objects import annotations_of, controller_uid, is_being_deleted, key_of
 from corral.reconcile.ownership import owners_with, patch_preconditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is there.
+    """Observed objects.
 
-    claim: of the DataVolume's name.
-    reference: the DataSource that it names.
-    copied: the claim that it is to be a copy of.
+    claim: the claim with the DataVolume's name.
+    reference: the DataSource that it resolves to.
+    copied: the claim to clone.
     classes: all storage classes.
-    now: the present moment, RFC 3339.
+    now: the present time, RFC 3339.
     """
 
     claim: PersistentVolumeClaim | None
     reference: DataSource | None
-    copied: PersistentVolumeClaim | None
+    source_claim: PersistentVolumeClaim | None
     classes: Sequence[StorageClass]
     now: str
 
@@ -47,22 +47,22 @@ class Observed:
 class Plan:
     """What to do.
 
-    create: the claim to make.
-    take_over: the change by which the claim, made by somebody else, becomes the DataVolume's own.
-    status: what the status shall be.
-    events: what to tell.
+    create: the claim to create.
+    take_over: the patch that makes an existing claim the DataVolume's own.
+    status: the desired status.
+    events: events to record.
     """
 
     create: Document | None = None
-    take_over: Document | None = None
+    adopt: Document | None = None
     status: DataVolumeStatus
-    events: Sequence[Telling] = ()
+    events: Sequence[Event] = ()
 
 
 def source_of(volume: DataVolume, reference: DataSource | None) -> Source | None:
-    """Where the content comes from; None where that is an object which is missing or says nothing.
+    """Return the source of the content; None if the referenced object is missing or empty.
 
-    A claim to copy is named with its namespace.
+    A claim to clone gets its namespace.
     """
     source = volume.spec.source
     if source is None and reference is not None and reference.spec.source.pvc is not None:
@@ -72,75 +72,83 @@ def source_of(volume: DataVolume, reference: DataSource | None) -> Source | None
         default = volume.metadata.namespace
     if source is None or source.pvc is None:
         return source
-    copied = source.pvc
-    return Source(pvc=ClaimCopy(name=copied.name, namespace=copied.namespace or default))
+    source_claim = source.pvc
+    return Source(
+        pvc=ClaimCopy(name=source_claim.name, namespace=source_claim.namespace or default)
+    )
 
 
 def reference_key(volume: DataVolume) -> Key | None:
-    """The DataSource that a DataVolume names."""
+    """Return the key of the DataSource that a DataVolume refers to."""
     named = volume.spec.source_ref
     return Key(named.namespace or volume.metadata.namespace, named.name) if named else None
 
 
-def copied_key(source: Source | None) -> Key | None:
-    """The claim that is to be copied."""
+def source_claim_key(source: Source | None) -> Key | None:
+    """Return the key of the claim to clone."""
     return Key(source.pvc.namespace, source.pvc.name) if source and source.pvc else None
 
 
-def named_key_of(reference: DataSource) -> Key | None:
-    """The DataSource that a DataSource means."""
+def target_key_of(reference: DataSource) -> Key | None:
+    """Return the key of the DataSource that a DataSource refers to."""
     other = reference.spec.source.data_source
     return Key(reference.metadata.namespace, other.name) if other is not None else None
 
 
-def copied_key_of(reference: DataSource) -> Key | None:
-    """The claim that a DataSource means."""
-    copied = reference.spec.source.pvc
-    return Key(copied.namespace or reference.metadata.namespace, copied.name) if copied else None
+def claim_key_of(reference: DataSource) -> Key | None:
+    """Return the key of the claim that a DataSource refers to."""
+    source_claim = reference.spec.source.pvc
+    return (
+        Key(source_claim.namespace or reference.metadata.namespace, source_claim.name)
+        if source_claim
+        else None
+    )
 
 
-def plan(volume: DataVolume, seen: Observed) -> Plan:
-    """What to do about a DataVolume that is to stay."""
-    source = source_of(volume, seen.reference)
-    if seen.claim is not None:
-        return _with_claim(volume, source or Source(), seen.claim, seen)
+def plan(volume: DataVolume, observed: Observed) -> Plan:
+    """Return the plan for a DataVolume that is not being deleted."""
+    source = source_of(volume, observed.reference)
+    if observed.claim is not None:
+        return _with_claim(volume, source or Source(), observed.claim, observed)
     if source is None:
-        return _hindered(volume, _no_source(volume, seen.reference), seen.now)
+        return _without_claim(volume, _no_source(volume, observed.reference), observed.now)
     if source.pvc is not None and (
-        problem := _may_not_copy(volume, source.pvc)
-        or _cannot_copy(volume, source.pvc, seen.copied)
+        problem := _clone_authorization(volume, source.pvc)
+        or _clone_validation(volume, source.pvc, observed.source_claim)
     ):
-        return _hindered(volume, problem, seen.now)
-    size = claims.size(seen.copied) if seen.copied is not None else None
+        return _without_claim(volume, problem, observed.now)
+    size = claims.size(observed.source_claim) if observed.source_claim is not None else None
     try:
-        create = claims.document(volume, source, seen.classes, size)
+        create = claims.document(volume, source, observed.classes, size)
     except claims.ClaimError as error:
-        return _hindered(volume, Problem("ErrClaimNotValid", str(error)), seen.now)
-    return Plan(create=create, status=statuses.without_claim(volume, None, seen.now))
+        return _without_claim(volume, Problem("ErrClaimNotValid", str(error)), observed.now)
+    return Plan(create=create, status=statuses.without_claim(volume, None, observed.now))
 
 
 def _with_claim(
-    volume: DataVolume, source: Source, claim: PersistentVolumeClaim, seen: Observed
+    volume: DataVolume, source: Source, claim: PersistentVolumeClaim, observed: Observed
 ) -> Plan:
     name = key_of(claim).name
     ours = controller_uid(claim) == volume.metadata.uid
-    offered = annotations_of(claim).get(population.POPULATED_FOR) == volume.metadata.name
+    populated = annotations_of(claim).get(population.POPULATED_FOR) == volume.metadata.name
     if is_being_deleted(claim):
         message = f'Resource "{name}" marked for deletion'
-        return _hindered(volume, Problem("ErrResourceMarkedForDeletion", message), seen.now)
+        return _without_claim(
+            volume, Problem("ErrResourceMarkedForDeletion", message), observed.now
+        )
     adopts = annotations_of(volume).get(ADOPT_CLAIM) == "true"
-    if not ours and (controller_uid(claim) or not (offered or adopts)):
+    if not ours and (controller_uid(claim) or not (populated or adopts)):
         message = f'Resource "{name}" already exists and is not managed by DataVolume'
-        return _hindered(volume, Problem("ErrResourceExists", message), seen.now)
+        return _without_claim(volume, Problem("ErrResourceExists", message), observed.now)
     named = claim.spec.storageClassName if claim.spec else None
-    found = claims.class_of(named, seen.classes)
+    found = claims.class_of(named, observed.classes)
     waits = found is not None and found.volumeBindingMode == WAIT_FOR_FIRST_CONSUMER
-    status, events = statuses.with_claim(volume, source, claim, waits=waits, now=seen.now)
-    return Plan(take_over=None if ours else _owned(claim, volume), status=status, events=events)
+    status, events = statuses.with_claim(volume, source, claim, waits=waits, now=observed.now)
+    return Plan(adopt=None if ours else _adoption(claim, volume), status=status, events=events)
 
 
-def _owned(claim: PersistentVolumeClaim, volume: DataVolume) -> Document:
-    """The claim's change to the DataVolume's own: what it holds stays as it is."""
+def _adoption(claim: PersistentVolumeClaim, volume: DataVolume) -> Document:
+    """Return the patch that adopts a claim; its content stays as it is."""
     metadata: Document = {
         **patch_preconditions(claim),
         "ownerReferences": owners_with(claim, volume),
@@ -160,10 +168,11 @@ def _no_source(volume: DataVolume, reference: DataSource | None) -> Problem:
     return Problem("NotFound", f"{named.kind if named else 'Source'} {key} not found")
 
 
-def _may_not_copy(volume: DataVolume, copy: ClaimCopy) -> Problem | None:
-    """A claim of another namespace is copied only if who wrote the DataVolume was asked about it.
+def _clone_authorization(volume: DataVolume, copy: ClaimCopy) -> Problem | None:
+    """Return a problem unless cloning from another namespace was authorized.
 
-    They were, of what the DataVolume names itself; a DataSource may mean another claim since then.
+    Admission authorized what the DataVolume names itself; a DataSource may refer to another claim
+    since then.
     """
     reference, namespace = reference_key(volume), volume.metadata.namespace
     if volume.spec.source is not None or reference is None or copy.namespace == namespace:
@@ -173,36 +182,36 @@ def _may_not_copy(volume: DataVolume, copy: ClaimCopy) -> Problem | None:
         return None
     return Problem(
         "CloneNotPermitted",
-        f"DataSource {reference} leads to a claim in namespace {copy.namespace} that nobody was "
-        "allowed to copy by it when this DataVolume, or what it is made for, was written: who may "
-        f"create datavolumes/source in namespace {copy.namespace} is to write that anew",
+        f"DataSource {reference} refers to a claim in namespace {copy.namespace}, and cloning it "
+        "was not authorized when this DataVolume, or the object that owns it, was written: a user "
+        f"who may create datavolumes/source in namespace {copy.namespace} must write it again",
     )
 
 
-def _cannot_copy(
-    volume: DataVolume, copy: ClaimCopy, copied: PersistentVolumeClaim | None
+def _clone_validation(
+    volume: DataVolume, copy: ClaimCopy, source_claim: PersistentVolumeClaim | None
 ) -> Problem | None:
-    if copied is None:
+    if source_claim is None:
         return Problem("CloneWithoutSource", f"The source pvc {copy.name} doesn't exist")
     claim = volume.spec.pvc or volume.spec.storage
-    wanted = requested_size(claim.resources if claim is not None else None)
-    has = claims.size(copied)
-    if wanted is not None and has is not None and amount(wanted) < amount(has):
+    target = requested_size(claim.resources if claim is not None else None)
+    source = claims.size(source_claim)
+    if target is not None and source is not None and amount(target) < amount(source):
         smaller = "target resources requests storage size is smaller than the source"
         return Problem(
             "CloneValidationFailed",
-            f"The clone doesn't meet the validation requirements: {smaller} {wanted} < {has}",
+            f"The clone doesn't meet the validation requirements: {smaller} {target} < {source}",
         )
     return None
 
 
-def _hindered(volume: DataVolume, problem: Problem, now: str) -> Plan:
-    """There is no claim, and why; told once for each reason."""
+def _without_claim(volume: DataVolume, problem: Problem, now: str) -> Plan:
+    """Return a plan without a claim, and an event if the problem is new."""
     before = statuses.find(volume.status.conditions, "Bound")
     status = statuses.without_claim(volume, problem, now)
-    known = before is not None and (before.reason, before.message) == (
+    reported = before is not None and (before.reason, before.message) == (
         problem.reason,
         problem.message,
     )
-    events = () if known else (Telling("Warning", problem.reason, problem.message),)
+    events = () if reported else (Event("Warning", problem.reason, problem.message),)
     return Plan(status=status, events=events)

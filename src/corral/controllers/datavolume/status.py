@@ -1,4 +1,4 @@
-"""How far a DataVolume is, by what is told on its claim, in CDI's phases and conditions.  Pure."""
+"""Status of a DataVolume, from its claim's annotations, in CDI's phases and conditions. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ UNKNOWN_PROGRESS, ALL = "N/A", "100.0%"
 TRUE, FALSE = "True", "False"
 
 
-class Telling(NamedTuple):
-    """An event to tell: Normal or Warning, a reason in CamelCase, a sentence."""
+class Event(NamedTuple):
+    """An event to record: Normal or Warning, a CamelCase reason, a message."""
 
     type: str
     reason: str
@@ -34,14 +34,14 @@ class Telling(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why there is no claim yet: an event's reason and message, as CDI tells them."""
+    """Why there is no claim: reason and message of CDI's event."""
 
     reason: str
     message: str
 
 
 class _Stage(NamedTuple):
-    """A phase of filling, and what is told when it is reached."""
+    """A phase of population, and the event when it is reached."""
 
     phase: str
     type: str
@@ -50,29 +50,29 @@ class _Stage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """The stages of one kind of filling, by the phase that the claim tells."""
+class _Kind:
+    """The stages of one kind of population, by the phase in the claim's annotation."""
 
     scheduled: _Stage
-    going: _Stage
+    in_progress: _Stage
     done: _Stage
     failed: _Stage
-    tells_progress: bool = True
+    has_progress: bool = True
 
-    def stage(self, told: Mapping[str, str]) -> _Stage | None:
-        if told.get(population.PHASE) == population.RUNNING:
-            # An upload is ready when it is waited for, not when something was begun for it.
-            waits = self.tells_progress or told.get(population.READY) == "true"
-            return self.going if waits else self.scheduled
+    def stage(self, annotations: Mapping[str, str]) -> _Stage | None:
+        if annotations.get(population.PHASE) == population.RUNNING:
+            # An upload is ready once its server listens, not when its preparation began.
+            started = self.has_progress or annotations.get(population.READY) == "true"
+            return self.in_progress if started else self.scheduled
         return {
             population.PENDING: self.scheduled,
             population.SUCCEEDED: self.done,
             population.FAILED: self.failed,
-        }.get(told.get(population.PHASE, ""))
+        }.get(annotations.get(population.PHASE, ""))
 
 
-def _import() -> _Way:
-    return _Way(
+def _import() -> _Kind:
+    return _Kind(
         _Stage("ImportScheduled", "Normal", "ImportScheduled", "Import into {name} scheduled"),
         _Stage("ImportInProgress", "Normal", "ImportInProgress", "Import into {name} in progress"),
         _Stage(SUCCEEDED, "Normal", "ImportSucceeded", "Successfully imported into PVC {name}"),
@@ -80,43 +80,43 @@ def _import() -> _Way:
     )
 
 
-def _upload() -> _Way:
-    return _Way(
+def _upload() -> _Kind:
+    return _Kind(
         _Stage("UploadScheduled", "Normal", "UploadScheduled", "Upload into {name} scheduled"),
         _Stage("UploadReady", "Normal", "UploadReady", "Upload into {name} ready"),
         _Stage(SUCCEEDED, "Normal", "UploadSucceeded", "Successfully uploaded into {name}"),
         _Stage(FAILED, "Warning", "UploadFailed", "Upload into {name} failed"),
-        tells_progress=False,
+        has_progress=False,
     )
 
 
-def _clone() -> _Way:
-    way = "from {source} into {claim}"
-    return _Way(
-        _Stage("CloneScheduled", "Normal", "CloneScheduled", f"Cloning {way} scheduled"),
+def _clone() -> _Kind:
+    kind = "from {source} into {claim}"
+    return _Kind(
+        _Stage("CloneScheduled", "Normal", "CloneScheduled", f"Cloning {kind} scheduled"),
         _Stage(
             "CSICloneInProgress",
             "Normal",
             "CSICloneInProgress",
             "CSI Volume clone in progress (for pvc {source})",
         ),
-        _Stage(SUCCEEDED, "Normal", "CloneSucceeded", f"Successfully cloned {way}"),
-        _Stage(FAILED, "Warning", "CloneFailed", f"Cloning {way} failed"),
+        _Stage(SUCCEEDED, "Normal", "CloneSucceeded", f"Successfully cloned {kind}"),
+        _Stage(FAILED, "Warning", "CloneFailed", f"Cloning {kind} failed"),
     )
 
 
 IMPORT, UPLOAD, CLONE = _import(), _upload(), _clone()
 
 
-def way_of(source: Source) -> _Way:
-    """How a claim is filled from a source."""
+def kind_of(source: Source) -> _Kind:
+    """Return how a claim is populated from a source."""
     if source.upload is not None:
         return UPLOAD
     return CLONE if source.pvc is not None else IMPORT
 
 
 def without_claim(volume: DataVolume, problem: Problem | None, now: str) -> DataVolumeStatus:
-    """The status while there is no claim of the DataVolume's own."""
+    """Return the status while the DataVolume has no claim of its own."""
     reason, message = (problem.reason, problem.message) if problem else ("NotFound", "No PVC found")
     conditions = Conditions(volume.status.conditions, now)
     conditions.set("Bound", FALSE, reason, message)
@@ -128,13 +128,13 @@ def without_claim(volume: DataVolume, problem: Problem | None, now: str) -> Data
 
 def with_claim(
     volume: DataVolume, source: Source, claim: PersistentVolumeClaim, *, waits: bool, now: str
-) -> tuple[DataVolumeStatus, list[Telling]]:
-    """The status, and what is to be told of how it came to be.
+) -> tuple[DataVolumeStatus, list[Event]]:
+    """Return the status, and the events of the change.
 
     ``waits``: whether the claim's class binds claims only when they are used.
     """
     stage = _stage(volume, source, claim, waits=waits)
-    told = annotations_of(claim)
+    annotations = annotations_of(claim)
     conditions = Conditions(volume.status.conditions, now)
     _set_conditions(conditions, claim, stage.phase)
     status = _with(
@@ -142,28 +142,30 @@ def with_claim(
             volume.status,
             claim_name=key_of(claim).name,
             phase=stage.phase,
-            progress=_progress(volume, way_of(source), stage.phase, told),
-            restart_count=_count(told.get(population.RESTARTS, ""), volume.status.restart_count),
+            progress=_progress(volume, kind_of(source), stage.phase, annotations),
+            restart_count=_count(
+                annotations.get(population.RESTARTS, ""), volume.status.restart_count
+            ),
         ),
         conditions,
     )
     events = []
     if stage.reason and stage.phase != volume.status.phase:
-        events.append(Telling(stage.type, stage.reason, stage.message))
-    return status, [*events, *_told_of(volume.status, status)]
+        events.append(Event(stage.type, stage.reason, stage.message))
+    return status, [*events, *_condition_events(volume.status, status)]
 
 
 def _stage(
     volume: DataVolume, source: Source, claim: PersistentVolumeClaim, *, waits: bool
 ) -> _Stage:
-    told, phase = annotations_of(claim), claim.status.phase if claim.status else None
+    annotations, phase = annotations_of(claim), claim.status.phase if claim.status else None
     name = key_of(claim).name
     if phase == LOST:
         return _Stage(FAILED, "Warning", "ErrClaimLost", f"PVC {name} lost")
-    if told.get(population.POPULATED_FOR) == volume.metadata.name and phase == BOUND:
+    if annotations.get(population.POPULATED_FOR) == volume.metadata.name and phase == BOUND:
         return _Stage(SUCCEEDED, "", "", "")
-    found = way_of(source).stage(told)
-    if phase != BOUND and told.get(population.PHASE) != population.SUCCEEDED:
+    found = kind_of(source).stage(annotations)
+    if phase != BOUND and annotations.get(population.PHASE) != population.SUCCEEDED:
         return _Stage(WAITS if waits else PENDING, "", "", "")
     if found is None:
         return _Stage(CLAIM_BOUND, "", "", "")
@@ -178,23 +180,23 @@ def _stage(
     return found._replace(message=found.message.format_map(names))
 
 
-def _progress(volume: DataVolume, way: _Way, phase: str, told: Mapping[str, str]) -> str:
-    if not way.tells_progress:
+def _progress(volume: DataVolume, kind: _Kind, phase: str, annotations: Mapping[str, str]) -> str:
+    if not kind.has_progress:
         return UNKNOWN_PROGRESS
     if phase == SUCCEEDED:
         return ALL
-    return told.get(population.PROGRESS) or volume.status.progress or UNKNOWN_PROGRESS
+    return annotations.get(population.PROGRESS) or volume.status.progress or UNKNOWN_PROGRESS
 
 
-def _count(text: str, known: int) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else known
+def _count(text: str, old: int) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else old
 
 
 # ---------------------------------------------------------------- conditions
 
 
 class Conditions:
-    """CDI's conditions, of DataVolumes and DataSources: times move only when something changes."""
+    """CDI's conditions, of DataVolumes and DataSources: times change only with the fields."""
 
     def __init__(self, conditions: Sequence[DataVolumeCondition], now: str) -> None:
         self.all = list(conditions)
@@ -204,14 +206,14 @@ class Conditions:
         old = find(self.all, type_)
         if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
             return
-        turned = old is None or old.status != status
+        changed = old is None or old.status != status
         new = DataVolumeCondition(
             type=type_,
             status=status,
             reason=reason,
             message=message,
             last_heartbeat_time=self._now,
-            last_transition_time=self._now if turned or old is None else old.last_transition_time,
+            last_transition_time=self._now if changed or old is None else old.last_transition_time,
         )
         if old is None:
             self.all.append(new)
@@ -220,12 +222,12 @@ class Conditions:
 
 
 def find(conditions: Sequence[DataVolumeCondition], type_: str) -> DataVolumeCondition | None:
-    """The condition of a type."""
+    """Return the condition of a type."""
     return next((each for each in conditions if each.type == type_), None)
 
 
 def _set_conditions(conditions: Conditions, claim: PersistentVolumeClaim, phase: str) -> None:
-    name, told = key_of(claim).name, annotations_of(claim)
+    name, annotations = key_of(claim).name, annotations_of(claim)
     state = claim.status.phase if claim.status else None
     if state == BOUND:
         conditions.set("Bound", TRUE, BOUND, f"PVC {name} Bound")
@@ -233,7 +235,7 @@ def _set_conditions(conditions: Conditions, claim: PersistentVolumeClaim, phase:
         conditions.set("Bound", FALSE, "ClaimLost", "Claim Lost")
     else:
         conditions.set("Bound", FALSE, PENDING, f"PVC {name} Pending")
-    goes_on = told.get(population.GOES_ON) == "true"
+    goes_on = annotations.get(population.GOES_ON) == "true"
     if goes_on and phase != SUCCEEDED:
         conditions.set("Ready", FALSE, "TransferRunning")
     else:
@@ -241,8 +243,8 @@ def _set_conditions(conditions: Conditions, claim: PersistentVolumeClaim, phase:
     conditions.set(
         "Running",
         TRUE if goes_on else FALSE,
-        told.get(population.REASON, ""),
-        told.get(population.MESSAGE, ""),
+        annotations.get(population.REASON, ""),
+        annotations.get(population.MESSAGE, ""),
     )
 
 
@@ -250,22 +252,22 @@ def _with(status: DataVolumeStatus, conditions: Conditions) -> DataVolumeStatus:
     return msgspec.structs.replace(status, conditions=conditions.all)
 
 
-def _told_of(old: DataVolumeStatus, new: DataVolumeStatus) -> list[Telling]:
-    """Events about conditions that changed: the claim's, and why filling does not go on."""
+def _condition_events(old: DataVolumeStatus, new: DataVolumeStatus) -> list[Event]:
+    """Return events of changed conditions: that of the claim, and why population halts."""
     bound, before = find(new.conditions, "Bound"), find(old.conditions, "Bound")
     events = []
     if bound is not None and (
         before is None or (bound.reason, bound.message) != (before.reason, before.message)
     ):
-        events.append(Telling("Normal", bound.reason, bound.message))
+        events.append(Event("Normal", bound.reason, bound.message))
     running, was = find(new.conditions, "Running"), find(old.conditions, "Running")
-    fails = (
+    halted = (
         running is not None
         and running.status == FALSE
         and running.message
         and (bound is None or bound.status == TRUE)
         and new.phase != SUCCEEDED
     )
-    if running is not None and fails and (was is None or was.message != running.message):
-        events.append(Telling("Warning", running.reason, running.message))
+    if running is not None and halted and (was is None or was.message != running.message):
+        events.append(Event("Warning", running.reason, running.message))
     return events

@@ -1,4 +1,4 @@
-"""What is told to Prometheus of VirtualMachines and instances: KubeVirt's names and labels."""
+"""Metrics of VirtualMachines and VMIs, with KubeVirt's names and labels."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,4 +11,4 @@ SOURCES: Mapping[str, Callable[[ControllerContext], Source]] = {
     "transitions": transitions.source,
     "virtual machines": virtual_machines.source,
 }
-"""Each makes a source that reads the caches of a context."""
+"""Factories of sources that read the informers' caches."""

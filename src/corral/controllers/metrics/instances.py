@@ -1,4 +1,4 @@
-"""What is told of each VirtualMachineInstance (KubeVirt's vmistats_collector.go)."""
+"""Metrics of each VMI (KubeVirt's vmistats_collector.go)."""
 
 from collections.abc import Iterable
 
@@ -15,43 +15,44 @@ _PREFERENCES = ("preference", "cluster-preference")
 
 
 def source(context: ControllerContext) -> Source:
-    """The source of what the caches hold of instances, at the moment of the scrape."""
-    machines = context.informers.of(VirtualMachineInstance)
+    """Return the source of metrics of the cached VMIs."""
+    vmis = context.informers.of(VirtualMachineInstance)
     pods = context.informers.of(Pod)
 
-    async def tell() -> Iterable[Family]:
+    async def collect() -> Iterable[Family]:
         running = {
             controller_uid(pod): (pod.metadata and pod.metadata.name) or ""
             for pod in pods.items()
             if pod.status is not None and pod.status.phase == "Running"
         }
-        return families(machines.items(), running)
+        return families(vmis.items(), running)
 
-    return tell
+    return collect
 
 
-def families(
-    machines: Iterable[VirtualMachineInstance], pods: dict[str, str]
-) -> tuple[Family, ...]:
-    """The families of some instances; ``pods``: the running pod of each, by the instance's uid."""
+def families(vmis: Iterable[VirtualMachineInstance], pods: dict[str, str]) -> tuple[Family, ...]:
+    """Return the metric families of VMIs; ``pods``: their running pods by the VMI's uid."""
     info = gauge("kubevirt_vmi_info", "Information about VirtualMachineInstances.")
-    stuck = gauge(
-        "kubevirt_vmi_non_evictable", "Whether it is to be migrated off its node, but cannot be."
+    non_evictable = gauge(
+        "kubevirt_vmi_non_evictable",
+        "Whether an eviction must migrate the VMI, but it cannot be migrated.",
     )
     addresses = gauge("kubevirt_vmi_status_addresses", "Addresses of an instance.")
-    cards = gauge("kubevirt_vmi_vnic_info", "Network cards of an instance.")
-    for vmi in machines:
+    vnics = gauge("kubevirt_vmi_vnic_info", "Network cards of an instance.")
+    for vmi in vmis:
         name = {"namespace": vmi.metadata.namespace, "name": vmi.metadata.name}
-        placed = {"node": vmi.status.node_name, **name}
+        node_labels = {"node": vmi.status.node_name, **name}
         evictable = _evictable(vmi)
         pod = pods.get(vmi.metadata.uid, "")
-        info.add(1, placed | _about(vmi) | {"evictable": _word(evictable), "vmi_pod": pod})
-        stuck.add(not evictable, placed)
+        info.add(
+            1, node_labels | _info_labels(vmi) | {"evictable": _boolean(evictable), "vmi_pod": pod}
+        )
+        non_evictable.add(not evictable, node_labels)
         for one in vmi.status.interfaces:
             if one.ip_address or one.name or one.interface_name:
                 addresses.add(
                     1,
-                    placed
+                    node_labels
                     | {
                         "vnic_name": one.name,
                         "interface_name": one.interface_name,
@@ -60,34 +61,34 @@ def families(
                     },
                 )
         for interface in vmi.spec.domain.devices.interfaces:
-            if (card := labels.card(interface, vmi.spec.networks)) is not None:
-                cards.add(1, name | card)
-    return info, stuck, addresses, cards
+            if (vnic := labels.vnic(interface, vmi.spec.networks)) is not None:
+                vnics.add(1, name | vnic)
+    return info, non_evictable, addresses, vnics
 
 
-def _about(vmi: VirtualMachineInstance) -> dict[str, str]:
+def _info_labels(vmi: VirtualMachineInstance) -> dict[str, str]:
     annotations = vmi.metadata.annotations
     guest = vmi.status.guest_os_info
     return labels.system(annotations) | {
         "phase": vmi.status.phase.lower(),
-        "instance_type": _made_from(vmi, _INSTANCETYPES),
-        "preference": _made_from(vmi, _PREFERENCES),
+        "instance_type": _first_annotation(vmi, _INSTANCETYPES),
+        "preference": _first_annotation(vmi, _PREFERENCES),
         "guest_os_kernel_release": guest.kernel_release if guest else "",
         "guest_os_machine": vmi.status.machine.type if vmi.status.machine else "",
         "guest_os_arch": guest.machine if guest else "",
         "guest_os_name": guest.name if guest else "",
         "guest_os_version_id": guest.version_id if guest else "",
-        "outdated": _word("kubevirt.io/outdatedLauncherImage" in vmi.metadata.labels),
+        "outdated": _boolean("kubevirt.io/outdatedLauncherImage" in vmi.metadata.labels),
     }
 
 
-def _made_from(vmi: VirtualMachineInstance, kinds: Iterable[str]) -> str:
-    known = (vmi.metadata.annotations.get(f"kubevirt.io/{kind}-name", "") for kind in kinds)
-    return next((name for name in known if name), "")
+def _first_annotation(vmi: VirtualMachineInstance, kinds: Iterable[str]) -> str:
+    names = (vmi.metadata.annotations.get(f"kubevirt.io/{kind}-name", "") for kind in kinds)
+    return next((name for name in names if name), "")
 
 
 def _evictable(vmi: VirtualMachineInstance) -> bool:
-    """Whether nothing is in the way of its eviction, as far as is known."""
+    """Report whether nothing known prevents the eviction of a VMI."""
     if vmi.spec.eviction_strategy != "LiveMigrate":
         return True
     return any(
@@ -95,5 +96,5 @@ def _evictable(vmi: VirtualMachineInstance) -> bool:
     )
 
 
-def _word(yes: bool) -> str:  # noqa: FBT001 - it is the value of a label
+def _boolean(yes: bool) -> str:  # noqa: FBT001 - it is the value of a label
     return "true" if yes else "false"

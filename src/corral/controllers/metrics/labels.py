@@ -1,4 +1,4 @@
-"""Labels that VirtualMachines and their instances share (KubeVirt's vmistats_collector.go)."""
+"""Labels that metrics of VirtualMachines and VMIs share (KubeVirt's vmistats_collector.go)."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ _NONE = "<none>"
 
 
 def system(annotations: Mapping[str, str]) -> dict[str, str]:
-    """What a manifest says of the system in a guest."""
+    """Return the labels about the guest system, from annotations."""
     return {name: annotations.get(f"vm.kubevirt.io/{name}", "") for name in _SYSTEM}
 
 
-def card(interface: Interface, networks: list[Network]) -> dict[str, str] | None:
-    """A network card; None where it joins no network."""
+def vnic(interface: Interface, networks: list[Network]) -> dict[str, str] | None:
+    """Return the labels of a network interface; None if it belongs to no network."""
     network = next((one for one in networks if one.name == interface.name), None)
     if network is None:
         return None

@@ -1,4 +1,4 @@
-"""What is told of each VirtualMachine (KubeVirt's vmstats_collector.go)."""
+"""Metrics of each VirtualMachine (KubeVirt's vmstats_collector.go)."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -24,58 +24,56 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 _UNKNOWN = "<unknown>"
-_TURNING = frozenset({"Ready", "Failure", "Paused"})
-"""The conditions whose turns count as changes of the status."""
+_STATUS_CONDITIONS = frozenset({"Ready", "Failure", "Paused"})
+"""Conditions whose transitions count as changes of the status."""
 
 Claims = Callable[[Key], PersistentVolumeClaim | None]
 
 
 def source(context: ControllerContext) -> Source:
-    """The source of what the caches hold of VirtualMachines, at the moment of the scrape."""
-    machines = context.informers.of(VirtualMachine)
+    """Return the source of metrics of the cached VirtualMachines."""
+    vms = context.informers.of(VirtualMachine)
     claims = context.informers.of(PersistentVolumeClaim)
 
-    async def tell() -> Iterable[Family]:
-        return families(machines.items(), claims.get)
+    async def collect() -> Iterable[Family]:
+        return families(vms.items(), claims.get)
 
-    return tell
+    return collect
 
 
-def families(machines: Iterable[VirtualMachine], claims: Claims) -> list[Family]:
-    """The families of some VirtualMachines and the claims of their volumes."""
-    present = [
-        (vm, {"name": vm.metadata.name, "namespace": vm.metadata.namespace}) for vm in machines
-    ]
+def families(vms: Iterable[VirtualMachine], claims: Claims) -> list[Family]:
+    """Return the metric families of VirtualMachines and the claims of their volumes."""
+    present = [(vm, {"name": vm.metadata.name, "namespace": vm.metadata.namespace}) for vm in vms]
     return [*_status(present), *_resources(present), *_devices(present, claims)]
 
 
 _Named = Iterable[tuple[VirtualMachine, dict[str, str]]]
-"""VirtualMachines and the labels that name them."""
+"""VirtualMachines with the labels that name them."""
 
 
-def _status(machines: _Named) -> Iterable[Family]:
+def _status(vms: _Named) -> Iterable[Family]:
     info = gauge("kubevirt_vm_info", "Information about Virtual Machines.")
     created = gauge("kubevirt_vm_create_date_timestamp_seconds", "When it was created.")
-    turned = {
+    transitions = {
         group: gauge(
             f"kubevirt_vm_{group}_status_last_transition_timestamp_seconds",
-            f"When it came to be in a status of the group {group}; 0 while it is in another.",
+            f"When the VM entered a status of the group {group}; 0 while it is in another.",
         )
         for group in _GROUPS
     }
-    for vm, name in machines:
+    for vm, name in vms:
         status = vm.status.printable_status
         group = next((group for group, words in _GROUPS.items() if status in words), _UNKNOWN)
-        info.add(1, name | _about(vm) | {"status": status.lower(), "status_group": group})
+        info.add(1, name | _info_labels(vm) | {"status": status.lower(), "status_group": group})
         if vm.metadata.creation_timestamp:
             created.add(_seconds(vm.metadata.creation_timestamp), name)
-        for each, family in turned.items():
+        for each, family in transitions.items():
             present = each == ("error" if group == _UNKNOWN else group)
-            family.add(_last_turn(vm) if present else 0, name)
-    return info, created, *turned.values()
+            family.add(_last_transition(vm) if present else 0, name)
+    return info, created, *transitions.values()
 
 
-def _about(vm: VirtualMachine) -> dict[str, str]:
+def _info_labels(vm: VirtualMachine) -> dict[str, str]:
     spec = vm.spec
     domain = spec.template.spec.domain
     annotations = spec.template.metadata.annotations
@@ -86,43 +84,43 @@ def _about(vm: VirtualMachine) -> dict[str, str]:
     }
 
 
-def _last_turn(vm: VirtualMachine) -> float:
-    """The newest turn of a condition that counts; -1 where there is none."""
-    turns = (
+def _last_transition(vm: VirtualMachine) -> float:
+    """Return the last transition of a counting condition; -1 without one."""
+    times = (
         _seconds(one.last_transition_time)
         for one in vm.status.conditions
-        if one.type in _TURNING and one.last_transition_time
+        if one.type in _STATUS_CONDITIONS and one.last_transition_time
     )
-    return max(turns, default=-1)
+    return max(times, default=-1)
 
 
 def _seconds(moment: str) -> float:
     return int(parse_rfc3339(moment).timestamp())
 
 
-def _resources(machines: _Named) -> Iterable[Family]:
-    """What its manifest asks for; what an instance type adds is not in there."""
+def _resources(vms: _Named) -> Iterable[Family]:
+    """Yield requests and limits of the template, without those of an instance type."""
     requests = gauge("kubevirt_vm_resource_requests", "Resources requested by Virtual Machine.")
     limits = gauge("kubevirt_vm_resource_limits", "Resource limits set for a Virtual Machine.")
-    for vm, name in machines:
+    for vm, name in vms:
         domain = vm.spec.template.spec.domain
         memory = name | {"resource": "memory", "unit": "bytes"}
         cpu = name | {"resource": "cpu", "unit": "cores"}
-        wanted = domain.resources.requests if domain.resources else {}
-        most = domain.resources.limits if domain.resources else {}
-        if "memory" in wanted:
-            requests.add(_amount(wanted["memory"]), memory | {"source": "domain"})
+        requested = domain.resources.requests if domain.resources else {}
+        limited = domain.resources.limits if domain.resources else {}
+        if "memory" in requested:
+            requests.add(_amount(requested["memory"]), memory | {"source": "domain"})
         if domain.memory is not None and domain.memory.guest is not None:
             requests.add(_amount(domain.memory.guest), memory | {"source": "guest"})
-        if "cpu" in wanted:
-            requests.add(_amount(wanted["cpu"]), cpu | {"source": "requests"})
+        if "cpu" in requested:
+            requests.add(_amount(requested["cpu"]), cpu | {"source": "requests"})
         for unit, count in _topology(vm):
             source = "default" if domain.cpu is None else "domain"
-            if domain.cpu is not None or not ("cpu" in wanted or vm.spec.instancetype):
+            if domain.cpu is not None or not ("cpu" in requested or vm.spec.instancetype):
                 requests.add(count, cpu | {"unit": unit, "source": source})
-        for resource, told in (("memory", memory), ("cpu", cpu)):
-            if resource in most:
-                limits.add(_amount(most[resource]), told)
+        for resource, resource_labels in (("memory", memory), ("cpu", cpu)):
+            if resource in limited:
+                limits.add(_amount(limited[resource]), resource_labels)
     return requests, limits
 
 
@@ -137,24 +135,24 @@ def _amount(quantity: str | float) -> float:
     return parse(quantity).nanos / NANO
 
 
-def _devices(machines: _Named, claims: Claims) -> Iterable[Family]:
+def _devices(vms: _Named, claims: Claims) -> Iterable[Family]:
     sizes = gauge("kubevirt_vm_disk_allocated_size_bytes", "What its claims ask for.")
-    cards = gauge("kubevirt_vm_vnic_info", "Network cards of a Virtual Machine.")
-    for vm, name in machines:
+    vnics = gauge("kubevirt_vm_vnic_info", "Network cards of a Virtual Machine.")
+    for vm, name in vms:
         spec = vm.spec.template.spec
         for disk, claimed in claims_of(spec.volumes).items():
             claim = claims(Key(vm.metadata.namespace, claimed))
             if claim is not None and (size := _size(claim)) is not None:
                 mode = (claim.spec and claim.spec.volumeMode) or "<none>"
-                told = {"persistentvolumeclaim": claimed, "volume_mode": mode, "device": disk}
-                sizes.add(size, name | told)
+                volume = {"persistentvolumeclaim": claimed, "volume_mode": mode, "device": disk}
+                sizes.add(size, name | volume)
         for interface in spec.domain.devices.interfaces:
-            if (card := labels.card(interface, spec.networks)) is not None:
-                cards.add(1, name | card)
-    return sizes, cards
+            if (vnic := labels.vnic(interface, spec.networks)) is not None:
+                vnics.add(1, name | vnic)
+    return sizes, vnics
 
 
 def _size(claim: PersistentVolumeClaim) -> float | None:
     resources = claim.spec.resources if claim.spec is not None else None
-    asked = ((resources and resources.requests) or {}).get("storage")
-    return None if asked is None else _amount(asked)
+    requested = ((resources and resources.requests) or {}).get("storage")
+    return None if requested is None else _amount(requested)

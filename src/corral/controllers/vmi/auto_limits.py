@@ -1,7 +1,7 @@
-"""Limits that a machine gets without asking, since a quota of its namespace wants to know them.
+"""Default limits of a VMI in a namespace whose quota bounds limits.
 
-A pod whose containers name no limit is refused where a quota is about limits.  KubeVirt names them
-then for machines that do not (template.go, doesVMIRequireAutoResourceLimits).
+Such a quota rejects pods whose containers set no limits, so KubeVirt sets them for VMIs that do not
+(template.go, doesVMIRequireAutoResourceLimits).
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from lightkube.models.core_v1 import Namespace, ResourceQuota
 from corral.reconcile.objects import labels_of
 
 RATIO_LABEL: Final = "alpha.kubevirt.io/auto-memory-limits-ratio"
-"""Of a namespace: how many times its request a machine may take of memory."""
+"""Label of a namespace: memory limit of a VMI as a multiple of its request."""
 DEFAULT_RATIO: Final = 2.0
 
 
 class AutoLimits(NamedTuple):
-    """What to limit: cpu, and memory to so many times its request (0: it is not limited)."""
+    """Whether to limit CPU; memory limit as a multiple of the request, 0 for none."""
 
     cpu: bool = False
     memory_ratio: float = 0.0
@@ -27,17 +27,17 @@ NO_LIMITS: Final = AutoLimits()
 
 
 def auto_limits(quotas: Iterable[ResourceQuota], namespace: Namespace | None) -> AutoLimits:
-    """What the quotas of a namespace want limits of."""
+    """Return the limits that the quotas of a namespace require."""
     bounded = {name for each in quotas if each.spec is not None for name in each.spec.hard or ()}
     ratio = _ratio(namespace) if "limits.memory" in bounded else 0.0
     return AutoLimits("limits.cpu" in bounded, ratio)
 
 
 def _ratio(namespace: Namespace | None) -> float:
-    """What the label says, where it says something that makes sense."""
-    said = labels_of(namespace).get(RATIO_LABEL, "") if namespace is not None else ""
+    """Return the ratio of the label, or the default if it is missing or out of range."""
+    value = labels_of(namespace).get(RATIO_LABEL, "") if namespace is not None else ""
     try:
-        ratio = float(said)
+        ratio = float(value)
     except ValueError:
         return DEFAULT_RATIO
     return ratio if 1.0 <= ratio <= 1000.0 else DEFAULT_RATIO

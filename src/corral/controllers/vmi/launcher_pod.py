@@ -1,8 +1,8 @@
-"""The pod of a machine: where it runs, and what it takes from its node.  Pure.
+"""The launcher pod of a VMI: scheduling, and resource requests and limits. Pure.
 
-Labels, annotations and names are KubeVirt's, since services, autoscalers and people select by
-them.  What is asked of the node differs: KubeVirt's pod holds libvirt and three more daemons
-beside QEMU, a pod of corral holds QEMU alone.
+Labels, annotations and names are KubeVirt's, since Services, autoscalers and users select by them.
+Requests differ: KubeVirt's pod runs libvirt and three more daemons beside QEMU, a pod of corral
+runs QEMU alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,25 +39,25 @@ from corral.reconcile.objects import owner_reference
 CREATED_BY = "kubevirt.io/created-by"
 NODE_NAME = "kubevirt.io/nodeName"
 IMAGE = f"corral/launcher:{__version__}"
-"""What the container of a machine is called; the node runs QEMU instead of pulling it."""
+"""Image of the containers; the node runs QEMU instead of pulling it."""
 
 _LAUNCHER_GRACE_SECONDS = 30
-"""How much longer than its guest a pod may take to end."""
+"""Grace period of the pod beyond that of its guest."""
 
 _MEBIBYTE = 2**20
 _QEMU_BYTES = 64 * _MEBIBYTE
 """QEMU's own code, heap, devices and translated code: 35 to 50 MiB measured beside the guest's
-memory of slim machines (KubeVirt's launcher: 240 MiB)."""
+memory of small VMs (KubeVirt's launcher: 240 MiB)."""
 _VCPU_BYTES = 8 * _MEBIBYTE
-"""Stack and translation state of each processor after the first (KubeVirt: the same for each)."""
+"""Stack and translation state of each vCPU after the first (KubeVirt: the same for each)."""
 _PAGE_TABLE_SHARE = 512
-"""Page tables take this fraction of the guest's memory (KubeVirt: the same)."""
+"""Page tables take 1/512 of the guest's memory (KubeVirt: the same)."""
 
 _DISK_REQUESTS = {"cpu": "1m", "memory": "1M"}
 _DISK_LIMITS = {"cpu": "10m", "memory": "40M"}
 _CONSOLE_REQUESTS = {"cpu": "5m", "memory": "1M"}
-"""As KubeVirt's, so that an autoscaler finds the same use of the same load; but for the memory
-(35M there): here QEMU itself writes the log."""
+"""As KubeVirt's, so that autoscalers see the same utilization, but for the memory (35M there): here
+QEMU itself writes the log."""
 _CONSOLE_LIMITS = {"cpu": "15m", "memory": "60M"}
 
 _OBSERVED = frozenset(
@@ -75,7 +75,7 @@ def pod_for(
     cpu_ratio: int = CPU_RATIO,
     auto: AutoLimits = NO_LIMITS,
 ) -> Document:
-    """The pod that holds a machine's place (KubeVirt's template.go)."""
+    """Return the launcher pod of a VMI (KubeVirt's template.go)."""
     spec = vmi.spec
     disks = list(_container_disks(vmi))
     account = _account(vmi)
@@ -129,13 +129,13 @@ def pod_for(
 
 
 def _account(vmi: VirtualMachineInstance) -> str | None:
-    """The ServiceAccount that a volume shows to the guest."""
+    """Return the ServiceAccount that a volume shows to the guest."""
     accounts = (each.service_account for each in vmi.spec.volumes)
     return next((one.service_account_name for one in accounts if one is not None), None)
 
 
 def _ports(vmi: VirtualMachineInstance) -> Document:
-    """What the machine's interfaces declare: Services and policies find ports here by name."""
+    """Return the declared ports of the interfaces: Services and policies look them up by name."""
     ports = [
         {
             "containerPort": port.port,
@@ -149,12 +149,12 @@ def _ports(vmi: VirtualMachineInstance) -> Document:
 
 
 def _probes(vmi: VirtualMachineInstance) -> Document:
-    """The machine's probes where people look for them; the node reads them of the machine."""
-    wanted = {
+    """Return the probes of the VMI. For display only: the node reads those of the VMI."""
+    probes = {
         "readinessProbe": vmi.spec.readiness_probe,
         "livenessProbe": vmi.spec.liveness_probe,
     }
-    return {name: _probe(probe) for name, probe in wanted.items() if probe is not None}
+    return {name: _probe(probe) for name, probe in probes.items() if probe is not None}
 
 
 def _probe(probe: Probe) -> Document:
@@ -167,42 +167,42 @@ def _probe(probe: Probe) -> Document:
 def compute_resources(
     vmi: VirtualMachineInstance, *, cpu_ratio: int = CPU_RATIO, auto: AutoLimits = NO_LIMITS
 ) -> dict[str, dict[str, Quantity]]:
-    """What the machine takes from its node (KubeVirt's renderresources.go, other constants)."""
+    """Return the resources of a VMI (KubeVirt's renderresources.go, other constants)."""
     resources = vmi.spec.domain.resources or Resources()
     requests, limits = dict(resources.requests), dict(resources.limits)
     if "cpu" not in requests:
         share = -(-processors(vmi.spec.domain).total * 1000 // max(cpu_ratio, 1))
         requests["cpu"] = limits.get("cpu", f"{share}m")
-    own = overhead(vmi)
+    extra = overhead(vmi)
     if resources.overcommit_guest_overhead:
         requests["memory"] = str(requested_memory(vmi))
     else:
-        requests["memory"] = str(requested_memory(vmi) + own)
+        requests["memory"] = str(requested_memory(vmi) + extra)
     if "memory" in limits:
-        limits["memory"] = str(parse(limits["memory"]) + own)
+        limits["memory"] = str(parse(limits["memory"]) + extra)
     elif auto.memory_ratio:
-        asked = parse(requests["memory"])
-        most = int(asked.rounded_up() * auto.memory_ratio)
-        limits["memory"] = str(Amount(most * NANO, asked.form))
+        requested = parse(requests["memory"])
+        limit = int(requested.rounded_up() * auto.memory_ratio)
+        limits["memory"] = str(Amount(limit * NANO, requested.form))
     if auto.cpu:
         limits.setdefault("cpu", str(processors(vmi.spec.domain).total))
     return {"requests": requests, "limits": limits} if limits else {"requests": requests}
 
 
 def requested_memory(vmi: VirtualMachineInstance) -> Amount:
-    """Memory for the guest: what is requested, else the limit, else what the guest sees."""
+    """Return the memory for the guest: request, else limit, else the guest's memory."""
     domain = vmi.spec.domain
     resources = domain.resources or Resources()
-    asked = (amount(values.get("memory")) for values in (resources.requests, resources.limits))
-    return next((one for one in asked if one > NOTHING), guest_memory(domain))
+    memory = (amount(values.get("memory")) for values in (resources.requests, resources.limits))
+    return next((one for one in memory if one > NOTHING), guest_memory(domain))
 
 
 def overhead(vmi: VirtualMachineInstance) -> Amount:
-    """Memory that QEMU takes beside the guest's."""
+    """Return the memory that QEMU needs beside the guest's."""
     guest_bytes = requested_memory(vmi).rounded_up()
     share = guest_bytes // _PAGE_TABLE_SHARE
-    whole = _QEMU_BYTES + share + (processors(vmi.spec.domain).total - 1) * _VCPU_BYTES
-    return Amount((whole - whole % 1024) * NANO, Form.BINARY)
+    total = _QEMU_BYTES + share + (processors(vmi.spec.domain).total - 1) * _VCPU_BYTES
+    return Amount((total - total % 1024) * NANO, Form.BINARY)
 
 
 def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
@@ -247,7 +247,7 @@ def _disk_container(vmi: VirtualMachineInstance, name: str, disk: ContainerDisk)
 def _helper_resources(
     vmi: VirtualMachineInstance, requests: Mapping[str, str], limits: Mapping[str, str]
 ) -> Document:
-    """What stands beside a machine asks for all that it may take, where the machine does."""
+    """Return resources of a helper; requests equal limits if the VMI's do, for QoS."""
     resources = vmi.spec.domain.resources or Resources()
     guaranteed = all(
         amount(resources.requests.get(name)) == amount(resources.limits.get(name)) > NOTHING
@@ -257,7 +257,7 @@ def _helper_resources(
 
 
 def _sidecars(vmi: VirtualMachineInstance) -> Iterator[Document]:
-    """What runs beside the machine for as long as it does: the log of its console."""
+    """Yield containers that run as long as the VMI: the log of the serial console."""
     devices = vmi.spec.domain.devices
     if devices.autoattach_serial_console is not False and devices.log_serial_console is not False:
         yield {

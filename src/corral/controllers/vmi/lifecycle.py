@@ -1,9 +1,8 @@
-"""How far a machine is, judged by its pod, and what follows.  Pure.
+"""Phase, conditions and pod of a VMI, derived from its pod and claims. Pure.
 
-Phases until Scheduled, the conditions Ready, PodScheduled and part of Synchronized, and the
-finalizer belong to this loop; Running and how a machine ended are told by the node that runs it,
-with what Ready is from then on.
-The rules are KubeVirt's (virt-controller, lifecycle.go).
+This controller owns the phases up to Scheduled, the conditions Ready (until Running), PodScheduled
+and part of Synchronized, and the finalizer; the node writes Running, the final phase, and Ready
+from then on. The rules are KubeVirt's (virt-controller, lifecycle.go).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,32 +35,32 @@ from corral.reconcile.readiness import (
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 )
-"""Why a container waits that the machine's condition Synchronized repeats."""
+"""Waiting reasons of a container that the condition Synchronized repeats."""
 FAILED_CREATE = "FailedCreate"
 CLAIM_MISSING = "FailedPvcNotFound"
 EVICTED = "EvictionRequested"
 _OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE, CLAIM_MISSING}
-_UNPLACED = frozenset({"", "Pending"})
-_PLACED = frozenset({"Scheduled", "Running", UNKNOWN})
+_UNSCHEDULED = frozenset({"", "Pending"})
+_SCHEDULED = frozenset({"Scheduled", "Running", UNKNOWN})
 _POD_ENDED = frozenset({"Succeeded", "Failed"})
-UNTOLD_SECONDS = 3.0
-"""So old its pod becomes, to the second, before a machine is told to be Scheduling where nothing
-else is to be said: most are Scheduled by then, and have one write less."""
+QUIET_SECONDS = 3.0
+"""Age of a pod, to the second, until which the phase Scheduling is not written if nothing else
+changes: most VMIs are Scheduled by then, which saves a write each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a machine."""
+    """What to do about a VMI."""
 
     create_pod: bool = False
     delete_pods: tuple[Pod, ...] = ()
     force: bool = False
-    """The machine is over: its pods need no time to end."""
+    """The VMI is finished: its pods are deleted without a grace period."""
     patch: Document | None = None
-    """A merge patch of the machine, valid for the version that was looked at."""
+    """A merge patch of the VMI, valid for the version that was looked at."""
 
-    again_seconds: float = 0.0
-    """When there is something to say though nothing happens until then; 0: never."""
+    requeue_seconds: float = 0.0
+    """When to sync again although nothing changes until then; 0: never."""
 
 
 def plan(
@@ -71,75 +70,79 @@ def plan(
     claims: Claims = NONE,
     *,
     create_error: str = "",
-    shown: bool = False,
+    keep_visible: bool = False,
 ) -> Plan:
-    """What follows from a machine, the pods that it owns, and the claims that it needs.
+    """Return the plan for a VMI, its pods, and the claims that it needs.
 
-    ``create_error`` says why its pod could not be made a moment ago, ``shown`` that the machine,
-    which has ended, is not to be gone yet.
+    ``create_error`` is the error of the last creation of its pod; ``keep_visible`` keeps the
+    finalizer of a finished VMI for now.
     """
     pod = current(vmi, pods)
-    begins = pod is None and vmi.status.phase in _UNPLACED and not is_being_deleted(vmi)
+    begins = pod is None and vmi.status.phase in _UNSCHEDULED and not is_being_deleted(vmi)
     if begins and claims.are_ready and not create_error:
         return Plan(create_pod=True)
     phase = "Failed" if begins and claims.failed else next_phase(vmi, pod)
-    if seconds := _untold_seconds(vmi, pod, phase, now, claims):
-        return Plan(again_seconds=seconds)
+    if seconds := _quiet_seconds(vmi, pod, phase, now, claims):
+        return Plan(requeue_seconds=seconds)
     final = phase in FINAL_PHASES
-    doomed: tuple[Pod, ...] = ()
-    if is_being_deleted(vmi) and (final or vmi.status.phase not in _PLACED):
-        # A pod that is going already has a node that ends it in its own time.
-        doomed = tuple(each for each in pods if not is_being_deleted(each))
+    to_delete: tuple[Pod, ...] = ()
+    if is_being_deleted(vmi) and (final or vmi.status.phase not in _SCHEDULED):
+        # The node ends pods that are being deleted already, with their grace period.
+        to_delete = tuple(each for each in pods if not is_being_deleted(each))
     return Plan(
-        delete_pods=doomed,
+        delete_pods=to_delete,
         force=final,
-        patch=patch(vmi, pod, phase, now, claims, create_error=create_error, shown=shown),
+        patch=patch(
+            vmi, pod, phase, now, claims, create_error=create_error, keep_visible=keep_visible
+        ),
     )
 
 
 def current(vmi: VirtualMachineInstance, pods: Iterable[Pod]) -> Pod | None:
-    """The machine's own pod: others may name it as their owner, and count for nothing."""
+    """Return the VMI's own pod: others may name it as their owner, and do not count."""
     own = Key(vmi.metadata.namespace, pod_name(vmi))
     return next((pod for pod in pods if key_of(pod) == own), None)
 
 
 def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
-    """The phase that the pod's state leads to."""
+    """Return the phase that follows from the pod's state."""
     phase = vmi.status.phase
     if phase in FINAL_PHASES:
         return phase
     if pod is None:
-        return "Pending" if phase in _UNPLACED and not is_being_deleted(vmi) else "Failed"
+        return "Pending" if phase in _UNSCHEDULED and not is_being_deleted(vmi) else "Failed"
     ended = _pod_phase(pod)
-    if phase in _PLACED:
+    if phase in _SCHEDULED:
         return ended if ended in _POD_ENDED else phase
     if ended in _POD_ENDED or (is_being_deleted(pod) and not is_being_deleted(vmi)):
         return "Failed"
-    return "Scheduled" if is_placed(pod) and not is_being_deleted(pod) else "Scheduling"
+    return "Scheduled" if is_running(pod) and not is_being_deleted(pod) else "Scheduling"
 
 
-def _untold_seconds(
+def _quiet_seconds(
     vmi: VirtualMachineInstance, pod: Pod | None, phase: str, now: datetime, claims: Claims
 ) -> float:
-    """For how long it is not worth a write yet that a machine's pod waits for its node."""
+    """Return how long to delay the status Scheduling; 0 for no delay."""
     if (
         pod is None
         or phase != "Scheduling"
-        or vmi.status.phase not in _UNPLACED
+        or vmi.status.phase not in _UNSCHEDULED
         or is_being_deleted(vmi)
     ):
         return 0.0
-    placing = pod_condition(pod, "PodScheduled")
-    if (placing is not None and placing.status == "False") or _image_problem(pod):
+    scheduled = pod_condition(pod, "PodScheduled")
+    if (scheduled is not None and scheduled.status == "False") or _image_problem(pod):
         return 0.0
     age = (now - _created(pod, now)).total_seconds()
-    # Older than it can be: the clock that stamped it is another one, or was set back.
-    if not 0 <= age < UNTOLD_SECONDS:
+    # A negative or great age: another clock stamped it, or the clock was set back.
+    if not 0 <= age < QUIET_SECONDS:
         return 0.0
-    told = conditions(vmi, pod, phase, claims)
-    known = {each.type: told[each.type] for each in vmi.status.conditions if each.type in told}
-    outdated = merged(vmi.status.conditions, known, now) is not None
-    return 0.0 if outdated else UNTOLD_SECONDS - age
+    desired = conditions(vmi, pod, phase, claims)
+    present = {
+        each.type: desired[each.type] for each in vmi.status.conditions if each.type in desired
+    }
+    outdated = merged(vmi.status.conditions, present, now) is not None
+    return 0.0 if outdated else QUIET_SECONDS - age
 
 
 def _created(pod: Pod, otherwise: datetime) -> datetime:
@@ -147,8 +150,8 @@ def _created(pod: Pod, otherwise: datetime) -> datetime:
     return pod.metadata.creationTimestamp or otherwise
 
 
-def is_placed(pod: Pod) -> bool:
-    """Whether a node has taken the pod on: the machine's container runs there."""
+def is_running(pod: Pod) -> bool:
+    """Report whether a node runs the compute container of the pod."""
     if not node_of(pod) or pod.status is None:
         return False
     return any(
@@ -169,16 +172,16 @@ def patch(
     claims: Claims = NONE,
     *,
     create_error: str = "",
-    shown: bool = False,
+    keep_visible: bool = False,
 ) -> Document | None:
-    """The merge patch that says all this on the machine, or None when all is said already."""
+    """Return the merge patch of metadata and status; None if nothing changes."""
     status: Document = {}
     metadata: Document = {}
     old = vmi.status
     if phase != old.phase:
         status["phase"] = phase
         entered = {phase: now}
-        if pod is not None and phase == "Scheduled" and old.phase in _UNPLACED:
+        if pod is not None and phase == "Scheduled" and old.phase in _UNSCHEDULED:
             entered = {"Scheduling": _created(pod, now), phase: now}
         status["phaseTransitionTimestamps"] = [
             *msgspec.to_builtins(old.phase_transition_timestamps),
@@ -187,38 +190,38 @@ def patch(
                 for each, moment in entered.items()
             ),
         ]
-    told = conditions(vmi, pod, phase, claims, create_error=create_error)
-    if (changed := merged(old.conditions, told, now)) is not None:
+    desired = conditions(vmi, pod, phase, claims, create_error=create_error)
+    if (changed := merged(old.conditions, desired, now)) is not None:
         status["conditions"] = changed
-    if pod is not None and phase in _PLACED:
+    if pod is not None and phase in _SCHEDULED:
         status |= _placement(vmi, pod)
-        if (claims is not NONE or phase != old.phase) and (told_of := volume_status(vmi, claims)):
-            status["volumeStatus"] = told_of
+        if (claims is not NONE or phase != old.phase) and (volumes := volume_status(vmi, claims)):
+            status["volumeStatus"] = volumes
         if vmi.metadata.labels.get(NODE_NAME) != node_of(pod):
             metadata["labels"] = {NODE_NAME: node_of(pod)}
-    over = pod is None and phase in FINAL_PHASES and not shown
-    if over and FINALIZER in vmi.metadata.finalizers:
+    finished = pod is None and phase in FINAL_PHASES and not keep_visible
+    if finished and FINALIZER in vmi.metadata.finalizers:
         kept = [each for each in vmi.metadata.finalizers if each != FINALIZER]
         metadata["finalizers"] = kept or None
     if not status and not metadata:
         return None
-    # The list of conditions is shared with the node: never write over what was not seen.
+    # The node writes conditions, too: the resource version keeps us from overwriting them.
     metadata["resourceVersion"] = vmi.metadata.resource_version
     return {"metadata": metadata, **({"status": status} if status else {})}
 
 
 def _placement(vmi: VirtualMachineInstance, pod: Pod) -> Document:
-    """Where the machine is; only what is not said already."""
+    """Return the changed status fields about node and pod."""
     assert pod.status is not None
-    said: Document = {}
+    changed: Document = {}
     active = {uid_of(pod): node_of(pod)}
     if vmi.status.node_name != node_of(pod):
-        said["nodeName"] = node_of(pod)
+        changed["nodeName"] = node_of(pod)
     if vmi.status.active_pods != active:
-        said["activePods"] = {**dict.fromkeys(vmi.status.active_pods), **active}
+        changed["activePods"] = {**dict.fromkeys(vmi.status.active_pods), **active}
     if pod.status.qosClass and vmi.status.qos_class != pod.status.qosClass:
-        said["qosClass"] = pod.status.qosClass
-    return said
+        changed["qosClass"] = pod.status.qosClass
+    return changed
 
 
 def conditions(
@@ -229,37 +232,37 @@ def conditions(
     *,
     create_error: str = "",
 ) -> Mapping[str, Condition | None]:
-    """The conditions that this loop tells; None for one that is to be absent."""
-    told: dict[str, Condition | None] = {
+    """Return the conditions that this controller owns; None for one to remove."""
+    desired: dict[str, Condition | None] = {
         "Ready": ready_condition(pod, phase),
         EVICTED: _evicted(vmi),
     }
     if claims is not NONE:
-        told |= of_claims(claims)
-    missing = missing_claim(vmi, claims) if pod is None and phase in _UNPLACED else ""
+        desired |= of_claims(claims)
+    missing = missing_claim(vmi, claims) if pod is None and phase in _UNSCHEDULED else ""
     unscheduled = pod_condition(pod, "PodScheduled")
     if unscheduled is not None and unscheduled.status == "False":
-        told["PodScheduled"] = condition_of(unscheduled)
+        desired["PodScheduled"] = condition_of(unscheduled)
     elif missing:
-        told["PodScheduled"] = false_condition("PodScheduled", "Unschedulable", missing)
+        desired["PodScheduled"] = false_condition("PodScheduled", "Unschedulable", missing)
     else:
-        told["PodScheduled"] = None
+        desired["PodScheduled"] = None
     if create_error:
-        told["Synchronized"] = false_condition("Synchronized", FAILED_CREATE, create_error)
+        desired["Synchronized"] = false_condition("Synchronized", FAILED_CREATE, create_error)
     elif missing:
-        told["Synchronized"] = false_condition("Synchronized", CLAIM_MISSING, missing)
+        desired["Synchronized"] = false_condition("Synchronized", CLAIM_MISSING, missing)
     elif (image := _image_problem(pod)) is not None:
-        told["Synchronized"] = image
+        desired["Synchronized"] = image
     elif any(
         each.type == "Synchronized" and each.reason in _OUR_SYNCHRONIZED
         for each in vmi.status.conditions
     ):
-        told["Synchronized"] = None
-    return told
+        desired["Synchronized"] = None
+    return desired
 
 
 def _evicted(vmi: VirtualMachineInstance) -> Condition | None:
-    """Whether the machine was asked to leave its node, by an eviction that was refused."""
+    """Return the condition of a VMI that a refused eviction marked for evacuation."""
     if not vmi.status.evacuation_node_name:
         return None
     text = "VMI is marked for eviction"
@@ -267,7 +270,7 @@ def _evicted(vmi: VirtualMachineInstance) -> Condition | None:
 
 
 def missing_claim(vmi: VirtualMachineInstance, claims: Claims) -> str:
-    """What people are told of a claim that is not there; empty where all are."""
+    """Return the message about a missing claim; empty if there is none."""
     if not claims.missing:
         return ""
     namespace = vmi.metadata.namespace
@@ -275,15 +278,15 @@ def missing_claim(vmi: VirtualMachineInstance, claims: Claims) -> str:
 
 
 def merged(
-    old: Iterable[Condition], told: Mapping[str, Condition | None], now: datetime
+    old: Iterable[Condition], desired: Mapping[str, Condition | None], now: datetime
 ) -> list[Document] | None:
-    """The conditions with what is told in its place, or None when nothing changes.
+    """Return the merged conditions, or None when nothing changes.
 
     A condition keeps its transition time for as long as it keeps its status.
     """
     before = msgspec.to_builtins(list(old))
     after = before
-    for name, condition in told.items():
+    for name, condition in desired.items():
         if condition is None:
             after = remove_condition(after, name)
         else:

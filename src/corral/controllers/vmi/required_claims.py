@@ -1,6 +1,6 @@
-"""The claims that a machine needs before it can start, and what they are like.  Pure.
+"""The claims that a VMI needs before it can start. Pure.
 
-Disks that are plugged in while the machine runs are not among them: it starts without these.
+Hot-plugged disks are not among them: the VMI starts without those.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,22 +22,22 @@ from corral.api.volume_binding import is_delayed
 
 _FAILED = "Failed"
 _NO_OVERHEAD = "0"
-"""Share of a claim that a file system takes for itself: what is asked for is what a guest gets."""
+"""``filesystemOverhead`` of a claim: the guest gets what is requested."""
 _DISKS = "/var/run/kubevirt-private/vmi-disks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """How the claims of a machine are.
+    """State of the claims of a VMI.
 
-    found: those that are there, by the volume that shows them.
-    plugged: those of disks that are plugged in, by volume.
-    missing: the first that is not.
-    filling: whether one has yet to get its content.
-    provisioning: whether one gets volume and content once it is known where it is needed: the pod
-    waits for that, not the machine.
+    found: existing claims, by volume.
+    plugged: existing claims of hot-plugged disks, by volume.
+    missing: name of the first missing claim.
+    filling: whether a claim is not populated yet.
+    provisioning: whether a claim is provisioned and populated only once its node is known: the pod
+    waits for that, not the VMI.
     failed: whether a DataVolume has failed for good.
-    data_volumes: the DataVolumes that are there.
+    data_volumes: existing DataVolumes.
     """
 
     found: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
@@ -50,17 +50,17 @@ class Claims:
 
     @property
     def are_ready(self) -> bool:
-        """Whether the machine may have its pod: where that runs decides for what waits for it."""
+        """Report whether the pod may be created: delayed binding waits for its node."""
         return not (self.missing or self.filling or self.failed)
 
 
 NONE = Claims()
-"""Of a machine that needs no claims."""
+"""Of a VMI without claims."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where claims, DataVolumes and storage classes are looked up."""
+    """Lookups of claims, DataVolumes and storage classes."""
 
     claim: Callable[[Key], PersistentVolumeClaim | None]
     data_volume: Callable[[Key], DataVolume | None]
@@ -68,7 +68,7 @@ class Sources:
 
 
 def at_start(spec: Spec) -> Mapping[str, str]:
-    """The claims that a machine needs to start, by the volume that shows them."""
+    """Return the names of the claims that a VMI needs to start, by volume."""
     claims = claims_of(spec.volumes)
     if not claims:
         return claims
@@ -76,8 +76,8 @@ def at_start(spec: Spec) -> Mapping[str, str]:
     return {volume: claim for volume, claim in claims.items() if volume not in plugs}
 
 
-def look(vmi: VirtualMachineInstance, sources: Sources) -> Claims:
-    """How the claims of a machine are at present."""
+def resolve(vmi: VirtualMachineInstance, sources: Sources) -> Claims:
+    """Return the present state of the claims of a VMI."""
     used = claims_of(vmi.spec.volumes)
     if not used:
         return NONE
@@ -121,15 +121,15 @@ def _is_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def conditions(claims: Claims) -> Mapping[str, Condition | None]:
-    """What the machine's conditions say of its claims; None for what is not.
+    """Return the VMI's conditions about its claims; None for one to remove.
 
-    The words are KubeVirt's, and then which DataVolumes it waits for, and why.
+    The messages are KubeVirt's, followed by the DataVolumes that are not ready, and why.
     """
     provisioning = Condition(type="Provisioning", status="True") if claims.provisioning else None
-    told: dict[str, Condition | None] = {"Provisioning": provisioning}
+    desired: dict[str, Condition | None] = {"Provisioning": provisioning}
     if claims.data_volumes:
-        told["DataVolumesReady"] = _data_volumes_ready(claims.data_volumes)
-    return told
+        desired["DataVolumesReady"] = _data_volumes_ready(claims.data_volumes)
+    return desired
 
 
 def _data_volumes_ready(data_volumes: Sequence[DataVolume]) -> Condition:
@@ -138,8 +138,8 @@ def _data_volumes_ready(data_volumes: Sequence[DataVolume]) -> Condition:
     if status == "True":
         reason, message = "AllDVsReady", "All of the VMI's DVs are bound and not running"
     else:
-        waited = "; ".join(_wanting(each) for each in data_volumes if _ready(each) != "True")
-        reason, message = "NotAllDVsReady", f"Not all of the VMI's DVs are ready: {waited}"
+        unready = "; ".join(_summary(each) for each in data_volumes if _ready(each) != "True")
+        reason, message = "NotAllDVsReady", f"Not all of the VMI's DVs are ready: {unready}"
     return Condition(type="DataVolumesReady", status=status, reason=reason, message=message)
 
 
@@ -148,10 +148,10 @@ def _ready(data_volume: DataVolume) -> str:
     return next(states, "Unknown")
 
 
-def _wanting(data_volume: DataVolume) -> str:
-    """How far a DataVolume is, and what keeps it; not by how much, which changes all the time."""
+def _summary(data_volume: DataVolume) -> str:
+    """Return phase and problem of a DataVolume, without the progress, which changes often."""
     name, status = data_volume.metadata.name, data_volume.status
-    why = next(
+    message = next(
         (
             one.message
             for one in status.conditions
@@ -159,14 +159,14 @@ def _wanting(data_volume: DataVolume) -> str:
         ),
         "",
     )
-    return f"{name} is {status.phase or 'Pending'}" + (f" ({why})" if why else "")
+    return f"{name} is {status.phase or 'Pending'}" + (f" ({message})" if message else "")
 
 
 # ----------------------------------------------------------------------- pod
 
 
 def pod_volumes(spec: Spec) -> list[Document]:
-    """The volumes of the machine's pod: scheduler and protection go by them."""
+    """Return the volumes of the pod: scheduler and PVC protection use them."""
     needed = at_start(spec)
     return [
         {"name": volume.name, "persistentVolumeClaim": _source(volume, needed[volume.name])}
@@ -176,33 +176,33 @@ def pod_volumes(spec: Spec) -> list[Document]:
 
 
 def _source(volume: Volume, claim: str) -> Document:
-    below = volume.ephemeral.persistent_volume_claim if volume.ephemeral is not None else None
-    source = volume.persistent_volume_claim or below
+    ephemeral = volume.ephemeral.persistent_volume_claim if volume.ephemeral is not None else None
+    source = volume.persistent_volume_claim or ephemeral
     if source is not None and source.read_only:
         return {"claimName": claim, "readOnly": True}
     return {"claimName": claim}
 
 
 def pod_mounts(claims: Claims) -> Document:
-    """Where the machine's container has its claims: a directory, or a device."""
+    """Return mounts and devices of the compute container."""
     mounts, devices = [], []
     for volume, claim in claims.found.items():
         if (claim.spec and claim.spec.volumeMode) == BLOCK:
             devices.append({"name": volume, "devicePath": f"/dev/{volume}"})
         else:
             mounts.append({"name": volume, "mountPath": f"{_DISKS}/{volume}"})
-    shown = {"volumeMounts": mounts, "volumeDevices": devices}
-    return {name: listed for name, listed in shown.items() if listed}
+    fields = {"volumeMounts": mounts, "volumeDevices": devices}
+    return {name: entries for name, entries in fields.items() if entries}
 
 
 # -------------------------------------------------------------- volumeStatus
 
 
 def volume_status(vmi: VirtualMachineInstance, claims: Claims) -> list[Document] | None:
-    """What is told of the machine's volumes, or None where that is told already.
+    """Return the new ``status.volumeStatus``, or None if it does not change.
 
-    The node tells which disks are plugged in; what their claims are like is added here.  What
-    others tell of a volume stays.
+    The node writes the entries of hot-plugged disks; here their claims are added. Fields that
+    others write are kept.
     """
     plugs = hotplug_disks(vmi.spec)
     before: list[Document] = msgspec.to_builtins(vmi.status.volume_status)
@@ -214,7 +214,7 @@ def volume_status(vmi: VirtualMachineInstance, claims: Claims) -> list[Document]
             if disk.name not in plugs or plugs[disk.name].is_medium  # its drive stays
         )
     )
-    told: list[Document] = []
+    entries: list[Document] = []
     for volume in vmi.spec.volumes:
         if volume.name in plugs:
             continue
@@ -223,12 +223,12 @@ def volume_status(vmi: VirtualMachineInstance, claims: Claims) -> list[Document]
             entry["target"] = targets[volume.name]
         if (claim := claims.found.get(volume.name)) is not None:
             entry["persistentVolumeClaimInfo"] = _claim_info(claim)
-        told.append(entry)
+        entries.append(entry)
     for name, entry in others.items():
         claim = claims.plugged.get(name)
         info = {} if claim is None else {"persistentVolumeClaimInfo": _claim_info(claim)}
-        told.append(entry | info)
-    return None if told == before else told
+        entries.append(entry | info)
+    return None if entries == before else entries
 
 
 def _claim_info(claim: PersistentVolumeClaim) -> Document:
@@ -245,7 +245,7 @@ def _claim_info(claim: PersistentVolumeClaim) -> Document:
 
 
 def _targets(disks: Iterable[Disk]) -> Iterator[tuple[str, str]]:
-    """What a guest calls its disks: vda, vdb on virtio, sda, sdb on every other bus."""
+    """Yield the device names of disks: vda, vdb on virtio, sda, sdb on every other bus."""
     counts: dict[str, int] = {}
     for disk in disks:
         device = disk.disk or disk.lun or disk.cdrom

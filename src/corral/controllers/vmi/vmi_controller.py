@@ -1,4 +1,4 @@
-"""The loop of machines: makes their pods, says how far they are, lets them go."""
+"""Controller of VMIs: creates and deletes launcher pods, writes phases, removes the finalizer."""
 
 from functools import partial
 
@@ -32,39 +32,42 @@ from corral.reconcile.objects import (
 from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.workqueue import WorkQueue
 
-Machine = VirtualMachineInstance
+VMI = VirtualMachineInstance
 
 COMPONENT = "virtualmachine-controller"
 WORKERS = 64
-"""Machines that are worked on at once: most of that time is waiting for a write to be durable."""
-SHOWN_SECONDS = 5.0
-"""So long after it ended by itself a machine is there at least, though it was deleted at once by
-what replaces it: whoever asks now and then how it is learns that it succeeded, or failed."""
-NAMED_SHOWN_SECONDS = 1.5
-"""The same of a VirtualMachine's, whose next machine waits for the name."""
+"""VMIs that are synced at once: most of that time is waiting for durable writes."""
+MIN_VISIBLE_SECONDS = 5.0
+"""Minimum time that a finished VMI stays visible, even if its replica set deletes it at once:
+clients that poll see whether it succeeded or failed."""
+NAMED_MIN_VISIBLE_SECONDS = 1.5
+"""The same for VMIs of VirtualMachines, whose next VMI waits for the name."""
 
 
 def controller(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
-    """The controller of machines; ``cpu_ratio`` counts unless the KubeVirt object names another."""
-    loop = Machines(context, cpu_ratio)
+    """Return the controller of VMIs.
+
+    ``cpu_ratio`` applies unless the KubeVirt object sets another.
+    """
+    loop = VMIs(context, cpu_ratio)
     return Controller(
         "vmi",
         loop.reconcile,
         queue=loop.queue,
         sources=(
-            *(loop.machines, loop.pods, loop.claims, loop.data_volumes, loop.classes),
+            *(loop.vmis, loop.pods, loop.claims, loop.data_volumes, loop.classes),
             *(loop.namespaces, loop.quotas, loop.installations),
         ),
         workers=WORKERS,
     )
 
 
-class Machines:
-    """The loop's caches and what it remembers between two looks at a machine."""
+class VMIs:
+    """Caches and state of the controller."""
 
     def __init__(self, context: ControllerContext, cpu_ratio: int) -> None:
         self.queue = WorkQueue[Key]()
-        self.machines = context.informers.of(Machine)
+        self.vmis = context.informers.of(VMI)
         self.pods = context.informers.of(Pod)
         self.claims = context.informers.of(PersistentVolumeClaim)
         self.data_volumes = context.informers.of(DataVolume)
@@ -78,27 +81,27 @@ class Machines:
         self._expectations = Expectations[str](context.monotonic)
         self._cpu_ratio = cpu_ratio
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
-        self.machines.index("claim", _claim_index)
+        self.vmis.index("claim", _claim_index)
         self._ended: dict[str, float] = {}
-        """When machines, by uid, ended by themselves, of those that are still there."""
+        """When VMIs, by uid, ended by themselves, while they exist."""
         self._sources = Sources(self.claims.get, self.data_volumes.get, self.classes.get)
-        self.machines.handle(self._machine_changed)
+        self.vmis.handle(self._vmi_changed)
         self.pods.handle(self._pod_changed)
         self.claims.handle(self._claim_changed)
         self.data_volumes.handle(self._claim_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring one machine a step further (KubeVirt's lifecycle.go, execute)."""
-        vmi = self.machines.get(key)
+        """Sync one VMI (KubeVirt's lifecycle.go, execute)."""
+        vmi = self.vmis.get(key)
         if vmi is None:
             return None
         if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(requeue_after=unmet)
         pods = self.pods.indexed("controller", vmi.metadata.uid)
         now = self._context.clock()
-        needed = required_claims.look(vmi, self._sources)
-        shown = self._shown_seconds(vmi)
-        decided = lifecycle.plan(vmi, pods, now, needed, shown=shown > 0)
+        needed = required_claims.resolve(vmi, self._sources)
+        visible = self._visible_seconds(vmi)
+        decided = lifecycle.plan(vmi, pods, now, needed, keep_visible=visible > 0)
         error: ApiError | None = None
         if decided.create_pod:
             try:
@@ -106,39 +109,37 @@ class Machines:
             except ApiError as refusal:
                 error = refusal
             text = f"failed to create virtual machine pod: {error}" if error else ""
-            now = (
-                self._context.clock()
-            )  # how old the pod is counts, however long it took to make it
+            now = self._context.clock()  # the create took time, and the age of the pod matters
             decided = lifecycle.plan(vmi, pods, now, needed, create_error=text)
         if decided.delete_pods:
             await self._delete_pods(vmi, decided)
         if decided.patch is not None:
-            await self._client.patch(Machine, key, decided.patch)
+            await self._client.patch(VMI, key, decided.patch)
             if (text := lifecycle.missing_claim(vmi, needed)) and not pods:
                 self._recorder.event(vmi, "Normal", lifecycle.CLAIM_MISSING, text)
         if error is not None:
             raise error
-        later = shown or decided.again_seconds
-        return Result(later) if later > 0 else None
+        delay = visible or decided.requeue_seconds
+        return Result(delay) if delay > 0 else None
 
-    def _shown_seconds(self, vmi: Machine) -> float:
-        """For how long a machine that ended is still to be there, for others to see how it did."""
+    def _visible_seconds(self, vmi: VMI) -> float:
+        """Return for how long a finished VMI stays visible."""
         ended = self._ended.get(vmi.metadata.uid)
         if ended is None:
             return 0.0
         owner = controller_of(vmi)
         replaced = owner is not None and owner.kind == VirtualMachine.kind
-        seconds = NAMED_SHOWN_SECONDS if replaced else SHOWN_SECONDS
+        seconds = NAMED_MIN_VISIBLE_SECONDS if replaced else MIN_VISIBLE_SECONDS
         return max(0.0, ended + seconds - self._context.monotonic())
 
-    async def _create_pod(self, vmi: Machine, needed: Claims) -> Pod:
+    async def _create_pod(self, vmi: VMI, needed: Claims) -> Pod:
         self._expectations.expect(vmi.metadata.uid, creations=1)
         ratio = cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio)
         document = pod_for(vmi, needed, cpu_ratio=ratio, auto=self._limits(vmi))
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:
-            # Made before, but the answer was lost, or the last one of the name still goes.
+            # An earlier create succeeded but its response was lost, or the old pod still exists.
             self._expectations.creation_observed(vmi.metadata.uid)
             pod = await self._client.get(Pod, document["metadata"]["name"], vmi.key.namespace)
             if controller_uid(pod) != vmi.metadata.uid or is_being_deleted(pod):
@@ -152,12 +153,12 @@ class Machines:
         self._recorder.event(vmi, "Normal", "SuccessfulCreate", text)
         return pod
 
-    def _limits(self, vmi: Machine) -> AutoLimits:
+    def _limits(self, vmi: VMI) -> AutoLimits:
         name = vmi.metadata.namespace
         quotas = [each for each in self.quotas.items() if key_of(each).namespace == name]
         return auto_limits(quotas, self.namespaces.get(Key("", name)))
 
-    async def _delete_pods(self, vmi: Machine, decided: lifecycle.Plan) -> None:
+    async def _delete_pods(self, vmi: VMI, decided: lifecycle.Plan) -> None:
         grace_seconds = 0 if decided.force else None
         refused = await for_each(
             decided.delete_pods, partial(self._delete_pod, vmi, grace_seconds=grace_seconds)
@@ -165,25 +166,25 @@ class Machines:
         if refused:
             raise refused[0]
 
-    async def _delete_pod(self, vmi: Machine, pod: Pod, *, grace_seconds: int | None) -> None:
+    async def _delete_pod(self, vmi: VMI, pod: Pod, *, grace_seconds: int | None) -> None:
         key = key_of(pod)
         try:
-            asked = await remove(self._client, Pod, key, uid_of(pod), grace_seconds=grace_seconds)
+            deleted = await remove(self._client, Pod, key, uid_of(pod), grace_seconds=grace_seconds)
         except ApiError as error:
             text = f"Error deleting pod: {error}"
             self._recorder.event(vmi, "Warning", "FailedDelete", text)
             raise
-        if asked:
+        if deleted:
             text = f"Deleted virtual machine pod {key.name}"
             self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
 
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
-        self._note_end(old, new)
-        if new is not None and (old is None or _matters(old, new)):
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        self._record_end(old, new)
+        if new is not None and (old is None or _needs_sync(old, new)):
             self.queue.add(new.key)
 
-    def _note_end(self, old: Machine | None, new: Machine | None) -> None:
-        """Note when a machine ended by itself: how one ended that was told to go nobody asks."""
+    def _record_end(self, old: VMI | None, new: VMI | None) -> None:
+        """Record when a VMI ended by itself; the end of a deleted one interests nobody."""
         if old is None:
             return
         if new is None:
@@ -207,30 +208,30 @@ class Machines:
         old: PersistentVolumeClaim | DataVolume | None,
         new: PersistentVolumeClaim | DataVolume | None,
     ) -> None:
-        """A DataVolume has the name of its claim."""
+        """Enqueue the VMIs of a claim, or of a DataVolume, which has the name of its claim."""
         changed = new or old
         assert changed is not None
-        for machine in self.machines.indexed("claim", str(key_of(changed))):
-            self.queue.add(machine.key)
+        for vmi in self.vmis.indexed("claim", str(key_of(changed))):
+            self.queue.add(vmi.key)
 
 
-def _claim_index(vmi: Machine) -> list[str]:
-    """The claims that a machine uses."""
+def _claim_index(vmi: VMI) -> list[str]:
+    """Return the claims that a VMI uses."""
     names = claims_of(vmi.spec.volumes).values()
     return [str(Key(vmi.metadata.namespace, name)) for name in names]
 
 
 def _owner_of(pod: Pod) -> Owner | None:
-    """The machine that a pod is for."""
+    """Return the owner reference to the VMI of a launcher pod."""
     owner = controller_of(pod)
     if owner is None:
         return None
-    is_machine = (owner.api_version.partition("/")[0], owner.kind) == (GROUP, Machine.kind)
-    return owner if is_machine else None
+    is_vmi = (owner.api_version.partition("/")[0], owner.kind) == (GROUP, VMI.kind)
+    return owner if is_vmi else None
 
 
-def _matters(old: Machine, new: Machine) -> bool:
-    """Whether a change is one that may call for a step."""
+def _needs_sync(old: VMI, new: VMI) -> bool:
+    """Report whether a change of a VMI requires a sync."""
     return (
         old.status.phase != new.status.phase
         or old.metadata.generation != new.metadata.generation

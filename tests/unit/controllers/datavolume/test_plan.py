@@ -76,14 +76,16 @@ def claim(
     return msgspec.convert(document, PersistentVolumeClaim)
 
 
-def decide(of, *, now=NOW, claim=None, copied=None, reference=None, binding="Immediate", classes=1):
+def decide(
+    of, *, now=NOW, claim=None, source_claim=None, reference=None, binding="Immediate", classes=1
+):
     corral = msgspec.convert(CORRAL | {"volumeBindingMode": binding}, StorageClass)
     return plan(
         of,
         Observed(
             claim=claim,
             reference=reference,
-            copied=copied,
+            source_claim=source_claim,
             classes=[corral] * classes,
             now=now,
         ),
@@ -176,8 +178,8 @@ def test_a_claim_whose_class_is_not_there_waits_for_it(storage, classes, why):
 
 
 def test_a_copy_without_a_size_is_as_large_as_what_it_copies():
-    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
-    created = decide(volume(CLONE, storage={}), copied=copied).create
+    source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
+    created = decide(volume(CLONE, storage={}), source_claim=source_claim).create
     assert created["spec"]["resources"] == {"requests": {"storage": "3Gi"}}
 
 
@@ -191,16 +193,16 @@ def test_a_copy_of_what_is_not_there_waits_and_says_it_once():
 
 def test_another_hindrance_is_told_when_the_first_is_over():
     first = decide(volume(CLONE))
-    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
+    source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     then = volume(CLONE, status=msgspec.to_builtins(first.status))
-    assert [reason for _, reason, _ in said(decide(then, copied=copied))] == [
+    assert [reason for _, reason, _ in said(decide(then, source_claim=source_claim))] == [
         "CloneValidationFailed"
     ]
 
 
 def test_a_copy_may_not_be_smaller():
-    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
-    decided = decide(volume(CLONE), copied=copied)
+    source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
+    decided = decide(volume(CLONE), source_claim=source_claim)
     ((_, reason, message),) = said(decided)
     assert (decided.create, reason) == (None, "CloneValidationFailed")
     assert "target resources requests storage size is smaller than the source" in message
@@ -217,8 +219,8 @@ def test_a_data_source_leads_to_its_claim():
     named = {"kind": "DataSource", "name": "fedora", "namespace": "images"}
     allowed = {PERMITTED: '{"images/fedora":"images/golden"}'}
     of = volume(sourceRef=named, storage={}, annotations=allowed)
-    copied = claim(owner="", size="3Gi", name="golden", namespace="images")
-    created = decide(of, reference=reference, copied=copied).create
+    source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
+    created = decide(of, reference=reference, source_claim=source_claim).create
     wish = population.wish_of(msgspec.convert(created, PersistentVolumeClaim))
     assert (wish.source.pvc.namespace, wish.source.pvc.name) == ("images", "golden")
     assert said(decide(of)) == [("Warning", "NotFound", "DataSource images/fedora not found")]
@@ -241,8 +243,8 @@ def test_another_namespaces_claim_is_copied_only_if_that_was_allowed(allowed, is
     metadata = {"name": "mine", "namespace": "default"}
     reference = msgspec.convert({"metadata": metadata, "spec": spec}, DataSource)
     of = volume(sourceRef={"kind": "DataSource", "name": "mine"}, annotations={PERMITTED: allowed})
-    copied = claim(owner="", name="golden", namespace="images")
-    decided = decide(of, reference=reference, copied=copied)
+    source_claim = claim(owner="", name="golden", namespace="images")
+    decided = decide(of, reference=reference, source_claim=source_claim)
     assert (decided.create is not None) is is_made
     if is_made:
         assert PERMITTED not in decided.create["metadata"]["annotations"]
@@ -255,7 +257,7 @@ def test_another_namespaces_claim_is_copied_only_if_that_was_allowed(allowed, is
 
 def test_a_claim_of_somebody_else_is_left_alone():
     decided = decide(volume(HTTP), claim=claim(owner=""))
-    assert not decided.take_over
+    assert not decided.adopt
     assert decided.status.phase == "Pending"
     assert said(decided) == [
         (
@@ -268,7 +270,7 @@ def test_a_claim_of_somebody_else_is_left_alone():
 
 def test_a_claim_that_was_filled_for_it_is_taken_over():
     decided = decide(volume(HTTP), claim=claim(owner="", POPULATED_FOR="disk"))
-    [owner] = decided.take_over["metadata"]["ownerReferences"]
+    [owner] = decided.adopt["metadata"]["ownerReferences"]
     assert (owner["uid"], owner["controller"]) == ("dv-1", True)
     assert decided.status.phase == "Succeeded"
 
@@ -282,17 +284,17 @@ def test_a_claim_of_nobody_is_adopted_where_that_is_allowed(told, is_full):
     free = claim(owner="", **told)
     free.metadata.resourceVersion = "7"
     free.metadata.ownerReferences = [OwnerReference("v1", "Backup", "nightly", "b-1")]
-    change = decide(of, claim=free).take_over["metadata"]
+    change = decide(of, claim=free).adopt["metadata"]
     assert change["resourceVersion"] == "7"
     assert [each["uid"] for each in change["ownerReferences"]] == ["b-1", "dv-1"]
     assert ("annotations" in change) is is_full
-    assert decide(of, claim=claim(owner="dv-2", **told)).take_over is None
-    assert decide(volume(HTTP), claim=claim(owner="", **told)).take_over is None
+    assert decide(of, claim=claim(owner="dv-2", **told)).adopt is None
+    assert decide(volume(HTTP), claim=claim(owner="", **told)).adopt is None
 
 
 def test_a_claim_that_was_filled_for_it_but_belongs_to_another_is_left_alone():
     decided = decide(volume(HTTP), claim=claim(owner="dv-2", POPULATED_FOR="disk"))
-    assert not decided.take_over
+    assert not decided.adopt
     assert decided.status.phase == "Pending"
 
 
@@ -353,7 +355,7 @@ def test_what_a_claim_waits_for_is_told_by_its_own_class():
     named.spec.storageClassName = "other"
 
     def phase(classes):
-        seen = Observed(claim=named, reference=None, copied=None, classes=classes, now=NOW)
+        seen = Observed(claim=named, reference=None, source_claim=None, classes=classes, now=NOW)
         return plan(volume(HTTP), seen).status.phase
 
     assert [phase(classes), phase(classes[:1])] == ["WaitForFirstConsumer", "Pending"]

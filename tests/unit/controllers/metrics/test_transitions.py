@@ -21,7 +21,7 @@ class Informer:
     def handle(self, handler):
         self.handlers.append(handler)
 
-    def tell(self, old, new):
+    def collect(self, old, new):
         for handler in self.handlers:
             handler(old, new)
 
@@ -52,10 +52,10 @@ async def test_a_transition_took_the_time_between_the_two_timestamps(written):
     phases = ("Pending", "Scheduling", "Scheduled", "Running")
     before = [machine(*phases[:count]) for count in written]
     for old, new in pairwise(before):
-        machines.tell(old, new)
+        machines.collect(old, new)
     sums = {
         tuple(sample.labels.values()): sample.value
-        for family in await transitions.tell()
+        for family in await transitions.collect()
         for sample in family.samples
         if sample.name.startswith("kubevirt_") and sample.name.endswith("_sum")
     }

@@ -70,7 +70,7 @@ def test_that_a_young_pod_waits_for_its_node_is_not_written_yet():
     vmi = make_vmi(phase="Pending")
     decided = plan(vmi, [pod(vmi, created=JUST_NOW)], NOW)
     assert decided.patch is None
-    assert decided.again_seconds == 2
+    assert decided.requeue_seconds == 2
     placed = pod(vmi, created=JUST_NOW, node="node0", running=True)
     assert plan(vmi, [placed], NOW).patch["status"]["phaseTransitionTimestamps"] == [
         {"phase": "Scheduling", "phaseTransitionTimestamp": JUST_NOW},
@@ -116,14 +116,14 @@ def test_what_is_wrong_no_more_once_there_is_a_pod_is_written_at_once(before, af
     )
     claims = Claims(data_volumes=[ready])
     patch = plan(vmi, [pod(vmi, created=JUST_NOW)], NOW, claims).patch
-    told = condition(patch, before["type"])
-    assert (told and told["status"]) == after
+    entries = condition(patch, before["type"])
+    assert (entries and entries["status"]) == after
 
 
 def test_conditions_that_stay_do_not_hurry_what_waits():
     stays = outdated("Synchronized", "FailedByWhoeverElse")
     vmi = make_vmi(phase="Pending", conditions=[stays, outdated("Paused", "PausedByUser")])
-    assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).again_seconds == 2
+    assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).requeue_seconds == 2
 
 
 def test_by_a_clock_that_was_set_back_a_pod_is_as_old_as_any():
@@ -265,8 +265,8 @@ def test_no_place_is_repeated_until_there_is_one():
     vmi = make_vmi(phase="Scheduling")
     patch = plan(vmi, [pod(vmi, conditions=[unscheduled])], NOW).patch
     assert condition(patch, "PodScheduled")["reason"] == "Unschedulable"
-    told = make_vmi(phase="Scheduling", conditions=patch["status"]["conditions"])
-    patch = plan(told, [pod(told, node="node0")], NOW).patch
+    entries = make_vmi(phase="Scheduling", conditions=patch["status"]["conditions"])
+    patch = plan(entries, [pod(entries, node="node0")], NOW).patch
     assert condition(patch, "PodScheduled") is None
 
 
@@ -276,8 +276,8 @@ def test_an_image_that_cannot_be_had_is_told_and_then_forgotten(reason):
     patch = plan(vmi, [pod(vmi, node="node0", waiting=reason)], NOW).patch
     said = condition(patch, "Synchronized")
     assert (said["status"], said["reason"], said["message"]) == ("False", reason, "no such image")
-    told = make_vmi(phase="Scheduling", conditions=patch["status"]["conditions"])
-    patch = plan(told, [pod(told, node="node0")], NOW).patch
+    entries = make_vmi(phase="Scheduling", conditions=patch["status"]["conditions"])
+    patch = plan(entries, [pod(entries, node="node0")], NOW).patch
     assert condition(patch, "Synchronized") is None
 
 
@@ -289,16 +289,16 @@ def test_what_the_node_says_of_synchronizing_is_left_alone():
 
 
 def test_a_vmi_is_marked_for_eviction_for_as_long_as_it_is_to_leave_its_node():
-    def told(node, *conditions):
+    def entries(node, *conditions):
         vmi = make_vmi(phase="Running", node="node0", conditions=list(conditions))
         vmi.status.evacuation_node_name = node
         patch = plan(vmi, [pod(vmi, phase="Running", node="node0", running=True)], NOW).patch
         return condition(patch, "EvictionRequested")
 
-    assert told("") is None
-    marked = told("node0")
+    assert entries("") is None
+    marked = entries("node0")
     assert (marked["status"], marked["message"]) == ("True", "VMI is marked for eviction")
-    assert told("", marked) is None
+    assert entries("", marked) is None
 
 
 def test_a_pod_that_cannot_be_made_is_told():

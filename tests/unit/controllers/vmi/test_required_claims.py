@@ -8,9 +8,9 @@ from tests.unit.controllers.make import make_vmi
 from corral.api.kinds.cdi.population import PHASE, RUNNING, SUCCEEDED, WISH
 from corral.controllers.vmi.required_claims import (
     Sources,
-    look,
     pod_mounts,
     pod_volumes,
+    resolve,
     volume_status,
 )
 
@@ -43,7 +43,9 @@ def claim(name="data", annotations=None, phase="Bound", mode="Filesystem"):
 
 def seen(of, *claims):
     there = {one.metadata.name: one for one in claims}
-    return look(of, Sources(lambda key: there.get(key.name), lambda _key: None, lambda _key: None))
+    return resolve(
+        of, Sources(lambda key: there.get(key.name), lambda _key: None, lambda _key: None)
+    )
 
 
 def test_a_vmi_without_claims_needs_none():
@@ -102,15 +104,15 @@ def test_volumes_are_told_with_the_names_that_the_guest_has_for_them():
         *({"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in ("a", "b", "c", "d")),
         buses=["virtio", "sata", "virtio", "usb"],
     )
-    told = volume_status(of, seen(of, claim()))
-    assert [(one["name"], one.get("target")) for one in told] == [
+    entries = volume_status(of, seen(of, claim()))
+    assert [(one["name"], one.get("target")) for one in entries] == [
         ("disk", "vda"),
         ("a", "sda"),
         ("b", "vdb"),
         ("c", "sdb"),
         ("d", None),
     ]
-    assert told[0]["persistentVolumeClaimInfo"] == {
+    assert entries[0]["persistentVolumeClaimInfo"] == {
         "claimName": "data",
         "accessModes": ["ReadWriteOnce"],
         "volumeMode": "Filesystem",
@@ -122,11 +124,11 @@ def test_volumes_are_told_with_the_names_that_the_guest_has_for_them():
 
 def test_what_others_tell_of_volumes_stays():
     of = vmi(kept("disk"), buses=["virtio"])
-    told = volume_status(of, seen(of, claim()))
-    told[0]["size"] = 7
+    entries = volume_status(of, seen(of, claim()))
+    entries[0]["size"] = 7
     plugged = {"name": "later", "target": "sda", "hotplugVolume": {"attachPodName": "hp"}}
     before = msgspec.structs.replace(
-        of, status=msgspec.convert({"volumeStatus": [*told, plugged]}, type(of.status))
+        of, status=msgspec.convert({"volumeStatus": [*entries, plugged]}, type(of.status))
     )
     assert volume_status(before, seen(before, claim())) is None
     changed = volume_status(before, seen(before, claim(mode="Block")))
@@ -141,16 +143,16 @@ def test_the_twenty_seventh_disk_is_vdaa():
         *({"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in names),
         buses=["virtio"] * 28,
     )
-    told = volume_status(of, seen(of))
-    assert [one["target"] for one in told[25:]] == ["vdz", "vdaa", "vdab"]
+    entries = volume_status(of, seen(of))
+    assert [one["target"] for one in entries[25:]] == ["vdz", "vdaa", "vdab"]
 
 
 def test_what_claims_of_plugged_disks_are_like_is_added_to_what_the_node_tells():
     later = kept("later", hotpluggable=True)
     of = vmi({"name": "root", "emptyDisk": {"capacity": "1Gi"}}, later, buses=["scsi", "scsi"])
     entry = {"name": "later", "target": "sdb", "phase": "Ready"}
-    told = msgspec.convert({"volumeStatus": [entry]}, type(of.status))
-    told = volume_status(msgspec.structs.replace(of, status=told), seen(of, claim()))
-    assert told[0] == {"name": "root", "target": "sda"}
-    assert told[1].pop("persistentVolumeClaimInfo")["claimName"] == "data"
-    assert told[1] == entry
+    entries = msgspec.convert({"volumeStatus": [entry]}, type(of.status))
+    entries = volume_status(msgspec.structs.replace(of, status=entries), seen(of, claim()))
+    assert entries[0] == {"name": "root", "target": "sda"}
+    assert entries[1].pop("persistentVolumeClaimInfo")["claimName"] == "data"
+    assert entries[1] == entry

@@ -39,14 +39,14 @@ DONE = data_volume("done", "Succeeded", "True", ("False", "Import Complete"))
     ],
 )
 def test_a_vmi_says_which_data_volumes_it_waits_for_and_why(data_volumes, waited):
-    told = conditions(Claims(data_volumes=data_volumes))["DataVolumesReady"]
-    assert (told.status, told.reason) == ("False", "NotAllDVsReady")
-    assert told.message == f"Not all of the VMI's DVs are ready: {waited}"
+    entries = conditions(Claims(data_volumes=data_volumes))["DataVolumesReady"]
+    assert (entries.status, entries.reason) == ("False", "NotAllDVsReady")
+    assert entries.message == f"Not all of the VMI's DVs are ready: {waited}"
 
 
 def test_nothing_is_waited_for_when_all_are_ready():
-    told = conditions(Claims(data_volumes=[DONE]))["DataVolumesReady"]
-    assert told.message == "All of the VMI's DVs are bound and not running"
+    entries = conditions(Claims(data_volumes=[DONE]))["DataVolumesReady"]
+    assert entries.message == "All of the VMI's DVs are bound and not running"
 
 
 def test_a_vmi_without_data_volumes_says_nothing_of_them():
