@@ -21,7 +21,7 @@ def measure() -> list[Figure]:
         one.call("POST", CLAIMS, claim("golden"))
         wait(one, 1)
         fill(storage, next(storage.volumes()).handle)
-        before = storage.room().used_bytes
+        before = storage.usage().used_bytes
         begun = time.perf_counter()
         one.call("POST", CLAIMS, claim("clone", source="golden"))
         wait(one, 2)
@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
         post(one, [claim(f"clone-{number}", source="golden") for number in range(COUNT)])
         wait(one, COUNT + 2)
         all_of_them = time.perf_counter() - begun
-        added = (storage.room().used_bytes - before) / (COUNT + 1) / (1 << 20)
+        added = (storage.usage().used_bytes - before) / (COUNT + 1) / (1 << 20)
         took = [on_disk(storage, f"bench-{number}") * 1e3 for number in range(COUNT)]
     return [
         Figure("a volume made and cloned, on disk", took, "ms", "≤ 100 ms"),
@@ -85,16 +85,16 @@ def wait(one: Cluster, count: int) -> None:
 
 
 def fill(storage: Storage, handle: str) -> None:
-    content = storage.workplace(handle) / "content"
+    content = storage.work_directory(handle) / "content"
     with content.open("wb") as file:
         for _ in range(GiB >> 20):
             file.write(os.urandom(1 << 20))
-    storage.adopt(handle, content, "raw")
+    storage.populate(handle, content, "raw")
 
 
 def on_disk(storage: Storage, handle: str) -> float:
     """Seconds for what the provisioner does with the files of one clone."""
-    source = next(each.handle for each in storage.volumes() if each.filled)
+    source = next(each.handle for each in storage.volumes() if each.populated)
     begun = time.perf_counter()
     storage.provision(handle, GiB, overcommit_percent=10000)
     storage.clone(source, handle, overcommit_percent=10000)

@@ -141,9 +141,9 @@ def test_clones_of_one_disk_boot_and_go_their_own_ways(user, demo_disk):
     bound(user, "golden", size)
     storage = Storage(user.one.directory / "storage")
     handle = stored(user, "golden").handle
-    content = storage.workplace(handle) / "content"
+    content = storage.work_directory(handle) / "content"
     content.write_bytes(demo_disk.read_bytes())
-    storage.adopt(handle, content, "raw")
+    storage.populate(handle, content, "raw")
     create(user, claim("left", size, "golden"), claim("right", size, "golden"))
     bound(user, "left", size)
     bound(user, "right", size)

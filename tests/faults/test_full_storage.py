@@ -48,7 +48,7 @@ def paused(user):
 def test_a_guest_waits_for_space_and_goes_on(user):
     create(user, claim("strict"))
     until("it is refused", lambda: "ProvisioningFailed" in user.kubectl("describe", "pvc"))
-    assert "are left that are not promised" in user.kubectl("describe", "pvc", "strict")
+    assert "are left for new volumes" in user.kubectl("describe", "pvc", "strict")
     create(user, THIN, claim("data").replace("spec:", "spec:\n  storageClassName: thin"))
     start(user, "writer", "data")
     until("its agent is there", lambda: has_agent(user))

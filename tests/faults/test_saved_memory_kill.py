@@ -16,7 +16,7 @@ from corral.node.qemu.guest import MONITOR
 from corral.node.qemu.monitor import Monitor
 from corral.node.state import machine_record as records
 from corral.node.state.machine_record import Outcome, Stage
-from corral.node.storage.saved_memory import Place
+from corral.node.storage.saved_memory import SavedMemory
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -34,7 +34,7 @@ from corral.node.machine.boot_slots import Boots
 from corral.node.hypervisor import Drive, Layer
 from corral.node.images import qcow
 from corral.node.machine.lifecycle import Machine
-from corral.node.storage.saved_memory import Place
+from corral.node.storage.saved_memory import SavedMemory
 from corral.node.network.attachment import Networking
 from corral.node.qemu import hypervisor
 from corral.node.qemu.domain import Accelerator
@@ -45,9 +45,9 @@ from corral.node.qemu.accelerator_probe import Finding
 verb, kill_at, directory, disk, place, identity = sys.argv[1:]
 directory, disk, place = Path(directory), Path(disk), Path(place)
 
-class Shelf:
-    async def place(self, key):
-        return Place(place)
+class SavedMemoryClaims:
+    async def find(self, key):
+        return SavedMemory(place)
 
 class Voice:
     def changed(self):
@@ -103,7 +103,8 @@ async def main():
     record = records.read(directory) or records.Record(uid=directory.name, **named)
     machine = Machine(
         record, directory, hypervisor=qemu, networking=Networking(None),
-        boots=Boots(qemu.boots_at_once), voice=Voice(), steps=step, beside=idle, shelf=Shelf(),
+        boots=Boots(qemu.boots_at_once), voice=Voice(), steps=step, beside=idle,
+        saved_memories=SavedMemoryClaims(),
     )
     if verb == "save":
         machine.save("memory", 0, in_order=True)
@@ -119,7 +120,7 @@ class Host:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.identity = str(uuid.uuid4())
-        self.place = Place(directory / "storage" / "pvc-1")
+        self.place = SavedMemory(directory / "storage" / "pvc-1")
         self.place.directory.mkdir(parents=True)
         self.disk = directory / "empty.raw"
         self.disk.touch()

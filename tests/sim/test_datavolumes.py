@@ -25,9 +25,9 @@ from corral.node.images.store import ImageStore
 from corral.node.images.work_directory import workplace
 from corral.node.storage import Storage
 from corral.node.storage.disk_space import Space
-from corral.node.storage.population import Fillings, Uploads, http_download, populator as filling
-from corral.node.storage.population.error import NotFilled
-from corral.node.storage.population.sources import Ways
+from corral.node.storage.population import Populator, Uploads, http_download, populator as filling
+from corral.node.storage.population.error import PopulationError
+from corral.node.storage.population.sources import Sources
 from corral.node.storage.provisioner import controller as provisioner
 
 pytestmark = pytest.mark.looptime
@@ -51,7 +51,7 @@ def loops(storage, tmp_path):
     images = ImageStore(tmp_path / "images")
     return (
         provisioner(storage, no_growth),
-        lambda context: Fillings(context, storage, images, Uploads()),
+        lambda context: Populator(context, storage, images, Uploads()),
     )
 
 
@@ -65,7 +65,7 @@ def web(monkeypatch, storage):
         if isinstance(outcome, Exception):
             raise outcome
         part.begin(request.url, "", 0)
-        part.take(io.BytesIO(outcome).readinto, lambda _: told(MiB, MiB))
+        part.write_from(io.BytesIO(outcome).readinto, lambda _: told(MiB, MiB))
         part.finish()
 
     monkeypatch.setattr(http_download, "fetch", fetch)
@@ -112,7 +112,7 @@ async def test_an_image_that_comes_meanwhile_is_not_waited_for(storage, tmp_path
     images = ImageStore(tmp_path / "images")
 
     def fillings(context):
-        return Fillings(context, storage, images, Uploads())
+        return Populator(context, storage, images, Uploads())
 
     disk = tmp_path / "disk.raw"
     disk.write_bytes(bytes(MiB))
@@ -129,7 +129,7 @@ async def test_an_image_that_comes_meanwhile_is_not_waited_for(storage, tmp_path
         imported = asyncio.get_running_loop().time()
         await theirs.import_disk(disk, ["localhost:1/lab/disk:1"])
         await c.until(partial(is_in, c, "Succeeded"))
-        assert asyncio.get_running_loop().time() - imported < filling.FIRST_PAUSE_SECONDS
+        assert asyncio.get_running_loop().time() - imported < filling.MIN_BACKOFF_SECONDS
         watching.cancel()
 
 
@@ -157,7 +157,7 @@ async def test_an_image_that_it_pulled_itself_is_no_reason_to_try_again(storage,
     images = Pulling(tmp_path / "images", disk)
     loops = (
         provisioner(storage, no_growth),
-        lambda context: Fillings(context, storage, images, Uploads()),
+        lambda context: Populator(context, storage, images, Uploads()),
     )
     async with cluster(stand_ins=loops) as c, Background() as tasks:
         tasks.start(images.watch(), name="images")
@@ -177,13 +177,13 @@ async def test_an_import_becomes_the_content_of_the_volume(loops, web, storage):
         await c.client.create(DataVolume, volume(source=HTTP))
         await c.until(partial(is_in, c, "Succeeded"))
         stored = await content(c, storage)
-        assert stored.filled
+        assert stored.populated
         assert stored.disk.path.read_bytes()[:7] == b"letters"
         assert stored.disk.path.stat().st_size == 16 * MiB
 
 
 async def test_an_import_that_fails_is_tried_again_after_longer_and_longer(loops, web):
-    web += [NotFilled("got 404. Status: 404 Not Found")] * 3
+    web += [PopulationError("got 404. Status: 404 Not Found")] * 3
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
 
@@ -226,7 +226,7 @@ async def test_a_disk_that_is_too_large_is_not_fetched_again(loops, web):
 
 
 async def test_loops_that_are_killed_go_on_where_they_were(loops, web, storage):
-    web += [NotFilled("not yet")] * 2
+    web += [PopulationError("not yet")] * 2
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
         for _ in range(6):
@@ -234,11 +234,11 @@ async def test_loops_that_are_killed_go_on_where_they_were(loops, web, storage):
             await c.crash_loops()
             c.start_loops()
         await c.until(partial(is_in, c, "Succeeded"))
-        assert (await content(c, storage)).filled
+        assert (await content(c, storage)).populated
 
 
 async def test_a_copy_waits_for_what_it_copies(loops, web, storage):
-    web += [NotFilled("not yet")]
+    web += [PopulationError("not yet")]
     async with cluster(stand_ins=loops) as c:
         copied = {"pvc": {"name": "disk", "namespace": "default"}}
         await c.client.create(DataVolume, volume("copy", copied, size=""))
@@ -270,7 +270,7 @@ async def test_what_is_used_is_not_copied(loops):
 async def test_a_copy_does_not_miss_what_changes_while_it_is_told_of_its_wait(
     loops, storage, monkeypatch
 ):
-    tell = Fillings.tell
+    tell = Populator.report
 
     async def slowly(self, job, change):
         await tell(self, job, change)
@@ -282,10 +282,10 @@ async def test_a_copy_does_not_miss_what_changes_while_it_is_told_of_its_wait(
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
         await c.client.create(Pod, user_of("disk"))
-        monkeypatch.setattr(Fillings, "tell", slowly)
+        monkeypatch.setattr(Populator, "report", slowly)
         copied = {"pvc": {"name": "disk", "namespace": "default"}}
         await c.client.create(DataVolume, volume("copy", copied, size=""))
-        await c.until(partial(is_in, c, "Succeeded", "copy"), filling.PATIENCE_SECONDS / 2)
+        await c.until(partial(is_in, c, "Succeeded", "copy"), filling.RETRY_SECONDS / 2)
 
 
 async def test_a_copy_is_made_once_the_source_is_let_go_of_by_no_pod(loops, storage):
@@ -318,7 +318,7 @@ async def test_a_copy_that_failed_rests_whatever_happens_to_its_source(loops, st
             await c.client.patch(PersistentVolumeClaim, Key("default", "disk"), labels)
             await asyncio.sleep(1)
         assert (await of(c, "copy")).status.restart_count == 1
-        await asyncio.sleep(filling.FIRST_PAUSE_SECONDS)
+        await asyncio.sleep(filling.MIN_BACKOFF_SECONDS)
         assert (await of(c, "copy")).status.restart_count == 2
 
 
@@ -476,7 +476,7 @@ async def test_who_fills_a_claim_that_goes_is_told_to_end(loops, monkeypatch):
         finally:
             ended.set()
 
-    monkeypatch.setattr(Ways, "fill", fill)
+    monkeypatch.setattr(Sources, "populate", fill)
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
         await begun.wait()
@@ -495,7 +495,7 @@ async def test_what_is_filled_is_left_alone(loops, monkeypatch):
         async def tell(_self, job, _change):
             told.append(job.key)
 
-        monkeypatch.setattr(Fillings, "tell", tell)
+        monkeypatch.setattr(Populator, "report", tell)
         await c.crash_loops()
         c.start_loops()
         labels = {"metadata": {"labels": {"look": "again"}}}

@@ -23,7 +23,7 @@ from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.hypervisor import GuestError
 from corral.node.storage import Storage
 from corral.node.storage.provisioner import controller as provisioner
-from corral.node.storage.saved_memory import Place
+from corral.node.storage.saved_memory import SavedMemory
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
@@ -240,7 +240,7 @@ async def test_an_agent_that_is_killed_once_another_machine_goes_on_starts_anew(
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
         mark = await saved(host)
-        monkeypatch.setattr(Place, "break_seal", lost)
+        monkeypatch.setattr(SavedMemory, "break_seal", lost)
         host.steps.clear()
         host.kill_at = step
         await create(host, "vm", resume_annotations("memory", mark))
@@ -326,7 +326,7 @@ async def test_a_memory_that_was_damaged_is_thrown_away(tmp_path):
         mark = await saved(host)
         (place_of(host) / "memory").write_bytes(b"x" * mark.bytes)
         assert await running(host, "vm", resume_annotations("memory", mark)) != before
-        assert "does not hold what was written" in await told(host, "vm", "RestoreFailed")
+        assert "does not match its checksum" in await told(host, "vm", "RestoreFailed")
         await unmarked(host)
         assert not place_of(host).exists()
 

@@ -212,7 +212,7 @@ async def test_a_clone_waits_for_its_source_to_be_there_and_filled(disks):
         document = claim()
         document["metadata"]["annotations"] = {UPLOAD_TARGET: ""}
         await bound(c, document)
-        await c.until(lambda: is_told(c, "copy", "does not have its content"), seconds=200)
+        await c.until(lambda: is_told(c, "copy", "is not populated"), seconds=200)
         done = {"metadata": {"annotations": {PHASE: SUCCEEDED}}}
         await c.client.patch(PersistentVolumeClaim, DATA, done)
         await claim_is(c, "Bound", "copy")

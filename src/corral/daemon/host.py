@@ -23,7 +23,7 @@ from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.pressure import Pressure
 from corral.node.storage import Storage
 from corral.node.storage.disk_space import Space
-from corral.node.storage.population import Fillings, Uploads
+from corral.node.storage.population import Populator, Uploads
 from corral.node.storage.provisioner import controller as provisioner
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
@@ -108,7 +108,7 @@ class Host:
     ) -> list[Controller[Any]]:
         """What gives claims their volumes, and their content."""
         assert parts.storage is not None
-        populator = Fillings(
+        populator = Populator(
             context,
             parts.storage,
             parts.images,

@@ -136,9 +136,9 @@ def _unmanaged(layout: Layout) -> Problem:
 def _stored(layout: Layout) -> str:
     """What the disks of claims are promised, and take."""
     storage = Storage(layout.storage)
-    room, count = storage.room(), sum(1 for _ in storage.volumes())
+    room, count = storage.usage(), sum(1 for _ in storage.volumes())
     many = "1 volume" if count == 1 else f"{count} volumes"
-    promised, used = size(room.promised_bytes), size(room.used_bytes)
+    promised, used = size(room.provisioned_bytes), size(room.used_bytes)
     return f"{many}, {promised} promised, {used} used of {size(room.capacity_bytes)}"
 
 

@@ -23,7 +23,7 @@ from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
 from corral.node.state.events import ApiVoice
 from corral.node.state.machine_record import Record, Stage
-from corral.node.storage.saved_memory_claims import Shelf
+from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.reconcile.context import ControllerContext
 
 ASK_SECONDS = 300.0
@@ -61,7 +61,7 @@ class Machines:
         self.larder = Larder(
             client, host.images, storage, host.host_disks, needed=hypervisor.needs_drives
         )
-        self.shelf = Shelf(client, storage) if storage is not None else None
+        self.saved_memories = SavedMemoryClaims(client, storage) if storage is not None else None
         self.logs = Logs()
         self.due = due
         self.empty = asyncio.Event()
@@ -147,7 +147,7 @@ class Machines:
             boots=self._boots,
             voice=voice,
             steps=partial(self._on_step, record.uid),
-            shelf=self.shelf,
+            saved_memories=self.saved_memories,
             limits=self._limits,
             beside=partial(self._beside, vmi, voice),
             users=self.roster.users,

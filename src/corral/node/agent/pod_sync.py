@@ -48,7 +48,7 @@ class PodSync:
         self._machines = machines
         self._companions = companions
         self._deleted_pods = DeletedPods(context, pods, machines)
-        self._reports = Reports(context, host.address, machines.shelf)
+        self._reports = Reports(context, host.address, machines.saved_memories)
 
     async def sync(self, key: Key) -> Result | None:
         """Pass on to a pod's machine what the API asks for, and write what is new.
@@ -130,7 +130,7 @@ class PodSync:
         granted = guest_seconds(vmi)
         if (left := seconds_left(pod, vmi, self._clock())) is not None:
             machine.stop(left, in_order=granted == 0)
-        elif self._machines.shelf is not None:
+        elif self._machines.saved_memories is not None:
             machine.save(saves_to(vmi), granted, in_order=granted == 0)
 
 

@@ -3,7 +3,7 @@
 What is opened to be written is locked (a shared flock), and the lock belongs to what was opened: to
 each copy of the descriptor, wherever it is handed to.  So a disk is known to be in use for exactly
 as long as some QEMU has it, however that ends, and nobody has to keep a list.  Who wants to turn a
-disk into something else takes the lock alone, see ``corral.node.storage.storage.alone``.
+disk into something else takes the lock alone, see ``corral.node.storage.storage.exclusive``.
 """
 
 import errno

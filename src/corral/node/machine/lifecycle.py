@@ -35,7 +35,7 @@ from corral.node.state.events import Voice
 from corral.node.state.facts import Facts, State, doomed, end_type, fold, never_started, not_up
 from corral.node.state.machine_record import Record, Stage
 from corral.node.state.machine_state import Chronicle, Steps
-from corral.node.storage.saved_memory_claims import Shelf
+from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 
 POWER_BUTTON_SECONDS = 5.0
 """How long after the power button was pressed it is pressed again (virt-handler)."""
@@ -70,7 +70,7 @@ class Machine:
         voice: Voice,
         steps: Steps,
         beside: Beside,
-        shelf: Shelf | None = None,
+        saved_memories: SavedMemoryClaims | None = None,
         limits: Limits | None = None,
         users: Users = lambda _vmi, _volume: "",
     ) -> None:
@@ -80,8 +80,8 @@ class Machine:
         self._voice = voice
         self._steps = steps
         self._beside = beside
-        self._saving = Saving(self._chronicle, shelf)
-        self._restoring = Restoring(self._chronicle, shelf)
+        self._saving = Saving(self._chronicle, saved_memories)
+        self._restoring = Restoring(self._chronicle, saved_memories)
         self._hastened = Signal()
         self._fence = Fence(self._chronicle, limits, self._hastened.set)
         self._starting = Starting(

@@ -13,7 +13,7 @@ from corral.node.state.facts import Facts, State
 from corral.node.state.machine_record import Stage
 from corral.node.status.pod_status import differs, pod_status
 from corral.node.status.vmi_status import instance_status
-from corral.node.storage.saved_memory_claims import Shelf
+from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import is_being_deleted, key_of, version_of
 
@@ -33,13 +33,15 @@ class _Told:
 
 
 class Reports:
-    """Writes what is new.  ``address``: the node's; ``shelf``: where memories are saved to."""
+    """Writes what is new.  ``address``: the node's; ``saved_memories``: annotates their claims."""
 
-    def __init__(self, context: ControllerContext, address: str, shelf: Shelf | None) -> None:
+    def __init__(
+        self, context: ControllerContext, address: str, saved_memories: SavedMemoryClaims | None
+    ) -> None:
         self._client = context.client
         self._clock = context.clock
         self._address = address
-        self._shelf = shelf
+        self._saved_memories = saved_memories
         self._marked: WeakKeyDictionary[Machine, Stage] = WeakKeyDictionary()
         self._told: WeakKeyDictionary[Machine, _Told] = WeakKeyDictionary()
 
@@ -85,6 +87,6 @@ class Reports:
         """Let the claim of its memory tell what became of that; before anybody hears of the end."""
         record = machine.record
         settled = record.stage in _SETTLED and self._marked.get(machine) is not record.stage
-        if record.claim and settled and self._shelf is not None:
-            await self._shelf.mirror(Key(record.namespace, record.claim))
+        if record.claim and settled and self._saved_memories is not None:
+            await self._saved_memories.annotate(Key(record.namespace, record.claim))
             self._marked[machine] = record.stage

@@ -1,12 +1,20 @@
-"""Disks that outlive their machines: a directory of volumes, and who gives them to claims.
+"""Persistent volumes: disks that outlive machines, their provisioner and populator.
 
-``Storage`` keeps the files and knows nothing of the API; ``provisioner`` is the provisioner that
-makes a PersistentVolume of each volume.
+``Storage`` manages the files and does not use the API; ``provisioner`` creates a PersistentVolume
+for each volume.
 """
 
-from corral.node.storage.disk_space import Room
-from corral.node.storage.error import InUse, NoRoom, NoSuchVolume, StorageError
+from corral.node.storage.disk_space import Usage
+from corral.node.storage.error import InsufficientSpace, InUse, NoSuchVolume, StorageError
 from corral.node.storage.storage import Storage
-from corral.node.storage.volume import Stored
+from corral.node.storage.volume import StoredVolume
 
-__all__ = ["InUse", "NoRoom", "NoSuchVolume", "Room", "Storage", "StorageError", "Stored"]
+__all__ = [
+    "InUse",
+    "InsufficientSpace",
+    "NoSuchVolume",
+    "Storage",
+    "StorageError",
+    "StoredVolume",
+    "Usage",
+]

@@ -1,7 +1,7 @@
-"""Finds the volume behind a claim: claim, PersistentVolume, handle, files.
+"""Resolves a claim to its volume: claim, PersistentVolume, handle, files.
 
-Every step is looked at anew, since a machine starts rarely: the claim has a volume, the volume is
-one of this storage and for this claim, it has its content, and its files are there.
+Each call reads both objects from the API, since a machine starts rarely: the claim is bound and
+populated, its PersistentVolume lies in this storage and is bound to this claim, the files exist.
 """
 
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
@@ -10,24 +10,24 @@ from corral.api.errors import NotFound
 from corral.api.kinds.cdi.population import is_populated
 from corral.api.kinds.storage.common import BOUND
 from corral.client.client import Client
-from corral.node.storage import Storage, StorageError, Stored
+from corral.node.storage import Storage, StorageError, StoredVolume
 from corral.node.storage.provision_plan import handle_in
 from corral.reconcile.objects import is_being_deleted, uid_of
 
 
 class NoClaim(StorageError):
-    """There is no claim of that name."""
+    """No claim has that name."""
 
 
 class Claims:
-    """The claims of a cluster whose volumes lie in a storage of this host."""
+    """Resolves claims to volumes of this host's storage."""
 
     def __init__(self, client: Client, storage: Storage | None) -> None:
         self._client = client
         self._storage = storage
 
-    async def find(self, namespace: str, name: str) -> Stored:
-        """A claim's volume, with its content.  Raises NoClaim; StorageError, which may pass."""
+    async def find(self, namespace: str, name: str) -> StoredVolume:
+        """Return a populated claim's volume.  Raises NoClaim; StorageError, maybe temporary."""
         try:
             claim = await self._client.get(PersistentVolumeClaim, name, namespace)
         except NotFound:
@@ -44,18 +44,18 @@ class Claims:
             )
         if not is_populated(claim):
             raise StorageError(
-                f'persistentvolumeclaim "{name}" does not have its content yet',
+                f'persistentvolumeclaim "{name}" is not populated yet',
                 f"kubectl describe datavolume {name}",
             )
         return await self._stored(claim, claim.spec.volumeName or "")
 
-    async def _stored(self, claim: PersistentVolumeClaim, name: str) -> Stored:
+    async def _stored(self, claim: PersistentVolumeClaim, name: str) -> StoredVolume:
         try:
             volume = await self._client.get(PersistentVolume, name)
         except NotFound:
             raise StorageError(f'persistentvolume "{name}" not found') from None
-        named = volume.spec.claimRef if volume.spec is not None else None
-        if named is None or named.uid != uid_of(claim):
+        bound = volume.spec.claimRef if volume.spec is not None else None
+        if bound is None or bound.uid != uid_of(claim):
             raise StorageError(f'persistentvolume "{name}" is bound to another claim')
         if self._storage is None or not (handle := handle_in(volume, self._storage.id)):
             raise StorageError(

@@ -1,4 +1,4 @@
-"""Disk files of a volume: made, grown, made durable."""
+"""Disk files of volumes: create, resize, convert, sync."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ _LIMITS = Limits(virtual_bytes=qcow.LARGEST)
 
 
 def make_raw(path: Path, size: int) -> None:
-    """A blank disk without any blocks."""
+    """Create a blank raw disk without allocated blocks."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
@@ -28,7 +28,7 @@ def make_raw(path: Path, size: int) -> None:
 
 
 def size(path: Path, format_: Format) -> int:
-    """The size of a disk as its guest sees it.  Raises StorageError for what is no disk."""
+    """Return the virtual size of a disk.  Raises StorageError for a file that is no disk."""
     if format_ == "raw":
         return path.stat().st_size
     try:
@@ -41,7 +41,7 @@ def size(path: Path, format_: Format) -> int:
 
 
 def grow(path: Path, format_: Format, capacity: int) -> None:
-    """Let a disk that nobody has open have that size, unless it is larger.  Raises StorageError."""
+    """Resize a disk that is not open anywhere, unless it is larger.  Raises StorageError."""
     if size(path, format_) >= capacity:
         return
     if format_ == "raw":
@@ -50,13 +50,13 @@ def grow(path: Path, format_: Format, capacity: int) -> None:
     node = {
         "driver": "qcow2",
         "file": {"driver": "file", "filename": str(path)},
-        "backing": None,  # what is below ends earlier, and is not needed for this
+        "backing": None,  # a smaller layer; a resize does not read it
     }
     qemu_img("resize", "-q", f"json:{msgspec.json.encode(node).decode()}", str(capacity))
 
 
-def unpacked(path: Path) -> Path:
-    """The same content as a raw disk beside it.  Raises StorageError."""
+def to_raw(path: Path) -> Path:
+    """Convert a qcow2 disk to a raw one beside it, and return that.  Raises StorageError."""
     raw = path.with_name(f"{path.name}.raw")
     raw.unlink(missing_ok=True)
     qemu_img("convert", "-f", "qcow2", "-O", "raw", str(path), str(raw), seconds=COPY_SECONDS)
@@ -64,7 +64,7 @@ def unpacked(path: Path) -> Path:
 
 
 def qemu_img(*arguments: str, seconds: float = _QUICK_SECONDS) -> None:
-    """Run qemu-img.  Raises StorageError with its last words."""
+    """Run qemu-img.  Raises StorageError with the last line of its stderr."""
     try:
         subprocess.run(
             ("qemu-img", *arguments),
@@ -79,14 +79,14 @@ def qemu_img(*arguments: str, seconds: float = _QUICK_SECONDS) -> None:
     except subprocess.TimeoutExpired as error:
         raise StorageError(f"qemu-img {arguments[0]} took over {seconds:g} s") from error
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().splitlines()
+        lines = error.stderr.decode(errors="replace").strip().splitlines()
         detail = (
-            said[-1].removeprefix("qemu-img: ") if said else f"it ended with {error.returncode}"
+            lines[-1].removeprefix("qemu-img: ") if lines else f"exit status {error.returncode}"
         )
         raise StorageError(f"qemu-img {arguments[0]}: {detail}") from error
 
 
 def sync(path: Path) -> None:
-    """Make a file survive a power cut, its content and its name."""
+    """Make a file durable, its content and its name."""
     files.sync_file(path)
     files.sync_directory(path.parent)

@@ -1,7 +1,7 @@
-"""How much a storage has, has promised, and uses.
+"""Space accounting of a storage: capacity, provisioned, used.
 
-A promise is kept: what every volume may still grow by has to fit into what is free, so that no
-guest finds the disk of the host full because of another's.  Blocks are counted as the file system
+Volumes are thin but guaranteed: the sum of their possible growth has to fit into the free space, so
+that no guest meets a full host disk because of another.  Blocks are counted as the file system
 counts them, and a layer that many volumes share is counted once.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.node.storage.saved_memory import Place
-from corral.node.storage.volume import Stored
+from corral.node.storage.saved_memory import SavedMemory
+from corral.node.storage.volume import StoredVolume
 
 _GiB = 1 << 30
 _LARGEST_RESERVE = 2 * _GiB
@@ -22,108 +22,115 @@ _SMALLEST_TABLES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A file system: its size, and what is free of it, in bytes."""
+    """A file system: its size and its free space, in bytes."""
 
     total: int
     free: int
 
     @property
     def reserve(self) -> int:
-        """What is not promised to volumes, since others write here too."""
+        """Bytes that are not provisioned, since other programs write to the file system too."""
         return min(self.total // _RESERVE_SHARE, _LARGEST_RESERVE)
 
     @property
     def available(self) -> int:
-        """What volumes may still take."""
+        """Bytes that volumes may still allocate."""
         return max(0, self.free - self.reserve)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """The state of a storage, in bytes.
+class Usage:
+    """The usage of a storage, in bytes.
 
-    capacity_bytes: what its volumes could occupy if there were nothing else.
-    promised_bytes: the sum of the volumes' sizes.
-    used_bytes: what the volumes occupy.
-    growth_bytes: what they may still come to occupy; free_bytes: what there is for that.
+    capacity_bytes: allocated by volumes or available to them.
+    provisioned_bytes: the sum of the volumes' sizes.
+    used_bytes: allocated by volumes.
+    growth_bytes: what volumes may still allocate; free_bytes: what is available for that.
     """
 
     capacity_bytes: int
-    promised_bytes: int
+    provisioned_bytes: int
     used_bytes: int
     growth_bytes: int
     free_bytes: int
 
 
 def space(directory: Path) -> Space:
-    """What there is where a directory lies."""
+    """Return the space of a directory's file system."""
     found = os.statvfs(directory)
     return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
-def promisable(present: Space, overcommit_percent: int = 0) -> int:
-    """What volumes may grow by together, where promises may exceed what is free by some percent."""
+def allocatable(present: Space, overcommit_percent: int = 0) -> int:
+    """Return the bytes that all volumes may grow by together, overcommit included."""
     return present.available * (100 + overcommit_percent) // 100
 
 
-def left(volumes: Iterable[Stored], present: Space, overcommit_percent: int = 0) -> int:
-    """What of that is promised to none of the volumes."""
-    return promisable(present, overcommit_percent) - sum(map(growth_of, volumes))
+def unallocated(
+    volumes: Iterable[StoredVolume], present: Space, overcommit_percent: int = 0
+) -> int:
+    """Return the allocatable bytes less the possible growth of all volumes."""
+    return allocatable(present, overcommit_percent) - sum(map(growth_of, volumes))
 
 
-def measure(volumes: Iterable[Stored], present: Space) -> Room:
-    """Look at every volume's files."""
-    promised = growth = 0
+def measure(volumes: Iterable[StoredVolume], present: Space) -> Usage:
+    """Return the usage of volumes; stats all of their files."""
+    provisioned = growth = 0
     blocks: dict[tuple[int, int], int] = {}
     for volume in volumes:
-        promised += volume.capacity_bytes
+        provisioned += volume.capacity_bytes
         growth += growth_of(volume)
-        for each in (*volume.directory.iterdir(), Place(volume.directory).memory):
+        for each in (*volume.directory.iterdir(), SavedMemory(volume.directory).memory):
             try:
                 found = each.stat(follow_symlinks=False)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             blocks[(found.st_dev, found.st_ino)] = found.st_blocks * 512
     used = sum(blocks.values())
-    return Room(
+    return Usage(
         capacity_bytes=present.available + used,
-        promised_bytes=promised,
+        provisioned_bytes=provisioned,
         used_bytes=used,
         growth_bytes=growth,
         free_bytes=present.available,
     )
 
 
-def growth_of(volume: Stored) -> int:
-    """What a volume may still come to occupy: its disk with its tables, or a machine's memory."""
-    most = most_of(volume)
-    if volume.record.shares_blocks:  # each may have to be copied before it is written
+def growth_of(volume: StoredVolume) -> int:
+    """Return the bytes that a volume may still allocate: its disk with metadata, saved memory."""
+    most = max_bytes_of(volume)
+    if volume.record.shares_blocks:  # any block may have to be copied on a write
         return most
-    return max(0, most - occupied(volume.disk.path) - occupied(Place(volume.directory).memory))
+    return max(
+        0,
+        most
+        - allocated_bytes(volume.disk.path)
+        - allocated_bytes(SavedMemory(volume.directory).memory),
+    )
 
 
-def most_of(volume: Stored) -> int:
-    """What a volume's disk can occupy with its tables."""
-    return largest(volume.capacity_bytes, is_raw=volume.record.format == "raw")
+def max_bytes_of(volume: StoredVolume) -> int:
+    """Return the largest allocation of a volume's disk, qcow2 metadata included."""
+    return max_size(volume.capacity_bytes, is_raw=volume.record.format == "raw")
 
 
-def largest(capacity_bytes: int, *, is_raw: bool) -> int:
-    """What a disk of that size can occupy: in qcow2 there are tables beside the content."""
+def max_size(capacity_bytes: int, *, is_raw: bool) -> int:
+    """Return the largest allocation of a disk of that size; qcow2 adds metadata to the content."""
     return capacity_bytes + (
         0 if is_raw else max(_SMALLEST_TABLES, capacity_bytes // _TABLES_SHARE)
     )
 
 
-def occupied(path: Path) -> int:
-    """The blocks of a file in bytes; none where it is missing."""
+def allocated_bytes(path: Path) -> int:
+    """Return the allocated blocks of a file in bytes; 0 if it is missing."""
     try:
         return path.stat().st_blocks * 512
     except (FileNotFoundError, NotADirectoryError):
         return 0
 
 
-def shown(size: int) -> str:
-    """A number of bytes for people."""
+def format_size(size: int) -> str:
+    """Return a number of bytes with its unit, as ``1.5 GiB``."""
     for unit, factor in (("TiB", _GiB << 10), ("GiB", _GiB), ("MiB", 1 << 20)):
         if size >= factor:
             return f"{size / factor:.4g} {unit}"

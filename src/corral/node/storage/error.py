@@ -1,8 +1,8 @@
-"""What goes wrong with a volume."""
+"""Errors of volumes."""
 
 
 class StorageError(Exception):
-    """A volume cannot be had, or not be changed; ``str()`` is message and hint.
+    """A volume cannot be used or changed; ``str()`` is message and hint.
 
     message: what is wrong, naming the volume.
     hint: what to do about it; may be empty.
@@ -15,12 +15,12 @@ class StorageError(Exception):
 
 
 class NoSuchVolume(StorageError):
-    """There is no volume of that handle."""
+    """No volume has that handle."""
 
 
-class NoRoom(StorageError):
-    """What is promised already leaves no room for what is asked: it may pass."""
+class InsufficientSpace(StorageError):
+    """The unallocated space is less than requested; may succeed later."""
 
 
 class InUse(StorageError):
-    """A machine writes the volume at present: it will pass."""
+    """A machine is writing the volume; succeeds later."""

@@ -1,7 +1,6 @@
-"""What is to become of a claim's volume, and of a volume whose claim is gone.  Pure.
+"""Decisions of the provisioner: which volumes to create, resize and delete.  No I/O.
 
-The rules are those of Kubernetes' external provisioner and external resizer, as a driver of this
-provisioner would be run by them.
+The rules are those of Kubernetes' external-provisioner and external-resizer.
 """
 
 from dataclasses import dataclass
@@ -36,27 +35,26 @@ from corral.reconcile.objects import (
 )
 
 DRIVER = "corral.dev"
-"""The name of the driver in a volume's ``spec.csi``."""
+"""CSI driver name in a PersistentVolume's ``spec.csi``."""
 FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
-"""Keeps a volume in the API until its files are gone."""
+"""Keeps a PersistentVolume in the API until its files are removed."""
 STORAGE_LABEL = "corral.dev/storage"
-"""Label of a node: the storage whose volumes can be used there."""
+"""Label of a node: the id of the storage whose volumes can be used there."""
 OVERCOMMIT = "overcommitPercent"
-"""Parameter of a class: by how many percent what its volumes are promised may exceed what is free.
-"""
+"""Parameter of a StorageClass: percent by which provisioned space may exceed free space."""
 CLAIM_KIND = "PersistentVolumeClaim"
 
 
-class Refusal(Exception):
-    """What a claim asks for is not to be had, at least not now; ``str()`` says why."""
+class ProvisionError(Exception):
+    """A claim's request cannot be met, at least not now; ``str()`` says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A volume that is to be made.
+class ProvisionRequest:
+    """A volume to create.
 
     shareable: whether several machines may write it at the same time.
-    source: the claim that it is to be a clone of, if any, in the claim's namespace.
+    source: name of the claim to clone, in the same namespace; may be empty.
     """
 
     handle: str
@@ -68,28 +66,35 @@ class Order:
 
 
 def handle_of(claim: PersistentVolumeClaim) -> str:
-    """The handle of the volume that is made for a claim; it is also the volume's name."""
+    """Return the handle of a claim's volume, which is the PersistentVolume's name too."""
     return f"pvc-{uid_of(claim)}"
 
 
-def order(claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> Order | None:
-    """The volume that a claim waits for from here; None where it does not.
+def provision_request(
+    claim: PersistentVolumeClaim, storage_class: StorageClass | None
+) -> ProvisionRequest | None:
+    """Return the volume to create for a claim; None if it needs none from this provisioner.
 
-    Raises Refusal.
+    Raises ProvisionError.
     """
     spec = claim.spec
-    told = annotations_of(claim)
+    annotations = annotations_of(claim)
     if spec is None or storage_class is None or storage_class.provisioner != CORRAL_PROVISIONER:
         return None
-    if spec.volumeName or is_being_deleted(claim) or told.get(PROVISIONER) != CORRAL_PROVISIONER:
+    if (
+        spec.volumeName
+        or is_being_deleted(claim)
+        or annotations.get(PROVISIONER) != CORRAL_PROVISIONER
+    ):
         return None
-    if storage_class.volumeBindingMode == WAIT_FOR_FIRST_CONSUMER and not told.get(SELECTED_NODE):
+    waits_for_pod = storage_class.volumeBindingMode == WAIT_FOR_FIRST_CONSUMER
+    if waits_for_pod and not annotations.get(SELECTED_NODE):
         return None
     if spec.selector is not None:
-        raise Refusal("claim Selector is not supported")
-    return Order(
+        raise ProvisionError("claim Selector is not supported")
+    return ProvisionRequest(
         handle=handle_of(claim),
-        capacity_bytes=requested(claim),
+        capacity_bytes=requested_bytes(claim),
         volume_mode=spec.volumeMode or FILESYSTEM,
         overcommit_percent=overcommit(storage_class),
         shareable=MANY_NODES in (spec.accessModes or ()),
@@ -97,43 +102,42 @@ def order(claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> O
     )
 
 
-def requested(claim: PersistentVolumeClaim) -> int:
-    """The size that a claim asks for, in bytes."""
+def requested_bytes(claim: PersistentVolumeClaim) -> int:
     resources = claim.spec and claim.spec.resources
     return bytes_of(str(((resources and resources.requests) or {}).get(STORAGE, "0")))
 
 
 def overcommit(storage_class: StorageClass | None) -> int:
-    """How many percent more than there is a class promises.  Raises Refusal."""
+    """Return the overcommit percentage of a StorageClass.  Raises ProvisionError."""
     text = str(((storage_class and storage_class.parameters) or {}).get(OVERCOMMIT, "0"))
     if not (text.isascii() and text.isdecimal() and len(text) <= 6):
-        raise Refusal(f"parameter {OVERCOMMIT} of the StorageClass is no number of percent: {text}")
+        raise ProvisionError(f"parameter {OVERCOMMIT} of the StorageClass is not a number: {text}")
     return int(text)
 
 
 def _source(claim: PersistentVolumeClaim) -> str:
-    """The claim whose content is wished for.  Raises Refusal for sources of other kinds."""
+    """Return the name of the claim to clone.  Raises ProvisionError for other data sources."""
     assert claim.spec is not None
     source: Any = claim.spec.dataSourceRef or claim.spec.dataSource
     if source is None:
         return ""
     if source.kind != CLAIM_KIND or source.apiGroup:
-        raise Refusal(f"a {source.kind} cannot be the source of a volume; use a DataVolume")
+        raise ProvisionError(f"a {source.kind} cannot be the source of a volume; use a DataVolume")
     namespace = getattr(source, "namespace", None)
     if namespace and namespace != key_of(claim).namespace:
-        raise Refusal("a claim of another namespace cannot be the source; use a DataVolume")
+        raise ProvisionError("a claim of another namespace cannot be the source; use a DataVolume")
     return str(source.name)
 
 
 def volume_document(
     claim: PersistentVolumeClaim, storage_class: StorageClass, capacity_bytes: int, storage_id: str
 ) -> Document:
-    """The PersistentVolume of a volume that was made for a claim."""
+    """Return the PersistentVolume for a claim's new volume."""
     assert claim.spec is not None
     affinity = {"key": STORAGE_LABEL, "operator": "In", "values": [storage_id]}
     handle = handle_of(claim)
     spec: Document = {
-        "capacity": {STORAGE: shown_size(claim, capacity_bytes)},
+        "capacity": {STORAGE: capacity_text(claim, capacity_bytes)},
         "accessModes": list(claim.spec.accessModes or ()),
         "volumeMode": claim.spec.volumeMode or FILESYSTEM,
         "storageClassName": class_name(claim),
@@ -152,15 +156,15 @@ def volume_document(
     return {"metadata": metadata, "spec": spec}
 
 
-def shown_size(claim: PersistentVolumeClaim, capacity_bytes: int) -> str:
-    """A size in the claim's own words where it is exactly what was asked for."""
+def capacity_text(claim: PersistentVolumeClaim, capacity_bytes: int) -> str:
+    """Return a size as a quantity, in the claim's own notation if it is what was requested."""
     resources = claim.spec and claim.spec.resources
     text = str(((resources and resources.requests) or {}).get(STORAGE, "0"))
     return text if bytes_of(text) == capacity_bytes else str(capacity_bytes)
 
 
 def handle_in(volume: PersistentVolume, storage_id: str) -> str:
-    """The handle of a volume that lies in this storage; empty for others."""
+    """Return the handle of a PersistentVolume in this storage; empty for others."""
     csi = volume.spec.csi if volume.spec is not None else None
     if csi is None or csi.driver != DRIVER:
         return ""
@@ -174,7 +178,7 @@ def handle_in(volume: PersistentVolume, storage_id: str) -> str:
 
 
 def is_to_be_deleted(volume: PersistentVolume) -> bool:
-    """Whether a volume's files are to go: it was made here, nobody has it, and it is not kept."""
+    """Report whether to delete a volume: provisioned here, released, reclaim policy Delete."""
     phase = (volume.status and volume.status.phase) or ""
     return (
         annotations_of(volume).get(PROVISIONED_BY) == CORRAL_PROVISIONER
@@ -183,22 +187,22 @@ def is_to_be_deleted(volume: PersistentVolume) -> bool:
     )
 
 
-def holds(volume: PersistentVolume) -> bool:
-    """Whether a volume that goes waits for nothing but this provisioner's word."""
+def awaits_finalizer(volume: PersistentVolume) -> bool:
+    """Report whether a volume is being deleted and has this provisioner's finalizer."""
     return is_being_deleted(volume) and FINALIZER in finalizers_of(volume)
 
 
-def is_kept(volume: PersistentVolume) -> bool:
-    """Whether a volume's files stay when the volume goes."""
+def is_retained(volume: PersistentVolume) -> bool:
+    """Report whether a volume's files outlive its PersistentVolume."""
     return (volume.spec and volume.spec.persistentVolumeReclaimPolicy) != DELETE
 
 
-def growth(claim: PersistentVolumeClaim, volume: PersistentVolume) -> int:
-    """The size in bytes that a claim's volume is to grow to; 0 where it has it, and says so."""
+def expansion(claim: PersistentVolumeClaim, volume: PersistentVolume) -> int:
+    """Return the size in bytes to grow a claim's volume to; 0 if both objects show it already."""
     status = claim.status
     if status is None or status.phase != BOUND or is_being_deleted(claim):
         return 0
-    told = bytes_of(str((status.capacity or {}).get(STORAGE, "0")))
-    has = bytes_of(str(((volume.spec and volume.spec.capacity) or {}).get(STORAGE, "0")))
-    wanted = requested(claim)
-    return wanted if min(told, has) < wanted else 0
+    claim_bytes = bytes_of(str((status.capacity or {}).get(STORAGE, "0")))
+    volume_bytes = bytes_of(str(((volume.spec and volume.spec.capacity) or {}).get(STORAGE, "0")))
+    requested = requested_bytes(claim)
+    return requested if min(claim_bytes, volume_bytes) < requested else 0

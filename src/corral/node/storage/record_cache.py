@@ -1,61 +1,63 @@
-"""What the records of all volumes say, remembered for as long as nobody else has changed one.
+"""A cache of all volume records, valid until another process changes one.
 
-Whoever changes a storage holds its lock, and first makes the file of the lock one byte longer: a
-hole, which a full disk has room for too.  Who finds the length that he left is the last one who
-changed anything, and knows every record; everybody else reads them again.  A kill spoils nothing:
-the count comes before the change, and what was remembered is gone with its process.
+A process that changes a storage locks it, and first extends the lock file by one byte (a hole, so
+that it works on a full disk too).  A process that finds the length it left made the last change,
+and its cache is valid; otherwise it reads the records again.  A kill is harmless: the length grows
+before the change, and the cache dies with its process.
 """
 
 import os
 from collections.abc import Callable, Iterable
 
-from corral.node.storage.disk_space import most_of
-from corral.node.storage.volume import Stored
+from corral.node.storage.disk_space import max_bytes_of
+from corral.node.storage.volume import StoredVolume
 
 
-class Ledger:
-    """The volumes as who holds the lock knows them.
+class RecordCache:
+    """Caches volume records; all methods need the storage's lock.
 
-    find: reads the record of one volume; volumes: those of all.
+    find: reads the record of one volume; volumes: reads all.
     """
 
     def __init__(
-        self, find: Callable[[str], Stored | None], volumes: Callable[[], Iterable[Stored]]
+        self,
+        find: Callable[[str], StoredVolume | None],
+        volumes: Callable[[], Iterable[StoredVolume]],
     ) -> None:
         self._find = find
         self._read = volumes
-        self._count = -1
-        self._known: dict[str, Stored] | None = None
-        self._most_bytes = 0
+        self._lock_length = -1
+        self._cached: dict[str, StoredVolume] | None = None
+        self._max_bytes = 0
 
-    def count(self, descriptor: int) -> None:
-        """Let all others know that something is changed; the lock is held, by its file."""
-        found = os.fstat(descriptor).st_size
-        if found != self._count:
-            self._known = None
-        os.ftruncate(descriptor, found + 1)
-        self._count = found + 1
+    def begin_change(self, lock_descriptor: int) -> None:
+        """Invalidate the caches of other processes, and this one if another changed something."""
+        length = os.fstat(lock_descriptor).st_size
+        if length != self._lock_length:
+            self._cached = None
+        os.ftruncate(lock_descriptor, length + 1)
+        self._lock_length = length + 1
 
-    def look(self, *handles: str) -> None:
-        """See what became of volumes, before the lock is let go."""
-        known, self._known = self._known, None  # lest an error leave half of it
-        if known is not None:
+    def refresh(self, *handles: str) -> None:
+        """Read the records of changed volumes again, before the lock is released."""
+        cached, self._cached = self._cached, None  # an error must not leave half an update
+        if cached is not None:
             for handle in handles:
-                if (before := known.pop(handle, None)) is not None:
-                    self._most_bytes -= most_of(before)
+                if (before := cached.pop(handle, None)) is not None:
+                    self._max_bytes -= max_bytes_of(before)
                 if (found := self._find(handle)) is not None:
-                    known[handle] = found
-                    self._most_bytes += most_of(found)
-            self._known = known
+                    cached[handle] = found
+                    self._max_bytes += max_bytes_of(found)
+            self._cached = cached
 
-    def volumes(self) -> Iterable[Stored]:
-        """All volumes; the lock is held."""
-        if self._known is None:
-            known = {each.handle: each for each in self._read()}
-            self._known, self._most_bytes = known, sum(map(most_of, known.values()))
-        return self._known.values()
+    def volumes(self) -> Iterable[StoredVolume]:
+        """Return all volumes."""
+        if self._cached is None:
+            cached = {each.handle: each for each in self._read()}
+            self._cached, self._max_bytes = cached, sum(map(max_bytes_of, cached.values()))
+        return self._cached.values()
 
-    def most_bytes(self) -> int:
-        """What all volumes can come to occupy together; their files are not looked at for it."""
+    def max_bytes(self) -> int:
+        """Return the bytes that all volumes can allocate together; needs no stat of their files."""
         self.volumes()
-        return self._most_bytes
+        return self._max_bytes

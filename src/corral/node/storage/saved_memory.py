@@ -1,17 +1,17 @@
 """A saved machine on disk: a directory beside the disk of a claim's volume.
 
     saved/memory        memory and device state, as the hypervisor wrote them
-    saved/disks/        the machine's throw-away disks: they belong to the memory
-    saved/machine.json  the seal, a ``Saved``: written last
-    saved/UID.broken    the seal, broken by the machine of that uid, which goes on from here
+    saved/disks/        the machine's ephemeral disks, which belong to the memory
+    saved/machine.json  the seal, a ``SavedMachine``: written last
+    saved/UID.broken    the seal, broken by the machine of that uid, which restores this memory
 
-The seal decides.  While it is there the memory is whole, and nobody has gone on from it: the guest
-that it is of executes nothing any more.  One machine can break it, and does so before its guest
-executes anything.  Both survive a power cut.  So no memory is used twice, however many managers are
-killed meanwhile, and whoever else would go on from it.
+While the seal exists the memory is complete, its guest has stopped executing, and no machine has
+restored it.  Exactly one machine can break the seal (by a rename), and does so before its guest
+executes anything.  Both are durable, so that no memory is restored twice, even if managers are
+killed in between.
 
-A user fills a claim by its disk only, which is another file: so what stands here was written here.
-The verbs block; they are called in threads.
+Users write a claim's disk only, which is another file: all files here were written by corral.
+The methods block; they are called in threads.
 """
 
 import hashlib
@@ -31,22 +31,22 @@ _DISKS = "disks"
 
 
 class State(msgspec.Struct, frozen=True):
-    """By what it is seen that a disk was not changed: its size in bytes, and its last change."""
+    """Size in bytes and mtime of a disk, by which a later change is detected."""
 
     size: int
     changed_ns: int
 
 
-class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What was saved.
+class SavedMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a saved machine.
 
-    volume: the directory of the volume that it was saved to, by name.
-    identity, instance: see ``corral.api.kinds.vmi.saved_memory.Mark``; saved_at: seconds of the
-    epoch. shape: what a machine must have in common with it to go on from its memory.
-    paused: whether it was paused by its user.
-    memory_bytes, digest: of the memory.
-    disks: the throw-away disks in ``disks/``.
-    others: the disks that stay where they are, by directory and name.
+    volume: name of the directory of the volume that it was saved to.
+    identity, instance: see ``corral.api.kinds.vmi.saved_memory.Mark``; saved_at: Unix seconds.
+    shape: the hardware that a machine must share to restore the memory.
+    paused: whether a user had paused it.
+    memory_bytes, digest: size and SHA-256 of the memory.
+    disks: the ephemeral disks in ``disks/``.
+    others: the persistent disks, by directory and name.
     """
 
     volume: str
@@ -61,10 +61,10 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     others: dict[str, State] = {}
 
 
-class Place:
-    """Where one machine can be saved: ``directory`` is that of a volume.
+class SavedMemory:
+    """The saved memory in a volume's directory, if any.
 
-    ``capacity_bytes``: what that is promised; None where it does not matter.
+    capacity_bytes: size of the volume; None where it does not matter.
     """
 
     def __init__(self, directory: Path, capacity_bytes: int | None = None) -> None:
@@ -78,27 +78,27 @@ class Place:
     # -- saving
 
     def open(self) -> int:
-        """A descriptor for a memory to be written to, in place of whatever was kept here.
-
-        Raises OSError.
-        """
+        """Remove what is saved here, and return a descriptor for a new memory.  Raises OSError."""
         self.clear()
         for each in (self._saved, self._disks):
             each.mkdir(mode=0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(self.memory, flags, 0o600)
 
-    def seal(self, saved: Saved, disks: Iterable[Path], others: Iterable[Path]) -> Saved:
-        """Keep the memory that was written, and the disks that belong to it.
+    def seal(
+        self, saved: SavedMachine, disks: Iterable[Path], others: Iterable[Path]
+    ) -> SavedMachine:
+        """Link the ephemeral disks, make all durable, and write the seal last.
 
-        Nobody may write any of them any more.  Raises OSError, with nothing sealed.
+        disks: ephemeral disks; others: persistent ones.  The caller guarantees that none of them
+        is written any more.  Raises OSError, with nothing sealed.
         """
         for disk in disks:
             (self._disks / disk.name).hardlink_to(disk)
-        kept = sorted(self._disks.iterdir())
-        stay = [disk for disk in others if disk.exists()]
-        # Disks that stay, too: they are compared by their times, which a guest's flush leaves out.
-        for file in (self.memory, *kept, *stay):
+        ephemeral = sorted(self._disks.iterdir())
+        persistent = [disk for disk in others if disk.exists()]
+        # Persistent disks, too: they are compared by mtime, which a guest's fdatasync leaves out.
+        for file in (self.memory, *ephemeral, *persistent):
             files.sync_file(file)
         files.sync_directory(self._disks)
         sealed = msgspec.structs.replace(
@@ -106,8 +106,8 @@ class Place:
             volume=self.directory.name,
             memory_bytes=self.memory.stat().st_size,
             digest=_digest(self.memory),
-            disks={disk.name: state(disk) for disk in kept},
-            others=states(stay),
+            disks={disk.name: state(disk) for disk in ephemeral},
+            others=states(persistent),
         )
         try:
             files.replace(self._seal, msgspec.json.encode(sealed), durable=True)
@@ -117,28 +117,28 @@ class Place:
             raise
         return sealed
 
-    # -- going on from it
+    # -- restoring
 
-    def read(self) -> Saved | None:
-        """What is kept here; None where nothing is, or it was used up."""
-        saved = files.read_json(self._seal, Saved)
+    def read(self) -> SavedMachine | None:
+        """Return the sealed machine; None if there is none, or its seal was broken."""
+        saved = files.read_json(self._seal, SavedMachine)
         return saved if saved is not None and saved.volume == self.directory.name else None
 
-    def check(self, saved: Saved) -> None:
-        """Raises MemoryMisfitError where memory or throw-away disks are others than were saved."""
+    def check(self, saved: SavedMachine) -> None:
+        """Raises MemoryMisfitError if the memory or an ephemeral disk was changed or removed."""
         try:
             if self.memory.stat().st_size != saved.memory_bytes:
-                raise MemoryMisfitError("the file of the memory has not the size that was written")
+                raise MemoryMisfitError("the memory file does not have the size that was written")
             if _digest(self.memory) != saved.digest:
-                raise MemoryMisfitError("the file of the memory does not hold what was written")
+                raise MemoryMisfitError("the memory file does not match its checksum")
         except FileNotFoundError as error:
-            raise MemoryMisfitError("the file of the memory is missing") from error
-        changed(saved.disks, {disk.name: state(disk) for disk in self._disks.iterdir()})
+            raise MemoryMisfitError("the memory file is missing") from error
+        require_unchanged(saved.disks, {disk.name: state(disk) for disk in self._disks.iterdir()})
 
-    def take_out(self, saved: Saved, folder: Path) -> None:
-        """Link the throw-away disks into a machine's folder, in place of what has their names.
+    def restore_disks(self, saved: SavedMachine, folder: Path) -> None:
+        """Link the ephemeral disks into a machine's folder, replacing files of their names.
 
-        Raises MemoryMisfitError where the folder is on another file system, and OSError.
+        Raises MemoryMisfitError if the folder is on another file system, and OSError.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if folder.stat().st_dev != self.directory.stat().st_dev:
@@ -148,7 +148,7 @@ class Place:
             (folder / name).hardlink_to(self._disks / name)
 
     def break_seal(self, uid: str) -> bool:
-        """Let a machine be the one that goes on from here; False if another one does.
+        """Claim the memory for the machine of that uid; False if another one has claimed it.
 
         Raises OSError.
         """
@@ -161,7 +161,7 @@ class Place:
         return True
 
     def clear(self) -> None:
-        """Remove what is kept here, the seal first.  Raises OSError."""
+        """Remove the saved machine, the seal first.  Raises OSError."""
         if self._saved.exists():
             self._seal.unlink(missing_ok=True)
             files.sync_directory(self._saved)
@@ -175,12 +175,12 @@ def state(disk: Path) -> State:
 
 
 def states(disks: Iterable[Path]) -> dict[str, State]:
-    """The states of disks that outlive machines, by directory and name; without missing ones."""
+    """Return the states of persistent disks, by directory and name, without missing ones."""
     return {f"{disk.parent.name}/{disk.name}": state(disk) for disk in disks if disk.exists()}
 
 
-def changed(before: Mapping[str, State], now: Mapping[str, State]) -> None:
-    """Raises MemoryMisfitError for the first disk that is not as it was."""
+def require_unchanged(before: Mapping[str, State], now: Mapping[str, State]) -> None:
+    """Raises MemoryMisfitError for the first disk that is missing or was changed."""
     for name, found in before.items():
         if name not in now:
             raise MemoryMisfitError(f"the disk {name} is missing")

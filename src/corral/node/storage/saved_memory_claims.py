@@ -1,4 +1,4 @@
-"""Where memories are kept: the volumes of claims, and the marks by which claims tell of them."""
+"""Saved memories by claim: the directory in the claim's volume, and the annotation on the claim."""
 
 import asyncio
 from contextlib import suppress
@@ -12,35 +12,38 @@ from corral.api.time import rfc3339
 from corral.client.client import Client
 from corral.node.storage import Storage, StorageError
 from corral.node.storage.claim_volumes import Claims
-from corral.node.storage.saved_memory import Place
+from corral.node.storage.saved_memory import SavedMemory
 from corral.reconcile.objects import version_of
 
 
-class Shelf:
-    """Finds places by claims."""
+class SavedMemoryClaims:
+    """Finds the saved memory of a claim."""
 
     def __init__(self, client: Client, storage: Storage) -> None:
         self._client = client
         self._claims = Claims(client, storage)
 
-    async def place(self, key: Key) -> Place:
-        """Where a claim's volume is.  Raises NoClaim; StorageError, which may pass; ApiError."""
-        stored = await self._claims.find(key.namespace, key.name)
-        return Place(stored.directory, stored.capacity_bytes)
+    async def find(self, key: Key) -> SavedMemory:
+        """Return the saved memory of a claim's volume.
 
-    async def mirror(self, key: Key) -> None:
-        """Let a claim tell what is kept in its volume.  Raises ApiError."""
-        with suppress(NotFound, StorageError):  # it is gone, and its volume with it
+        Raises NoClaim, ApiError, and StorageError, which may be temporary.
+        """
+        stored = await self._claims.find(key.namespace, key.name)
+        return SavedMemory(stored.directory, stored.capacity_bytes)
+
+    async def annotate(self, key: Key) -> None:
+        """Annotate a claim with what is saved in its volume.  Raises ApiError."""
+        with suppress(NotFound, StorageError):  # the claim is gone, and its volume with it
             claim = await self._client.get(PersistentVolumeClaim, key.name, key.namespace)
-            mark = await asyncio.to_thread(_mark, await self.place(key))
+            mark = await asyncio.to_thread(_mark, await self.find(key))
             if mark_of(claim) != mark:
                 version = {"resourceVersion": version_of(claim)}
                 metadata = version | {"annotations": mark_annotation(mark)}
                 await self._client.patch(PersistentVolumeClaim, key, {"metadata": metadata})
 
 
-def _mark(place: Place) -> Mark | None:
-    if (saved := place.read()) is None:
+def _mark(memory: SavedMemory) -> Mark | None:
+    if (saved := memory.read()) is None:
         return None
     return Mark(
         identity=saved.identity,

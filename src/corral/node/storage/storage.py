@@ -1,15 +1,15 @@
 """The volumes of one data directory.
 
     volumes/HANDLE/   a volume, see ``corral.node.storage.volume``
-    filling/HANDLE/   where the content of a volume is made, before it becomes the volume's
-    staging/          volumes on their way in and out; nothing in it is anybody's
-    id                names this storage among others
+    filling/HANDLE/   the work directory of a volume: content that is not yet complete
+    staging/          volumes that are being created or removed; may be deleted at any time
+    id                the identifier of this storage
 
-Every verb can be taken again after a kill at any moment, and answers the same: a volume appears and
-vanishes by one rename of its directory, and changes by one replacement of its record.  What users
-have written is never moved or copied, only linked.  Several processes may use one storage.
+All methods are idempotent, also after a kill at any moment: a volume appears and vanishes by one
+rename of its directory, and changes by one replacement of its record.  User data is never moved or
+copied, only linked.  Several processes may use one storage.
 
-The verbs block; loops call them in threads.
+The methods block; controllers call them in threads.
 """
 
 import fcntl
@@ -25,19 +25,19 @@ import msgspec
 
 from corral import files
 from corral.node.storage import clone as clones, disk as disks, disk_space, volume as volumes
-from corral.node.storage.disk_space import Room, Space, shown
-from corral.node.storage.error import InUse, NoRoom, NoSuchVolume, StorageError
-from corral.node.storage.record_cache import Ledger
-from corral.node.storage.volume import Format, Record, Stored
+from corral.node.storage.disk_space import Space, Usage, format_size
+from corral.node.storage.error import InsufficientSpace, InUse, NoSuchVolume, StorageError
+from corral.node.storage.record_cache import RecordCache
+from corral.node.storage.volume import Format, Record, StoredVolume
 
 BLOCK = 4096
-"""Sizes are whole multiples of it, so that disks of any block size end where their files end."""
+"""Sizes are multiples of this, so that a disk of any logical block size fills its file."""
 
 
 class Storage:
-    """Keeps volumes by their handle.
+    """The volumes of a directory, by handle.
 
-    ``space`` tells what the file system has; all paths that it answers are on that one.
+    space: returns the size and the free space of the file system.
     """
 
     def __init__(
@@ -48,51 +48,55 @@ class Storage:
         self._filling = directory / "filling"
         self._staging = directory / "staging"
         self._space = space
-        self._ledger = Ledger(self.find, self.volumes)
+        self._cache = RecordCache(self.find, self.volumes)
         for each in (directory, self._volumes, self._filling, self._staging):
             each.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     @cached_property
     def id(self) -> str:
-        """Names this storage: the value of a node's label ``corral.dev/storage``."""
+        """The identifier of this storage: the value of a node's label ``corral.dev/storage``."""
         path = self._root / "id"
         with self._locked():
-            if not (known := path.read_text() if path.exists() else ""):
-                known = uuid.uuid4().hex[:16]
-                files.replace(path, known.encode(), durable=True)
-        return known
+            if not (identifier := path.read_text() if path.exists() else ""):
+                identifier = uuid.uuid4().hex[:16]
+                files.replace(path, identifier.encode(), durable=True)
+        return identifier
 
-    # ------------------------------------------------------------------ asking
+    # ----------------------------------------------------------------- reading
 
-    def find(self, handle: str) -> Stored | None:
-        """The volume; None where there is none, or what lies there cannot be read."""
+    def find(self, handle: str) -> StoredVolume | None:
+        """Return the volume; None if it is missing or its record cannot be read."""
         if not volumes.is_handle(handle):
             return None
         directory = self._volumes / handle
         record = volumes.read(directory)
-        return None if record is None else Stored(handle=handle, directory=directory, record=record)
+        return (
+            None
+            if record is None
+            else StoredVolume(handle=handle, directory=directory, record=record)
+        )
 
-    def present(self, handle: str) -> Stored:
-        """The volume.  Raises NoSuchVolume."""
+    def get(self, handle: str) -> StoredVolume:
+        """Return the volume.  Raises NoSuchVolume."""
         if (found := self.find(handle)) is None:
             raise NoSuchVolume(f"there is no volume {handle!r}")
         return found
 
     def is_blank(self, handle: str) -> bool:
-        """Whether nothing would be lost with a volume, since nothing was written to it."""
+        """Report whether a volume can be removed without loss: nothing was written to it."""
         found = self.find(handle)
         return found is not None and clones.is_replaceable(found)
 
-    def volumes(self) -> Iterator[Stored]:
-        """All volumes, by handle."""
+    def volumes(self) -> Iterator[StoredVolume]:
+        """Yield all volumes, sorted by handle."""
         for directory in sorted(self._volumes.iterdir()):
             if (found := self.find(directory.name)) is not None:
                 yield found
 
-    def room(self) -> Room:
+    def usage(self) -> Usage:
         return disk_space.measure(self.volumes(), self._space(self._root))
 
-    # ---------------------------------------------------------- making, removing
+    # -------------------------------------------------------- creating, removing
 
     def provision(
         self,
@@ -102,12 +106,13 @@ class Storage:
         *,
         shareable: bool = False,
         overcommit_percent: int = 0,
-    ) -> Stored:
-        """Make an empty volume; one that is there already is answered as it is.
+    ) -> StoredVolume:
+        """Create an empty volume, or return the present one of that handle unchanged.
 
-        ``shareable``: several machines may write it at the same time.
+        shareable: several machines may write it at the same time.
+        overcommit_percent: by how much provisioned space may exceed free space.
 
-        Raises StorageError, and NoRoom where the promise could not be kept.
+        Raises StorageError and InsufficientSpace.
         """
         if not volumes.is_handle(handle):
             raise StorageError(f"{handle!r} is no name of a volume")
@@ -115,27 +120,27 @@ class Storage:
         with self._locked(handle):
             if (present := self.find(handle)) is not None:
                 return present
-            self._check_room(handle, capacity, overcommit_percent)
+            self._check_space(handle, capacity, overcommit_percent)
             record = Record(capacity_bytes=capacity, volume_mode=volume_mode, shareable=shareable)
             staged = self._staged(handle)
             staged.mkdir(mode=0o700)
             disks.make_raw(volumes.disk_of(staged, record).path, capacity)
-            volumes.lay_down(staged, record)
+            volumes.write_new(staged, record)
             staged.rename(self._volumes / handle)
             files.sync_directory(self._volumes)
-        return self.present(handle)
+        return self.get(handle)
 
     def remove(self, handle: str) -> None:
-        """Remove a volume and what was being made for it; one that is missing was removed already.
+        """Remove a volume and its work directory, if present.
 
-        Layers that other volumes have stay with them.  Raises InUse.
+        Layers that other volumes use stay linked there.  Raises InUse.
         """
         if not volumes.is_handle(handle):
             return
         with self._locked(handle):
             staged = self._staged(handle)
             if (present := self.find(handle)) is not None:
-                with alone(present) if present.disk.path.exists() else nullcontext():
+                with exclusive(present) if present.disk.path.exists() else nullcontext():
                     present.directory.rename(staged)
             elif (self._volumes / handle).exists():
                 (self._volumes / handle).rename(staged)
@@ -144,179 +149,182 @@ class Storage:
         _erase(self._filling / handle)
 
     def sweep(self) -> None:
-        """Remove what was left by those who were killed; called before anything else is."""
+        """Remove leftovers of killed processes; called before any other method."""
         with self._locked():
             for left in self._staging.iterdir():
                 _erase(left)
             for work in self._filling.iterdir():
-                if (volume := self.find(work.name)) is None or volume.filled:
+                if (volume := self.find(work.name)) is None or volume.populated:
                     _erase(work)
             for each in self.volumes():
-                volumes.tidy(each.directory, each.record)
+                volumes.remove_leftovers(each.directory, each.record)
 
     # ----------------------------------------------------------------- content
 
-    def workplace(self, handle: str) -> Path:
-        """A directory for making a volume's content in.
+    def work_directory(self, handle: str) -> Path:
+        """Return a directory for preparing a volume's content.
 
-        It is there until the content was adopted or the volume removed, whoever is killed until
-        then.  Raises NoSuchVolume.
+        It persists, across restarts too, until the volume is populated or removed.
+        Raises NoSuchVolume.
         """
-        self.present(handle)
+        self.get(handle)
         work = self._filling / handle
         work.mkdir(mode=0o700, exist_ok=True)
         return work
 
-    def adopt(
+    def populate(
         self,
         handle: str,
         file: Path,
-        format: Format,  # noqa: A002 - a format it is
+        format_: Format,
         *,
         shares_blocks: bool = False,
-    ) -> Stored:
-        """Let a finished file of the workplace be the volume's content, grown to its capacity.
+    ) -> StoredVolume:
+        """Replace a volume's content by a finished file of its work directory, grown to capacity.
 
-        A qcow2 file must be one that was written here, see ``corral.node.images.convert``.
-        ``shares_blocks``: others have some of its blocks too, see ``corral.node.storage.reflink``.
-        What the volume held before is gone then, and so is the workplace: who was killed meanwhile
-        sees by the volume's ``filled`` whether there is anything left to do.  Raises StorageError,
-        and InUse.
+        A qcow2 file must have been written by corral, see ``corral.node.images.convert``.
+        shares_blocks: the file may be a reflink, see ``corral.node.storage.reflink``.
+        The previous content and the work directory are removed; after a kill, the volume's
+        ``populated`` shows whether this happened.  Raises StorageError and InUse.
         """
-        present = self.present(handle)
-        size = disks.size(file, format)
+        present = self.get(handle)
+        size = disks.size(file, format_)
         if size > present.capacity_bytes:
             raise StorageError(
                 f"the content of volume {handle} has {size} bytes, and the volume "
                 f"{present.capacity_bytes}",
                 "ask for more storage",
             )
-        if present.record.shareable and format != "raw":
-            file, format = disks.unpacked(file), "raw"  # noqa: A001 - as above
+        if present.record.shareable and format_ != "raw":
+            file, format_ = disks.to_raw(file), "raw"
             shares_blocks = False
-        disks.grow(file, format, present.capacity_bytes)
+        disks.grow(file, format_, present.capacity_bytes)
         file.chmod(0o600)
         disks.sync(file)
         with self._locked(handle):
-            present = self.present(handle)
-            with alone(present):
-                disks.grow(file, format, present.capacity_bytes)  # more was promised meanwhile
+            present = self.get(handle)
+            with exclusive(present):
+                disks.grow(file, format_, present.capacity_bytes)  # may have been raised since
                 record = msgspec.structs.replace(
                     present.record,
-                    format=format,
+                    format=format_,
                     layers=(),
                     shares_blocks=shares_blocks,
-                    filled=True,
+                    populated=True,
                 )
-                # A link, lest the file be in neither place when a kill comes before the record.
+                # A link, not a rename: a kill before the record is written must not lose the file.
                 link = present.directory / ".adopted.partial"
                 link.unlink(missing_ok=True)
                 link.hardlink_to(file)
                 link.rename(volumes.disk_of(present.directory, record).path)
-                present = volumes.change(present, record)
+                populated = volumes.commit(present, record)
         _erase(self._filling / handle)
-        return present
+        return populated
 
-    def clone(self, source: str, target: str, *, overcommit_percent: int = 0) -> Stored:
-        """Let a volume's content be what another one holds now; both then go their own ways.
+    def clone(self, source: str, target: str, *, overcommit_percent: int = 0) -> StoredVolume:
+        """Replace a volume's content by that of another one.
 
-        No content is copied, unless the file system knows neither reflinks nor hard links, or the
-        source stands on too many layers.  What the target held before is gone then.
-        Raises NoSuchVolume, StorageError where the target is smaller, NoRoom, and InUse.
+        No content is copied, unless the file system has neither reflinks nor hard links, or the
+        source has too many layers.  The target's previous content is removed.
+        Raises NoSuchVolume, StorageError if the target is smaller, InsufficientSpace and InUse.
         """
-        origin, copy = self.present(source), self.present(target)
+        origin, copy = self.get(source), self.get(target)
         if copy.capacity_bytes < origin.capacity_bytes:
             raise StorageError(
-                f"volume {target} has {copy.capacity_bytes} bytes, and {source} that it is to be "
-                f"a clone of {origin.capacity_bytes}",
-                "ask for as much storage as the source has",
+                f"volume {target} has {copy.capacity_bytes} bytes, and its source {source} has "
+                f"{origin.capacity_bytes}",
+                "request as much storage as the source has",
             )
         with self._locked(source, target):
-            origin, copy = self.present(source), self.present(target)
-            with alone(origin), alone(copy):
-                self._check_room(target, clones.growth(origin), overcommit_percent)
-                if (made := clones.clone(origin, copy)) is not None:
-                    return made
-        with alone(origin):
-            file = self.workplace(target) / "clone"
+            origin, copy = self.get(source), self.get(target)
+            with exclusive(origin), exclusive(copy):
+                self._check_space(target, clones.growth(origin), overcommit_percent)
+                if (cloned := clones.clone(origin, copy)) is not None:
+                    return cloned
+        with exclusive(origin):
+            file = self.work_directory(target) / "clone"
             clones.copy(origin, file)
-        return self.adopt(target, file, "raw")
+        return self.populate(target, file, "raw")
 
     # -------------------------------------------------------------------- size
 
-    def promise(self, handle: str, capacity_bytes: int, *, overcommit_percent: int = 0) -> Stored:
-        """Promise a volume more space than it has; its disk is then to be grown.
+    def reserve(
+        self, handle: str, capacity_bytes: int, *, overcommit_percent: int = 0
+    ) -> StoredVolume:
+        """Raise a volume's capacity in its record only; the caller then grows its disk.
 
-        Raises NoSuchVolume, and NoRoom.
+        Raises NoSuchVolume and InsufficientSpace.
         """
         capacity = -(-capacity_bytes // BLOCK) * BLOCK
         with self._locked(handle):
-            present = self.present(handle)
+            present = self.get(handle)
             if capacity > present.capacity_bytes:
-                self._check_room(handle, capacity - present.capacity_bytes, overcommit_percent)
+                self._check_space(handle, capacity - present.capacity_bytes, overcommit_percent)
                 record = msgspec.structs.replace(present.record, capacity_bytes=capacity)
                 volumes.write(present.directory, record)
-        return self.present(handle)
+        return self.get(handle)
 
-    def resize(self, handle: str, capacity_bytes: int, *, overcommit_percent: int = 0) -> Stored:
+    def resize(
+        self, handle: str, capacity_bytes: int, *, overcommit_percent: int = 0
+    ) -> StoredVolume:
         """Grow a volume that no machine writes.
 
-        Raises NoSuchVolume, NoRoom, and InUse: the promise stands then, and the machine's own QEMU
-        has to grow the disk.
+        Raises NoSuchVolume, InsufficientSpace, and InUse: the capacity is reserved then, and the
+        machine's QEMU has to resize the disk.
         """
-        present = self.promise(handle, capacity_bytes, overcommit_percent=overcommit_percent)
-        with alone(present):
+        present = self.reserve(handle, capacity_bytes, overcommit_percent=overcommit_percent)
+        with exclusive(present):
             disks.grow(present.disk.path, present.record.format, present.capacity_bytes)
             disks.sync(present.disk.path)
         return present
 
     # ------------------------------------------------------------------- parts
 
-    def _check_room(self, handle: str, more: int, overcommit_percent: int) -> None:
-        """Raises NoRoom where so many bytes more cannot be promised."""
+    def _check_space(self, handle: str, more: int, overcommit_percent: int) -> None:
+        """Raises InsufficientSpace if that many more bytes cannot be provisioned."""
         if more <= 0:
             return
         space = self._space(self._root)
-        if more <= disk_space.promisable(space, overcommit_percent) - self._ledger.most_bytes():
-            return  # however little of the volumes is written yet
-        left = disk_space.left(self._ledger.volumes(), space, overcommit_percent)
+        if more <= disk_space.allocatable(space, overcommit_percent) - self._cache.max_bytes():
+            return  # fits even if the volumes were blank: no need to stat their files
+        left = disk_space.unallocated(self._cache.volumes(), space, overcommit_percent)
         if more > left:
-            raise NoRoom(
-                f"volume {handle} needs {shown(more)}, and {shown(max(0, left))} are left that "
-                "are not promised to others",
+            raise InsufficientSpace(
+                f"volume {handle} needs {format_size(more)}, and {format_size(max(0, left))} are "
+                "left for new volumes",
                 "remove volumes, or free space on the host",
             )
 
     def _staged(self, handle: str) -> Path:
-        """A path for a volume on its way in or out; the lock is held."""
+        """Return a path for a volume that is created or removed.  Needs the lock."""
         staged = self._staging / handle
         _erase(staged)
         return staged
 
     @contextmanager
     def _locked(self, *handles: str) -> Iterator[None]:
-        """Alone among all who change this storage; held for moments only.
+        """Hold the lock of this storage, against other processes too; for short changes only.
 
-        ``handles``: the volumes whose records may be changed meanwhile.
+        handles: the volumes whose records may change.
         """
         descriptor = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self._ledger.count(descriptor)
+            self._cache.begin_change(descriptor)
             try:
                 yield
             finally:
-                self._ledger.look(*handles)
+                self._cache.refresh(*handles)
         finally:
             os.close(descriptor)
 
 
 @contextmanager
-def alone(volume: Stored) -> Iterator[None]:
-    """While no machine writes a volume's disk, and none begins to.
+def exclusive(volume: StoredVolume) -> Iterator[None]:
+    """Hold the exclusive lock of a volume's disk, so that no machine opens it for writing.
 
-    Whoever opens a disk to write takes a shared lock (flock) on what was opened, which lasts until
-    the last descriptor of it is closed: QEMU's, however it ends.  Raises InUse.
+    A machine that writes a disk holds a shared flock on the open file; QEMU inherits the
+    descriptor, so the lock lasts until QEMU has ended, however it ends.  Raises InUse.
     """
     descriptor = os.open(volume.disk.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:

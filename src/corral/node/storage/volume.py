@@ -1,13 +1,13 @@
-"""One volume on disk: a directory with the disk, the layers below it, and a record of both.
+"""A volume on disk: a directory with the disk, the layers below it, and a record of both.
 
-    volume.json      what is what: a ``Record``, replaced as a whole
-    disk-N.raw       the disk, on N layers; it is written by the machine that has the volume
-    layer-N.qcow2    a layer on N others; hard-linked into the directory of each volume that has it,
-                     and never written again
+    volume.json      a ``Record``: names the current files; always replaced atomically
+    disk-N.raw       the disk, above N layers; written by the machine that uses the volume
+    layer-N.qcow2    a layer above N others; hard-linked into the directory of each volume that
+                     uses it, and never written again
 
-A disk has a layer's name no longer once it is one: who has found the disk under its old name
-cannot open it to write.  Files of these names that the record does not name are what a crash left
-over; of others in the directory nothing is known here.
+A disk that becomes a layer loses its name ``disk-N``, so that a process that resolved the old path
+cannot open it for writing.  Files of these names that the record does not mention are leftovers of
+a crash; all other files in the directory belong to other modules.
 """
 
 import os
@@ -33,14 +33,14 @@ _CONTENT = re.compile(
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written down of a volume.
+    """The record of a volume.
 
-    capacity_bytes: the size that it is promised; its disk is smaller only until it is grown.
-    volume_mode: Filesystem or Block, as it was asked for; on disk they are alike.
+    capacity_bytes: provisioned size; the disk is smaller only until it is resized.
+    volume_mode: Filesystem or Block, as requested; on disk they are alike.
     format: of the disk; layers: formats of the layers below, the lowest one first.
-    shares_blocks: whether blocks of the disk may be another's too (a reflink).
-    shareable: whether several machines may write it at the same time; it is always raw then.
-    filled: whether it was given content, of a file or of another volume.
+    shares_blocks: whether the disk may share blocks with another file (a reflink).
+    shareable: whether several machines may write it at the same time; always raw then.
+    populated: whether it was given content, from a file or from another volume.
     """
 
     capacity_bytes: int
@@ -49,12 +49,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Format, ...] = ()
     shares_blocks: bool = False
     shareable: bool = False
-    filled: bool = False
+    populated: bool = msgspec.field(name="filled", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A volume: its disk, and the layers below that, the nearest one first."""
+class StoredVolume:
+    """A volume: its disk, and the layers below the disk, the nearest one first."""
 
     handle: str
     directory: Path
@@ -69,8 +69,8 @@ class Stored:
         return self.record.volume_mode
 
     @property
-    def filled(self) -> bool:
-        return self.record.filled
+    def populated(self) -> bool:
+        return self.record.populated
 
     @property
     def disk(self) -> Layer:
@@ -83,7 +83,7 @@ class Stored:
 
 
 def is_handle(text: str) -> bool:
-    """Whether a text can be the name of a volume: it becomes that of a directory."""
+    """Report whether a text can name a volume, and thus a directory."""
     return _HANDLE.fullmatch(text) is not None
 
 
@@ -92,37 +92,37 @@ def disk_of(directory: Path, record: Record) -> Layer:
 
 
 def layer(directory: Path, number: int, format_: Format) -> Layer:
-    """The layer that stands on so many others."""
+    """Return the layer above that many others."""
     return Layer(directory / f"layer-{number}.{format_}", format_)
 
 
 def read(directory: Path) -> Record | None:
-    """The record of a volume's directory; None where there is none that can be read."""
+    """Return the record in a volume's directory; None if it is missing or cannot be read."""
     return files.read_json(directory / RECORD, Record)
 
 
 def write(directory: Path, record: Record) -> None:
-    """From here on the volume is what the record says, whatever happens to the host."""
+    """Replace a volume's record, durably."""
     files.replace(directory / RECORD, msgspec.json.encode(record), durable=True)
 
 
-def lay_down(directory: Path, record: Record) -> None:
-    """Write the first record of a volume that nobody sees yet, and make all of it durable."""
+def write_new(directory: Path, record: Record) -> None:
+    """Write the first record of a volume that is not yet visible, and make all of it durable."""
     (directory / RECORD).write_bytes(msgspec.json.encode(record))
     (directory / RECORD).chmod(0o600)
     _sync(directory, disk_of(directory, record).path, directory / RECORD)
 
 
-def change(volume: Stored, record: Record) -> Stored:
-    """Let a volume be what a record says, whose files are in place."""
+def commit(volume: StoredVolume, record: Record) -> StoredVolume:
+    """Replace a volume's record by one whose files are in place, and remove the old files."""
     _sync(volume.directory, disk_of(volume.directory, record).path)
     write(volume.directory, record)
-    tidy(volume.directory, record)
+    remove_leftovers(volume.directory, record)
     return replace(volume, record=record)
 
 
 def _sync(directory: Path, *paths: Path) -> None:
-    """Make files and their names durable, all at once: the first takes the others with it."""
+    """Make files and their names durable.  The first fsync flushes most of the others too."""
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -130,7 +130,7 @@ def _sync(directory: Path, *paths: Path) -> None:
 
 
 def leftovers(directory: Path, record: Record) -> Iterator[Path]:
-    """Files that were the volume's, or were to become so, and that its record does not name."""
+    """Yield old or unfinished files of a volume: those that its record does not mention."""
     named = {disk_of(directory, record).path.name}
     named |= {layer(directory, *each).path.name for each in enumerate(record.layers)}
     for each in sorted(directory.iterdir()):
@@ -138,7 +138,7 @@ def leftovers(directory: Path, record: Record) -> Iterator[Path]:
             yield each
 
 
-def tidy(directory: Path, record: Record) -> None:
-    """Remove what the record does not name."""
+def remove_leftovers(directory: Path, record: Record) -> None:
+    """Remove the files that the record does not mention."""
     for each in leftovers(directory, record):
         each.unlink(missing_ok=True)

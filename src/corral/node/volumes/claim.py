@@ -7,7 +7,7 @@ the guest sees a disk of the claim's size.
 from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.node.host.open_disks import can_be_direct
 from corral.node.hypervisor import Drive
-from corral.node.storage import StorageError, Stored
+from corral.node.storage import StorageError, StoredVolume
 from corral.node.volumes.source import VolumeContext, failed
 
 
@@ -26,7 +26,7 @@ async def prepare(volume: Volume, context: VolumeContext) -> Drive:
     )
 
 
-async def stored_of(volume: Volume, context: VolumeContext) -> Stored:
+async def stored_of(volume: Volume, context: VolumeContext) -> StoredVolume:
     """The stored volume behind a machine's volume.  Raises VolumeError."""
     name = claims_of([volume])[volume.name]
     try:

@@ -13,7 +13,7 @@ from corral.api.kinds.vmi.volumes import Volume
 from corral.node.images import Credential, Report
 from corral.node.images.progress import silent
 from corral.node.images.store import ImageStore
-from corral.node.storage import StorageError, Stored
+from corral.node.storage import StorageError, StoredVolume
 
 FAILED_MOUNT = "FailedMount"
 FOLDER = "volumes"
@@ -72,7 +72,7 @@ class VolumeContext:
     secret: Values
     config_map: Values
     credentials: Callable[[str], Awaitable[Sequence[Credential]]]
-    claim: Callable[[str], Awaitable[Stored]] = _no_claim
+    claim: Callable[[str], Awaitable[StoredVolume]] = _no_claim
     token: Callable[[str], Awaitable[bytes]] = _absent
     pod: Callable[[], Awaitable[Pod]] = _absent
     host_disks: Path | None = None

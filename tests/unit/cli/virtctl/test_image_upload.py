@@ -7,7 +7,7 @@ from corral.api.kinds.cdi import population
 from corral.api.object import Key
 from corral.cli.errors import Problem
 from corral.cli.virtctl import image_upload, upload_options
-from corral.node.storage.population.error import TooLarge
+from corral.node.storage.population.error import ImageTooLarge
 
 
 def read(*arguments):
@@ -63,7 +63,7 @@ def test_what_machines_of_it_are_is_labelled():
     ("message", "advice"),
     [
         (
-            str(TooLarge(112 * 2**20 + 1, 64 * 2**20)),
+            str(ImageTooLarge(112 * 2**20 + 1, 64 * 2**20)),
             "kubectl delete dv debian -n lab, and upload again with --size=113Mi or more.",
         ),
         (

@@ -97,7 +97,7 @@ def out_of_the_storage(api, storage):
         (gone, '"data" not found'),
         (going, "is being deleted"),
         (pending, "is not bound"),
-        (unfilled, "does not have its content yet"),
+        (unfilled, "is not populated yet"),
         (without_volume, 'persistentvolume "pvc-u" not found'),
         (of_another, "bound to another claim"),
         (elsewhere, "not lie in the storage of this node"),

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.node.storage.test_storage import GiB, MiB, files_of, writing
 
 from corral.node.images import qcow
-from corral.node.storage import InUse, NoRoom, NoSuchVolume, StorageError, clone
+from corral.node.storage import InsufficientSpace, InUse, NoSuchVolume, StorageError, clone
 
 SIZE = 2 * MiB
 
@@ -78,10 +78,10 @@ def test_a_layer_is_counted_once_and_costs_next_to_nothing(storage):
     disk = storage.find("golden").disk.path
     disk.write_bytes(os.urandom(32 * MiB))
     os.truncate(disk, 64 * MiB)
-    before = storage.room().used_bytes
+    before = storage.usage().used_bytes
     for number in range(10):
         cloned(storage, "golden", f"pvc-{number}", 64 * MiB)
-    assert storage.room().used_bytes - before <= 10 * MiB
+    assert storage.usage().used_bytes - before <= 10 * MiB
 
 
 def test_a_clone_may_be_larger_than_its_source(storage, golden, tmp_path, judge):
@@ -124,7 +124,7 @@ def test_a_clone_outlives_its_source(storage, golden, tmp_path):
     storage.remove("golden")
     assert content(made, tmp_path) == {0: "g"}
     storage.remove("pvc-1")
-    assert storage.room().used_bytes == 0
+    assert storage.usage().used_bytes == 0
 
 
 def test_to_clone_again_takes_what_the_source_holds_by_then(storage, golden, tmp_path):
@@ -139,10 +139,10 @@ def test_to_clone_again_takes_what_the_source_holds_by_then(storage, golden, tmp
 
 def test_no_disk_stands_on_too_many_layers(storage, golden, tmp_path):
     source, wanted = "golden", {0: "g"}
-    for number in range(1, clone.DEEPEST + 3):
+    for number in range(1, clone.MAX_LAYERS + 3):
         write(cloned(storage, source, f"pvc-{number}"), number * 65536, "c")
         source, wanted = f"pvc-{number}", wanted | {number: "c"}
-        assert len(storage.find(source).layers) <= clone.DEEPEST
+        assert len(storage.find(source).layers) <= clone.MAX_LAYERS
         assert content(storage.find(source), tmp_path) == wanted
 
 
@@ -173,9 +173,9 @@ def test_where_the_file_system_has_reflinks_a_clone_needs_no_layers(
 ):
     storage.provision("golden", SIZE)
     if kind == "qcow2":
-        file = storage.workplace("golden") / "file"
+        file = storage.work_directory("golden") / "file"
         qcow.create(file, SIZE)
-        storage.adopt("golden", file, "qcow2")
+        storage.populate("golden", file, "qcow2")
     write(storage.find("golden"), 0, "g")
     reflinks(monkeypatch)
     made = cloned(storage, "golden", "pvc-1", 2 * SIZE)
@@ -190,7 +190,7 @@ def test_blocks_that_may_be_shared_are_promised_as_if_they_were_to_be_copied(
 ):
     reflinks(monkeypatch)
     cloned(storage, "golden", "pvc-1")
-    assert storage.room().growth_bytes == 2 * SIZE
+    assert storage.usage().growth_bytes == 2 * SIZE
 
 
 def test_a_source_is_not_frozen_where_it_could_not_be_written_anew(storage, space):
@@ -198,8 +198,8 @@ def test_a_source_is_not_frozen_where_it_could_not_be_written_anew(storage, spac
     with storage.find("golden").disk.path.open("r+b") as file:
         file.write(os.urandom(4 * MiB))
     storage.provision("pvc-1", GiB)
-    space |= {"total": 0, "free": storage.room().growth_bytes + MiB}
-    with pytest.raises(NoRoom):
+    space |= {"total": 0, "free": storage.usage().growth_bytes + MiB}
+    with pytest.raises(InsufficientSpace):
         storage.clone("golden", "pvc-1")
     assert storage.find("golden").layers == ()
 
@@ -210,7 +210,7 @@ def test_a_blank_source_is_left_as_it_is(storage, tmp_path):
     assert (
         files_of(storage, "golden") == files_of(storage, "pvc-1") == ["disk-0.raw", "volume.json"]
     )
-    assert made.filled
+    assert made.populated
     write(made, 0, "x")
     storage.provision("blank", SIZE)
     assert content(storage.clone("blank", "pvc-1"), tmp_path) == {}
@@ -229,9 +229,9 @@ def test_a_volume_that_several_machines_may_write_stays_raw(storage, shared, tmp
 
 def test_a_reflink_of_a_qcow2_disk_is_none_that_several_machines_may_write(storage, monkeypatch):
     storage.provision("golden", SIZE)
-    file = storage.workplace("golden") / "file"
+    file = storage.work_directory("golden") / "file"
     qcow.create(file, SIZE)
-    write(storage.adopt("golden", file, "qcow2"), 0, "g")
+    write(storage.populate("golden", file, "qcow2"), 0, "g")
     reflinks(monkeypatch)
     storage.provision("pvc-1", SIZE, shareable=True)
     assert storage.clone("golden", "pvc-1").disk.format == "raw"
@@ -239,6 +239,6 @@ def test_a_reflink_of_a_qcow2_disk_is_none_that_several_machines_may_write(stora
 
 def test_a_qcow2_file_becomes_raw_in_a_volume_that_several_machines_may_write(storage):
     storage.provision("pvc-1", SIZE, shareable=True)
-    file = storage.workplace("pvc-1") / "file"
+    file = storage.work_directory("pvc-1") / "file"
     qcow.create(file, SIZE)
-    assert storage.adopt("pvc-1", file, "qcow2").disk.format == "raw"
+    assert storage.populate("pvc-1", file, "qcow2").disk.format == "raw"

@@ -90,9 +90,9 @@ def test_a_new_volume(storage, disk):
 
 def test_content_that_is_adopted(storage, disk):
     storage.provision("pvc-1", SIZE)
-    made = storage.workplace("pvc-1") / "made"
+    made = storage.work_directory("pvc-1") / "made"
     made.write_bytes(b"x" * MiB)
-    disk.require_done(storage.adopt("pvc-1", made, "raw"))
+    disk.require_done(storage.populate("pvc-1", made, "raw"))
 
 
 def test_clones_and_their_sources(storage, disk):

@@ -114,13 +114,13 @@ def full_target(storage):
 
 def content_made(storage):
     blank(storage)
-    made = storage.workplace("pvc-1") / "content"
+    made = storage.work_directory("pvc-1") / "content"
     qcow.create(made, SIZE)
 
 
 def adopt(storage):
-    if not storage.find("pvc-1").filled:
-        storage.adopt("pvc-1", storage.workplace("pvc-1") / "content", "qcow2")
+    if not storage.find("pvc-1").populated:
+        storage.populate("pvc-1", storage.work_directory("pvc-1") / "content", "qcow2")
 
 
 CASES = {
@@ -180,8 +180,8 @@ def left_over(root, storage):
 
 
 def test_a_copy_that_was_killed_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(clone, "DEEPEST", 0)
-    monkeypatch.setattr("corral.node.storage.storage.clones.DEEPEST", 0)
+    monkeypatch.setattr(clone, "MAX_LAYERS", 0)
+    monkeypatch.setattr("corral.node.storage.storage.clones.MAX_LAYERS", 0)
     source_and_target(Storage(tmp_path / "storage"))
     storage = Storage(tmp_path / "storage")
     number = 0

@@ -5,7 +5,12 @@ import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
 from corral.api.kinds.storage.common import CORRAL_PROVISIONER, PROVISIONED_BY
-from corral.node.storage.provision_plan import growth, is_kept, is_to_be_deleted, shown_size
+from corral.node.storage.provision_plan import (
+    capacity_text,
+    expansion,
+    is_retained,
+    is_to_be_deleted,
+)
 
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
@@ -42,7 +47,7 @@ def volume(size="1Gi", phase="Bound", policy="Delete", by=CORRAL_PROVISIONER, **
     ],
 )
 def test_a_claim_that_is_bound_and_stays_grows_to_what_it_asks_for(grows, of, on):
-    assert growth(of, on) == (2 << 30 if grows else 0)
+    assert expansion(of, on) == (2 << 30 if grows else 0)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +66,11 @@ def test_the_files_of_a_volume_go_when_nobody_has_it_any_more(goes, which):
 
 
 def test_the_files_of_a_volume_stay_unless_it_says_that_they_go():
-    assert is_kept(volume(policy="Retain"))
-    assert is_kept(volume(policy=None))
-    assert not is_kept(volume())
+    assert is_retained(volume(policy="Retain"))
+    assert is_retained(volume(policy=None))
+    assert not is_retained(volume())
 
 
 def test_a_size_is_shown_in_the_words_of_who_asked_for_exactly_that():
-    assert shown_size(claim("2Gi"), 2 << 30) == "2Gi"
-    assert shown_size(claim("2Gi"), 3 << 30) == str(3 << 30)
+    assert capacity_text(claim("2Gi"), 2 << 30) == "2Gi"
+    assert capacity_text(claim("2Gi"), 3 << 30) == str(3 << 30)

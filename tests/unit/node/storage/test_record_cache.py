@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.node.storage import NoRoom, Storage, volume
+from corral.node.storage import InsufficientSpace, Storage, volume
 from corral.node.storage.disk_space import Space
 
 MiB = 1 << 20
@@ -40,13 +40,13 @@ def test_what_another_process_promises_is_counted(storage, other, space):
     space["free"] = 10 * GiB
     storage.provision("pvc-1", 2 * GiB)
     other.provision("pvc-2", 6 * GiB)
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientSpace):
         storage.provision("pvc-3", 4 * GiB)
     other.remove("pvc-2")
     storage.provision("pvc-3", 4 * GiB)
-    other.promise("pvc-1", 3 * GiB)
-    with pytest.raises(NoRoom):
-        storage.promise("pvc-3", 6 * GiB)
+    other.reserve("pvc-1", 3 * GiB)
+    with pytest.raises(InsufficientSpace):
+        storage.reserve("pvc-3", 6 * GiB)
 
 
 def test_both_see_all_changes_though_they_make_them_by_turns(storage, other, space):
@@ -54,7 +54,7 @@ def test_both_see_all_changes_though_they_make_them_by_turns(storage, other, spa
     for number in range(8):
         (storage, other)[number % 2].provision(f"pvc-{number}", GiB)
     for each in (storage, other):
-        with pytest.raises(NoRoom):
+        with pytest.raises(InsufficientSpace):
             each.provision("pvc-8", 2 * GiB)
 
 
@@ -75,8 +75,8 @@ def test_a_change_that_failed_in_the_middle_is_seen_as_far_as_it_came(storage, s
     with monkeypatch.context() as patch:
         patch.setattr("corral.files.sync_directory", broken)
         with pytest.raises(OSError, match="broken"):
-            storage.promise("pvc-1", 8 * GiB)  # the record is in place, and not yet durable
-    with pytest.raises(NoRoom):
+            storage.reserve("pvc-1", 8 * GiB)  # the record is in place, and not yet durable
+    with pytest.raises(InsufficientSpace):
         storage.provision("pvc-2", 4 * GiB)
 
 
@@ -88,5 +88,5 @@ def test_what_guests_have_written_leaves_room_for_others(storage, space):
         file.flush()
     space |= {"total": 0, "free": 2 * MiB}
     storage.provision("pvc-3", 1 * MiB)
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientSpace):
         storage.provision("pvc-4", 1 * MiB)

@@ -9,11 +9,17 @@ import pytest
 
 from corral import files
 from corral.node.hypervisor import MemoryMisfitError
-from corral.node.storage.disk_space import Space, growth_of, measure, occupied
-from corral.node.storage.saved_memory import Place, Saved, changed, state, states
-from corral.node.storage.volume import Record, Stored
+from corral.node.storage.disk_space import Space, allocated_bytes, growth_of, measure
+from corral.node.storage.saved_memory import (
+    SavedMachine,
+    SavedMemory,
+    require_unchanged,
+    state,
+    states,
+)
+from corral.node.storage.volume import Record, StoredVolume
 
-SAVED = Saved(
+SAVED = SavedMachine(
     volume="", identity="uid", instance="default/vm", saved_at=7.0, shape=("QEMU 7.2", "-m 64M")
 )
 
@@ -21,7 +27,7 @@ SAVED = Saved(
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "pvc-1").mkdir()
-    return Place(tmp_path / "pvc-1")
+    return SavedMemory(tmp_path / "pvc-1")
 
 
 @pytest.fixture
@@ -86,7 +92,7 @@ def test_without_a_seal_there_is_nothing(place):
 
 
 def test_a_seal_that_was_made_elsewhere_counts_for_nothing(place, sealed, tmp_path):
-    other = Place(tmp_path / "pvc-9")
+    other = SavedMemory(tmp_path / "pvc-9")
     place.directory.rename(other.directory)
     assert other.read() is None
 
@@ -120,8 +126,8 @@ def test_another_memory_takes_the_place_of_the_first(place, sealed, disk):
 
 def test_throw_away_disks_go_along(place, sealed, tmp_path):
     folder = tmp_path / "another" / "volumes"
-    place.take_out(sealed, folder)
-    place.take_out(sealed, folder)
+    place.restore_disks(sealed, folder)
+    place.restore_disks(sealed, folder)
     assert (folder / "root.qcow2").read_bytes() == b"the overlay"
     place.clear()
     assert (folder / "root.qcow2").read_bytes() == b"the overlay"
@@ -132,16 +138,19 @@ def test_disks_cannot_go_along_to_another_file_system(place, sealed):
         TemporaryDirectory(dir="/dev/shm") as elsewhere,
         pytest.raises(MemoryMisfitError, match="another file system"),
     ):
-        place.take_out(sealed, Path(elsewhere))
+        place.restore_disks(sealed, Path(elsewhere))
 
 
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda place: place.memory.write_bytes(b"all of my memory!"), "does not hold what"),
-        (lambda place: place.memory.write_bytes(b"short"), "has not the size"),
-        (lambda place: place.memory.unlink(), "memory is missing"),
-        (lambda place: (place._disks / "root.qcow2").write_bytes(b"x"), "root.qcow2 was changed"),
+        (lambda place: place.memory.write_bytes(b"all of my memory!"), "does not match its"),
+        (lambda place: place.memory.write_bytes(b"short"), "does not have the size"),
+        (lambda place: place.memory.unlink(), "memory file is missing"),
+        (
+            lambda place: (place._disks / "root.qcow2").write_bytes(b"x"),
+            "root.qcow2 was changed",
+        ),
         (lambda place: (place._disks / "root.qcow2").unlink(), "root.qcow2 is missing"),
     ],
 )
@@ -152,17 +161,17 @@ def test_what_was_touched_is_not_gone_on_from(place, sealed, spoil, told):
 
 
 def test_a_disk_that_was_written_since_is_seen(data, sealed):
-    changed(sealed.others, states([data]))
+    require_unchanged(sealed.others, states([data]))
     data.write_bytes(b"kept anyway")  # even if it holds the same
     os.utime(data, ns=(0, sealed.others["pvc-2/disk-0.raw"].changed_ns + 1))
     with pytest.raises(MemoryMisfitError, match=r"pvc-2/disk-0\.raw was changed since"):
-        changed(sealed.others, states([data]))
+        require_unchanged(sealed.others, states([data]))
 
 
 def test_a_disk_that_is_no_more_is_missed(data, sealed):
     data.unlink()
     with pytest.raises(MemoryMisfitError, match=r"pvc-2/disk-0\.raw is missing"):
-        changed(sealed.others, states([data]))
+        require_unchanged(sealed.others, states([data]))
 
 
 def test_a_full_disk_leaves_nothing_sealed(place, disk, monkeypatch):
@@ -187,7 +196,7 @@ def test_a_link_in_place_of_a_memory_is_not_followed(place, tmp_path):
 
 
 def test_a_memory_takes_of_what_its_claim_is_promised(place, tmp_path):
-    stored = Stored(
+    stored = StoredVolume(
         handle="pvc-1", directory=place.directory, record=Record(capacity_bytes=1 << 30)
     )
     assert growth_of(stored) == 1 << 30
@@ -195,7 +204,7 @@ def test_a_memory_takes_of_what_its_claim_is_promised(place, tmp_path):
     os.sync()
     present = measure([stored], Space(total=1 << 40, free=1 << 39))
     assert present.used_bytes >= 1 << 20
-    assert present.growth_bytes == (1 << 30) - occupied(place.memory) < 1 << 30
+    assert present.growth_bytes == (1 << 30) - allocated_bytes(place.memory) < 1 << 30
 
 
 def test_records_of_older_versions_are_read(place, sealed):

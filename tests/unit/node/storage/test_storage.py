@@ -6,7 +6,14 @@ import os
 import pytest
 
 from corral.node.images import qcow
-from corral.node.storage import InUse, NoRoom, NoSuchVolume, Storage, StorageError, disk as disks
+from corral.node.storage import (
+    InsufficientSpace,
+    InUse,
+    NoSuchVolume,
+    Storage,
+    StorageError,
+    disk as disks,
+)
 from corral.node.storage.disk_space import Space
 
 MiB = 1 << 20
@@ -18,14 +25,14 @@ def files_of(storage, handle):
 
 
 def fill(storage, handle, content=b"data", kind="raw"):
-    work = storage.workplace(handle)
+    work = storage.work_directory(handle)
     file = work / "content"
     if kind == "raw":
         file.write_bytes(content)
         os.truncate(file, 8 * MiB)
     else:
         qcow.create(file, 8 * MiB)
-    return storage.adopt(handle, file, kind)
+    return storage.populate(handle, file, kind)
 
 
 def writing(path):
@@ -70,9 +77,9 @@ def test_a_handle_cannot_lead_out_of_the_storage(storage, handle):
         storage.provision(handle, GiB)
     assert storage.find(handle) is None
     with pytest.raises(NoSuchVolume):
-        storage.workplace(handle)
+        storage.work_directory(handle)
     storage.remove(handle)
-    assert storage.room().promised_bytes == 0
+    assert storage.usage().provisioned_bytes == 0
 
 
 def test_another_process_finds_the_same_volumes(storage, tmp_path):
@@ -84,7 +91,7 @@ def test_another_process_finds_the_same_volumes(storage, tmp_path):
 
 def test_a_removed_volume_is_gone_with_what_was_made_for_it(storage, tmp_path):
     storage.provision("pvc-1", GiB)
-    storage.workplace("pvc-1").joinpath("half").write_bytes(b"x")
+    storage.work_directory("pvc-1").joinpath("half").write_bytes(b"x")
     storage.remove("pvc-1")
     storage.remove("pvc-1")
     assert storage.find("pvc-1") is None
@@ -133,7 +140,7 @@ def test_what_is_promised_during_an_adoption_is_the_disks_size(storage, kind, ju
 
     def meanwhile(path):
         sync(path)
-        storage.promise("pvc-1", 2 * GiB)
+        storage.reserve("pvc-1", 2 * GiB)
 
     monkeypatch.setattr(disks, "sync", meanwhile)
     made = fill(storage, "pvc-1", kind=kind)
@@ -142,18 +149,18 @@ def test_what_is_promised_during_an_adoption_is_the_disks_size(storage, kind, ju
 
 def test_blocks_of_an_image_are_promised_as_if_they_were_to_be_copied(storage):
     storage.provision("pvc-1", 8 * MiB)
-    file = storage.workplace("pvc-1") / "content"
+    file = storage.work_directory("pvc-1") / "content"
     file.write_bytes(os.urandom(8 * MiB))
-    storage.adopt("pvc-1", file, "raw", shares_blocks=True)
-    assert storage.room().growth_bytes == 8 * MiB
+    storage.populate("pvc-1", file, "raw", shares_blocks=True)
+    assert storage.usage().growth_bytes == 8 * MiB
 
 
 def test_a_disk_that_names_another_file_is_not_adopted(storage, tmp_path):
     storage.provision("pvc-1", 64 * MiB)
-    file = storage.workplace("pvc-1") / "content"
+    file = storage.work_directory("pvc-1") / "content"
     qcow.create(file, MiB, backing=tmp_path / "secret", backing_format="raw")
     with pytest.raises(StorageError, match="backing file"):
-        storage.adopt("pvc-1", file, "qcow2")
+        storage.populate("pvc-1", file, "qcow2")
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])
@@ -181,11 +188,11 @@ def test_a_volume_in_use_is_promised_its_size_and_left_to_its_machine(storage):
 def test_no_more_is_promised_than_there_is(storage, space):
     space["free"] = 10 * GiB
     storage.provision("pvc-1", 6 * GiB)
-    with pytest.raises(NoRoom, match="pvc-2"):
+    with pytest.raises(InsufficientSpace, match="pvc-2"):
         storage.provision("pvc-2", 6 * GiB)
     assert storage.find("pvc-2") is None
-    with pytest.raises(NoRoom):
-        storage.promise("pvc-1", 12 * GiB)
+    with pytest.raises(InsufficientSpace):
+        storage.reserve("pvc-1", 12 * GiB)
     storage.provision("pvc-2", 2 * GiB)
 
 
@@ -193,7 +200,7 @@ def test_a_storage_that_has_less_room_than_it_promised_says_that_none_is_left(st
     space["free"] = 10 * GiB
     storage.provision("pvc-1", 6 * GiB)
     space["free"] = GiB
-    with pytest.raises(NoRoom, match=r"needs .*, and 0\S* .*left that are not promised"):
+    with pytest.raises(InsufficientSpace, match=r"needs .*, and 0\S* .*left for new volumes"):
         storage.provision("pvc-2", MiB)
 
 
@@ -210,16 +217,16 @@ def test_what_a_volume_occupies_already_is_not_promised_twice(storage, space):
     made = storage.provision("pvc-1", 6 * MiB)
     with made.disk.path.open("r+b") as file:
         file.write(bytes(range(256)) * 4096 * 4)
-    room = storage.room()
+    room = storage.usage()
     assert room.used_bytes >= 4 * MiB
     assert room.growth_bytes == 6 * MiB - made.disk.path.stat().st_blocks * 512
-    assert room.promised_bytes == 6 * MiB
+    assert room.provisioned_bytes == 6 * MiB
 
 
 def test_some_percent_more_can_be_promised_where_that_is_wished(storage, space):
     space |= {"total": 0, "free": 10 * GiB}
     storage.provision("pvc-1", 15 * GiB, overcommit_percent=50)
-    with pytest.raises(NoRoom):
+    with pytest.raises(InsufficientSpace):
         storage.provision("pvc-2", GiB, overcommit_percent=50)
 
 
@@ -235,4 +242,4 @@ def test_what_others_keep_in_a_volume_stays(storage):
     storage.sweep()
     assert (made.directory / "memory").exists()
     assert not storage.is_blank("pvc-1")
-    assert storage.room().used_bytes >= MiB
+    assert storage.usage().used_bytes >= MiB

@@ -39,8 +39,8 @@ from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import Chronicle
 from corral.node.storage import StorageError, saved_memory as memories
 from corral.node.storage.claim_volumes import NoClaim
-from corral.node.storage.saved_memory import Place, Saved
-from corral.node.storage.saved_memory_claims import Shelf
+from corral.node.storage.saved_memory import SavedMachine, SavedMemory
+from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.node.volumes.source import FOLDER
 
 _GREETINGS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -51,8 +51,8 @@ _GREETINGS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 class Kept:
     """A memory that a machine is to go on from."""
 
-    place: Place
-    saved: Saved
+    place: SavedMemory
+    saved: SavedMachine
     claim: str
 
     @property
@@ -62,15 +62,15 @@ class Kept:
     def check(self, drives: Iterable[Drive]) -> None:
         """Raises MemoryMisfitError where a disk that stayed where it was has been changed."""
         paths = [path for one in drives for path in (one.path, *(it.path for it in one.layers))]
-        memories.changed(self.saved.others, memories.states(paths))
+        memories.require_unchanged(self.saved.others, memories.states(paths))
 
 
 class Restoring:
     """Lets one machine go on from a memory, if it is told of one."""
 
-    def __init__(self, chronicle: Chronicle, shelf: Shelf | None) -> None:
+    def __init__(self, chronicle: Chronicle, saved_memories: SavedMemoryClaims | None) -> None:
         self._chronicle = chronicle
-        self._shelf = shelf
+        self._saved_memories = saved_memories
         self._slept = False
 
     @property
@@ -85,10 +85,10 @@ class Restoring:
         Raises StartError where that is not known at present.
         """
         claim = restores_from(vmi)
-        if not claim or self._shelf is None:
+        if not claim or self._saved_memories is None:
             return None
         try:
-            place = await self._shelf.place(Key(vmi.metadata.namespace, claim))
+            place = await self._saved_memories.find(Key(vmi.metadata.namespace, claim))
         except NoClaim as error:  # its memory is gone with it
             await self._renew()
             self._say("Warning", "RestoreFailed", f"The guest starts anew: {error}")
@@ -106,7 +106,7 @@ class Restoring:
         kept = Kept(place, saved, claim)
         try:
             await asyncio.to_thread(place.check, saved)
-            await asyncio.to_thread(place.take_out, saved, self._folder)
+            await asyncio.to_thread(place.restore_disks, saved, self._folder)
         except MemoryMisfitError as error:
             await self.give_up(kept, str(error))
             return None
@@ -155,7 +155,7 @@ class Restoring:
     def again(self) -> None:
         """QEMU is gone, perhaps before its guest went on: then it can be begun again."""
         record = self._chronicle.record
-        if record.stage is Stage.WAKING and Place(Path(record.memory)).read() is not None:
+        if record.stage is Stage.WAKING and SavedMemory(Path(record.memory)).read() is not None:
             self._chronicle.write(msgspec.structs.replace(record, stage=Stage.DEFINED))
 
     async def take_up(self, guest: Guest) -> None:
@@ -169,7 +169,7 @@ class Restoring:
     async def _wake(self, guest: Guest) -> None:
         chronicle = self._chronicle
         record = chronicle.record
-        place = Place(Path(record.memory))
+        place = SavedMemory(Path(record.memory))
         if not await asyncio.to_thread(place.break_seal, record.uid):
             raise MemoryMisfitError("another machine goes on from it")
         chronicle.step("unsealed")

@@ -34,8 +34,8 @@ from corral.node.state.facts import fold, saved as saved_facts
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import Chronicle
 from corral.node.storage import StorageError
-from corral.node.storage.saved_memory import Place, Saved
-from corral.node.storage.saved_memory_claims import Shelf
+from corral.node.storage.saved_memory import SavedMachine, SavedMemory
+from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.node.volumes.source import FOLDER
 
 SILENT_SECONDS = 3.0
@@ -49,9 +49,9 @@ _DEVICES_BYTES = 32 << 20
 class Saving:
     """Saves one machine, when it is told to."""
 
-    def __init__(self, chronicle: Chronicle, shelf: Shelf | None) -> None:
+    def __init__(self, chronicle: Chronicle, saved_memories: SavedMemoryClaims | None) -> None:
         self._chronicle = chronicle
-        self._shelf = shelf
+        self._saved_memories = saved_memories
         self._claim = ""
         self._give_up: Callable[[], None] = lambda: None
         self._changed = Signal()
@@ -72,7 +72,7 @@ class Saving:
     def recall(self) -> None:
         """An earlier manager may have sealed its memory: then it ends, and has ended well."""
         record = self._chronicle.record
-        if record.stage is Stage.SAVING and Place(Path(record.memory)).read() is not None:
+        if record.stage is Stage.SAVING and SavedMemory(Path(record.memory)).read() is not None:
             self._chronicle.learn(saved_facts(self._chronicle.facts))
 
     def attend(
@@ -109,7 +109,7 @@ class Saving:
             await self._go_on(guest)
 
     async def _save_to(
-        self, place: Place, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
+        self, place: SavedMemory, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
     ) -> None:
         self.idle.clear()
         try:
@@ -120,12 +120,12 @@ class Saving:
             self.idle.set()
 
     async def _save(
-        self, place: Place, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
+        self, place: SavedMemory, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
     ) -> None:
         chronicle = self._chronicle
         own, others = _sorted(chronicle.directory / FOLDER, (await prepare()).values())
         before = chronicle.record
-        saved = Saved(
+        saved = SavedMachine(
             volume=place.directory.name,
             identity=identity(vmi),
             instance=str(vmi.key),
@@ -164,7 +164,7 @@ class Saving:
         chronicle.learn(saved_facts(chronicle.facts))
         await chronicle.destroy(guest)
 
-    async def _place(self, vmi: VirtualMachineInstance) -> Place | None:
+    async def _place(self, vmi: VirtualMachineInstance) -> SavedMemory | None:
         """Where it is saved to, as soon as there is room for it; None if that is not wished now."""
         key = Key(vmi.metadata.namespace, self._claim)
         loop = asyncio.get_running_loop()
@@ -182,15 +182,15 @@ class Saving:
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         return None
 
-    async def _found(self, key: Key, vmi: VirtualMachineInstance) -> Place:
+    async def _found(self, key: Key, vmi: VirtualMachineInstance) -> SavedMemory:
         """Raises GuestError, OSError, StorageError and ApiError, all of which may pass."""
-        if self._shelf is None:
+        if self._saved_memories is None:
             raise StorageError("nobody is there to be asked")
-        place = await self._shelf.place(key)
+        place = await self._saved_memories.find(key)
         _check(place, vmi, self._chronicle.directory)
         return place
 
-    async def _write(self, guest: Guest, place: Place) -> None:
+    async def _write(self, guest: Guest, place: SavedMemory) -> None:
         descriptor = await asyncio.to_thread(place.open)
         try:
             await guest.save(descriptor)
@@ -218,7 +218,7 @@ class Saving:
         if record.stage is not Stage.SAVING:
             return
         await guest.give_up_saving()
-        await asyncio.to_thread(Place(Path(record.memory)).clear)
+        await asyncio.to_thread(SavedMemory(Path(record.memory)).clear)
         if not record.paused:
             await guest.resume()
             chronicle.learn(fold(chronicle.facts, Change.RESUMED))
@@ -227,7 +227,7 @@ class Saving:
         chronicle.step("not saved")
 
 
-def _check(place: Place, vmi: VirtualMachineInstance, directory: Path) -> None:
+def _check(place: SavedMemory, vmi: VirtualMachineInstance, directory: Path) -> None:
     """Raises GuestError where a machine cannot be saved to a place; OSError."""
     if (kept := place.read()) is not None and kept.identity != identity(vmi):
         raise GuestError(f"the claim holds the memory of {kept.instance}")

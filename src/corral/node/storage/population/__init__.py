@@ -1,18 +1,18 @@
-"""Gives claims their content: fetched, pulled, copied, uploaded, or none at all.
+"""The populator: imports, pulls, clones or uploads the content of claims, as CDI does.
 
-What comes from outside is hostile until ``content`` has looked at it.  Everything is made in the
-volume's workplace, and becomes the volume's content by one rename; who is killed before that goes
-on from what has arrived, who is killed after it sees that the volume is filled.
+Content from outside is untrusted until ``content`` has checked it.  It is prepared in the volume's
+work directory and becomes the volume's content by one rename: after a kill before that, the
+populator resumes; after a kill behind it, the volume's record says populated.
 
-    populator         which claims are to be filled, and how far they are: told on the claim
-    sources           one function for each source
-    http_download     fetches from web servers
-    upload            waits for clients
-    partial_content   what has arrived of a content
-    content           makes a disk of it
+    populator         the controller: selects claims, reports progress on them
+    sources           one method for each source of a DataVolume
+    http_download     downloads from web servers
+    upload            receives uploads from clients
+    partial_content   content that has not arrived completely, resumable
+    content           converts complete content to a disk
 """
 
-from corral.node.storage.population.populator import Fillings
+from corral.node.storage.population.populator import Populator
 from corral.node.storage.population.upload import Uploads
 
-__all__ = ["Fillings", "Uploads"]
+__all__ = ["Populator", "Uploads"]

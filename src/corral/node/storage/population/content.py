@@ -1,7 +1,6 @@
-"""Makes a disk of what has arrived: unpacked, recognised by its content, made plain.
+"""Converts complete content to a disk: decompresses, detects the format, rewrites to plain qcow2.
 
-Nothing that a stranger wrote is given to QEMU before it was looked at, and nothing can grow beyond
-the claim that it is for.
+The content is untrusted: it is checked before QEMU opens it, and bounded by the size of its claim.
 """
 
 import asyncio
@@ -14,48 +13,49 @@ from corral.node.images import ImageError, convert, qcow, qcow_rewrite
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread
 from corral.node.images.streams import Stream, pieces_of, write_sparse
-from corral.node.storage.disk_space import largest
-from corral.node.storage.population.error import NO_ROOM, NotFilled, TooLarge
+from corral.node.storage.disk_space import max_size
+from corral.node.storage.population.error import NO_SPACE, ImageTooLarge, PopulationError
 from corral.node.storage.volume import Format
 
 _CONVERT_SECONDS = 600.0
-_CONVERTED_A_SECOND = 16 << 20
-"""Bytes that a slow disk takes a second, at the least."""
+_CONVERT_BYTES_PER_SECOND = 16 << 20
+"""Of a slow disk, for the time limit."""
 
 
-def most_bytes(capacity: int) -> int:
-    """How large a file may be whose disk fits into so many bytes."""
-    return largest(capacity, is_raw=False) + (1 << 20)
+def max_bytes(capacity: int) -> int:
+    """Return the largest file whose disk fits into a capacity."""
+    return max_size(capacity, is_raw=False) + (1 << 20)
 
 
 async def make_disk(file: Path, capacity: int, name: str, report: Report) -> tuple[Path, Format]:
-    """A disk of what is in a file, in the same directory; the file may be it afterwards.
+    """Convert a file to a disk in the same directory; may convert in place.
 
-    May be cut at any step and done again.  Raises NotFilled, which calls the content ``name``.
+    name: of the content, in messages.  May be interrupted at any step and repeated.
+    Raises PopulationError.
     """
     limits = Limits(
-        unpacked_bytes=most_bytes(capacity),
-        ratio=sys.maxsize,  # zeros take no space, and the claim bounds everything else
-        disk_bytes=most_bytes(capacity),
+        unpacked_bytes=max_bytes(capacity),
+        ratio=sys.maxsize,  # holes take no space, and the claim's size bounds all else
+        disk_bytes=max_bytes(capacity),
         virtual_bytes=qcow.LARGEST,
-        convert_seconds=_CONVERT_SECONDS + capacity / _CONVERTED_A_SECOND,
+        convert_seconds=_CONVERT_SECONDS + capacity / _CONVERT_BYTES_PER_SECOND,
     )
     try:
-        file = await _unpacked(file, name, limits, report)
+        file = await _decompress(file, name, limits, report)
         disk = await asyncio.to_thread(qcow.inspect, file, name, limits)
         if disk.virtual_size > capacity:
-            raise TooLarge(disk.virtual_size, capacity)
+            raise ImageTooLarge(disk.virtual_size, capacity)
         if disk.format == "qcow2":
-            file = await _plain(file, name, limits)
+            file = await _rewrite_plain(file, name, limits)
     except ImageError as error:
-        raise of_image(error) from error
+        raise from_image_error(error) from error
     except OSError as error:
-        raise of_disk(error) from error
+        raise from_os_error(error) from error
     return file, cast("Format", disk.format)
 
 
-async def _unpacked(file: Path, name: str, limits: Limits, report: Report) -> Path:
-    """The file that is inside, where there is something around it."""
+async def _decompress(file: Path, name: str, limits: Limits, report: Report) -> Path:
+    """Decompress a file beside itself, and return the result; the file itself if not compressed."""
     target = file.with_name("unpacked")
 
     def unpack(meter: Meter) -> bool:
@@ -71,7 +71,7 @@ async def _unpacked(file: Path, name: str, limits: Limits, report: Report) -> Pa
     return target if await in_thread(unpack, Meter(report, "unpack", size)) else file
 
 
-async def _plain(file: Path, name: str, limits: Limits) -> Path:
+async def _rewrite_plain(file: Path, name: str, limits: Limits) -> Path:
     try:
         await asyncio.to_thread(qcow_rewrite.make_plain, file, name)
     except qcow_rewrite.NotPlain:
@@ -81,18 +81,18 @@ async def _plain(file: Path, name: str, limits: Limits) -> Path:
     return file
 
 
-def of_image(error: ImageError) -> NotFilled:
-    """What is wrong with an image, and what to do, as one sentence."""
-    reason = NO_ROOM if "No space left" in error.message else "Error"
+def from_image_error(error: ImageError) -> PopulationError:
+    """Return a PopulationError with an image error's message and hint."""
+    reason = NO_SPACE if "No space left" in error.message else "Error"
     message = f"{error.message} ({error.hint})" if error.hint else error.message
-    return NotFilled(message, reason=reason)
+    return PopulationError(message, reason=reason)
 
 
-def of_disk(error: OSError) -> NotFilled:
-    """What the host's disk refuses."""
+def from_os_error(error: OSError) -> PopulationError:
+    """Return a PopulationError for an error of the host's disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return NotFilled(
-            "the disk of the host is full: free some space there; it is tried again",
-            reason=NO_ROOM,
+        return PopulationError(
+            "the disk of the host is full: free some space there; corral retries",
+            reason=NO_SPACE,
         )
-    return NotFilled(f"the host's storage: {error.strerror or error}")
+    return PopulationError(f"the host's storage: {error.strerror or error}")

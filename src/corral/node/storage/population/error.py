@@ -1,17 +1,17 @@
-"""Why a claim is not filled.
+"""Errors of populating a claim.
 
-- NotFilled            tried again later, and counted
-    - TooLarge         what has arrived is a disk, which no second try makes any smaller
-    - Waits            something else has to happen first: tried again when it does, not counted
+- PopulationError      retried with backoff, and counted as a restart
+    - ImageTooLarge    the content is a disk larger than the claim; its file is kept
+    - NotReady         a precondition is missing: retried when that changes, not counted
 """
 
 ERROR = "Error"
-"""The reason that CDI tells of whatever failed."""
-NO_ROOM = "NoSpaceLeft"
+"""CDI's generic reason."""
+NO_SPACE = "NoSpaceLeft"
 
 
-class NotFilled(Exception):
-    """Filling failed; ``str()`` is the message, what to do included.
+class PopulationError(Exception):
+    """Population failed; ``str()`` is the message, what to do included.
 
     reason: one CamelCase word.
     """
@@ -21,8 +21,8 @@ class NotFilled(Exception):
         super().__init__(message)
 
 
-class TooLarge(NotFilled):
-    """The claim is smaller than the disk that it shall hold."""
+class ImageTooLarge(PopulationError):
+    """The claim is smaller than the disk's virtual size."""
 
     def __init__(self, size: int, capacity: int) -> None:
         super().__init__(
@@ -31,5 +31,5 @@ class TooLarge(NotFilled):
         )
 
 
-class Waits(NotFilled):
-    """Filling cannot begin yet."""
+class NotReady(PopulationError):
+    """Population cannot begin yet."""

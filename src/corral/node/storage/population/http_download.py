@@ -1,9 +1,8 @@
-"""Fetches a file from a web server that is not trusted: resumed, bounded, never led astray.
+"""Downloads a file from an untrusted web server: resumable, bounded, to allowed addresses only.
 
-By the standard library's client in a thread, into buffers that are used again: that is several
-times as fast as any client for asyncio.  Credentials and extra headers are sent to the server that
-was named only, redirects are bounded and never lead from https to http, and proxies of the
-environment are not asked.
+Uses http.client in a thread, with reused buffers: several times as fast as any asyncio client.
+Credentials and extra headers are sent to the URL's own origin only, redirects are bounded and never
+lead from https to http, and proxies of the environment are ignored.
 """
 
 import base64
@@ -21,14 +20,14 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from corral.failures import describe
 from corral.node.host.destinations import FOR_TENANTS, Destinations, Refused
-from corral.node.storage.population.error import NotFilled
-from corral.node.storage.population.partial_content import Part
+from corral.node.storage.population.error import PopulationError
+from corral.node.storage.population.partial_content import PartialContent
 
-_MOST_REDIRECTS = 10
+_MAX_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _STALL_SECONDS = 60.0
 _ATTEMPTS = 5
-"""How often a connection may break without a byte before the whole attempt counts as failed."""
+"""Connections in a row that may break without progress before the download fails."""
 _PAUSE_SECONDS = 0.5
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
 _AGENT = "corral"
@@ -36,11 +35,11 @@ _AGENT = "corral"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to fetch, and how.
+    """A download request.
 
-    headers: to be sent to the server of ``url`` and nowhere else.
-    authorities: certificates (PEM) of authorities that may sign servers, besides the machine's.
-    destinations: where a server, and whom it redirects to, may be.
+    headers: sent to the origin of ``url`` only, not to redirect targets.
+    authorities: CA certificates (PEM), in addition to the system's.
+    destinations: allowed addresses, of redirect targets too.
     """
 
     url: str
@@ -49,24 +48,24 @@ class Request:
     destinations: Destinations = FOR_TENANTS
 
 
-class _Broken(Exception):
-    """The connection failed in a way that may pass."""
+class _ConnectionBroken(Exception):
+    """The connection failed; a new one may succeed."""
 
 
-class _Unfit(_Broken):
-    """What has arrived is of no use: from the start again."""
+class _NotResumable(_ConnectionBroken):
+    """The partial content cannot be continued: start from the beginning."""
 
 
 class Stop:
-    """Ends a fetch from another thread: at once, also where a server is silent."""
+    """Cancels a download from another thread, at once, even if the server is silent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self.called = threading.Event()
 
-    def hold(self, connection: socket.socket | None) -> None:
-        """The socket that is to be shut."""
+    def attach(self, connection: socket.socket | None) -> None:
+        """Set the socket to shut down on cancellation."""
         with self._lock:
             self._socket = connection
         if self.called.is_set():
@@ -83,73 +82,79 @@ class Stop:
 
 
 def basic(user: str, password: str) -> tuple[str, str]:
-    """The header of a name and password (RFC 7617)."""
+    """Return the Authorization header of a user and password (RFC 7617)."""
     pair = base64.b64encode(f"{user}:{password}".encode()).decode()
     return ("Authorization", f"Basic {pair}")
 
 
-def fetch(request: Request, part: Part, told: Callable[[int, int], None], stop: Stop) -> None:
-    """Fetch all of a file into a part, from where an earlier attempt has left it.
+def fetch(
+    request: Request, content: PartialContent, progress: Callable[[int, int], None], stop: Stop
+) -> None:
+    """Download a file, resuming an earlier attempt.
 
-    ``told`` hears how much there is and how much there will be, 0 where that is unknown.
-    Raises NotFilled, and OSError for what the disk refuses.
+    progress: called with the received and the total bytes; 0 for an unknown total.
+    Raises PopulationError, and OSError for errors of the disk.
     """
     tls = _tls(request.authorities)
     failures = farthest = 0
     while True:
         try:
-            _fetch_on(request, part, told, stop, tls)
-        except _Broken as error:
-            arrived = part.received
-            if isinstance(error, _Unfit):
-                part.discard()
-            failures = 0 if arrived > farthest else failures + 1
-            farthest = max(arrived, farthest)
+            _fetch_once(request, content, progress, stop, tls)
+        except _ConnectionBroken as error:
+            received = content.received
+            if isinstance(error, _NotResumable):
+                content.discard()
+            failures = 0 if received > farthest else failures + 1
+            farthest = max(received, farthest)
             if stop.called.is_set():
-                raise NotFilled("broken off") from error
+                raise PopulationError("cancelled") from error
             if failures >= _ATTEMPTS:
-                raise NotFilled(f"Unable to connect to http data source: {error}") from error
+                raise PopulationError(f"Unable to connect to http data source: {error}") from error
             stop.called.wait(_PAUSE_SECONDS * 2**failures)
         else:
             return
 
 
-def _fetch_on(
-    request: Request, part: Part, told: Callable[[int, int], None], stop: Stop, tls: ssl.SSLContext
+def _fetch_once(
+    request: Request,
+    content: PartialContent,
+    progress: Callable[[int, int], None],
+    stop: Stop,
+    tls: ssl.SSLContext,
 ) -> None:
-    """One connection's worth."""
+    """Download over one connection.  Raises _ConnectionBroken, PopulationError and OSError."""
     deadline = _Deadline()
-    position = part.received if _can_resume(part, request.url) else 0
-    with _Exchange(request, tls, stop, position, part.record.validator) as answer:
-        start, total = answer.start, answer.total
-        part.check(total)
-        part.begin(request.url, answer.validator, start)
+    position = content.received if _can_resume(content, request.url) else 0
+    with _Exchange(request, tls, stop, position, content.record.validator) as response:
+        start, total = response.start, response.total
+        content.check_size(total)
+        content.begin(request.url, response.validator, start)
         done = start
-        told(done, total)
+        progress(done, total)
 
         def advance(count: int) -> None:
             nonlocal done
             done += count
             deadline.check(count)
-            told(done, total)
+            progress(done, total)
 
         try:
-            part.take(answer.read, advance)
+            content.write_from(response.read, advance)
         except (http.client.HTTPException, OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno is not None and not _of_network(error):
                 raise
-            raise _Broken(_words(error)) from error
+            raise _ConnectionBroken(_message(error)) from error
     if stop.called.is_set():
-        raise _Broken("broken off")
-    if total and part.received != total:
-        raise _Broken(f"the connection ended after {part.received} of {total} bytes")
-    part.finish()
+        raise _ConnectionBroken("cancelled")
+    if total and content.received != total:
+        raise _ConnectionBroken(f"the connection ended after {content.received} of {total} bytes")
+    content.finish()
 
 
 class _Deadline:
-    """A server may be slow, but not send one byte a minute for ever."""
+    """Enforces a minimum rate: a socket timeout alone allows one byte a minute for ever."""
 
-    _SECONDS, _LEAST = 120.0, 120 * 1024
+    _SECONDS, _MIN_BYTES = 120.0, 120 * 1024
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -158,18 +163,18 @@ class _Deadline:
     def check(self, count: int) -> None:
         self._count += count
         now = time.monotonic()
-        if self._count >= self._LEAST:
+        if self._count >= self._MIN_BYTES:
             self._since, self._count = now, 0
         elif now - self._since > self._SECONDS:
             raise TimeoutError("the server sends less than 1 KiB a second")
 
 
-def _can_resume(part: Part, url: str) -> bool:
-    return part.record.origin == url and bool(part.record.validator)
+def _can_resume(content: PartialContent, url: str) -> bool:
+    return content.record.origin == url and bool(content.record.validator)
 
 
 class _Exchange:
-    """A request that was answered, after redirects.  Use as a context manager."""
+    """A request and its response, after redirects.  Use as a context manager."""
 
     def __init__(
         self, request: Request, tls: ssl.SSLContext, stop: Stop, position: int, validator: str
@@ -183,20 +188,20 @@ class _Exchange:
 
     def __enter__(self) -> Self:
         url = self._request.url
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             try:
-                self._answer = self._ask(url)
+                self._response = self._send(url)
             except BaseException:
                 self._close()
                 raise
-            if self._answer.status not in _REDIRECTS:
+            if self._response.status not in _REDIRECTS:
                 break
-            url = _redirected(url, self._answer.getheader("location") or "")
+            url = _redirected(url, self._response.getheader("location") or "")
             self._close()
         else:
-            raise NotFilled("Unable to connect to http data source: it redirects without end")
+            raise PopulationError("Unable to connect to http data source: it redirects without end")
         try:
-            self._understand()
+            self._check_response()
         except BaseException:
             self._close()
             raise
@@ -206,10 +211,10 @@ class _Exchange:
         self._close()
 
     def _close(self) -> None:
-        self._stop.hold(None)
+        self._stop.attach(None)
         self._opened.close()
 
-    def _ask(self, url: str) -> http.client.HTTPResponse:
+    def _send(self, url: str) -> http.client.HTTPResponse:
         parts = urlsplit(url)
         headers = {"User-Agent": _AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
         if self._position:
@@ -220,24 +225,24 @@ class _Exchange:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection = self._opened.enter_context(closing(_connection(parts, self._tls)))
         try:
-            connection.sock = self._dialled(parts, connection.port)
-            self._stop.hold(connection.sock)
+            connection.sock = self._connect(parts, connection.port)
+            self._stop.attach(connection.sock)
             connection.request("GET", path, headers=headers)
             return self._opened.enter_context(connection.getresponse())
         except Refused as error:
-            raise NotFilled(f"Unable to connect to http data source: {error}") from error
+            raise PopulationError(f"Unable to connect to http data source: {error}") from error
         except ssl.SSLCertVerificationError as error:
-            raise NotFilled(
+            raise PopulationError(
                 f"Unable to connect to http data source: {parts.hostname}: "
                 f"{error.verify_message}: name the authority in certConfigMap"
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            raise _Broken(f"{parts.hostname}: {_words(error)}") from error
+            raise _ConnectionBroken(f"{parts.hostname}: {_message(error)}") from error
         except (ValueError, UnicodeError) as error:
-            raise NotFilled(f"{self._request.url} cannot be asked for: {error}") from error
+            raise PopulationError(f"{self._request.url} cannot be requested: {error}") from error
 
-    def _dialled(self, parts: SplitResult, port: int) -> socket.socket:
-        """A connection that is ready for requests.  Raises Refused, OSError and ValueError."""
+    def _connect(self, parts: SplitResult, port: int) -> socket.socket:
+        """Open a connection, with TLS for https.  Raises Refused, OSError and ValueError."""
         host = parts.hostname or ""
         plain = self._request.destinations.connect(host, port, seconds=_STALL_SECONDS)
         if parts.scheme != "https":
@@ -248,40 +253,40 @@ class _Exchange:
             plain.close()
             raise
 
-    def _understand(self) -> None:
+    def _check_response(self) -> None:
         """What comes: from where on, how much, of which version."""
-        status, answer = self._answer.status, self._answer
+        status, response = self._response.status, self._response
         whole = self._continued() if status == 206 else 0
         if status == 416 or (status == 206 and not whole):
-            raise _Unfit("the server has nothing to follow what has arrived")
+            raise _NotResumable("the server has nothing to follow what has arrived")
         if status == 429 or status >= 500:
-            raise _Broken(f"the server answered {status}")
+            raise _ConnectionBroken(f"the server answered {status}")
         if status not in (200, 206):
-            raise NotFilled(
+            raise PopulationError(
                 "Unable to connect to http data source: expected status code 200, got "
-                f"{status}. Status: {status} {answer.reason}"
+                f"{status}. Status: {status} {response.reason}"
             )
-        if (answer.getheader("content-encoding") or "identity").lower() != "identity":
-            raise NotFilled("the server packs the file though it was asked not to")
+        if (response.getheader("content-encoding") or "identity").lower() != "identity":
+            raise PopulationError("the server compresses the file though identity was requested")
         self.start = self._position if status == 206 else 0
-        self.total = whole or answer.length or 0
-        self.validator = _validator(answer)
+        self.total = whole or response.length or 0
+        self.validator = _validator(response)
 
     def _continued(self) -> int:
-        """The length of the whole file, of which the rest comes; 0 where something else comes."""
-        found = _RANGE.fullmatch(self._answer.getheader("content-range") or "")
+        """Return the total length if the response continues the content; else 0."""
+        found = _RANGE.fullmatch(self._response.getheader("content-range") or "")
         if found is None or int(found[1]) != self._position:
             return 0
         whole = int(found[2]) + 1
         rest = whole - self._position
-        fits = found[3] in ("*", str(whole)) and self._answer.length in (None, rest)
-        # A rest says of which version it is (RFC 9110, 15.3.7): not every server heeds If-Range.
-        is_another = _validator(self._answer) not in ("", self._validator)
+        fits = found[3] in ("*", str(whole)) and self._response.length in (None, rest)
+        # A 206 repeats its validator (RFC 9110, 15.3.7): not every server honours If-Range.
+        is_another = _validator(self._response) not in ("", self._validator)
         return whole if fits and not is_another else 0
 
     def read(self, buffer: memoryview) -> int:
-        """Fill a buffer as far as what has arrived and the end allow."""
-        return self._answer.readinto(buffer)
+        """Read into a buffer; return the count, 0 at the end."""
+        return self._response.readinto(buffer)
 
 
 def _connection(parts: SplitResult, tls: ssl.SSLContext) -> http.client.HTTPConnection:
@@ -293,7 +298,7 @@ def _connection(parts: SplitResult, tls: ssl.SSLContext) -> http.client.HTTPConn
             )
         return http.client.HTTPConnection(host, parts.port, timeout=_STALL_SECONDS)
     except (ValueError, http.client.InvalidURL) as error:
-        raise NotFilled(f"{parts.geturl()} is no address: {error}") from error
+        raise PopulationError(f"{parts.geturl()} is no address: {error}") from error
 
 
 def _redirected(url: str, location: str) -> str:
@@ -305,9 +310,11 @@ def _redirected(url: str, location: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise NotFilled("Unable to connect to http data source: it redirects to no address")
+        raise PopulationError("Unable to connect to http data source: it redirects to no address")
     if parts.scheme == "http" and urlsplit(url).scheme == "https":
-        raise NotFilled("Unable to connect to http data source: it redirects from https to http")
+        raise PopulationError(
+            "Unable to connect to http data source: it redirects from https to http"
+        )
     return target
 
 
@@ -319,12 +326,12 @@ def _origin(parts: SplitResult) -> tuple[str, str, int]:
     )
 
 
-def _validator(answer: http.client.HTTPResponse) -> str:
-    """What names this version of the file, byte by byte (RFC 9110, 13.1.5)."""
-    tag = answer.getheader("etag") or ""
+def _validator(response: http.client.HTTPResponse) -> str:
+    """Return a strong validator of the file's version (RFC 9110, 13.1.5); may be empty."""
+    tag = response.getheader("etag") or ""
     if tag and not tag.startswith("W/"):
         return tag
-    return answer.getheader("last-modified") or ""
+    return response.getheader("last-modified") or ""
 
 
 def _tls(authorities: str) -> ssl.SSLContext:
@@ -333,21 +340,21 @@ def _tls(authorities: str) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=authorities)
         except ssl.SSLError as error:
-            raise NotFilled("certConfigMap holds no certificates that can be read") from error
+            raise PopulationError("certConfigMap has no valid PEM certificates") from error
     return context
 
 
 def authorities_of(config: Mapping[str, bytes]) -> str:
-    """The certificates of a ConfigMap."""
+    """Return the certificates (PEM) of a ConfigMap."""
     return "\n".join(value.decode(errors="replace") for value in config.values())
 
 
 def _of_network(error: OSError) -> bool:
-    """Whether an error is the connection's, rather than the disk's."""
+    """Report whether an error is of the connection rather than of the disk."""
     return isinstance(error, ConnectionError | TimeoutError | ssl.SSLError | socket.gaierror)
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, http.client.IncompleteRead):
         return "the connection ended too early"
     return describe(error)

@@ -1,37 +1,38 @@
-"""One claim to fill, and what is told on it meanwhile.  Pure."""
+"""One claim to populate, and the patches that report its status.  No I/O."""
 
 from dataclasses import dataclass
 
 from corral.api.kinds.cdi import population
-from corral.api.kinds.cdi.population import Wish
+from corral.api.kinds.cdi.datavolume import Source
 from corral.api.object import Document, Key
 from corral.node.images.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A claim that has its volume, and wants content.
+    """A bound claim whose content is missing.
 
     key, uid: the claim; handle, capacity: its volume, and its size in bytes.
-    restarts: how often filling it has failed.
+    source: where the content comes from.
+    restarts: number of failed attempts.
     """
 
     key: Key
     uid: str
     handle: str
     capacity: int
-    wish: Wish
+    source: Source
     restarts: int = 0
 
 
-def told(job: Job, **values: str | None) -> Document:
-    """The patch that tells something on a job's claim, if it is still that one."""
-    return {"metadata": {"uid": job.uid, "annotations": values}}
+def annotate(job: Job, **annotations: str | None) -> Document:
+    """Return a patch of the claim's annotations.  Its uid makes it fail on a claim created anew."""
+    return {"metadata": {"uid": job.uid, "annotations": annotations}}
 
 
-def waiting(job: Job, reason: str, message: str) -> Document:
-    """Filling cannot begin yet."""
-    return told(
+def pending(job: Job, reason: str, message: str) -> Document:
+    """Return the patch of a claim whose population cannot begin yet."""
+    return annotate(
         job,
         **{
             population.PHASE: population.PENDING,
@@ -43,9 +44,9 @@ def waiting(job: Job, reason: str, message: str) -> Document:
     )
 
 
-def going(job: Job, *, ready: bool = False) -> Document:
-    """It is being filled; ``ready``: it waits for what is uploaded."""
-    return told(
+def running(job: Job, *, ready: bool = False) -> Document:
+    """Return the patch of a claim that is being populated; ready: it accepts an upload."""
+    return annotate(
         job,
         **{
             population.PHASE: population.RUNNING,
@@ -58,8 +59,8 @@ def going(job: Job, *, ready: bool = False) -> Document:
 
 
 def failed(job: Job, restarts: int, reason: str, message: str) -> Document:
-    """It went wrong, and will be tried again."""
-    return told(
+    """Return the patch of a claim whose population failed and will be retried."""
+    return annotate(
         job,
         **{
             population.PHASE: population.RUNNING,
@@ -72,9 +73,9 @@ def failed(job: Job, restarts: int, reason: str, message: str) -> Document:
     )
 
 
-def done(job: Job) -> Document:
-    """The claim has its content."""
-    return told(
+def succeeded(job: Job) -> Document:
+    """Return the patch of a populated claim."""
+    return annotate(
         job,
         **{
             population.PHASE: population.SUCCEEDED,
@@ -82,19 +83,19 @@ def done(job: Job) -> Document:
             population.READY: None,
             population.PROGRESS: "100.0%",
             population.REASON: "Completed",
-            population.MESSAGE: f"{_work(job.wish)} Complete",
+            population.MESSAGE: f"{_operation(job.source)} Complete",
         },
     )
 
 
-def _work(wish: Wish) -> str:
-    if wish.source.upload is not None:
+def _operation(source: Source) -> str:
+    if source.upload is not None:
         return "Upload"
-    return "Clone" if wish.source.pvc is not None else "Import"
+    return "Clone" if source.pvc is not None else "Import"
 
 
 def percent(progress: Progress) -> str | None:
-    """How far it is, as CDI writes it; None where that is not known."""
+    """Return the progress in CDI's notation, as ``12.34%``; None if the total is unknown."""
     if not progress.total_bytes:
         return None
     return f"{100 * progress.done_bytes / progress.total_bytes:.2f}%"

@@ -1,4 +1,4 @@
-"""The loop that fills claims: which ones, a few at a time, and what is told of it on the claim."""
+"""The populator's controller: populates claims, a few at a time, and reports on the claim."""
 
 import asyncio
 from contextlib import suppress
@@ -21,9 +21,9 @@ from corral.node.images.progress import Progress
 from corral.node.images.reference import means
 from corral.node.images.store import ImageStore
 from corral.node.storage.population import job as jobs
-from corral.node.storage.population.error import NotFilled, Waits
+from corral.node.storage.population.error import NotReady, PopulationError
 from corral.node.storage.population.job import Job
-from corral.node.storage.population.sources import Ways
+from corral.node.storage.population.sources import Sources
 from corral.node.storage.population.upload import Uploads
 from corral.node.storage.provision_plan import handle_in
 from corral.node.storage.storage import Storage
@@ -32,24 +32,23 @@ from corral.reconcile.controller import Controller
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
-AT_ONCE = 4
-"""Claims that are filled at the same time; those that wait for uploads do not count."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 300.0
-"""Between two attempts: doubled each time, as a kubelet does with CDI's importers."""
-PATIENCE_SECONDS = 60.0
-"""A claim that waits for another looks again after so long: that no QEMU has the disk any more is
-told by nobody."""
-TELL_SECONDS = 1.0
+MAX_CONCURRENT = 4
+"""Claims that are populated concurrently; those that wait for uploads do not count."""
+MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10.0, 300.0
+"""Between attempts: doubled each time, as a kubelet restarts CDI's importer pods."""
+RETRY_SECONDS = 60.0
+"""Between checks of a precondition: no event announces that QEMU has closed a disk."""
+PROGRESS_SECONDS = 1.0
 
 Claim = PersistentVolumeClaim
 log = structlog.get_logger()
 
 
-class Fillings:
-    """Fills the claims whose volumes a storage keeps.  ``run`` works until cancelled.
+class Populator:
+    """Populates the claims whose volumes lie in a storage.
 
-    ``needed``: whether machines read their disks at all; what they do not is not fetched.
-    ``destinations``: where servers may be that tenants name.
+    needed: False for hollow machines, which never read their disks: nothing is downloaded then.
+    destinations: the addresses that a URL of a tenant may lead to.
     """
 
     name = "filling"
@@ -71,14 +70,16 @@ class Fillings:
         self._client = context.client
         self._storage = storage
         self._needed = needed
-        self._ways = Ways(context.client, storage, images, uploads, self, destinations=destinations)
+        self._sources = Sources(
+            context.client, storage, images, uploads, self, destinations=destinations
+        )
         self._tasks: dict[str, tuple[Job, asyncio.Task[None]]] = {}
-        """By the claim's uid."""
+        """By uid of the claim."""
         self._changed: dict[str, asyncio.Event] = {}
-        """By the uid of a claim that is filled: set when the one that it copies has changed."""
+        """By uid of the claim: set when the claim that it copies has changed."""
         self._imported: dict[str, asyncio.Event] = {}
-        """By the same: set when the image that it is filled from has been imported."""
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        """By uid of the claim: set when the image of its source was imported."""
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._background: Background | None = None
         self.pods.index(USED_BY, claim_index)
         self.claims.handle(self._claim_changed)
@@ -87,7 +88,7 @@ class Fillings:
         images.handle(self._image_imported)
 
     async def run(self) -> None:
-        """Fill claims until cancelled; what is cut then goes on the next time."""
+        """Populate claims until cancelled; a later run resumes what was interrupted."""
         controller = Controller(
             self.name,
             self._reconcile,
@@ -98,40 +99,40 @@ class Fillings:
             self._background = tasks
             await controller.run()
 
-    # ----------------------------------------------------------------- present
+    # ------------------------------------------------------------------ lister
 
     def claim(self, key: Key) -> Claim | None:
-        """The claim of a name."""
+        """Return the cached claim, if any."""
         return self.claims.get(key)
 
     def volume_of(self, claim: Claim) -> PersistentVolume | None:
-        """The volume that a claim is bound to."""
+        """Return the PersistentVolume that a claim is bound to, if any."""
         bound = claim.status is not None and claim.status.phase == BOUND
         name = claim.spec.volumeName if claim.spec else None
         return self.volumes.get(Key("", name)) if bound and name else None
 
     def handle_of(self, claim: Claim) -> str | None:
-        """The handle of a claim's volume, where this storage keeps it."""
+        """Return the handle of a claim's volume, if it lies in this storage."""
         volume = self.volume_of(claim)
         return (volume and handle_in(volume, self._storage.id)) or None
 
     def users_of(self, key: Key) -> list[Pod]:
-        """Pods that have a claim and have not ended."""
+        """Return the pods that use a claim and have not ended."""
         return [pod for pod in self.pods.indexed(USED_BY, str(key)) if not is_finished(pod)]
 
     # -------------------------------------------------------------------- work
 
     async def _reconcile(self, key: Key) -> None:
-        """Begin to fill a claim that wants it, or break it off where it is wanted no more."""
+        """Start populating a claim, or cancel that for a claim that was deleted or populated."""
         claim = self.claims.get(key)
         uid = uid_of(claim) if claim is not None else ""
-        wanted = (
+        desired = (
             claim is not None and not is_being_deleted(claim) and not population.is_populated(claim)
         )
         for other, (job, task) in list(self._tasks.items()):
-            if job.key == key and not (wanted and other == uid):
+            if job.key == key and not (desired and other == uid):
                 task.cancel()
-        if claim is None or not wanted or uid in self._tasks:
+        if claim is None or not desired or uid in self._tasks:
             return
         if annotations_of(claim).get(population.PHASE) == population.FAILED:
             return
@@ -140,13 +141,13 @@ class Fillings:
         if handle is None or stored is None:
             return
         try:
-            wish = population.wish_of(claim)
+            request = population.wish_of(claim)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             message = f"{population.WISH} cannot be read: {error}"
             change = {population.PHASE: population.FAILED, population.MESSAGE: message}
             await self._client.patch(Claim, key, {"metadata": {"annotations": change}})
             return
-        if wish is None:
+        if request is None:
             return
         restarts = annotations_of(claim).get(population.RESTARTS, "")
         job = Job(
@@ -154,7 +155,7 @@ class Fillings:
             uid=uid,
             handle=handle,
             capacity=stored.capacity_bytes,
-            wish=wish,
+            source=request.source,
             restarts=int(restarts) if restarts.isdecimal() and len(restarts) < 10 else 0,
         )
         self._start(job)
@@ -162,7 +163,7 @@ class Fillings:
     def _start(self, job: Job) -> None:
         if self._background is None or job.uid in self._tasks:
             return
-        task = self._background.start(self._fill(job), name=f"filling-{job.key}")
+        task = self._background.start(self._populate(job), name=f"populate-{job.key}")
         self._tasks[job.uid] = (job, task)
 
         def ended(_: object) -> None:
@@ -172,78 +173,79 @@ class Fillings:
 
         task.add_done_callback(ended)
 
-    async def _fill(self, job: Job) -> None:
-        """Fill one claim, however often it takes."""
+    async def _populate(self, job: Job) -> None:
+        """Populate a claim, with retries."""
         imported = self._imported[job.uid] = asyncio.Event()
         try:
             restarts = job.restarts
             while not await self._attempt(job, restarts):
-                pause = FIRST_PAUSE_SECONDS * 2 ** min(restarts, 10)
+                pause = MIN_BACKOFF_SECONDS * 2 ** min(restarts, 10)
                 restarts += 1
-                await wait_at_most(imported, min(pause, LONGEST_PAUSE_SECONDS))
+                await wait_at_most(imported, min(pause, MAX_BACKOFF_SECONDS))
                 imported.clear()
         except (NotFound, Conflict):
-            self.queue.add(job.key)  # the claim is gone, or another one
+            self.queue.add(job.key)  # the claim was deleted, maybe created anew
         except Exception:
-            # The one door: what was not foreseen must not end the other fillings.
-            log.exception("filling failed", claim=str(job.key))
-            self.queue.add_after(job.key, FIRST_PAUSE_SECONDS)
+            # A defect in one job must not end the others.
+            log.exception("population failed", claim=str(job.key))
+            self.queue.add_after(job.key, MIN_BACKOFF_SECONDS)
 
     async def _attempt(self, job: Job, restarts: int) -> bool:
-        """Whether the claim has its content now."""
+        """Try once, waiting for preconditions; return whether the claim is populated."""
         changed = self._changed[job.uid] = asyncio.Event()
         while True:
-            changed.clear()  # before it is looked, lest what changes meanwhile be missed
+            changed.clear()  # before the check, so that a change meanwhile is not missed
             try:
-                await self._once(job)
-            except Waits as error:
-                await self.tell(job, jobs.waiting(job, error.reason, str(error)))
-                await wait_at_most(changed, PATIENCE_SECONDS)
-            except NotFilled as error:
-                log.warning("not filled", claim=str(job.key), error=str(error))
-                await self.tell(job, jobs.failed(job, restarts + 1, error.reason, str(error)))
+                await self._try_source(job)
+            except NotReady as error:
+                await self.report(job, jobs.pending(job, error.reason, str(error)))
+                await wait_at_most(changed, RETRY_SECONDS)
+            except PopulationError as error:
+                log.warning("population failed", claim=str(job.key), error=str(error))
+                await self.report(job, jobs.failed(job, restarts + 1, error.reason, str(error)))
                 return False
             else:
-                await self.tell(job, jobs.done(job))
-                log.info("filled", claim=str(job.key))
+                await self.report(job, jobs.succeeded(job))
+                log.info("populated", claim=str(job.key))
                 return True
 
-    async def _once(self, job: Job) -> None:
+    async def _try_source(self, job: Job) -> None:
         stored = await asyncio.to_thread(self._storage.find, job.handle)
-        if stored is not None and stored.filled:
-            return  # the last one was cut before it could say so
-        if job.wish.source.upload is not None:
-            await self.tell(job, jobs.waiting(job, "", ""))
-            await self._work(job)
+        if stored is not None and stored.populated:
+            return  # an earlier run was killed before it reported this
+        if job.source.upload is not None:
+            await self.report(job, jobs.pending(job, "", ""))
+            await self._run_source(job)
             return
-        self._ways.check(job)
+        self._sources.check(job)
         if not self._needed:
             return
         if self._slots.locked():
-            await self.tell(job, jobs.waiting(job, "", ""))
+            await self.report(job, jobs.pending(job, "", ""))
         async with self._slots:
-            await self.tell(job, jobs.going(job))
-            await self._work(job)
+            await self.report(job, jobs.running(job))
+            await self._run_source(job)
 
-    async def _work(self, job: Job) -> None:
-        teller = _Teller(self, job)
-        telling = asyncio.ensure_future(teller.run())
+    async def _run_source(self, job: Job) -> None:
+        progress = _ProgressReporter(self, job)
+        reporting = asyncio.ensure_future(progress.run())
+        ready = partial(self.report, job, jobs.running(job, ready=True))
         try:
-            await self._ways.fill(job, teller, partial(self.tell, job, jobs.going(job, ready=True)))
+            await self._sources.populate(job, progress, ready)
         finally:
-            telling.cancel()
-            await asyncio.wait({telling})
+            reporting.cancel()
+            await asyncio.wait({reporting})
 
-    async def tell(self, job: Job, change: Document) -> None:
-        """Say something on a claim; raises NotFound and Conflict where it is that one no more."""
-        pause = TELL_SECONDS
+    async def report(self, job: Job, change: Document) -> None:
+        """Patch a job's claim, with retries.  Raises NotFound and Conflict if it was replaced."""
+        pause = PROGRESS_SECONDS
         while True:
             try:
                 await self._client.patch(Claim, job.key, change)
             except (NotFound, Conflict):
                 raise
             except (ApiError, TimeoutError) as error:
-                log.warning("cannot tell", claim=str(job.key), error=describe(error))
+                log.warning("cannot patch the claim", claim=str(job.key), error=describe(error))
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 30.0)
             else:
@@ -271,46 +273,46 @@ class Fillings:
                 self._wake(Key(namespace, claim))
 
     def _image_imported(self, image: Image) -> None:
-        """Let those try again at once that have failed for want of an image."""
+        """Retry at once the jobs that failed because their image was missing."""
         for uid, imported in self._imported.items():
-            source = self._tasks[uid][0].wish.source.registry
+            source = self._tasks[uid][0].source.registry
             if source is not None and means(source.image, image.reference):
                 imported.set()
 
     def _wake(self, key: Key) -> None:
-        """Let those look again that wait for a claim to be copied."""
+        """Let the jobs that copy a claim check it again."""
         for uid, changed in self._changed.items():
             if uid in self._tasks and _is_copied(key, self._tasks[uid][0]):
                 changed.set()
 
 
 def _is_copied(key: Key, job: Job) -> bool:
-    """Whether a job copies the claim of that name."""
-    source = job.wish.source.pvc
+    """Report whether a job copies the claim of that name."""
+    source = job.source.pvc
     return source is not None and key == Key(source.namespace or job.key.namespace, source.name)
 
 
-class _Teller:
-    """Tells progress on the claim, at most once a second and only when it has changed."""
+class _ProgressReporter:
+    """Writes progress to the claim, at most once a second and only when it has changed."""
 
-    def __init__(self, loop: Fillings, job: Job) -> None:
-        self._loop = loop
+    def __init__(self, populator: Populator, job: Job) -> None:
+        self._populator = populator
         self._job = job
         self._latest: str | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def __call__(self, progress: Progress) -> None:
         latest = jobs.percent(progress) if progress.stage == "download" else None
         if latest is not None and latest != self._latest:
             self._latest = latest
-            self._news.set()
+            self._changed.set()
 
     async def run(self) -> None:
-        """Tell until cancelled."""
+        """Report until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
-            change = jobs.told(self._job, **{population.PROGRESS: self._latest})
+            await self._changed.wait()
+            self._changed.clear()
+            change = jobs.annotate(self._job, **{population.PROGRESS: self._latest})
             with suppress(NotFound, Conflict):
-                await self._loop.tell(self._job, change)
-            await asyncio.sleep(TELL_SECONDS)
+                await self._populator.report(self._job, change)
+            await asyncio.sleep(PROGRESS_SECONDS)

@@ -1,4 +1,4 @@
-"""How content comes into a volume: one way for each source of a DataVolume."""
+"""The sources of a DataVolume: http, registry, pvc, upload and blank."""
 
 import asyncio
 import base64
@@ -25,10 +25,15 @@ from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
 from corral.node.storage.error import InUse, StorageError
 from corral.node.storage.population import http_download
-from corral.node.storage.population.content import make_disk, most_bytes, of_disk, of_image
-from corral.node.storage.population.error import NO_ROOM, NotFilled, TooLarge, Waits
+from corral.node.storage.population.content import (
+    from_image_error,
+    from_os_error,
+    make_disk,
+    max_bytes,
+)
+from corral.node.storage.population.error import NO_SPACE, ImageTooLarge, NotReady, PopulationError
 from corral.node.storage.population.job import Job
-from corral.node.storage.population.partial_content import Part, write_sparse
+from corral.node.storage.population.partial_content import PartialContent, write_sparse
 from corral.node.storage.population.upload import Uploads
 from corral.node.storage.reflink import reflink
 from corral.node.storage.storage import Storage
@@ -36,25 +41,21 @@ from corral.node.storage.volume import Format
 from corral.reconcile.objects import key_of, uid_of
 
 _USER, _PASSWORD = "accessKeyId", "secretKey"
-"""Keys of a Secret with a name and a password (CDI)."""
-_COPIED = 1 << 22
+"""Keys of a Secret with a user and a password (CDI)."""
+_COPY_BYTES = 1 << 22
 _INTERVAL_SECONDS = 0.1
 
 
-class Present(Protocol):
-    """What is known of the cluster's objects at the moment."""
+class ClaimLister(Protocol):
+    """Cached claims, with their volumes and pods."""
 
     def claim(self, key: Key) -> PersistentVolumeClaim | None: ...
     def handle_of(self, claim: PersistentVolumeClaim) -> str | None: ...
     def users_of(self, key: Key) -> list[Pod]: ...
 
 
-class Ways:
-    """Fills volumes.
-
-    Every way may be cut and taken again, and raises NotFilled; ``ready`` is called when an upload
-    is waited for.
-    """
+class Sources:
+    """Populates volumes from the sources of DataVolumes; each may be interrupted and repeated."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Ways:
         storage: Storage,
         images: ImageStore,
         uploads: Uploads,
-        present: Present,
+        lister: ClaimLister,
         *,
         destinations: Destinations,
     ) -> None:
@@ -71,11 +72,16 @@ class Ways:
         self._storage = storage
         self._images = images
         self._uploads = uploads
-        self._present = present
+        self._lister = lister
 
-    async def fill(self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]) -> None:
-        """Give a volume its content."""
-        source = job.wish.source
+    async def populate(
+        self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Populate a job's volume.  Raises PopulationError.
+
+        report: called with progress; ready: called when an upload is accepted.
+        """
+        source = job.source
         try:
             if source.http is not None:
                 await self._http(job, source.http, report)
@@ -86,15 +92,15 @@ class Ways:
             elif source.upload is not None:
                 await self._upload(job, report, ready)
             elif source.blank is None:
-                raise NotFilled("the source of the content is not supported by this version")
+                raise PopulationError("the source of the content is not supported by this version")
         except InUse as error:
-            raise Waits(str(error), reason="InUse") from error
+            raise NotReady(str(error), reason="InUse") from error
         except StorageError as error:
-            raise NotFilled(str(error)) from error
+            raise PopulationError(str(error)) from error
         except ImageError as error:
-            raise of_image(error) from error
+            raise from_image_error(error) from error
         except OSError as error:
-            raise of_disk(error) from error
+            raise from_os_error(error) from error
 
     # ----------------------------------------------------------------- sources
 
@@ -105,9 +111,8 @@ class Ways:
             secret = await self._secret(namespace, name)
             headers += [_header(value.decode(errors="replace")) for value in secret.values()]
         if source.secret_ref:
-            headers.append(
-                http_download.basic(*_pair(await self._secret(namespace, source.secret_ref)))
-            )
+            secret = await self._secret(namespace, source.secret_ref)
+            headers.append(http_download.basic(*_user_and_password(secret)))
         authorities = ""
         if source.cert_config_map:
             config = await self._config_map(namespace, source.cert_config_map)
@@ -118,12 +123,18 @@ class Ways:
             authorities=authorities,
             destinations=self._destinations,
         )
-        work = await asyncio.to_thread(self._storage.workplace, job.handle)
-        most = most_bytes(job.capacity)
-        content = await asyncio.to_thread(partial(Part, work, checksum=source.checksum, most=most))
-        if content.record.origin != source.url or not content.record.whole:
-            await _fetched(request, content, report)
-        await self._adopt(job, content, "the image", report)
+        work = await asyncio.to_thread(self._storage.work_directory, job.handle)
+        content = await asyncio.to_thread(
+            partial(
+                PartialContent,
+                work,
+                checksum=source.checksum,
+                max_bytes=max_bytes(job.capacity),
+            )
+        )
+        if content.record.origin != source.url or not content.record.complete:
+            await _download(request, content, report)
+        await self._apply(job, content, "the image", report)
 
     async def _registry(self, job: Job, source: RegistrySource, report: Report) -> None:
         credentials = []
@@ -131,7 +142,7 @@ class Ways:
             secret = await self._stored_secret(job.key.namespace, source.secret_ref)
             name = SecretName(job.key.namespace, source.secret_ref, uid_of(secret))
             registry = parse(source.image).registry
-            credentials.append(Credential(registry, *_pair(_content(secret)), name))
+            credentials.append(Credential(registry, *_user_and_password(_data(secret)), name))
         image = await self._images.ensure(
             source.image,
             policy=pull_policy(source.image),
@@ -139,100 +150,104 @@ class Ways:
             progress=report,
         )
         if image.virtual_size > job.capacity:
-            raise TooLarge(image.virtual_size, job.capacity)
-        work = await asyncio.to_thread(self._storage.workplace, job.handle)
+            raise ImageTooLarge(image.virtual_size, job.capacity)
+        work = await asyncio.to_thread(self._storage.work_directory, job.handle)
         target = work / "copied"
-        shared = await asyncio.to_thread(_copy, image, target)
+        is_reflink = await asyncio.to_thread(_copy, image, target)
         format_ = _format(image.format)
         await asyncio.to_thread(
-            self._storage.adopt, job.handle, target, format_, shares_blocks=shared
+            self._storage.populate, job.handle, target, format_, shares_blocks=is_reflink
         )
 
     def check(self, job: Job) -> None:
-        """Raises Waits where filling cannot begin yet: a claim to copy must be there, at rest."""
-        if job.wish.source.pvc is not None:
-            self._copied(job, job.wish.source.pvc)
+        """Raises NotReady if a claim to copy is missing, not populated, or used by a pod."""
+        if job.source.pvc is not None:
+            self._source_handle(job, job.source.pvc)
 
     async def _copy(self, job: Job, source: ClaimCopy) -> None:
-        await asyncio.to_thread(self._storage.clone, self._copied(job, source), job.handle)
+        await asyncio.to_thread(self._storage.clone, self._source_handle(job, source), job.handle)
 
-    def _copied(self, job: Job, source: ClaimCopy) -> str:
-        """The handle of the volume to copy."""
+    def _source_handle(self, job: Job, source: ClaimCopy) -> str:
+        """Return the handle of the volume to copy.  Raises NotReady."""
         key = Key(source.namespace or job.key.namespace, source.name)
-        claim = self._present.claim(key)
+        claim = self._lister.claim(key)
         if claim is None:
-            raise Waits(f"The source pvc {key.name} doesn't exist", reason="CloneWithoutSource")
-        for pod in self._present.users_of(key):
-            raise Waits(
+            raise NotReady(f"The source pvc {key.name} doesn't exist", reason="CloneWithoutSource")
+        for pod in self._lister.users_of(key):
+            raise NotReady(
                 f"pod {key_of(pod)} using PersistentVolumeClaim {key.name}",
                 reason="CloneSourceInUse",
             )
-        handle = self._present.handle_of(claim)
+        handle = self._lister.handle_of(claim)
         if handle is None or not population.is_populated(claim):
-            raise Waits("The source PVC is not fully imported", reason="ImportPVCNotReady")
+            raise NotReady("The source PVC is not fully imported", reason="ImportPVCNotReady")
         return handle
 
     async def _upload(self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]) -> None:
-        work = await asyncio.to_thread(self._storage.workplace, job.handle)
-        content = await asyncio.to_thread(partial(Part, work, most=most_bytes(job.capacity)))
-        if content.record.whole:
-            await self._adopt_upload(job, content, report)
+        work = await asyncio.to_thread(self._storage.work_directory, job.handle)
+        content = await asyncio.to_thread(
+            partial(PartialContent, work, max_bytes=max_bytes(job.capacity))
+        )
+        if content.record.complete:
+            await self._apply_upload(job, content, report)
             return
-        async with self._uploads.waiting(job.uid, content) as slot:
+        async with self._uploads.accept(job.uid, content) as upload:
             await ready()
-            await slot.arrived.wait()
-            await self._adopt_upload(job, content, report)
-            slot.outcome.set_result("")
+            await upload.received.wait()
+            await self._apply_upload(job, content, report)
+            upload.failure.set_result("")
 
     # ------------------------------------------------------------------- parts
 
-    async def _adopt_upload(self, job: Job, content: Part, report: Report) -> None:
-        """Adopt it; its client was told what comes of it, so that nothing is kept for later."""
+    async def _apply_upload(self, job: Job, content: PartialContent, report: Report) -> None:
+        """Apply an upload; discard it on any error, which its client gets and may act upon."""
         try:
-            await self._adopt(job, content, "the upload", report)
-        except NotFilled:
+            await self._apply(job, content, "the upload", report)
+        except PopulationError:
             await asyncio.to_thread(content.discard)
             raise
 
-    async def _adopt(self, job: Job, content: Part, name: str, report: Report) -> None:
-        """Make what has arrived the volume's disk.
+    async def _apply(self, job: Job, content: PartialContent, name: str, report: Report) -> None:
+        """Convert complete content to a disk and make it the volume's.
 
-        What is no disk is forgotten: the next try fetches it again, which may be mended by then.
+        Invalid content is discarded, so that the next attempt downloads a possibly corrected file.
         """
         try:
             disk, format_ = await make_disk(content.path, job.capacity, name, report)
-        except NotFilled as error:
-            if error.reason != NO_ROOM and not isinstance(error, TooLarge):
+        except PopulationError as error:
+            if error.reason != NO_SPACE and not isinstance(error, ImageTooLarge):
                 await asyncio.to_thread(content.discard)
             raise
         try:
-            await asyncio.to_thread(self._storage.adopt, job.handle, disk, format_)
+            await asyncio.to_thread(self._storage.populate, job.handle, disk, format_)
         except StorageError as error:
-            raise NotFilled(str(error)) from error
+            raise PopulationError(str(error)) from error
 
     async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
-        return _content(await self._stored_secret(namespace, name))
+        return _data(await self._stored_secret(namespace, name))
 
     async def _stored_secret(self, namespace: str, name: str) -> Secret:
         try:
             return await self._client.get(Secret, name, namespace)
         except NotFound:
-            raise NotFilled(f'Secret "{name}" not found', reason="SecretNotFound") from None
+            raise PopulationError(f'Secret "{name}" not found', reason="SecretNotFound") from None
 
     async def _config_map(self, namespace: str, name: str) -> Mapping[str, bytes]:
         try:
             config = await self._client.get(ConfigMap, name, namespace)
         except NotFound:
-            raise NotFilled(f'ConfigMap "{name}" not found', reason="ConfigMapNotFound") from None
+            raise PopulationError(
+                f'ConfigMap "{name}" not found', reason="ConfigMapNotFound"
+            ) from None
         return {key: value.encode() for key, value in (config.data or {}).items()}
 
 
-def _content(secret: Secret) -> Mapping[str, bytes]:
+def _data(secret: Secret) -> Mapping[str, bytes]:
     return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
 
 
-def _pair(secret: Mapping[str, bytes]) -> tuple[str, str]:
-    """A name and a password; what a Secret does not hold is empty."""
+def _user_and_password(secret: Mapping[str, bytes]) -> tuple[str, str]:
+    """Return the user and password of a Secret; a missing one is empty."""
     return (
         secret.get(_USER, b"").decode(errors="replace"),
         secret.get(_PASSWORD, b"").decode(errors="replace"),
@@ -242,7 +257,7 @@ def _pair(secret: Mapping[str, bytes]) -> tuple[str, str]:
 def _header(text: str) -> tuple[str, str]:
     name, mark, value = text.strip().partition(":")
     if not mark or not name or any(letter in text.strip() for letter in "\r\n\0"):
-        raise NotFilled('an extra header is not of the form "Name: value"')
+        raise PopulationError('an extra header is not of the form "Name: value"')
     return name.strip(), value.strip()
 
 
@@ -250,21 +265,23 @@ def _format(text: str) -> Format:
     return "qcow2" if text == "qcow2" else "raw"
 
 
-async def _fetched(request: http_download.Request, content: Part, report: Report) -> None:
-    """Fetch in a thread; who is cancelled waits until that has let go of the part."""
+async def _download(
+    request: http_download.Request, content: PartialContent, report: Report
+) -> None:
+    """Download in a thread; on cancellation, wait until the thread has closed the content."""
     loop = asyncio.get_running_loop()
     stop = http_download.Stop()
     last = 0.0
 
-    def told(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         nonlocal last
         now = loop.time()
         if done == total or now - last >= _INTERVAL_SECONDS:
             last = now
             loop.call_soon_threadsafe(report, Progress("download", done, total))
 
-    # A thread of its own: a slow server would keep one from all who need one for a moment.
-    task = apart(http_download.fetch, request, content, told, stop)
+    # A thread of its own: a slow server must not occupy one of the shared pool.
+    task = apart(http_download.fetch, request, content, progress, stop)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -274,13 +291,13 @@ async def _fetched(request: http_download.Request, content: Part, report: Report
 
 
 def _copy(image: Image, target: Path) -> bool:
-    """Copy an image's disk; answers whether they share blocks, as where the file system can."""
+    """Copy an image's disk, as a reflink if possible; return whether it is one."""
     target.unlink(missing_ok=True)
     if reflink(image.path, target):
         return True
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with image.path.open("rb") as from_, os.fdopen(os.open(target, flags, 0o600), "wb") as to:
-        position, buffer = 0, bytearray(_COPIED)
+        position, buffer = 0, bytearray(_COPY_BYTES)
         while count := from_.readinto(buffer):
             write_sparse(to.fileno(), memoryview(buffer)[:count], position)
             position += count

@@ -1,9 +1,9 @@
-"""Uploads: claims wait here, and clients bring their content over HTTP (CDI's upload proxy).
+"""Uploads over HTTP to claims that wait for them (CDI's upload proxy and server).
 
-    HEAD, POST  /NAMESPACE/NAME/UID/upload         answered when the disk is there
-                /NAMESPACE/NAME/UID/upload-async   answered when all has arrived
+    HEAD, POST  /NAMESPACE/NAME/UID/upload         responds when the disk is ready
+                /NAMESPACE/NAME/UID/upload-async   responds when all content is received
 
-Who may reach this was checked before, see ``corral.server.subresources.cdi_upload``.
+The caller has authorized the request, see ``corral.server.subresources.cdi_upload``.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from corral.aio import apart
-from corral.node.storage.population.content import of_disk
-from corral.node.storage.population.error import NotFilled
-from corral.node.storage.population.partial_content import PIECE, Part
+from corral.node.storage.population.content import from_os_error
+from corral.node.storage.population.error import PopulationError
+from corral.node.storage.population.partial_content import CHUNK, PartialContent
 
 ASYNC = "upload-async"
 
@@ -27,137 +27,140 @@ log = structlog.get_logger()
 
 
 @dataclass(eq=False)
-class Slot:
-    """A claim that waits for its content.
+class PendingUpload:
+    """A claim that accepts an upload.
 
-    arrived: set when all of it is in the part.
-    outcome: what became of it: an empty text, or why it was not taken.
+    received: set when the content is complete.
+    failure: resolved with the error message; empty for success.
     """
 
-    part: Part
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    outcome: "asyncio.Future[str]" = field(
+    content: PartialContent
+    received: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: "asyncio.Future[str]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     busy: bool = False
 
 
 class Uploads:
-    """The claims that wait, by uid; an ASGI app for those who bring what they wait for."""
+    """An ASGI app that receives uploads; pending uploads by uid of their claim."""
 
     def __init__(self) -> None:
-        self._slots: dict[str, Slot] = {}
+        self._pending: dict[str, PendingUpload] = {}
 
     @asynccontextmanager
-    async def waiting(self, uid: str, part: Part) -> AsyncIterator[Slot]:
-        """While this lasts, content for a claim is taken; set the slot's outcome inside."""
-        slot = self._slots[uid] = Slot(part)
+    async def accept(self, uid: str, content: PartialContent) -> AsyncIterator[PendingUpload]:
+        """Accept an upload while the context lasts; the body resolves its ``failure``."""
+        upload = self._pending[uid] = PendingUpload(content)
         try:
-            yield slot
-        except NotFilled as error:
-            _settle(slot, str(error))
+            yield upload
+        except PopulationError as error:
+            _fail(upload, str(error))
             raise
         finally:
-            del self._slots[uid]
-            _settle(slot, "the upload was broken off")
+            del self._pending[uid]
+            _fail(upload, "the upload was cancelled")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        _, _, name, uid, way = scope["path"].split("/")
-        response = await self._answer(Request(scope, receive), name, uid, way)
+        _, _, name, uid, verb = scope["path"].split("/")
+        response = await self._respond(Request(scope, receive), name, uid, verb)
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request, name: str, uid: str, way: str) -> PlainTextResponse:
-        slot = self._slots.get(uid)
-        if slot is None:
+    async def _respond(self, request: Request, name: str, uid: str, verb: str) -> PlainTextResponse:
+        upload = self._pending.get(uid)
+        if upload is None:
             return PlainTextResponse(f"PVC {name} is not ready for an upload", 503)
         if request.method == "HEAD":
             return PlainTextResponse("")
-        # What has arrived may be the volume's own file already, and was looked at.
-        if slot.busy or slot.arrived.is_set():
+        # Received content was checked, and may be the volume's disk by now: never write it again.
+        if upload.busy or upload.received.is_set():
             return PlainTextResponse(f"PVC {name} is being uploaded to already", 503)
-        slot.busy = True
+        upload.busy = True
         try:
-            await _receive(request, slot.part)
-        except (NotFilled, OSError) as error:
-            failure = of_disk(error) if isinstance(error, OSError) else error
+            await _receive(request, upload.content)
+        except (PopulationError, OSError) as error:
+            failure = from_os_error(error) if isinstance(error, OSError) else error
             return PlainTextResponse(str(failure), 400)
         finally:
-            slot.busy = False
-        slot.arrived.set()
-        if way == ASYNC:
+            upload.busy = False
+        upload.received.set()
+        if verb == ASYNC:
             return PlainTextResponse("")
-        fault = await asyncio.shield(slot.outcome)
-        return PlainTextResponse(fault, 400 if fault else 200)
+        outcome = await asyncio.shield(upload.failure)
+        return PlainTextResponse(outcome, 400 if outcome else 200)
 
 
-def _settle(slot: Slot, outcome: str) -> None:
-    if not slot.outcome.done():
-        slot.outcome.set_result(outcome)
+def _fail(upload: PendingUpload, failure: str) -> None:
+    if not upload.failure.done():
+        upload.failure.set_result(failure)
 
 
-async def _receive(request: Request, part: Part) -> None:
-    """Take a body into a part, as fast as the disk takes it.  Raises NotFilled, OSError."""
-    pieces: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+async def _receive(request: Request, content: PartialContent) -> None:
+    """Write a request body to partial content, with backpressure from the disk.
+
+    Raises PopulationError and OSError.
+    """
+    chunks: asyncio.Queue[bytes | None] = asyncio.Queue(4)
     length = request.headers.get("content-length", "")
-    wanted = int(length) if length.isdecimal() and len(length) < 19 else 0
-    part.check(wanted)
+    expected = int(length) if length.isdecimal() and len(length) < 19 else 0
+    content.check_size(expected)
     loop = asyncio.get_running_loop()
-    await asyncio.to_thread(part.begin, "upload", "", 0)
+    await asyncio.to_thread(content.begin, "upload", "", 0)
     rest = memoryview(b"")
 
     def read(buffer: memoryview) -> int:
         nonlocal rest
         if not rest:
-            piece = asyncio.run_coroutine_threadsafe(pieces.get(), loop).result()
-            if piece is None:
+            chunk = asyncio.run_coroutine_threadsafe(chunks.get(), loop).result()
+            if chunk is None:
                 return 0
-            rest = memoryview(piece)
+            rest = memoryview(chunk)
         count = min(len(rest), len(buffer))
         buffer[:count] = rest[:count]
         rest = rest[count:]
         return count
 
-    # A thread of its own: a client may take its time, and others need one for a moment.
-    writing = apart(part.take, read, lambda _: None)
+    # A thread of its own: a slow client must not occupy one of the shared pool.
+    writing = apart(content.write_from, read, lambda _: None)
     try:
-        await _pass_on(request, pieces, writing)
+        await _forward(request, chunks, writing)
     except ClientDisconnect as error:
-        raise NotFilled("the client left in the middle of the upload") from error
+        raise PopulationError("the client left in the middle of the upload") from error
     finally:
         await asyncio.wait({writing})
     writing.result()
-    if wanted and part.received != wanted:
-        raise NotFilled(f"the upload ended after {part.received} of {wanted} bytes")
-    if not part.received:
-        raise NotFilled("the upload is empty")
-    await asyncio.to_thread(part.finish)
+    if expected and content.received != expected:
+        raise PopulationError(f"the upload ended after {content.received} of {expected} bytes")
+    if not content.received:
+        raise PopulationError("the upload is empty")
+    await asyncio.to_thread(content.finish)
 
 
-async def _pass_on(
-    request: Request, pieces: "asyncio.Queue[bytes | None]", writing: "asyncio.Future[None]"
+async def _forward(
+    request: Request, chunks: "asyncio.Queue[bytes | None]", writing: "asyncio.Future[None]"
 ) -> None:
-    """Pass a body to who writes it, in pieces worth a thread's turn, while somebody does."""
+    """Forward a request body to the writing thread, in large chunks, until either ends."""
     pending = bytearray()
     try:
         async for chunk in request.stream():
             pending += chunk
-            if len(pending) >= PIECE:
-                await _put(pieces, bytes(pending), writing)
+            if len(pending) >= CHUNK:
+                await _put(chunks, bytes(pending), writing)
                 pending.clear()
             if writing.done():
                 return
         if pending:
-            await _put(pieces, bytes(pending), writing)
+            await _put(chunks, bytes(pending), writing)
     finally:
         with suppress(asyncio.CancelledError):
-            await _put(pieces, None, writing)
+            await _put(chunks, None, writing)
 
 
 async def _put(
-    pieces: "asyncio.Queue[bytes | None]", piece: bytes | None, writing: "asyncio.Future[None]"
+    chunks: "asyncio.Queue[bytes | None]", chunk: bytes | None, writing: "asyncio.Future[None]"
 ) -> None:
-    """Wait for a place in the queue, or for the end of who empties it."""
-    putting = asyncio.ensure_future(pieces.put(piece))
+    """Put a chunk into the queue; return too when its consumer has ended."""
+    putting = asyncio.ensure_future(chunks.put(chunk))
     try:
         await asyncio.wait({putting, writing}, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -9,8 +9,8 @@ import pytest
 
 from corral.node.host.destinations import ANYWHERE, FOR_TENANTS, Destinations
 from corral.node.storage.population import http_download
-from corral.node.storage.population.error import NotFilled
-from corral.node.storage.population.partial_content import Part
+from corral.node.storage.population.error import PopulationError
+from corral.node.storage.population.partial_content import PartialContent
 
 MOST = 1 << 30
 
@@ -20,25 +20,27 @@ def impatient(monkeypatch):
     monkeypatch.setattr(http_download, "_PAUSE_SECONDS", 0.0)
 
 
-def fetch(server, work, *, checksum="", most=MOST, stop=None, told=lambda *_: None, **request):
-    part = Part(work, checksum=checksum, most=most)
+def fetch(
+    server, work, *, checksum="", max_bytes=MOST, stop=None, progress=lambda *_: None, **request
+):
+    part = PartialContent(work, checksum=checksum, max_bytes=max_bytes)
     request = {"url": server.url, "destinations": ANYWHERE} | request
     request = http_download.Request(**request)
-    http_download.fetch(request, part, told, stop or http_download.Stop())
+    http_download.fetch(request, part, progress, stop or http_download.Stop())
     return part
 
 
 def test_a_file_comes_whole_and_zeros_stay_holes(server, work, content):
     part = fetch(server, work)
     assert part.path.read_bytes() == content
-    assert part.record.whole
+    assert part.record.complete
     assert part.path.stat().st_blocks * 512 < len(content)
     assert part.path.stat().st_mode & 0o077 == 0
 
 
 def test_how_far_it_is_is_told(server, work, content):
     heard = []
-    fetch(server, work, told=lambda *progress: heard.append(progress))
+    fetch(server, work, progress=lambda *progress: heard.append(progress))
     assert heard[0] == (0, len(content))
     assert heard[-1] == (len(content), len(content))
 
@@ -67,7 +69,7 @@ def test_a_cut_connection_of_chunks_goes_on_too(server, work, content):
 
 def test_a_later_attempt_goes_on_where_the_first_has_ended(server, work, content):
     server.cuts = [1_500_000] + [0] * 20
-    with pytest.raises(NotFilled, match="Unable to connect to http data source"):
+    with pytest.raises(PopulationError, match="Unable to connect to http data source"):
         fetch(server, work)
     server.cuts, server.sent = [], 0
     assert fetch(server, work).path.read_bytes() == content
@@ -76,7 +78,7 @@ def test_a_later_attempt_goes_on_where_the_first_has_ended(server, work, content
 
 def test_nothing_is_relied_on_after_the_host_went_down(server, work, content, monkeypatch):
     server.cuts = [1_500_000] + [0] * 20
-    with pytest.raises(NotFilled):
+    with pytest.raises(PopulationError):
         fetch(server, work)
     monkeypatch.setattr("corral.node.storage.population.partial_content._boot", lambda: "another")
     server.cuts, server.sent = [], 0
@@ -91,7 +93,7 @@ def test_a_server_without_ranges_is_asked_from_the_start(server, work, content):
 
 def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(server, work, content):
     server.cuts = [1_500_000] + [0] * 20
-    with pytest.raises(NotFilled):
+    with pytest.raises(PopulationError):
         fetch(server, work)
     server.content, server.etag, server.cuts = content[::-1], '"two"', []
     assert fetch(server, work).path.read_bytes() == content[::-1]
@@ -99,7 +101,7 @@ def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(server, wor
 
 def test_a_server_that_goes_on_with_another_version_is_asked_from_the_start(server, work, content):
     server.cuts = [1_500_000] + [0] * 20
-    with pytest.raises(NotFilled):
+    with pytest.raises(PopulationError):
         fetch(server, work)
     server.content, server.etag, server.heeds, server.cuts = content[::-1], '"two"', False, []
     assert fetch(server, work).path.read_bytes() == content[::-1]
@@ -122,7 +124,7 @@ def test_a_file_without_a_name_for_its_version_begins_again(server, work, conten
 )
 def test_a_wrong_continuation_is_not_taken(server, work, content, head):
     server.cuts = [1_500_000] + [0] * 20
-    with pytest.raises(NotFilled):
+    with pytest.raises(PopulationError):
         fetch(server, work)
     server.cuts, server.heads = [], [head]
     assert fetch(server, work).path.read_bytes() == content
@@ -134,7 +136,7 @@ def test_a_continuation_that_is_not_all_of_the_rest_is_not_taken(
 ):
     """The end of the file would be missing, and nothing would tell."""
     server.cuts = [1_500_000] + [0] * 20
-    with pytest.raises(NotFilled):
+    with pytest.raises(PopulationError):
         fetch(server, work)
     start = int(server.header("range").removeprefix("bytes=").removesuffix("-"))
     last = start + last if last >= 0 else len(content) + last
@@ -147,42 +149,42 @@ def test_a_continuation_that_is_not_all_of_the_rest_is_not_taken(
 def test_a_checksum_that_fits(server, work, content, kind):
     checksum = f"{kind}:{hashlib.new(kind, content).hexdigest().upper()}"
     server.cuts = [1_500_000]
-    assert fetch(server, work, checksum=checksum).record.whole
+    assert fetch(server, work, checksum=checksum).record.complete
 
 
 def test_a_checksum_covers_what_came_in_an_earlier_life(server, work, content):
     checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
     server.cuts = [1_500_000] + [0] * 20
-    with pytest.raises(NotFilled):
+    with pytest.raises(PopulationError):
         fetch(server, work, checksum=checksum)
     server.cuts = []
     assert fetch(server, work, checksum=checksum).path.read_bytes() == content
 
 
 def test_content_with_another_checksum_does_not_stay(server, work):
-    with pytest.raises(NotFilled, match="has the sha256 checksum"):
+    with pytest.raises(PopulationError, match="has the sha256 checksum"):
         fetch(server, work, checksum="sha256:" + "0a" * 32)
     assert list(work.iterdir()) == []
 
 
 def test_a_file_that_is_too_long_is_not_begun(server, work, content):
-    with pytest.raises(NotFilled, match="more than 1048576 bytes"):
-        fetch(server, work, most=1 << 20)
+    with pytest.raises(PopulationError, match="more than 1048576 bytes"):
+        fetch(server, work, max_bytes=1 << 20)
     assert not (work / "content").exists()
 
 
 def test_a_file_without_end_is_ended(server, work):
     server.chunked, server.content = True, bytes(64 << 20)
-    with pytest.raises(NotFilled, match="more than 2097152 bytes"):
-        fetch(server, work, most=2 << 20)
+    with pytest.raises(PopulationError, match="more than 2097152 bytes"):
+        fetch(server, work, max_bytes=2 << 20)
     assert (work / "content").stat().st_size <= 2 << 20
 
 
 def test_a_server_that_announces_more_than_it_has_is_given_up(server, work, content):
     server.length = len(content) + 1000
-    with pytest.raises(NotFilled, match="Unable to connect to http data source"):
+    with pytest.raises(PopulationError, match="Unable to connect to http data source"):
         fetch(server, work)
-    assert not Part(work, most=MOST).record.whole
+    assert not PartialContent(work, max_bytes=MOST).record.complete
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,10 @@ def test_a_server_that_announces_more_than_it_has_is_given_up(server, work, cont
     [
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "got 404. Status: 404 Not Found"),
         (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "got 401"),
-        (b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 0\r\n\r\n", "packs the file"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 0\r\n\r\n",
+            "compresses the file",
+        ),
         (b"HTTP/1.1 302 F\r\nLocation: file:///etc/shadow\r\n\r\n", "redirects to no address"),
         (b"HTTP/1.1 302 F\r\nLocation: http://a:b/\r\n\r\n", "redirects to no address"),
         (b"HTTP/1.1 302 F\r\nContent-Length: 0\r\n\r\n", "redirects without end"),
@@ -198,7 +203,7 @@ def test_a_server_that_announces_more_than_it_has_is_given_up(server, work, cont
 )
 def test_an_answer_that_is_no_file(server, work, head, words):
     server.heads = [head] * 12
-    with pytest.raises(NotFilled, match=words):
+    with pytest.raises(PopulationError, match=words):
         fetch(server, work)
 
 
@@ -213,7 +218,7 @@ def test_a_server_that_is_not_there(server, work):
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         told = r"Unable to connect to http data source: 127\.0\.0\.1"
-        with pytest.raises(NotFilled, match=told):
+        with pytest.raises(PopulationError, match=told):
             fetch(server, work, url=url)
 
 
@@ -241,8 +246,8 @@ def test_a_silent_server_can_be_left(server, work):
         threading.Timer(0, stop).start()
 
     server.length = 1 << 30
-    with pytest.raises(NotFilled, match="broken off"):
-        fetch(server, work, stop=stop, told=leave)
+    with pytest.raises(PopulationError, match="cancelled"):
+        fetch(server, work, stop=stop, progress=leave)
 
 
 def test_a_full_disk_is_told_as_it_is(server, work, monkeypatch):
@@ -255,7 +260,7 @@ def test_a_full_disk_is_told_as_it_is(server, work, monkeypatch):
 
 
 def test_authorities_that_are_none(server, work):
-    with pytest.raises(NotFilled, match="certConfigMap holds no certificates"):
+    with pytest.raises(PopulationError, match="certConfigMap has no valid PEM"):
         fetch(server, work, authorities="-----BEGIN CERTIFICATE-----\nnonsense\n")
 
 
@@ -265,7 +270,7 @@ ONE_ONLY = Destinations(allowed=(ip_network("127.0.0.1/32"),))
 @pytest.mark.parametrize("port", ["open", "closed"])
 def test_what_listens_on_the_host_is_neither_fetched_nor_told_of(server, work, port):
     number = server.socket.getsockname()[1] if port == "open" else 1
-    with pytest.raises(NotFilled) as caught:
+    with pytest.raises(PopulationError) as caught:
         fetch(server, work, url=f"http://localhost:{number}/disk", destinations=FOR_TENANTS)
     assert str(caught.value) == (
         "Unable to connect to http data source: localhost is not connected to: its address is "
@@ -278,7 +283,7 @@ def test_where_a_redirect_leads_is_judged(server, work):
     server.heads = [
         b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data\r\n\r\n"
     ]
-    with pytest.raises(NotFilled, match=r"169\.254\.169\.254 is not connected to"):
+    with pytest.raises(PopulationError, match=r"169\.254\.169\.254 is not connected to"):
         fetch(server, work, destinations=ONE_ONLY)
     assert len(server.asked) == 1
 

@@ -13,8 +13,8 @@ from corral.node.images import progress
 from corral.node.images.progress import silent
 from corral.node.storage import Storage
 from corral.node.storage.population import http_download
-from corral.node.storage.population.content import make_disk, most_bytes
-from corral.node.storage.population.partial_content import Part
+from corral.node.storage.population.content import make_disk, max_bytes
+from corral.node.storage.population.partial_content import PartialContent
 
 MiB = 1 << 20
 CAPACITY = 4 * MiB
@@ -25,10 +25,10 @@ def work_on(directory, url):
     """What a filling does, without the API."""
     storage = Storage(directory)
     storage.sweep()
-    if storage.find(HANDLE).filled:
+    if storage.find(HANDLE).populated:
         return
-    part = Part(storage.workplace(HANDLE), most=most_bytes(CAPACITY))
-    if not part.record.whole:
+    part = PartialContent(storage.work_directory(HANDLE), max_bytes=max_bytes(CAPACITY))
+    if not part.record.complete:
         http_download.fetch(
             http_download.Request(url=url, destinations=ANYWHERE),
             part,
@@ -36,7 +36,7 @@ def work_on(directory, url):
             http_download.Stop(),
         )
     disk, format_ = asyncio.run(make_disk(part.path, CAPACITY, "the image", silent))
-    storage.adopt(HANDLE, disk, format_)
+    storage.populate(HANDLE, disk, format_)
 
 
 def seen(directory, tmp_path):
@@ -74,7 +74,7 @@ def test_an_import_that_was_killed_is_taken_up_again(server, content, tmp_path, 
         was_killed = killed_at(number, lambda at=directory: work_on(at, server.url))
         assert seen(directory, tmp_path) in (bytes(CAPACITY), whole), "nothing half-done is seen"
         work_on(directory, server.url)
-        assert Storage(directory).find(HANDLE).filled
+        assert Storage(directory).find(HANDLE).populated
         assert not list((directory / "filling").iterdir())
         assert seen(directory, tmp_path) == whole
         shutil.rmtree(directory)

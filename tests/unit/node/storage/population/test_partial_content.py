@@ -7,29 +7,29 @@ import random
 
 import pytest
 
-from corral.node.storage.population.partial_content import PIECE, Part
+from corral.node.storage.population.partial_content import CHUNK, PartialContent
 
-CONTENT = random.Random(1).randbytes(3 * PIECE + 777)
+CONTENT = random.Random(1).randbytes(3 * CHUNK + 777)
 
 
 def take(directory, sizes):
     """Let a part take the content in pieces of such sizes, and what is left at once."""
-    part = Part(directory, most=len(CONTENT))
+    part = PartialContent(directory, max_bytes=len(CONTENT))
     part.begin("upload", "", 0)
     position = 0
 
     def read(buffer):
         nonlocal position
-        count = min(next(sizes, PIECE), len(buffer), len(CONTENT) - position)
+        count = min(next(sizes, CHUNK), len(buffer), len(CONTENT) - position)
         buffer[:count] = CONTENT[position : position + count]
         position += count
         return count
 
-    part.take(read, lambda _: None)
+    part.write_from(read, lambda _: None)
     return part.path.read_bytes()
 
 
-@pytest.mark.parametrize("sizes", [(), (1,), (4096, 5, 4096), (PIECE, PIECE - 1)])
+@pytest.mark.parametrize("sizes", [(), (1,), (4096, 5, 4096), (CHUNK, CHUNK - 1)])
 def test_pieces_of_any_size_come_together(tmp_path, sizes):
     assert take(tmp_path, iter(sizes)) == CONTENT
 

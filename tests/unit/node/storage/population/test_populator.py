@@ -9,7 +9,7 @@ from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 from corral.api.kinds.cdi import population
 from corral.api.object import Key
 from corral.node.images.store import ImageStore
-from corral.node.storage.population import Fillings, Uploads
+from corral.node.storage.population import Populator, Uploads
 from corral.node.storage.provision_plan import DRIVER, STORAGE_LABEL
 
 KEY = Key("default", "disk")
@@ -38,7 +38,7 @@ def fillings(informers, storage, tmp_path):
         informers=SimpleNamespace(of=lambda view: informers.setdefault(view, Informer())),
         client=None,
     )
-    return Fillings(context, storage, ImageStore(tmp_path / "images"), Uploads())
+    return Populator(context, storage, ImageStore(tmp_path / "images"), Uploads())
 
 
 def claim(phase="Bound"):

@@ -12,14 +12,13 @@ from lightkube.models.core_v1 import ConfigMap, PersistentVolumeClaim, Pod
 
 from corral.api.kinds.cdi import population
 from corral.api.kinds.cdi.datavolume import ClaimCopy, HttpSource, Source
-from corral.api.kinds.cdi.population import Wish
 from corral.api.object import Key
 from corral.node.host.destinations import ANYWHERE
 from corral.node.storage.population import http_download, sources
-from corral.node.storage.population.error import NotFilled, Waits
+from corral.node.storage.population.error import NotReady, PopulationError
 from corral.node.storage.population.job import Job
-from corral.node.storage.population.partial_content import Part
-from corral.node.storage.population.sources import Ways, _fetched
+from corral.node.storage.population.partial_content import PartialContent
+from corral.node.storage.population.sources import Sources, _download
 
 
 class Present:
@@ -50,7 +49,7 @@ COPY = Job(
     uid="u",
     handle="pvc-copy",
     capacity=1 << 20,
-    wish=Wish(source=Source(pvc=ClaimCopy(name="golden", namespace="images"))),
+    source=Source(pvc=ClaimCopy(name="golden", namespace="images")),
 )
 
 
@@ -65,10 +64,10 @@ COPY = Job(
     ids=["not there", "in use", "no volume", "not filled"],
 )
 def test_a_copy_waits_until_its_source_is_there_and_filled_and_at_rest(present, reason):
-    with pytest.raises(Waits) as waits:
-        Ways(None, None, None, None, present, destinations=ANYWHERE).check(COPY)
+    with pytest.raises(NotReady) as waits:
+        Sources(None, None, None, None, present, destinations=ANYWHERE).check(COPY)
     assert waits.value.reason == reason
-    Ways(None, None, None, None, Present(golden()), destinations=ANYWHERE).check(COPY)
+    Sources(None, None, None, None, Present(golden()), destinations=ANYWHERE).check(COPY)
 
 
 async def test_a_silent_server_leaves_threads_to_who_needs_one_for_a_moment(work):
@@ -77,7 +76,9 @@ async def test_a_silent_server_leaves_threads_to_who_needs_one_for_a_moment(work
         server.setblocking(False)
         url = f"http://127.0.0.1:{server.getsockname()[1]}/disk"
         request = http_download.Request(url=url, destinations=ANYWHERE)
-        fetching = asyncio.create_task(_fetched(request, Part(work, most=9), lambda _: None))
+        fetching = asyncio.create_task(
+            _download(request, PartialContent(work, max_bytes=9), lambda _: None)
+        )
         connected, _ = await asyncio.get_running_loop().sock_accept(server)
         with connected:
             async with asyncio.timeout(60):
@@ -92,17 +93,17 @@ async def test_the_certificates_of_a_config_map_judge_the_server(storage, monkey
 
     async def fetched(request, *_):
         asked.append(request)
-        raise NotFilled("enough")
+        raise PopulationError("enough")
 
     async def get(_view, name, namespace):
         assert (name, namespace) == ("authorities", "default")
         return ConfigMap(data={"one.crt": "first", "two.crt": "second"})
 
-    monkeypatch.setattr(sources, "_fetched", fetched)
+    monkeypatch.setattr(sources, "_download", fetched)
     storage.provision(COPY.handle, COPY.capacity)
     source = HttpSource(url="https://images.example/disk", cert_config_map="authorities")
-    job = replace(COPY, wish=Wish(source=Source(http=source)))
-    over = Ways(SimpleNamespace(get=get), storage, None, None, None, destinations=ANYWHERE)
-    with pytest.raises(NotFilled, match="enough"):
-        await over.fill(job, lambda *_: None, None)
+    job = replace(COPY, source=Source(http=source))
+    over = Sources(SimpleNamespace(get=get), storage, None, None, None, destinations=ANYWHERE)
+    with pytest.raises(PopulationError, match="enough"):
+        await over.populate(job, lambda *_: None, None)
     assert [request.authorities for request in asked] == ["first\nsecond"]

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from corral.node.storage.population.error import NotFilled
-from corral.node.storage.population.partial_content import Part
+from corral.node.storage.population.error import PopulationError
+from corral.node.storage.population.partial_content import PartialContent
 from corral.node.storage.population.upload import Uploads
 
 PATH = "/default/disk/uid-1/"
@@ -14,7 +14,7 @@ PATH = "/default/disk/uid-1/"
 
 @pytest.fixture
 def part(work):
-    return Part(work, most=16 << 20)
+    return PartialContent(work, max_bytes=16 << 20)
 
 
 async def send(uploads, pieces, *, way="upload", length=None, method="POST", leave=False):
@@ -45,29 +45,29 @@ def pieces_of(content):
 
 async def test_what_is_sent_arrives(part, content):
     uploads = Uploads()
-    async with uploads.waiting("uid-1", part) as slot:
+    async with uploads.accept("uid-1", part) as upload:
         assert await send(uploads, [], method="HEAD") == (200, "")
         assert await send(uploads, pieces_of(content), way="upload-async") == (200, "")
-        assert slot.arrived.is_set()
+        assert upload.received.is_set()
     assert part.path.read_bytes() == content
-    assert part.record.whole
+    assert part.record.complete
 
 
 async def test_an_upload_without_a_length_arrives_too(part, content):
     uploads = Uploads()
-    async with uploads.waiting("uid-1", part):
+    async with uploads.accept("uid-1", part):
         assert (await send(uploads, pieces_of(content), way="upload-async", length=-1))[0] == 200
     assert part.path.read_bytes() == content
 
 
 async def test_the_synchronous_way_is_answered_when_the_disk_is_there(part, content):
     uploads = Uploads()
-    async with uploads.waiting("uid-1", part) as slot:
+    async with uploads.accept("uid-1", part) as upload:
         sending = asyncio.ensure_future(send(uploads, pieces_of(content)))
-        await slot.arrived.wait()
+        await upload.received.wait()
         await asyncio.sleep(0)
         assert not sending.done()
-        slot.outcome.set_result("")
+        upload.failure.set_result("")
         assert await sending == (200, "")
 
 
@@ -75,14 +75,14 @@ async def test_the_synchronous_way_tells_why_it_was_not_taken(part, content):
     uploads = Uploads()
 
     async def fill():
-        async with uploads.waiting("uid-1", part) as slot:
-            await slot.arrived.wait()
-            raise NotFilled("it is no disk")
+        async with uploads.accept("uid-1", part) as upload:
+            await upload.received.wait()
+            raise PopulationError("it is no disk")
 
     filling = asyncio.ensure_future(fill())
     await asyncio.sleep(0)
     answer = await send(uploads, pieces_of(content))
-    with pytest.raises(NotFilled):
+    with pytest.raises(PopulationError):
         await filling
     assert answer == (400, "it is no disk")
 
@@ -93,14 +93,14 @@ async def test_nobody_waits(part):
 
 async def test_two_at_once_are_one_too_many(part, content):
     uploads = Uploads()
-    async with uploads.waiting("uid-1", part) as slot:
-        slot.busy = True
+    async with uploads.accept("uid-1", part) as upload:
+        upload.busy = True
         assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
 
 
 async def test_what_has_arrived_is_not_written_over(part, content):
     uploads = Uploads()
-    async with uploads.waiting("uid-1", part):
+    async with uploads.accept("uid-1", part):
         assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
         assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
     assert part.path.read_bytes() == content
@@ -119,11 +119,11 @@ async def test_what_has_arrived_is_not_written_over(part, content):
 )
 async def test_what_is_not_taken_leaves_room_for_the_next(part, content, pieces, settings, words):
     uploads = Uploads()
-    async with uploads.waiting("uid-1", part) as slot:
+    async with uploads.accept("uid-1", part) as upload:
         status, text = await send(uploads, pieces, **settings)
         assert status == 400
         assert words in text
-        assert not slot.arrived.is_set()
+        assert not upload.received.is_set()
         assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
     assert part.path.read_bytes() == content
 
@@ -133,7 +133,7 @@ async def test_a_full_disk_is_told(part, content, monkeypatch):
         raise OSError(28, "No space left on device")
 
     uploads = Uploads()
-    async with uploads.waiting("uid-1", part):
+    async with uploads.accept("uid-1", part):
         with monkeypatch.context() as patched:
             patched.setattr("corral.node.storage.population.partial_content.write_sparse", full)
             status, text = await send(uploads, pieces_of(content))
@@ -155,7 +155,7 @@ async def test_a_slow_client_leaves_threads_to_who_needs_one_for_a_moment(part):
         return
 
     scope = {"type": "http", "method": "POST", "path": PATH + "upload", "headers": []}
-    async with uploads.waiting("uid-1", part):
+    async with uploads.accept("uid-1", part):
         sending = asyncio.create_task(uploads({**scope, "query_string": b""}, receive, ignore))
         async with asyncio.timeout(60):
             await asked.wait()
