@@ -80,6 +80,6 @@ async def test_of_kinds_that_are_not_named_nothing_is_told():
 
 async def test_a_policy_without_room_for_what_is_against_it_is_looked_at_once(monkeypatch):
     async with cluster(about_itself=True) as c:
-        monkeypatch.setattr(object_version, "LARGEST_BYTES", 25_000)
+        monkeypatch.setattr(object_version, "MAX_OBJECT_BYTES", 25_000)
         await c.client.create(ValidatingAdmissionPolicy, policy(*["object.dada == 1"] * 200))
         assert await told(c, 1) == {}

@@ -15,7 +15,7 @@ log = structlog.get_logger()
 def tell_damaged(server: ApiServer, context: ControllerContext) -> None:
     """Log each, and write an event about it, where its namespace is there to have one."""
     recorder = context.recorder("corral")
-    if mended := server.store.mended:
+    if mended := server.store.wal_repair:
         log.error("the log of writes was damaged", what=mended)
     for each in server.store.damaged:
         log.error("object damaged on disk", kind=each.kind, object=str(each.key))

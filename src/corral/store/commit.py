@@ -1,4 +1,4 @@
-"""What goes to the disk at once, and what comes of it."""
+"""A group commit, and its outcome."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -6,53 +6,55 @@ from dataclasses import dataclass, field
 from corral.api.errors import StorageFull
 from corral.store.damage import Discard
 from corral.store.sqlite import Log
-from corral.store.write import Write, parted
+from corral.store.write import Write, split_deletions
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Commit:
-    """Staged writes, with what is dropped beside them.
+    """Staged writes, with the rows that are deleted in the same transaction.
 
-    past: how many changes leave the window; forget and compacted: what that is on disk; discards:
-    damaged objects that go; began: the monotonic clock then.  Afterwards ``error`` says why writes
-    have failed, ``failed`` which, and ``is_stored`` whether the others have got to the disk.
+    past: how many changes leave the window; forget: the revisions to delete from disk; compacted:
+    the new compaction revision; discards: damaged objects to delete; began: monotonic seconds at
+    the start.  After ``run``: ``failed`` are the writes that failed with ``error``, and
+    ``is_stored`` tells whether the others are on disk.
     """
 
     writes: Sequence[Write]
-    past: int
+    window_changes: int
     forget: Sequence[int]
     compacted: int
     discards: Sequence[Discard]
-    began: float
+    started: float
     failed: Sequence[Write] = ()
     error: Exception | None = None
     is_stored: bool = field(default=False, init=False)
 
     @property
-    def fault(self) -> str:
-        """Why writes have failed, in words; empty where none has."""
+    def error_message(self) -> str:
+        """The message of ``error``; empty if there is none."""
         return "" if self.error is None else str(self.error) or repr(self.error)
 
     def run(self, log: Log, make_room: Callable[[], bool]) -> None:
-        """Commit; where the disk is full, at least the end of objects.
+        """Commit; on a full disk, commit at least the deletions.
 
-        ``make_room`` gives up some room that was kept for that; False where none is left.
+        ``make_room`` frees a part of the disk space reserved for that; it returns False if none is
+        left.
         """
         self._append(log, self.writes, ())
-        ends, others = parted(self.writes) if self._is_full else ([], [])
-        while (ends or self.discards) and self._is_full and not self.is_stored and make_room():
-            self._append(log, ends, others)
+        deletions, deferred = split_deletions(self.writes) if self._is_full else ([], [])
+        while (deletions or self.discards) and self._is_full and not self.is_stored and make_room():
+            self._append(log, deletions, deferred)
 
     @property
     def _is_full(self) -> bool:
         return isinstance(self.error, StorageFull)
 
-    def _append(self, log: Log, writes: Sequence[Write], others: Sequence[Write]) -> None:
+    def _append(self, log: Log, writes: Sequence[Write], deferred: Sequence[Write]) -> None:
         rows = [each.row() for each in writes]
         damaged = [revision for each in self.discards for revision in each.damaged.revisions]
         try:
             log.append(rows, [*self.forget, *damaged], self.compacted)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
+        except Exception as error:  # noqa: BLE001 - passed on to the waiters, whatever it is
             self.error, self.failed = error, self.writes
         else:
-            self.writes, self.failed, self.is_stored = writes, others, True
+            self.writes, self.failed, self.is_stored = writes, deferred, True

@@ -1,8 +1,9 @@
-"""Objects that the disk has damaged: set aside, so that all the others can be used.
+"""Objects damaged on disk: set aside, so that all others can be served.
 
-A row that does not fit its checksum is not read.  Where it is the newest of an object, the object
-is neither there nor gone: it is not listed, whoever asks for it is told so, and nothing that would
-follow from its end may happen.  It stays so until somebody deletes it or restores it from a backup.
+A row whose checksum does not match is not loaded.  If it is the newest row of an object, the object
+neither exists nor is deleted: it is not listed, requests for it fail with StoreReadError, and
+nothing that follows from a deletion may happen.  It stays so until a user deletes the object or
+restores it from a backup.
 """
 
 import asyncio
@@ -16,14 +17,14 @@ from corral.api.errors import StoreReadError
 from corral.api.object import Key
 from corral.store.row import Row
 
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 Address = tuple[str, Key]
 """The kind's resource name, and the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """An object whose newest version is damaged, and the revisions that are kept of it."""
+    """An object whose newest version is damaged, and its revisions on disk."""
 
     kind: str
     key: Key
@@ -35,51 +36,51 @@ class Damaged:
 
 
 @dataclass(slots=True)
-class Findings:
-    """What a log holds: what can be read, and what was found damaged.
+class ScanResult:
+    """The rows of a log, divided into intact ones and damaged objects.
 
-    floor: up to which revision the history has gaps.  litter: revisions that nobody needs.
+    floor: the history has gaps up to this revision.  litter: revisions to delete.
     """
 
     whole: Sequence[Row]
     damaged: Mapping[Address, Damaged] = field(default_factory=dict)
     floor: int = 0
-    litter: Sequence[int] = ()
+    garbage: Sequence[int] = ()
 
 
-def sort_out(rows: Iterable[tuple[Row, bool]], fleeting: Collection[str] = ()) -> Findings:
-    """Tell what can be read of rows, oldest first, each with whether it is whole.
+def classify(rows: Iterable[tuple[Row, bool]], ephemeral_kinds: Collection[str] = ()) -> ScanResult:
+    """Divide rows, oldest first, each with whether it is intact, into intact and damaged objects.
 
-    Of ``fleeting`` kinds, whose objects vanish by themselves, damaged ones are thrown away.
+    Damaged objects of ``ephemeral_kinds`` kinds, which expire anyway, are deleted.
     """
-    known = list(rows)
-    broken = {row.revision for row, whole in known if not whole}
+    entries = list(rows)
+    broken = {row.revision for row, whole in entries if not whole}
     if not broken:
-        return Findings([row for row, _ in known])
+        return ScanResult([row for row, _ in entries])
     versions: defaultdict[Address, list[int]] = defaultdict(list)
-    for row, _ in known:
+    for row, _ in entries:
         versions[_address(row)].append(row.revision)
     lost = {each for each, revisions in versions.items() if revisions[-1] in broken}
-    litter = {
+    garbage = {
         row.revision
-        for row, whole in known
+        for row, whole in entries
         if (not whole and _address(row) not in lost)
-        or (_address(row) in lost and row.kind in fleeting)
+        or (_address(row) in lost and row.kind in ephemeral_kinds)
     }
-    return Findings(
-        [row for row, whole in known if whole and _address(row) not in lost],
+    return ScanResult(
+        [row for row, whole in entries if whole and _address(row) not in lost],
         {
             each: Damaged(*each, tuple(versions[each]))
             for each in sorted(lost)
-            if each[0] not in fleeting
+            if each[0] not in ephemeral_kinds
         },
-        max(_next(versions[_address(row)], row.revision) for row, whole in known if not whole),
-        sorted(litter),
+        max(_next(versions[_address(row)], row.revision) for row, whole in entries if not whole),
+        sorted(garbage),
     )
 
 
 def _next(revisions: Sequence[int], revision: int) -> int:
-    """From which revision on it is known what an object was, in spite of a damaged one."""
+    """Return the revision from which an object's state is known again after a damaged one."""
     return next((each for each in revisions if each > revision), revision)
 
 
@@ -87,18 +88,18 @@ def _address(row: Row) -> Address:
     return str(row.kind), Key(str(row.namespace), str(row.name))
 
 
-def told(damaged: Collection[Damaged]) -> str:
-    """Damaged objects, in words: the first few, and how many more there are; empty for none."""
+def describe_damage(damaged: Collection[Damaged]) -> str:
+    """Return a message with the first few damaged objects and the count of others; "" for none."""
     if not damaged:
         return ""
-    names = ", ".join(map(str, islice(damaged, _MOST_NAMED)))
-    more = len(damaged) - _MOST_NAMED
+    names = ", ".join(map(str, islice(damaged, _MAX_NAMED)))
+    more = len(damaged) - _MAX_NAMED
     return f"{names} and {more} more cannot be read" if more > 0 else f"{names} cannot be read"
 
 
 @dataclass(slots=True, eq=False)
 class Discard:
-    """A damaged object that is to go, and who waits for that."""
+    """A staged deletion of a damaged object, with the future of its waiter."""
 
     damaged: Damaged
     done: asyncio.Future[None]
@@ -113,41 +114,41 @@ class Discard:
 
 
 class DamagedObjects:
-    """What a store has set aside, and what of it goes with the next commit."""
+    """The damaged objects of a store, and their staged deletions."""
 
     def __init__(self, damaged: Mapping[Address, Damaged]) -> None:
-        self._known = dict(damaged)
+        self._damaged = dict(damaged)
         self._staged: list[Discard] = []
 
     def __iter__(self) -> Iterator[Damaged]:
-        return iter(tuple(self._known.values()))
+        return iter(tuple(self._damaged.values()))
 
     def require(self, kind: str, key: Key) -> None:
-        """Raises StoreReadError for an object that is neither there nor gone."""
-        if self._known and (found := self._known.get((kind, key))) is not None:
+        """Check that an object is not damaged.  Raises StoreReadError."""
+        if self._damaged and (damaged := self._damaged.get((kind, key))) is not None:
             raise StoreReadError(
-                f"{found} is damaged on disk and cannot be read. Stop corral and run "
+                f"{damaged} is damaged on disk and cannot be read. Stop corral and run "
                 "corral restore --damaged FILE with a backup that holds it, or delete it"
             )
 
     def stage(self, kind: str, key: Key) -> asyncio.Future[None]:
-        """Let an object go with the next commit.  Raises KeyError where it is not damaged."""
+        """Stage an object's deletion for the next commit.  Raises KeyError if it is not damaged."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._staged.append(Discard(self._known[kind, key], done))
+        self._staged.append(Discard(self._damaged[kind, key], done))
         return done
 
     @property
     def is_staged(self) -> bool:
-        """Whether any is to go."""
+        """Whether any deletion is staged."""
         return bool(self._staged)
 
-    def take(self) -> list[Discard]:
-        """What is to go now."""
+    def pop_staged(self) -> list[Discard]:
+        """Remove and return the staged deletions."""
         staged, self._staged = self._staged, []
         return staged
 
     def drop(self, gone: Iterable[Discard]) -> None:
-        """They are gone from the disk."""
+        """Forget damaged objects that are deleted on disk, and complete their futures."""
         for each in gone:
-            self._known.pop((each.damaged.kind, each.damaged.key), None)
+            self._damaged.pop((each.damaged.kind, each.damaged.key), None)
             each.succeed()

@@ -1,7 +1,7 @@
-"""The committed state in memory: what is, indexed, and the latest changes: the watch window.
+"""The committed state in memory: indexed objects, and recent changes as the watch window.
 
-The window begins after revision ``compacted``.  It answers a watch from any revision since, and by
-undoing changes what the state was at any revision since.
+The window begins after revision ``compacted``.  It serves watches from any revision since, and
+lists at any revision since, by undoing changes.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -16,7 +16,7 @@ from corral.api.object import Key
 from corral.store.object_version import Event, Record
 
 _OVERHEAD_BYTES = 800
-"""What a version costs in memory beside its data: measured, roughly."""
+"""Memory of a version beside its data: measured, roughly."""
 
 
 _KEY = attrgetter("key")
@@ -24,10 +24,10 @@ _KEY = attrgetter("key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long superseded versions are kept for watches and lists at an older revision.
+    """Bounds of the window: superseded versions kept for watches and lists at older revisions.
 
-    Whichever bound is met first counts.  Each commit forgets at most ``step`` changes, so that
-    compaction is never felt.
+    The first bound that is reached counts.  Each commit compacts at most ``step`` changes, so that
+    no commit takes noticeably longer.
     """
 
     seconds: int = 300
@@ -38,9 +38,9 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class RecordRange:
-    """Objects in the order of their keys, and how many; to be taken before anything changes.
+    """Objects in key order, and their count; iterate before the table changes.
 
-    What is not taken costs nothing.
+    Lazy: records that are not consumed cost nothing.
     """
 
     records: Iterator[Record]
@@ -55,7 +55,7 @@ class Table:
     keys: list[Key] = field(default_factory=list)
     events: deque[Event] = field(default_factory=deque)
     revision: int = 0
-    """When one of them changed last."""
+    """The revision of the last change of any of them."""
 
     def put(self, record: Record) -> Record | None:
         previous = self.records.get(record.key)
@@ -71,18 +71,18 @@ class Table:
         return previous
 
     def within(self, namespace: str) -> list[Record]:
-        """The objects of a namespace, or all of them; a new list."""
+        """Return the objects of a namespace, or all of them, as a new list."""
         first, last = self._bounds(namespace, None)
         return [self.records[key] for key in self.keys[first:last]]
 
     def record_range(self, namespace: str, after: Key | None) -> RecordRange:
-        """The objects of a namespace, or all of them, that come after a key."""
+        """Return the objects of a namespace, or all of them, that come after a key."""
         first, last = self._bounds(namespace, after)
         keys, records = self.keys, self.records
         return RecordRange((records[keys[place]] for place in range(first, last)), last - first)
 
     def _bounds(self, namespace: str, after: Key | None) -> tuple[int, int]:
-        """Where the keys of a stretch begin and end."""
+        """Return the start and end index of a range of keys."""
         keys = self.keys
         first, last = 0, len(keys)
         if namespace:
@@ -92,20 +92,20 @@ class Table:
             first = min(last, bisect_right(keys, after, first))
         return first, last
 
-    def since(self, revision: int) -> list[Event]:
-        """The changes after a revision, oldest first."""
-        found = []
+    def changes_since(self, revision: int) -> list[Event]:
+        """Return the changes after a revision, oldest first."""
+        events = []
         for event in reversed(self.events):
             if event.revision <= revision:
                 break
-            found.append(event)
-        found.reverse()
-        return found
+            events.append(event)
+        events.reverse()
+        return events
 
-    def rewound(self, namespace: str, after: Key | None, revision: int) -> RecordRange:
-        """What ``stretch`` answered at an earlier revision."""
+    def record_range_at(self, namespace: str, after: Key | None, revision: int) -> RecordRange:
+        """Return what ``record_range`` returned at an earlier revision."""
         before: dict[Key, Record | None] = {}
-        for event in self.since(revision):
+        for event in self.changes_since(revision):
             before.setdefault(event.record.key, event.previous)
         present = self.record_range(namespace, after)
         changed = {
@@ -122,7 +122,7 @@ class Table:
 
 
 class Memory:
-    """All tables, and the window over them."""
+    """All tables, and the window of their recent changes."""
 
     def __init__(self, compacted: int) -> None:
         self.revision = compacted
@@ -133,12 +133,12 @@ class Memory:
         self._window: deque[Event] = deque()
 
     def apply(self, record: Record, *, deleted: bool) -> Event:
-        """Take a committed change in."""
+        """Apply a committed change."""
         table = self.tables[record.kind]
         previous = table.remove(record.key) if deleted else table.put(record)
         event = Event(record, previous, deleted)
         table.revision = record.revision
-        # what was deleted last may be forgotten: then the newest that is left is not the newest
+        # On load, the last deletion may have been compacted: the newest row left is older.
         self.revision = max(self.revision, record.revision)
         if record.revision > self.compacted:
             table.events.append(event)
@@ -146,21 +146,25 @@ class Memory:
             self.superseded_bytes += superseded_bytes(event)
         return event
 
-    def overdue(self, keep: Retention, now: float) -> list[Event]:
-        """The changes that the next commit may forget."""
-        excess = self.superseded_bytes - keep.bytes
-        limit = now - keep.seconds
-        past: list[Event] = []
-        for event in islice(self._window, keep.step):
+    def overdue(self, retention: Retention, now: float) -> list[Event]:
+        """Return the changes that the next commit compacts."""
+        excess_bytes = self.superseded_bytes - retention.bytes
+        limit = now - retention.seconds
+        overdue_events: list[Event] = []
+        for event in islice(self._window, retention.step):
             recent = event.record.written > limit
-            if recent and excess <= 0 and len(self._window) - len(past) <= keep.changes:
+            if (
+                recent
+                and excess_bytes <= 0
+                and len(self._window) - len(overdue_events) <= retention.changes
+            ):
                 break
-            past.append(event)
-            excess -= superseded_bytes(event)
-        return past
+            overdue_events.append(event)
+            excess_bytes -= superseded_bytes(event)
+        return overdue_events
 
     def forget(self, count: int) -> None:
-        """Move the window's beginning past its oldest ``count`` changes."""
+        """Remove the oldest ``count`` changes from the window."""
         for _ in range(count):
             event = self._window.popleft()
             self.tables[event.record.kind].events.popleft()
@@ -169,7 +173,7 @@ class Memory:
 
 
 def obsolete(event: Event) -> Iterator[int]:
-    """The revisions that nobody can ask for once a change has left the window."""
+    """Yield the revisions that no request can reach once a change has left the window."""
     if event.previous is not None:
         yield event.previous.revision
     if event.deleted:
@@ -177,7 +181,7 @@ def obsolete(event: Event) -> Iterator[int]:
 
 
 def superseded_bytes(event: Event) -> int:
-    """What the window alone keeps alive of a change."""
+    """Return the bytes that only the window keeps alive of a change."""
     size = _OVERHEAD_BYTES // 4
     if event.previous is not None:
         size += event.previous.size + _OVERHEAD_BYTES

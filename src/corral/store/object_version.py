@@ -11,8 +11,8 @@ import msgspec
 from corral.api.errors import TooLarge
 from corral.api.object import Document, Key
 
-LARGEST_BYTES: Final = 3 << 19
-"""Of an encoded object, as etcd keeps them.  What every write and every watcher pays for grows with
+MAX_OBJECT_BYTES: Final = 3 << 19
+"""Largest encoded object, etcd's default.  The cost of every write and watch event grows with
 it."""
 
 _decode = msgspec.json.Decoder(Document).decode
@@ -36,102 +36,102 @@ class _Labelled(msgspec.Struct):
 _decode_labels = msgspec.json.Decoder(_Labelled).decode
 NO_LABELS: Mapping[str, str] = {}
 _METADATA: Final = b'"metadata":'
-"""It stands in no text of JSON, whose quotes are marked there."""
+"""Occurs in no JSON string, where quotes are escaped."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Record:
-    """An object as it was at one revision.
+    """An object at one revision.
 
-    ``kind`` is the kind's resource name, ``opening`` and ``rest`` the encoded document, as
-    ``parts`` parts it: every answer and every watcher shares these bytes.  ``written`` is seconds
-    since 1970.
+    ``kind`` is the kind's resource name, ``head`` and ``rest`` are the encoded document, divided by
+    ``split_kind``: all responses and watch events share these bytes.  ``written`` is seconds since
+    1970.
     """
 
     kind: str
     key: Key
     revision: int
     written: int
-    opening: bytes
+    head: bytes
     rest: bytes
     labels: Mapping[str, str]
     fields: Mapping[str, str] | None = field(default=None, repr=False)
-    """What field selectors look at, once somebody asked: readers may keep their findings here."""
+    """Cache of the fields that field selectors read; filled by readers."""
 
     cells: tuple[object, tuple[Any, ...]] | None = field(default=None, repr=False)
-    """What a row of a Table shows, and the kind by which: readers keep it here, likewise."""
+    """Cache of the cells of a Table row, with the kind that defines them; filled by readers."""
 
     @classmethod
     def of(
         cls, kind: str, key: Key, revision: int, written: int, data: bytes, *,
         labels: Mapping[str, str],
     ) -> Self:  # fmt: skip
-        """The version of which ``data`` are the bytes."""
-        return cls(intern(kind), key, revision, written, *parts(data), labels)
+        """Return the version whose encoded document is ``data``."""
+        return cls(intern(kind), key, revision, written, *split_kind(data), labels)
 
     @property
     def data(self) -> bytes:
-        """The encoded document, put together."""
-        return self.opening + self.rest
+        """The encoded document, joined."""
+        return self.head + self.rest
 
     @property
     def size(self) -> int:
-        """How many bytes the encoded document has."""
-        return len(self.opening) + len(self.rest)
+        """Bytes of the encoded document."""
+        return len(self.head) + len(self.rest)
 
     def metadata(self) -> bytes:
-        """The encoded metadata."""
+        """Return the encoded metadata."""
         return bytes(_decode_metadata(self.data).metadata)
 
     def document(self) -> Document:
-        """A copy of the object that the caller may change."""
+        """Return a decoded copy of the object, which the caller may modify."""
         return _decode(self.data)
 
 
 def require_size(data: bytes, metadata: Document, before: Record | None) -> None:
-    """Raises TooLarge for an object that may not be kept.
+    """Check the size of an object to be stored.  Raises TooLarge.
 
-    One that was even larger before may be, and one may always be marked as about to be deleted.
+    An object may shrink while it is too large, and a deletionTimestamp may always be added.
     """
-    if len(data) <= LARGEST_BYTES:
+    if len(data) <= MAX_OBJECT_BYTES:
         return
     if before is not None:
-        is_marked = "deletionTimestamp" in metadata
-        if len(data) <= before.size or (is_marked and not _is_marked(before)):
+        is_deleting = "deletionTimestamp" in metadata
+        if len(data) <= before.size or (is_deleting and not _is_deleting(before)):
             return
     raise TooLarge(
-        f"Request entity too large: limit is {LARGEST_BYTES} bytes for an object as it is stored, "
-        f"and this one would have {len(data)}"
+        f"Request entity too large: limit is {MAX_OBJECT_BYTES} bytes "
+        f"for an object as it is stored, and this one would have {len(data)}"
     )
 
 
-def may_be_marked(record: Record) -> bool:
-    """Whether it may be about to be deleted, without a look at more than its bytes."""
+def may_be_deleting(record: Record) -> bool:
+    """Return whether it may have a deletionTimestamp: a search in its bytes, without decoding."""
     return b'"deletionTimestamp"' in record.rest
 
 
-def _is_marked(record: Record) -> bool:
-    return may_be_marked(record) and "deletionTimestamp" in record.document()["metadata"]
+def _is_deleting(record: Record) -> bool:
+    return may_be_deleting(record) and "deletionTimestamp" in record.document()["metadata"]
 
 
-def parts(data: bytes) -> tuple[bytes, bytes]:
-    """An encoded document in two: what tells its kind, and the rest, from its metadata on.
+def split_kind(data: bytes) -> tuple[bytes, bytes]:
+    """Divide an encoded document into its apiVersion and kind, and the rest from its metadata on.
 
-    The first is the same for all objects of a kind, so it is held once, and lists that tell it
-    otherwise, or not at all, take the rest as it is.  No room is left behind the rest, which the
-    encoder's bytes have: up to half as much.
+    The first part is equal for all objects of a kind, so one copy is kept, and lists in another
+    version, or without it, reuse the rest.  The rest is copied to its exact size: the encoder's
+    buffer is up to half as large again.
     """
     end = max(data.find(_METADATA), 0)
-    return _shared(data[:end]), data[end:] if end else bytes(memoryview(data))
+    return _interned(data[:end]), data[end:] if end else bytes(memoryview(data))
 
 
 @lru_cache(maxsize=1024)
-def _shared(opening: bytes) -> bytes:
-    return opening
+def _interned(head: bytes) -> bytes:
+    return head
 
 
 def key_of(namespace: str, name: str) -> Key:
-    """A key for a record: the objects of a namespace have one copy of its name."""
+    """Return a key with an interned namespace: one copy for all its objects."""
     return Key(intern(namespace), name)
 
 
@@ -141,7 +141,7 @@ def labels_of(data: bytes) -> Mapping[str, str]:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """A change: ``record`` is the new version, or the last words of an object that was deleted."""
+    """A change: ``record`` is the new version, or the final state of a deleted object."""
 
     record: Record
     previous: Record | None

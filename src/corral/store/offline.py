@@ -1,4 +1,4 @@
-"""What is done with the file of a store as a whole, by whoever copies, checks or restores it."""
+"""Operations on a store's file: copy, check, restore."""
 
 import os
 import sqlite3
@@ -11,19 +11,20 @@ import msgspec
 
 from corral.api.encoding import encode
 from corral.store import wal
-from corral.store.damage import Damaged, sort_out, told
-from corral.store.row import Row, fault, is_whole
-from corral.store.sqlite import UNREADABLE, Log, LogError, expected, statements_of
+from corral.store.damage import Damaged, classify, describe_damage
+from corral.store.row import Row, is_whole, mismatch
+from corral.store.sqlite import UNREADABLE, Log, LogError, expected_statements, statements_of
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a store as it is at this moment, also while somebody writes to it, without free room.
+    """Copy a consistent snapshot of a store, also while it is written to; compacted.
 
-    The target must not be there.  Raises LogError.
+    The target must not exist.  Raises LogError.
     """
     try:
         with closing(_existing(source)) as reading, closing(_private(target)) as writing:
-            reading.backup(writing, pages=-1)  # all at once: of one moment, and never begun anew
+            # In one step: a consistent snapshot, which concurrent writes never restart.
+            reading.backup(writing, pages=-1)
             writing.execute("PRAGMA journal_mode=DELETE")
             writing.execute("VACUUM")
     except (*UNREADABLE, OSError) as error:
@@ -31,9 +32,9 @@ def copy(source: Path, target: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Read a whole store that somebody else may have made.
+    """Check a whole store from an untrusted source.
 
-    Raises LogError for what is damaged, foreign, of another version, or more than tables of ours.
+    Raises LogError if it is damaged, no store of this version, or has a foreign schema.
     """
     try:
         with closing(_existing(path)) as connection:
@@ -42,28 +43,28 @@ def check(path: Path) -> None:
             statements = statements_of(connection)
             (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     except (*UNREADABLE, OSError) as error:
-        raise LogError(f"{path}: is no store that can be read: {error}") from error
+        raise LogError(f"{path}: cannot be read as a store: {error}") from error
     if verdict != "ok":
         raise LogError(f"{path}: is damaged: {verdict}")
-    if statements != expected(version):
+    if statements != expected_statements(version):
         raise LogError(f"{path}: is a database, but not corral's")
     log = Log(path)
     try:
-        found = sort_out(log.rows(strict=True))
+        scan = classify(log.rows(strict=True))
     finally:
         log.close()
-    if found.damaged:
-        raise LogError(f"{path}: is damaged: {told(found.damaged.values())}")
-    if found.floor:
-        raise LogError(f"{path}: is damaged: the history up to revision {found.floor} has gaps")
-    for row in found.whole:
-        if row.data and (why := fault(row)):
+    if scan.damaged:
+        raise LogError(f"{path}: is damaged: {describe_damage(scan.damaged.values())}")
+    if scan.floor:
+        raise LogError(f"{path}: is damaged: the history up to revision {scan.floor} has gaps")
+    for row in scan.whole:
+        if row.data and (why := mismatch(row)):
             raise LogError(f"{path}: is damaged: revision {row.revision} {why}")
 
 
 def is_empty(path: Path) -> bool:
-    """Whether there is no store, or one without anything in it; nobody may have it open."""
-    if wal.is_left(path):  # SQLite must not look at it before it is mended
+    """Return whether the file is missing, or has no tables; no process may have it open."""
+    if wal.exists(path):  # SQLite must not open it before the log is repaired
         return False
     if not path.exists():
         return True
@@ -71,12 +72,12 @@ def is_empty(path: Path) -> bool:
         with closing(_existing(path)) as connection:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except (*UNREADABLE, OSError):
-        return False  # something else: who opens it says what
+        return False  # something else: an error when it is opened
     return not tables
 
 
 def newest(path: Path) -> int:
-    """The newest revision that a store has given.  Raises LogError."""
+    """Return the newest revision that a store has assigned.  Raises LogError."""
     try:
         with closing(_existing(path)) as connection:
             (last,) = connection.execute("SELECT coalesce(max(revision), 0) FROM log").fetchone()
@@ -89,9 +90,9 @@ def newest(path: Path) -> int:
 
 
 def latest(path: Path, kind: str, namespace: str, name: str) -> bytes | None:
-    """An object as it was written last; None where it is not there.
+    """Return an object's encoded latest version, or None if it does not exist.
 
-    Raises LogError, also where that is damaged.
+    Raises LogError, also if that version is damaged.
     """
     query = (
         "SELECT * FROM log WHERE kind = ? AND namespace = ? AND name = ?"
@@ -99,21 +100,21 @@ def latest(path: Path, kind: str, namespace: str, name: str) -> bytes | None:
     )
     try:
         with closing(_existing(path)) as connection:
-            found = connection.execute(query, (kind, namespace, name)).fetchone()
+            scan = connection.execute(query, (kind, namespace, name)).fetchone()
     except UNREADABLE as error:
         raise LogError(f"{path}: cannot be read: {error}") from error
-    if found is None:
+    if scan is None:
         return None
-    row, stored = Row._make(found[: len(Row._fields)]), found[len(Row._fields) :]
-    if stored and not is_whole(row, *stored):  # the first version knew no checksums
+    row, stored = Row._make(scan[: len(Row._fields)]), scan[len(Row._fields) :]
+    if stored and not is_whole(row, *stored):  # schema 1 has no checksums
         raise LogError(f"{path}: is damaged: {kind} {namespace}/{name} cannot be read")
     return None if row.deleted else row.data
 
 
 def begin_at(path: Path, revision: int) -> int:
-    """Forget the history of a store, so that it begins at a later revision; how many objects.
+    """Compact a store to a later revision, without history; return the count of its objects.
 
-    Whoever watches from before that is told to list anew.  All or nothing.  Raises LogError.
+    Watches from before that get Gone and list again.  All or nothing.  Raises LogError.
     """
     try:
         with closing(_existing(path)) as connection:
@@ -132,37 +133,36 @@ def begin_at(path: Path, revision: int) -> int:
         raise LogError(f"{path}: cannot be changed: {error}") from error
 
 
-class Mended(NamedTuple):
-    """What has become of the damaged objects of a store: those that are back, and the others."""
+class RestoreResult(NamedTuple):
+    """The damaged objects of a store: those restored, and those missing in the backup."""
 
     restored: tuple[Damaged, ...]
     missing: tuple[Damaged, ...]
 
 
-def mend(path: Path, source: Path) -> Mended:
-    """Put objects of another store in the place of those that are damaged here, all or none.
+def restore_damaged(path: Path, source: Path) -> RestoreResult:
+    """Restore damaged objects from another store, all or none; intact objects stay.
 
-    Nobody may have either open.  What is there and whole stays.  Raises LogError, and ApiError
-    where nothing could be written.
+    No process may have either open.  Raises LogError, and ApiError if nothing could be written.
     """
     log = Log(path)
     try:
-        damaged = sort_out(log.rows()).damaged.values()
-        known = {each: latest(source, each.kind, *each.key) for each in damaged}
+        damaged = classify(log.rows()).damaged.values()
+        replacements = {each: latest(source, each.kind, *each.key) for each in damaged}
         first = newest(path) + 1
-        back = {each: data for each, data in known.items() if data is not None}
+        restored = {each: data for each, data in replacements.items() if data is not None}
         rows = [
-            _again(each, data, revision)
-            for revision, (each, data) in enumerate(back.items(), first)
+            _restored_row(each, data, revision)
+            for revision, (each, data) in enumerate(restored.items(), first)
         ]
-        gone = [revision for each in back for revision in each.revisions]
-        log.append(rows, gone, first - 1)  # whoever watches lists anew
+        gone = [revision for each in restored for revision in each.revisions]
+        log.append(rows, gone, first - 1)  # compacted before the first: watches list again
     finally:
         log.close()
-    return Mended(tuple(back), tuple(each for each in damaged if each not in back))
+    return RestoreResult(tuple(restored), tuple(each for each in damaged if each not in restored))
 
 
-def _again(damaged: Damaged, data: bytes, revision: int) -> Row:
+def _restored_row(damaged: Damaged, data: bytes, revision: int) -> Row:
     document = msgspec.json.decode(data)
     document["metadata"]["resourceVersion"] = str(revision)
     namespace, name = damaged.key
@@ -170,22 +170,25 @@ def _again(damaged: Damaged, data: bytes, revision: int) -> Row:
     return Row(revision, damaged.kind, namespace, name, False, now, encode(document))  # noqa: FBT003
 
 
-def settle(path: Path) -> None:
-    """Have everything of a store that nobody has open in its one file.  Raises LogError."""
+def checkpoint(path: Path) -> None:
+    """Merge the write-ahead log of a store that no process has open into its file.
+
+    Raises LogError.
+    """
     try:
         with closing(_existing(path)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")
     except (*UNREADABLE, OSError) as error:
-        raise LogError(f"{path}: cannot be settled: {error}") from error
+        raise LogError(f"{path}: its write-ahead log cannot be merged: {error}") from error
 
 
 def _existing(path: Path) -> sqlite3.Connection:
-    """A file that has to be there: none is made."""
+    """Open a file that must exist: none is created."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     return sqlite3.connect(uri, uri=True, isolation_level=None)
 
 
 def _private(path: Path) -> sqlite3.Connection:
-    """A new file, which nobody else may read from its first byte."""
+    """Create a file with mode 0600 from the start: it holds Secrets."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     return sqlite3.connect(path, isolation_level=None)

@@ -1,7 +1,7 @@
-"""A row of the log: one change as it is stored, and the checksum that is stored with it.
+"""A row of the log: one stored change, and its checksum.
 
-SQLite checks its write-ahead log, and nothing of what lies in its file: one byte that a disk has
-changed would be read as if somebody had written it.
+SQLite has checksums in its write-ahead log, but none in its database file: a byte flipped by the
+disk would be read as if it had been written.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,14 +14,14 @@ import msgspec
 from corral.api.encoding import decode_as
 
 UNKNOWN: Final = -1
-"""The checksum of a row that was damaged before there were checksums: no row has it."""
+"""The checksum of a row that was damaged before there were checksums: it matches no row."""
 
 _LETTERS: Final = f"{ascii_lowercase}{digits}.-"
-"""What names of kinds consist of."""
+"""The characters of kinds' resource names."""
 
 
 class Row(NamedTuple):
-    """A change as it is stored; ``written`` is seconds since 1970."""
+    """A stored change; ``written`` is seconds since 1970."""
 
     revision: int
     kind: str
@@ -33,18 +33,18 @@ class Row(NamedTuple):
 
 
 def checksum(row: Row) -> int:
-    """Over everything that a row holds.  It finds accidents, not forgeries: those can count, too.
+    """Return the CRC-32 of all columns of a row; it detects accidents, not forgery.
 
-    CRC-32 takes a third of the time of a BLAKE2, and finds every fault within four bytes.
+    It takes a third of the time of BLAKE2, and detects every error burst of up to four bytes.
     """
     head = f"{row.revision} {row.kind} {row.namespace}/{row.name} {row.deleted:d} {row.written}"
     return crc32(row.data, crc32(head.encode(errors="surrogateescape")))
 
 
 def is_whole(row: Row, stored: object) -> bool:
-    """Whether it is the row that was stored; a damaged file may hold any type in any column.
+    """Return whether a row matches its checksum, ``stored``.
 
-    ``stored`` is the checksum that was stored with it.
+    A damaged file may hold any type in any column.
     """
     try:
         return checksum(row) == stored
@@ -57,27 +57,27 @@ class _Metadata(msgspec.Struct):
     namespace: str | None = None
 
 
-class _Object(msgspec.Struct):
-    """What every object tells of itself."""
+class _Identity(msgspec.Struct):
+    """The fields by which an object identifies itself."""
 
     api_version: str = msgspec.field(name="apiVersion")
     kind: str
     metadata: _Metadata
 
 
-def corrected(row: Row, stored: object, kinds: Iterable[str]) -> Row | None:
-    """A damaged row as it was stored, where the damage is in what it is kept as.
+def repaired(row: Row, stored: object, kinds: Iterable[str]) -> Row | None:
+    """Return the original of a damaged row if the damage is in its key columns, else None.
 
-    Its object tells that, too, and the checksum whether a guess is right.  None where it lies
-    elsewhere.  ``kinds``: the names of kinds that there are.
+    The encoded object holds the key, too, and the checksum confirms a guess.  ``kinds``: the
+    resource names of kinds that occur in the log.
     """
     try:
-        told = decode_as(row.data, _Object)
+        identity = decode_as(row.data, _Identity)
     except (msgspec.DecodeError, TypeError, UnicodeDecodeError):
         return None
-    name, namespace = told.metadata.name, told.metadata.namespace or ""
-    group = told.api_version.rpartition("/")[0] if "/" in told.api_version else ""
-    guesses = dict.fromkeys((*kinds, *_near(str(row.kind))))
+    name, namespace = identity.metadata.name, identity.metadata.namespace or ""
+    group = identity.api_version.rpartition("/")[0] if "/" in identity.api_version else ""
+    guesses = dict.fromkeys((*kinds, *_similar_names(str(row.kind))))
     for kind in (each for each in guesses if each.partition(".")[2] == group):
         for deleted in (False, True):
             guess = row._replace(kind=kind, namespace=namespace, name=name, deleted=deleted)
@@ -86,25 +86,26 @@ def corrected(row: Row, stored: object, kinds: Iterable[str]) -> Row | None:
     return None
 
 
-def _near(text: str) -> Iterator[str]:
-    """A name of a kind, and those from which it differs in one letter."""
-    yield text
-    for place in range(len(text)):
+def _similar_names(name: str) -> Iterator[str]:
+    """Yield a kind's name, and all names that differ from it in one letter."""
+    yield name
+    for position in range(len(name)):
         for letter in _LETTERS:
-            yield text[:place] + letter + text[place + 1 :]
+            yield name[:position] + letter + name[position + 1 :]
 
 
-def fault(row: Row) -> str:
-    """Why what a row holds is not the object that it is kept as; empty where it is."""
+def mismatch(row: Row) -> str:
+    """Return why a row's object does not match its key columns; "" if it does."""
     try:
         row.data.decode()
-        told = decode_as(row.data, _Object)
+        identity = decode_as(row.data, _Identity)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return f"holds no object: {error}"
-    metadata = told.metadata
+    metadata = identity.metadata
     if (metadata.name, metadata.namespace or "") != (row.name, row.namespace):
-        return f"is kept as {row.namespace}/{row.name}, and tells another name or namespace"
-    group = told.api_version.rpartition("/")[0]
-    if group != row.kind.partition(".")[2] or not told.kind:
-        return f"is kept among {row.kind}, and is a {told.kind or 'nothing'} of {told.api_version}"
+        return f"is stored as {row.namespace}/{row.name}, and has another name or namespace"
+    group = identity.api_version.rpartition("/")[0]
+    if group != row.kind.partition(".")[2] or not identity.kind:
+        found = f"{identity.kind or 'nothing'} of {identity.api_version}"
+        return f"is stored as {row.kind}, and is a {found}"
     return ""

@@ -1,4 +1,4 @@
-"""A change on its way to the disk, and those who wait for it."""
+"""A staged write, and the futures of its waiters."""
 
 import asyncio
 from collections.abc import Iterable
@@ -6,42 +6,42 @@ from dataclasses import dataclass, field
 
 from corral.api.object import Document
 from corral.store.damage import Address
-from corral.store.object_version import Record, may_be_marked
+from corral.store.object_version import Record, may_be_deleting
 from corral.store.row import Row
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A version that is staged: ``record``, or the end of the object that it was.
+    """A staged version of an object, or its deletion with the final state in ``record``.
 
-    ``ends``: it belongs to the end of an object, which has to go on where the disk is full.
+    ``is_deletion``: it deletes the object or advances its deletion, which must work on a full disk.
     """
 
     record: Record
     deleted: bool
-    ends: bool = False
-    waiting: list[asyncio.Future[Record]] = field(default_factory=list, repr=False)
-    """Each who waits has a future of their own: who gives up takes nobody along."""
+    is_deletion: bool = False
+    waiters: list[asyncio.Future[Record]] = field(default_factory=list, repr=False)
+    """A future per waiter: cancelling one does not affect the others."""
 
     @property
     def address(self) -> Address:
         return self.record.kind, self.record.key
 
     def done(self) -> asyncio.Future[Record]:
-        """A future that is done when the commit has ended, as it ended."""
+        """Return a future with the outcome of the commit."""
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        self.waiting.append(future)
+        self.waiters.append(future)
         return future
 
     def succeed(self) -> None:
-        """Tell those who wait that it is on disk."""
-        for each in self.waiting:
+        """Complete the futures of all waiters."""
+        for each in self.waiters:
             if not each.done():
                 each.set_result(self.record)
 
     def fail(self, kind: type[Exception], why: str) -> None:
-        """Tell those who wait that it is not stored, each by an error of their own."""
-        for each in self.waiting:
+        """Fail the futures of all waiters, each with its own exception."""
+        for each in self.waiters:
             if not each.done():
                 each.set_exception(kind(why))
 
@@ -58,20 +58,20 @@ class Write:
         )
 
 
-def goes_on(document: Document, before: Record | None) -> bool:
-    """Whether a version takes an object's deletion a step further, or tells how far it has come.
+def advances_deletion(document: Document, before: Record | None) -> bool:
+    """Return whether a version advances an object's deletion, or reports its progress.
 
-    Who just rewrites what is being deleted has no need of room that is kept for its end.
+    Other writes to an object being deleted get no disk space that is reserved for deletions.
     """
     if not document["metadata"].get("deletionTimestamp"):
         return False
-    if before is None or not may_be_marked(before):
+    if before is None or not may_be_deleting(before):
         return True
     return _progress(before.document()) != _progress(document)
 
 
 def _progress(document: Document) -> tuple[object, ...]:
-    """What holds an object back, in whatever order, and what its components tell of it."""
+    """Return the fields of an object that change as its deletion advances."""
     metadata = document["metadata"]
     is_namespace = (document.get("apiVersion"), document.get("kind")) == ("v1", "Namespace")
     return (
@@ -83,16 +83,19 @@ def _progress(document: Document) -> tuple[object, ...]:
     )
 
 
-def parted(
+def split_deletions(
     writes: Iterable[Write], failed: Iterable[Write] = ()
 ) -> tuple[list[Write], list[Write]]:
-    """Those that belong to the end of an object and are built on none that fails; the others."""
-    lost = {each.address for each in failed}
-    ends, others = list[Write](), list[Write]()
+    """Divide writes into those that advance a deletion, and the rest.
+
+    A write based on a failed one, or on one of the rest, belongs to the rest.
+    """
+    failed_addresses = {each.address for each in failed}
+    is_deletion, rest = list[Write](), list[Write]()
     for write in writes:
-        if write.ends and write.address not in lost:
-            ends.append(write)
+        if write.is_deletion and write.address not in failed_addresses:
+            is_deletion.append(write)
         else:
-            lost.add(write.address)
-            others.append(write)
-    return ends, others
+            failed_addresses.add(write.address)
+            rest.append(write)
+    return is_deletion, rest

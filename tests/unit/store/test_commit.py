@@ -24,7 +24,7 @@ class Disk:
 
     def __init__(self, room=10**9, pieces=10**9):
         self.log = Log(None)
-        self.mended = ""
+        self.wal_repair = ""
         self.compacted, self.rows, self.close = self.log.compacted, self.log.rows, self.log.close
         self.room, self.pieces = room, pieces
         self.tried = []
@@ -82,11 +82,11 @@ async def test_what_ends_is_stored_and_what_comes_is_refused(store, disk):
     assert names(store) == ["b", "c"]
     assert store.latest(KIND, key("c")).labels == {}
     assert store.latest(KIND, key("d")) is None
-    assert store.fault == "no space left"
+    assert store.error_message == "no space left"
     assert disk.tried == [4, 2, 2], "one piece was not enough for both"
     disk.room = 100
     await store.write(KIND, key("e"), thing("e"))
-    assert store.fault == ""
+    assert store.error_message == ""
 
 
 async def test_what_is_built_on_a_refused_version_is_refused_too(store):
@@ -165,4 +165,6 @@ async def test_watchers_are_told_of_what_ended(store):
     await outcomes(
         store.write(KIND, key("d"), thing("d")), store.delete(KIND, key("a"), thing("a"))
     )
-    assert [(each.record.key.name, each.deleted) for each in await watch.take(1)] == [("a", True)]
+    assert [(each.record.key.name, each.deleted) for each in await watch.next_events(1)] == [
+        ("a", True)
+    ]

@@ -12,7 +12,7 @@ import pytest
 from corral.api.errors import Gone, InternalError, StoreReadError
 from corral.api.object import Key
 from corral.store import Damaged, Log, LogError, Store, offline
-from corral.store.damage import told
+from corral.store.damage import describe_damage
 from corral.store.memory import Retention
 
 KIND = "things.example.com"
@@ -265,7 +265,7 @@ async def test_damaged_history_costs_watches_from_the_past_and_nothing_else(tmp_
     assert names(store) == ["a", "b"]
     with pytest.raises(Gone):
         store.watch(KIND, 2)
-    assert [event.revision for event in await store.watch(KIND, 3).take(0)] == [4]
+    assert [event.revision for event in await store.watch(KIND, 3).next_events(0)] == [4]
     await write(store, "b", spec=2)
     await store.close()
     assert rows(path) == [(3,), (4,), (5,)], "what nobody can ask for is forgotten"
@@ -286,7 +286,7 @@ async def test_damaged_objects_that_vanish_by_themselves_are_thrown_away(path):
 
 async def test_a_damaged_description_of_the_tables_refuses_the_file_in_words(path):
     flip(path, b"EATE TABLE log", by=0x80)
-    for use in (Log, offline.check, offline.settle):
+    for use in (Log, offline.check, offline.checkpoint):
         with pytest.raises(LogError, match=r"store\.sqlite: "):
             use(path)
     assert not offline.is_empty(path)
@@ -414,9 +414,9 @@ async def test_a_copy_is_for_nobody_else(path, tmp_path):
 
 def test_as_many_as_are_named_are_not_counted():
     damaged = [Damaged(KIND, key(f"n{number}"), (number,)) for number in range(6)]
-    assert told(damaged[:5]).endswith('"n4" in namespace default cannot be read')
-    assert told(damaged).endswith('"n4" in namespace default and 1 more cannot be read')
-    assert told([]) == ""
+    assert describe_damage(damaged[:5]).endswith('"n4" in namespace default cannot be read')
+    assert describe_damage(damaged).endswith('"n4" in namespace default and 1 more cannot be read')
+    assert describe_damage([]) == ""
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM meta", "UPDATE meta SET value = 'x'"])

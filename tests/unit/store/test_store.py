@@ -13,11 +13,11 @@ import pytest
 
 from corral.api.errors import Gone, InternalError, StorageFull, TooLarge, Unavailable
 from corral.api.object import Key
-from corral.store import Log, LogError, Store, object_version, parts
+from corral.store import Log, LogError, Store, object_version, split_kind
 from corral.store.memory import Retention
-from corral.store.object_version import LARGEST_BYTES, Event, Record
+from corral.store.object_version import MAX_OBJECT_BYTES, Event, Record
 from corral.store.row import Row
-from corral.store.watch import MOST_BYTES, Watch
+from corral.store.watch import MAX_BYTES, Watch
 
 KIND = "things.example.com"
 
@@ -104,14 +104,14 @@ async def test_the_newest_versions_are_those_on_their_way_too(store):
         store.write("others", key("d"), thing("d")),
         store.write(KIND, key("e", "elsewhere"), thing("e", "elsewhere")),
     ]
-    newest = store.newest(KIND)
+    newest = store.latest_all(KIND)
     there, elsewhere = [key(name) for name in "ac"], key("e", "elsewhere")
     assert newest == {each: store.latest(KIND, each) for each in (*there, elsewhere)}
-    assert list(store.newest(KIND, "default")) == there
-    assert list(store.newest(KIND, "elsewhere")) == [elsewhere]
+    assert list(store.latest_all(KIND, "default")) == there
+    assert list(store.latest_all(KIND, "elsewhere")) == [elsewhere]
     assert [record.key.name for record in store.objects(KIND)] == ["a", "b"]
     await asyncio.gather(*writes)
-    assert store.newest(KIND) == newest
+    assert store.latest_all(KIND) == newest
 
 
 async def test_versions_of_an_object_share_their_key_and_labels(store):
@@ -128,15 +128,15 @@ async def test_objects_of_a_kind_share_how_their_bytes_begin(tmp_path):
     store = Store.open(tmp_path / "store.db")
     first = await write(store, "a", spec='"metadata":{')
     second = await write(store, "b")
-    assert first.opening is second.opening
-    assert json.loads(first.opening + b'"x":1}').keys() == {"apiVersion", "kind", "x"}
+    assert first.head is second.head
+    assert json.loads(first.head + b'"x":1}').keys() == {"apiVersion", "kind", "x"}
     assert first.rest.startswith(b'"metadata":{')
-    assert (first.data, first.size) == (first.opening + first.rest, len(first.data))
+    assert (first.data, first.size) == (first.head + first.rest, len(first.data))
     await store.close()
     store = Store.open(tmp_path / "store.db")
     again = store.get(KIND, key("a"))
-    assert (again.opening, again.rest) == (first.opening, first.rest)
-    assert again.opening is store.get(KIND, key("b")).opening
+    assert (again.head, again.rest) == (first.head, first.rest)
+    assert again.head is store.get(KIND, key("b")).head
     await store.close()
 
 
@@ -149,24 +149,24 @@ async def test_objects_of_a_kind_share_how_their_bytes_begin(tmp_path):
     ],
 )
 def test_bytes_that_begin_otherwise_are_parted_too(data, opening):
-    assert parts(data) == (opening, data.removeprefix(opening))
+    assert split_kind(data) == (opening, data.removeprefix(opening))
 
 
 async def test_an_object_has_a_largest_size(store):
-    whole = (await write(store, "a", spec="x" * (LARGEST_BYTES - 1000))).data
-    fill = LARGEST_BYTES - len(whole)
-    largest = await write(store, "a", spec="x" * (LARGEST_BYTES - 1000 + fill))
-    assert len(largest.data) == LARGEST_BYTES
+    whole = (await write(store, "a", spec="x" * (MAX_OBJECT_BYTES - 1000))).data
+    fill = MAX_OBJECT_BYTES - len(whole)
+    largest = await write(store, "a", spec="x" * (MAX_OBJECT_BYTES - 1000 + fill))
+    assert len(largest.data) == MAX_OBJECT_BYTES
     for name in "ab":
-        with pytest.raises(TooLarge, match=f"limit is {LARGEST_BYTES} bytes"):
-            await write(store, name, spec="x" * LARGEST_BYTES)
+        with pytest.raises(TooLarge, match=f"limit is {MAX_OBJECT_BYTES} bytes"):
+            await write(store, name, spec="x" * MAX_OBJECT_BYTES)
     assert store.latest(KIND, key("a")) is largest
     assert store.latest(KIND, key("b")) is None
     assert (await write(store, "c")).revision == largest.revision + 1
 
 
 async def test_what_is_too_large_may_shrink_and_end(store, monkeypatch):
-    monkeypatch.setattr(object_version, "LARGEST_BYTES", 4 << 20)
+    monkeypatch.setattr(object_version, "MAX_OBJECT_BYTES", 4 << 20)
     await write(store, "a", spec="x" * (3 << 20))
     monkeypatch.undo()
     await write(store, "a", spec="x" * (2 << 20))
@@ -207,19 +207,19 @@ async def test_a_list_can_go_back_to_an_older_revision(store):
 
 
 async def test_who_keeps_an_index_asks_what_has_changed_since(store):
-    assert store.changed(KIND) == 0
+    assert store.last_changed(KIND) == 0
     for name in "ab":
         await write(store, name)
-    seen = store.changed(KIND)
+    seen = store.last_changed(KIND)
     await store.write("others", key("x"), thing("x"))
-    assert store.changed(KIND) == seen == 2
+    assert store.last_changed(KIND) == seen == 2
     assert store.changes(KIND, seen) == []
     await write(store, "a", spec=2)
     await store.delete(KIND, key("b"), thing("b"))
     told = store.changes(KIND, seen)
     assert [(each.record.key.name, each.deleted) for each in told] == [("a", False), ("b", True)]
     assert told[0].previous.revision == 1
-    assert store.changed(KIND) == store.revision
+    assert store.last_changed(KIND) == store.revision
 
 
 async def test_a_watch_from_the_past_tells_everything_since_in_order(store):
@@ -228,7 +228,7 @@ async def test_a_watch_from_the_past_tells_everything_since_in_order(store):
     await write(store, "a", spec=2)
     await store.delete(KIND, key("a"), thing("a"))
     watch = store.watch(KIND, since)
-    told = await watch.take(1)
+    told = await watch.next_events(1)
     assert [(event.revision, event.deleted) for event in told] == [(2, False), (3, True)]
     assert told[0].previous is not None
     watch.close()
@@ -239,24 +239,24 @@ async def test_few_large_changes_are_taken_at_once(store):
     watch = store.watch(KIND, 0)
     for number in range(4):
         await write(store, "a", spec=str(number) * 40_000)
-    assert [len(await watch.take(1)) for _ in range(2)] == [2, 2]
+    assert [len(await watch.next_events(1)) for _ in range(2)] == [2, 2]
     watch.close()
 
 
 async def test_changes_that_fill_a_piece_to_the_byte_are_all_of_it():
     watch = Watch(0, on_close=lambda _: None)
-    watch.tell([event(revision, MOST_BYTES // 2) for revision in range(1, 4)])
-    assert [len(await watch.take(1)) for _ in range(2)] == [2, 1]
+    watch.publish([event(revision, MAX_BYTES // 2) for revision in range(1, 4)])
+    assert [len(await watch.next_events(1)) for _ in range(2)] == [2, 1]
 
 
 async def test_a_watcher_is_cut_off_only_where_the_window_has_lost_what_it_should_hear():
     watch = Watch(0, on_close=lambda _: None)
     watch.forget(4)
-    watch.tell([event(revision) for revision in (5, 6)])
+    watch.publish([event(revision) for revision in (5, 6)])
     watch.forget(4)
-    assert (watch.ended, watch.lost, watch.next_revision) == (False, None, 5)
+    assert (watch.ended, watch.lost_after, watch.next_revision) == (False, None, 5)
     watch.forget(5)
-    assert (watch.finished, watch.lost, watch.next_revision) == (True, 4, None)
+    assert (watch.finished, watch.lost_after, watch.next_revision) == (True, 4, None)
 
 
 def event(revision, size=2):
@@ -266,10 +266,10 @@ def event(revision, size=2):
 @pytest.mark.looptime
 async def test_a_watch_waits_no_longer_than_asked_and_tells_what_comes(store):
     watch = store.watch(KIND, 0, "default")
-    assert await watch.take(3600) == []
+    assert await watch.next_events(3600) == []
     await store.write(KIND, key("a", "other"), thing("a", "other"))
     await write(store, "a")
-    assert [event.record.key for event in await watch.take(1)] == [key("a")]
+    assert [event.record.key for event in await watch.next_events(1)] == [key("a")]
     watch.close()
 
 
@@ -279,16 +279,16 @@ async def test_a_watch_of_one_name_sleeps_through_the_others(store):
     watch = store.watch(KIND, 0, "default", "a")
     await write(store, "b")
     await write(store, "a", spec=2)
-    assert [event.revision for event in await watch.take(1)] == [1, 3]
+    assert [event.revision for event in await watch.next_events(1)] == [1, 3]
     await write(store, "b", spec=2)
-    assert await watch.take(3600) == []
+    assert await watch.next_events(3600) == []
     watch.close()
 
 
 @pytest.mark.looptime
 async def test_who_waits_for_changes_is_told_at_once_that_none_come_any_more(store, looptime):
     watch = store.watch(KIND, 0)
-    waiting = asyncio.ensure_future(watch.take(3600))
+    waiting = asyncio.ensure_future(watch.next_events(3600))
     await asyncio.sleep(1)
     store.end_watches(KIND)
     assert await waiting == []
@@ -301,7 +301,7 @@ async def test_a_watcher_that_the_window_leaves_behind_is_cut_off_and_others_are
     for number in range(5):
         assert not slow.ended or number == 4
         await write(store, f"n{number}")
-        await quick.take(1)
+        await quick.next_events(1)
     assert slow.ended
     assert slow.finished, "nothing may be kept alive for it"
     assert not quick.ended
@@ -312,7 +312,7 @@ async def test_a_watcher_that_the_window_leaves_behind_is_cut_off_and_others_are
 async def test_a_watch_from_the_future_tells_nothing_before_it(store):
     watch = store.watch(KIND, 2)
     await asyncio.gather(*(store.write(KIND, key(name), thing(name)) for name in "abc"))
-    assert [event.revision for event in await watch.take(1)] == [3]
+    assert [event.revision for event in await watch.next_events(1)] == [3]
     watch.close()
 
 
@@ -321,7 +321,7 @@ async def test_many_changes_are_taken_piece_by_piece_while_others_get_their_turn
     watch = store.watch(KIND, 0)
     turns = []
     asyncio.get_running_loop().call_soon(turns.append, 1)
-    sizes = [len(await watch.take(1)) for _ in range(3)]
+    sizes = [len(await watch.next_events(1)) for _ in range(3)]
     assert turns
     assert sum(sizes) == 600
     assert max(sizes) <= 256
@@ -359,7 +359,7 @@ async def test_everything_is_found_again_after_a_restart(tmp_path):
     again = Store.open(tmp_path / "store.db")
     assert again.revision == revision
     assert [record.labels for record in again.objects(KIND)] == [{"app": "web"}]
-    assert len(await again.watch(KIND, 0).take(0)) == 3
+    assert len(await again.watch(KIND, 0).next_events(0)) == 3
     assert (await write(again, "c")).revision == revision + 1
     await again.close()
 
@@ -391,7 +391,7 @@ async def test_objects_with_a_lifetime_vanish():
     now = 1061.0
     watch = store.watch(KIND, store.revision)
     await store.tidy()
-    told = await watch.take(1)
+    told = await watch.next_events(1)
     assert [(event.record.key.name, event.deleted) for event in told] == [("old", True)]
     assert [record.key.name for record in store.objects(KIND)] == ["young"]
     await store.close()
@@ -457,7 +457,7 @@ async def test_a_commit_that_fails_in_any_way_fails_its_writes_alone(monkeypatch
         patch.setattr(store._log, "append", fail)
         with pytest.raises(InternalError, match=r"too large|MemoryError"):
             await write(store, "a")
-        assert store.fault
+        assert store.error_message
     await write(store, "b")
     assert store.count(KIND) == 1
     await store.close()
@@ -485,7 +485,7 @@ async def test_a_closed_store_takes_no_writes_and_ends_watches():
     pending = store.write(KIND, key("a"), thing("a"))
     await store.close()
     assert pending.done()
-    assert len(await watch.take(1)) == 1
+    assert len(await watch.next_events(1)) == 1
     assert watch.ended
     with pytest.raises(Unavailable):
         store.write(KIND, key("b"), thing("b"))
@@ -670,14 +670,14 @@ async def test_a_revision_is_never_given_twice_also_where_the_last_ones_are_forg
 
 
 async def test_who_waits_for_a_revision_is_told_when_it_is_on_disk(store):
-    waiting = [asyncio.ensure_future(store.reach(2)) for _ in range(2)]
+    waiting = [asyncio.ensure_future(store.wait_for_revision(2)) for _ in range(2)]
     await write(store, "a")
     await asyncio.sleep(0)
     assert not any(each.done() for each in waiting)
     await write(store, "b")
     async with asyncio.timeout(60):
         await asyncio.gather(*waiting)
-    await store.reach(1)
+    await store.wait_for_revision(1)
 
 
 async def test_commits_are_measured_and_objects_know_their_metadata(store):

@@ -130,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     async def replay(self, revision, state):
         watch = self.store.watch(KIND, revision)
-        for event in await watch.take(0):
+        for event in await watch.next_events(0):
             known = state.get(event.record.key)
             assert (event.previous is None) == (known is None)
             if event.deleted:

@@ -9,7 +9,7 @@ import pytest
 from corral.api.object import Key
 from corral.store import Log, LogError, Store, offline
 from corral.store.row import Row
-from corral.store.wal import mend
+from corral.store.wal import repair
 
 KIND = "things.example.com"
 PAGE = 4096 + 24
@@ -48,7 +48,7 @@ async def opened(path):
     store = Store.open(path)
     found = sorted(record.key.name for record in store.objects(KIND))
     damaged = [each.key for each in store.damaged]
-    said = store.mended
+    said = store.wal_repair
     await store.close()
     return found, damaged, said
 
@@ -58,10 +58,10 @@ ALL = sorted(f"n{number}" for number in range(1, 11))
 
 async def test_what_is_whole_is_left_alone(path):
     before = wal(path).read_bytes()
-    assert mend(path) == ""
+    assert repair(path) == ""
     assert wal(path).read_bytes() == before
     assert await opened(path) == (ALL, [], "")
-    assert mend(path) == "", "there is none"
+    assert repair(path) == "", "there is none"
 
 
 def test_sqlite_alone_drops_what_follows_a_damaged_frame(path):
@@ -133,7 +133,7 @@ def test_a_damaged_head_of_the_store_besides_is_no_failure(path, head):
     path.write_bytes(head)
     content = wal(path).read_bytes()
     wal(path).write_bytes(bytes(32) + content[32:])
-    assert "was damaged in" in mend(path)
+    assert "was damaged in" in repair(path)
 
 
 async def test_a_log_that_has_just_begun_is_not_mended_by_the_one_before(path):
@@ -149,7 +149,7 @@ async def test_a_log_that_has_just_begun_is_not_mended_by_the_one_before(path):
     content[:32] = bytes(32)
     shutil.copy(path, copy)
     copy.with_name("copy-wal").write_bytes(content)
-    assert mend(copy) == ""
+    assert repair(copy) == ""
 
 
 async def test_frames_of_the_log_before_are_not_taken_for_ones_of_this(path):
@@ -172,7 +172,7 @@ async def test_frames_of_the_log_before_are_not_taken_for_ones_of_this(path):
     shutil.copy(path, torn)
     torn.with_name("torn-wal").write_bytes(now)
     log.close()
-    assert mend(torn) == ""
+    assert repair(torn) == ""
     assert await opened(torn) == (sorted([*ALL, "n11"]), [], "")
 
 
@@ -194,7 +194,7 @@ async def test_the_last_write_may_be_torn_and_is_dropped(path):
     """Nothing tells that it was acknowledged."""
     last = frames(path) - 1
     damage(path, last, 3000)
-    assert mend(path) == ""
+    assert repair(path) == ""
     found, damaged, _ = await opened(path)
     assert (len(found), damaged) == (9, [])
 
@@ -213,4 +213,4 @@ async def test_who_asks_whether_there_is_a_store_drops_nothing(path):
 @pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 10_000, bytes(5000)])
 async def test_what_is_no_log_is_left_to_sqlite(path, content):
     wal(path).write_bytes(content)
-    assert mend(path) == ""
+    assert repair(path) == ""

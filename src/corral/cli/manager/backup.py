@@ -87,7 +87,7 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
     click.echo(f"{'next':<12}{hints.up(layout)}")  # in one line, to be copied
 
 
-def _tell_mended(mended: "backups.Mended", layout: Layout) -> None:
+def _tell_mended(mended: "backups.RestoreResult", layout: Layout) -> None:
     for each in mended.restored:
         click.echo(field("restored", str(each)))
     for each in mended.missing:

@@ -2,12 +2,12 @@
 
 from corral.daemon.backup.archive import BackupError, Head
 from corral.daemon.backup.backup import Restored, check, make, mend, restore, sweep
-from corral.store.offline import Mended
+from corral.store.offline import RestoreResult
 
 __all__ = [
     "BackupError",
     "Head",
-    "Mended",
+    "RestoreResult",
     "Restored",
     "check",
     "make",

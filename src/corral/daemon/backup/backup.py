@@ -39,7 +39,7 @@ from corral.daemon.backup.archive import (
 )
 from corral.server.authn import revocations
 from corral.store import Log, LogError, offline, wal
-from corral.store.offline import Mended
+from corral.store.offline import RestoreResult
 from corral.store.row import Row
 
 JUMP: Final = 1_000_000
@@ -135,7 +135,7 @@ def restore(layout: Layout, source: Path) -> Restored:
     return Restored(head, count, kept, before, revoked)
 
 
-def mend(layout: Layout, source: Path) -> Mended:
+def mend(layout: Layout, source: Path) -> RestoreResult:
     """Put objects of a backup in the place of those that are damaged; nobody may use the store.
 
     All others stay as they are.  Raises BackupError, and OSError where there is no room.
@@ -146,7 +146,7 @@ def mend(layout: Layout, source: Path) -> Mended:
         unpack(source, file, head, Path(room))
         _check_store(Path(room) / STORE)
         try:
-            return offline.mend(layout.store, Path(room) / STORE)
+            return offline.restore_damaged(layout.store, Path(room) / STORE)
         except (LogError, ApiError) as error:
             raise BackupError(str(error)) from error
 
@@ -242,13 +242,13 @@ def _put_store(layout: Layout, unpacked: Path) -> Path | None:
 
 
 def _mend_log(layout: Layout) -> str:
-    """Keep what a killed manager has written after a place that is damaged since; as ``wal.mend``.
+    """Repair the write-ahead log that a killed manager left, as ``wal.repair``; return a message.
 
     SQLite drops that for good as soon as anybody opens the store.
     """
-    if wal.is_left(layout.store):  # else nobody need be kept from starting
+    if wal.exists(layout.store):  # else nobody need be kept from starting
         with suppress(lock.AlreadyRunning), lock.hold(layout.lock, url=""):
-            return wal.mend(layout.store)
+            return wal.repair(layout.store)
     return ""
 
 
@@ -258,8 +258,8 @@ def _settled(store: Path) -> int:
     What would be left beside it would be played into the store that takes its place.
     """
     try:
-        wal.mend(store)
-        offline.settle(store)
+        wal.repair(store)
+        offline.checkpoint(store)
         return offline.newest(store)
     except LogError as error:
         raise BackupError(f"{error}. Move it away, with its -wal and -shm.") from error

@@ -78,7 +78,7 @@ class Exposure:
         return ""
 
     def _node_addresses(self) -> Iterator[tuple[str, Address | None]]:
-        for record in self._store.newest(storage(NODE)).values():
+        for record in self._store.latest_all(storage(NODE)).values():
             for each in at(record.document(), "status", "addresses") or ():
                 yield record.key.name, parse_address(each.get("address", ""))
 

@@ -56,7 +56,7 @@ class Priorities:
 
     def _default(self) -> Document | None:
         """The class of pods that name none: of several, the least important."""
-        classes = self._store.newest(storage(PRIORITY_CLASS)).values()
+        classes = self._store.latest_all(storage(PRIORITY_CLASS)).values()
         marked = (one.document() for one in classes if b'"globalDefault":true' in one.rest)
         found = [each for each in marked if each.get("globalDefault")]
         return min(found, key=lambda each: each["value"], default=None)

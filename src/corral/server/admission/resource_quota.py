@@ -74,7 +74,7 @@ class QuotaAdmission:
         charges = self._charges.setdefault(namespace, {}).setdefault(
             kind.resource, Charges(kind, partial(_of_record, kind))
         )
-        newest = self._store.newest(storage(kind), namespace).values()
+        newest = self._store.latest_all(storage(kind), namespace).values()
         charges.follow((record.revision, record) for record in newest)
         return charges
 

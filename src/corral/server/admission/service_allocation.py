@@ -164,7 +164,7 @@ class Allocation:
         """
         spec, before = service["spec"], None if old is None else old["spec"]
         metadata = service["metadata"]
-        self._holders.follow(self._store.newest(storage(SERVICE)).values())
+        self._holders.follow(self._store.latest_all(storage(SERVICE)).values())
         gift = _Gift(
             Key(metadata.get("namespace", ""), metadata["name"]),
             self.ranges,

@@ -39,7 +39,7 @@ class ClaimClasses:
             raise forbidden(CLAIM, claim["metadata"]["name"], _NOT_EXPANDABLE)
 
     def _default(self) -> str:
-        classes = self._store.newest(storage(STORAGE_CLASS)).values()
+        classes = self._store.latest_all(storage(STORAGE_CLASS)).values()
         found = default_class(msgspec.convert(each.document(), StorageClass) for each in classes)
         return (found and found.metadata and found.metadata.name) or ""
 

@@ -122,7 +122,7 @@ class Roles:
     def _follow(self) -> None:
         """Take in what has changed since last time."""
         for kind, seen in self._seen.items():
-            newest = self._store.changed(kind)
+            newest = self._store.last_changed(kind)
             if newest == seen:
                 continue
             self._resolved.clear()

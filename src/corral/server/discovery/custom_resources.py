@@ -34,7 +34,7 @@ class Definitions:
 
     def follow(self) -> None:
         """Bring the table up to date."""
-        changed = self._store.changed(STORED)
+        changed = self._store.last_changed(STORED)
         if changed != self._seen:
             self._read()
             self._seen = changed

@@ -12,7 +12,7 @@ from corral.server.authn.authenticator import ADMINISTRATORS
 from corral.server.request import query
 from corral.server.response.plain_text import not_found, text_response
 from corral.store import Store
-from corral.store.damage import told
+from corral.store.damage import describe_damage
 
 ROOTS: Final = ("healthz", "livez", "readyz")
 _CHECKS: Final = ("ping", "store")
@@ -35,7 +35,7 @@ def answer(
     files: it is for administrators.
     """
     root, _, single = path.strip("/").partition("/")
-    faults = {"store": store.fault if root == "readyz" else ""}
+    faults = {"store": store.error_message if root == "readyz" else ""}
     if single == AUDIT:
         return _one(audit_fault, user)
     if single == OBJECTS:
@@ -65,7 +65,7 @@ def answer(
 
 def damage(store: Store) -> str:
     """Which objects are damaged, in words; empty where none is."""
-    return told([*store.damaged])
+    return describe_damage([*store.damaged])
 
 
 def _one(fault: str, user: User) -> Response:

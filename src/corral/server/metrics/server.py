@@ -97,7 +97,9 @@ class Metrics:
             "The oldest revision that can be watched from.",
             store.compacted,
         )
-        yield gauge("corral_store_fault", "Whether the last commit failed.", bool(store.fault))
+        yield gauge(
+            "corral_store_fault", "Whether the last commit failed.", bool(store.error_message)
+        )
         yield gauge("corral_watches", "Open watches.", store.watches)
         commits = histogram(
             "corral_store_commit_duration_seconds", "How long commits took to be on disk."

@@ -21,7 +21,7 @@ from corral.server.registry.rest import Rest, is_namespace, is_namespace_in_use,
 from corral.server.request import body, query
 from corral.server.request.call import Call, forbidden, json_response, storage
 from corral.server.strategy import object_meta
-from corral.store import Record, Store, may_be_marked
+from corral.store import Record, Store, may_be_deleting
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -164,7 +164,7 @@ def remove(store: Store, record: Record, held: Document | None) -> Awaitable[Rec
     """Stage what ``end`` decided; whoever waits for it has it on disk."""
     if held is None:
         return store.delete(record.kind, record.key, record.document())
-    if may_be_marked(record) and held == record.document():  # its deletion goes on already
+    if may_be_deleting(record) and held == record.document():  # its deletion goes on already
         return store.durable(record)
     return store.write(record.kind, record.key, held)
 

@@ -303,7 +303,7 @@ async def reach(store: Store, revision: int) -> None:
         return
     try:
         async with asyncio.timeout(WAIT_SECONDS):
-            await store.reach(revision)
+            await store.wait_for_revision(revision)
     except TimeoutError:
         message = f"Timeout: Too large resource version: {revision}, current: {store.revision}"
         cause = Cause("", "Too large resource version", "ResourceVersionTooLarge")

@@ -212,12 +212,12 @@ async def _changes(
         # Never less than a clock can tell: a timer of that length is over before it is.
         # The changes themselves are not held while they are told: the window may forget them.
         seconds = max(TICK_SECONDS, min(end, bookmark) - now)
-        for piece in [each for each in frames.changes(await changes.take(seconds)) if each]:
+        for piece in [each for each in frames.changes(await changes.next_events(seconds)) if each]:
             yield piece if isinstance(piece, bytes) else await piece()
-    if asked.bookmarks and asked.pause == math.inf and changes.lost is None:
+    if asked.bookmarks and asked.pause == math.inf and changes.lost_after is None:
         yield frames.bookmark(_told(store, changes, asked))
-    if changes.lost is not None:
-        raise Gone(f"too old resource version: {changes.lost} ({store.compacted})")
+    if changes.lost_after is not None:
+        raise Gone(f"too old resource version: {changes.lost_after} ({store.compacted})")
 
 
 def _some(stretch: RecordRange) -> list[Record]:

@@ -17,7 +17,7 @@ from corral.api.kind import Kind, Version
 from corral.api.object import Document
 from corral.server.request.accept import Form
 from corral.server.request.call import Call
-from corral.store import Record, parts
+from corral.store import Record, split_kind
 
 _LINE = b"]}\n"
 """The end of a list, and of its line: it is put there before the list is as large as it gets."""
@@ -36,7 +36,7 @@ def versioned(kind: Kind, version: Version) -> Show:
     stored, shown = _opening(kind, kind.api_version), _opening(kind, own)
 
     def swap(record: Record) -> bytes:
-        if record.opening == stored:
+        if record.head == stored:
             return shown + record.rest
         return encode(as_version(record.document(), version, own))
 
@@ -82,7 +82,7 @@ def listed(kind: Kind, version: Version) -> tuple[ShowMany, bytes]:
     is_as_stored = version.write is None and version.spell is None
 
     def anew(record: Record) -> bytes:
-        return parts(encode(_spelled(record, version, own)))[1]
+        return split_kind(encode(_spelled(record, version, own)))[1]
 
     def show(records: Sequence[Record]) -> Iterable[bytes]:
         if is_as_stored and usual.issuperset(map(_openings, records)):

@@ -82,9 +82,9 @@ class Sessions:
     async def _follow(self, changes: Watch) -> None:
         try:
             while not changes.finished:
-                if await changes.take(_LONG_SECONDS):
+                if await changes.next_events(_LONG_SECONDS):
                     self._check_all()
-            if changes.lost is not None:  # so much has changed that nobody knows what
+            if changes.lost_after is not None:  # so much has changed that nobody knows what
                 self._check_all()
         finally:
             changes.close()

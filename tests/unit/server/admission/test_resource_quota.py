@@ -270,13 +270,13 @@ async def test_a_quota_that_is_smaller_than_what_is_there_lets_nothing_more_in(a
 async def test_quotas_of_one_kind_look_at_what_is_there_once(ask, monkeypatch):
     looks = []
 
-    def newest(store, kind, namespace="", real=Store.newest):
+    def latest_all(store, kind, namespace="", real=Store.latest_all):
         looks.append((kind, namespace))
         return real(store, kind, namespace)
 
     for name in "abc":
         await ask.create(QUOTAS, name, spec={"hard": {"configmaps": "2", "pods": "1"}})
-    monkeypatch.setattr(Store, "newest", newest)
+    monkeypatch.setattr(Store, "latest_all", latest_all)
     for name, status in (("a", 201), ("b", 201), ("c", 403)):
         looks.clear()
         assert (await ask("POST", MAPS, {"metadata": {"name": name}})).status == status

@@ -107,7 +107,7 @@ async def test_an_event_tells_of_each(damaged):
     tell_damaged(damaged.server, context)
     watch = damaged.server.store.watch("events", damaged.server.store.revision)
     task = asyncio.create_task(context._events.run())
-    (event,) = await watch.take(30)
+    (event,) = await watch.next_events(30)
     task.cancel()
     told = event.record.document()
     assert (told["type"], told["reason"]) == ("Warning", "ObjectDamaged")

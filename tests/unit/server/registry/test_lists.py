@@ -11,7 +11,7 @@ from corral.aio import OBJECTS_A_TURN
 from corral.api.errors import BadRequest
 from corral.api.object import Key
 from corral.server.registry.lists import Continue
-from corral.store import parts
+from corral.store import split_kind
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
@@ -79,7 +79,7 @@ async def test_items_that_were_stored_in_another_form_are_told_the_same(ask):
     odd = {"kind": "ConfigMap", "data": {}, **store.latest("configmaps", key).document()}
     odd["apiVersion"] = odd.pop("apiVersion")
     record = await store.write("configmaps", key, odd)
-    record.opening, record.rest = parts(json.dumps(record.document(), sort_keys=True).encode())
+    record.head, record.rest = split_kind(json.dumps(record.document(), sort_keys=True).encode())
     items = (await ask("GET", MAPS))["items"]
     assert [item.keys() for item in items] == [{"metadata", "data"}] * 2
 

@@ -22,7 +22,7 @@ class Hook:
     asked: list = field(default_factory=list)
     paths: list = field(default_factory=list)
 
-    async def post(self, path, body, *, content_type, seconds, most):
+    async def post(self, path, body, *, content_type, seconds, max_bytes):
         assert content_type == "application/json"
         review = json.loads(body)
         self.asked.append(review["request"])
