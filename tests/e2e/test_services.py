@@ -467,7 +467,7 @@ async def test_a_restart_breaks_nothing_and_a_lost_table_comes_back(monkeypatch)
 
 
 async def test_a_table_written_in_steps_is_the_same_in_the_end(monkeypatch):
-    monkeypatch.setattr(nft, "STEP", 200)
+    monkeypatch.setattr(nft, "TRANSACTION_CHARACTERS", 200)
     async with cluster("one", "two") as c:
         await c.expose()
         await c.answering("one", "two")

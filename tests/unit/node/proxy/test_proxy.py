@@ -14,7 +14,7 @@ def applied(monkeypatch) -> list[str]:
     """What the kernel was given."""
     texts: list[str] = []
     monkeypatch.setattr(nft, "apply", texts.append)
-    monkeypatch.setattr(nft, "ask", lambda _: "table inet corral_services {\n}\n")
+    monkeypatch.setattr(nft, "query", lambda _: "table inet corral_services {\n}\n")
     return texts
 
 
@@ -33,7 +33,7 @@ def test_a_table_is_written_where_there_is_none(applied, monkeypatch):
         if text == SILENT:
             refuse(text)
 
-    monkeypatch.setattr(nft, "ask", refuse)
+    monkeypatch.setattr(nft, "query", refuse)
     monkeypatch.setattr(nft, "apply", apply)
     rules = Rules(NOWHERE)
     write_whole(rules)
@@ -48,7 +48,7 @@ def test_a_table_that_stays_refuses_again(applied, monkeypatch, is_large):
             raise NetworkError("Message too long")
 
     monkeypatch.setattr(nft, "apply", apply)
-    monkeypatch.setattr(nft, "STEP", 1 if is_large else 1 << 20)
+    monkeypatch.setattr(nft, "TRANSACTION_CHARACTERS", 1 if is_large else 1 << 20)
     with pytest.raises(NetworkError, match="too long"):
         write_whole(Rules(NOWHERE))
     assert applied[0] == SILENT
@@ -65,7 +65,7 @@ def test_a_table_that_is_there_in_part_refuses_nobody(applied, monkeypatch):
             raise NetworkError("No buffer space available")
 
     monkeypatch.setattr(nft, "apply", apply)
-    monkeypatch.setattr(nft, "STEP", 1)
+    monkeypatch.setattr(nft, "TRANSACTION_CHARACTERS", 1)
     with pytest.raises(NetworkError, match="buffer space"):
         write_whole(rules)
     assert applied[-1] == last
