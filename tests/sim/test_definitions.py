@@ -327,7 +327,7 @@ async def test_kinds_of_kubevirt_have_definitions_that_nobody_else_changes():
         await built_in(c)
         found = await c.client.get(CustomResourceDefinition, MACHINES.name)
         assert [version.name for version in found.spec.versions] == ["v1", "v1alpha3"]
-        with pytest.raises(Forbidden, match="corral has by itself, and cannot be deleted"):
+        with pytest.raises(Forbidden, match="a built-in kind of corral, and cannot be deleted"):
             await c.client.delete(CustomResourceDefinition, MACHINES)
         change = {"spec": {"names": {"shortNames": ["mine"]}}}
         with pytest.raises(Invalid, match="cannot be changed"):

@@ -42,7 +42,7 @@ class Catalog:
         self._client = context.client
         self._clock = context.clock
         self._kinds = context.kinds
-        self._told = {kind.resource: kind for kind in KINDS if builtin.is_told(kind)}
+        self._told = {kind.resource: kind for kind in KINDS if builtin.has_definition(kind)}
         self._own = frozenset(KINDS.group_versions())
         self.definitions = context.informers.of(CustomResourceDefinition)
         self.services = context.informers.of(APIService)

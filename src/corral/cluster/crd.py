@@ -26,7 +26,7 @@ from corral.reconcile.workqueue import WorkQueue
 
 PATIENCE_SECONDS = 15.0
 """What still holds a definition is looked at again after this time in any case."""
-_RESERVED = naming.reserved(KINDS)
+_RESERVED = naming.reserved_groups(KINDS)
 BATCH_SECONDS = 0.1
 """How long news of objects that went waits for more of the kind."""
 
@@ -76,10 +76,10 @@ class Definitions:
             if key_of(other) != key_of(definition)
         ]
         ours = () if is_built_in(document) else [kind for kind in KINDS if kind.group == group]
-        taken = naming.Taken.by(others, ours)
+        used = naming.UsedNames.of(others, ours)
         if group in _RESERVED:
-            taken = naming.Taken(reserved=True)
-        status = naming.status(document, taken, rfc3339(self._clock()))
+            used = naming.UsedNames(reserved=True)
+        status = naming.updated_status(document, used, rfc3339(self._clock()))
         if status != document.get("status"):
             await self._tell(document, status)
 

@@ -10,7 +10,7 @@ from lightkube.models.apiregistration_v1 import APIService
 from corral.api.kind import Column, GroupVersion, Verdict, at
 from corral.api.kinds.causes import forbidden
 from corral.api.kinds.columns import age
-from corral.api.kinds.crd.well_known import KEEPER
+from corral.api.kinds.crd.well_known import CONTROLLER_USER
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
@@ -58,7 +58,7 @@ def available(now: str) -> Document:
 
 
 def _validate(_document: Document, _old: Document | None, user: str) -> Verdict:
-    if user == KEEPER:
+    if user == CONTROLLER_USER:
         return Verdict()
     why = (
         "corral serves all of its API itself and asks no other server; for kinds of your own "

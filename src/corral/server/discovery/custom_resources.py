@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from corral.api.kind import at
 from corral.api.kinds.crd.custom_kinds import kind_of
-from corral.api.kinds.crd.naming import reserved
-from corral.api.kinds.crd.well_known import STORED
+from corral.api.kinds.crd.naming import reserved_groups
+from corral.api.kinds.crd.well_known import RESOURCE
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
 from corral.server.request.call import storage
@@ -27,20 +27,20 @@ class Definitions:
         self._store = store
         self._kinds = kinds
         self._built_in = {(kind.group, kind.plural) for kind in kinds}
-        self._reserved = reserved(kinds)
+        self._reserved = reserved_groups(kinds)
         self._seen = 0
         self._records: dict[str, Record] = {}
         self._brought: dict[str, Kind] = {}
 
     def follow(self) -> None:
         """Bring the table up to date."""
-        changed = self._store.last_changed(STORED)
+        changed = self._store.last_changed(RESOURCE)
         if changed != self._seen:
             self._read()
             self._seen = changed
 
     def _read(self) -> None:
-        present = {record.key.name: record for record in self._store.objects(STORED)}
+        present = {record.key.name: record for record in self._store.objects(RESOURCE)}
         for name in self._brought.keys() - present.keys():
             self._drop(name)
         for name, record in present.items():

@@ -1,5 +1,5 @@
-"""Kinds that users bring: CustomResourceDefinitions, and the rows of the table that they become.
+"""CustomResourceDefinitions: their validation, and the kinds that they define.
 
-What is here is pure.  The server follows the definitions in its store, loops those that the API
-tells; both make rows of them by ``custom_kinds.kind_of``.
+No I/O here.  The server watches the definitions in its store, controllers those in the API; both
+make a row of the table of kinds of each by ``custom_kinds.kind_of``.
 """

@@ -1,6 +1,6 @@
-"""Definitions of the kinds that KubeVirt's and CDI's operators bring, and the server has by itself.
+"""CustomResourceDefinitions of built-in kinds that KubeVirt's and CDI's operators define elsewhere.
 
-Clients look there for whether KubeVirt is installed, and in which versions.
+Clients look for them to find out whether KubeVirt is installed, and which versions it serves.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _OPERATORS = {"cdi.kubevirt.io": "cdi-operator"}
 
 
 def definition_of(kind: Kind) -> Document:
-    """The definition that tells of a kind of ours."""
+    """Return the definition of a built-in kind."""
     names: Document = {
         "plural": kind.plural,
         "singular": kind.singular,
@@ -46,32 +46,32 @@ def definition_of(kind: Kind) -> Document:
 
 
 def _version(kind: Kind, version: Version) -> Document:
-    told: Document = {
+    row: Document = {
         "name": version.name,
         "served": True,
         "storage": version is kind.versions[0],
         "schema": {"openAPIV3Schema": _schema(kind, version.name)},
     }
-    below: Document = {"status": {}} if kind.status else {}
+    subresources: Document = {"status": {}} if kind.status else {}
     if kind.scale is not None:
-        below["scale"] = _scale(kind.scale)
-    if below:
-        told["subresources"] = below
+        subresources["scale"] = _scale(kind.scale)
+    if subresources:
+        row["subresources"] = subresources
     if version.deprecated:
-        told["deprecated"] = True
-    return told
+        row["deprecated"] = True
+    return row
 
 
 def _schema(kind: Kind, version: str) -> dict[str, Any]:
     schema = dict(structural(kind, version))
     metadata = {"metadata": {"type": "object"}}
-    return _unpatched({**schema, "properties": {**schema["properties"], **metadata}})
+    return _without_patch_strategy({**schema, "properties": {**schema["properties"], **metadata}})
 
 
-def _unpatched(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without words on strategic merge patches, which definitions do not know."""
+def _without_patch_strategy(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without the extensions of strategic merge patch, which CRDs do not have."""
     return {
-        word: _unpatched(value) if isinstance(value, dict) else value
+        word: _without_patch_strategy(value) if isinstance(value, dict) else value
         for word, value in schema.items()
         if word not in (PATCH_STRATEGY, PATCH_KEY)
     }
@@ -88,7 +88,7 @@ def _scale(scale: Scale) -> Document:
     }
 
 
-def is_told(kind: Kind) -> bool:
-    """Whether a kind is one that operators bring: neither Kubernetes' own nor a user's."""
-    brought = not kind.native and kind.schemas is None
-    return brought and kind.is_kept and kind.group.endswith("kubevirt.io")
+def has_definition(kind: Kind) -> bool:
+    """Return whether a built-in kind is one that operators define elsewhere."""
+    is_operators = not kind.native and kind.schemas is None
+    return is_operators and kind.is_kept and kind.group.endswith("kubevirt.io")

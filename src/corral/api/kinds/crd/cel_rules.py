@@ -1,4 +1,4 @@
-"""``x-kubernetes-validations``: rules in CEL over what a schema describes."""
+"""``x-kubernetes-validations``: CEL rules of a schema, evaluated on documents."""
 
 import re
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ from corral.api.encoding import same
 from corral.api.errors import Cause
 from corral.api.kinds.crd import cel_rule_costs
 from corral.api.kinds.crd.cel_field_selections import UnknownFieldError, read_fields
-from corral.api.kinds.crd.field_paths import normal
+from corral.api.kinds.crd.field_paths import formatted
 from corral.api.schema.paths import Place
 from corral.api.schema.ratcheting import correlated
 
 RULES: Final = "x-kubernetes-validations"
 MOST_WORK: Final = 2 * cost.MAX_COST
-"""What all rules over one document may be to do together, as it is reckoned, which is more than it
-is: all others wait meanwhile."""
+"""The budget of work of all rules on one document.  Work is estimated, and rather over-estimated:
+the event loop is blocked while rules run."""
 MOST_EVALUATIONS: Final = 5000
-"""Rules that are run over one document, at most."""
+"""The most rules that are run on one document."""
 _LONGEST_MESSAGE: Final = 5 << 10
 
-_OLD = re.compile(r"\boldSelf\b")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_OLD_SELF = re.compile(r"\boldSelf\b")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = re.compile(
     "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|"
     "namespace|return|var|void|while"
@@ -37,7 +37,7 @@ _ESCAPES: Final = (
     ("/", "__slash__"),
 )
 _OPTIONAL: Final = "cel.bind(oldSelf, oldSelves[?0],\n{text}\n)"
-"""Where an expression about what may not have been stands: each line is one further down."""
+"""Wraps the expression of a rule with ``optionalOldSelf``; its lines are one further down then."""
 _LINE = re.compile(r"(?<=^ERROR: <input>:)\d+", re.MULTILINE)
 REASONS: Final[Mapping[str, str]] = {
     "FieldValueInvalid": 'Invalid value: "{type}": {text}',
@@ -48,88 +48,91 @@ REASONS: Final[Mapping[str, str]] = {
 
 
 class CostError(Exception):
-    """A rule that is to be stored is over its budget with the largest object that can be sent."""
+    """A new rule exceeds the cost budget with the largest object that can be sent."""
 
 
 class _SpentError(Exception):
-    """So many rules have run that no more are."""
+    """The rules of a document have used up their budget."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, as a schema says it of what it describes."""
+    """One rule of a schema.
 
-    told: Mapping[str, Any]
+    declared: the entry in ``x-kubernetes-validations``.
+    schema: the schema that has the rule.
+    is_new: whether its definition is being stored: only then are type errors and costs refused.
+    """
+
+    declared: Mapping[str, Any]
     schema: Mapping[str, Any]
     is_new: bool = False
-    """Whether its definition is to be stored: types that do not fit are refused then, not found
-    with each document."""
 
     @property
     def text(self) -> str:
-        return str(self.told.get("rule", "")).strip()
+        return str(self.declared.get("rule", "")).strip()
 
     @cached_property
     def is_transition(self) -> bool:
-        """Whether it compares with what was: then it is about changes only."""
-        texts = (self.text, self.told.get("messageExpression", ""))
-        return any(_OLD.search(text) for text in texts)
+        """Whether the rule uses ``oldSelf``: it is then evaluated on updates only."""
+        texts = (self.text, self.declared.get("messageExpression", ""))
+        return any(_OLD_SELF.search(text) for text in texts)
 
     @property
     def is_optional(self) -> bool:
-        """Whether it is about new values, too, and asks whether there was an old one."""
-        return bool(self.told.get("optionalOldSelf"))
+        """Whether ``oldSelf`` is optional: the rule is then evaluated on creates, too."""
+        return bool(self.declared.get("optionalOldSelf"))
 
     @property
-    def about(self) -> str:
-        """The path from what it stands at to the field of which it tells faults."""
-        return normal(self.told.get("fieldPath", ""), self.schema) or ""
+    def field_path(self) -> str:
+        """The path, from the place of the rule, of the field that its causes name."""
+        return formatted(self.declared.get("fieldPath", ""), self.schema) or ""
 
     @cached_property
     def program(self) -> Program:
-        """Raises CelError and CostError."""
+        """The compiled rule.  Raises CelError and CostError."""
         return self._compile(self.text)
 
     @cached_property
     def message_program(self) -> Program | None:
-        """What makes its message, if it says so.  Raises CelError."""
-        text = self.told.get("messageExpression", "").strip()
+        """The compiled ``messageExpression``, if there is one.  Raises CelError and CostError."""
+        text = self.declared.get("messageExpression", "").strip()
         return self._compile(text) if text else None
 
-    def _typed(self, program: Program) -> Program:
-        """A program that takes texts for what their formats say.
+    def _bind_types(self, program: Program) -> Program:
+        """Return a program with the types of the schema; it parses strings that have a format.
 
-        Raises CelError where it selects a field that its schema has not, or types do not fit, and
-        CostError.
+        Raises CelError if it selects a field that the schema does not have, or types do not match,
+        and CostError.
         """
-        known: dict[str, Mapping[str, Any]] = {"self": self.schema}
+        variables: dict[str, Mapping[str, Any]] = {"self": self.schema}
         if self.is_optional:
-            known["oldSelves"] = {"type": "array", "items": self.schema}
+            variables["oldSelves"] = {"type": "array", "items": self.schema}
         else:
-            known["oldSelf"] = self.schema
+            variables["oldSelf"] = self.schema
         try:
-            selections = read_fields(program.tree, known, escaped)
+            selections = read_fields(program.tree, variables, escaped)
         except UnknownFieldError as fault:
             raise program.fault(fault.node, fault.why) from None
-        made = program.converted(selections.read)
+        typed = program.converted(selections.read)
         if self.is_new:
-            if cel_rule_costs.is_far_over(program.tree, selections.ranges):
+            if cel_rule_costs.exceeds_budget(program.tree, selections.ranges):
                 raise CostError(cel_rule_costs.EXCEEDED)
-            made.returns = program.require_fit(selections.types)
-        return made
+            typed.returns = program.require_fit(selections.types)
+        return typed
 
     def _compile(self, text: str) -> Program:
         variables = {"self": "dyn"}
         if self.is_transition:
             variables["oldSelf"] = "dyn"
         program = compile_expression(text, variables)
-        return self._with_optional(text) if self.is_optional else self._typed(program)
+        return self._with_optional(text) if self.is_optional else self._bind_types(program)
 
     def _with_optional(self, text: str) -> Program:
-        """The program of an expression, which is known to be one by itself."""
+        """Compile an expression, which compiles by itself, with an optional ``oldSelf``."""
         variables = {"self": "dyn", "oldSelves": "list"}
         try:
-            return self._typed(compile_expression(_OPTIONAL.format(text=text), variables))
+            return self._bind_types(compile_expression(_OPTIONAL.format(text=text), variables))
         except CelError as error:
             raise CelError(_LINE.sub(lambda line: str(int(line[0]) - 1), str(error))) from None
 
@@ -140,12 +143,12 @@ class Rule:
 
 
 class Rules(Place):
-    """The rules at one place of a document, and below it; false where there are none."""
+    """The rules of a schema and of the schemas in it; false if there are none."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
         self._type: str = schema.get("type", "")
-        self._rules = [Rule(told, schema) for told in schema.get(RULES) or ()]
+        self._rules = [Rule(declared, schema) for declared in schema.get(RULES) or ()]
         super().__init__(schema)
 
     @property
@@ -155,10 +158,13 @@ class Rules(Place):
     def check(
         self, document: Mapping[str, Any], old: Mapping[str, Any] | None
     ) -> tuple[list[Cause], list[str]]:
-        """What rules a document breaks; and what to warn of, that was so before."""
+        """Return the causes of rules that a document breaks, and warnings.
+
+        A rule that an unchanged value breaks is a warning only (ratcheting).
+        """
         run = _Run(Budget())
         try:
-            self.walk(run, "", document, old, _Before(old, document))
+            self.walk(run, "", document, old, _Stored(old, document))
         except _SpentError:
             text = (
                 "validation failed due to running out of cost budget, no further validation rules "
@@ -168,49 +174,49 @@ class Rules(Place):
         return run.causes, run.warnings
 
     def check_default(self, value: Any, budget: "Budget") -> list[Cause]:
-        """What rules a default breaks, as one that was there before, or else as a new one.
+        """Return the causes of rules that a default breaks, as an unchanged or as a new value.
 
-        Rules that the budget is too small for are not asked.
+        Rules beyond the budget are not evaluated.
         """
         for old in (value, None):
             run = _Run(budget)
             with suppress(_SpentError):
-                self.walk(run, "default", value, old, _Before(None, value))
+                self.walk(run, "default", value, old, _Stored(None, value))
             if run.causes:
                 return run.causes
         return []
 
-    def of_field(self, name: str) -> "Rules | None":
-        """The rules of a field, and below it."""
+    def for_field(self, name: str) -> "Rules | None":
+        """Return the rules of a field's schema, and of the schemas in it."""
         return self._below.get(name)
 
-    def of_word(self, word: str) -> "Rules | None":
-        """The rules of ``items`` or ``additionalProperties``, and below."""
-        return self._items if word == "items" else self._rest
+    def for_keyword(self, keyword: str) -> "Rules | None":
+        """Return the rules of ``items`` or ``additionalProperties``."""
+        return self._items if keyword == "items" else self._rest
 
-    def walk(self, run: "_Run", path: str, value: Any, old: Any, before: "_Before") -> None:
+    def walk(self, run: "_Run", path: str, value: Any, old: Any, stored: "_Stored") -> None:
         if value is None:
             return
         if self._rules:
-            shown = as_cel(value, self._schema)
-            was = None if old is None else as_cel(old, self._schema)
-            given = _Given(shown, was, cost.size_of([shown, was]))
+            new_cel = as_cel(value, self._schema)
+            old_cel = None if old is None else as_cel(old, self._schema)
+            values = _Values(new_cel, old_cel, cost.size_of([new_cel, old_cel]))
             for rule in self._rules:
                 if rule.is_transition and old is None and not rule.is_optional:
                     continue
-                cause = self._broken(run, rule, path, given)
+                cause = self._evaluate(run, rule, path, values)
                 if cause is None:
                     continue
-                if rule.is_transition or not before.is_kept:
+                if rule.is_transition or not stored.is_unchanged:
                     run.causes.append(cause)
                 else:
                     run.warnings.append(f"{cause.field}: {cause.message}")
-        self._check_below(run, path, value, old, before)
+        self._check_below(run, path, value, old, stored)
 
-    def _check_below(self, run: "_Run", path: str, value: Any, old: Any, before: "_Before") -> None:
+    def _check_below(self, run: "_Run", path: str, value: Any, old: Any, stored: "_Stored") -> None:
         if isinstance(value, dict):
-            known = old if isinstance(old, dict) else {}
-            stood = before.value if isinstance(before.value, dict) else {}
+            old_fields = old if isinstance(old, dict) else {}
+            stored_fields = stored.value if isinstance(stored.value, dict) else {}
             for name, inner in value.items():
                 if (rules := self._below.get(name)) is not None:
                     where = f"{path}.{name}" if path else name
@@ -218,36 +224,38 @@ class Rules(Place):
                     rules, where = self._rest, f"{path}[{name}]"
                 else:
                     continue
-                here = _Before(stood.get(name), inner, before)
-                rules.walk(run, where, inner, known.get(name), here)
+                here = _Stored(stored_fields.get(name), inner, stored)
+                rules.walk(run, where, inner, old_fields.get(name), here)
         elif isinstance(value, list) and self._items is not None:
             olds = correlated(self._schema, value, old)
-            earlier = correlated(self._schema, value, before.value)
+            stored_items = correlated(self._schema, value, stored.value)
             for index, inner in enumerate(value):
-                here = _Before(earlier[index], inner, before)
+                here = _Stored(stored_items[index], inner, stored)
                 self._items.walk(run, f"{path}[{index}]", inner, olds[index], here)
 
-    def _broken(self, run: "_Run", rule: Rule, path: str, given: "_Given") -> Cause | None:
-        """The refusal by a rule; None where it holds."""
+    def _evaluate(self, run: "_Run", rule: Rule, path: str, values: "_Values") -> Cause | None:
+        """Evaluate a rule; return its cause, or None if it holds."""
         try:
-            if run.value(rule, rule.program, given) is True:
+            if run.value(rule, rule.program, values) is True:
                 return None
         except CelError as error:
-            return self._cause(path, f"{error} evaluating rule: {_name(rule)}", "FieldValueInvalid")
-        text = self._message(run, rule, given)
-        where = (path + rule.about).removeprefix("" if path else ".")
-        return self._cause(where, text, rule.told.get("reason") or "FieldValueInvalid")
+            return self._cause(
+                path, f"{error} evaluating rule: {_rule_name(rule)}", "FieldValueInvalid"
+            )
+        text = self._message(run, rule, values)
+        where = (path + rule.field_path).removeprefix("" if path else ".")
+        return self._cause(where, text, rule.declared.get("reason") or "FieldValueInvalid")
 
-    def _message(self, run: "_Run", rule: Rule, given: "_Given") -> str:
-        usual: str = rule.told.get("message", "").strip() or f"failed rule: {rule.text}"
+    def _message(self, run: "_Run", rule: Rule, values: "_Values") -> str:
+        default: str = rule.declared.get("message", "").strip() or f"failed rule: {rule.text}"
         try:
             if rule.message_program is None:
-                return usual
-            made = run.value(rule, rule.message_program, given)
+                return default
+            message = run.value(rule, rule.message_program, values)
         except CelError:
-            return usual
-        text = made.strip() if isinstance(made, str) else ""
-        return text if text and "\n" not in text and len(text) <= _LONGEST_MESSAGE else usual
+            return default
+        text = message.strip() if isinstance(message, str) else ""
+        return text if text and "\n" not in text and len(text) <= _LONGEST_MESSAGE else default
 
     def _cause(self, path: str, text: str, reason: str) -> Cause:
         message = REASONS[reason].format(type=self._type, text=text)
@@ -255,27 +263,28 @@ class Rules(Place):
 
 
 @dataclass(frozen=True)
-class _Before:
-    """What stood at a place before, and what stands there now.
+class _Stored:
+    """The stored value at a place of a document, to find out whether it changed.
 
-    value: None where it is not known: of what was not there, and of the items of some lists.
-    above: the same of what the place is in.
+    value: the stored value; None if there was none, or if it is an item that cannot be matched.
+    now: the new value.
+    parent: the same of the enclosing object or list.
     """
 
     value: Any
     now: Any
-    above: "_Before | None" = None
+    parent: "_Stored | None" = None
 
-    @cached_property  # many items may ask it of their list
-    def is_kept(self) -> bool:
-        """Whether nothing changed here, or else at the nearest place above of which it is known."""
+    @cached_property  # a list may have many items that all need it
+    def is_unchanged(self) -> bool:
+        """Whether the value is unchanged, or else its nearest ancestor with a stored value."""
         if self.value is not None:
             return same(self.now, self.value)
-        return self.above is not None and self.above.is_kept
+        return self.parent is not None and self.parent.is_unchanged
 
 
-class _Given(NamedTuple):
-    """What rules are given, and how large it is."""
+class _Values(NamedTuple):
+    """The values of ``self`` and ``oldSelf`` for rules, and their size."""
 
     value: Any
     old: Any
@@ -283,39 +292,39 @@ class _Given(NamedTuple):
 
 
 class Budget:
-    """What rules may be to do together."""
+    """The work that the rules of one document may do together."""
 
     def __init__(self) -> None:
         self._left = MOST_WORK
 
-    def take(self, work: int) -> None:
-        """Raises _SpentError, and ever after."""
+    def spend(self, work: int) -> None:
+        """Subtract estimated work; raises _SpentError once it is used up, and ever after."""
         self._left -= work
         if self._left < 0:
             raise _SpentError
 
 
 class _Run:
-    """One check of one document."""
+    """The state of one check of one document."""
 
     def __init__(self, budget: Budget) -> None:
         self.causes: list[Cause] = []
         self.warnings: list[str] = []
         self._budget = budget
 
-    def value(self, rule: Rule, program: Program, given: "_Given") -> Any:
-        """What an expression makes of values.  Raises CelError, and _SpentError."""
+    def value(self, rule: Rule, program: Program, values: "_Values") -> Any:
+        """Run an expression.  Raises CelError and _SpentError."""
         least = MOST_WORK // MOST_EVALUATIONS
-        self._budget.take(least + 2 * given.size.conversion + program.estimated_cost(given.size))
-        return program.run(rule.bindings(given.value, given.old))
+        self._budget.spend(least + 2 * values.size.conversion + program.estimated_cost(values.size))
+        return program.run(rule.bindings(values.value, values.old))
 
 
-def _name(rule: Rule) -> str:
-    return rule.told.get("message", "").strip() or rule.text
+def _rule_name(rule: Rule) -> str:
+    return rule.declared.get("message", "").strip() or rule.text
 
 
 def as_cel(value: Any, schema: Mapping[str, Any]) -> Any:
-    """A value as rules see it: numbers of the schema's type, and names that CEL can read."""
+    """Return a value as CEL sees it: numbers of the schema's type, field names escaped."""
     if isinstance(value, dict):
         properties: Mapping[str, Any] = schema.get("properties") or {}
         rest = schema.get("additionalProperties")
@@ -333,10 +342,10 @@ def as_cel(value: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def escaped(name: str) -> str:
-    """A field's name as rules write it: ``x-y`` is ``x__dash__y``."""
+    """Return a field's name escaped for CEL: ``x-y`` is ``x__dash__y``."""
     if _RESERVED.fullmatch(name):
         return f"__{name}__"
-    if _PLAIN.fullmatch(name) and "__" not in name:
+    if _IDENTIFIER.fullmatch(name) and "__" not in name:
         return name
     for letters, word in _ESCAPES:
         name = name.replace(letters, word)

@@ -1,4 +1,4 @@
-"""From a definition to the rows of the table of kinds that it stands for (pure)."""
+"""Custom kinds: the rows of the table of kinds, made from CustomResourceDefinitions.  No I/O."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,33 +12,33 @@ from corral.api.kinds.crd.cel_rules import Rules
 from corral.api.kinds.crd.embedded_resources import Embedded
 from corral.api.kinds.crd.jsonpath import compile_path, simple_path
 from corral.api.kinds.crd.list_types import Uniqueness
-from corral.api.kinds.crd.normalization import normal
+from corral.api.kinds.crd.normalization import normalized
 from corral.api.kinds.crd.printer_columns import columns_of
-from corral.api.kinds.crd.well_known import ESTABLISHED, TERMINATING, holds
+from corral.api.kinds.crd.well_known import ESTABLISHED, TERMINATING, is_condition_true
 from corral.api.object import Document, Object
 from corral.api.schema import Schemas
 from corral.api.schema.ratcheting import introduced
 
 
 class CustomObject(Object, kw_only=True):
-    """The view of an object of which only its definition knows what it holds."""
+    """The view of a custom resource; its fields are in the schema of its definition only."""
 
     api_version: ClassVar[str] = ""
     kind: ClassVar[str] = ""
 
 
 def kind_of(definition: Mapping[str, Any]) -> Kind | None:
-    """The kind that a definition brings; None where it is not established, hence not served."""
-    if not holds(definition, ESTABLISHED):
+    """Return the kind of a definition; None if it is not established, hence not served."""
+    if not is_condition_true(definition, ESTABLISHED):
         return None
     spec, names = definition["spec"], definition["status"]["acceptedNames"]
     versions: list[Document] = sorted(spec["versions"], key=lambda each: not each["storage"])
     if not any(version["served"] for version in versions):
         return None
-    schemas = Schemas({each["name"]: normal(_schema(each)) for each in versions})
+    schemas = Schemas({each["name"]: normalized(_schema(each)) for each in versions})
     write = None
-    if definition["metadata"].get("generation", 1) > 1:  # some may lie there in an earlier form
-        write = partial(_renew, schemas, versions[0]["name"])
+    if definition["metadata"].get("generation", 1) > 1:  # stored with an earlier schema
+        write = partial(_upgrade, schemas, versions[0]["name"])
     base = Kind(
         group=spec["group"],
         name=names["kind"],
@@ -50,7 +50,7 @@ def kind_of(definition: Mapping[str, Any]) -> Kind | None:
         view=CustomObject,
         versions=tuple(_version(spec, each, write) for each in versions),
         schemas=schemas,
-        closing=holds(definition, TERMINATING),
+        closing=is_condition_true(definition, TERMINATING),
         list_name=names.get("listKind", ""),
     )
     rows = {
@@ -63,8 +63,8 @@ def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:
     return (version.get("schema") or {}).get("openAPIV3Schema") or {}
 
 
-def _renew(schemas: Schemas, stored: str, document: Document) -> None:
-    """Prune and complete a document as if it were stored today, in the version that it lies in."""
+def _upgrade(schemas: Schemas, stored: str, document: Document) -> None:
+    """Prune and default a stored document by the present schema of its version."""
     _group, _, version = document.get("apiVersion", stored).rpartition("/")
     schema = schemas.compiled(version if version in schemas else stored)
     schema.prune(document)
@@ -74,8 +74,8 @@ def _renew(schemas: Schemas, stored: str, document: Document) -> None:
 def _version(
     spec: Mapping[str, Any], version: Mapping[str, Any], write: Callable[[Document], None] | None
 ) -> Version:
-    usual = f"{spec['group']}/{version['name']} {spec['names']['kind']} is deprecated"
-    warning = version.get("deprecationWarning") or usual
+    default = f"{spec['group']}/{version['name']} {spec['names']['kind']} is deprecated"
+    warning = version.get("deprecationWarning") or default
     return Version(
         name=version["name"],
         served=version["served"],
@@ -86,22 +86,22 @@ def _version(
 
 
 def _row(base: Kind, version: Mapping[str, Any], schema: Mapping[str, Any]) -> Kind:
-    """The kind as one of its versions has it: columns and subresources may differ."""
-    below = version.get("subresources") or {}
-    scale = below.get("scale")
+    """Return the row of one version: columns and subresources may differ."""
+    subresources = version.get("subresources") or {}
+    scale = subresources.get("scale")
     fields = [each["jsonPath"] for each in version.get("selectableFields", ())]
     return replace(
         base,
-        status="status" in below,
+        status="status" in subresources,
         scale=_scale(scale) if scale is not None else None,
         columns=columns_of(version),
         selectable={path.removeprefix("."): _selectable(path) for path in fields},
-        validate=_Further(schema).verdict,
+        validate=_Validation(schema).verdict,
     )
 
 
-class _Further:
-    """What a schema asks of documents beside their form; looked up when there is one to check."""
+class _Validation:
+    """Checks of a schema beyond types: list types, embedded resources, CEL rules.  Made lazily."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -119,20 +119,20 @@ class _Further:
         return Embedded(self._schema)
 
     def verdict(self, document: Document, old: Document | None, _user: str) -> Verdict:
-        """What is wrong beyond the schema; what was so before is let be, with a warning."""
-        found = self._lists.check(document) if self._lists else iter(())
-        causes = limited(chain(found, self._embedded.check(document) if self._embedded else ()))
+        """Validate a document; unchanged invalid values pass on updates (ratcheting)."""
+        repeated = self._lists.check(document) if self._lists else iter(())
+        causes = limited(chain(repeated, self._embedded.check(document) if self._embedded else ()))
         if old is not None:
             causes = introduced(causes, document, old, self._schema)
         broken, warnings = self._rules.check(document, old) if self._rules else ([], [])
         return Verdict([*causes, *broken], warnings)
 
 
-def _scale(told: Mapping[str, Any]) -> Scale:
-    selector = told.get("labelSelectorPath")
+def _scale(declared: Mapping[str, Any]) -> Scale:
+    selector = declared.get("labelSelectorPath")
     return Scale(
-        spec_replicas=simple_path(told["specReplicasPath"]),
-        status_replicas=simple_path(told["statusReplicasPath"]),
+        spec_replicas=simple_path(declared["specReplicasPath"]),
+        status_replicas=simple_path(declared["statusReplicasPath"]),
         label_selector=simple_path(selector) if selector else (),
     )
 
@@ -141,10 +141,10 @@ def _selectable(path: str) -> Callable[[Document], str]:
     find = compile_path(path).find
 
     def read(document: Document) -> str:
-        found = find(document)[:1]
-        if not found or found[0] is None:
+        values = find(document)[:1]
+        if not values or values[0] is None:
             return ""
-        value = found[0]
+        value = values[0]
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     return read

@@ -1,4 +1,4 @@
-"""What a definition leaves out, as apiextensions/v1 completes it."""
+"""Defaults of CustomResourceDefinitions (apiextensions/v1)."""
 
 from typing import Final
 
@@ -8,8 +8,8 @@ from corral.api.object import Document
 AGE_COLUMN: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-def begin(document: Document) -> None:
-    """A new definition has no status but the version in which objects will be stored."""
+def default_status(document: Document) -> None:
+    """Set the status of a new definition: nothing but its storage version."""
     document["status"] = {
         "conditions": [],
         "acceptedNames": {"plural": "", "kind": ""},
@@ -17,8 +17,8 @@ def begin(document: Document) -> None:
     }
 
 
-def complete(document: Document) -> None:
-    """Names, conversion, and the versions in which objects may lie in the store."""
+def default_definition(document: Document) -> None:
+    """Default names and conversion, and add the storage version to ``storedVersions``."""
     spec = document["spec"]
     names = spec["names"]
     names["singular"] = names.get("singular") or names["kind"].lower()

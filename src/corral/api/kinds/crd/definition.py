@@ -1,4 +1,4 @@
-"""CustomResourceDefinition: a kind that users bring (apiextensions.k8s.io/v1)."""
+"""CustomResourceDefinition: the definition of a custom kind (apiextensions.k8s.io/v1)."""
 
 from typing import Annotated, Any, ClassVar, Final
 
@@ -16,17 +16,17 @@ JSONSchema = Annotated[
         extra_json_schema={"x-kubernetes-preserve-unknown-fields": True, "format": "json-schema"}
     ),
 ]
-"""A schema in OpenAPI's words: it may hold others, to any depth."""
+"""An OpenAPI schema, nested to any depth."""
 
 
 class DefinitionNames(Struct, kw_only=True):
-    """What objects of a kind are called in paths, documents and commands.
+    """Names of a kind in paths, documents and commands.
 
     plural: the name in paths, all lower case; the definition is called <plural>.<group>.
     singular: the name of one object on the command line; the kind in lower case if it is left out.
     kind: the name in documents, in CamelCase.
     list_kind: the name of lists; the kind with List behind it if it is left out.
-    short_names: abbreviations that kubectl knows, all lower case.
+    short_names: abbreviations for kubectl, all lower case.
     categories: groups of kinds that kubectl lists together, such as all.
     """
 
@@ -48,11 +48,11 @@ class DefinitionSchema(Struct, kw_only=True):
 
 
 class DefinitionScale(Struct, kw_only=True):
-    """Where the scale subresource reads and writes.
+    """Paths of the scale subresource.
 
-    spec_replicas_path: how many are wanted: a path under .spec.
-    status_replicas_path: how many there are: a path under .status.
-    label_selector_path: which pods are meant, as text: a path under .status or .spec.
+    spec_replicas_path: desired replicas: a path under .spec.
+    status_replicas_path: observed replicas: a path under .status.
+    label_selector_path: selector of pods, as text: a path under .status or .spec.
     """
 
     spec_replicas_path: str
@@ -61,10 +61,10 @@ class DefinitionScale(Struct, kw_only=True):
 
 
 class DefinitionSubresources(Struct, kw_only=True):
-    """What there is below the objects of a version.
+    """Subresources of a version.
 
-    status: present, if the status is written apart from all else.
-    scale: present, if objects can be scaled.
+    status: present if there is a status subresource.
+    scale: present if there is a scale subresource.
     """
 
     status: AnyFields | None = None
@@ -72,14 +72,14 @@ class DefinitionSubresources(Struct, kw_only=True):
 
 
 class DefinitionColumn(Struct, kw_only=True):
-    """One column of what kubectl get prints.
+    """A printer column.
 
     name: the column's heading.
-    type: what the cells are: integer, number, string, boolean or date.
-    json_path: where in an object the value is.
-    description: what the column tells.
-    format: how the value is written, as in OpenAPI.
-    priority: above 0 it is shown with -o wide only.
+    type: type of its cells: integer, number, string, boolean or date.
+    json_path: JSONPath of the value.
+    description: description of the column.
+    format: OpenAPI format of the value.
+    priority: columns above 0 are shown with -o wide only.
     """
 
     name: str
@@ -91,9 +91,9 @@ class DefinitionColumn(Struct, kw_only=True):
 
 
 class SelectableField(Struct, kw_only=True):
-    """A field by which lists and watches can be narrowed.
+    """A field for field selectors of lists and watches.
 
-    json_path: where it is: a simple path to a string, boolean or integer.
+    json_path: a simple path to a string, boolean or integer.
     """
 
     json_path: str
@@ -103,14 +103,14 @@ class DefinitionVersion(Struct, kw_only=True):
     """One version of a kind.
 
     name: its name in paths, such as v1beta1.
-    served: whether it can be asked for.
+    served: whether it is served.
     storage: whether objects are stored in this version; exactly one is.
-    deprecated: whether those who ask for it are warned.
-    deprecation_warning: what they are told.
+    deprecated: whether its clients get a warning.
+    deprecation_warning: text of that warning.
     schema: how objects are pruned, defaulted and checked.
-    subresources: what there is below its objects.
-    additional_printer_columns: what kubectl get prints; the age alone if nothing is named.
-    selectable_fields: by which fields lists and watches can be narrowed.
+    subresources: its subresources.
+    additional_printer_columns: its printer columns; the age if there are none.
+    selectable_fields: fields for field selectors.
     """
 
     name: str
@@ -128,7 +128,7 @@ class DefinitionConversion(Struct, kw_only=True):
     """How objects of one version become those of another.
 
     strategy: None, for nothing but apiVersion changes; Webhook is not supported.
-    webhook: who converts.
+    webhook: the webhook that converts.
     """
 
     strategy: str
@@ -136,14 +136,14 @@ class DefinitionConversion(Struct, kw_only=True):
 
 
 class CustomResourceDefinitionSpec(Struct, kw_only=True):
-    """What is to be served.
+    """Desired state of a definition.
 
     group: the API group of the kind: a domain.
-    names: what its objects are called.
+    names: its names.
     scope: Namespaced or Cluster.
     versions: its versions, one of which is stored.
     conversion: how objects of one version become those of another.
-    preserve_unknown_fields: a relic that must be false.
+    preserve_unknown_fields: obsolete, must be false.
     """
 
     group: str
@@ -155,25 +155,25 @@ class CustomResourceDefinitionSpec(Struct, kw_only=True):
 
 
 class DefinitionCondition(Condition, kw_only=True):
-    """One thing that is known of a definition.
+    """A condition of a definition.
 
     type: NamesAccepted, Established, Terminating or NonStructuralSchema.
     status: True, False or Unknown.
-    reason: one word for why.
-    message: why, for people.
-    observed_generation: the generation of the definition that it was told of.
+    reason: its reason, in one word.
+    message: its reason, for people.
+    observed_generation: the generation of the definition that it is about.
     """
 
     observed_generation: int = 0
 
 
 class CustomResourceDefinitionStatus(Struct, kw_only=True):
-    """What has become of a definition.
+    """Observed state of a definition.
 
-    accepted_names: the names that are served: those asked for, where nobody had them.
+    accepted_names: the names that are served: requested ones that no other kind uses.
     conditions: whether the names are accepted and the kind is served.
     stored_versions: versions in which objects may have been stored.
-    observed_generation: the generation of the definition that was last looked at.
+    observed_generation: the generation that was last reconciled.
     """
 
     accepted_names: DefinitionNames | None = None
@@ -183,10 +183,10 @@ class CustomResourceDefinitionStatus(Struct, kw_only=True):
 
 
 class CustomResourceDefinition(Object, kw_only=True):
-    """A kind that users bring: once it is established, its objects are served as any others.
+    """The definition of a kind: once it is established, its objects are served as any others.
 
-    spec: what is to be served.
-    status: what has become of it.
+    spec: desired state.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1"
@@ -204,8 +204,8 @@ DEFINITION: Final = kubernetes_kind(
     view=CustomResourceDefinition,
     namespaced=False,
     columns=(created_at(),),
-    default=defaults.complete,
-    default_create=defaults.begin,
+    default=defaults.default_definition,
+    default_create=defaults.default_status,
     validate=validation.validate,
     begin_deletion=lifecycle.begin_deletion,
 )

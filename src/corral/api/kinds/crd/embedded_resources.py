@@ -1,6 +1,6 @@
-"""Whole objects within objects (``x-kubernetes-embedded-resource``): their kind and metadata.
+"""Validation of embedded resources (``x-kubernetes-embedded-resource``).
 
-What is wrong with one is told as apiextensions-apiserver does (its schema/objectmeta).
+The messages are those of apiextensions-apiserver (its schema/objectmeta).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,36 +18,36 @@ from corral.api.types import schema_of
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
 _EMPTY: Final = "must not be empty"
 _TEXT: Final = {"type": "string"}
-_FORM: Final = Schema(
+_OBJECT_SCHEMA: Final = Schema(
     {
         "type": "object",
         "properties": {"apiVersion": _TEXT, "kind": _TEXT, "metadata": schema_of(ObjectMeta)},
     }
 )
-"""Of every whole object.  One that lies there since before it was to be whole may have another:
-that is told, or let be, where schemas are checked."""
+"""The schema of every embedded resource.  Values that were stored before the field became one may
+not conform; they are skipped here, and left to the check of schemas, which ratchets."""
 
 
 class Embedded(Place):
-    """The whole objects at one place of a document, and below it; false where there are none."""
+    """The embedded resources of a schema and of the schemas in it; false if there are none."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._is_whole = bool(schema.get(EMBEDDED))
+        self._is_embedded = bool(schema.get(EMBEDDED))
         super().__init__(schema)
 
     @property
     def _has_content(self) -> bool:
-        return self._is_whole
+        return self._is_embedded
 
     def check(self, value: Any, path: str = "") -> Iterator[Cause]:
-        """What is wrong with them."""
-        if self._is_whole and isinstance(value, dict) and not _FORM.check(value):
-            yield from _whole(value, path)
+        """Yield the causes for which they are invalid."""
+        if self._is_embedded and isinstance(value, dict) and not _OBJECT_SCHEMA.check(value):
+            yield from _check_resource(value, path)
         for place, inner, where in self._within(value, path):
             yield from place.check(inner, where)
 
 
-def _whole(value: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _check_resource(value: Mapping[str, Any], path: str) -> Iterator[Cause]:
     for field in ("apiVersion", "kind"):
         if field not in value:
             yield required(f"{path}.{field}", _EMPTY)

@@ -1,4 +1,4 @@
-"""The paths by which rules say what they are about (``fieldPath``): ``.sizes['x-large'].count``."""
+"""Field paths of CEL rules (``fieldPath``), such as ``.sizes['x-large'].count``."""
 
 import re
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ _STEP = re.compile(r"\.(?P<name>[^.\[\]]+)|\['(?P<quoted>(?:[^'\\]|\\.)+)'\]")
 _ESCAPED = re.compile(r"\\(.)")
 
 
-def normal(path: str, schema: Mapping[str, Any]) -> str | None:
-    """A path as messages write it: ``.sizes[x-large].count``; None where it leads to no field.
+def formatted(path: str, schema: Mapping[str, Any]) -> str | None:
+    """Return a path as in messages: ``.sizes[x-large].count``; None if there is no such field.
 
-    It leads through fields and the keys of maps, never through the items of lists.
+    A path goes through fields and keys of maps, never through items of lists.
     """
-    at, told = 0, ""
+    at, result = 0, ""
     while at < len(path):
         step = _STEP.match(path, at)
         if step is None:
@@ -21,12 +21,12 @@ def normal(path: str, schema: Mapping[str, Any]) -> str | None:
         name = step["name"] or _ESCAPED.sub(r"\1", step["quoted"])
         fields, rest = schema.get("properties"), schema.get("additionalProperties")
         if fields:
-            told += f".{name}"
+            result += f".{name}"
             inner = fields.get(name)
         else:
-            told += f"[{name}]"
+            result += f"[{name}]"
             inner = rest
         if not isinstance(inner, Mapping):
             return None
         schema, at = inner, step.end()
-    return told
+    return result

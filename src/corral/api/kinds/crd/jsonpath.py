@@ -1,8 +1,8 @@
-r"""JSONPath as printer columns write it: ``.status.conditions[?(@.type=="Ready")].status``.
+r"""JSONPath of printer columns: ``.status.conditions[?(@.type=="Ready")].status``.
 
 The dialect is that of Kubernetes' client-go: fields by dot or in quotes, ``\`` before a dot that
-is part of a name, ``*``, ``..``, indexes, slices, unions and filters with one comparison.  What is
-not there is no error: it is left out.
+is part of a name, ``*``, ``..``, indexes, slices, unions and filters with one comparison.  Missing
+fields are no error: they yield no values.
 """
 
 import operator
@@ -12,12 +12,12 @@ from functools import lru_cache
 from typing import Any, Final
 
 Step = Callable[[Any], Iterator[Any]]
-"""From one value to those that it leads to."""
+"""Yields the values that one step leads to from a value."""
 
 LONGEST: Final = 4096
-"""Characters of a path."""
-MOST_FOUND: Final = 1000
-"""Values that are looked at: a path of many wildcards finds more than anybody reads."""
+"""The most characters of a path."""
+MOST_VALUES: Final = 1000
+"""The most values of a path: one with many wildcards could match without bounds."""
 
 _NAME = re.compile(r"(?:\\.|[^.\[\]\\(){}\s'\"])+")
 _QUOTED = re.compile(r"""\s*(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)")\s*""")
@@ -36,33 +36,33 @@ _SIGNS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class PathError(ValueError):
-    """Why a path cannot be read."""
+    """A path cannot be parsed; the message says why."""
 
 
 class Path:
-    """A path made ready for use."""
+    """A compiled path."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = tuple(steps)
 
     def find(self, document: Any) -> list[Any]:
-        """The values that the path leads to; none where it leads nowhere."""
+        """Return the values at the path; none if there are none."""
         values = [document]
         for step in self._steps:
-            values = [found for value in values for found in step(value)][:MOST_FOUND]
+            values = [inner for value in values for inner in step(value)][:MOST_VALUES]
         return values
 
 
 @lru_cache(maxsize=1000)
 def compile_path(text: str) -> Path:
-    """Raises PathError."""
+    """Compile a path.  Raises PathError."""
     if len(text) > LONGEST:
         raise PathError(f"a path has at most {LONGEST} characters")
     return Path(_steps(text))
 
 
 def simple_path(text: str) -> tuple[str, ...]:
-    """The fields of a path that has nothing but fields.  Raises PathError."""
+    """Return the fields of a path that has only fields.  Raises PathError for others."""
     if not text.startswith("."):
         raise PathError("must be a simple json path starting with .")
     names = text[1:].split(".")
@@ -99,7 +99,7 @@ def _steps(text: str) -> Iterator[Step]:
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the bracket that opens at ``start`` is closed."""
+    """Return the position of the bracket that closes the one at ``start``."""
     depth, quote, place = 0, "", start
     while place < len(text):
         letter = text[place]
@@ -183,11 +183,11 @@ def _each(value: Any) -> Iterator[Any]:
 
 
 def _descend(value: Any) -> Iterator[Any]:
-    waiting = [value]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        waiting += reversed(list(_each(found)))
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending += reversed(list(_each(current)))
 
 
 def _filter(text: str) -> Step:
@@ -197,12 +197,12 @@ def _filter(text: str) -> Step:
     path = Path(_steps(match["path"]))
     if match["sign"] is None:
         return lambda value: (item for item in _each(value) if path.find(item))
-    holds, wanted = _SIGNS[match["sign"]], _literal(match["value"])
+    compare, operand = _SIGNS[match["sign"]], _literal(match["value"])
 
     def step(value: Any) -> Iterator[Any]:
         for item in _each(value):
-            found = path.find(item)[:1]
-            if found and _comparable(found[0], wanted) and holds(found[0], wanted):
+            values = path.find(item)[:1]
+            if values and _comparable(values[0], operand) and compare(values[0], operand):
                 yield item
 
     return step

@@ -1,4 +1,4 @@
-"""What becomes of a definition over its life, and what of it can be changed."""
+"""Deletion and update of CustomResourceDefinitions."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,10 @@ from corral.api.kinds.crd.well_known import (
     ESTABLISHED,
     GROUP,
     PLURAL,
-    STORED,
+    RESOURCE,
     TERMINATING,
-    holds,
     is_built_in,
+    is_condition_true,
 )
 from corral.api.object import Document
 
@@ -22,12 +22,12 @@ _IMMUTABLE = "field is immutable"
 
 
 def begin_deletion(document: Document, now: str) -> None:
-    """Its objects go first: a finalizer keeps it until they are gone.  Raises Forbidden."""
+    """Add a finalizer, so that objects are deleted first.  Raises Forbidden if it is built in."""
     metadata = document["metadata"]
     if is_built_in(document):
         raise Forbidden(
-            f'{STORED} "{metadata["name"]}" is forbidden: it tells of a kind that corral has by '
-            "itself, and cannot be deleted",
+            f'{RESOURCE} "{metadata["name"]}" is forbidden: it defines a built-in kind of corral, '
+            "and cannot be deleted",
             details=Details(name=metadata["name"], group=GROUP, kind=PLURAL),
         )
     if CLEANUP not in (metadata.get("finalizers") or ()):
@@ -46,19 +46,19 @@ def begin_deletion(document: Document, now: str) -> None:
     )
 
 
-def check(document: Document, old: Document) -> Iterator[Cause]:
-    """What an update may not change: what its objects are stored under."""
-    fixed = [("group",), ("names", "plural")]
-    if holds(old, ESTABLISHED):
-        fixed = [("scope",), ("names", "kind"), *fixed]
-    for path in fixed:
+def check_update(document: Document, old: Document) -> Iterator[Cause]:
+    """Check that an update keeps the names under which objects are stored."""
+    immutable = [("group",), ("names", "plural")]
+    if is_condition_true(old, ESTABLISHED):
+        immutable = [("scope",), ("names", "kind"), *immutable]
+    for path in immutable:
         value = at(document, "spec", *path)
         if value != at(old, "spec", *path):
             yield invalid(".".join(("spec", *path)), value, _IMMUTABLE)
-    known = [version["name"] for version in document["spec"]["versions"]]
+    versions = [version["name"] for version in document["spec"]["versions"]]
     stored = at(document, "status", "storedVersions") or []
     for index, name in enumerate(stored):
-        if name not in known:
+        if name not in versions:
             path_of = f"status.storedVersions[{index}]"
             fault = (
                 f"missing from spec.versions; {name} was previously a storage version, and must "

@@ -1,4 +1,4 @@
-"""Lists that are sets or maps hold nothing twice."""
+"""Uniqueness of items in lists of type set and map (``x-kubernetes-list-type``)."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from corral.api.schema.paths import Place
 
 
 class Uniqueness(Place):
-    """The sets and maps at one place of a document, and below it; false where there are none."""
+    """The sets and maps of a schema and of the schemas in it; false if there are none."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._type = schema.get("x-kubernetes-list-type", "")
@@ -22,10 +22,10 @@ class Uniqueness(Place):
         return self._type in ("set", "map")
 
     def check(self, value: Any, path: str = "") -> Iterator[Cause]:
-        """What stands twice."""
+        """Yield a cause for each duplicate item."""
         if isinstance(value, list):
             if self._type == "set":
-                yield from _repeated(path, value)
+                yield from _duplicates(path, value)
             elif self._type == "map":
                 yield from self._map(path, value)
         for place, inner, where in self._within(value, path):
@@ -38,13 +38,13 @@ class Uniqueness(Place):
                 fault = "must be an object for an array of list-type map"
                 yield invalid(f"{path}[{index}]", inner, fault)
                 return
-            known = inner or {}
-            keys.append({key: known[key] for key in self._keys if key in known})
-        yield from _repeated(path, keys)
+            fields = inner or {}
+            keys.append({key: fields[key] for key in self._keys if key in fields})
+        yield from _duplicates(path, keys)
 
 
-def _repeated(path: str, values: Sequence[Any]) -> Iterator[Cause]:
-    """Each value that was there before is told once."""
+def _duplicates(path: str, values: Sequence[Any]) -> Iterator[Cause]:
+    """Yield one cause for each value that occurs more than once."""
     seen: dict[Hashable, int] = {}
     for index, value in enumerate(values):
         form = encode_sorted(value)

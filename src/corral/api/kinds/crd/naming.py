@@ -1,4 +1,4 @@
-"""Which names a definition gets: those that no other of its group has (pure)."""
+"""Acceptance of the names of CustomResourceDefinitions, as the naming controller does.  No I/O."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,7 @@ from corral.api.kinds.crd.well_known import (
     CONFORMANT,
     ESTABLISHED,
     NAMES_ACCEPTED,
-    holds,
+    is_condition_true,
     is_protected,
 )
 from corral.api.object import Document
@@ -19,28 +19,31 @@ from corral.api.object import Document
 _WITHOUT_KINDS: Final = frozenset(
     {"custom.metrics.k8s.io", "external.metrics.k8s.io", "subresources.kubevirt.io"}
 )
-"""Groups that are answered by code of their own, for objects of other groups."""
+"""Groups that are served by code of their own and have no kinds."""
 
 
-def reserved(kinds: Iterable[Kind]) -> frozenset[str]:
-    """Groups in which no definition is served, by the kinds that the server has by itself.
+def reserved_groups(kinds: Iterable[Kind]) -> frozenset[str]:
+    """Return the groups to which definitions cannot add kinds, from the built-in kinds.
 
-    They are those that Kubernetes and its extensions answer themselves, which wins over definitions
-    there, too.  Groups whose kinds are brought by operators elsewhere are open to more of them.
+    They are the groups that kube-apiserver and aggregated servers serve, which take precedence over
+    definitions in Kubernetes, too.  Groups of operators, such as KubeVirt's, are open.
     """
     return _WITHOUT_KINDS | {each.group for each in kinds if each.native or not each.is_kept}
 
 
-class Taken(NamedTuple):
-    """The names that others in a group have, or the whole group."""
+class UsedNames(NamedTuple):
+    """The names that other kinds of a group use.
+
+    reserved: whether the group is closed to definitions.
+    """
 
     resources: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
     reserved: bool = False
 
     @classmethod
-    def by(cls, definitions: Iterable[Document], kinds: Iterable[Kind]) -> "Taken":
-        """The names of definitions where they were accepted, and those of kinds of ours."""
+    def of(cls, definitions: Iterable[Document], kinds: Iterable[Kind]) -> "UsedNames":
+        """Return the accepted names of definitions, and the names of built-in kinds."""
         accepted = [at(each, "status", "acceptedNames") or {} for each in definitions]
         accepted += [_names_of(kind) for kind in kinds]
         resources = {
@@ -55,89 +58,91 @@ class Taken(NamedTuple):
         )
 
 
-def status(definition: Document, taken: Taken, now: str) -> Document:
-    """The status of a definition once its names were looked at; equal to the old one if it stays.
+def updated_status(definition: Document, used: UsedNames, now: str) -> Document:
+    """Return the status of a definition with its names accepted or refused.
 
-    ``taken`` are the names of all others in its group.
+    ``used`` are the names of all other kinds in its group.
     """
     old: Document = definition.get("status") or {}
-    wanted = definition["spec"]["names"]
-    accepted, faults = _accept(wanted, old.get("acceptedNames") or {}, taken)
-    if taken.reserved:
+    requested = definition["spec"]["names"]
+    accepted, faults = _accept_names(requested, old.get("acceptedNames") or {}, used)
+    if used.reserved:
         group = definition["spec"]["group"]
         message = f'group "{group}" is served by the server itself: no kinds can be added to it'
         accepted, faults = {"plural": "", "kind": ""}, [("GroupReserved", message)]
     conditions = old.get("conditions") or []
     reason, message = faults[-1] if faults else ("NoConflicts", "no conflicts found")
 
-    def told(condition: str, value: str, why: str, text: str) -> None:
+    def set_status(condition: str, value: str, why: str, text: str) -> None:
         nonlocal conditions
         conditions = set_condition(conditions, condition, value, reason=why, message=text, now=now)
 
-    told(NAMES_ACCEPTED, "False" if faults else "True", reason, message)
-    if taken.reserved or not holds(definition, ESTABLISHED):
+    set_status(NAMES_ACCEPTED, "False" if faults else "True", reason, message)
+    if used.reserved or not is_condition_true(definition, ESTABLISHED):
         if faults:
-            told(ESTABLISHED, "False", "NotAccepted", "not all names are accepted")
+            set_status(ESTABLISHED, "False", "NotAccepted", "not all names are accepted")
         else:
-            told(ESTABLISHED, "True", "InitialNamesAccepted", _ESTABLISHED_TEXT)
+            set_status(ESTABLISHED, "True", "InitialNamesAccepted", _ESTABLISHED_TEXT)
     if is_protected(definition["spec"]["group"]):
-        told(CONFORMANT, *_approval(definition))
-    seen = {"observedGeneration": definition["metadata"].get("generation", 1)}
-    conditions = [each | seen if each["type"] in _TOLD else each for each in conditions]
+        set_status(CONFORMANT, *_approval(definition))
+    observed = {"observedGeneration": definition["metadata"].get("generation", 1)}
+    conditions = [
+        each | observed if each["type"] in _WITH_GENERATION else each for each in conditions
+    ]
     return {**old, "acceptedNames": accepted, "conditions": conditions}
 
 
 def _approval(definition: Document) -> tuple[str, str, str]:
-    """Whether somebody has approved of a kind in a group of the community's, and where."""
+    """Return status, reason and message of the approval of a kind in a protected group."""
     approval = (at(definition, "metadata", "annotations") or {}).get(APPROVED, "")
     if approval.startswith(BYPASSED):
         return "False", "UnapprovedAnnotation", f'not approved: "{approval}"'
     return "True", "ApprovedAnnotation", f"approved in {approval}"
 
 
-_TOLD = (NAMES_ACCEPTED, ESTABLISHED, CONFORMANT)
-"""Of these is told of which generation they are: kubectl waits for none of an earlier one."""
+_WITH_GENERATION = (NAMES_ACCEPTED, ESTABLISHED, CONFORMANT)
+"""Conditions with ``observedGeneration``: kubectl wait ignores those of earlier generations."""
 _ESTABLISHED_TEXT = "the initial names have been accepted"
 
 
-def _accept(
-    wanted: Mapping[str, Any], before: Mapping[str, Any], taken: Taken
+def _accept_names(
+    requested: Mapping[str, Any], before: Mapping[str, Any], used: UsedNames
 ) -> tuple[Document, list[tuple[str, str]]]:
     accepted = dict(before)
     faults: list[tuple[str, str]] = []
     for name in ("plural", "singular"):
-        _claim(accepted, faults, wanted, name, taken.resources)
-    conflicts = [name for name in wanted.get("shortNames", ()) if name in taken.resources]
+        _accept_name(accepted, faults, requested, name, used.resources)
+    conflicts = [name for name in requested.get("shortNames", ()) if name in used.resources]
     if conflicts:
-        told = [f'"{name}" is already in use' for name in conflicts]
-        message = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        conflicts = [f'"{name}" is already in use' for name in conflicts]
+        message = conflicts[0] if len(conflicts) == 1 else f"[{', '.join(conflicts)}]"
         faults.append(("ShortNamesConflict", message))
     else:
-        _take(accepted, wanted, "shortNames")
+        _copy(accepted, requested, "shortNames")
     for name in ("kind", "listKind"):
-        _claim(accepted, faults, wanted, name, taken.kinds)
-    _take(accepted, wanted, "categories")
+        _accept_name(accepted, faults, requested, name, used.kinds)
+    _copy(accepted, requested, "categories")
     return accepted, faults
 
 
-def _claim(
+def _accept_name(
     accepted: Document,
     faults: list[tuple[str, str]],
-    wanted: Mapping[str, Any],
+    requested: Mapping[str, Any],
     field: str,
     used: frozenset[str],
 ) -> None:
-    """Take a name, or say that another one has it."""
-    name = wanted.get(field, "")
+    """Accept a name, or add a fault if another kind uses it."""
+    name = requested.get(field, "")
     if name in used:
         faults.append((f"{field[0].upper()}{field[1:]}Conflict", f'"{name}" is already in use'))
     else:
         accepted[field] = name
 
 
-def _take(accepted: Document, wanted: Mapping[str, Any], field: str) -> None:
-    if wanted.get(field):
-        accepted[field] = wanted[field]
+def _copy(accepted: Document, requested: Mapping[str, Any], field: str) -> None:
+    if requested.get(field):
+        accepted[field] = requested[field]
     else:
         accepted.pop(field, None)
 

@@ -1,4 +1,4 @@
-"""The normal form of a definition's schema: with the metadata that every whole object has."""
+"""Normalization of a definition's schema: adds apiVersion, kind and metadata of every object."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,51 +13,53 @@ _BOUNDS: Final = (
     *("format", "pattern", "enum", "minLength", "maxLength", "minItems", "maxItems"),
     *("minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "not", RULES),
 )
-"""What a schema can ask of metadata beyond that it is such."""
+"""Keywords by which a schema can further restrict metadata."""
 
 
-def normal(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A whole object's schema: its metadata, and that of objects within it, is that of all."""
-    return {"type": "object", **_whole(_within(schema))}
+def normalized(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema with the metadata of the object and of embedded resources filled in."""
+    return {"type": "object", **_with_object_fields(_normalized_parts(schema))}
 
 
-def _whole(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_object_fields(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = dict(schema.get("properties") or {})
-    metadata = _bounded(schema_of(ObjectMeta), properties.get("metadata") or {})
+    metadata = _with_bounds(schema_of(ObjectMeta), properties.get("metadata") or {})
     for field in ("apiVersion", "kind"):
         properties[field] = {**(properties.get(field) or {}), **_TEXT}
     return {**schema, "properties": properties | {"metadata": metadata}}
 
 
-def _bounded(own: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema with the bounds of another: what is of which type, its own says alone."""
-    made = {word: told[word] for word in _BOUNDS if word in told} | dict(own)
-    if required := [*own.get("required", ()), *(told.get("required") or ())]:
-        made["required"] = required
+def _with_bounds(own: Mapping[str, Any], declared: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema restricted by the bounds of another; types are those of ``own``."""
+    result = {word: declared[word] for word in _BOUNDS if word in declared} | dict(own)
+    if required := [*own.get("required", ()), *(declared.get("required") or ())]:
+        result["required"] = required
     for word in ("items", "additionalProperties"):
-        if isinstance(own.get(word), Mapping) and isinstance(told.get(word), Mapping):
-            made[word] = _bounded(own[word], told[word])
-    if fields := told.get("properties"):
-        known = own.get("properties") or {}
-        bounds = {name: fields.get(name) or {} for name in known}
-        made["properties"] = {name: _bounded(known[name], bounds[name]) for name in known}
-    return made
+        if isinstance(own.get(word), Mapping) and isinstance(declared.get(word), Mapping):
+            result[word] = _with_bounds(own[word], declared[word])
+    if fields := declared.get("properties"):
+        own_fields = own.get("properties") or {}
+        bounds = {name: fields.get(name) or {} for name in own_fields}
+        result["properties"] = {
+            name: _with_bounds(own_fields[name], bounds[name]) for name in own_fields
+        }
+    return result
 
 
-def _within(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema with those of whole objects in it made normal; itself, where there are none."""
+def _normalized_parts(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema with embedded resources normalized; the same one if there are none."""
     changed: dict[str, Any] = {}
     properties = schema.get("properties") or {}
-    below = {name: _inner(inner) for name, inner in properties.items()}
+    below = {name: _normalized_part(inner) for name, inner in properties.items()}
     if any(below[name] is not properties[name] for name in below):
         changed["properties"] = below
     for word in ("items", "additionalProperties"):
         inner = schema.get(word)
-        if isinstance(inner, Mapping) and (made := _inner(inner)) is not inner:
-            changed[word] = made
+        if isinstance(inner, Mapping) and (part := _normalized_part(inner)) is not inner:
+            changed[word] = part
     return {**schema, **changed} if changed else schema
 
 
-def _inner(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    made = _within(schema)
-    return _whole(made) if schema.get(EMBEDDED) else made
+def _normalized_part(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    normal = _normalized_parts(schema)
+    return _with_object_fields(normal) if schema.get(EMBEDDED) else normal

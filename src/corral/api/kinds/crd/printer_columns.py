@@ -1,4 +1,4 @@
-"""What ``kubectl get`` prints of objects whose definition says so."""
+"""Printer columns of custom resources."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,18 +14,18 @@ Cell = str | int | None
 
 
 def columns_of(version: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns of one version of a definition: by default the age alone."""
+    """Return the columns of one version of a definition: by default the age."""
     return tuple(_column(each) for each in version.get("additionalPrinterColumns") or [AGE_COLUMN])
 
 
-def _column(told: Mapping[str, Any]) -> Column:
+def _column(declared: Mapping[str, Any]) -> Column:
     return Column(
-        name=told["name"],
-        type=told["type"],
-        format=told.get("format", ""),
-        description=told.get("description") or _description(told["jsonPath"]),
-        priority=told.get("priority", 0),
-        cell=_reader(told["type"], told["jsonPath"]),
+        name=declared["name"],
+        type=declared["type"],
+        format=declared.get("format", ""),
+        description=declared.get("description") or _description(declared["jsonPath"]),
+        priority=declared.get("priority", 0),
+        cell=_reader(declared["type"], declared["jsonPath"]),
     )
 
 
@@ -35,51 +35,51 @@ def _description(path: str) -> str:
 
 def _reader(kind: str, path: str) -> Callable[[Document], Cell]:
     find = compile_path(path).find
-    show = _SHOWN[kind]
+    show = _CELLS[kind]
 
     def cell(document: Document) -> Cell:
-        found = find(document)
-        return show(found) if found else None
+        values = find(document)
+        return show(values) if values else None
 
     return cell
 
 
-def _text(found: list[Any]) -> str:
-    return " ".join(map(_word, found))
+def _text(values: list[Any]) -> str:
+    return " ".join(map(_scalar_text, values))
 
 
-def _word(value: Any) -> str:
+def _scalar_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return msgspec.json.encode(value).decode()
 
 
-def _whole(found: list[Any]) -> Cell:
-    value = found[0]
+def _integer(values: list[Any]) -> Cell:
+    value = values[0]
     return int(value) if _is_number(value) else None
 
 
-def _number(found: list[Any]) -> Cell:
-    value = found[0]
+def _number(values: list[Any]) -> Cell:
+    value = values[0]
     return value if _is_number(value) else None
 
 
-def _truth(found: list[Any]) -> Cell:
-    return found[0] if isinstance(found[0], bool) else None
+def _boolean(values: list[Any]) -> Cell:
+    return values[0] if isinstance(values[0], bool) else None
 
 
-def _date(found: list[Any]) -> Cell:
-    return found[0] if isinstance(found[0], str) else None
+def _date(values: list[Any]) -> Cell:
+    return values[0] if isinstance(values[0], str) else None
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_SHOWN: Mapping[str, Callable[[list[Any]], Cell]] = {
+_CELLS: Mapping[str, Callable[[list[Any]], Cell]] = {
     "string": _text,
-    "integer": _whole,
+    "integer": _integer,
     "number": _number,
-    "boolean": _truth,
+    "boolean": _boolean,
     "date": _date,
 }

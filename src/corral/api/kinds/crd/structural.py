@@ -1,8 +1,8 @@
-"""Whether a definition's schema is structural, and what else apiextensions asks of it.
+"""Validation of a definition's schema: it must be structural (apiextensions-apiserver).
 
-A structural schema says the type of every field outside of ``allOf``, ``anyOf``, ``oneOf`` and
-``not``, which only ask more of values: so what is kept of a document, and what its defaults are,
-does not depend on what is in it.
+A structural schema specifies the type of each field outside of ``allOf``, ``anyOf``, ``oneOf`` and
+``not`` (its value validations), which may only restrict values further: so pruning and defaulting
+do not depend on the values of a document.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from corral.api.schema import Schema
 from corral.api.schema.bounds import pattern_fault
 from corral.api.schema.combinations import JUNCTORS, is_int_or_string
 
-Told = Mapping[str, Any]
+SchemaProps = Mapping[str, Any]
 
 DEEPEST: Final = 120
-"""Objects and lists inside of each other: what is deeper could not be walked."""
-_OPEN: Final = "x-kubernetes-preserve-unknown-fields"
+"""The most levels of nested objects and lists: deeper ones would exceed the stack."""
+_PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _LIST_TYPE: Final = "x-kubernetes-list-type"
 _LIST_KEYS: Final = "x-kubernetes-list-map-keys"
@@ -43,7 +43,7 @@ _NOT_NESTED: Final = {
     "description": "must be empty to be structural",
     "nullable": "must be false to be structural",
     "externalDocs": "must be undefined to be structural",
-    _OPEN: "must be false to be structural",
+    _PRESERVE_UNKNOWN: "must be false to be structural",
     EMBEDDED: "must be false to be structural",
     _INT_OR_STRING: "must be false to be structural",
     _LIST_KEYS: "must be empty to be structural",
@@ -51,69 +51,74 @@ _NOT_NESTED: Final = {
     _MAP_TYPE: "must be undefined to be structural",
     cel_rules.RULES: "must be empty to be structural",
 }
-"""What may not be said inside of alternatives."""
-_OF_ROOT, _OF_ITEM, _OF_FIELD = "the root", "specified array items", "specified object fields"
+"""Keywords that are forbidden in value validations."""
+_ROOT, _ITEM, _FIELD = "the root", "specified array items", "specified object fields"
 
 
-def check(path: str, schema: Told) -> Iterator[Cause]:
-    """What is wrong with the schema of a whole object."""
+def check(path: str, schema: SchemaProps) -> Iterator[Cause]:
+    """Check the schema of a version."""
     if _depth(schema) > DEEPEST:
         yield forbidden(path, f"must not be deeper than {DEEPEST} levels")
         return
-    faults = [*_spine(path, schema, _OF_ROOT)]
+    faults = [*_check_structural(path, schema, _ROOT)]
     yield from faults
     if not faults:
-        yield from _defaults(path, schema, cel_rules.Rules(schema) or None, cel_rules.Budget())
+        yield from _check_defaults(
+            path, schema, cel_rules.Rules(schema) or None, cel_rules.Budget()
+        )
 
 
-def field_at(schema: Told, names: Sequence[str]) -> Told | None:
-    """The schema of a field of an object; None where there is no such field."""
+def field_at(schema: SchemaProps, names: Sequence[str]) -> SchemaProps | None:
+    """Return the schema of a field of an object; None if there is no such field."""
     for name in names:
-        found = (schema.get("properties") or {}).get(name)
-        if not isinstance(found, Mapping):
+        inner = (schema.get("properties") or {}).get(name)
+        if not isinstance(inner, Mapping):
             return None
-        schema = found
+        schema = inner
     return schema
 
 
 def is_schema(value: object) -> bool:
-    """Whether a word says more of something than yes or no."""
+    """Return whether ``items`` or ``additionalProperties`` has a schema, not a boolean."""
     return isinstance(value, Mapping)
 
 
 def _depth(schema: Any) -> int:
-    """How deep objects and lists lie in each other; of what is too deep, that it is."""
-    deepest, waiting = 0, [(schema, 0)]
-    while waiting:
-        value, depth = waiting.pop()
+    """Return the nesting depth of a schema, or any depth over DEEPEST if it is deeper."""
+    deepest, pending = 0, [(schema, 0)]
+    while pending:
+        value, depth = pending.pop()
         deepest = max(deepest, depth)
         if isinstance(value, Mapping):
-            waiting += ((inner, depth + 1) for inner in value.values())
+            pending += ((inner, depth + 1) for inner in value.values())
         elif isinstance(value, list):
-            waiting += ((inner, depth + 1) for inner in value)
+            pending += ((inner, depth + 1) for inner in value)
         if deepest > DEEPEST:
             break
     return deepest
 
 
-def _spine(path: str, schema: Told, level: str, apart: str = "") -> Iterator[Cause]:
-    """What is wrong outside of alternatives.
+def _check_structural(
+    path: str, schema: SchemaProps, level: str, uncorrelatable: str = ""
+) -> Iterator[Cause]:
+    """Check a schema outside of value validations.
 
-    ``apart`` is the path of a list that it is in, if nobody knows which of its items was which.
+    ``uncorrelatable`` is the path of a list around it whose new items cannot be matched with old
+    ones, if there is one.
     """
-    yield from _words(path, schema)
-    yield from _type(path, schema, level)
-    yield from _structure(path, schema)
-    if level == _OF_ROOT or schema.get(EMBEDDED):
-        yield from _metadata(path, schema, is_root=level == _OF_ROOT)
-    yield from _parts(path, schema, level, apart)
-    yield from _alternatives(path, schema, schema)
-    known = {**schema, EMBEDDED: True} if level == _OF_ROOT else schema
-    yield from cel_rule_checks.faults(f"{path}.{cel_rules.RULES}", known, apart)
+    yield from _check_keywords(path, schema)
+    yield from _check_type(path, schema, level)
+    yield from _check_extensions(path, schema)
+    if level == _ROOT or schema.get(EMBEDDED):
+        yield from _check_metadata(path, schema, is_root=level == _ROOT)
+    yield from _check_nested_schemas(path, schema, level, uncorrelatable)
+    yield from _check_value_validations(path, schema, schema)
+    resource = {**schema, EMBEDDED: True} if level == _ROOT else schema
+    yield from cel_rule_checks.check_rules(f"{path}.{cel_rules.RULES}", resource, uncorrelatable)
 
 
-def _words(path: str, schema: Told) -> Iterator[Cause]:
-    """Words that OpenAPI has and Kubernetes does not, and those that bound values."""
+def _check_keywords(path: str, schema: SchemaProps) -> Iterator[Cause]:
+    """Check for OpenAPI keywords that Kubernetes does not support, and for valid patterns."""
     for word, why in _UNSUPPORTED.items():
         if word in schema:
             yield forbidden(f"{path}.{word}", why)
@@ -121,42 +126,42 @@ def _words(path: str, schema: Told) -> Iterator[Cause]:
         why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield forbidden(f"{path}.uniqueItems", why)
     if "pattern" in schema and (fault := pattern_fault(schema["pattern"])):
-        told = f"must be a valid regular expression, but isn't: {fault}"
-        yield invalid(f"{path}.pattern", schema["pattern"], told)
+        why = f"must be a valid regular expression, but isn't: {fault}"
+        yield invalid(f"{path}.pattern", schema["pattern"], why)
 
 
-def _type(path: str, schema: Told, level: str) -> Iterator[Cause]:
-    told = schema.get("type", "")
-    if told == "null":
+def _check_type(path: str, schema: SchemaProps, level: str) -> Iterator[Cause]:
+    kind = schema.get("type", "")
+    if kind == "null":
         why = "type cannot be set to null, use nullable as an alternative"
         yield forbidden(f"{path}.type", why)
-    elif told and told not in _TYPES:
-        yield unsupported(f"{path}.type", told, _TYPES)
-    if schema.get(EMBEDDED) and told != "object":
+    elif kind and kind not in _TYPES:
+        yield unsupported(f"{path}.type", kind, _TYPES)
+    if schema.get(EMBEDDED) and kind != "object":
         why = f"must be object if {EMBEDDED} is true"
-        yield invalid(f"{path}.type", told, why) if told else required(f"{path}.type", why)
-    elif not told and not schema.get(_INT_OR_STRING) and not schema.get(_OPEN):
-        at_root = level == _OF_ROOT
+        yield invalid(f"{path}.type", kind, why) if kind else required(f"{path}.type", why)
+    elif not kind and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE_UNKNOWN):
+        at_root = level == _ROOT
         yield required(f"{path}.type", f"must not be empty {'at' if at_root else 'for'} {level}")
-    elif level == _OF_ROOT and told != "object" and told:
-        yield invalid(f"{path}.type", told, "must be object at the root")
+    elif level == _ROOT and kind != "object" and kind:
+        yield invalid(f"{path}.type", kind, "must be object at the root")
 
 
-def _structure(path: str, schema: Told) -> Iterator[Cause]:
-    """Words of Kubernetes' own that do not go together."""
+def _check_extensions(path: str, schema: SchemaProps) -> Iterator[Cause]:
+    """Check the combination of ``x-kubernetes-`` extensions."""
     if schema.get(_INT_OR_STRING):
-        for word in (_OPEN, EMBEDDED):
+        for word in (_PRESERVE_UNKNOWN, EMBEDDED):
             if schema.get(word):
                 fault = f"must be false if {_INT_OR_STRING} is true"
                 yield invalid(f"{path}.{word}", schema[word], fault)
         if schema.get("type"):
             why = f"must be empty if {_INT_OR_STRING} is true"
             yield invalid(f"{path}.type", schema["type"], why)
-    yield from _embedded(path, schema)
-    if schema.get(_OPEN) is False:
+    yield from _check_embedded(path, schema)
+    if schema.get(_PRESERVE_UNKNOWN) is False:
         why = "must be true or undefined"
-        yield invalid(f"{path}.{_OPEN}", value=False, fault=why)
-    yield from _list_type(path, schema)
+        yield invalid(f"{path}.{_PRESERVE_UNKNOWN}", value=False, fault=why)
+    yield from _check_list_type(path, schema)
     if (kind := schema.get(_MAP_TYPE)) is not None:
         if schema.get("type") != "object":
             fault = f"must be object if {_MAP_TYPE} is specified"
@@ -165,17 +170,17 @@ def _structure(path: str, schema: Told) -> Iterator[Cause]:
             yield unsupported(f"{path}.{_MAP_TYPE}", kind, ("atomic", "granular"))
 
 
-def _embedded(path: str, schema: Told) -> Iterator[Cause]:
+def _check_embedded(path: str, schema: SchemaProps) -> Iterator[Cause]:
     if schema.get(EMBEDDED):
         if "additionalProperties" in schema:
             why = f"must not be used if {EMBEDDED} is set"
             yield forbidden(f"{path}.additionalProperties", why)
-        if not schema.get(_OPEN) and not schema.get("properties"):
-            why = f"must not be empty if {EMBEDDED} is true without {_OPEN}"
+        if not schema.get(_PRESERVE_UNKNOWN) and not schema.get("properties"):
+            why = f"must not be empty if {EMBEDDED} is true without {_PRESERVE_UNKNOWN}"
             yield required(f"{path}.properties", why)
 
 
-def _list_type(path: str, schema: Told) -> Iterator[Cause]:
+def _check_list_type(path: str, schema: SchemaProps) -> Iterator[Cause]:
     kind, keys = schema.get(_LIST_TYPE), schema.get(_LIST_KEYS) or ()
     if kind is not None:
         if schema.get("type") != "array":
@@ -185,7 +190,7 @@ def _list_type(path: str, schema: Told) -> Iterator[Cause]:
             yield unsupported(f"{path}.{_LIST_TYPE}", kind, ("atomic", "set", "map"))
     items = schema.get("items")
     if isinstance(items, Mapping):
-        yield from _known_items(f"{path}.items", items, kind)
+        yield from _check_item_type(f"{path}.items", items, kind)
     if kind != "map":
         if keys:
             fault = f"must be map if {_LIST_KEYS} is non-empty"
@@ -199,11 +204,11 @@ def _list_type(path: str, schema: Told) -> Iterator[Cause]:
     if items.get("type") != "object":
         fault = f"must be object if parent array's {_LIST_TYPE} is map"
         yield invalid(f"{path}.items.type", items.get("type", ""), fault)
-    yield from _list_keys(path, items, keys)
+    yield from _check_list_keys(path, items, keys)
 
 
-def _known_items(path: str, items: Told, kind: str | None) -> Iterator[Cause]:
-    """Items are known by something; those of a set are compared, and changed, as a whole."""
+def _check_item_type(path: str, items: SchemaProps, kind: str | None) -> Iterator[Cause]:
+    """Check items of sets and maps: not nullable, and in sets atomic."""
     if kind in ("set", "map") and items.get("nullable"):
         yield forbidden(f"{path}.nullable", f"cannot be nullable when {_LIST_TYPE} is {kind}")
     if kind != "set":
@@ -215,7 +220,7 @@ def _known_items(path: str, items: Told, kind: str | None) -> Iterator[Cause]:
         yield invalid(f"{path}.{_MAP_TYPE}", items.get(_MAP_TYPE), fault)
 
 
-def _list_keys(path: str, items: Told, keys: Sequence[str]) -> Iterator[Cause]:
+def _check_list_keys(path: str, items: SchemaProps, keys: Sequence[str]) -> Iterator[Cause]:
     fields = items.get("properties") or {}
     first: dict[str, int] = {}
     for index, key in enumerate(keys):
@@ -241,13 +246,13 @@ def _list_keys(path: str, items: Told, keys: Sequence[str]) -> Iterator[Cause]:
             yield required(f"{here}.default", why)
 
 
-def _metadata(path: str, schema: Told, *, is_root: bool) -> Iterator[Cause]:
-    """What every object has is said by nobody but Kubernetes; its name alone can be bounded."""
+def _check_metadata(path: str, schema: SchemaProps, *, is_root: bool) -> Iterator[Cause]:
+    """Check that the schema restricts no metadata but the name."""
     properties = schema.get("properties") or {}
     for field in ("kind", "apiVersion"):
-        told = (properties.get(field) or {"type": "string"}).get("type", "")
-        if told != "string":
-            yield invalid(f"{path}.properties[{field}].type", told, "must be string")
+        kind = (properties.get(field) or {"type": "string"}).get("type", "")
+        if kind != "string":
+            yield invalid(f"{path}.properties[{field}].type", kind, "must be string")
     metadata = properties.get("metadata")
     if metadata is None:
         return
@@ -265,27 +270,33 @@ def _metadata(path: str, schema: Told, *, is_root: bool) -> Iterator[Cause]:
             yield forbidden(here, why)
 
 
-def _parts(path: str, schema: Told, level: str, apart: str) -> Iterator[Cause]:
-    """Fields, items and values."""
+def _check_nested_schemas(
+    path: str, schema: SchemaProps, level: str, uncorrelatable: str
+) -> Iterator[Cause]:
+    """Check ``properties``, ``items`` and ``additionalProperties``."""
     properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
     if rest is not None:
-        if level == _OF_ROOT:
+        if level == _ROOT:
             yield forbidden(f"{path}.additionalProperties", "must not be used at the root")
         if properties and (rest is False or isinstance(rest, Mapping)):
             why = "additionalProperties and properties are mutual exclusive"
             yield forbidden(f"{path}.additionalProperties", why)
         if isinstance(rest, Mapping):
-            yield from _spine(f"{path}.additionalProperties", rest, _OF_FIELD, apart)
+            yield from _check_structural(
+                f"{path}.additionalProperties", rest, _FIELD, uncorrelatable
+            )
         elif not isinstance(rest, bool):
             yield invalid(f"{path}.additionalProperties", rest, "must be a schema or a boolean")
-    is_bound = level == _OF_ROOT or schema.get(EMBEDDED)
+    is_bound = level == _ROOT or schema.get(EMBEDDED)
     for name, inner in properties.items():
         if not (is_bound and name == "metadata"):
-            yield from _spine(f"{path}.properties[{name}]", inner, _OF_FIELD, apart)
-    yield from _items(path, schema, apart)
+            yield from _check_structural(
+                f"{path}.properties[{name}]", inner, _FIELD, uncorrelatable
+            )
+    yield from _check_items(path, schema, uncorrelatable)
 
 
-def _items(path: str, schema: Told, apart: str) -> Iterator[Cause]:
+def _check_items(path: str, schema: SchemaProps, uncorrelatable: str) -> Iterator[Cause]:
     items = schema.get("items")
     if items is None:
         if schema.get("type") == "array":
@@ -293,93 +304,99 @@ def _items(path: str, schema: Told, apart: str) -> Iterator[Cause]:
     elif not isinstance(items, Mapping):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
     else:
-        apart = apart or ("" if schema.get(_LIST_TYPE) == "map" else path)
-        yield from _spine(f"{path}.items", items, _OF_ITEM, apart)
+        uncorrelatable = uncorrelatable or ("" if schema.get(_LIST_TYPE) == "map" else path)
+        yield from _check_structural(f"{path}.items", items, _ITEM, uncorrelatable)
 
 
-def _alternatives(path: str, schema: Told, spine: Told) -> Iterator[Cause]:
-    """What is wrong inside of alternatives: all that they name, the spine has to name, too."""
-    plain = bool(spine.get(_INT_OR_STRING)) and schema is spine
+def _check_value_validations(
+    path: str, schema: SchemaProps, structural: SchemaProps
+) -> Iterator[Cause]:
+    """Check value validations: the structural schema must have all fields that they name."""
+    plain = bool(structural.get(_INT_OR_STRING)) and schema is structural
     for word in JUNCTORS[:3]:
         for index, inner in enumerate(schema.get(word) or ()):
             if plain and (word == "anyOf" and is_int_or_string(schema)):
                 continue
             skips = plain and word == "allOf" and index == 0 and is_int_or_string(inner)
-            rest = {key: told for key, told in inner.items() if not (skips and key == "anyOf")}
-            yield from _nested(f"{path}.{word}[{index}]", rest, spine)
+            rest = {key: value for key, value in inner.items() if not (skips and key == "anyOf")}
+            yield from _check_value_validation(f"{path}.{word}[{index}]", rest, structural)
     if schema.get("not") is not None:
-        yield from _nested(f"{path}.not", schema["not"], spine)
+        yield from _check_value_validation(f"{path}.not", schema["not"], structural)
 
 
-def _nested(path: str, schema: Told, spine: Told) -> Iterator[Cause]:
-    yield from _words(path, schema)
+def _check_value_validation(
+    path: str, schema: SchemaProps, structural: SchemaProps
+) -> Iterator[Cause]:
+    yield from _check_keywords(path, schema)
     for word, why in _NOT_NESTED.items():
         if schema.get(word) not in (None, "", False, [], {}):
             yield forbidden(f"{path}.{word}", why)
     properties = schema.get("properties") or {}
-    known = spine.get("properties") or {}
+    fields = structural.get("properties") or {}
     for name, inner in properties.items():
         here = f"{path}.properties[{name}]"
         if name == "metadata":
             yield forbidden(here, "must not be specified in a nested context")
-        elif name not in known and not isinstance(spine.get("additionalProperties"), Mapping):
-            where = _out_of_alternatives(here)
+        elif name not in fields and not isinstance(structural.get("additionalProperties"), Mapping):
+            where = _structural_path(here)
             yield required(where, f"because it is defined in {here}")
         else:
-            yield from _nested(here, inner, known.get(name) or spine["additionalProperties"])
+            yield from _check_value_validation(
+                here, inner, fields.get(name) or structural["additionalProperties"]
+            )
     items = schema.get("items")
     if isinstance(items, Mapping):
-        if isinstance(spine.get("items"), Mapping):
-            yield from _nested(f"{path}.items", items, spine["items"])
+        if isinstance(structural.get("items"), Mapping):
+            yield from _check_value_validation(f"{path}.items", items, structural["items"])
         else:
-            where = _out_of_alternatives(f"{path}.items")
+            where = _structural_path(f"{path}.items")
             yield required(where, f"because it is defined in {path}.items")
-    yield from _alternatives(path, schema, spine)
+    yield from _check_value_validations(path, schema, structural)
 
 
-def _out_of_alternatives(path: str) -> str:
-    """The path of a field in the spine, from one in alternatives."""
+def _structural_path(path: str) -> str:
+    """Return the path of a field in the structural schema, from its path in a value validation."""
     kept = [step for step in path.split(".") if step.partition("[")[0] not in JUNCTORS]
     return ".".join(kept)
 
 
-def _defaults(
-    path: str, schema: Told, rules: cel_rules.Rules | None, budget: cel_rules.Budget
+def _check_defaults(
+    path: str, schema: SchemaProps, rules: cel_rules.Rules | None, budget: cel_rules.Budget
 ) -> Iterator[Cause]:
-    """Defaults fit the schemas and rules that they are in, and hold nothing to be pruned.
+    """Check that defaults are valid by their schemas and rules, and have no unknown fields.
 
-    Each rule is read once for all of them, and they share what asking may cost: they may lie in
-    each other, and are no more than one document's worth of work to the server.
+    Each rule is compiled once for all defaults, and all share the budget of one document, since
+    defaults can be nested.
     """
-    parts: list[tuple[str, Told, cel_rules.Rules | None]] = [
-        (f"{path}.properties[{name}]", inner, rules and rules.of_field(name))
+    parts: list[tuple[str, SchemaProps, cel_rules.Rules | None]] = [
+        (f"{path}.properties[{name}]", inner, rules and rules.for_field(name))
         for name, inner in (schema.get("properties") or {}).items()
     ]
     parts += [
-        (f"{path}.{word}", schema[word], rules and rules.of_word(word))
+        (f"{path}.{word}", schema[word], rules and rules.for_keyword(word))
         for word in ("items", "additionalProperties")
         if is_schema(schema.get(word))
     ]
-    for here, inner, asked in parts:
+    for here, inner, inner_rules in parts:
         if inner.get("default") is not None:
-            yield from _default(f"{here}.default", inner, asked, budget)
-        yield from _defaults(here, inner, asked, budget)
+            yield from _check_default(f"{here}.default", inner, inner_rules, budget)
+        yield from _check_defaults(here, inner, inner_rules, budget)
 
 
-def _default(
-    path: str, schema: Told, rules: cel_rules.Rules | None, budget: cel_rules.Budget
+def _check_default(
+    path: str, schema: SchemaProps, rules: cel_rules.Rules | None, budget: cel_rules.Budget
 ) -> Iterator[Cause]:
     holder = {"default": copied(schema["default"])}
     fits = Schema({"type": "object", "properties": {"default": schema}}, foreign=True)
     if unknown := fits.prune(holder):
         fields = [each.removeprefix("default.") for each in unknown]
-        told = "must not have unknown fields " + ", ".join(fields)
-        yield invalid(path, schema["default"], told)
+        why = "must not have unknown fields " + ", ".join(fields)
+        yield invalid(path, schema["default"], why)
         return
-    found = fits.check(holder)
-    if not found and rules is not None:
-        found = rules.check_default(holder["default"], budget)
-    for cause in found:
+    causes = fits.check(holder)
+    if not causes and rules is not None:
+        causes = rules.check_default(holder["default"], budget)
+    for cause in causes:
         if cause.field != "<nil>":
             where = path.removesuffix("default") + cause.field
             yield Cause(where, cause.message, cause.reason)

@@ -1,4 +1,4 @@
-"""What makes a CustomResourceDefinition valid (apiextensions-apiserver's validation)."""
+"""Validation of CustomResourceDefinitions (apiextensions-apiserver's validation)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,7 +12,7 @@ from corral.api.kinds.crd.well_known import (
     APPROVED,
     BUILT_IN,
     BYPASSED,
-    KEEPER,
+    CONTROLLER_USER,
     is_built_in,
     is_protected,
 )
@@ -29,44 +29,48 @@ MOST_SELECTABLE: Final = 8
 
 
 def validate(document: Document, old: Document | None, user: str) -> Verdict:
-    """What the schema of definitions cannot say of one."""
-    if user != KEEPER and (is_built_in(document) or (old is not None and is_built_in(old))):
-        why = "it tells of a kind that corral has by itself, and cannot be changed"
-        known = old is not None and is_built_in(old)
-        field = "metadata.name" if known else f"metadata.annotations[{BUILT_IN}]"
+    """Validate a definition beyond its schema."""
+    if user != CONTROLLER_USER and (
+        is_built_in(document) or (old is not None and is_built_in(old))
+    ):
+        why = "it defines a built-in kind of corral, and cannot be changed"
+        was_built_in = old is not None and is_built_in(old)
+        field = "metadata.name" if was_built_in else f"metadata.annotations[{BUILT_IN}]"
         return Verdict([forbidden(field, why)])
     if is_built_in(document):
         return Verdict()
-    causes = limited([*_name(document), *_spec(document, old), *_status(document)])
+    causes = limited(
+        [*_check_name(document), *_check_spec(document, old), *_check_status(document)]
+    )
     if old is not None:
-        causes += lifecycle.check(document, old)
+        causes += lifecycle.check_update(document, old)
     return Verdict(causes)
 
 
-def _name(document: Document) -> Iterator[Cause]:
+def _check_name(document: Document) -> Iterator[Cause]:
     spec, name = document["spec"], document["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
         yield invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
 
 
-def _spec(document: Document, old: Document | None) -> Iterator[Cause]:
+def _check_spec(document: Document, old: Document | None) -> Iterator[Cause]:
     spec = document["spec"]
-    passed = old["spec"]["versions"] if old is not None else ()
-    yield from _group(document, spec["group"])
+    stored = old["spec"]["versions"] if old is not None else ()
+    yield from _check_group(document, spec["group"])
     if spec["scope"] not in _SCOPES:
         yield unsupported("spec.scope", spec["scope"], _SCOPES)
-    yield from _versions(spec["versions"])
+    yield from _check_versions(spec["versions"])
     for index, version in enumerate(spec["versions"]):
-        if version not in passed:  # rules take long
-            yield from _version(f"spec.versions[{index}]", version)
-    yield from _names("spec.names", spec["names"])
-    yield from _conversion(spec["conversion"])
+        if version not in stored:  # unchanged versions are skipped: rules are slow to check
+            yield from _check_version(f"spec.versions[{index}]", version)
+    yield from _check_names("spec.names", spec["names"])
+    yield from _check_conversion(spec["conversion"])
     if spec.get("preserveUnknownFields"):
         why = "must be false in order to use defaults in the schema"
         yield invalid("spec.preserveUnknownFields", value=True, fault=why)
 
 
-def _group(document: Document, group: str) -> Iterator[Cause]:
+def _check_group(document: Document, group: str) -> Iterator[Cause]:
     if not group:
         yield required("spec.group")
     elif faults := subdomain_faults(group):
@@ -91,7 +95,7 @@ def _group(document: Document, group: str) -> Iterator[Cause]:
             yield invalid(path, approval, why)
 
 
-def _versions(versions: list[Document]) -> Iterator[Cause]:
+def _check_versions(versions: list[Document]) -> Iterator[Cause]:
     names = [version["name"] for version in versions]
     for index, name in enumerate(names):
         if faults := service_name_faults(name):
@@ -103,7 +107,7 @@ def _versions(versions: list[Document]) -> Iterator[Cause]:
         yield invalid("spec.versions", names, fault)
 
 
-def _version(path: str, version: Document) -> Iterator[Cause]:
+def _check_version(path: str, version: Document) -> Iterator[Cause]:
     warning = version.get("deprecationWarning")
     if warning is not None:
         if not version.get("deprecated"):
@@ -121,26 +125,28 @@ def _version(path: str, version: Document) -> Iterator[Cause]:
         yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
     else:
         yield from structural.check(f"{path}.schema.openAPIV3Schema", schema)
-    yield from _subresources(f"{path}.subresources", version.get("subresources") or {})
+    yield from _check_subresources(f"{path}.subresources", version.get("subresources") or {})
     for index, column in enumerate(version.get("additionalPrinterColumns", ())):
-        yield from _column(f"{path}.additionalPrinterColumns[{index}]", column)
+        yield from _check_column(f"{path}.additionalPrinterColumns[{index}]", column)
     fields = version.get("selectableFields", ())
-    yield from _selectable(f"{path}.selectableFields", fields, schema or {})
+    yield from _check_selectable(f"{path}.selectableFields", fields, schema or {})
 
 
-def _subresources(path: str, below: Document) -> Iterator[Cause]:
-    scale = below.get("scale")
+def _check_subresources(path: str, subresources: Document) -> Iterator[Cause]:
+    scale = subresources.get("scale")
     if scale is None:
         return
-    yield from _scale_path(f"{path}.scale.specReplicasPath", scale["specReplicasPath"], "spec")
-    yield from _scale_path(
+    yield from _check_scale_path(
+        f"{path}.scale.specReplicasPath", scale["specReplicasPath"], "spec"
+    )
+    yield from _check_scale_path(
         f"{path}.scale.statusReplicasPath", scale["statusReplicasPath"], "status"
     )
     if selector := scale.get("labelSelectorPath"):
-        yield from _scale_path(f"{path}.scale.labelSelectorPath", selector, "status", "spec")
+        yield from _check_scale_path(f"{path}.scale.labelSelectorPath", selector, "status", "spec")
 
 
-def _scale_path(path: str, value: str, *heads: str) -> Iterator[Cause]:
+def _check_scale_path(path: str, value: str, *heads: str) -> Iterator[Cause]:
     if not value:
         yield required(path)
         return
@@ -154,7 +160,7 @@ def _scale_path(path: str, value: str, *heads: str) -> Iterator[Cause]:
         yield invalid(path, value, f"should be a json path under {under}")
 
 
-def _column(path: str, column: Document) -> Iterator[Cause]:
+def _check_column(path: str, column: Document) -> Iterator[Cause]:
     if not column["name"]:
         yield required(f"{path}.name")
     if not column["type"]:
@@ -175,56 +181,56 @@ def _column(path: str, column: Document) -> Iterator[Cause]:
         yield invalid(f"{path}.jsonPath", column["jsonPath"], str(error))
 
 
-def _selectable(path: str, fields: list[Document], schema: Document) -> Iterator[Cause]:
+def _check_selectable(path: str, fields: list[Document], schema: Document) -> Iterator[Cause]:
     if len(fields) > MOST_SELECTABLE:
         yield too_many(path, len(fields), MOST_SELECTABLE)
     seen = set()
     for index, each in enumerate(fields):
-        here, told = f"{path}[{index}].jsonPath", each["jsonPath"]
-        if not told:
+        here, json_path = f"{path}[{index}].jsonPath", each["jsonPath"]
+        if not json_path:
             yield required(here)
             continue
         try:
-            names = simple_path(told)
+            names = simple_path(json_path)
         except PathError as error:
-            yield invalid(here, told, f"is an invalid path: {error}")
+            yield invalid(here, json_path, f"is an invalid path: {error}")
             continue
         if names[0] in ("metadata", "apiVersion", "kind"):
-            yield invalid(here, told, "must not point to fields in metadata")
-        elif (found := structural.field_at(schema, names)) is None:
-            yield invalid(here, told, "is an invalid path: does not refer to a valid field")
-        elif found.get("type") not in ("string", "integer", "boolean"):
+            yield invalid(here, json_path, "must not point to fields in metadata")
+        elif (field_schema := structural.field_at(schema, names)) is None:
+            yield invalid(here, json_path, "is an invalid path: does not refer to a valid field")
+        elif field_schema.get("type") not in ("string", "integer", "boolean"):
             why = "must point to a field of type string, boolean or integer. "
             why += "Enum string fields and strings with formats are allowed."
-            yield invalid(here, told, why)
-        if told in seen:
-            yield Cause(here, f'Duplicate value: "{told}"', "FieldValueDuplicate")
-        seen.add(told)
+            yield invalid(here, json_path, why)
+        if json_path in seen:
+            yield Cause(here, f'Duplicate value: "{json_path}"', "FieldValueDuplicate")
+        seen.add(json_path)
 
 
-def _names(path: str, names: Document) -> Iterator[Cause]:
+def _check_names(path: str, names: Document) -> Iterator[Cause]:
     for field in ("plural", "singular", "kind", "listKind"):
         if not names.get(field):
             yield required(f"{path}.{field}")
         else:
-            yield from _label(f"{path}.{field}", names[field], mixed="ind" in field)
+            yield from _check_label(f"{path}.{field}", names[field], mixed="ind" in field)
     for field in ("shortNames", "categories"):
         for index, value in enumerate(names.get(field, ())):
-            yield from _label(f"{path}.{field}[{index}]", value)
+            yield from _check_label(f"{path}.{field}[{index}]", value)
     if names["kind"] and names["kind"] == names.get("listKind"):
         fault = "kind and listKind may not be the same"
         yield invalid(f"{path}.listKind", names["listKind"], fault)
 
 
-def _label(path: str, value: str, *, mixed: bool = False) -> Iterator[Cause]:
-    """A name is a DNS label; that of a kind may have capitals."""
+def _check_label(path: str, value: str, *, mixed: bool = False) -> Iterator[Cause]:
+    """Check that a name is a DNS label; that of a kind may have capitals."""
     faults = service_name_faults(value.lower() if mixed else value)
     if faults:
-        told = "may have mixed case, but should otherwise match: " if mixed else ""
-        yield invalid(path, value, told + ",".join(faults))
+        prefix = "may have mixed case, but should otherwise match: " if mixed else ""
+        yield invalid(path, value, prefix + ",".join(faults))
 
 
-def _conversion(conversion: Document) -> Iterator[Cause]:
+def _check_conversion(conversion: Document) -> Iterator[Cause]:
     strategy = conversion["strategy"]
     if strategy == "Webhook":
         why = (
@@ -240,7 +246,7 @@ def _conversion(conversion: Document) -> Iterator[Cause]:
         )
 
 
-def _status(document: Document) -> Iterator[Cause]:
+def _check_status(document: Document) -> Iterator[Cause]:
     stored = at(document, "status", "storedVersions")
     if stored is None or document["metadata"].get("deletionTimestamp"):
         return

@@ -1,4 +1,4 @@
-"""What definitions are called, and what the server and the loops say of them to each other."""
+"""Names, conditions and annotations of CustomResourceDefinitions."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,11 +9,11 @@ from corral.api.kind import at
 GROUP: Final = "apiextensions.k8s.io"
 KIND: Final = "CustomResourceDefinition"
 PLURAL: Final = "customresourcedefinitions"
-STORED: Final = f"{PLURAL}.{GROUP}"
-"""The name under which definitions are stored."""
+RESOURCE: Final = f"{PLURAL}.{GROUP}"
+"""The resource of definitions, under which they are stored."""
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-"""The finalizer that keeps a definition until the last object of its kind is gone."""
+"""The finalizer of a definition until the last object of its kind is deleted."""
 
 NAMES_ACCEPTED: Final = "NamesAccepted"
 ESTABLISHED: Final = "Established"
@@ -21,27 +21,27 @@ TERMINATING: Final = "Terminating"
 CONFORMANT: Final = "KubernetesAPIApprovalPolicyConformant"
 
 APPROVED: Final = "api-approved.kubernetes.io"
-"""Annotation of definitions in Kubernetes' own groups: where that was approved, or why not."""
+"""Annotation of definitions in protected groups: URL of the approval, or why there is none."""
 BYPASSED: Final = "unapproved"
-"""How it begins where nobody has approved."""
+"""Prefix of that annotation if the kind is not approved."""
 
 BUILT_IN: Final = "corral.dev/built-in"
-"""Annotation of definitions that tell of kinds which the server has by itself."""
-KEEPER: Final = "system:kube-controller-manager"
-"""The user in whose name the loop that keeps definitions writes."""
+"""Annotation of the definitions of built-in kinds."""
+CONTROLLER_USER: Final = "system:kube-controller-manager"
+"""The user of the controller that writes definitions of built-in kinds."""
 
 
 def is_protected(group: str) -> bool:
-    """Whether a group is one of the Kubernetes community's."""
+    """Return whether a group is one of the Kubernetes community."""
     return f".{group}".endswith((".k8s.io", ".kubernetes.io"))
 
 
-def holds(definition: Mapping[str, Any], condition: str) -> bool:
-    """Whether a condition of a definition is true."""
-    found = get_condition(at(dict(definition), "status", "conditions"), condition)
-    return found is not None and found.get("status") == "True"
+def is_condition_true(definition: Mapping[str, Any], condition: str) -> bool:
+    """Return whether a condition of a definition is true."""
+    existing = get_condition(at(dict(definition), "status", "conditions"), condition)
+    return existing is not None and existing.get("status") == "True"
 
 
 def is_built_in(definition: Mapping[str, Any]) -> bool:
-    """Whether it tells of a kind that the server has by itself."""
+    """Return whether a definition is that of a built-in kind."""
     return BUILT_IN in (at(dict(definition), "metadata", "annotations") or {})

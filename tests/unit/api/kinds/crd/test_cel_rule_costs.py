@@ -3,7 +3,7 @@
 import pytest
 
 from corral.api.kinds.crd import cel_rule_costs
-from corral.api.kinds.crd.cel_rule_checks import faults
+from corral.api.kinds.crd.cel_rule_checks import check_rules
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
@@ -40,7 +40,7 @@ SCHEMA = {
 def told(**rule):
     return [
         (cause.field, cause.message)
-        for cause in faults("rules", SCHEMA | {"x-kubernetes-validations": [rule]})
+        for cause in check_rules("rules", SCHEMA | {"x-kubernetes-validations": [rule]})
     ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.api.kinds.crd.jsonpath import MOST_FOUND, PathError, compile_path, simple_path
+from corral.api.kinds.crd.jsonpath import MOST_VALUES, PathError, compile_path, simple_path
 from corral.api.kinds.crd.printer_columns import columns_of
 
 HERD = {
@@ -55,7 +55,7 @@ def test_a_path_of_many_wildcards_ends():
     deep: object = 1
     for _ in range(12):
         deep = [deep] * 3
-    assert len(compile_path("[*]" * 11).find(deep)) == MOST_FOUND
+    assert len(compile_path("[*]" * 11).find(deep)) == MOST_VALUES
 
 
 def test_simple_paths_have_fields_alone():

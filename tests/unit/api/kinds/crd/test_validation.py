@@ -173,11 +173,16 @@ def test_a_schema_of_schemas_knows_every_word_at_any_depth():
 def test_names_are_accepted_where_nobody_has_them():
     document, _ = judged(put("spec", "names", "shortNames", value=["h"]))
     document["metadata"]["generation"] = 1
-    free = naming.status(document, naming.Taken.by([], []), "now")
+    free = naming.updated_status(document, naming.UsedNames.of([], []), "now")
     assert free["acceptedNames"] == document["spec"]["names"]
-    assert naming.status({**document, "status": free}, naming.Taken.by([], []), "later") == free
+    assert (
+        naming.updated_status({**document, "status": free}, naming.UsedNames.of([], []), "later")
+        == free
+    )
     document["metadata"]["generation"] = 2  # its schema has changed
-    later = naming.status({**document, "status": free}, naming.Taken.by([], []), "later")
+    later = naming.updated_status(
+        {**document, "status": free}, naming.UsedNames.of([], []), "later"
+    )
     assert later["conditions"] == [
         each | {"observedGeneration": 2} for each in free["conditions"]
     ], "else kubectl would wait for it for ever"
@@ -189,7 +194,7 @@ def test_names_are_accepted_where_nobody_has_them():
         versions=(Version(name="v1"),),
         view=CustomResourceDefinition,
     )
-    taken = naming.status(document, naming.Taken.by([], [other]), "now")
+    taken = naming.updated_status(document, naming.UsedNames.of([], [other]), "now")
     assert [(each["type"], each["status"], each["reason"]) for each in taken["conditions"]] == [
         ("NamesAccepted", "False", "ShortNamesConflict"),
         ("Established", "False", "NotAccepted"),
