@@ -70,6 +70,24 @@ async def test_each_kind_that_is_named_is_told_of():
         assert "VirtualMachine" not in told_of
 
 
+async def test_parameters_have_the_type_of_their_kind():
+    expressions = ("params.data.max == '3'", "params.dada.max == '3'", "params.metadata.name == 1")
+    async with cluster(about_itself=True) as c:
+        made = policy(*expressions, paramKind={"apiVersion": "v1", "kind": "ConfigMap"})
+        await c.client.create(ValidatingAdmissionPolicy, made)
+        warnings = await told(c, 1)
+        assert [*warnings] == [f"spec.validations[{index}].expression" for index in (1, 2)]
+        assert "undefined field 'dada'" in warnings["spec.validations[1].expression"]
+        assert "no matching overload" in warnings["spec.validations[2].expression"]
+        for unknown in (
+            {"apiVersion": "v2", "kind": "ConfigMap"},
+            {"apiVersion": "x/v1", "kind": "Y"},
+        ):
+            change = {"spec": {"paramKind": unknown}}
+            changed = await c.client.patch(ValidatingAdmissionPolicy, Key("", "rules"), change)
+            assert await told(c, changed.metadata.generation) == {}
+
+
 async def test_of_kinds_that_are_not_named_nothing_is_told():
     async with cluster(about_itself=True) as c:
         await c.client.create(

@@ -11,7 +11,11 @@ import msgspec
 from lightkube.models.admissionregistration_v1 import ValidatingAdmissionPolicy
 
 from corral.api.errors import Conflict, NotFound, TooLarge
-from corral.api.kinds.admissionregistration.type_checking import checked, warnings
+from corral.api.kinds.admissionregistration.type_checking import (
+    checked,
+    params_schema,
+    warnings,
+)
 from corral.api.object import Document, Key
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
@@ -43,7 +47,8 @@ class PolicyTypes:
             return
         spec: Document = msgspec.to_builtins(policy.spec) if policy.spec is not None else {}
         found: list[Document] = []
-        for some in warnings(spec, checked(spec, self._kinds.table)):
+        kinds = self._kinds.table
+        for some in warnings(spec, checked(spec, kinds), params_schema(spec, kinds)):
             found += some
             await asyncio.sleep(0)  # a long policy lets others have their turn
         try:

@@ -51,6 +51,16 @@ def checked(spec: Document, kinds: KindTable) -> list[Checked]:
     return [found[name] for name in sorted(found)]
 
 
+def params_schema(spec: Document, kinds: KindTable) -> Mapping[str, Any] | None:
+    """Return the schema of ``params``; None where no kind that is served is named."""
+    api_version, name = (at(spec, "paramKind", part) or "" for part in ("apiVersion", "kind"))
+    group, _, version = api_version.rpartition("/")
+    kind = kinds.by_kind(group, name)
+    if kind is None or kinds.find(group, version, kind.plural) is None:
+        return None
+    return structural(kind, version)
+
+
 def _served(kinds: KindTable) -> Mapping[str, Sequence[tuple[str, str, Kind]]]:
     """The versions, plurals and kinds of each group: a rule may name much that there is not."""
     served: dict[str, list[tuple[str, str, Kind]]] = {}
@@ -62,10 +72,13 @@ def _served(kinds: KindTable) -> Mapping[str, Sequence[tuple[str, str, Kind]]]:
     return {group: sorted(found, key=itemgetter(0, 1)) for group, found in served.items()}
 
 
-def warnings(spec: Document, types: Sequence[Checked]) -> Iterator[Sequence[Document]]:
+def warnings(
+    spec: Document, types: Sequence[Checked], params: Mapping[str, Any] | None = None
+) -> Iterator[Sequence[Document]]:
     """What there is against each of a policy's validations (ExpressionWarning).
 
-    They are looked at one by one: all of them may take long.  What is against many is cut.
+    ``params`` is the schema of parameters, if it is known.  They are looked at one by one: all of
+    them may take long.  What is against many is cut.
     """
     known = variables_of(spec)
     made: dict[str, str] = {}
@@ -77,7 +90,7 @@ def warnings(spec: Document, types: Sequence[Checked]) -> Iterator[Sequence[Docu
         told = []
         for field in ("expression", "messageExpression"):
             text = validation.get(field)
-            warning = "\n".join(_faults(text, known, made, types)) if text else ""
+            warning = "\n".join(_faults(text, known, made, types, params)) if text else ""
             if warning:
                 path = f"spec.validations[{index}].{field}"
                 told.append({"fieldRef": path, "warning": warning})
@@ -89,23 +102,31 @@ def warnings(spec: Document, types: Sequence[Checked]) -> Iterator[Sequence[Docu
 
 
 def _faults(
-    text: str, known: dict[str, str], made: Mapping[str, str], types: Sequence[Checked]
+    text: str,
+    known: dict[str, str],
+    made: Mapping[str, str],
+    types: Sequence[Checked],
+    params: Mapping[str, Any] | None,
 ) -> Iterator[str]:
     try:
         program = compile_expression(text, known)
         variables = variable_types(program, made)
     except CelError:
         return  # it was stored by a server that knew more
+    of_params = {} if params is None else {"params": params}
     for each in types:
+        schemas = {"object": each.schema, "oldObject": each.schema, **of_params}
         try:
-            _require_fit(program, variables, each.schema)
+            _require_fit(program, variables, schemas)
         except CelError as fault:
             yield f"{each.name}: compilation failed: {shortened(str(fault), LONGEST_MESSAGE)}\n"
 
 
-def _require_fit(program: Program, variables: Mapping[int, str], schema: Mapping[str, Any]) -> None:
+def _require_fit(
+    program: Program, variables: Mapping[int, str], schemas: Mapping[str, Mapping[str, Any]]
+) -> None:
     try:
-        found = read_fields(program.tree, {"object": schema, "oldObject": schema}, escaped)
+        found = read_fields(program.tree, schemas, escaped)
     except UnknownFieldError as fault:
         raise program.fault(fault.node, fault.why) from None
     program.require_fit({**found.types, **variables})
