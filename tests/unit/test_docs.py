@@ -56,6 +56,13 @@ def parse(command: click.Command, arguments: list[str]) -> None:
         command.make_parser(context).parse_args(list(arguments))
 
 
+def test_the_readme_installs_what_a_checkout_installs_and_what_venv_needs():
+    readme = (ROOT / "README.md").read_text()
+    (line,) = re.findall(r"^# (apt-get install .*)$", readme, re.MULTILINE)
+    (setup,) = re.findall(r'^    system (.*?) "\$@"$', (ROOT / "dev").read_text(), re.MULTILINE)
+    assert {*setup.split(), "python3-venv"} <= {*line.split()}
+
+
 @pytest.mark.parametrize("file", re.findall(r"examples/[\w.-]+\.yaml", "\n".join(typed())))
 def test_examples_in_documents_exist(file):
     assert (ROOT / file).exists()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from corral.cli.manager import leftover_machines
+from corral.cli.manager import leftover_machines, up
 from corral.config import Layout
 from corral.node.host import process
 from corral.node.state import machine_record as records
@@ -26,3 +26,16 @@ def test_machines_are_counted_by_their_locks(tmp_path, count, told):
     finally:
         for descriptor in held:
             os.close(descriptor)
+
+
+@pytest.mark.parametrize("many", ["", "2 machines run on"])
+def test_who_ends_a_manager_by_a_key_is_told_which_machines_run_on(monkeypatch, tmp_path, many):
+    monkeypatch.setattr(leftover_machines, "running_on", lambda _: many)
+    ended = up._ended(Layout(tmp_path))
+    if many:
+        first, then = ended.split("\n", 1)
+        assert first == "The manager has ended; 2 machines run on."
+        assert f"corral up --detach --data-dir {tmp_path} takes over" in then
+        assert "corral down" in then
+    else:
+        assert ended == "The manager has ended."

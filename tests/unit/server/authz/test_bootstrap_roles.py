@@ -81,6 +81,8 @@ async def test_what_everybody_may(ask, policy):
     types = "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes"
     assert (await bob("GET", types)).status == 200
     assert (await bob("GET", "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs")).status == 200
+    assert (await bob("GET", "/apis/kubevirt.io/v1/kubevirts")).status == 200
+    assert (await bob("GET", "/apis/kubevirt.io/v1/kubevirts?watch=true")).status == 403
     prometheus = ask.as_user("system:serviceaccount:monitoring:prometheus")
     assert (await prometheus("GET", "/metrics")).status == 200
     assert (await ask.as_user("eve", "system:monitoring")("GET", "/metrics")).status == 200
