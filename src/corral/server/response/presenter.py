@@ -44,7 +44,7 @@ def versioned(kind: Kind, version: Version) -> Show:
 
 
 _data: Show = attrgetter("data")
-_openings: Callable[[Record], bytes] = attrgetter("opening")
+_openings: Callable[[Record], bytes] = attrgetter("head")
 _rest: Show = attrgetter("rest")
 
 
