@@ -9,7 +9,7 @@ from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.metrics import Registry
 from corral.node.hypervisor import Change
-from corral.node.metrics.vmi_metrics import Measures
+from corral.node.metrics.vmi_metrics import VmiMetrics
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -24,10 +24,10 @@ async def test_a_guest_that_booted_has_read_its_disk_and_used_its_processor(tmp_
         await guest.pause()  # nothing is used between one look and the next
         await seen(changes, Change.PAUSED)
         machine = SimpleNamespace(record=SimpleNamespace(uid=defined.directory.name), guest=guest)
-        measures = Measures("here", lambda: [machine], lambda _: defined.vmi)
+        vmi_metrics = VmiMetrics("here", lambda: [machine], lambda _: defined.vmi)
 
         async def scrape() -> Told:
-            body, _ = await Registry(node=measures.tell).text()
+            body, _ = await Registry(node=vmi_metrics.collect).text()
             return Told(body.decode())
 
         told = await scrape()

@@ -235,7 +235,7 @@ class Cluster:
         )
         gone: dict[str, str] = {}
         removal = deserted(self.server, gone)
-        self._sources[name] = agent.measures.tell
+        self._sources[name] = agent.vmi_metrics.collect
 
         async def run() -> None:
             async with Background() as tasks:

@@ -73,7 +73,7 @@ class Host:
         for name in names:
             agent = self.agents[name] = self._agent(name, parts, acting(node(name)))
             tasks.start(play(agent, server, gone, removal), name=name)
-            metrics.add(f"node {name}", agent.measures.tell)
+            metrics.add(f"node {name}", agent.vmi_metrics.collect)
         tasks.start(self.sampler.run(), name="sampler")
         return controllers
 

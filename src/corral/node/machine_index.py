@@ -10,7 +10,7 @@ from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.api.object import Key
 from corral.node.images.reference import means
 from corral.node.machine.lifecycle import Machine
-from corral.node.metrics.sampling.sampler import Tenant
+from corral.node.metrics.sampling.sampler import RunningPod
 from corral.node.state.facts import State
 from corral.reconcile.informer import Informer
 from corral.reconcile.objects import controller_uid, key_of
@@ -87,12 +87,12 @@ class Roster:
             if any(_may_miss(machine, each, image) for each in vmi.spec.volumes):
                 yield machine
 
-    def tenants(self) -> Iterator[Tenant]:
+    def running_pods(self) -> Iterator[RunningPod]:
         """The pods that run, and their machines."""
         for key, machine in self._machines.items():
             pod = self._pods.get(key)
             if pod is not None and machine.facts.state is State.RUNNING:
-                yield Tenant(pod, machine)
+                yield RunningPod(pod, machine)
 
 
 def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:

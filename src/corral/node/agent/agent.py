@@ -25,8 +25,8 @@ from corral.node.hypervisor import GuestError, Hypervisor
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.vmi_endpoints import Doors
 from corral.node.machine.lifecycle import Machine
-from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
-from corral.node.metrics.vmi_metrics import Measures, Step, log_step
+from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
+from corral.node.metrics.vmi_metrics import Step, VmiMetrics, log_step
 from corral.node.network.guest_ports import Ports
 from corral.node.pressure.evictions import Evictions
 from corral.node.state.events import ApiVoice
@@ -92,7 +92,7 @@ class Agent:
             attend=self._attend,
         )
         self.roster = self._machines.roster
-        self.measures = Measures(name, self._machines.values, self.roster.instance)
+        self.vmi_metrics = VmiMetrics(name, self._machines.values, self.roster.instance)
         ports = Ports(host.network, host.destinations)
         self._companions = Companions(
             context, self.roster, self._machines.larder, host.images, ports
@@ -101,8 +101,8 @@ class Agent:
             self.roster.machine_of_pod,
             self._machines.logs,
             Doors(self.roster.machine_of_instance, ports),
-            SamplingDoors(name, host.sampler),
-            beside=self.measures.routes(),
+            ResourceEndpoints(name, host.sampler),
+            beside=self.vmi_metrics.routes(),
         )
         self.asgi = self._kubelet.asgi
         sync = PodSync(context, self._host, self._pods, self._machines, self._companions)
@@ -113,7 +113,7 @@ class Agent:
             sources=(self._pods, self._instances),
             workers=_WORKERS,
         )
-        host.sampler.add(name, self.roster.tenants)
+        host.sampler.add(name, self.roster.running_pods)
         if host.pressure is not None:
             node, events = partial(self._self.get, Key("", name)), self._machines.kubelet_events
             host.pressure.add(Evictions(self.roster, events, node, self.register_again))
@@ -166,7 +166,7 @@ class Agent:
                 self._queue.add(pod)
 
     def _on_step(self, uid: str, step: str) -> None:
-        self.measures.step(uid, step)
+        self.vmi_metrics.step(uid, step)
         self._step(uid, step)
 
     def _attend(

@@ -25,7 +25,7 @@ from corral.node.kubelet.portforward import CHANNELS, PROTOCOL, PortChannels, Po
 from corral.node.kubelet.spdy_channels import channels
 from corral.node.kubelet.vmi_endpoints import Doors
 from corral.node.machine.lifecycle import Machine
-from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
+from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 
 
 class Kubelet:
@@ -36,7 +36,7 @@ class Kubelet:
         of_pod: Callable[[Key], Machine | None],
         logs: Logs,
         doors: Doors,
-        sampling: SamplingDoors,
+        sampling: ResourceEndpoints,
         beside: Sequence[BaseRoute] = (),
     ) -> None:
         self._of_pod = of_pod

@@ -1,4 +1,4 @@
-"""What is known of machines as families of Prometheus; names and labels are KubeVirt's."""
+"""Prometheus metric families of machines; names and labels are KubeVirt's."""
 
 from collections.abc import Iterator, Mapping
 
@@ -42,7 +42,7 @@ Labels = Mapping[str, str]
 
 
 class MachineFamilies:
-    """The families of one scrape, to which each machine adds its own."""
+    """The families of one scrape, to extended each machine adds its samples."""
 
     def __init__(self) -> None:
         self._families = {name: gauge(_full(name), text) for name, text in _GAUGES.items()}
@@ -54,25 +54,25 @@ class MachineFamilies:
     def _add(self, name: str, value: float, labels: Labels) -> None:
         self._families[name].add(value, labels)
 
-    def tell_usage(self, labels: Labels, vmi: VirtualMachineInstance, usage: Usage) -> None:
+    def add_usage(self, labels: Labels, vmi: VirtualMachineInstance, usage: Usage) -> None:
         self._add("cpu_usage_seconds_total", usage.cpu_nanos / _NANO, labels)
         self._add("memory_resident_bytes", usage.memory_bytes, labels)
         self._add("memory_domain_bytes", guest_memory(vmi.spec.domain).rounded_up(), labels)
 
-    def tell_counters(self, labels: Labels, counters: Counters) -> None:
+    def add_counters(self, labels: Labels, counters: Counters) -> None:
         self._add("cpu_user_usage_seconds_total", counters.user_nanos / _NANO, labels)
         self._add("cpu_system_usage_seconds_total", counters.system_nanos / _NANO, labels)
         if counters.balloon_bytes is not None:
             self._add("memory_actual_balloon_bytes", counters.balloon_bytes, labels)
         for number, processor in counters.processors.items():
-            which = {**labels, "id": str(number)}
-            self._add("vcpu_delay_seconds_total", processor.waited_nanos / _NANO, which)
-            which["state"] = "running"
-            self._add("vcpu_seconds_total", processor.ran_nanos / _NANO, which)
+            extended = {**labels, "id": str(number)}
+            self._add("vcpu_delay_seconds_total", processor.waited_nanos / _NANO, extended)
+            extended["state"] = "running"
+            self._add("vcpu_seconds_total", processor.ran_nanos / _NANO, extended)
         for volume, disk in counters.disks.items():
-            self._tell_disk({**labels, "drive": volume}, disk)
+            self._add_disk({**labels, "drive": volume}, disk)
 
-    def _tell_disk(self, labels: Labels, disk: Disk) -> None:
+    def _add_disk(self, labels: Labels, disk: Disk) -> None:
         for name, flow in (("read", disk.reads), ("write", disk.writes)):
             self._add(f"storage_iops_{name}_total", flow.count, labels)
             self._add(f"storage_{name}_traffic_bytes_total", flow.bytes, labels)
@@ -80,14 +80,14 @@ class MachineFamilies:
         self._add("storage_flush_requests_total", disk.flushes.count, labels)
         self._add("storage_flush_times_seconds_total", disk.flushes.nanos / _NANO, labels)
 
-    def tell_cards(self, labels: Labels, cards: Mapping[str, Card]) -> None:
+    def add_cards(self, labels: Labels, cards: Mapping[str, Card]) -> None:
         for interface, card in cards.items():
-            which = {**labels, "interface": interface}
+            extended = {**labels, "interface": interface}
             for name, flow in (("receive", card.received), ("transmit", card.sent)):
-                self._add(f"network_{name}_bytes_total", flow.bytes, which)
-                self._add(f"network_{name}_packets_total", flow.count, which)
-                self._add(f"network_{name}_errors_total", flow.errors, which)
-                self._add(f"network_{name}_packets_dropped_total", flow.drops, which)
+                self._add(f"network_{name}_bytes_total", flow.bytes, extended)
+                self._add(f"network_{name}_packets_total", flow.count, extended)
+                self._add(f"network_{name}_errors_total", flow.errors, extended)
+                self._add(f"network_{name}_packets_dropped_total", flow.drops, extended)
 
 
 def _full(name: str) -> str:

@@ -1,6 +1,6 @@
-"""What a node tells of its machines: KubeVirt's names and labels (virt-handler's domainstats).
+"""Metrics of a node's machines, with KubeVirt's names and labels (virt-handler's domainstats).
 
-Guests are not woken for it: what QEMU and the kernel know of them is read when somebody asks.
+A scrape reads the counters of QEMU and the kernel; it does not wake guests.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from corral.node.machine.lifecycle import Machine
 from corral.node.metrics.families import MachineFamilies
 from corral.node.network.pod_layout import BRIDGE, TAP, interface_of
 
-Present = Callable[[], Iterable[Machine]]
-Find = Callable[[str], VirtualMachineInstance | None]
-"""The instance with a uid."""
+ListMachines = Callable[[], Iterable[Machine]]
+FindVMI = Callable[[str], VirtualMachineInstance | None]
+"""Returns the cached VMI of a uid."""
 Step = Callable[[str, str], None]
-"""Is told each step of each machine: the instance's uid, and the step."""
+"""Called for each step of each machine: the VMI's uid, and the step."""
 
-ANSWER_SECONDS: Final = 2.0
-"""So long a machine may take to tell: one that hangs is left out, and holds up no other."""
+QUERY_SECONDS: Final = 2.0
+"""Timeout of QEMU's counters: a machine that hangs is left out and does not delay the others."""
 _LABEL_LETTERS = str.maketrans("./-", "___")
 _STAGES = {"prepared": "prepared", "spawned": "spawned", "resumed": "started", "booted": "booted"}
-"""Steps of a machine at which a stage of its start ends."""
+"""The stage of a machine's start that ends with a step."""
 _LAST = frozenset({"booted", "ended", "erased"})
 
 log = structlog.get_logger()
@@ -43,18 +43,18 @@ def log_step(uid: str, step: str) -> None:
     log.debug("machine", uid=uid, step=step)
 
 
-class Measures:
-    """The figures of one node's machines, and of how they came up."""
+class VmiMetrics:
+    """Collects the metrics of one node's machines, and of the stages of their starts."""
 
-    def __init__(self, node: str, machines: Present, instance: Find) -> None:
+    def __init__(self, node: str, machines: ListMachines, find_vmi: FindVMI) -> None:
         self._node = node
         self._machines = machines
-        self._instance = instance
+        self._find_vmi = find_vmi
         self._stages = Stages(*START_STAGES, START_BOUNDS)
-        self._registry = Registry(node=self.tell, process=process)
+        self._registry = Registry(node=self.collect, process=process)
 
     def routes(self) -> list[Route]:
-        """The kubelet's door for who scrapes this node alone."""
+        """Return the route of the kubelet's ``/metrics``, with this node only."""
         return [Route("/metrics", self._scraped)]
 
     async def _scraped(self, request: Request) -> Response:
@@ -62,7 +62,7 @@ class Measures:
         return Response(body, headers={"content-type": media_type})
 
     def step(self, uid: str, step: str) -> None:
-        """A machine has taken a step: it is on record as soon as it is to be brought up."""
+        """Record a step of a machine; ``defined`` is the first one of a start."""
         if step == "defined":
             self._stages.begin(uid)
         if (stage := _STAGES.get(step)) is not None:
@@ -70,13 +70,13 @@ class Measures:
         if step in _LAST:
             self._stages.forget(uid)
 
-    async def tell(self) -> Iterable[Family]:
+    async def collect(self) -> Iterable[Family]:
         families = MachineFamilies()
-        await asyncio.gather(*(self._ask(each, families) for each in self._machines()))
+        await asyncio.gather(*(self._add(each, families) for each in self._machines()))
         return [*families, self._stages.family()]
 
-    async def _ask(self, machine: Machine, families: MachineFamilies) -> None:
-        vmi = self._instance(machine.record.uid)
+    async def _add(self, machine: Machine, families: MachineFamilies) -> None:
+        vmi = self._find_vmi(machine.record.uid)
         try:
             guest = machine.guest
         except GuestError:
@@ -84,13 +84,13 @@ class Measures:
         if vmi is None or (usage := guest.usage()) is None:
             return
         labels = self._labels(vmi)
-        families.tell_usage(labels, vmi, usage)
+        families.add_usage(labels, vmi, usage)
         if (counters := await _counters(guest, vmi)) is not None:
-            families.tell_counters(labels, counters)
-        families.tell_cards(labels, cards(vmi, guest.pid))
+            families.add_counters(labels, counters)
+        families.add_cards(labels, cards(vmi, guest.pid))
 
     def _labels(self, vmi: VirtualMachineInstance) -> dict[str, str]:
-        """What names an instance; its own labels are told, too."""
+        """Return namespace, name and node of a VMI, and its own labels with KubeVirt's prefix."""
         own = {
             f"kubernetes_vmi_label_{name.translate(_LABEL_LETTERS)}": value
             for name, value in vmi.metadata.labels.items()
@@ -101,31 +101,31 @@ class Measures:
 
 async def _counters(guest: Guest, vmi: VirtualMachineInstance) -> Counters | None:
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(QUERY_SECONDS):
             return await guest.counters(vmi)
     except (GuestError, TimeoutError) as error:
-        log.debug("counters unknown", instance=str(vmi.key), error=describe(error))
+        log.debug("cannot query counters", instance=str(vmi.key), error=describe(error))
         return None
 
 
 def cards(vmi: VirtualMachineInstance, pid: int | None) -> Mapping[str, Card]:
-    """The cards of a guest by interface; none where it is behind a user network.
+    """Return the network cards of a guest by interface; none for a user-mode network.
 
-    Their traffic is what the devices in the network namespace of its process count.
+    Their counters are those of the devices in the network namespace of QEMU's process.
     """
     interface = interface_of(vmi)
     if pid is None or interface is None:
         return {}
     with suppress(OSError):
         devices = _devices(Path(f"/proc/{pid}/net/dev").read_text(encoding="ascii"))
-        if BRIDGE in devices and TAP in devices:  # a pod's own network
-            sent, received = devices[TAP]  # what the host receives of the tap the guest has sent
+        if BRIDGE in devices and TAP in devices:  # else it is not a pod's network namespace
+            sent, received = devices[TAP]  # the tap receives what the guest sends
             return {interface.name: Card(received, sent)}
     return {}
 
 
 def _devices(text: str) -> dict[str, tuple[Flow, Flow]]:
-    """What each device has received and sent (proc_pid_net(5))."""
+    """Return the received and sent counters of each device (proc_pid_net(5))."""
     found = {}
     for line in text.splitlines()[2:]:
         name, _, values = line.partition(":")

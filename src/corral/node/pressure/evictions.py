@@ -46,13 +46,13 @@ class Evictions:
 
     def candidates(self, resource: str) -> Iterator[Candidate]:
         """The machines that run on, and what they take of what is short."""
-        for tenant in self._roster.tenants():
+        for tenant in self._roster.running_pods():
             if not tenant.machine.facts.evicted:
                 yield Candidate(tenant.pod, _usage(tenant.machine, resource))
 
     def is_busy(self) -> bool:
         """Whether a machine has yet to end that was told to go."""
-        return any(tenant.machine.facts.evicted for tenant in self._roster.tenants())
+        return any(tenant.machine.facts.evicted for tenant in self._roster.running_pods())
 
     def evict(self, victim: Candidate, why: str) -> None:
         """End a machine at once."""

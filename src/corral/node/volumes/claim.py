@@ -1,7 +1,7 @@
-"""persistentVolumeClaim and dataVolume: a disk that stays when the machine goes.
+"""persistentVolumeClaim and dataVolume: a persistent disk.
 
-A DataVolume's claim has its name (CDI).  Whether a claim is for a file system or a block device,
-the guest sees a disk of the claim's size.
+The claim of a DataVolume has the DataVolume's name (CDI).  For both volume modes, Filesystem and
+Block, the guest sees a disk of the claim's size.
 """
 
 from corral.api.kinds.vmi.volumes import Volume, claims_of
@@ -12,7 +12,7 @@ from corral.node.volumes.source import VolumeContext, failed
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Drive:
-    """The claim's own disk; nothing is made, so nothing is left behind."""
+    """Return the claim's own disk; creates no files."""
     stored = await stored_of(volume, context)
     source = volume.persistent_volume_claim
     return Drive(
@@ -27,7 +27,7 @@ async def prepare(volume: Volume, context: VolumeContext) -> Drive:
 
 
 async def stored_of(volume: Volume, context: VolumeContext) -> StoredVolume:
-    """The stored volume behind a machine's volume.  Raises VolumeError."""
+    """Return the stored volume of a claim.  Raises VolumeError."""
     name = claims_of([volume])[volume.name]
     try:
         return await context.claim(name)

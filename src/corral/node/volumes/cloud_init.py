@@ -1,8 +1,8 @@
-"""cloudInitNoCloud, cloudInitConfigDrive: a small disk with the settings of the first boot.
+"""cloudInitNoCloud and cloudInitConfigDrive: a seed disk for cloud-init.
 
-The disk is what cloud-init's datasources look for: the label ``cidata`` and the files
-``meta-data``, ``user-data`` and ``network-config``; or ``config-2``, and what OpenStack calls these
-files.  A machine has one set of settings: those of its first volume of either kind (KubeVirt).
+NoCloud: the label ``cidata`` and the files ``meta-data``, ``user-data`` and ``network-config``.
+ConfigDrive: the label ``config-2`` and OpenStack's paths of these files.  All cloud-init volumes of
+a machine have the data of the first one (KubeVirt).
 """
 
 import base64
@@ -30,7 +30,7 @@ _INSTANCETYPES = ("kubevirt.io/cluster-instancetype-name", "kubevirt.io/instance
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """Where one of the two kinds of data may be; admission sees to it that it is in one place."""
+    """The possible places of user data or network data; admission allows only one of them."""
 
     field: str
     text: str
@@ -39,14 +39,14 @@ class _Data:
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Drive:
-    """Write the disk; what the secrets hold is read once, at the machine's start."""
+    """Write the disk; secrets are read once, at the machine's start."""
     is_no_cloud = _settings(volume, context).cloud_init_no_cloud is not None
     label = _NO_CLOUD_LABEL if is_no_cloud else _CONFIG_DRIVE_LABEL
     return await seed.prepare(volume, context, label, _files)
 
 
 def _settings(volume: Volume, context: VolumeContext) -> Volume:
-    """The volume whose settings the machine gets."""
+    """Return the first cloud-init volume of the machine."""
     each = (one for one in context.vmi.spec.volumes if _source(one) is not None)
     return next(each, volume)
 
@@ -76,10 +76,10 @@ async def _files(volume: Volume, context: VolumeContext) -> Files:
         )
     keys = await _public_keys(settings, context)
     if settings.cloud_init_no_cloud is not None:
-        files = {"meta-data": no_cloud_facts(context.vmi, keys), "user-data": user_data}
+        files = {"meta-data": no_cloud_metadata(context.vmi, keys), "user-data": user_data}
         return files | ({"network-config": network_data} if network_data else {})
     files = {
-        f"{_OPENSTACK}/meta_data.json": config_drive_facts(context.vmi, keys),
+        f"{_OPENSTACK}/meta_data.json": config_drive_metadata(context.vmi, keys),
         f"{_OPENSTACK}/user_data": user_data,
     }
     return files | ({f"{_OPENSTACK}/network_data.json": network_data} if network_data else {})
@@ -111,21 +111,21 @@ async def _read(volume: Volume, data: _Data, context: VolumeContext) -> bytes:
 
 
 async def _public_keys(volume: Volume, context: VolumeContext) -> Mapping[str, str]:
-    """The keys that access credentials bring this way, numbered (KubeVirt)."""
+    """Return the SSH keys of access credentials that use this datasource, numbered (KubeVirt)."""
     found: list[str] = []
     for credential in context.vmi.spec.access_credentials:
         key = credential.ssh_public_key
         if key is None or key.source.secret is None:
             continue
-        way = key.propagation_method
-        wanted = way.no_cloud if volume.cloud_init_no_cloud is not None else way.config_drive
-        if wanted is not None:
+        method = key.propagation_method
+        is_no_cloud = volume.cloud_init_no_cloud is not None
+        if (method.no_cloud if is_no_cloud else method.config_drive) is not None:
             found += keys_of(await context.secret_of(volume, key.source.secret.secret_name))
     return {str(number): key for number, key in enumerate(found)}
 
 
-def no_cloud_facts(vmi: VirtualMachineInstance, keys: Mapping[str, str]) -> bytes:
-    """Who the machine is; a new instance-id is what makes cloud-init act as on a first boot."""
+def no_cloud_metadata(vmi: VirtualMachineInstance, keys: Mapping[str, str]) -> bytes:
+    """Return NoCloud's meta-data; a new instance-id makes cloud-init act as on a first boot."""
     facts = {
         "instance-type": _instance_type(vmi),
         "instance-id": _identity(vmi),
@@ -135,8 +135,8 @@ def no_cloud_facts(vmi: VirtualMachineInstance, keys: Mapping[str, str]) -> byte
     return _encoded(facts)
 
 
-def config_drive_facts(vmi: VirtualMachineInstance, keys: Mapping[str, str]) -> bytes:
-    """Who the machine is, in OpenStack's words."""
+def config_drive_metadata(vmi: VirtualMachineInstance, keys: Mapping[str, str]) -> bytes:
+    """Return OpenStack's meta_data.json."""
     metadata = vmi.metadata
     facts = {
         "instance_type": _instance_type(vmi),

@@ -1,4 +1,4 @@
-"""configMap: a disk with one file for each key of a ConfigMap, as it is when the machine starts."""
+"""configMap: a disk with a file for each key of a ConfigMap, as read when the machine starts."""
 
 from corral.api.kinds.vmi.volumes import Volume
 from corral.node.hypervisor import Drive
@@ -7,11 +7,11 @@ from corral.node.volumes.seed import Files
 from corral.node.volumes.source import VolumeContext
 
 LABEL = "cfgdata"
-"""Of disks that hold configuration and do not name a label (KubeVirt)."""
+"""Default label of configuration disks (KubeVirt)."""
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Drive:
-    """The disk; it is empty where an optional ConfigMap is missing."""
+    """Return the disk; it is empty if an optional ConfigMap is missing."""
     source = volume.config_map
     assert source is not None
     return await seed.prepare(volume, context, source.volume_label or LABEL, _files)

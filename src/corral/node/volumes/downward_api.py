@@ -1,7 +1,7 @@
-"""downwardAPI: a disk with facts about the machine's pod, as Kubernetes writes them into volumes.
+"""downwardAPI: a disk with fields of the machine's pod, as in Kubernetes' downwardAPI volumes.
 
-They are the pod's, as in KubeVirt: its name and uid are its own, its labels and annotations include
-those of the instance.
+As in KubeVirt, the fields are the pod's: name and uid differ from the VMI's, labels and annotations
+include the VMI's.
 """
 
 from collections.abc import Mapping
@@ -48,22 +48,22 @@ async def _files(volume: Volume, context: VolumeContext) -> Files:
 
 
 def _content(file: DownwardAPIVolumeFile, pod: Pod) -> str:
-    """A fact; admission sees to it that it is one of those that there are."""
+    """Return a field's value; admission has checked that the field exists."""
     assert file.fieldRef is not None
     field, key = parse_field_path(file.fieldRef.fieldPath)
     value: Any = getattr(pod.metadata, field)
     if field not in KEYED:
         return value or ""
-    return (value or {}).get(key, "") if key else written(value or {})
+    return (value or {}).get(key, "") if key else format_map(value or {})
 
 
-def written(values: Mapping[str, str]) -> str:
-    """Labels or annotations: a line for each, sorted, the value as Go quotes texts."""
-    return "\n".join(f"{key}={quoted(values[key])}" for key in sorted(values))
+def format_map(values: Mapping[str, str]) -> str:
+    """Return labels or annotations as sorted lines ``key="value"`` (Kubernetes' FormatMap)."""
+    return "\n".join(f"{key}={quote(values[key])}" for key in sorted(values))
 
 
-def quoted(text: str) -> str:
-    """A text in quotation marks, with Go's escapes (``%q``)."""
+def quote(text: str) -> str:
+    """Return a text as Go's ``%q`` formats it."""
     return f'"{"".join(map(_escaped, text))}"'
 
 

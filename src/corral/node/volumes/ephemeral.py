@@ -1,4 +1,4 @@
-"""ephemeral: a throw-away overlay over a claim, which is only read."""
+"""ephemeral: an ephemeral overlay above the disk of a claim, which is opened read-only."""
 
 from corral.api.kinds.vmi.volumes import Volume
 from corral.node.hypervisor import Drive
@@ -8,10 +8,10 @@ from corral.node.volumes.source import VolumeContext, failed
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Drive:
-    """Put an overlay into the machine's directory; the claim's disk is its nearest layer.
+    """Create an overlay in the machine's directory, above the claim's disk.
 
-    It is blank until the machine starts, so it fits whatever the claim holds then; QEMU's locks see
-    to it that nobody writes the claim from there on.  Raises VolumeError.
+    The overlay is blank until the machine starts, so the claim may be written until then; from
+    there on QEMU's image locking prevents that.  Raises VolumeError.
     """
     if volume.ephemeral is None or volume.ephemeral.persistent_volume_claim is None:
         raise failed(volume, "ephemeral.persistentVolumeClaim is missing")

@@ -1,8 +1,8 @@
-"""hostDisk: a disk image in the node's own file system, below the directory set aside for them.
+"""hostDisk: a disk image in the node's file system, below the directory of ``--host-disks``.
 
-Who may make machines says where such a disk is, so the way there is walked step by step: it leads
-through directories that nobody else can change, over no symbolic link and never upwards.  So what
-was found here is what QEMU is given a moment later, too.
+The path comes from users of the API, so it is opened directory by directory (openat, O_NOFOLLOW):
+only root and the manager's user may write the directories, and no symbolic link or ``..`` is
+followed.  So the file that is checked here is the file that QEMU opens a moment later.
 """
 
 import os
@@ -18,29 +18,32 @@ from corral.node.hypervisor import Drive
 from corral.node.images import ImageError, qcow
 from corral.node.volumes.source import VolumeContext, failed
 
-CREATES = "DiskOrCreate"
+DISK_OR_CREATE = "DiskOrCreate"
 _SECTOR = 512
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Drive:
-    """The raw image, made sparse where it is missing and may be made."""
+    """Return the raw image; create it sparse if missing and of type DiskOrCreate."""
     source = volume.host_disk
     assert source is not None
     root = context.host_disks
     if root is None:
         raise failed(
             volume,
-            "this node gives no files of its own to machines",
+            "hostDisk is disabled on this node",
             "start corral with --host-disks and the directory that may be used",
         )
     relative = _below(volume, source, root)
-    with _directory(volume, root, relative.parent, create=source.type == CREATES) as directory:
-        found = _look(volume, source, directory, relative.name)
-        if found is None and source.type != CREATES:
+    creates = source.type == DISK_OR_CREATE
+    with _directory(
+        volume, root, relative.parent, create=source.type == DISK_OR_CREATE
+    ) as directory:
+        found = _stat(volume, source, directory, relative.name)
+        if found is None and not creates:
             raise failed(volume, f"{source.path} does not exist")
-        if source.type == CREATES:
-            with suppress(FileNotFoundError):  # of a manager that was killed
+        if creates:
+            with suppress(FileNotFoundError):  # left by a manager that was killed
                 os.unlink(_partial(relative.name), dir_fd=directory)
         if found is None:
             _create(volume, source, directory, relative.name)
@@ -56,7 +59,7 @@ async def prepare(volume: Volume, context: VolumeContext) -> Drive:
 
 
 def _below(volume: Volume, source: HostDisk, root: Path) -> PurePosixPath:
-    """The way from the root to the disk."""
+    """Return the path relative to the root.  Raises VolumeError for one that leads elsewhere."""
     path = PurePosixPath(source.path)
     if (
         not path.is_relative_to(root)
@@ -73,13 +76,13 @@ def _below(volume: Volume, source: HostDisk, root: Path) -> PurePosixPath:
 
 
 @contextmanager
-def _directory(volume: Volume, root: Path, way: PurePosixPath, *, create: bool) -> Iterator[int]:
-    """The directory at the end of a way, open; its steps are made where they are missing."""
+def _directory(volume: Volume, root: Path, path: PurePosixPath, *, create: bool) -> Iterator[int]:
+    """Open the directory of a relative path, step by step; create missing directories if asked."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         at = root
-        _trust(volume, at, descriptor)
-        for step in way.parts:
+        _check_owner(volume, at, descriptor)
+        for step in path.parts:
             at /= step
             with suppress(FileExistsError):
                 if create:
@@ -90,18 +93,18 @@ def _directory(volume: Volume, root: Path, way: PurePosixPath, *, create: bool) 
                 raise failed(volume, f"{at} is no directory: {error.strerror}") from error
             os.close(descriptor)
             descriptor = below
-            _trust(volume, at, descriptor)
+            _check_owner(volume, at, descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _trust(volume: Volume, path: Path, descriptor: int) -> None:
+def _check_owner(volume: Volume, path: Path, descriptor: int) -> None:
     if why := stranger(os.fstat(descriptor)):
         raise failed(volume, f"{path} {why}: others could put any file in its place")
 
 
-def _look(volume: Volume, source: HostDisk, directory: int, name: str) -> os.stat_result | None:
+def _stat(volume: Volume, source: HostDisk, directory: int, name: str) -> os.stat_result | None:
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -112,7 +115,7 @@ def _look(volume: Volume, source: HostDisk, directory: int, name: str) -> os.sta
 
 
 def _create(volume: Volume, source: HostDisk, directory: int, name: str) -> None:
-    """Put an empty disk in place, whole or not at all."""
+    """Create an empty disk atomically."""
     size = quantity.bytes_of(source.capacity or "0") // _SECTOR * _SECTOR
     if not _SECTOR <= size <= qcow.LARGEST:
         raise failed(
@@ -140,5 +143,5 @@ def _create(volume: Volume, source: HostDisk, directory: int, name: str) -> None
 
 
 def _partial(name: str) -> str:
-    """What a disk is called while it is made."""
+    """Return the temporary name of a disk that is being created."""
     return f".{name}.partial"

@@ -1,4 +1,4 @@
-"""secret: a disk with one file for each key of a Secret, as it is when the machine starts."""
+"""secret: a disk with a file for each key of a Secret, as read when the machine starts."""
 
 from corral.api.kinds.vmi.volumes import Volume
 from corral.node.hypervisor import Drive
@@ -9,7 +9,7 @@ from corral.node.volumes.source import VolumeContext
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Drive:
-    """The disk; it is empty where an optional Secret is missing."""
+    """Return the disk; it is empty if an optional Secret is missing."""
     source = volume.secret
     assert source is not None
     return await seed.prepare(volume, context, source.volume_label or LABEL, _files)

@@ -1,7 +1,6 @@
-"""serviceAccount: a disk with a ServiceAccount's token, and what is needed to use it.
+"""serviceAccount: a disk with a ServiceAccount's token, namespace and ca.crt, as pods have them.
 
-The files are those that a pod of Kubernetes finds: token, namespace and ca.crt.  The token is bound
-to the machine's pod, and good for as long as that is there.
+The token is bound to the machine's pod, and valid as long as that exists.
 """
 
 from corral.api.errors import NotFound

@@ -1,4 +1,4 @@
-"""What every volume source is given, and what it answers."""
+"""The context and the error of volume sources."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from corral.node.storage import StorageError, StoredVolume
 
 FAILED_MOUNT = "FailedMount"
 FOLDER = "volumes"
-"""The part of a machine's directory that holds the files of its volumes."""
+"""Directory of volume files in a machine's directory."""
 
 
 class VolumeError(Exception):
-    """A volume cannot be had; ``str()`` is the message.
+    """A volume cannot be prepared; ``str()`` is the message.
 
     reason: one CamelCase word, a kubelet's ``FailedMount``.
     message: what is wrong, naming the volume.
@@ -35,35 +35,35 @@ class VolumeError(Exception):
         self.hint = hint
 
 
-def failed(volume: Volume, why: str, hint: str = "") -> VolumeError:
-    """The error of one volume, in a kubelet's words."""
-    return VolumeError(f'MountVolume.SetUp failed for volume "{volume.name}" : {why}', hint)
+def failed(volume: Volume, cause: str, hint: str = "") -> VolumeError:
+    """Return the error of one volume, worded as a kubelet does."""
+    return VolumeError(f'MountVolume.SetUp failed for volume "{volume.name}" : {cause}', hint)
 
 
 Values = Callable[[str], Awaitable[Mapping[str, bytes]]]
 
 
 async def _absent(*_names: str) -> NoReturn:
-    raise NotFound("there is no API to ask")
+    raise NotFound("this context has no API")
 
 
 async def _no_claim(_name: str) -> NoReturn:
-    raise StorageError("there is no storage to look in")
+    raise StorageError("this context has no storage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeContext:
-    """Where volumes are prepared, and for whom.
+    """The machine whose volumes are prepared, and functions that read the objects they refer to.
 
     directory: the machine's own, removed with the machine; volumes lie in ``volumes/`` of it.
-    secret, config_map: the values of one by its name, in the machine's namespace; they raise
+    secret, config_map: return the values of an object by name, in the machine's namespace; raise
     NotFound.
-    credentials: the content of a pull secret by its name; raises NotFound.
-    claim: the volume of a claim by its name; raises StorageError.
-    token: a new token of a ServiceAccount by its name, for the machine's pod; raises NotFound.
-    pod: the machine's pod; raises NotFound.
-    host_disks: the directory below which disks of the node's own may be; None forbids them.
-    progress: is told of pulls.
+    credentials: returns the registry credentials of a pull secret by name; raises NotFound.
+    claim: returns the volume of a claim by name; raises StorageError.
+    token: returns a new token of a ServiceAccount by name, for the machine's pod; raises NotFound.
+    pod: returns the machine's pod; raises NotFound.
+    host_disks: the directory below which hostDisks may be; None disables them.
+    progress: called with the progress of pulls.
     """
 
     vmi: VirtualMachineInstance
@@ -79,7 +79,7 @@ class VolumeContext:
     progress: Report = silent
 
     def file(self, name: str) -> Path:
-        """The path of a volume's file."""
+        """Return the path of a volume's file; creates its directory."""
         folder = self.directory / FOLDER
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder / name
@@ -87,23 +87,23 @@ class VolumeContext:
     async def secret_of(
         self, volume: Volume, name: str, *, optional: bool = False
     ) -> Mapping[str, bytes]:
-        """A secret that a volume needs; nothing where it is optional and missing."""
+        """Return the values of a Secret; none if it is optional and missing."""
         return await self._values(volume, self.secret, f'secret "{name}"', name, optional=optional)
 
     async def config_map_of(
         self, volume: Volume, name: str, *, optional: bool = False
     ) -> Mapping[str, bytes]:
-        """A config map that a volume needs; nothing where it is optional and missing."""
-        what = f'configmap "{name}"'
-        return await self._values(volume, self.config_map, what, name, optional=optional)
+        """Return the values of a ConfigMap; none if it is optional and missing."""
+        description = f'configmap "{name}"'
+        return await self._values(volume, self.config_map, description, name, optional=optional)
 
     async def _values(
-        self, volume: Volume, values: Values, what: str, name: str, *, optional: bool
+        self, volume: Volume, read: Values, description: str, name: str, *, optional: bool
     ) -> Mapping[str, bytes]:
         try:
-            return await values(name)
+            return await read(name)
         except NotFound as error:
             if optional:
                 return {}
             hint = f"create it in the namespace {self.vmi.metadata.namespace}"
-            raise failed(volume, f"{what} not found", hint) from error
+            raise failed(volume, f"{description} not found", hint) from error

@@ -7,8 +7,8 @@ from corral.node.volumes.seed import Files
 from corral.node.volumes.source import VolumeContext, failed
 
 LABEL = "unattendCD"
-ANSWERS = ("autounattend.xml", "unattend.xml")
-"""What Windows Setup looks for, in whatever case; one of them has to be there."""
+ANSWER_FILES = ("autounattend.xml", "unattend.xml")
+"""Of Windows Setup, case-insensitive; one of them is required."""
 
 
 async def prepare(volume: Volume, context: VolumeContext) -> Drive:
@@ -24,7 +24,9 @@ async def _files(volume: Volume, context: VolumeContext) -> Files:
         files = await context.config_map_of(volume, source.config_map.name)
     else:
         raise failed(volume, "sysprep names neither a secret nor a configMap")
-    if not any(name.lower() in ANSWERS for name in files):
-        message = f"Sysprep drive should contain {' or '.join(ANSWERS)} but neither were found."
+    if not any(name.lower() in ANSWER_FILES for name in files):
+        message = (
+            f"Sysprep drive should contain {' or '.join(ANSWER_FILES)} but neither were found."
+        )
         raise failed(volume, message, "add one of these keys")
     return files

@@ -20,7 +20,7 @@ from corral.node.kubelet.logs import Logs
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.spdy import Data
 from corral.node.kubelet.vmi_endpoints import Doors
-from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
+from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
 from corral.node.state.facts import Facts, State
@@ -80,7 +80,7 @@ async def served(guest, tmp_path):
     )
     doors = Doors(lambda key, uid: machine, Ports(guest))
     find = {Key("default", "pod"): machine}.get
-    app = Kubelet(find, Logs(), doors, SamplingDoors("here", Sampler())).asgi
+    app = Kubelet(find, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
     identity = pki.ensure(tmp_path / "pki")
     tls = tls_context(identity.certificate, identity.key)
     trust = ssl.create_default_context(cafile=identity.authority)

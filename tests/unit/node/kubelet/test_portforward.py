@@ -20,7 +20,7 @@ from corral.node.kubelet.portforward import MOST_STREAMS, PROTOCOL, PortForward
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.spdy import Data, Opened, Reset
 from corral.node.kubelet.vmi_endpoints import Doors
-from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
+from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
 from corral.node.state.facts import Facts, State
@@ -56,7 +56,9 @@ def machine():
 def client(machine):
     doors = Doors(lambda key, uid: None, Ports(Loopback()))
     find = {Key("default", "pod"): machine}.get
-    with TestClient(Kubelet(find, Logs(), doors, SamplingDoors("here", Sampler())).asgi) as client:
+    with TestClient(
+        Kubelet(find, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
+    ) as client:
         yield client
 
 

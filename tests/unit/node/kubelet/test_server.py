@@ -19,7 +19,7 @@ from corral.node.kubelet.log_times import MOST_MARKS, Times
 from corral.node.kubelet.logs import LARGEST_BYTES, NAME, OLDER, Kept, Logs
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.vmi_endpoints import Doors
-from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
+from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
 from corral.node.state.facts import Facts, State
@@ -61,7 +61,7 @@ def kubelet(machine, logs=None):
         lambda key: machine if key == Key("default", "pod") else None,
         logs or Logs(),
         Doors(lambda key, uid: None, Ports(None)),
-        SamplingDoors("here", Sampler()),
+        ResourceEndpoints("here", Sampler()),
     ).asgi
 
 

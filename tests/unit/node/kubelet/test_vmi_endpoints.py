@@ -20,7 +20,7 @@ from corral.node.kubelet import websockets
 from corral.node.kubelet.logs import Logs
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.vmi_endpoints import Doors
-from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
+from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
 from corral.node.state.facts import Facts, State
@@ -86,7 +86,7 @@ def doors(machine):
 
 @pytest.fixture
 def client(doors):
-    app = Kubelet(lambda key: None, Logs(), doors, SamplingDoors("here", Sampler())).asgi
+    app = Kubelet(lambda key: None, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
     with TestClient(app) as client:  # one event loop for all its connections
         yield client
 

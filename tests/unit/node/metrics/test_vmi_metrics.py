@@ -12,7 +12,7 @@ from tests.exposition import Told
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import Counters
 from corral.node.hypervisor import GuestError, Usage
-from corral.node.metrics.vmi_metrics import ANSWER_SECONDS, Measures
+from corral.node.metrics.vmi_metrics import QUERY_SECONDS, VmiMetrics
 
 SPEC = {"domain": {"devices": {}}}
 
@@ -55,14 +55,14 @@ def instance(uid: str) -> VirtualMachineInstance:
 
 async def named(*machines) -> dict[str, set[str]]:
     """The names of the machines in each family."""
-    families = await Measures("node", lambda: machines, instance).tell()
+    families = await VmiMetrics("node", lambda: machines, instance).collect()
     return {family.name: {one.labels["name"] for one in family.samples} for family in families}
 
 
 @pytest.mark.looptime
 async def test_a_machine_that_hangs_is_told_of_by_what_the_kernel_knows(looptime):
     told = await named(machine("well"), *(machine(f"stuck{n}", answers=False) for n in range(3)))
-    assert looptime == ANSWER_SECONDS
+    assert looptime == QUERY_SECONDS
     assert told["kubevirt_vmi_cpu_usage_seconds"] == {"well", "stuck0", "stuck1", "stuck2"}
     assert told["kubevirt_vmi_cpu_user_usage_seconds"] == {"well"}
 
@@ -73,7 +73,7 @@ async def test_a_machine_without_a_guest_is_left_out():
 
 
 def test_a_node_tells_of_its_own_machines_at_its_door():
-    door = Starlette(routes=Measures("node", lambda: [machine("well")], instance).routes())
+    door = Starlette(routes=VmiMetrics("node", lambda: [machine("well")], instance).routes())
     with TestClient(door) as client:
         answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -83,7 +83,7 @@ def test_a_node_tells_of_its_own_machines_at_its_door():
 
 
 async def test_an_instances_own_labels_are_told_in_prometheus_letters():
-    families = await Measures("node", lambda: [machine("well")], instance).tell()
+    families = await VmiMetrics("node", lambda: [machine("well")], instance).collect()
     (sample,) = next(iter(families)).samples
     assert sample.labels == {
         "kubernetes_vmi_label_example_com_a_b": "x",

@@ -76,7 +76,7 @@ async def test_a_seed_is_a_snapshot(context, iso):
 
 def test_the_host_name_is_the_first_part_of_the_machines(vmi):
     vmi.metadata.name = "web.one"
-    assert json.loads(cloud_init.no_cloud_facts(vmi, {}))["local-hostname"] == "web"
+    assert json.loads(cloud_init.no_cloud_metadata(vmi, {}))["local-hostname"] == "web"
 
 
 def config_drive(**fields):

@@ -50,5 +50,5 @@ async def test_a_pod_that_is_gone(context):
 
 
 async def test_names_that_no_disk_can_hold(context):
-    with pytest.raises(VolumeError, match="no disk can hold these files"):
+    with pytest.raises(VolumeError, match="these files cannot be written to a disk"):
         await prepare(volume(**{"a": "metadata.name", "a/b": "metadata.uid"}), context)

@@ -71,9 +71,7 @@ async def test_a_disk_is_not_left_with_two_names(context, root):
 
 async def test_without_a_directory_for_it_there_are_none(context, root):
     none = dataclasses.replace(context, host_disks=None)
-    assert await refusal(none, root / "a.img") == (
-        "this node gives no files of its own to machines"
-    )
+    assert await refusal(none, root / "a.img") == ("hostDisk is disabled on this node")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_files_may_be_in_directories(tmp_path, iso):
 
 async def test_more_files_than_a_disk_may_have_are_refused(context):
     async def many(_volume, _context):
-        return {str(number): b"" for number in range(seed.MOST_FILES + 1)}
+        return {str(number): b"" for number in range(seed.MAX_FILES + 1)}
 
     with pytest.raises(VolumeError, match="1001 files are more than the 1000 of one disk"):
         await seed.prepare(Volume(name="many"), context, "cfgdata", many)

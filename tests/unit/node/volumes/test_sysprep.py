@@ -7,19 +7,19 @@ import pytest
 from corral.api.kinds.vmi.volumes import ObjectName, SysprepVolume, Volume
 from corral.node.volumes import VolumeError, prepare
 
-ANSWERS = {"Unattend.XML": b"<unattend/>", "extra": b""}
+ANSWER_FILES = {"Unattend.XML": b"<unattend/>", "extra": b""}
 
 
 @pytest.mark.parametrize("source", ["secret", "config_map"])
 async def test_the_answers_are_on_a_disk_that_setup_finds(context, iso, source):
     async def values(name):
         assert name == "answers"
-        return ANSWERS
+        return ANSWER_FILES
 
     context = dataclasses.replace(context, **{source: values})
     volume = Volume(name="setup", sysprep=SysprepVolume(**{source: ObjectName(name="answers")}))
     files = iso((await prepare(volume, context)).path)
-    assert files == ANSWERS
+    assert files == ANSWER_FILES
     assert files.label == "unattendCD"
 
 

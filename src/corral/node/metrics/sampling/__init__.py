@@ -1,1 +1,1 @@
-"""What guests and nodes take: looked at in passing, told as metrics.k8s.io and kubelets tell it."""
+"""Resource usage of guests and nodes: the sampler, metrics.k8s.io, and the kubelet's endpoints."""

@@ -1,4 +1,4 @@
-"""What the host takes, of the processors that we may use, and the share of each of its nodes."""
+"""Resource usage of the host, on the CPUs of our affinity mask, and its division among nodes."""
 
 import os
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 
 def host_usage() -> Usage:
-    """Processor time since the host was started, and its working set (a kubelet's words).
+    """Return the host's CPU time since boot, and its working set as a kubelet computes it.
 
-    A manager that may use some of the processors only tells of these: they are what its nodes have.
+    Only CPUs of our affinity mask count, since they are the capacity of our nodes.
     """
     return Usage(
         _cpu_nanos(_STAT.read_text(encoding="ascii"), os.sched_getaffinity(0)),
@@ -34,7 +34,7 @@ def _cpu_nanos(stat: str, processors: set[int]) -> int:
 
 
 def _working_set(meminfo: str) -> int:
-    """What is in use less the files that could be dropped at once, as a kubelet counts it."""
+    """Return used memory less inactive page cache, as a kubelet does."""
     kilobytes = {
         name: int(rest.split()[0])
         for name, _, rest in (line.partition(":") for line in meminfo.splitlines())
@@ -44,9 +44,9 @@ def _working_set(meminfo: str) -> int:
 
 
 def shares(host: Usage, machines: Mapping[str, Usage]) -> dict[str, Usage]:
-    """By node: what its own machines take, and an equal part of what else the host does.
+    """Return by node the usage of its machines plus an equal part of the host's other usage.
 
-    A single node takes all that its host does.
+    A single node gets the usage of the whole host.
     """
     other_nanos = host.cpu_nanos - sum(one.cpu_nanos for one in machines.values())
     other_bytes = host.memory_bytes - sum(one.memory_bytes for one in machines.values())

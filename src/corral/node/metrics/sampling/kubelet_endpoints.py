@@ -1,7 +1,7 @@
-"""The doors of a kubelet at which others learn what its pods take.
+"""The kubelet's endpoints for resource usage: ``/metrics/resource`` and ``/stats/summary``.
 
-``/metrics/resource`` is what metrics-server asks for, ``/stats/summary`` what others ask who want
-JSON.  Told are containers in which something runs: of a machine's pod that is its guest.
+metrics-server scrapes the first; the second is JSON.  Of a machine's pod they list the container
+``compute`` only, which is the guest; the others run nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,13 +16,13 @@ from corral.api.kinds.vmi.derived import COMPUTE
 from corral.api.object import Document
 from corral.api.time import rfc3339
 from corral.metrics import Family, Registry, counter, gauge
-from corral.node.metrics.sampling.sampler import Sampler, SeenPod
+from corral.node.metrics.sampling.sampler import SampledPod, Sampler
 from corral.node.metrics.sampling.window import Sample, Window
 from corral.reconcile.objects import key_of, uid_of
 
 
-class SamplingDoors:
-    """What was seen of one node."""
+class ResourceEndpoints:
+    """Serves the samples of one node."""
 
     def __init__(self, node: str, sampler: Sampler) -> None:
         self._node = node
@@ -46,14 +46,14 @@ class SamplingDoors:
             node |= _stats(seen.sample, seen.window)
         return JSONResponse({"node": node, "pods": [_pod(one) for one in self._pods()]})
 
-    def _pods(self) -> Iterator[SeenPod]:
+    def _pods(self) -> Iterator[SampledPod]:
         seen = self._sampler.node(self._node)
         for one in seen.pods.values() if seen is not None else ():
-            if not one.tenant.machine.facts.ended:
+            if not one.running.machine.facts.ended:
                 yield one
 
     async def _families(self) -> Iterable[Family]:
-        """Names, labels and descriptions are the kubelet's; values bear the time of the look."""
+        """Return the kubelet's families; each value has the timestamp of its sample."""
         node_cpu = counter(
             "node_cpu_usage_seconds_total",
             "Cumulative cpu time consumed by the node in core-seconds",
@@ -87,12 +87,12 @@ class SamplingDoors:
             "pod_memory_working_set_bytes", "Current working set of the pod in bytes"
         )
         for one in self._pods():
-            key = key_of(one.tenant.pod)
+            key = key_of(one.running.pod)
             pod = {"namespace": key.namespace, "pod": key.name}
             container = {"container": COMPUTE, **pod}
             _add(container_cpu, container_memory, one.sample, container)
             _add(pod_cpu, pod_memory, one.sample, pod)
-            if (moment := _start(one.tenant.pod)) is not None:
+            if (moment := _start(one.running.pod)) is not None:
                 started.add(moment.timestamp(), container)
         return container_cpu, container_memory, started, pod_cpu, pod_memory
 
@@ -103,9 +103,9 @@ def _add(cpu: Family, memory: Family, sample: Sample, labels: dict[str, str]) ->
     memory.add_sample(memory.name, labels, usage.memory_bytes, moment)
 
 
-def _pod(seen: SeenPod) -> Document:
+def _pod(seen: SampledPod) -> Document:
     """A pod in the kubelet's summary (stats/v1alpha1 PodStats)."""
-    pod = seen.tenant.pod
+    pod = seen.running.pod
     key = key_of(pod)
     stats = _stats(seen.sample, seen.window)
     start = _start(pod)
@@ -119,18 +119,18 @@ def _pod(seen: SeenPod) -> Document:
 
 
 def _stats(sample: Sample, window: Window | None) -> Document:
-    """What was taken until a look; how much at present, only where there was an earlier look."""
+    """Return cumulative usage, and the rate if there is an earlier sample."""
     time = rfc3339(sample.moment)
     cpu: Document = {"time": time, "usageCoreNanoSeconds": sample.usage.cpu_nanos}
     if window is not None:
         cpu["usageNanoCores"] = window.nanocores
-    held = sample.usage.memory_bytes
-    memory = {"time": time, "usageBytes": held, "workingSetBytes": held, "rssBytes": held}
+    used = sample.usage.memory_bytes
+    memory = {"time": time, "usageBytes": used, "workingSetBytes": used, "rssBytes": used}
     return {"cpu": cpu, "memory": memory}
 
 
 def _start(pod: Pod) -> datetime | None:
-    """When the guest's container began to run."""
+    """Return the start time of the container ``compute``, if it runs."""
     statuses = (pod.status is not None and pod.status.containerStatuses) or ()
     for one in statuses:
         if one.name == COMPUTE and one.state is not None and one.state.running is not None:

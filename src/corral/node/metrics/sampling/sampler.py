@@ -1,8 +1,7 @@
-"""Looks at all guests of this process every 15 seconds, in one pass, and wakes none of them.
+"""Samples the resource usage of all guests of this process every 15 seconds, without waking them.
 
-The two newest looks at each are kept; what it takes is what lies between them.  They are of one
-guest and go with it: who is new, or was found by a manager that has just started, has no rates
-before it was looked at twice.
+The two newest samples of a guest give its rate.  A new guest, or one of a manager that has just
+started, has no rate before its second sample.
 """
 
 import asyncio
@@ -31,41 +30,41 @@ from corral.node.metrics.sampling.window import Sample, Window, between
 from corral.reconcile.objects import key_of
 
 PERIOD_SECONDS = 15.0
-"""How often it looks: as often as metrics-server asks kubelets."""
+"""metrics-server's default resolution."""
 
 log = structlog.get_logger()
 
 _NOTHING = {"cpu": "0", "memory": "0"}
 
 
-class Tenant(NamedTuple):
-    """A pod that runs, and its machine."""
+class RunningPod(NamedTuple):
+    """A running pod and its machine."""
 
     pod: Pod
     machine: Machine
 
 
-class SeenPod(NamedTuple):
-    """The newest look at a guest; ``window`` ends there, where there was an earlier look."""
+class SampledPod(NamedTuple):
+    """The newest sample of a guest; ``window`` ends with it, if there is an earlier sample."""
 
-    tenant: Tenant
+    running: RunningPod
     guest: Guest
     sample: Sample
     window: Window | None
 
 
-class SeenNode(NamedTuple):
-    """The newest look at a node; ``sample`` counts the processor time that is its share."""
+class SampledNode(NamedTuple):
+    """The newest sample of a node; ``sample`` counts its share of the host's CPU time."""
 
     sample: Sample
     window: Window | None
-    pods: Mapping[Key, SeenPod]
+    pods: Mapping[Key, SampledPod]
 
 
 class Sampler:
-    """Looks at the guests of all nodes of this process, and at their host.
+    """Samples the guests of all nodes of this process, and the host.
 
-    ``host`` tells what that takes, ``clock`` the time of day in seconds since 1970.
+    host: returns the host's usage; clock: returns Unix seconds.
     """
 
     def __init__(
@@ -76,103 +75,100 @@ class Sampler:
     ) -> None:
         self._host = host
         self._clock = clock
-        self._tenants: dict[str, Callable[[], Iterable[Tenant]]] = {}
-        self._seen: dict[str, SeenNode] = {}
-        self._pods: dict[Key, SeenPod] = {}
+        self._running_pods: dict[str, Callable[[], Iterable[RunningPod]]] = {}
+        self._seen: dict[str, SampledNode] = {}
+        self._pods: dict[Key, SampledPod] = {}
         self._host_nanos = 0
 
-    def add(self, node: str, tenants: Callable[[], Iterable[Tenant]]) -> None:
-        """Look at those who run on one more node, too."""
-        self._tenants[node] = tenants
+    def add(self, node: str, running_pods: Callable[[], Iterable[RunningPod]]) -> None:
+        """Add a node with a function that lists its running pods."""
+        self._running_pods[node] = running_pods
 
     async def run(self) -> None:
-        """Look every 15 seconds until cancelled."""
+        """Sample periodically until cancelled."""
         while True:
-            self.look()
+            self.sample()
             await asyncio.sleep(PERIOD_SECONDS)
 
-    def look(self) -> None:
-        """Take one sample of everything.
-
-        Where the host cannot be looked at (no descriptor is left), nothing is known any more.
-        """
+    def sample(self) -> None:
+        """Sample the host and all guests; forget all samples if the host cannot be read."""
         try:
             host = self._host()
         except OSError as error:
-            log.warning("the use of the host cannot be read", error=str(error))
+            log.warning("cannot read the host's resource usage", error=str(error))
             self._seen, self._pods, self._host_nanos = {}, {}, 0
             return
-        pods = {node: dict(self._look_at(tenants())) for node, tenants in self._tenants.items()}
+        pods = {
+            node: dict(self._sample(running_pods()))
+            for node, running_pods in self._running_pods.items()
+        }
         moment, clock = self._clock(), asyncio.get_running_loop().time()
         since = Usage(host.cpu_nanos - self._host_nanos, host.memory_bytes)
-        taken = shares(since, {node: _together(seen.values()) for node, seen in pods.items()})
-        for node, share in taken.items():
+        usages = shares(since, {node: _sum(seen.values()) for node, seen in pods.items()})
+        for node, share in usages.items():
             seen = self._seen.get(node)
             earlier = seen.sample if seen is not None else None
-            so_far = earlier.usage.cpu_nanos if earlier is not None else 0
-            usage = Usage(so_far + share.cpu_nanos, share.memory_bytes)
+            previous_nanos = earlier.usage.cpu_nanos if earlier is not None else 0
+            usage = Usage(previous_nanos + share.cpu_nanos, share.memory_bytes)
             sample = Sample(moment, clock, usage)
-            self._seen[node] = SeenNode(sample, between(earlier, sample), pods[node])
+            self._seen[node] = SampledNode(sample, between(earlier, sample), pods[node])
         self._host_nanos = host.cpu_nanos
         self._pods = {key: seen for node in pods.values() for key, seen in node.items()}
 
-    def _look_at(self, tenants: Iterable[Tenant]) -> Iterator[tuple[Key, SeenPod]]:
+    def _sample(self, running_pods: Iterable[RunningPod]) -> Iterator[tuple[Key, SampledPod]]:
         loop = asyncio.get_running_loop()
-        for tenant in tenants:
+        for running in running_pods:
             try:
-                guest = tenant.machine.guest
+                guest = running.machine.guest
             except GuestError:
                 continue
             if (usage := guest.usage()) is None:
                 continue
-            key = key_of(tenant.pod)
+            key = key_of(running.pod)
             seen = self._pods.get(key)
             earlier = seen.sample if seen is not None and seen.guest is guest else None
             sample = Sample(self._clock(), loop.time(), usage)
-            yield key, SeenPod(tenant, guest, sample, between(earlier, sample))
+            yield key, SampledPod(running, guest, sample, between(earlier, sample))
 
-    # -- what is told of it
+    # -- reading
 
-    def node(self, name: str) -> SeenNode | None:
-        """The newest look at a node and its pods."""
+    def node(self, name: str) -> SampledNode | None:
+        """Return the newest sample of a node and its pods."""
         return self._seen.get(name)
 
     def observed(self) -> Mapping[str, Callable[[Key], PodMetrics | NodeMetrics | None]]:
-        """What is known of pods and nodes, by the resources of metrics.k8s.io."""
+        """Return the getters of pod and node metrics, by resource of metrics.k8s.io."""
         return {
             POD_METRICS.resource: self.pod_metrics,
             NODE_METRICS.resource: self.node_metrics,
         }
 
     def pod_metrics(self, key: Key) -> PodMetrics | None:
-        """What a pod takes; None where that is not known, or it has ended."""
+        """Return the usage of a pod; None if it is unknown or the pod has ended."""
         seen = self._pods.get(key)
-        if seen is None or seen.window is None or seen.tenant.machine.facts.ended:
+        if seen is None or seen.window is None or seen.running.machine.facts.ended:
             return None
-        return pod_metrics(seen.tenant.pod, seen.window)
+        return pod_metrics(seen.running.pod, seen.window)
 
     def node_metrics(self, key: Key) -> NodeMetrics | None:
-        """What a node takes; None where that is not known."""
+        """Return the usage of a node; None if it is unknown."""
         seen = self._seen.get(key.name)
         if seen is None or seen.window is None:
             return None
         return node_metrics(key.name, seen.window)
 
 
-def _together(pods: Iterable[SeenPod]) -> Usage:
-    """What guests have taken since the look before, and what memory they hold."""
-    nanos = held = 0
+def _sum(pods: Iterable[SampledPod]) -> Usage:
+    """Return the CPU time of guests since their previous samples, and their memory."""
+    nanos = memory_bytes = 0
     for seen in pods:
         nanos += seen.window.cpu_nanos if seen.window is not None else 0
-        held += seen.sample.usage.memory_bytes
-    return Usage(nanos, held)
+        memory_bytes += seen.sample.usage.memory_bytes
+    return Usage(nanos, memory_bytes)
 
 
 def pod_metrics(pod: Pod, window: Window) -> PodMetrics:
-    """What a machine's pod takes, as metrics-server says it.
-
-    The guest is the container ``compute``, and the others run nothing.
-    """
+    """Return a pod's metrics: the guest is the container ``compute``, the others use nothing."""
     key = key_of(pod)
     return PodMetrics(
         metadata=ObjectMeta(name=key.name, namespace=key.namespace),
@@ -186,7 +182,7 @@ def pod_metrics(pod: Pod, window: Window) -> PodMetrics:
 
 
 def node_metrics(name: str, window: Window) -> NodeMetrics:
-    """What a node takes of its host."""
+    """Return a node's metrics."""
     return NodeMetrics(
         metadata=ObjectMeta(name=name),
         timestamp=rfc3339(window.after.moment),
@@ -196,7 +192,7 @@ def node_metrics(name: str, window: Window) -> NodeMetrics:
 
 
 def _running(pod: Pod) -> Iterator[str]:
-    """The containers that run for as long as the pod does."""
+    """Yield the names of containers and sidecars."""
     if pod.spec is None:
         return
     for container in pod.spec.containers:
@@ -207,5 +203,5 @@ def _running(pod: Pod) -> Iterator[str]:
 
 
 def _usage(window: Window) -> dict[str, str | int]:
-    held = window.after.usage.memory_bytes
-    return {"cpu": str(Amount(window.nanocores)), "memory": str(Amount(held * NANO, Form.BINARY))}
+    memory = Amount(window.after.usage.memory_bytes * NANO, Form.BINARY)
+    return {"cpu": str(Amount(window.nanocores)), "memory": str(memory)}

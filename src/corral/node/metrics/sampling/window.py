@@ -1,4 +1,4 @@
-"""Two looks at the same thing, and what it has taken between them.  Pure."""
+"""Two samples of one usage, and the rate between them.  No I/O."""
 
 from typing import NamedTuple
 
@@ -6,10 +6,9 @@ from corral.node.hypervisor import Usage
 
 
 class Sample(NamedTuple):
-    """One look.
+    """A sample of usage.
 
-    ``moment`` is seconds since 1970, to be told; ``clock`` are seconds of a clock that nobody sets,
-    to be calculated with.
+    moment: Unix seconds, for display; clock: monotonic seconds, for rates.
     """
 
     moment: float
@@ -18,7 +17,7 @@ class Sample(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The time between two looks; only rates need the first one."""
+    """The interval between two samples."""
 
     before: Sample
     after: Sample
@@ -29,19 +28,19 @@ class Window(NamedTuple):
 
     @property
     def cpu_nanos(self) -> int:
-        """Processor time that was taken within."""
+        """CPU time used in the window."""
         return self.after.usage.cpu_nanos - self.before.usage.cpu_nanos
 
     @property
     def nanocores(self) -> int:
-        """Billionths of a processor that were taken on average."""
+        """Average CPU usage, in billionths of a CPU."""
         return round(self.cpu_nanos / self.seconds)
 
 
 def between(before: Sample | None, after: Sample) -> Window | None:
-    """What lies between two looks; None where that tells nothing.
+    """Return the window between two samples; None if it is empty.
 
-    Whoever has taken less than before is somebody else by now.
+    A counter that went backwards is that of another process.
     """
     if before is None or after.clock <= before.clock:
         return None

@@ -18,8 +18,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from corral.node.hypervisor import Usage
-from corral.node.metrics.sampling.kubelet_endpoints import SamplingDoors
-from corral.node.metrics.sampling.sampler import Sampler, Tenant
+from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
+from corral.node.metrics.sampling.sampler import RunningPod, Sampler
 from corral.node.state.facts import Facts, State
 
 NOW = 1_790_000_000.0
@@ -59,16 +59,16 @@ def seen():
     machine = Machine()
     host = iter((Usage(0, 1 << 30), Usage(4 * 10**9, 1 << 30)))
     sampler = Sampler(host=lambda: next(host), clock=lambda: NOW)
-    sampler.add("here", lambda: [Tenant(pod(), machine)])
+    sampler.add("here", lambda: [RunningPod(pod(), machine)])
 
     async def look():
-        sampler.look()
+        sampler.sample()
         await asyncio.sleep(0.01)
         machine.guest.taken += 2 * 10**9
-        sampler.look()
+        sampler.sample()
 
     asyncio.run(look())
-    app = Starlette(routes=SamplingDoors("here", sampler).routes())
+    app = Starlette(routes=ResourceEndpoints("here", sampler).routes())
     with TestClient(app) as client:
         client.machine = machine
         yield client
@@ -117,7 +117,7 @@ def test_who_has_ended_is_told_by_no_door(seen):
 
 
 def test_a_node_that_was_never_looked_at_tells_nothing_but_that_it_is_well():
-    app = Starlette(routes=SamplingDoors("here", Sampler()).routes())
+    app = Starlette(routes=ResourceEndpoints("here", Sampler()).routes())
     with TestClient(app) as client:
         text = client.get("/metrics/resource").text
         assert "scrape_error 0.0" in text

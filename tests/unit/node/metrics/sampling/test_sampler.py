@@ -9,7 +9,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from corral.api.object import Key
 from corral.node.hypervisor import GuestError, Usage
-from corral.node.metrics.sampling.sampler import PERIOD_SECONDS, Sampler, Tenant
+from corral.node.metrics.sampling.sampler import PERIOD_SECONDS, RunningPod, Sampler
 from corral.node.state.facts import Facts, State
 
 MIB = 1 << 20
@@ -46,7 +46,7 @@ class Machine:
         self._guest = guest
 
 
-def tenant(name, guest, *, sidecar=False):
+def running(name, guest, *, sidecar=False):
     containers = [Container(name="compute"), Container(name="volumedisk")]
     init = [Container(name="prepare")]
     if sidecar:
@@ -55,7 +55,7 @@ def tenant(name, guest, *, sidecar=False):
         metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
         spec=PodSpec(containers=containers, initContainers=init),
     )
-    return Tenant(pod, Machine(guest))
+    return RunningPod(pod, Machine(guest))
 
 
 class Watched:
@@ -63,11 +63,11 @@ class Watched:
 
     def __init__(self, nodes=("here",)):
         self.host = Usage(1000 * SECOND, 4096 * MIB)
-        self.tenants = {node: [] for node in nodes}
+        self.running_pods = {node: [] for node in nodes}
         self.fails = False
         self.sampler = Sampler(host=self.read_host, clock=lambda: 1_790_000_000.0)
-        for node, tenants in self.tenants.items():
-            self.sampler.add(node, lambda tenants=tenants: tenants)
+        for node, running_pods in self.running_pods.items():
+            self.sampler.add(node, lambda running_pods=running_pods: running_pods)
 
     def read_host(self):
         if self.fails:
@@ -78,7 +78,7 @@ class Watched:
         """Look after so many seconds, in which the host was busy for some."""
         self.host = Usage(self.host.cpu_nanos + round(host * SECOND), self.host.memory_bytes)
         await asyncio.sleep(seconds)
-        self.sampler.look()
+        self.sampler.sample()
 
     def pod(self, name):
         return self.sampler.pod_metrics(Key("default", name))
@@ -96,7 +96,7 @@ pytestmark = pytest.mark.looptime
 
 async def test_what_a_pod_takes_is_what_lies_between_two_looks():
     watched, guest = Watched(), Guest()
-    watched.tenants["here"].append(tenant("busy", guest, sidecar=True))
+    watched.running_pods["here"].append(running("busy", guest, sidecar=True))
     await watched.look()
     guest.work(3.75, memory_bytes=100 * MIB)
     await watched.look()
@@ -112,15 +112,15 @@ async def test_what_a_pod_takes_is_what_lies_between_two_looks():
 async def test_one_look_tells_nothing_yet():
     """A guest that was found by a new manager has taken much, long ago."""
     watched = Watched()
-    watched.tenants["here"].append(tenant("found", Guest(cpu_nanos=9999 * SECOND)))
+    watched.running_pods["here"].append(running("found", Guest(cpu_nanos=9999 * SECOND)))
     await watched.look()
     assert watched.pod("found") is None
     assert watched.node() is None
 
 
 async def test_another_guest_in_the_same_pod_begins_anew():
-    watched, one = Watched(), tenant("restarted", Guest(cpu_nanos=9 * SECOND))
-    watched.tenants["here"].append(one)
+    watched, one = Watched(), running("restarted", Guest(cpu_nanos=9 * SECOND))
+    watched.running_pods["here"].append(one)
     await watched.look()
     await watched.look()
     one.machine.run(Guest(cpu_nanos=20 * SECOND))
@@ -132,7 +132,7 @@ async def test_another_guest_in_the_same_pod_begins_anew():
 
 async def test_a_count_that_went_back_is_no_rate():
     watched, guest = Watched(), Guest(cpu_nanos=9 * SECOND)
-    watched.tenants["here"].append(tenant("odd", guest))
+    watched.running_pods["here"].append(running("odd", guest))
     await watched.look()
     guest.work(-8)
     await watched.look()
@@ -144,7 +144,7 @@ async def test_a_count_that_went_back_is_no_rate():
 
 async def test_a_paused_guest_takes_nothing_and_says_so():
     watched, guest = Watched(), Guest()
-    watched.tenants["here"].append(tenant("paused", guest))
+    watched.running_pods["here"].append(running("paused", guest))
     await watched.look()
     await watched.look()
     assert usages(watched.pod("paused"))["compute"] == {"cpu": "0", "memory": "64Mi"}
@@ -152,14 +152,14 @@ async def test_a_paused_guest_takes_nothing_and_says_so():
 
 async def test_who_has_ended_is_not_told_any_more():
     watched, guest = Watched(), Guest()
-    gone, lost, left = (tenant(name, guest) for name in ("gone", "lost", "left"))
-    watched.tenants["here"] += [gone, lost, left]
+    gone, lost, left = (running(name, guest) for name in ("gone", "lost", "left"))
+    watched.running_pods["here"] += [gone, lost, left]
     await watched.look()
     await watched.look()
     gone.machine.facts = Facts(state=State.ENDED)
     assert watched.pod("gone") is None, "at once"
     lost.machine.run(None)
-    watched.tenants["here"].remove(left)
+    watched.running_pods["here"].remove(left)
     await watched.look()
     assert watched.pod("lost") is None
     assert watched.pod("left") is None
@@ -167,7 +167,7 @@ async def test_who_has_ended_is_not_told_any_more():
 
 async def test_a_guest_that_ends_between_two_glances_is_left_out():
     watched, guest = Watched(), Guest()
-    watched.tenants["here"].append(tenant("ending", guest))
+    watched.running_pods["here"].append(running("ending", guest))
     await watched.look()
     guest.took = None
     await watched.look()
@@ -176,7 +176,7 @@ async def test_a_guest_that_ends_between_two_glances_is_left_out():
 
 async def test_a_late_look_makes_a_longer_window_and_no_higher_rate():
     watched, guest = Watched(), Guest()
-    watched.tenants["here"].append(tenant("busy", guest))
+    watched.running_pods["here"].append(running("busy", guest))
     await watched.look()
     guest.work(75.5)
     await watched.look(seconds=75.5)
@@ -186,7 +186,7 @@ async def test_a_late_look_makes_a_longer_window_and_no_higher_rate():
 
 async def test_a_node_takes_what_its_host_takes():
     watched, guest = Watched(), Guest()
-    watched.tenants["here"].append(tenant("busy", guest))
+    watched.running_pods["here"].append(running("busy", guest))
     await watched.look()
     guest.work(3)
     await watched.look(host=7.5)
@@ -195,7 +195,7 @@ async def test_a_node_takes_what_its_host_takes():
 
 async def test_nodes_that_share_a_host_share_what_no_machine_takes():
     watched, guest = Watched(nodes=("a", "b")), Guest()
-    watched.tenants["a"].append(tenant("busy", guest))
+    watched.running_pods["a"].append(running("busy", guest))
     await watched.look()
     guest.work(6)
     await watched.look(host=7.5)
@@ -205,18 +205,18 @@ async def test_nodes_that_share_a_host_share_what_no_machine_takes():
 
 async def test_a_guest_is_looked_at_once_in_15_seconds_however_many_ask():
     watched, guest = Watched(), Guest()
-    watched.tenants["here"].append(tenant("busy", guest))
-    running = asyncio.ensure_future(watched.sampler.run())
+    watched.running_pods["here"].append(running("busy", guest))
+    task = asyncio.ensure_future(watched.sampler.run())
     for _ in range(100):
         await asyncio.sleep(PERIOD_SECONDS / 25)
         watched.pod("busy")
-    running.cancel()
+    task.cancel()
     assert guest.looks == 4 + 1
 
 
 async def test_a_host_that_cannot_be_read_leaves_a_gap_and_no_wrong_rate():
     watched, guest = Watched(), Guest()
-    watched.tenants["here"].append(tenant("busy", guest))
+    watched.running_pods["here"].append(running("busy", guest))
     await watched.look()
     await watched.look()
     watched.fails = True
