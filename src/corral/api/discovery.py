@@ -179,7 +179,7 @@ class Discovery:
                 "verbs": [],
             }
             if not each.name:
-                answered = {"responseKind": _gvk(each.responds), "verbs": list(each.verbs)}
+                answered = {"responseKind": _gvk(each.response_kind), "verbs": list(each.verbs)}
                 resources.append(resource | answered)
                 continue
             resources.append(resource | self._subresources_of(group_version, plural))
@@ -189,7 +189,7 @@ class Discovery:
         below = [
             {
                 "subresource": each.name,
-                "responseKind": _gvk(each.responds),
+                "responseKind": _gvk(each.response_kind),
                 "verbs": list(each.verbs),
             }
             for each in self._below(group_version, plural)
@@ -198,14 +198,14 @@ class Discovery:
 
 
 def _implied(
-    kind: Kind, group_version: GroupVersion, name: str, responds: tuple[str, str, str]
+    kind: Kind, group_version: GroupVersion, name: str, response_kind: tuple[str, str, str]
 ) -> Subresource:
     return Subresource(
         group=group_version.group,
         version=group_version.version,
         plural=kind.plural,
         name=name,
-        responds=responds,
+        response_kind=response_kind,
         verbs=CHANGE_VERBS,
         namespaced=kind.namespaced,
     )
@@ -251,7 +251,7 @@ def _names(kind: Kind) -> Document:
 
 
 def _legacy_below(each: Subresource) -> Document:
-    group, version, kind = each.responds
+    group, version, kind = each.response_kind
     document: Document = {"name": each.path, "singularName": "", "namespaced": each.namespaced}
     if (group, version) != (each.group, each.version):
         document |= {"group": group, "version": version}

@@ -19,7 +19,7 @@ T = TypeVar("T")
 DEEPEST: Final = 200
 """Levels of objects and lists in a document.  A VMI has fifteen."""
 
-MOST_VALUES: Final = 100_000
+MAX_VALUES: Final = 100_000
 """Values in one body, objects and lists among them; those of the largest objects that Kubernetes
 keeps are a third of it.  All that is done with a document takes longer the more it has of them."""
 
@@ -221,15 +221,15 @@ def _value(body: bytes) -> Any:
 
 
 def too_many() -> TooLarge:
-    """The refusal of a body that has more values than ``MOST_VALUES``."""
-    return TooLarge(f"Request entity too large: limit is {MOST_VALUES} values in one object")
+    """The refusal of a body that has more values than ``MAX_VALUES``."""
+    return TooLarge(f"Request entity too large: limit is {MAX_VALUES} values in one object")
 
 
 def _may_be_many(text: bytes) -> bool:
     """Counts what stands before values, in texts too: it clears all but the largest documents."""
-    if len(text) <= MOST_VALUES:
+    if len(text) <= MAX_VALUES:
         return False
-    return values_at_most(text) >= MOST_VALUES
+    return values_at_most(text) >= MAX_VALUES
 
 
 def values_at_most(text: bytes) -> int:
@@ -241,7 +241,7 @@ def _are_many(value: Any) -> bool:
     count = 1
     for level in _levels(value):
         count += sum(map(len, level))
-        if count > MOST_VALUES:
+        if count > MAX_VALUES:
             return True
     return False
 

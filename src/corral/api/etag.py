@@ -1,4 +1,4 @@
-"""Documents as they are sent, with a tag by which clients tell whether theirs is still the last."""
+"""Encoded documents with entity tags (RFC 9110)."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """The bytes of a document, and the tag that changes when they do."""
+    """The bytes of a document, and a hash of them."""
 
     body: bytes
     tag: str

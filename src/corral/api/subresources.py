@@ -1,4 +1,4 @@
-"""What is below the objects of a kind, as discovery and OpenAPI tell it: ``pods/log``."""
+"""Subresources, as discovery and OpenAPI list them: ``pods/log``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,28 +8,27 @@ import msgspec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subresource:
-    """Something below the objects of a kind.
+    """A subresource of a kind.
 
-    ``group`` may be one that has no kinds of its own (subresources.kubevirt.io).  ``responds`` is
-    the group, version and kind of what is sent and answered.  Without a ``name`` it is what the
-    plural itself names, which is no kind (external.metrics.k8s.io).
-
-    OpenAPI tells more: ``takes`` is what a request holds, ``answers`` what an answer holds: a
-    message, or text where it is none.  ``query`` has what the query may say, by name and with what
-    it means; ``varying`` what else of the path varies, behind the name.
+    group: may have no kinds of its own (subresources.kubevirt.io).
+    name: "" for a resource that is no kind (external.metrics.k8s.io).
+    response_kind: group, version and kind of requests and responses.
+    request, response: types of their bodies, for OpenAPI; a response without one is text.
+    query: descriptions of query parameters, by name.
+    path_parameters: what follows the name in the path.
     """
 
     group: str
     version: str
     plural: str
     name: str
-    responds: tuple[str, str, str]
+    response_kind: tuple[str, str, str]
     verbs: tuple[str, ...] = ("get",)
     namespaced: bool = True
-    takes: type[msgspec.Struct] | None = None
-    answers: type[msgspec.Struct] | None = None
+    request: type[msgspec.Struct] | None = None
+    response: type[msgspec.Struct] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
-    varying: tuple[str, ...] = ()
+    path_parameters: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:

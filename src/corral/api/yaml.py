@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import yaml
 
-from corral.api.encoding import DEEPEST, MOST_VALUES, too_many, whole_or_float
+from corral.api.encoding import DEEPEST, MAX_VALUES, too_many, whole_or_float
 from corral.api.errors import MAX_CAUSES, BadRequest, TooLarge, shortened
 from corral.api.object import Document
 
@@ -177,7 +177,7 @@ class _Reader:
         if self.values_left < 0:
             raise _fault(event.start_mark, "document contains excessive aliasing")
         self.seen += 1
-        if self.seen > 2 * MOST_VALUES:  # keys are values here, too
+        if self.seen > 2 * MAX_VALUES:  # keys are values here, too
             raise too_many()
 
 

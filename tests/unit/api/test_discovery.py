@@ -38,13 +38,15 @@ KINDS = KindTable(
 DISCOVERY = Discovery(
     KINDS,
     (
-        Subresource(group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod")),
+        Subresource(
+            group="", version="v1", plural="pods", name="log", response_kind=("", "v1", "Pod")
+        ),
         Subresource(
             group="subresources.example.io",
             version="v1",
             plural="things",
             name="console",
-            responds=("subresources.example.io", "v1", "Thing"),
+            response_kind=("subresources.example.io", "v1", "Thing"),
         ),
     ),
 )

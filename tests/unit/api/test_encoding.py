@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from corral.api import encoding, yaml
 from corral.api.encoding import (
     DEEPEST,
-    MOST_VALUES,
+    MAX_VALUES,
     copied,
     decode_any,
     decode_as,
@@ -178,8 +178,8 @@ def test_keys_are_counted_only_where_one_came_twice(monkeypatch):
 
 @pytest.mark.parametrize("item", [b"1", b"{}", b"[]"])
 def test_a_body_has_a_bounded_number_of_values(item):
-    most = b'{"a":[' + b",".join([item] * (MOST_VALUES - 2)) + b"]}"
-    assert len(decode_json(most)["a"]) == MOST_VALUES - 2
+    most = b'{"a":[' + b",".join([item] * (MAX_VALUES - 2)) + b"]}"
+    assert len(decode_json(most)["a"]) == MAX_VALUES - 2
     with pytest.raises(TooLarge, match="limit is 100000 values"):
         decode_json(most.replace(b"[", b"[1,", 1))
     with pytest.raises(TooLarge, match="limit is 100000 values"):
@@ -187,4 +187,4 @@ def test_a_body_has_a_bounded_number_of_values(item):
 
 
 def test_commas_in_texts_are_no_values():
-    assert decode_json(b'{"a":"' + b"1," * MOST_VALUES + b'"}')["a"].startswith("1,1,")
+    assert decode_json(b'{"a":"' + b"1," * MAX_VALUES + b'"}')["a"].startswith("1,1,")

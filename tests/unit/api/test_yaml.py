@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from corral.api import yaml
-from corral.api.encoding import DEEPEST, MOST_VALUES, same
+from corral.api.encoding import DEEPEST, MAX_VALUES, same
 from corral.api.errors import ApiError, BadRequest, TooLarge
 
 
@@ -187,4 +187,4 @@ def test_the_last_of_keys_that_come_again_is_taken_where_somebody_is_told():
 def test_a_text_has_a_bounded_number_of_values(item):
     assert len(yaml.load("\n".join(["a:", *[item] * 1000]))["a"]) == 1000
     with pytest.raises(TooLarge, match="limit is 100000 values"):
-        yaml.load("\n".join(["a:", *[item] * (2 * MOST_VALUES)]))
+        yaml.load("\n".join(["a:", *[item] * (2 * MAX_VALUES)]))

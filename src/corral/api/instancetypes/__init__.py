@@ -1,5 +1,5 @@
-"""What instance types and preferences make of a machine's spec.  Pure.
+"""Instance types and preferences, applied to the spec of a VMI.  Pure.
 
-The views are in ``corral.api.kinds.kubevirt.instancetype``.  ``apply`` puts them into a spec,
-``require`` says whether a preference's needs are met, ``matchers`` what a VirtualMachine refers to.
+Their types are in ``corral.api.kinds.kubevirt.instancetype``.  ``apply`` applies them to a spec,
+``requirements`` checks those of a preference, ``matchers`` are a VirtualMachine's references.
 """

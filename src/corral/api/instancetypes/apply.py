@@ -1,7 +1,7 @@
-"""Puts an instance type and a preference into the template of a machine.
+"""Applies an instance type and a preference to the template of a VMI.
 
-What an instance type says, the template may not say too: that is a conflict.  What a preference
-says counts where the template says nothing.  The order, and which fields conflict, are KubeVirt's
+A field of the instance type that the template sets, too, is a conflict.  A preference is a default
+for fields that the template leaves open.  The order and the conflicting fields are KubeVirt's
 (pkg/instancetype/apply).
 """
 
@@ -25,15 +25,15 @@ def apply(
     preference: PreferenceSpec | None,
     path: str = "spec.template.spec",
 ) -> list[Cause]:
-    """Change a template (``metadata`` and ``spec``) in place; answers the conflicts.
+    """Change a template (``metadata`` and ``spec``) in place; return the conflicts.
 
-    ``path`` is where its spec stands in the object that the causes are told of.  With conflicts
-    the template is left half changed: nobody may use it.
+    ``path`` is that of the spec in the object, for causes.  With conflicts the template is left
+    half changed and must not be used.
     """
     spec = template["spec"]
     if instancetype is not None:
-        said: Document = msgspec.to_builtins(instancetype)
-        causes = [_conflict(f"{path}.{one}") for one in conflicts(said, spec)]
+        document: Document = msgspec.to_builtins(instancetype)
+        causes = [_conflict(f"{path}.{one}") for one in conflicts(document, spec)]
         causes += _annotate(template, instancetype.annotations)
         if (
             cause := instancetype_topology.divisibility_cause(instancetype.cpu.guest, preference)
@@ -52,12 +52,12 @@ def apply(
 
 
 def conflicts(instancetype: Document, spec: Document) -> Iterator[str]:
-    """Fields of a machine's spec that an instance type settles, and that are set all the same."""
-    for field in _SETTLED:
+    """Yield the fields of a spec that are set although the instance type sets them."""
+    for field in _ALWAYS_SET:
         if get(spec, field):
             yield field
-    for field, said in _SETTLED_WHERE_SAID.items():
-        if get(instancetype, said) is not None and get(spec, field):
+    for field, source in _OPTIONALLY_SET.items():
+        if get(instancetype, source) is not None and get(spec, field):
             yield field
 
 
@@ -66,9 +66,9 @@ def _conflict(field: str) -> Cause:
 
 
 _FLOAT32 = Struct("f")
-MOST_BYTES = (1 << 63) - 1
-"""What Kubernetes takes any amount for that is larger."""
-_SETTLED = (
+MAX_BYTES = (1 << 63) - 1
+"""Kubernetes' maximum of an amount."""
+_ALWAYS_SET = (
     "domain.resources.requests.cpu",
     "domain.resources.limits.cpu",
     "domain.cpu.sockets",
@@ -78,9 +78,9 @@ _SETTLED = (
     "domain.resources.requests.memory",
     "domain.resources.limits.memory",
 )
-"""Fields that every instance type settles."""
+"""Fields that every instance type sets."""
 
-_SETTLED_WHERE_SAID: Mapping[str, str] = {
+_OPTIONALLY_SET: Mapping[str, str] = {
     "nodeSelector": "nodeSelector",
     "schedulerName": "schedulerName",
     "domain.cpu.model": "cpu.model",
@@ -95,11 +95,10 @@ _SETTLED_WHERE_SAID: Mapping[str, str] = {
     "domain.devices.gpus": "gpus",
     "domain.devices.hostDevices": "hostDevices",
 }
-"""Fields of a machine's spec, and the field of an instance type that settles each where it is
-said."""
+"""Fields of a spec, and the optional field of an instance type that sets each."""
 
 _COPIED: Mapping[str, str] = {
-    **_SETTLED_WHERE_SAID,
+    **_OPTIONALLY_SET,
     "domain.cpu.maxSockets": "cpu.maxSockets",
     "domain.memory.guest": "memory.guest",
     "domain.ioThreads": "ioThreads",
@@ -109,9 +108,9 @@ _COPIED: Mapping[str, str] = {
 def _copy(
     instancetype: InstancetypeSpec, _preference: PreferenceSpec | None, spec: Document
 ) -> None:
-    said = msgspec.to_builtins(instancetype)
+    document = msgspec.to_builtins(instancetype)
     for field, source in _COPIED.items():
-        if (value := get(said, source)) is not None:
+        if (value := get(document, source)) is not None:
             put(spec, field, value)
 
 
@@ -125,17 +124,17 @@ def _lay_out(
 def _overcommit(
     instancetype: InstancetypeSpec, _preference: PreferenceSpec | None, spec: Document
 ) -> None:
-    """Ask less memory of the node than the guest sees, by so many percent."""
+    """Request less memory of the node than the guest has, by a percentage."""
     if percent := instancetype.memory.overcommit_percent:
         guest = amount(instancetype.memory.guest)
         share = float32(1 - float32(float32(percent) / 100))
-        seen = float32(min(guest.rounded_up(), MOST_BYTES))
+        seen = float32(min(guest.rounded_up(), MAX_BYTES))
         whole_bytes = int(float32(seen * share))
         put(spec, "domain.resources.requests.memory", str(Amount(whole_bytes * NANO, guest.form)))
 
 
 def float32(number: float) -> float:
-    """A number as Go's float32 holds it, in which KubeVirt reckons what is asked of a node."""
+    """Round a number to Go's float32, in which KubeVirt computes requests."""
     (rounded,) = _FLOAT32.unpack(_FLOAT32.pack(number))
     return float(rounded)
 
@@ -148,7 +147,7 @@ _STEPS: tuple[Callable[[InstancetypeSpec, PreferenceSpec | None, Document], None
 
 
 def _annotate(template: Document, annotations: Mapping[str, str]) -> Iterator[Cause]:
-    """Give the machine the type's annotations; one that it has with another value conflicts."""
+    """Add the annotations of the type; one with another value in the template conflicts."""
     if not annotations:
         return
     own = get(template, "metadata.annotations") or {}

@@ -1,7 +1,7 @@
-"""A machine's template with all that its instance type, its preference and defaults make of it.
+"""Expansion: a template with its instance type, its preference and the default devices.
 
-The order matters: devices that nobody named are there before a preference says of which sort they
-shall be (KubeVirt's virt-controller, and its pkg/instancetype/expand).
+The order matters: default devices are added first, because a preference sets their models
+(KubeVirt's virt-controller, and its pkg/instancetype/expand).
 """
 
 from corral.api.errors import Cause
@@ -13,13 +13,13 @@ from corral.api.kinds.vmi.defaults import DEVICE_STEPS, SPEC_STEPS, default_inpu
 from corral.api.object import Document
 
 
-def furnish(
+def apply_with_devices(
     template: Document,
     instancetype: InstancetypeSpec | None,
     preference: PreferenceSpec | None,
     path: str = "spec.template.spec",
 ) -> list[Cause]:
-    """Change a template in place as ``apply`` does, with the devices that nobody named."""
+    """Change a template in place as ``apply`` does, with the default devices."""
     spec = template["spec"]
     if preference is not None:
         prefer_attached(preference, spec)
@@ -34,9 +34,9 @@ def furnish(
 def expand(
     vm: Document, instancetype: InstancetypeSpec | None, preference: PreferenceSpec | None
 ) -> list[Cause]:
-    """Let a VirtualMachine say itself what its references say, in place; answers the conflicts."""
+    """Replace a VirtualMachine's references by their content, in place; return the conflicts."""
     template = vm["spec"]["template"]
-    if causes := furnish(template, instancetype, preference):
+    if causes := apply_with_devices(template, instancetype, preference):
         return causes
     for step in SPEC_STEPS:
         step(template["spec"])

@@ -1,4 +1,4 @@
-"""Fields of a document by their dotted paths."""
+"""Access to fields of a document by dotted paths."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from corral.api.object import Document
 
 
 def get(document: Document, path: str) -> Any:
-    """The value of a field; None where it is missing."""
+    """Return the value of a field; None if it is missing."""
     return at(document, *path.split("."))
 
 
 def put(document: Document, path: str, value: Any) -> None:
-    """Set a field, and make the objects above it that are missing."""
+    """Set a field, and create missing objects above it."""
     *above, last = path.split(".")
     for name in above:
         if document.get(name) is None:

@@ -1,6 +1,6 @@
-"""What a VirtualMachine refers to: which instance type, which preference, or a volume to ask.
+"""Matchers: a VirtualMachine's references to an instance type and a preference.
 
-Two fields refer: ``spec.instancetype`` and ``spec.preference``; everything is the same for both.
+The fields ``spec.instancetype`` and ``spec.preference`` work the same way.
 """
 
 from collections.abc import Mapping
@@ -22,20 +22,20 @@ _VIEWS = {kind.view: kind for kind in KINDS}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matcher:
-    """One of the two fields that refer.
+    """One of the two reference fields.
 
     field: its name in a VirtualMachine's spec.
     of_cluster, of_namespace: the kinds that it may name.
-    name_label, kind_label: labels of a volume by which it says what suits it.
+    name_label, kind_label: labels of a volume from which the reference is inferred.
     """
 
     field: str
-    of_cluster: Kind
-    of_namespace: Kind
+    cluster_kind: Kind
+    namespaced_kind: Kind
 
     @property
     def status_field(self) -> str:
-        """Where the status of a VirtualMachine tells what is in use."""
+        """The field of the status with the reference in use."""
         return f"{self.field}Ref"
 
     @property
@@ -47,20 +47,20 @@ class Matcher:
         return f"{self.name_label}-kind"
 
     def kind(self, named: str) -> Kind | None:
-        """The kind that a reference names, in the spellings that KubeVirt takes."""
+        """Return the kind that a reference names, in the spellings that KubeVirt accepts."""
         if not named:
-            return self.of_cluster
-        for kind in (self.of_cluster, self.of_namespace):
+            return self.cluster_kind
+        for kind in (self.cluster_kind, self.namespaced_kind):
             if named.lower() in (kind.singular, kind.plural):
                 return kind
         return None
 
     def inferred(self, labels: Mapping[str, str]) -> Document | None:
-        """The reference that labels make; None where they make none."""
+        """Return the reference that labels imply, if any."""
         if not (name := labels.get(self.name_label)):
             return None
         kind = labels.get(self.kind_label)
-        return {"name": name, "kind": kind or self.of_cluster.name}
+        return {"name": name, "kind": kind or self.cluster_kind.name}
 
 
 INSTANCETYPE: Final = Matcher(

@@ -1,4 +1,4 @@
-"""What a preference makes of a machine's spec: it counts where the spec says nothing."""
+"""Preferences: defaults for fields that the spec of a VMI leaves open."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ _ATTACHED: Mapping[str, str] = {
     "devices.preferredAutoattachSerialConsole": "domain.devices.autoattachSerialConsole",
     "devices.preferredAutoattachInputDevice": "domain.devices.autoattachInputDevice",
 }
-"""Which devices there are that nobody named."""
+"""Fields that decide on automatically attached devices."""
 
 _PREFERRED: Mapping[str, str] = {
     "cpu.preferredCPUFeatures": "domain.cpu.features",
@@ -37,9 +37,9 @@ _PREFERRED: Mapping[str, str] = {
     "preferredTerminationGracePeriodSeconds": "terminationGracePeriodSeconds",
     "preferredArchitecture": "architecture",
 }
-"""Fields of a preference, and the field of a machine's spec that each is for."""
+"""Fields of a preference, and the field of the spec that each is a default for."""
 
-_OF_DISKS: Mapping[str, Mapping[str, str]] = {
+_DISK_FIELDS: Mapping[str, Mapping[str, str]] = {
     "disk": {
         "preferredDiskBus": "disk.bus",
         "preferredDiskBlockSize": "blockSize",
@@ -49,9 +49,9 @@ _OF_DISKS: Mapping[str, Mapping[str, str]] = {
     "cdrom": {"preferredCdromBus": "cdrom.bus"},
     "lun": {"preferredLunBus": "lun.bus"},
 }
-"""The same for disks, by the device that a disk is."""
+"""The same for disks, by the type of device."""
 
-_OF_INPUTS: Mapping[str, str] = {"preferredInputBus": "bus", "preferredInputType": "type"}
+_INPUT_FIELDS: Mapping[str, str] = {"preferredInputBus": "bus", "preferredInputType": "type"}
 _BINDINGS = (
     "bridge",
     "masquerade",
@@ -65,81 +65,81 @@ _BINDINGS = (
 
 
 def prefer(preference: PreferenceSpec, spec: Document) -> None:
-    """Put a preference into a machine's spec, in place."""
-    said: Document = msgspec.to_builtins(preference)
-    _fill(said, spec, _PREFERRED)
-    _clock(said, spec)
-    _firmware(said.get("firmware") or {}, spec)
-    hyperv = get(said, "features.preferredHyperv")
+    """Apply a preference to a spec, in place."""
+    preferred: Document = msgspec.to_builtins(preference)
+    _fill(preferred, spec, _PREFERRED)
+    _clock(preferred, spec)
+    _firmware(preferred.get("firmware") or {}, spec)
+    hyperv = get(preferred, "features.preferredHyperv")
     if hyperv and not get(spec, "domain.features.hypervPassthrough.enabled"):
         own = get(spec, "domain.features.hyperv") or {}
         put(spec, "domain.features.hyperv", {**hyperv, **own})
-    if devices := said.get("devices"):
+    if devices := preferred.get("devices"):
         _devices(devices, spec)
 
 
 def prefer_attached(preference: PreferenceSpec, spec: Document) -> None:
-    """Put in what decides which devices there are, before there are any, in place."""
+    """Apply the fields on attached devices, in place; comes before the devices are added."""
     _fill(msgspec.to_builtins(preference), spec, _ATTACHED)
 
 
-def _fill(said: Document, target: Document, fields: Mapping[str, str]) -> None:
+def _fill(preferred: Document, target: Document, fields: Mapping[str, str]) -> None:
     for source, field in fields.items():
-        value = get(said, source)
+        value = get(preferred, source)
         if value not in (None, "") and get(target, field) in (None, "", []):
             put(target, field, value)
 
 
-def _clock(said: Document, spec: Document) -> None:
-    offset = get(said, "clock.preferredClockOffset")
+def _clock(preferred: Document, spec: Document) -> None:
+    offset = get(preferred, "clock.preferredClockOffset")
     clock = get(spec, "domain.clock") or {}
     if offset and not clock.keys() & {"utc", "timezone"}:
         put(spec, "domain.clock", {**clock, **offset})
 
 
-def _firmware(said: Document, spec: Document) -> None:
-    """Which firmware starts the guest, unless the spec says so; the old spellings come last."""
+def _firmware(preferred: Document, spec: Document) -> None:
+    """Set the boot loader unless the spec has one; deprecated fields have the lowest precedence."""
     loader = get(spec, "domain.firmware.bootloader") or {}
     if not loader.keys() & {"bios", "efi"}:
-        if said.get("preferredUseBios"):
+        if preferred.get("preferredUseBios"):
             loader = {"bios": {}}
-        elif (efi := said.get("preferredEfi")) is not None:
+        elif (efi := preferred.get("preferredEfi")) is not None:
             loader = {"efi": efi}
-        elif said.get("preferredUseEfi"):
-            secure = said.get("preferredUseSecureBoot")
+        elif preferred.get("preferredUseEfi"):
+            secure = preferred.get("preferredUseSecureBoot")
             loader = {"efi": {} if secure is None else {"secureBoot": secure}}
-    serial = said.get("preferredUseBiosSerial")
+    serial = preferred.get("preferredUseBiosSerial")
     if serial is not None and "bios" in loader:
         loader = {"bios": {"useSerial": serial, **(loader["bios"] or {})}}
     if loader:
         put(spec, "domain.firmware.bootloader", loader)
 
 
-def _devices(said: Document, spec: Document) -> None:
+def _devices(preferred: Document, spec: Document) -> None:
     devices = spec["domain"].get("devices") or {}
     for disk in devices.get("disks") or ():
-        kind = next((kind for kind in _OF_DISKS if disk.get(kind) is not None), "disk")
+        kind = next((kind for kind in _DISK_FIELDS if disk.get(kind) is not None), "disk")
         if disk.get(kind) is None:
             disk[kind] = {}
-        _fill(said, disk, _OF_DISKS[kind])
+        _fill(preferred, disk, _DISK_FIELDS[kind])
         if get(disk, "disk.bus") == "virtio":
-            _fill(said, disk, {"preferredDiskDedicatedIoThread": "dedicatedIOThread"})
+            _fill(preferred, disk, {"preferredDiskDedicatedIoThread": "dedicatedIOThread"})
     for each in devices.get("inputs") or ():
-        _fill(said, each, _OF_INPUTS)
-    of_pod = {net["name"] for net in spec.get("networks") or () if net.get("pod") is not None}
+        _fill(preferred, each, _INPUT_FIELDS)
+    pod_networks = {net["name"] for net in spec.get("networks") or () if net.get("pod") is not None}
     for interface in devices.get("interfaces") or ():
-        _fill(said, interface, {"preferredInterfaceModel": "model"})
+        _fill(preferred, interface, {"preferredInterfaceModel": "model"})
         bound = any(interface.get(name) is not None for name in _BINDINGS)
-        masquerade = said.get("preferredInterfaceMasquerade")
-        if masquerade is not None and not bound and interface.get("name") in of_pod:
+        masquerade = preferred.get("preferredInterfaceMasquerade")
+        if masquerade is not None and not bound and interface.get("name") in pod_networks:
             interface["masquerade"] = masquerade
     if devices.get("sound") is not None:
-        _fill(said, devices["sound"], {"preferredSoundModel": "model"})
-    _panic(said.get("preferredPanicDeviceModel"), devices)
+        _fill(preferred, devices["sound"], {"preferredSoundModel": "model"})
+    _panic(preferred.get("preferredPanicDeviceModel"), devices)
 
 
 def _panic(model: str | None, devices: Document) -> None:
-    """A device by which a crashing guest says so, of the preferred model where none is named."""
+    """Set the preferred model of panic devices without one; add one if there is none."""
     if model is None:
         return
     present = devices.get("panicDevices") or [{}]
@@ -147,6 +147,6 @@ def _panic(model: str | None, devices: Document) -> None:
 
 
 def preferred_storage_class(preference: PreferenceSpec | None) -> str:
-    """The storage class of a VirtualMachine's DataVolumes that name none; empty: no preference."""
+    """Return the storage class for DataVolumes without one; "" if there is no preference."""
     volumes = preference.volumes if preference is not None else None
     return volumes.preferred_storage_class_name if volumes is not None else ""

@@ -1,4 +1,4 @@
-"""Whether a VirtualMachine has what its preference needs; the words are KubeVirt's."""
+"""Requirements of a preference, checked for a VirtualMachine, with KubeVirt's messages."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from corral.api.object import Document
 from corral.api.quantity import amount
 
 
-class _Lack(NamedTuple):
-    """Of what there is too little: the fields that say how much, and the words for it."""
+class _Unmet(NamedTuple):
+    """An unmet requirement: the fields with the amount, and the message."""
 
     fields: str
     message: str
@@ -20,84 +20,87 @@ class _Lack(NamedTuple):
 _CPU = "spec.template.spec.domain.cpu"
 _MEMORY = "spec.template.spec.domain.memory"
 _ARCHITECTURE = "spec.template.spec.architecture"
-_COUNTED = {
+_SPREAD_FIELDS = {
     "SocketsCores": ("sockets", "cores"),
     "CoresThreads": ("cores", "threads"),
     "SocketsCoresThreads": ("sockets", "cores", "threads"),
 }
 
 
-def lacking(
+def unmet(
     spec: Document, instancetype: InstancetypeSpec | None, preference: PreferenceSpec | None
 ) -> list[Cause]:
-    """What a machine's spec, with all defaults, and its instance type lack of what is needed.
+    """Return the first requirement that a spec, with defaults, and its instance type do not meet.
 
-    Only the first of it is told, as KubeVirt does: processors, memory, then the architecture.
+    The order is KubeVirt's: processors, memory, architecture.
     """
     if preference is None or preference.requirements is None:
         return []
-    needed = preference.requirements
+    required = preference.requirements
     found = (
-        (needed.cpu is not None and _processors(spec, instancetype, preference, needed.cpu.guest))
-        or (needed.memory is not None and _memory(spec, instancetype, str(needed.memory.guest)))
-        or (needed.architecture and _architecture(spec, needed.architecture))
+        (
+            required.cpu is not None
+            and _processors(spec, instancetype, preference, required.cpu.guest)
+        )
+        or (required.memory is not None and _memory(spec, instancetype, str(required.memory.guest)))
+        or (required.architecture and _architecture(spec, required.architecture))
     )
     if not found:
         return []
     field, message = found
-    told = f"failure checking preference requirements: {message}"
-    return [Cause(field, told, "FieldValueNotFound")]
+    text = f"failure checking preference requirements: {message}"
+    return [Cause(field, text, "FieldValueNotFound")]
 
 
-def _architecture(spec: Document, needed: str) -> _Lack | None:
-    has = get(spec, "architecture") or ""
-    if needed == has:
+def _architecture(spec: Document, required: str) -> _Unmet | None:
+    actual = get(spec, "architecture") or ""
+    if required == actual:
         return None
-    message = f"preference requires architecture {needed} but {has} is being requested"
-    return _Lack(_ARCHITECTURE, message)
+    message = f"preference requires architecture {required} but {actual} is being requested"
+    return _Unmet(_ARCHITECTURE, message)
 
 
 def _processors(
-    spec: Document, instancetype: InstancetypeSpec | None, preference: PreferenceSpec, needed: int
-) -> _Lack | None:
-    lacks = "insufficient CPU resources of"
+    spec: Document, instancetype: InstancetypeSpec | None, preference: PreferenceSpec, required: int
+) -> _Unmet | None:
+    prefix = "insufficient CPU resources of"
     if instancetype is not None:
-        if (has := instancetype.cpu.guest) >= needed:
+        if (actual := instancetype.cpu.guest) >= required:
             return None
-        provided = f"{has} vCPU provided by instance type, preference requires {needed} vCPU"
-        return _Lack("spec.instancetype", f"{lacks} {provided}")
+        provided = f"{actual} vCPU provided by instance type, preference requires {required} vCPU"
+        return _Unmet("spec.instancetype", f"{prefix} {provided}")
     cpu = get(spec, "domain.cpu") or {}
-    fields, told = _counted(preference)
-    has = 1
+    fields, description = _topology_fields(preference)
+    actual = 1
     for field in fields:
-        has *= cpu.get(field) or 0
-    if has >= needed:
+        actual *= cpu.get(field) or 0
+    if actual >= required:
         return None
-    provided = f"{has} vCPU provided by VirtualMachine, preference requires {needed} vCPU"
+    provided = f"{actual} vCPU provided by VirtualMachine, preference requires {required} vCPU"
     where = ", ".join(f"{_CPU}.{field}" for field in fields)
-    return _Lack(where, f"{lacks} {provided} provided as {told}")
+    return _Unmet(where, f"{prefix} {provided} provided as {description}")
 
 
-def _counted(preference: PreferenceSpec) -> tuple[tuple[str, ...], str]:
-    """Which fields' product counts, and what that is called."""
+def _topology_fields(preference: PreferenceSpec) -> tuple[tuple[str, ...], str]:
+    """Return the fields whose product is the number of CPUs, and their name in messages."""
     match instancetype_topology.preferred(preference):
         case instancetype_topology.SPREAD:
             across = instancetype_topology.spread(preference).across
-            return _COUNTED[across], across
+            return _SPREAD_FIELDS[across], across
         case instancetype_topology.ANY:
             return ("cores", "sockets", "threads"), "cores, sockets and threads"
         case unit:
             return (unit,), unit
 
 
-def _memory(spec: Document, instancetype: InstancetypeSpec | None, needed: str) -> _Lack | None:
-    has = get(spec, "domain.memory.guest")
-    where, whose = _MEMORY, "VirtualMachine"
+def _memory(spec: Document, instancetype: InstancetypeSpec | None, required: str) -> _Unmet | None:
+    actual = get(spec, "domain.memory.guest")
+    where, provider = _MEMORY, "VirtualMachine"
     if instancetype is not None:
-        has = instancetype.memory.guest if has is None else has
-        where, whose = "spec.instancetype", "instance type"
-    has = "0" if has is None else has
-    if amount(has) >= amount(needed):
+        actual = instancetype.memory.guest if actual is None else actual
+        where, provider = "spec.instancetype", "instance type"
+    actual = "0" if actual is None else actual
+    if amount(actual) >= amount(required):
         return None
-    provided = f"{has} provided by {whose}, preference requires {needed}"
-    return _Lack(where, f"insufficient Memory resources of {provided}")
+    provided = f"{actual} provided by {provider}, preference requires {required}"
+    return _Unmet(where, f"insufficient Memory resources of {provided}")

@@ -1,9 +1,8 @@
-"""OpenAPI: what clients ask for before they create, apply, edit and explain.
+"""OpenAPI documents: v3, one for each group and version, and v2, one for all.
 
-Schemas of all kinds with everything they refer to, and the operations on them with the query
-parameters that each takes: in v3 a document for each group and version, in v2 one for all.
-kubectl looks a kind up by ``x-kubernetes-group-version-kind``, and leaves validation to a server
-whose operations take ``fieldValidation``.
+They have the schemas of all kinds with everything they refer to, and the operations with their
+parameters.  kubectl finds a kind by ``x-kubernetes-group-version-kind``, and leaves validation to a
+server whose operations have the parameter ``fieldValidation``.
 """
 
 from corral.api.openapi.documents import OpenAPI

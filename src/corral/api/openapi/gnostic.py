@@ -1,7 +1,7 @@
-"""OpenAPI v2 in protobuf: the only form of it that kubectl reads, and that before 1.27 insists on.
+"""OpenAPI v2 in protobuf: kubectl reads v2 in no other form, and before 1.27 requires it.
 
-The messages are those of gnostic's OpenAPIv2.proto, whose fields have numbers; here are those that
-our documents use.  What is written is the document's JSON form, so that both forms say the same.
+The messages are those of gnostic's OpenAPIv2.proto, as far as our documents use them.  They are
+encoded from the JSON document, so that both are equal.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,24 +12,24 @@ import msgspec
 from corral.api.object import Document
 from corral.api.protobuf.wire import block, double, number
 
-_Write = Callable[[int, Any], bytes]
-"""Writes a value as the field of that number."""
-_Fields = Mapping[str, tuple[int, _Write]]
-"""The fields of a message by the names that they have in JSON."""
+_Encoder = Callable[[int, Any], bytes]
+"""Encodes a value as the field of a number."""
+_Fields = Mapping[str, tuple[int, _Encoder]]
+"""The fields of a message by their names in JSON."""
 
 
 def definitions(schemas: Mapping[str, Document]) -> bytes:
-    """Schemas by name: a part of the ``definitions`` of a document, to be joined with others."""
-    return _named(_schema)(1, schemas)
+    """Encode schemas by name: a part of ``definitions``, to be joined with others."""
+    return _map(_schema)(1, schemas)
 
 
 def paths(items: Mapping[str, Document]) -> bytes:
-    """Operations by path: a part of the ``paths`` of a document, to be joined with others."""
-    return _named(_path)(2, items)
+    """Encode operations by path: a part of ``paths``, to be joined with others."""
+    return _map(_path)(2, items)
 
 
 def document(title: str, version: str, paths: bytes, definitions: bytes) -> bytes:
-    """A whole document."""
+    """Encode a document of parts."""
     info = _text(1, title) + _text(2, version)
     return b"".join((_text(1, "2.0"), block(2, info), block(8, paths), block(9, definitions)))
 
@@ -42,40 +42,40 @@ def _text(at: int, value: str) -> bytes:
 
 
 def _anything(at: int, value: Any) -> bytes:
-    """A value of any type, as YAML text, of which JSON is a part."""
+    """Encode a value of any type as YAML text, of which JSON is a subset."""
     return block(at, block(2, msgspec.json.encode(value)))
 
 
-def _many(write: _Write) -> _Write:
-    """A list: the field once for each of its values."""
+def _list(write: _Encoder) -> _Encoder:
+    """Return an encoder of a list: the field once for each value."""
     return lambda at, values: b"".join(write(at, value) for value in values)
 
 
-def _named(write: _Write) -> _Write:
-    """A map: the field once for each key, holding the key and the value."""
+def _map(write: _Encoder) -> _Encoder:
+    """Return an encoder of a map: the field once for each entry, with key and value."""
     return lambda at, values: b"".join(
         block(at, _text(1, name) + write(2, value)) for name, value in values.items()
     )
 
 
-def _inside(write: _Write, *numbers: int) -> _Write:
-    """A value in messages that hold nothing else; the numbers are of fields, outermost first."""
+def _nested(write: _Encoder, *numbers: int) -> _Encoder:
+    """Return an encoder of a value in nested messages of one field; numbers outermost first."""
 
-    def written(at: int, value: Any) -> bytes:
+    def encode(at: int, value: Any) -> bytes:
         *outer, innermost = (at, *numbers)
         message = write(innermost, value)
         for each in reversed(outer):
             message = block(each, message)
         return message
 
-    return written
+    return encode
 
 
-def _message(fields: _Fields, *, extensions: int = 0) -> _Write:
-    """A message; what is named ``x-…`` goes into the field with the number ``extensions``."""
-    extension = _named(_anything)
+def _message(fields: _Fields, *, extensions: int = 0) -> _Encoder:
+    """Return an encoder of a message; ``x-…`` fields go into the field number ``extensions``."""
+    extension = _map(_anything)
 
-    def written(at: int, document: Document) -> bytes:
+    def encode(at: int, document: Document) -> bytes:
         parts = []
         for name, value in document.items():
             if name in fields:
@@ -85,18 +85,18 @@ def _message(fields: _Fields, *, extensions: int = 0) -> _Write:
                 parts.append(extension(extensions, {name: value}))
         return block(at, b"".join(parts))
 
-    return written
+    return encode
 
 
 # ------------------------------------------------------------------------- messages
 
 
 def _schema(at: int, value: Document) -> bytes:
-    return _write_schema(at, value)  # schemas hold schemas
+    return _write_schema(at, value)  # recursive: schemas contain schemas
 
 
 def _additional(at: int, value: Any) -> bytes:
-    """The schema of properties that have no names, or whether there may be any."""
+    """Encode ``additionalProperties``: a schema, or whether there may be any."""
     return block(at, number(2, value) if isinstance(value, bool) else _schema(1, value))
 
 
@@ -119,18 +119,18 @@ _write_schema = _message(
         "uniqueItems": (16, number),
         "maxProperties": (17, number),
         "minProperties": (18, number),
-        "required": (19, _many(_text)),
-        "enum": (20, _many(_anything)),
+        "required": (19, _list(_text)),
+        "enum": (20, _list(_anything)),
         "additionalProperties": (21, _additional),
-        "type": (22, _inside(_text, 1)),
-        "items": (23, _inside(_schema, 1)),
-        "properties": (25, _inside(_named(_schema), 1)),
+        "type": (22, _nested(_text, 1)),
+        "items": (23, _nested(_schema, 1)),
+        "properties": (25, _nested(_map(_schema), 1)),
     },
     extensions=31,
 )
 
-_PARAMETERS: Mapping[str, _Write] = {
-    "body": _inside(
+_PARAMETERS: Mapping[str, _Encoder] = {
+    "body": _nested(
         _message(
             {
                 "description": (1, _text),
@@ -142,7 +142,7 @@ _PARAMETERS: Mapping[str, _Write] = {
         ),
         *(1, 1),
     ),
-    "query": _inside(
+    "query": _nested(
         _message(
             {
                 "required": (1, number),
@@ -155,7 +155,7 @@ _PARAMETERS: Mapping[str, _Write] = {
         ),
         *(1, 2, 3),
     ),
-    "path": _inside(
+    "path": _nested(
         _message(
             {
                 "required": (1, number),
@@ -175,16 +175,16 @@ def _parameter(at: int, value: Document) -> bytes:
     return _PARAMETERS[value["in"]](at, value)
 
 
-_response = _message({"description": (1, _text), "schema": (2, _inside(_schema, 1))})
+_response = _message({"description": (1, _text), "schema": (2, _nested(_schema, 1))})
 _operation = _message(
     {
-        "tags": (1, _many(_text)),
+        "tags": (1, _list(_text)),
         "description": (3, _text),
         "operationId": (5, _text),
-        "produces": (6, _many(_text)),
-        "consumes": (7, _many(_text)),
-        "parameters": (8, _many(_parameter)),
-        "responses": (9, lambda at, value: block(at, _named(_inside(_response, 1))(1, value))),
+        "produces": (6, _list(_text)),
+        "consumes": (7, _list(_text)),
+        "parameters": (8, _list(_parameter)),
+        "responses": (9, lambda at, value: block(at, _map(_nested(_response, 1))(1, value))),
         "deprecated": (11, number),
     },
     extensions=13,
@@ -198,6 +198,6 @@ _path = _message(
         "options": (6, _operation),
         "head": (7, _operation),
         "patch": (8, _operation),
-        "parameters": (9, _many(_parameter)),
+        "parameters": (9, _list(_parameter)),
     }
 )

@@ -1,4 +1,4 @@
-"""How things are named in OpenAPI: schemas, operations, places."""
+"""Names of OpenAPI schemas, operations and tags."""
 
 from functools import cache
 from typing import Final
@@ -11,19 +11,19 @@ REFERENCE: Final = "#/components/schemas/"
 GVK: Final = "x-kubernetes-group-version-kind"
 
 
-def place(group_version: GroupVersion) -> str:
-    """Where the objects of a group and version are served, without the leading slash."""
+def path_of(group_version: GroupVersion) -> str:
+    """Return the path of a group and version, without the leading slash."""
     prefix = "apis" if group_version.group else "api"
     return f"{prefix}/{group_version}"
 
 
 def is_native(view: type[msgspec.Struct]) -> bool:
-    """Whether a Struct is one of Kubernetes' own types."""
+    """Report whether a Struct is one of Kubernetes' own types."""
     return view.__module__.startswith("lightkube.")
 
 
 def kind_name(kind: Kind, group_version: GroupVersion) -> str:
-    """The name of a kind's schema."""
+    """Return the name of a kind's schema."""
     view = kind.view_of(group_version.version)
     if kind.schemas is None and is_native(view):
         return struct_name(view)
@@ -33,16 +33,16 @@ def kind_name(kind: Kind, group_version: GroupVersion) -> str:
 
 @cache
 def struct_name(view: type[msgspec.Struct]) -> str:
-    """The name of a Struct's schema; for Kubernetes' own the one that its OpenAPI gives them.
+    """Return the name of a Struct's schema; for a native type the one in Kubernetes' OpenAPI.
 
-    Clients see it, so it does not tell the module, but for lightkube's: these are Kubernetes'
-    groups and versions.  That no two Structs have one is for a test to say.
+    lightkube's modules are named after Kubernetes' groups and versions.  Names of our Structs have
+    no module, because clients see them; a test holds that they are unique.
     """
     if not is_native(view):
         return f"io.kubevirt.{view.__name__}"
     group, _, version = view.__module__.rpartition(".")[2].rpartition("_")
-    home = "apimachinery.pkg.apis" if group == "meta" else "api"
-    return f"io.k8s.{home}.{group}.{version}.{view.__name__}"
+    package = "apimachinery.pkg.apis" if group == "meta" else "api"
+    return f"io.k8s.{package}.{group}.{version}.{view.__name__}"
 
 
 def gvk(group_version: GroupVersion, kind: str) -> dict[str, str]:
@@ -50,13 +50,13 @@ def gvk(group_version: GroupVersion, kind: str) -> dict[str, str]:
 
 
 def tag(group_version: GroupVersion) -> str:
-    """Under which heading the operations of a group and version stand: ``kubevirtIo_v1``."""
+    """Return the tag of the operations of a group and version: ``kubevirtIo_v1``."""
     first, *others = _words(group_version.group)
     return "".join((first, *map(str.capitalize, others), "_", group_version.version))
 
 
 def group_id(group_version: GroupVersion) -> str:
-    """How operations' names tell a group and version: ``KubevirtIoV1``."""
+    """Return a group and version as a part of operation ids: ``KubevirtIoV1``."""
     words = (*_words(group_version.group), group_version.version)
     return "".join(word[0].upper() + word[1:] for word in words)
 

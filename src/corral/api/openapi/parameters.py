@@ -1,4 +1,4 @@
-"""The query parameters of operations, by what is done."""
+"""Query parameters of operations, by verb."""
 
 from typing import Final, NamedTuple
 
@@ -6,36 +6,37 @@ from corral.api.object import Document
 
 
 class Parameter(NamedTuple):
-    """Something that a query may say."""
+    """A parameter of an operation."""
 
     name: str
     type: str
-    about: str
+    description: str
 
     def document(self, where: str = "query") -> Document:
         document: Document = {
             "name": self.name,
             "in": where,
-            "description": self.about,
+            "description": self.description,
             "schema": {"type": self.type, "uniqueItems": True},
         }
         return document | ({"required": True} if where == "path" else {})
 
 
 PRETTY: Final = Parameter("pretty", "string", "Ignored: answers are compact.")
-_DRY_RUN = Parameter("dryRun", "string", "All: do everything but keep it.")
+_DRY_RUN = Parameter("dryRun", "string", "All: process the request, but do not store the result.")
 WRITES: Final = (
     _DRY_RUN,
     Parameter(
         "fieldManager",
         "string",
-        "Who makes this change; the fields that it sets are theirs. At most 128 printable letters.",
+        "The name of the manager of the fields that this request sets. At most 128 printable "
+        "characters.",
     ),
     Parameter(
         "fieldValidation",
         "string",
-        "What to do about fields that the schema does not know, or that stand twice: Ignore drops "
-        "them, Warn tells them too, Strict refuses the request.",
+        "What to do about unknown and duplicate fields: Ignore drops them, Warn drops them with a "
+        "warning, Strict refuses the request.",
     ),
 )
 PATCHES: Final = (
@@ -43,8 +44,8 @@ PATCHES: Final = (
     Parameter(
         "force",
         "boolean",
-        "Take over fields that are others' where an applied configuration sets them. Only apply "
-        "patches may say so.",
+        "Take over fields of other managers that the applied configuration sets. For apply patches "
+        "only.",
     ),
 )
 DELETES: Final = (
@@ -52,39 +53,39 @@ DELETES: Final = (
     Parameter(
         "gracePeriodSeconds",
         "integer",
-        "Seconds that the object has to end; 0 deletes it at once. Without it the kind's own time "
-        "is given.",
+        "Seconds until the object is deleted; 0 deletes it at once. The default is that of the "
+        "kind.",
     ),
     Parameter(
         "orphanDependents",
         "boolean",
-        "Whether dependents stay. Deprecated: see propagationPolicy, which may not be given too.",
+        "Whether dependents stay. Deprecated: use propagationPolicy; both together are refused.",
     ),
     Parameter(
         "propagationPolicy",
         "string",
-        "What becomes of dependents: Orphan leaves them, Background deletes them after the object, "
+        "Deletion of dependents: Orphan leaves them, Background deletes them after the object, "
         "Foreground before it.",
     ),
 )
 _SELECTS = (
-    Parameter("fieldSelector", "string", "Which objects, by the values of some of their fields."),
-    Parameter("labelSelector", "string", "Which objects, by their labels."),
+    Parameter("fieldSelector", "string", "Select objects by the values of fields."),
+    Parameter("labelSelector", "string", "Select objects by labels."),
 )
 _PAGES = (
-    Parameter("continue", "string", "Where the last page of this list ended, as it told."),
-    Parameter("limit", "integer", "How many objects a page has at most."),
+    Parameter("continue", "string", "The continue token of the previous page of this list."),
+    Parameter("limit", "integer", "The maximum number of objects of a page."),
 )
 _RECENT = (
     Parameter(
         "resourceVersion",
         "string",
-        "How recent the answer has to be; where a watch is to begin.",
+        "The version that a response must be at least as new as; where a watch begins.",
     ),
     Parameter(
         "resourceVersionMatch",
         "string",
-        "How resourceVersion is meant: Exact, or NotOlderThan.",
+        "How resourceVersion applies to a list: Exact, or NotOlderThan.",
     ),
 )
 GETS: Final = (_RECENT[0],)
@@ -92,7 +93,7 @@ LISTS: Final = (
     Parameter(
         "allowWatchBookmarks",
         "boolean",
-        "Whether a watch may tell how far it has come (BOOKMARK) where nothing has changed.",
+        "Whether a watch may send BOOKMARK events, which have the current resourceVersion.",
     ),
     *_SELECTS,
     *_PAGES,
@@ -100,19 +101,17 @@ LISTS: Final = (
     Parameter(
         "sendInitialEvents",
         "boolean",
-        "Whether a watch begins with everything that there is, and tells when that is over.",
+        "Whether a watch begins with all existing objects, followed by a BOOKMARK.",
     ),
     Parameter("timeoutSeconds", "integer", "Seconds until a watch ends."),
-    Parameter(
-        "watch", "boolean", "Tell changes as they come, one event a line, instead of a list."
-    ),
+    Parameter("watch", "boolean", "Send changes as a stream of events, instead of a list."),
 )
 DELETES_MANY: Final = (*DELETES, *_SELECTS, *_PAGES, *_RECENT)
-VARYING: Final = {
+PATH_PARAMETERS: Final = {
     "name": "the name of the {kind}",
     "namespace": "the namespace of the object",
-    "path": "what is asked of the node's agent",
+    "path": "the path of the request to the kubelet",
     "port": "a port of the machine",
     "protocol": "tcp, or udp",
 }
-"""What parts of paths are, by the name that stands in braces."""
+"""Descriptions of path parameters, by name."""

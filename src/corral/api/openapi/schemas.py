@@ -1,4 +1,4 @@
-"""Schemas by name: of kinds, of their lists, and of everything that they refer to."""
+"""OpenAPI schemas by name: of kinds, of their lists, and of everything that they refer to."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,12 +11,12 @@ from corral.api.kind import GroupVersion, Kind
 from corral.api.openapi.names import GVK, REFERENCE, gvk, is_native, kind_name, struct_name
 from corral.api.types import Schema, descriptions, object_schema
 
-_ELSEWHERE: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
-    # Kubernetes' own descriptions of what every object has
+_NATIVE_TYPES: Mapping[type[msgspec.Struct], type[msgspec.Struct]] = {
+    # The native types, for their descriptions.
     ours.ObjectMeta: meta_v1.ObjectMeta,
     ours.OwnerReference: meta_v1.OwnerReference,
 }
-_NAMING: Final = frozenset(("properties", "required", "allOf", "anyOf", "oneOf"))
+_LISTS_OF_NAMES: Final = frozenset(("properties", "required", "allOf", "anyOf", "oneOf"))
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING: Final = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _PATCH: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
@@ -32,25 +32,25 @@ _SHARED: Mapping[str, Schema] = {
     },
 }
 _TYPE: Mapping[str, str] = {
-    "apiVersion": "The group and version in whose form the object is told, such as kubevirt.io/v1.",
-    "kind": "What the object is; it cannot change.",
+    "apiVersion": "The group and version of this representation, such as kubevirt.io/v1.",
+    "kind": "The kind of the object; it cannot change.",
 }
-_METADATA: Final = "What every object has: a name, labels, owners, when it was made."
+_METADATA: Final = "Standard metadata: name, labels, owners, creation time."
 _TYPED: Mapping[str, Schema] = {
     name: {"type": "string", "description": text} for name, text in _TYPE.items()
 }
 
 
 class Schemas:
-    """Schemas by name.  What a Struct refers to becomes a schema of its own."""
+    """Schemas by name.  A Struct that another refers to becomes a schema of its own."""
 
     def __init__(self) -> None:
         self.named: dict[str, Schema] = {name: dict(schema) for name, schema in _SHARED.items()}
 
     def add_kind(self, kind: Kind, group_version: GroupVersion) -> None:
-        """The schemas of a kind and of its list."""
+        """Add the schemas of a kind and of its list."""
         name = kind_name(kind, group_version)
-        schema = self._brought(kind, group_version)
+        schema = self._custom(kind, group_version)
         if schema is None:
             schema = self.described(kind.view_of(group_version.version))
         named = gvk(group_version, kind.name)
@@ -76,23 +76,23 @@ class Schemas:
         }
 
     def patch(self) -> Schema:
-        """A reference to the schema of patches, which have many forms."""
+        """Return a reference to the schema of patches."""
         self.named[_PATCH] = {"type": "object", "description": "What is to change of an object."}
         return {"$ref": REFERENCE + _PATCH}
 
     def refer(self, view: type[msgspec.Struct], kind: Mapping[str, str] | None = None) -> Schema:
-        """A reference to the schema of a Struct, which may be that of a kind."""
-        view = _ELSEWHERE.get(view, view)
+        """Return a reference to the schema of a Struct; ``kind`` marks it as that of a kind."""
+        view = _NATIVE_TYPES.get(view, view)
         name = struct_name(view)
         if name not in self.named:
-            self.named[name] = {}  # taken, should the Struct hold itself
+            self.named[name] = {}  # a placeholder, in case the Struct refers to itself
             self.named[name] = self.described(view)
         if kind is not None:
             self.named[name][GVK] = [dict(kind)]
         return {"$ref": REFERENCE + name}
 
-    def _brought(self, kind: Kind, group_version: GroupVersion) -> Schema | None:
-        """The schema that a kind brings itself, with what it need not tell."""
+    def _custom(self, kind: Kind, group_version: GroupVersion) -> Schema | None:
+        """Return the schema of a custom resource, with the fields that every object has."""
         if kind.schemas is None:
             return None
         schema: Mapping[str, Any] = kind.schemas[group_version.version]
@@ -102,10 +102,10 @@ class Schemas:
         return {**schema, "properties": properties}
 
     def described(self, view: type[msgspec.Struct]) -> Schema:
-        """The schema of a Struct, with what its docstring says.
+        """Return the schema of a Struct, with the descriptions of its docstring.
 
-        Kubernetes describes each of its types, and ``kubectl explain`` says that after what the
-        field says.  The types of custom resources have fields alone, which all say something.
+        Native types have a description of their own, which ``kubectl explain`` prints after that of
+        the field.  The types of custom resources only have descriptions of fields.
         """
         about, fields = descriptions(view)
         if issubclass(view, ours.Object):
@@ -115,25 +115,26 @@ class Schemas:
             name: self._property(inner, fields.get(name) or _about(inner))
             for name, inner in schema["properties"].items()
         }
-        told = {"description": about} if is_native(view) or issubclass(view, ours.Object) else {}
+        is_described = is_native(view) or issubclass(view, ours.Object)
+        description = {"description": about} if is_described else {}
         del schema["properties"]
-        return told | schema | ({"properties": properties} if properties else {})
+        return description | schema | ({"properties": properties} if properties else {})
 
     def _property(self, schema: Schema, text: str) -> Schema:
         schema = self._resolved(schema)
-        beside = {word: value for word, value in schema.items() if word != "$ref"}
+        siblings = {word: value for word, value in schema.items() if word != "$ref"}
         if text:
-            beside = {"description": text} | beside
+            siblings = {"description": text} | siblings
         if "$ref" not in schema:
-            return beside
-        # What stands beside $ref is ignored.
-        return beside | {"allOf": [{"$ref": schema["$ref"]}]} if beside else schema
+            return siblings
+        # Siblings of $ref are ignored (OpenAPI 3.0).
+        return siblings | {"allOf": [{"$ref": schema["$ref"]}]} if siblings else schema
 
     def _resolved(self, schema: Schema) -> Schema:
-        """A schema with references in place of Structs and of Kubernetes' two odd scalars."""
+        """Return a schema with references to Structs, and to Quantity and IntOrString."""
         if "$struct" in schema:
-            beside = {word: value for word, value in schema.items() if word != "$struct"}
-            return self.refer(schema["$struct"]) | beside
+            siblings = {word: value for word, value in schema.items() if word != "$struct"}
+            return self.refer(schema["$struct"]) | siblings
         if schema.get("x-kubernetes-int-or-string"):
             name = _QUANTITY if "pattern" in schema else _INT_OR_STRING
             return {"$ref": REFERENCE + name}
@@ -144,10 +145,10 @@ class Schemas:
 
 
 def without_empty(schema: Any) -> Any:
-    """A schema without words that say nothing: they are lost when Go reads and writes it."""
+    """Return a schema without empty keywords, which Go omits when it writes one."""
     if not isinstance(schema, Mapping):
         return schema
-    tidy = {word: value for word, value in schema.items() if word not in _NAMING or value}
+    tidy = {word: value for word, value in schema.items() if word not in _LISTS_OF_NAMES or value}
     if "properties" in tidy:
         inner = tidy["properties"].items()
         tidy["properties"] = {name: without_empty(each) for name, each in inner}
@@ -161,6 +162,6 @@ def without_empty(schema: Any) -> Any:
 
 
 def _about(schema: Schema) -> str:
-    """What one of our Structs says of itself: for a field that says nothing of its own."""
+    """Return the description of one of our Structs, for a field without its own."""
     view = schema.get("$struct")
     return "" if view is None or is_native(view) else descriptions(view)[0]

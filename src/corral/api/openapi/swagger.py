@@ -1,7 +1,7 @@
-"""From OpenAPI v3 to v2 (Swagger): the same facts, in the words of the older standard.
+"""Conversion from OpenAPI v3 to v2 (Swagger).
 
-What the older one cannot say is left open rather than said wrongly, as the real server does: a
-client that checks objects by it must refuse none that the server takes.
+What v2 cannot express is left open, as the real server does: a client that validates by it must not
+refuse an object that the server accepts.
 """
 
 from collections.abc import Iterable
@@ -11,42 +11,42 @@ from corral.api.object import Document
 from corral.api.openapi.names import GVK
 from corral.api.types import Schema
 
-_OLD: Final = "#/definitions/"
-_NEW: Final = "#/components/schemas/"
-_ONLY_NEW: Final = frozenset(("allOf", "anyOf", "default", "not", "nullable", "oneOf"))
-_OPEN: Final = frozenset(("type", "items", "properties"))
-"""What old clients take for the whole truth about a value."""
-_TEXTS: Final = ("string", "number", "integer")
+_V2_REFERENCE: Final = "#/definitions/"
+_V3_REFERENCE: Final = "#/components/schemas/"
+_V3_ONLY: Final = frozenset(("allOf", "anyOf", "default", "not", "nullable", "oneOf"))
+_CLOSING_KEYWORDS: Final = frozenset(("type", "items", "properties"))
+"""Keywords that clients of v2 take for complete."""
+_SCALARS: Final = ("string", "number", "integer")
 
 
-def schema(new: Schema) -> Schema:
-    """A schema in the words of v2."""
-    if GVK in new and new.get("x-kubernetes-preserve-unknown-fields"):
-        # Clients take fields that are named for all that there are.
-        return {"type": "object", GVK: new[GVK]}
-    old: Schema = {
-        word: _translated(word, value) for word, value in new.items() if word not in _ONLY_NEW
+def schema(v3: Schema) -> Schema:
+    """Convert a schema."""
+    if GVK in v3 and v3.get("x-kubernetes-preserve-unknown-fields"):
+        # Clients would refuse fields besides the declared ones.
+        return {"type": "object", GVK: v3[GVK]}
+    v2: Schema = {
+        word: _converted(word, value) for word, value in v3.items() if word not in _V3_ONLY
     }
-    match new:
+    match v3:
         case {"allOf": [{"$ref": str()} as only]}:
-            return schema(only) | old
-        case {"oneOf": choices} if all(each.get("type") in _TEXTS for each in choices):
-            old["type"] = "string"  # clients take anything that is written without braces for it
-    if new.get("nullable") or new.get("x-kubernetes-preserve-unknown-fields"):
-        old = {word: value for word, value in old.items() if word not in _OPEN}
-    if old.get("type") == "array" and "items" not in old:
-        del old["type"]
-    if "required" in old:
-        inner = new.get("properties", {})
-        sure = [name for name in old.pop("required") if not inner.get(name, {}).get("nullable")]
-        old |= {"required": sure} if sure else {}
-    return old
+            return schema(only) | v2
+        case {"oneOf": choices} if all(each.get("type") in _SCALARS for each in choices):
+            v2["type"] = "string"  # clients accept any scalar for it
+    if v3.get("nullable") or v3.get("x-kubernetes-preserve-unknown-fields"):
+        v2 = {word: value for word, value in v2.items() if word not in _CLOSING_KEYWORDS}
+    if v2.get("type") == "array" and "items" not in v2:
+        del v2["type"]
+    if "required" in v2:
+        inner = v3.get("properties", {})
+        required = [name for name in v2.pop("required") if not inner.get(name, {}).get("nullable")]
+        v2 |= {"required": required} if required else {}
+    return v2
 
 
-def _translated(word: str, value: Any) -> Any:
+def _converted(word: str, value: Any) -> Any:
     match word, value:
         case "$ref", str():
-            return value.replace(_NEW, _OLD)
+            return value.replace(_V3_REFERENCE, _V2_REFERENCE)
         case "properties", dict():
             return {name: schema(inner) for name, inner in value.items()}
         case (("items" | "additionalProperties"), dict()):
@@ -56,7 +56,7 @@ def _translated(word: str, value: Any) -> Any:
 
 
 def path(item: Document) -> Document:
-    """The operations on one path in the words of v2."""
+    """Convert the operations of a path."""
     return {
         method: [_parameter(each) for each in value]
         if method == "parameters"
@@ -65,33 +65,35 @@ def path(item: Document) -> Document:
     }
 
 
-def _operation(new: Document) -> Document:
-    old = {word: value for word, value in new.items() if word != "requestBody"}
-    parameters = [_parameter(each) for each in new.get("parameters", ())]
-    old["produces"] = _medias(new["responses"].values())
-    old["consumes"] = ["*/*"]
-    if (body := new.get("requestBody")) is not None:
+def _operation(v3: Document) -> Document:
+    v2 = {word: value for word, value in v3.items() if word != "requestBody"}
+    parameters = [_parameter(each) for each in v3.get("parameters", ())]
+    v2["produces"] = _media_types(v3["responses"].values())
+    v2["consumes"] = ["*/*"]
+    if (body := v3.get("requestBody")) is not None:
         content = body["content"]
-        shape = next(iter(content.values()))["schema"]
-        sent = {"name": "body", "in": "body", "schema": schema(shape)}
+        sent_schema = next(iter(content.values()))["schema"]
+        sent = {"name": "body", "in": "body", "schema": schema(sent_schema)}
         parameters.insert(0, sent | ({"required": True} if body.get("required") else {}))
-        old["consumes"] = list(content)
-    old["parameters"] = parameters
-    old["responses"] = {code: _response(answer) for code, answer in new["responses"].items()}
-    return old
+        v2["consumes"] = list(content)
+    v2["parameters"] = parameters
+    v2["responses"] = {code: _response(response) for code, response in v3["responses"].items()}
+    return v2
 
 
-def _medias(answers: Iterable[Document]) -> list[str]:
-    return list(dict.fromkeys(media for answer in answers for media in answer.get("content", ())))
+def _media_types(responses: Iterable[Document]) -> list[str]:
+    return list(
+        dict.fromkeys(media for response in responses for media in response.get("content", ()))
+    )
 
 
-def _parameter(new: Document) -> Document:
-    old = {word: value for word, value in new.items() if word != "schema"}
-    return old | {"type": new["schema"]["type"], "uniqueItems": True}
+def _parameter(v3: Document) -> Document:
+    v2 = {word: value for word, value in v3.items() if word != "schema"}
+    return v2 | {"type": v3["schema"]["type"], "uniqueItems": True}
 
 
-def _response(new: Document) -> Document:
-    content = new.get("content", {})
-    shapes = [each["schema"] for each in content.values() if "schema" in each]
-    old = {"description": new["description"]}
-    return old | {"schema": schema(shapes[0])} if shapes else old
+def _response(v3: Document) -> Document:
+    content = v3.get("content", {})
+    schemas = [each["schema"] for each in content.values() if "schema" in each]
+    v2 = {"description": v3["description"]}
+    return v2 | {"schema": schema(schemas[0])} if schemas else v2

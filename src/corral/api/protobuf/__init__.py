@@ -1,8 +1,8 @@
-"""Kubernetes' protobuf: read, and written for those who take nothing else.
+"""Kubernetes' protobuf encoding (application/vnd.kubernetes.protobuf).
 
-kubectl sends it for the objects that it makes itself (``create namespace``), and so do typed
-clients for all that they send.  ``wire`` cuts bytes into fields, ``messages`` says which field of
-which message has which number, ``reader`` makes documents of both, and ``writer`` the other way.
+kubectl sends it for objects that it creates itself (``create namespace``), typed clients for all
+requests.  ``wire`` is the wire format, ``messages`` are the message definitions, ``reader`` decodes
+into documents, ``writer`` encodes them.
 """
 
 from corral.api.protobuf.reader import decode

@@ -1,8 +1,8 @@
-"""From a protobuf body to the document that the same client would have sent as JSON.
+"""Decodes a protobuf body into the document that the same client would have sent as JSON.
 
-Unset and zero look alike in what Kubernetes sends, since most of its fields are not pointers: zero
-values are left out, as JSON's ``omitempty`` leaves them out, but where the table says otherwise.
-Fields that the table has not are passed over, as every reader of protobuf does.
+Most fields are no pointers in Go, so unset and zero are the same on the wire: zero values are left
+out, as ``omitempty`` does in JSON, unless the table says otherwise.  Unknown fields are ignored, as
+every protobuf reader does.
 """
 
 import base64
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from corral.api.encoding import (
     DEEPEST,
-    MOST_VALUES,
+    MAX_VALUES,
     decode_any,
     summary,
     too_deep,
@@ -36,49 +36,48 @@ _PREFIX: Final = (
 _WIRE_TYPES: Final = {"b": VARINT, "i": VARINT, "l": VARINT, "d": FIXED_64}
 
 
-def decode(body: bytes, wanted: str = "") -> Document:
-    """The document in a body of ``application/vnd.kubernetes.protobuf``.
+def decode(body: bytes, expected: str = "") -> Document:
+    """Decode a body of ``application/vnd.kubernetes.protobuf``.
 
-    ``wanted`` is the kind that it should be, for messages.  Raises BadRequest for what is none, for
-    kinds that are not in the table, and for what is nested too deeply, and TooLarge for more than
-    ``MOST_VALUES`` fields.
+    ``expected`` is the kind that it should have, for messages.  Raises BadRequest for an invalid
+    body, an unknown kind and too deep nesting, and TooLarge for more than ``MAX_VALUES`` fields.
     """
     reader = _Reader()
     try:
         document = reader.unwrapped(body)
     except (ValueError, OverflowError) as error:
-        raise _refused(body, wanted, reader, _why(error)) from None
+        raise _refused(body, expected, reader, _message_of(error)) from None
     if too_deep(document):
-        raise _refused(body, wanted, reader, f"exceeded max depth of {DEEPEST}")
+        raise _refused(body, expected, reader, f"exceeded max depth of {DEEPEST}")
     return document
 
 
-def _refused(body: bytes, wanted: str, reader: "_Reader", why: str) -> BadRequest:
+def _refused(body: bytes, expected: str, reader: "_Reader", reason: str) -> BadRequest:
     if reader.kind:
         version = reader.api_version.rpartition("/")[2]
-        told = f'{reader.kind} in version "{version}" cannot be handled as a'
-        return BadRequest(f"{told} {wanted or reader.kind}: {why}")
-    must = f" (must be of type {wanted})" if wanted else ""
-    return BadRequest(f"the object provided is unrecognized{must}: {why} ({summary(body)})")
+        prefix = f'{reader.kind} in version "{version}" cannot be handled as a'
+        return BadRequest(f"{prefix} {expected or reader.kind}: {reason}")
+    must = f" (must be of type {expected})" if expected else ""
+    return BadRequest(f"the object provided is unrecognized{must}: {reason} ({summary(body)})")
 
 
-def _why(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return "string field contains invalid UTF-8" if isinstance(error, UnicodeError) else str(error)
 
 
 class _Reader:
-    """Reads one body, and counts its fields: each may take but two bytes.
+    """Reads one body, and counts its fields, because a field may take only two bytes.
 
-    ``api_version`` and ``kind`` are what it says of itself.
+    api_version, kind: of the object, once they are read.
     """
 
     def __init__(self) -> None:
-        self.fields_left = MOST_VALUES
+        self.fields_left = MAX_VALUES
         self.depth = 0
         self.api_version = self.kind = ""
 
     def parts(self, content: bytes, name: str) -> Iterator[Part]:
-        """The fields of a message.  Raises ValueError and TooLarge."""
+        """Yield the fields of a message.  Raises ValueError and TooLarge."""
         for part in parts(content, name):
             self.count()
             yield part
@@ -89,7 +88,7 @@ class _Reader:
             raise too_many()
 
     def unwrapped(self, body: bytes) -> Document:
-        """Reads runtime.Unknown: what kind of object it wraps, and the object."""
+        """Read runtime.Unknown, and the object that it wraps."""
         if not body.startswith(MAGIC):
             raise ValueError(_PREFIX)
         if len(body) == len(MAGIC):
@@ -111,11 +110,11 @@ class _Reader:
         return self.message(_bytes(wrapper.get(2, b"")), message(name), document)
 
     def entry(self, content: int | bytes, name: str) -> Mapping[int, int | bytes]:
-        """A small message: the last of each field counts."""
+        """Read a small message; the last of repeated fields counts."""
         return {number: raw for number, _, raw in self.parts(_bytes(content), name)}
 
     def message(self, content: bytes, layout: Message, document: Document) -> Document:
-        """Reads a message into a document, which has what came before of the same one."""
+        """Read a message into a document, which may have earlier fields of the same message."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise ValueError(f"exceeded max depth of {DEEPEST}")
@@ -152,7 +151,7 @@ class _Reader:
                 del document[name]
 
     def items(self, field: Field, wire: int, raw: int | bytes) -> list[Any]:
-        """One item, or several numbers packed together."""
+        """Read one item, or several packed numbers."""
         if wire != BYTES or field.type not in _WIRE_TYPES or not isinstance(raw, bytes):
             if wire != _WIRE_TYPES.get(field.type, BYTES):
                 raise _misplaced(field, wire)
@@ -170,7 +169,7 @@ class _Reader:
         return _text(entry.get(1, b"")), self.value(field.type, entry.get(2, empty))
 
     def value(self, type_name: str, raw: int | bytes, earlier: Document | None = None) -> Any:
-        """A value of a type of the table; None for a time that is not set."""
+        """Read a value of a type of the table; None for a time that is not set."""
         simple = _SIMPLE.get(type_name)
         if simple is not None:
             return simple(raw)
@@ -179,8 +178,8 @@ class _Reader:
         if type_name == "w":
             return [_text(text) for _, _, text in self.parts(_bytes(raw), "items")]
         value = self.message(_bytes(raw), message(type_name), {} if earlier is None else earlier)
-        alternative = _ALTERNATIVES.get(type_name)
-        return value if alternative is None else alternative(value)
+        union = _UNIONS.get(type_name)
+        return value if union is None else union(value)
 
     def json(self, entry: Mapping[int, int | bytes]) -> Any:
         raw = _bytes(entry.get(1, b""))
@@ -213,7 +212,7 @@ def _text(raw: int | bytes) -> str:
 
 
 def _int_32(raw: int | bytes) -> int:
-    """The low half of a number: what Go keeps of it."""
+    """Return the low half of a number, as Go does."""
     low = _number(raw) % _INT_32
     return low - _INT_32 if low >= _INT_32 // 2 else low
 
@@ -263,7 +262,7 @@ def _schemas(value: Document) -> Any:
     return value.get("jSONSchemas") or value.get("schema")
 
 
-def _schema_or_whether(value: Document) -> Any:
+def _schema_or_bool(value: Document) -> Any:
     """JSONSchemaPropsOrBool."""
     return value["schema"] if "schema" in value else value.get("allows", False)
 
@@ -288,9 +287,9 @@ _WRAPPED: Final[Mapping[str, Callable[[_Reader, Mapping[int, int | bytes]], Any]
     "x": _int_or_text,
     "j": _Reader.json,
 }
-_ALTERNATIVES: Final[Mapping[str, Callable[[Document], Any]]] = {
+_UNIONS: Final[Mapping[str, Callable[[Document], Any]]] = {
     "apiextensions.v1.JSONSchemaPropsOrArray": _schemas,
-    "apiextensions.v1.JSONSchemaPropsOrBool": _schema_or_whether,
+    "apiextensions.v1.JSONSchemaPropsOrBool": _schema_or_bool,
     "apiextensions.v1.JSONSchemaPropsOrStringArray": _schema_or_texts,
 }
-"""What is one of several things in JSON, and a message that has room for each on the wire."""
+"""Unions: one of several types in JSON, and a message with a field for each on the wire."""

@@ -1,4 +1,4 @@
-"""The protobuf wire format: a message is a row of numbered fields."""
+"""The protobuf wire format."""
 
 import struct
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _FIXED = {FIXED_64: 8, FIXED_32: 4}
 _BITS = 64
 
 RawField = tuple[int, int | bytes]
-"""The number of a field, and its value: a number, or bytes that the reader must know to read."""
+"""The number of a field, and its value: an integer, or bytes whose type the message defines."""
 Part = tuple[int, int, int | bytes]
 """The number of a field, its wire type, and its value."""
 _GROUP, _GROUP_END = 3, 4
@@ -21,23 +21,24 @@ _NUMBERS = (1 << 29) - 1
 
 
 def fields(message: bytes) -> Iterator[RawField]:
-    """The fields of a message, in the order in which they stand.  Raises ValueError."""
+    """Yield the fields of a message in order.  Raises ValueError."""
     for number, kind, value in parts(message):
         if number and kind != _GROUP:
             yield number, value
 
 
 def parts(message: bytes, name: str = "message") -> Iterator[Part]:
-    """The fields of a message with their wire types.
+    """Yield the fields of a message with their wire types.
 
-    Groups, which nobody sends, are told as empty; what is in them has the number 0, so that it can
-    be counted.  Raises ValueError, in the words of Kubernetes' own readers; ``name`` is what it is.
+    Groups, which no client sends, are yielded as empty; fields in them have the number 0, so that
+    callers can count them.  Raises ValueError with Kubernetes' messages; ``name`` is that of the
+    message.
     """
     at, end, groups = 0, len(message), 0
     while at < end:
         key = message[at]
         if key & 7 == BYTES and 7 < key < 0x80 and at + 1 < end and not groups:
-            # Most fields begin so, and a call for each takes as long as all else.
+            # The fast path of short fields, without calls, which would double the time.
             start, length = at + 2, message[at + 1]
             if length < 0x80 and start + length <= end:
                 at = start + length
@@ -58,7 +59,7 @@ def parts(message: bytes, name: str = "message") -> Iterator[Part]:
 
 
 def _key(message: bytes, at: int, name: str) -> tuple[int, int, int]:
-    """The number and the wire type of a field, and where its value begins."""
+    """Return the number and the wire type of a field, and where its value begins."""
     key, at = varint(message, at)
     number, kind = key >> 3 & _NUMBERS, key & 7
     if number == 0:
@@ -67,7 +68,7 @@ def _key(message: bytes, at: int, name: str) -> tuple[int, int, int]:
 
 
 def _value(message: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
-    """The value of a field, and where it ends."""
+    """Return the value of a field, and where it ends."""
     if kind == VARINT:
         return varint(message, at)
     if kind == BYTES:
@@ -86,7 +87,7 @@ def _short(name: str) -> str:
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a place, and where it ends.  Raises ValueError."""
+    """Return the varint at a position, and where it ends.  Raises ValueError."""
     value = shift = 0
     for place in range(at, min(at + 10, len(message))):
         byte = message[place]
@@ -98,7 +99,7 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A number as int32 and int64 mean it."""
+    """Convert an unsigned 64-bit number to a signed one."""
     return value - 2**_BITS if value >= 2 ** (_BITS - 1) else value
 
 
@@ -106,27 +107,27 @@ def signed(value: int) -> int:
 
 
 def tag(at: int, kind: int) -> bytes:
-    """What begins a field of a wire type."""
+    """Encode the tag of a field."""
     return unsigned(at << 3 | kind)
 
 
 def number(at: int, value: int) -> bytes:
-    """A field that holds a number, or whether something is so."""
+    """Encode a field of an integer or a bool."""
     return unsigned(at << 3 | VARINT) + unsigned(value % 2**_BITS)
 
 
 def double(at: int, value: float) -> bytes:
-    """A field that holds a floating-point number."""
+    """Encode a field of a double."""
     return unsigned(at << 3 | FIXED_64) + struct.pack("<d", value)
 
 
 def block(at: int, content: bytes) -> bytes:
-    """A field that holds text, bytes or a message."""
+    """Encode a length-delimited field: a string, bytes or a message."""
     return b"".join((unsigned(at << 3 | BYTES), unsigned(len(content)), content))
 
 
 def unsigned(value: int) -> bytes:
-    """A number that is not negative."""
+    """Encode a non-negative number as a varint."""
     if value < 0x80:
         return bytes((value,))
     digits = bytearray()

@@ -1,7 +1,7 @@
-"""From a document to protobuf, byte by byte what a real API server writes.
+"""Encodes documents as protobuf, byte for byte as a real API server does.
 
-Fields come by their numbers, and the entries of maps by their keys.  Fields that are no pointers in
-Go are written where they are zero, too.
+Fields are in the order of their numbers, entries of maps in that of their keys.  Fields that are no
+pointers in Go are written if they are zero, too.
 """
 
 import base64
@@ -20,25 +20,25 @@ from corral.api.protobuf.wire import BYTES, FIXED_64, VARINT, block, number, tag
 from corral.api.time import parse_rfc3339
 
 Write = Callable[[Any], bytes]
-"""Writes one value, its length before it where it has one."""
+"""Encodes one value, with its length if it is length-delimited."""
 _ENDING: Final = b"\x1a\x00\x22\x00"
-"""Of an object in its wrapper: it is neither compressed nor of another encoding."""
+"""The end of runtime.Unknown: empty contentEncoding and contentType."""
 _ITEMS: Final = 2
 _LENGTHS: Final = tuple(unsigned(length) for length in range(1 << 10))
 
 
 class UnwritableError(ValueError):
-    """A document that has no form in protobuf, or does not fit it."""
+    """A document whose kind has no message, or that does not fit it."""
 
 
 def encode(document: Document) -> bytes:
-    """A document as ``application/vnd.kubernetes.protobuf``.  Raises UnwritableError."""
-    name, head = _begun(document)
+    """Encode a document as ``application/vnd.kubernetes.protobuf``.  Raises UnwritableError."""
+    name, head = _head(document)
     return wrapped(head, content(name, document))
 
 
 def content(name: str, document: Document) -> bytes:
-    """A message of a name, of what a document has.  Raises UnwritableError."""
+    """Encode a document as a message, without its wrapper.  Raises UnwritableError."""
     try:
         return _message(name)(document)
     except (TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:
@@ -46,16 +46,16 @@ def content(name: str, document: Document) -> bytes:
 
 
 def list_item(name: str, document: Document) -> bytes:
-    """An item of a list as it stands there.  Raises UnwritableError."""
+    """Encode an item of a list.  Raises UnwritableError."""
     return block(_ITEMS, content(name, document))
 
 
 def begin_list(document: Document) -> tuple[str, bytes, bytes]:
-    """Of a list without items: what message its items are, and its wrapper's and its own beginning.
+    """Return the message of a list's items, and the begin of its wrapper and of the list itself.
 
     Raises UnwritableError.
     """
-    name, head = _begun(document)
+    name, head = _head(document)
     items = next((field for field in message(name).fields.values() if field.number == _ITEMS), None)
     if items is None or items.name != "items" or not items.is_message:
         raise UnwritableError(f"{name} is no list")
@@ -63,19 +63,19 @@ def begin_list(document: Document) -> tuple[str, bytes, bytes]:
 
 
 def wrapped(head: bytes, inner: bytes) -> bytes:
-    """A whole body: what begins it, and the object."""
+    """Return a body: the begin of its wrapper, and the object."""
     return b"".join((MAGIC, head, block(2, inner), _ENDING))
 
 
 def frame(kind: str, inner: bytes) -> bytes:
-    """A watch event as it stands in a stream, with its length before it; ``inner`` is a body."""
+    """Return a length-delimited watch event; ``inner`` is a body."""
     event = block(1, kind.encode()) + block(2, block(1, inner))
     return len(event).to_bytes(4) + event
 
 
-def _begun(document: Document) -> tuple[str, bytes]:
+def _head(document: Document) -> tuple[str, bytes]:
     kind = document.get("kind", "")
-    api_version = document.get("apiVersion") or "v1"  # APIVersions does not say it in JSON
+    api_version = document.get("apiVersion") or "v1"  # APIVersions has none in JSON
     name = kind_message(api_version, kind)
     if name is None:
         raise UnwritableError(f"{kind} in version {api_version} has no form in protobuf")
@@ -84,13 +84,13 @@ def _begun(document: Document) -> tuple[str, bytes]:
 
 @cache
 def _message(name: str) -> Write:
-    """Writes a message, without its length."""
-    alternative = _ALTERNATIVES.get(name)
+    """Return the encoder of a message, without its length."""
+    union = _UNIONS.get(name)
     steps = [_step(field) for field in message(name).fields.values()]
 
     def write(document: Any) -> bytes:
-        if alternative is not None:
-            document = alternative(document)
+        if union is not None:
+            document = union(document)
         if document.__class__ is not dict:
             raise TypeError(f"{document!r:.50} is no object")
         get = document.get
@@ -113,7 +113,7 @@ def _message(name: str) -> Write:
 
 
 def _step(field: Field) -> tuple[str, bytes, Write]:
-    """Under which name a field stands, what is written where it is absent, and how it is."""
+    """Return the name of a field, the bytes written if it is absent, and its encoder."""
     if field.shape == "{}":
         return field.name, b"", _map(field)
     put = _field(field.number, field.type)
@@ -124,7 +124,7 @@ def _step(field: Field) -> tuple[str, bytes, Write]:
 
 
 def _absent(field: Field) -> bytes:
-    """What is written of a field that is no pointer where it has no value: its zero."""
+    """Return the zero value of a field that is no pointer, which is written if it is absent."""
     if field.is_message:
         return _field(field.number, field.type)({})
     zero = _ZEROS.get(field.type)
@@ -144,27 +144,27 @@ def _map(field: Field) -> Write:
 
 @cache
 def _field(at: int, type_name: str) -> Write:
-    """Writes a value of a type with the number of its field before it."""
+    """Return the encoder of a field: its tag and its value."""
     head = tag(at, _wire(type_name))
-    if type_name in _PLAIN:
-        plain = _PLAIN[type_name]
+    if type_name in _SCALARS:
+        plain = _SCALARS[type_name]
         return lambda value: head + plain(value)
     put = _prefixed(head)
     if type_name in _WRITERS:
         inner = _WRITERS[type_name]
         return lambda value: put(inner(value))
-    made: list[Write] = []
+    encoders: list[Write] = []
 
-    def write(value: Any) -> bytes:  # messages may be in themselves
-        if not made:
-            made.append(_message(type_name))
-        return put(made[0](value))
+    def write(value: Any) -> bytes:  # built on the first call, because messages may be recursive
+        if not encoders:
+            encoders.append(_message(type_name))
+        return put(encoders[0](value))
 
     return write
 
 
 def _prefixed(head: bytes) -> Callable[[bytes], bytes]:
-    """Puts the number of a field and a length before something."""
+    """Return a function that puts a tag and the length before a value."""
     short = tuple(head + length for length in _LENGTHS[:128])
 
     def put(inner: bytes) -> bytes:
@@ -188,7 +188,7 @@ def _number(value: Any) -> bytes:
     return unsigned(int(value) % 2**64)
 
 
-def _whether(value: Any) -> bytes:
+def _bool(value: Any) -> bytes:
     if value.__class__ is not bool:
         raise TypeError(f"{value!r:.50} is not true or false")
     return b"\x01" if value else b"\x00"
@@ -208,7 +208,7 @@ def _micro_time(value: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _moment(text: str) -> tuple[bytes, bytes]:
-    """A Time, of whole seconds, and a MicroTime."""
+    """Encode a moment as Time, of whole seconds, and as MicroTime."""
     moment = parse_rfc3339(text)
     seconds = number(1, int(moment.replace(microsecond=0).timestamp()))
     return seconds + number(2, 0), seconds + number(2, moment.microsecond * 1000)
@@ -228,7 +228,7 @@ def _json(value: Any) -> bytes:
     return block(1, msgspec.json.encode(value))
 
 
-def _texts(values: Any) -> bytes:
+def _strings(values: Any) -> bytes:
     return b"".join(block(1, each.encode()) for each in values)
 
 
@@ -236,16 +236,16 @@ def _schemas(value: Any) -> Document:
     return {"jSONSchemas": value} if isinstance(value, list) else {"schema": value}
 
 
-def _schema_or_whether(value: Any) -> Document:
+def _schema_or_bool(value: Any) -> Document:
     return {"allows": value} if isinstance(value, bool) else {"allows": True, "schema": value}
 
 
-def _schema_or_texts(value: Any) -> Document:
+def _schema_or_strings(value: Any) -> Document:
     return {"property": value} if isinstance(value, list) else {"schema": value}
 
 
-_PLAIN: Final[Mapping[str, Write]] = {
-    "b": _whether,
+_SCALARS: Final[Mapping[str, Write]] = {
+    "b": _bool,
     "i": _number,
     "l": _number,
     "d": lambda value: struct.pack("<d", value),
@@ -258,7 +258,7 @@ _WRITERS: Final[Mapping[str, Write]] = {
     "q": _quantity,
     "x": _int_or_text,
     "j": _json,
-    "w": _texts,
+    "w": _strings,
 }
 _ZEROS: Final[Mapping[str, bytes]] = {
     **dict.fromkeys("sbiltu", b"\x00"),
@@ -267,12 +267,12 @@ _ZEROS: Final[Mapping[str, bytes]] = {
     "x": b"\x06\x08\x00\x10\x00\x1a\x00",
     "j": b"\x00",
 }
-"""What a value that is not there is written as; of bytes and texts nothing is."""
-_ALTERNATIVES: Final[Mapping[str, Callable[[Any], Document]]] = {
+"""The encoding of zero values; strings and bytes are not written."""
+_UNIONS: Final[Mapping[str, Callable[[Any], Document]]] = {
     f"apiextensions.v1.JSONSchemaPropsOr{each}": read
     for each, read in (
         ("Array", _schemas),
-        ("Bool", _schema_or_whether),
-        ("StringArray", _schema_or_texts),
+        ("Bool", _schema_or_bool),
+        ("StringArray", _schema_or_strings),
     )
 }

@@ -13,7 +13,7 @@ import msgspec
 from lightkube.models.apps_v1 import ControllerRevision
 
 from corral.api.errors import AlreadyExists, ApiError, NotFound
-from corral.api.instancetypes.expand import expand, furnish
+from corral.api.instancetypes.expand import apply_with_devices, expand
 from corral.api.instancetypes.matchers import INSTANCETYPE, MATCHERS, PREFERENCE, Matcher
 from corral.api.kind import Kind
 from corral.api.kinds.kubevirt.installation import EXPAND_ALL, REFERENCE
@@ -123,7 +123,7 @@ class Instancetypes:
             return
         instancetype = await self._resolve(vm, INSTANCETYPE, InstancetypeSpec)
         preference = await self._resolve(vm, PREFERENCE, PreferenceSpec)
-        conflicts = furnish(vmi, instancetype, preference, path="spec")
+        conflicts = apply_with_devices(vmi, instancetype, preference, path="spec")
         if conflicts:
             fields = ", ".join(each.field for each in conflicts)
             message = f"VMI conflicts with instancetype spec in fields: [{fields}]"
@@ -304,4 +304,4 @@ def _is_current(stored: InstancetypeStatusRef | None, requested: InstancetypeMat
 
 
 def _cluster_spellings(matcher: Matcher) -> tuple[str, ...]:
-    return ("", matcher.of_cluster.singular, matcher.of_cluster.plural)
+    return ("", matcher.cluster_kind.singular, matcher.cluster_kind.plural)

@@ -25,7 +25,7 @@ from corral.api.instancetypes.apply import apply
 from corral.api.instancetypes.expand import expand
 from corral.api.instancetypes.matchers import INSTANCETYPE, MATCHERS, PREFERENCE, Matcher
 from corral.api.instancetypes.preferred import preferred_storage_class
-from corral.api.instancetypes.requirements import lacking
+from corral.api.instancetypes.requirements import unmet
 from corral.api.kind import Kind, at
 from corral.api.kinds import kind_of
 from corral.api.kinds.kubevirt.instancetype import GROUP, InstancetypeSpec, PreferenceSpec
@@ -115,7 +115,7 @@ class Instancetypes:
             step(asked)
         # What neither says may still be too much together: the machine's rules have the last word.
         return (
-            lacking(asked, instancetype, preference)
+            unmet(asked, instancetype, preference)
             or validate_spec(machine, "spec.template.spec", warn=False).causes
         )
 
@@ -215,7 +215,7 @@ def _name_kind(spec: Document, matcher: Matcher) -> None:
     """Make a reference name its kind, which counts whatever comes later."""
     said = spec.get(matcher.field)
     if said is not None and not said.get("kind"):
-        said["kind"] = matcher.of_cluster.name
+        said["kind"] = matcher.cluster_kind.name
 
 
 def _settle_by(spec: Document, preference: PreferenceSpec) -> None:

@@ -28,7 +28,7 @@ from corral.server.response.pretty import is_told, media_type
 
 LARGEST_BYTES: Final = 1 << 20
 """Answers in JSON above this are not written as YAML."""
-MOST_VALUES: Final = 100_000
+MAX_VALUES: Final = 100_000
 """Neither are those of more values: what takes long are they, not long texts."""
 LARGEST_WRITTEN: Final = 4 << 20
 """Nor those that have more bytes as YAML: each line is indented, so what is deep becomes 200 times
@@ -113,9 +113,9 @@ def _is_wanted(header: str, response: Response) -> bool:
 
 def _require_moderate(body: bytes) -> None:
     """Raises NotAcceptable."""
-    if len(body) <= LARGEST_BYTES and values_at_most(body) <= MOST_VALUES:
+    if len(body) <= LARGEST_BYTES and values_at_most(body) <= MAX_VALUES:
         return
-    raise _too_large(f"{LARGEST_BYTES} bytes or {MOST_VALUES} values")
+    raise _too_large(f"{LARGEST_BYTES} bytes or {MAX_VALUES} values")
 
 
 def _too_large(limit: str) -> NotAcceptable:

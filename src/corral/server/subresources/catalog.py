@@ -51,10 +51,10 @@ def _of_machines(version: str) -> Iterator[Subresource]:
                 version=version,
                 plural=kind.plural,
                 name=name,
-                responds=(machines.GROUP, version, kind.name),
+                response_kind=(machines.GROUP, version, kind.name),
                 verbs=(verb,),
-                takes=taken if verb == "update" else None,
-                varying=("port", "protocol") if name == "portforward" else (),
+                request=taken if verb == "update" else None,
+                path_parameters=("port", "protocol") if name == "portforward" else (),
             )
 
 
@@ -62,20 +62,20 @@ SUBRESOURCES = (
     _core(
         plural="namespaces",
         name="finalize",
-        responds=("", "v1", "Namespace"),
+        response_kind=("", "v1", "Namespace"),
         verbs=("update",),
         namespaced=False,
-        takes=core_v1.Namespace,
-        answers=core_v1.Namespace,
+        request=core_v1.Namespace,
+        response=core_v1.Namespace,
     ),
     *(
         _core(
             plural=plural,
             name=name,
-            responds=(group, "v1", view.__name__),
+            response_kind=(group, "v1", view.__name__),
             verbs=("create",),
-            takes=view,
-            answers=view,
+            request=view,
+            response=view,
         )
         for plural, name, group, view in (
             ("pods", "binding", "", core_v1.Binding),
@@ -83,19 +83,19 @@ SUBRESOURCES = (
             ("serviceaccounts", "token", "authentication.k8s.io", authentication_v1.TokenRequest),
         )
     ),
-    _core(plural="pods", name="log", responds=("", "v1", "Pod"), query=_LOG),
+    _core(plural="pods", name="log", response_kind=("", "v1", "Pod"), query=_LOG),
     _core(
         plural="nodes",
         name="proxy",
-        responds=("", "v1", "NodeProxyOptions"),
+        response_kind=("", "v1", "NodeProxyOptions"),
         namespaced=False,
-        varying=("path",),
+        path_parameters=("path",),
     ),
     *(
         _core(
             plural="pods",
             name=name,
-            responds=("", "v1", f"Pod{options}Options"),
+            response_kind=("", "v1", f"Pod{options}Options"),
             verbs=("create", "get"),
             query=query,
         )
@@ -113,7 +113,7 @@ NAMELESS = tuple(
         version=version,
         plural=expand_vm_spec.NAME,
         name="",
-        responds=(machines.GROUP, version, VIRTUAL_MACHINE.name),
+        response_kind=(machines.GROUP, version, VIRTUAL_MACHINE.name),
         verbs=("update",),
     )
     for version in machines.VERSIONS

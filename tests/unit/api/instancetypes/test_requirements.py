@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from corral.api.instancetypes.requirements import lacking
+from corral.api.instancetypes.requirements import unmet
 from corral.api.kinds.kubevirt.instancetype import InstancetypeSpec, PreferenceSpec
 
 
@@ -19,8 +19,8 @@ TYPE = msgspec.convert({"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}, Instan
 
 def test_a_type_that_has_enough_will_do():
     needs = preference(cpu={"guest": 2}, memory={"guest": "1024Mi"}, architecture="amd64")
-    assert lacking({"architecture": "amd64", "domain": {}}, TYPE, needs) == []
-    assert lacking({"domain": {}}, TYPE, None) == []
+    assert unmet({"architecture": "amd64", "domain": {}}, TYPE, needs) == []
+    assert unmet({"domain": {}}, TYPE, None) == []
 
 
 CHECKED = "failure checking preference requirements: "
@@ -53,7 +53,7 @@ CHECKED = "failure checking preference requirements: "
     ],
 )
 def test_a_type_that_has_too_little_is_refused_for_the_first_lack(needs, field, why):
-    (cause,) = lacking({"architecture": "amd64", "domain": {}}, TYPE, preference(**needs))
+    (cause,) = unmet({"architecture": "amd64", "domain": {}}, TYPE, preference(**needs))
     assert (cause.field, cause.message) == (field, CHECKED + why)
     assert cause.reason == "FieldValueNotFound"
 
@@ -71,7 +71,7 @@ def test_a_type_that_has_too_little_is_refused_for_the_first_lack(needs, field, 
 )
 def test_what_the_machine_itself_has_counts_as_it_is_preferred(topology, across, cpu, fields):
     needs = preference(topology, across, cpu={"guest": 3})
-    (cause,) = lacking({"domain": {"cpu": cpu}}, None, needs)
+    (cause,) = unmet({"domain": {"cpu": cpu}}, None, needs)
     assert cause.field == ", ".join(f"spec.template.spec.domain.cpu.{field}" for field in fields)
     assert "provided by VirtualMachine, preference requires 3 vCPU provided as" in cause.message
 
@@ -79,7 +79,7 @@ def test_what_the_machine_itself_has_counts_as_it_is_preferred(topology, across,
 @pytest.mark.parametrize("memory", [{}, {"guest": "512Mi"}])
 def test_a_machine_without_a_type_must_have_it_itself(memory):
     needs = preference(memory={"guest": "1Gi"})
-    (cause,) = lacking({"domain": {"memory": memory}}, None, needs)
+    (cause,) = unmet({"domain": {"memory": memory}}, None, needs)
     has = memory.get("guest", "0")
     assert cause.field == "spec.template.spec.domain.memory"
     assert cause.message == (

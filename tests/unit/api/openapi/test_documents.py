@@ -71,16 +71,20 @@ KINDS = KindTable(
 )
 BELOW = (
     Subresource(
-        group="", version="v1", plural="pods", name="log", responds=("", "v1", "Pod"),
+        group="", version="v1", plural="pods", name="log", response_kind=("", "v1", "Pod"),
         query={"follow": "Go on."},
     ),
     Subresource(
         group="", version="v1", plural="pods", name="eviction", verbs=("create",),
-        responds=("policy", "v1", "Eviction"), takes=Eviction, answers=Eviction,
+        response_kind=("policy", "v1", "Eviction"), request=Eviction, response=Eviction,
     ),
     Subresource(
-        group="sub.example.io", version="v1", plural="things", name="port", varying=("port",),
-        responds=("sub.example.io", "v1", "Thing"),
+        group="sub.example.io",
+        version="v1",
+        plural="things",
+        name="port",
+        path_parameters=("port",),
+        response_kind=("sub.example.io", "v1", "Thing"),
     ),
 )  # fmt: skip
 OPENAPI = OpenAPI(KINDS, BELOW)

@@ -5,7 +5,7 @@ import struct
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from corral.api.encoding import DEEPEST, MOST_VALUES
+from corral.api.encoding import DEEPEST, MAX_VALUES
 from corral.api.errors import BadRequest, TooLarge
 from corral.api.protobuf import decode
 from corral.api.protobuf.messages import all_kinds
@@ -570,7 +570,7 @@ def test_options_are_those_of_any_group(version):
     ids=["owners", "labels", "unknown", "groups", "in groups"],
 )
 def test_a_body_has_a_bounded_number_of_fields(empty):
-    metadata = message((1, empty * MOST_VALUES))
+    metadata = message((1, empty * MAX_VALUES))
     with pytest.raises(TooLarge, match="limit is 100000 values"):
         decode(body("v1", "ConfigMap", metadata))
 

@@ -139,7 +139,7 @@ async def test_what_is_no_object_stays_as_it_is(ask):
 
 
 async def test_what_has_many_values_is_as_what_is_large(maps, monkeypatch):
-    monkeypatch.setattr(in_yaml, "MOST_VALUES", 20)
+    monkeypatch.setattr(in_yaml, "MAX_VALUES", 20)
     assert (await maps("GET", MAPS, headers=YAML)).status == 406
 
 

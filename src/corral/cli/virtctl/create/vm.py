@@ -195,7 +195,7 @@ def _can_say(volume: Document) -> bool:
 
 def _named(matcher: Matcher, text: str) -> Document:
     kind, name = prefixed(matcher.field, text)
-    known = (matcher.of_namespace.singular, matcher.of_cluster.singular)
+    known = (matcher.namespaced_kind.singular, matcher.cluster_kind.singular)
     if kind and kind.lower() not in known:
         supported = ", ".join(known)
         why = f'invalid {matcher.field} kind "{kind}", supported values are: {supported}'

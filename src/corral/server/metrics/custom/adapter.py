@@ -71,19 +71,23 @@ class Adapter:
         """What discovery lists: the metrics that have rules."""
         namespaced = {kind.resource: kind.namespaced for kind in kinds}
         for group, version in self.groups():
-            responds = (group, version, KINDS[group])
+            response_kind = (group, version, KINDS[group])
             for resource, metric in self._rules.custom if group == CUSTOM else ():
                 yield Subresource(
                     group=group,
                     version=version,
                     plural=resource,
                     name=metric,
-                    responds=responds,
+                    response_kind=response_kind,
                     namespaced=namespaced.get(resource, True),
                 )
             for metric in self._rules.external if group == EXTERNAL else ():
                 yield Subresource(
-                    group=group, version=version, plural=metric, name="", responds=responds
+                    group=group,
+                    version=version,
+                    plural=metric,
+                    name="",
+                    response_kind=response_kind,
                 )
 
     # -- answers
