@@ -1,4 +1,4 @@
-"""Addresses, their ranges, and URLs, as options of the command line."""
+"""Parameter types for addresses, CIDRs, ports and URLs."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
@@ -8,11 +8,11 @@ import click
 
 from corral.api.addresses import Network, port_of
 
-_LONGEST_PREFIX = {4: 28, 6: 120}
+_MAX_PREFIX = {4: 28, 6: 120}
 
 
 class Ranges(click.ParamType[tuple[Network, ...]]):
-    """``RANGE[,RANGE]``: one of IPv4, and one of IPv6 if wished, in any order."""
+    """``RANGE[,RANGE]``: one of IPv4 and optionally one of IPv6, in any order."""
 
     name = "cidr[,cidr]"
 
@@ -29,13 +29,13 @@ class Ranges(click.ParamType[tuple[Network, ...]]):
         if [each.version for each in ranges] not in ([4], [4, 6]):
             self.fail(f"{value!r}: name one range of IPv4, and at most one of IPv6", param, ctx)
         for each in ranges:
-            if each.prefixlen > _LONGEST_PREFIX[each.version]:
-                least = _LONGEST_PREFIX[each.version]
-                self.fail(f"{each} is too small: /{least} is the smallest of use", param, ctx)
+            if each.prefixlen > _MAX_PREFIX[each.version]:
+                longest = _MAX_PREFIX[each.version]
+                self.fail(f"{each} is too small: use /{longest} or shorter", param, ctx)
         return tuple(ranges)
 
 
-class Blocks(click.ParamType[tuple[Network, ...]]):
+class Cidrs(click.ParamType[tuple[Network, ...]]):
     """``RANGE[,RANGE…]``: any number of ranges and addresses."""
 
     name = "cidr[,cidr…]"
@@ -85,15 +85,15 @@ class Address(click.ParamType[IPv4Address | IPv6Address]):
             self.fail(f"{error}", param, ctx)
 
 
-def written(ranges: tuple[Network | range, ...]) -> str:
-    """Ranges of addresses or of ports, as they are given."""
+def format_ranges(ranges: tuple[Network | range, ...]) -> str:
+    """Return ranges of addresses or ports as an option's value."""
     return ",".join(
         f"{each[0]}-{each[-1]}" if isinstance(each, range) else str(each) for each in ranges
     )
 
 
 def overlapping(one: tuple[Network, ...], other: tuple[Network, ...]) -> str:
-    """Says which ranges of two sets have common addresses; empty where none do."""
+    """Return the overlapping ranges of two sets as text; empty if there are none."""
     return ", ".join(
         f"{mine} and {theirs}"
         for mine in one
@@ -102,7 +102,7 @@ def overlapping(one: tuple[Network, ...], other: tuple[Network, ...]) -> str:
     )
 
 
-class Web(click.ParamType[str]):
+class WebUrl(click.ParamType[str]):
     """``http://HOST:PORT/PATH`` or ``https://…``; without credentials, and without a query."""
 
     name = "url"
@@ -113,7 +113,7 @@ class Web(click.ParamType[str]):
             return text
         try:
             parts = urlsplit(text)
-            host, _ = parts.hostname, parts.port  # the port is read, and checked, only when asked
+            host, _ = parts.hostname, parts.port  # reading the port validates it
         except ValueError as error:
             self.fail(f"{text!r}: {error}", param, ctx)
         if parts.scheme not in ("http", "https") or not host or not text.isprintable():

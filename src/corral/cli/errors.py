@@ -1,4 +1,4 @@
-"""How a command says that something went wrong."""
+"""Errors of commands, shown without a traceback."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """What is wrong, and what to do about it; shown without a traceback."""
+    """An error for the user: what is wrong, and what to do about it."""
 
     message: str
     hint: str = ""
@@ -31,23 +31,23 @@ _HINTS = {
 
 
 def cause_of(error: Exception) -> Exception:
-    """The error itself, or the first that a task group's error stands for."""
+    """Return the error itself, or the first leaf of an exception group."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def reason(error: OSError) -> str:
-    """What the system says, without what asyncio puts around it."""
+    """Return the operating system's text of an error, without asyncio's additions."""
     if error.errno and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
 
 
-def of_system(error: OSError | ExceptionGroup[Exception]) -> Problem:
-    """What the system refused, by file and reason.
+def from_os_error(error: OSError | ExceptionGroup[Exception]) -> Problem:
+    """Return a Problem with file, reason and hint of an OSError.
 
-    Raises the error itself where it is no refusal of the system: that is a fault of ours.
+    Raises the error itself if it is another one: a defect, to be shown with its traceback.
     """
     cause = cause_of(error)
     if not isinstance(cause, OSError):

@@ -1,8 +1,7 @@
-"""How to start a manager as it was started last: what hints tell whoever is without one.
+"""The options of a data directory's last start, and hints with commands that use them.
 
-The options lie in a small file of the data directory.  They are for people to read, but for
-``--bind``: kubeconfigs that were handed out name that address, so a start without the option goes
-on there.  A manager that is started without any other option runs without it, and says so.
+Only ``--bind`` of them takes effect in a later start without the option, since the kubeconfigs of
+users have that address.  A start without one of the others runs without it, and reports so.
 """
 
 import shlex
@@ -17,50 +16,50 @@ import msgspec
 from click.core import ParameterSource
 
 from corral import files
-from corral.cli.address_options import written
+from corral.cli.address_options import format_ranges
 from corral.config import Layout
 
 BIND: Final = "--bind"
-_OF_THE_START: Final = frozenset(("layout", "detach", "systemd", "new_store", "ready_fd"))
-"""Options that say where and how to start, not what."""
-_KEPT: Final = frozenset(("--pod-cidr", "--service-cidr"))
-"""Options whose values the data directory keeps: a start without them goes on with these."""
+_NOT_SETTINGS: Final = frozenset(("layout", "detach", "systemd", "new_store", "ready_fd"))
+"""Parameters that select where and how to start, and are no settings of the manager."""
+_PERSISTENT: Final = frozenset(("--pod-cidr", "--service-cidr"))
+"""Options whose values the data directory keeps, so that a later start may leave them out."""
 _GIVEN: Final = frozenset(
     (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 )
 
 
 def options(context: click.Context) -> list[str]:
-    """What a running ``corral up`` was told, so that it means the same in any directory."""
+    """Return the options of this ``corral up`` as words, with absolute paths."""
     return [
         word
         for parameter in context.command.params
-        if parameter.name not in _OF_THE_START
+        if parameter.name not in _NOT_SETTINGS
         and context.get_parameter_source(parameter.name) in _GIVEN
         for word in _words(parameter, context.params[parameter.name])
     ]
 
 
 def remember(layout: Layout, given: list[str]) -> None:
-    """Keep the options of a manager that has started."""
-    with suppress(OSError):  # a full disk: the manager runs all the same
+    """Write the options of a manager that has started."""
+    with suppress(OSError):  # only hints depend on them: a full disk must not stop the manager
         files.replace(layout.options, msgspec.json.encode(given))
 
 
 def up(layout: Layout) -> str:
-    """The command that starts the manager of a data directory as it was started last."""
+    """Return the command that starts the manager with the options of its last start."""
     return shlex.join(["corral", "up", "--detach", *layout.option, *_last(layout)])
 
 
 def bind(layout: Layout) -> str:
-    """Where the API listened last; empty where no option has ever said so."""
+    """Return the last start's ``--bind``; empty if there was none."""
     last = _last(layout)
     return "".join(value for name, value in pairwise(last) if name == BIND)
 
 
-def left_out(layout: Layout, given: list[str]) -> str:
-    """The options of the last start whose names are not among those of this one, and that count."""
-    absent = (each for each in _grouped(_last(layout)) if each[0] not in {*given, *_KEPT})
+def missing_options(layout: Layout, given: list[str]) -> str:
+    """Return the last start's options that this start lacks, without persistent ones."""
+    absent = (each for each in _group(_last(layout)) if each[0] not in {*given, *_PERSISTENT})
     return " ".join(map(shlex.join, absent))
 
 
@@ -68,19 +67,19 @@ def _last(layout: Layout) -> list[str]:
     return files.read_json(layout.options, list[str]) or []
 
 
-def _grouped(words: list[str]) -> Iterator[list[str]]:
-    """Each option with its value, if it has one."""
+def _group(words: list[str]) -> Iterator[list[str]]:
+    """Yield each option with its value, if it has one."""
     begins = [at for at, word in enumerate(words) if word.startswith("--")]
     return (words[at:end] for at, end in pairwise([*begins, len(words)]))
 
 
-def other(command: str, layout: Layout) -> str:
-    """Another command for the same data directory: ``corral down``."""
+def command_line(command: str, layout: Layout) -> str:
+    """Return a command with the options of a data directory, as ``corral down``."""
     return shlex.join(["corral", command, *layout.option])
 
 
 def of_kubeconfig(path: Path) -> Layout | None:
-    """The data directory whose own kubeconfig this is, if it is one's."""
+    """Return the data directory that a kubeconfig belongs to, if any."""
     layout = Layout(path.absolute().parent)
     is_own = path.absolute() == layout.kubeconfig and layout.lock.exists()
     return layout if is_own else None
@@ -96,7 +95,7 @@ def _words(parameter: click.Parameter, value: Any) -> Iterator[str]:
         case str() as address, int() as port:
             yield from (name, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
         case tuple():
-            yield from (name, written(value))
+            yield from (name, format_ranges(value))
         case Path():
             yield from (name, str(value.absolute()))
         case _:

@@ -1,4 +1,4 @@
-"""Entry point.  Imports a command only when it is run: ``corral --help`` loads no hypervisor."""
+"""Entry point and list of commands.  A command's module is imported only when it is needed."""
 
 import importlib
 import sys
@@ -9,7 +9,7 @@ import click
 
 from corral import __version__, python_gc
 from corral.cli import help_lists
-from corral.cli.errors import Problem, cause_of, of_system
+from corral.cli.errors import Problem, cause_of, from_os_error
 from corral.cli.options import before_commands
 
 SECTIONS: Final[dict[str, dict[str, str]]] = {
@@ -34,7 +34,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "image-upload": "corral.cli.virtctl.image_upload",
     },
     "Manifests by flags, in virtctl's grammar": {"create": "corral.cli.virtctl.create"},
-    "What a machine is told and asked, in virtctl's grammar": {
+    "Power, volumes and guest information, in virtctl's grammar": {
         "start": "corral.cli.virtctl.power",
         "restart": "corral.cli.virtctl.power",
         "pause": "corral.cli.virtctl.lifecycle",
@@ -49,8 +49,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "fslist": "corral.cli.virtctl.guest",
     },
 }
-"""Command → module that holds it, as help lists them; the function has the command's name, with _
-for -."""
+"""Command → module, as help lists them; the function has the command's name, with _ for -."""
 
 COMMANDS: Final[dict[str, str]] = {
     name: module for section in SECTIONS.values() for name, module in section.items()
@@ -58,12 +57,12 @@ COMMANDS: Final[dict[str, str]] = {
 _KUBECTL: Final = frozenset(
     {"apply", "delete", "describe", "edit", "get", "logs", "patch", "scale", "top"}
 )
-"""Commands that people look for here, and find in kubectl."""
+"""Commands of kubectl that users may try here."""
 _ALIASES: Final = {"softreboot": "soft-reboot"}
 
 
 class _Commands(click.Group):
-    """A group whose commands are imported when they are needed."""
+    """A group that imports the module of a command on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -80,7 +79,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; names the command that resembles one which does not exist."""
+        """Resolve a command; suggest a similar one in the error if it does not exist."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -126,25 +125,26 @@ def corral() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and answer its exit code; what goes wrong is told in a line or three."""
+    """Run one command, print its errors to stderr, and return its exit code."""
     code = 0
     try:
-        # Without standalone mode, click answers the code of an Exit that a command raised.
+        # Without standalone mode, click returns the code of an Exit that a command raised.
         code = corral.main(list(arguments), prog_name="corral", standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
         code = error.exit_code
     except Problem as problem:
-        code = _told(problem)
+        code = _print(problem)
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except (OSError, ExceptionGroup) as error:
-        gone = isinstance(cause_of(error), BrokenPipeError)
-        code = 141 if gone else _told(of_system(error))
+        # 128 + SIGPIPE, as a shell reports a program whose reader has ended.
+        is_closed_pipe = isinstance(cause_of(error), BrokenPipeError)
+        code = 141 if is_closed_pipe else _print(from_os_error(error))
     return code
 
 
-def _told(problem: Problem) -> int:
+def _print(problem: Problem) -> int:
     click.echo(f"error: {problem.message}", err=True)
     if problem.hint:
         click.echo(f"       {problem.hint}", err=True)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and virtctl's way to write them."""
+"""Options that several commands share, and virtctl's syntax for flags."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -11,39 +11,39 @@ from corral.config import Layout, default_directory
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_TRUTH: Final = {
+_BOOLEANS: Final = {
     "1": True, "t": True, "true": True,
     "0": False, "f": False, "false": False,
 }  # fmt: skip
-"""How Go's programs write the value of a switch, in any case."""
+"""Values of a boolean flag that Go's strconv.ParseBool accepts; here in any case."""
 
 
 class Command(click.Command):
-    """A command whose switches also take a value, as virtctl's do: ``--stdio=true``."""
+    """A command whose boolean flags also take a value, as virtctl's do: ``--stdio=true``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        switches = {
+        flags = {
             name
             for parameter in self.params
             if isinstance(parameter, click.Option) and parameter.is_flag
             for name in parameter.opts
         }
-        return super().parse_args(ctx, _bare(args, switches))
+        return super().parse_args(ctx, _without_values(args, flags))
 
 
-def _bare(arguments: list[str], switches: set[str]) -> list[str]:
-    """The arguments with ``--switch=true`` as ``--switch``, and without ``--switch=false``."""
-    bare: list[str] = []
+def _without_values(arguments: list[str], flags: set[str]) -> list[str]:
+    """Replace ``--flag=true`` by ``--flag``, and remove ``--flag=false``."""
+    result: list[str] = []
     for index, argument in enumerate(arguments):
         if argument == "--":
-            return bare + arguments[index:]
-        name, given, value = argument.partition("=")
-        truth = _TRUTH.get(value.lower()) if given and name in switches else None
-        if truth is None:
-            bare.append(argument)
-        elif truth:
-            bare.append(name)
-    return bare
+            return result + arguments[index:]
+        name, separator, text = argument.partition("=")
+        value = _BOOLEANS.get(text.lower()) if separator and name in flags else None
+        if value is None:
+            result.append(argument)
+        elif value:
+            result.append(name)
+    return result
 
 
 def _layout(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Layout:
@@ -56,7 +56,7 @@ def data_directory(command: C) -> C:
         "--data-dir",
         "layout",
         envvar="CORRAL_DATA_DIR",
-        is_eager=True,  # what other options are by themselves may lie there
+        is_eager=True,  # defaults of other options may be read from there
         type=click.Path(path_type=Path, file_okay=False, readable=False),
         callback=_layout,
         help="Where objects, images and machines are kept.  [default: CORRAL_DATA_DIR, else "
@@ -65,7 +65,7 @@ def data_directory(command: C) -> C:
 
 
 def _inherited(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """The option's value, else the one that stands before the command's name, as cobra has it."""
+    """Return the option's value, else that of the same option before the command (cobra)."""
     name = f"corral.{parameter.name}"
     if value is not None:
         context.meta[name] = value
@@ -73,7 +73,7 @@ def _inherited(context: click.Context, parameter: click.Parameter, value: Any) -
 
 
 def _target(command: C) -> C:
-    """Add the options that say which cluster and namespace are meant."""
+    """Add the options that select cluster and namespace."""
     command = click.option(
         "--context",
         callback=_inherited,
@@ -94,7 +94,7 @@ def _target(command: C) -> C:
 
 
 def before_commands(group: C) -> C:
-    """Let ``--namespace`` and its kind stand before the command's name, too."""
+    """Accept the options of cluster and namespace before the command's name, too."""
 
     @wraps(group)
     def ignoring(**_options: Any) -> Any:
@@ -104,7 +104,7 @@ def before_commands(group: C) -> C:
 
 
 def session(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say whom to speak to; the command gets it as ``session``."""
+    """Add the options that select cluster and namespace; the command gets ``session``."""
 
     @wraps(command)
     def with_session(*, find_session: Callable[[], Any], layout: Layout, **options: Any) -> Any:  # noqa: ARG001
@@ -114,7 +114,7 @@ def session(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def session_or_directory(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the same options; the command gets ``layout``, and may ask ``find_session()``."""
+    """Add the same options; the command gets ``layout`` and the function ``find_session``."""
 
     @wraps(command)
     def with_both(

@@ -1,4 +1,4 @@
-"""Tables, sizes and progress, for a terminal of 80 columns."""
+"""Output for terminals: tables, fields, sizes and progress."""
 
 import shutil
 import sys
@@ -10,7 +10,7 @@ import click
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as kubectl prints them: three spaces apart, upper case heads."""
+    """Return a table as kubectl prints it, three spaces between columns."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -20,7 +20,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def field(name: str, text: str, *, indent: int = 12) -> str:
-    """A name and what is said of it, wrapped under itself."""
+    """Return a name and its text, wrapped and indented to the terminal's width."""
     wrapped = textwrap.wrap(
         text, max(20, shutil.get_terminal_size().columns - indent), break_on_hyphens=False,
         break_long_words=False,
@@ -29,7 +29,7 @@ def field(name: str, text: str, *, indent: int = 12) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in binary units: ``7.9 MiB``."""
+    """Return a number of bytes in binary units: ``7.9 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -37,22 +37,22 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-class Line:
-    """One line that is written anew while work goes on; where nobody watches, only its end."""
+class ProgressLine:
+    """A progress line on stderr, rewritten in place; silent unless stderr is a terminal."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._shown = ""
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
 
     def show(self, text: str) -> None:
-        """Replace what the line says."""
+        """Replace the text of the line."""
         if self._terminal and text != self._shown:
             click.echo(f"\r\033[K{text}", nl=False, err=True)
         self._shown = text
 
     def say(self, text: str) -> None:
-        """A line that stays: one step is done, another begins."""
+        """Print a permanent line above the progress line."""
         self.clear()
         click.echo(text, err=True)
 
@@ -63,5 +63,5 @@ class Line:
 
     @property
     def seconds(self) -> float:
-        """Time since the work began."""
-        return time.monotonic() - self._begun
+        """Seconds since the line was created."""
+        return time.monotonic() - self._started

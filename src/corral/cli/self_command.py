@@ -1,8 +1,8 @@
-"""How corral starts another corral: the one that it is, whatever the working directory holds."""
+"""The command line that runs this same corral, independent of the working directory."""
 
 import sys
 from typing import Final
 
-# Without -P the working directory is searched first, and a file there named like a module of ours
-# or of the standard library would be run.
+# -P: else Python searches the working directory first, and would import a file of a user's there
+# that is named like one of our modules.
 COMMAND: Final = (sys.executable, "-P", "-m", "corral")

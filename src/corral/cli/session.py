@@ -1,4 +1,4 @@
-"""Whom a command speaks to, in whose name, and how it tells what went wrong there."""
+"""A session with an API server: cluster, user, namespace, and readable errors."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -23,14 +23,14 @@ _KINDS: Final = {
     "virtualmachine": "vm",
     "nodes": "nodes",
 }
-"""How kubectl is asked for the kinds that are not found; for all others it is vmi."""
+"""kubectl's short name of a kind that is not found, by resource; vmi for all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A cluster, as one user, in one namespace.
+    """A cluster, a user and a namespace.
 
-    path and context say where that was read, so that a program that is started can read it, too.
+    path, context: their source, for programs that are started.
     """
 
     config: Kubeconfig
@@ -40,20 +40,20 @@ class Session:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """Ask the API server; the connection ends with the block."""
+        """Open a client of the API server; the context closes its connections."""
         async with Https(self.config) as transport:
             yield Client(transport)
 
     def stream(self, path: str) -> AbstractAsyncContextManager[Stream]:
-        """Open a stream at a path of the API; raises the ApiError that is answered instead."""
+        """Open a WebSocket stream; raises ApiError if the server refuses it."""
         url = f"wss{self.config.server.removeprefix('https')}{path}"
         return Stream.open(url, headers=self.config.headers, tls=self.config.tls())
 
     @contextmanager
-    def told(self, doing: str = "") -> Iterator[None]:
-        """Turn what the API refuses, and what breaks on the way there, into a Problem.
+    def api_errors(self, prefix: str = "") -> Iterator[None]:
+        """Turn errors of the API, and of connections to it, into a Problem with a hint.
 
-        doing: what was tried, which stands before the refusal as in virtctl's messages.
+        prefix: of the message, as virtctl words it.
         """
         try:
             yield
@@ -63,22 +63,25 @@ class Session:
                 raise cause from error
             if not isinstance(cause, ApiError | StreamLost):
                 raise
-            told = "the API serves no such kind" if _is_unserved(cause) else str(cause)
-            raise Problem(f"{doing}: {told}" if doing else told, self._hint(cause)) from error
+            message = "the API serves no such kind" if _is_unserved(cause) else str(cause)
+            message = f"{prefix}: {message}" if prefix else message
+            raise Problem(message, self._hint(cause)) from error
 
     def _hint(self, cause: Exception) -> str:
         if isinstance(cause, Unavailable):
             layout = hints.of_kubeconfig(self.path)
             if layout is None:
-                return "corral status tells how it is; corral up --detach starts it."
-            return f"{hints.other('status', layout)} tells how it is; {hints.up(layout)} starts it."
+                return "corral status shows its state; corral up --detach starts it."
+            status = hints.command_line("status", layout)
+            return f"{status} shows its state; {hints.up(layout)} starts it."
         if isinstance(cause, Unauthorized):
             return (
-                f"The certificate or token in {self.path} is not good: it has ended, was revoked, "
-                "or is another cluster's. Ask for a new one; corral kubeconfig --user makes it."
+                f"The certificate or token in {self.path} is not valid: it has expired, was "
+                "revoked, or belongs to another cluster. Request a new one; corral kubeconfig "
+                "--user makes it."
             )
         if _is_unserved(cause):
-            return "Is the server as new as this command? corral version tells both."
+            return "Is the server as new as this command? corral version shows both."
         if isinstance(cause, NotFound):
             kind = _KINDS.get(cause.details.kind if cause.details else "", "vmi")
             return f"kubectl get {kind} -n {self.namespace} lists what is there."
@@ -86,16 +89,16 @@ class Session:
 
 
 def _is_unserved(cause: Exception) -> bool:
-    """Whether the API has no such path; what it has not found there is told otherwise."""
+    """Report whether the path is unknown to the API, rather than an object missing."""
     return isinstance(cause, NotFound) and str(cause).strip() == "404 page not found"
 
 
 def session_of(
     layout: Layout, chosen: Path | None = None, context: str = "", namespace: str = ""
 ) -> Session:
-    """What was named, else $KUBECONFIG's first file, else the data directory's own."""
-    named = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    path = chosen or (Path(named) if named else layout.kubeconfig)
+    """Open the chosen kubeconfig, else $KUBECONFIG's first file, else the data directory's."""
+    variable = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    path = chosen or (Path(variable) if variable else layout.kubeconfig)
     if not path.exists():
         home = hints.of_kubeconfig(path) or layout
         raise Problem(

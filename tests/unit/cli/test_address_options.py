@@ -6,7 +6,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from corral.cli.address_options import Address, Blocks, Ports, Ranges, Web, overlapping, written
+from corral.cli.address_options import (
+    Address,
+    Cidrs,
+    Ports,
+    Ranges,
+    WebUrl,
+    format_ranges,
+    overlapping,
+)
 from corral.cli.main import corral
 from corral.config import POD_CIDRS, SERVICE_CIDRS
 
@@ -15,7 +23,7 @@ def test_a_range_of_each_ip_version_is_read_that_of_ipv4_first():
     both = (ip_network("10.1.0.0/16"), ip_network("fd01::/56"))
     assert Ranges().convert("10.1.0.0/16", None, None) == both[:1]
     assert Ranges().convert("fd01::/56, 10.1.0.0/16", None, None) == both
-    assert Ranges().convert(written(both), None, None) == both
+    assert Ranges().convert(format_ranges(both), None, None) == both
 
 
 @pytest.mark.parametrize(
@@ -25,7 +33,7 @@ def test_a_range_of_each_ip_version_is_read_that_of_ipv4_first():
         ("10.1.0.1/16", "has host bits set"),
         ("fd01::/56", "name one range of IPv4"),
         ("10.1.0.0/16,10.2.0.0/16", "name one range of IPv4"),
-        ("10.1.0.0/29", "/28 is the smallest"),
+        ("10.1.0.0/29", "use /28 or shorter"),
         ("ten", "does not appear to be"),
     ],
 )
@@ -47,17 +55,17 @@ def test_ranges_with_common_addresses_are_told():
 
 
 def test_blocks_are_any_number_of_ranges_and_addresses():
-    found = Blocks().convert("127.0.0.0/8, 192.0.2.7,fd01::/64,10.0.0.0/8", None, None)
+    found = Cidrs().convert("127.0.0.0/8, 192.0.2.7,fd01::/64,10.0.0.0/8", None, None)
     assert list(map(str, found)) == ["127.0.0.0/8", "192.0.2.7/32", "fd01::/64", "10.0.0.0/8"]
-    assert Blocks().convert(found, None, None) == found
+    assert Cidrs().convert(found, None, None) == found
     with pytest.raises(click.BadParameter, match="has host bits set: write it as"):
-        Blocks().convert("10.1.0.1/16", None, None)
+        Cidrs().convert("10.1.0.1/16", None, None)
 
 
 def test_ports_are_single_ones_and_ranges():
     found = Ports().convert("5432, 8000-8099,1-1", None, None)
     assert found == (range(5432, 5433), range(8000, 8100), range(1, 2))
-    assert Ports().convert(written(found), None, None) == found
+    assert Ports().convert(format_ranges(found), None, None) == found
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "9-8", "a", "", "1-2-3", "-5"])
@@ -76,7 +84,7 @@ def test_what_is_no_port_is_told(text):
     ],
 )
 def test_addresses_of_web_servers(typed, url):
-    assert Web().convert(typed, None, None) == url
+    assert WebUrl().convert(typed, None, None) == url
 
 
 @pytest.mark.parametrize(
@@ -96,7 +104,7 @@ def test_addresses_of_web_servers(typed, url):
 )
 def test_what_is_no_address_is_refused_with_the_reason(typed, why):
     with pytest.raises(click.BadParameter, match=why) as raised:
-        Web().convert(typed, None, None)
+        WebUrl().convert(typed, None, None)
     assert "secret" not in str(raised.value)
 
 
@@ -107,4 +115,4 @@ def test_rules_without_a_prometheus_are_refused(tmp_path):
         corral, ["up", "--data-dir", str(tmp_path / "d"), "--metric-rules", str(rules)]
     )
     assert run.exit_code != 0
-    assert "there is no Prometheus to ask" in str(run.exception) + run.output
+    assert "there is no Prometheus" in str(run.exception) + run.output

@@ -84,7 +84,7 @@ OPTIONS = {
 
 def test_every_option_is_written_as_it_is_read():
     """A unit of systemd, and whoever follows a hint, start the same manager again."""
-    known = {each.name for each in up.params} - hints._OF_THE_START
+    known = {each.name for each in up.params} - hints._NOT_SETTINGS
     context = up.make_context("up", list(OPTIONS)[:0])
     assert {up.make_parser(context)._long_opt[each].dest for each in OPTIONS} == known
     for name, value in OPTIONS.items():
@@ -106,10 +106,10 @@ def test_hints_name_the_directory_and_the_options(layout, capsys):
     session = Session(
         config=Kubeconfig(server="https://127.0.0.1:1"), namespace="home", path=layout.kubeconfig
     )
-    with pytest.raises(Problem) as problem, session.told():
+    with pytest.raises(Problem) as problem, session.api_errors():
         raise Unavailable("nobody answers")
     assert problem.value.hint == (
-        f"corral status --data-dir '{layout.root}' tells how it is; {command} starts it."
+        f"corral status --data-dir '{layout.root}' shows its state; {command} starts it."
     )
     layout.kubeconfig.unlink()
     for words in (["kubeconfig"], ["pause", "vmi", "a"]):
@@ -132,9 +132,9 @@ def test_the_api_stays_where_it_was_unless_somebody_says_otherwise(layout):
 
 
 def test_options_that_are_left_out_are_told(layout):
-    assert hints.left_out(layout, []) == ""
+    assert hints.missing_options(layout, []) == ""
     hints.remember(layout, ["--bind", ":1", "--nodes", "2", "--no-network", "--host-disks", "/a b"])
-    assert hints.left_out(layout, ["--bind", ":2", "--nodes", "2"]) == (
+    assert hints.missing_options(layout, ["--bind", ":2", "--nodes", "2"]) == (
         "--no-network --host-disks '/a b'"
     )
 
@@ -183,4 +183,4 @@ def again_with(layout, options):
 def test_ranges_that_the_directory_keeps_are_not_told_as_left_out(layout):
     last, _ = given("--pod-cidr", "10.251.0.0/16", "--nodes", "2", where=str(layout.root))
     hints.remember(layout, last)
-    assert hints.left_out(layout, []) == "--nodes 2"
+    assert hints.missing_options(layout, []) == "--nodes 2"

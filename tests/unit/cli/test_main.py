@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench.cluster import free_port
 
-from corral.cli.errors import Problem, of_system
+from corral.cli.errors import Problem, from_os_error
 from corral.cli.main import run
 from corral.cli.manager.up import _Bind
 from corral.config import THRESHOLDS, Layout
@@ -76,7 +76,7 @@ def test_other_addresses_than_machines_have_are_refused(told, tmp_path):
     records.write(machine, record)
     code, said = told("up", "--new-store", "--pod-cidr", "10.230.0.0/16", "--data-dir", tmp_path)
     assert code == 1
-    assert "have their addresses in 10.244.0.0/16,fd00:10:244::/56" in said
+    assert "have addresses in 10.244.0.0/16,fd00:10:244::/56" in said
     assert "corral down" in said
     assert known(Layout(tmp_path)) == Ranges()
 
@@ -231,9 +231,9 @@ def test_a_port_that_is_none_is_refused(told, tmp_path, text):
 
 def test_a_fault_of_ours_is_not_dressed_up():
     with pytest.raises(ExceptionGroup):
-        of_system(ExceptionGroup("tasks", [KeyError("a bug")]))
+        from_os_error(ExceptionGroup("tasks", [KeyError("a bug")]))
     nested = ExceptionGroup("tasks", [ExceptionGroup("more", [OSError(28, "No space", "/x")])])
-    problem = of_system(nested)
+    problem = from_os_error(nested)
     assert isinstance(problem, Problem)
     assert problem.message == "/x: No space"
     assert "Free some space" in problem.hint

@@ -19,7 +19,7 @@ SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="ho
         (
             NotFound("404 page not found"),
             "fetching: the API serves no such kind",
-            "Is the server as new as this command? corral version tells both.",
+            "Is the server as new as this command? corral version shows both.",
         ),
         (
             NotFound("not there", details=Details(name="x", kind="virtualmachineinstances")),
@@ -41,15 +41,15 @@ SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="ho
     ],
 )
 def test_what_is_not_there_is_told_by_its_kind(error, told, hint):
-    with pytest.raises(Problem) as problem, SESSION.told("fetching"):
+    with pytest.raises(Problem) as problem, SESSION.api_errors("fetching"):
         raise error
     assert (problem.value.message, problem.value.hint) == (told, hint)
 
 
 def test_who_is_not_let_in_is_told_by_which_file():
-    with pytest.raises(Problem, match="Unauthorized") as problem, SESSION.told():
+    with pytest.raises(Problem, match="Unauthorized") as problem, SESSION.api_errors():
         raise Unauthorized("Unauthorized")
-    assert problem.value.hint.startswith("The certificate or token in / is not good")
+    assert problem.value.hint.startswith("The certificate or token in / is not valid")
 
 
 def test_a_type_that_stands_alone_is_explained_alone():

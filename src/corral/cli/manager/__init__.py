@@ -1,1 +1,1 @@
-"""Commands of the manager itself: up, stop, status, backup, images, users."""
+"""Commands for the manager: up, stop, status, backup, images, users."""

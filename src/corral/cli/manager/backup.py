@@ -1,4 +1,4 @@
-"""``corral backup`` and ``corral restore``: keep the objects, and have them again."""
+"""``corral backup`` and ``corral restore``."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,15 +30,15 @@ def backup(layout: Layout, file: Path) -> None:
     """
     from corral.daemon import backup as backups  # noqa: PLC0415  others need no store
 
-    _require_place(file)
-    known = file.exists()
+    _require_directory(file)
+    exists = file.exists()
     try:
         head = backups.make(layout, file.absolute(), partial(click.echo, err=True))
     except backups.BackupError as error:
         raise Problem(str(error)) from error
-    whole = size(sum(part.bytes for part in head.parts))
-    instead = ", in the place of an older backup" if known else ""
-    click.echo(f"{file} holds the objects up to revision {head.revision}, {whole}{instead}.")
+    total = size(sum(part.bytes for part in head.parts))
+    replaced = ", in the place of an older backup" if exists else ""
+    click.echo(f"{file} holds the objects up to revision {head.revision}, {total}{replaced}.")
 
 
 @click.command(
@@ -60,11 +60,11 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
 
     try:
         if check:
-            _tell(backups.check(file))
+            _print(backups.check(file))
             return
-        with _held(layout):
+        with _locked(layout):
             if damaged:
-                _tell_mended(backups.mend(layout, file.absolute()), layout)
+                _print_repaired(backups.mend(layout, file.absolute()), layout)
                 return
             restored = backups.restore(layout, file.absolute())
     except backups.BackupError as error:
@@ -72,10 +72,10 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
     except lock.AlreadyRunning as other:
         raise Problem(
             f"a manager runs on {layout.root}",
-            f"End it first: {hints.other('down', layout)} ends the machines, too; "
-            f"{hints.other('stop', layout)} lets them run on.",
+            f"End it first: {hints.command_line('down', layout)} ends the machines, too; "
+            f"{hints.command_line('stop', layout)} lets them run on.",
         ) from other
-    _tell(restored.head)
+    _print(restored.head)
     click.echo(field("objects", f"{restored.objects}, in {layout.root}"))
     if restored.before is not None:
         click.echo(field("before", f"the store that was there is {restored.before}"))
@@ -87,23 +87,24 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
     click.echo(f"{'next':<12}{hints.up(layout)}")  # in one line, to be copied
 
 
-def _tell_mended(mended: "backups.RestoreResult", layout: Layout) -> None:
-    for each in mended.restored:
+def _print_repaired(repaired: "backups.RestoreResult", layout: Layout) -> None:
+    for each in repaired.restored:
         click.echo(field("restored", str(each)))
-    for each in mended.missing:
+    for each in repaired.missing:
         click.echo(field("missing", f"{each} is not in the backup, and stays damaged"))
-    if not mended.restored and not mended.missing:
+    if not repaired.restored and not repaired.missing:
         click.echo("No object is damaged: nothing was changed.")
     click.echo(f"{'next':<12}{hints.up(layout)}")
 
 
 @contextmanager
-def _held(layout: Layout) -> Iterator[None]:
-    """Hold a data directory, which is made if need be, and taken away again if the block fails.
+def _locked(layout: Layout) -> Iterator[None]:
+    """Lock a data directory; create it if missing, and remove it again if the block fails.
 
-    The lock goes with the directory only: others may have it open already.  Raises AlreadyRunning.
+    The lock file is removed only with its directory, since another process may have it open.
+    Raises AlreadyRunning.
     """
-    missing = [place for place in (layout.root, *layout.root.parents) if not place.exists()]
+    missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
     try:
         layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with lock.hold(layout.lock, url=""):
@@ -114,24 +115,23 @@ def _held(layout: Layout) -> Iterator[None]:
                     layout.lock.unlink()
                 raise
     except BaseException:
-        with suppress(OSError):  # somebody else has put something there
-            for place in missing:
-                place.rmdir()
+        with suppress(OSError):  # not empty: another process has written there
+            for path in missing:
+                path.rmdir()
         raise
 
 
 def make_private(layout: Layout) -> None:
-    """Let nobody else look into what lies in a data directory."""
+    """Restrict the files of a data directory to their owner."""
     from corral.daemon import data_files  # noqa: PLC0415
 
     data_files.make_private(layout)
 
 
-def require_whole(layout: Layout) -> None:
-    """Undo what a cut restore has left in a data directory that this process holds.
+def require_complete_restore(layout: Layout) -> None:
+    """Undo an interrupted restore in a data directory that this process has locked.
 
-    Raises Problem where there are no objects but those that it was to bring: a manager would begin
-    without any.
+    Raises Problem if there was no store before: the manager would start without any objects.
     """
     from corral.daemon import backup as backups  # noqa: PLC0415
 
@@ -144,19 +144,19 @@ def require_whole(layout: Layout) -> None:
 
 
 def require_store(layout: Layout) -> None:
-    """Raises Problem where the store is missing, or empty, beside what only it knows of."""
+    """Raises Problem if the store is missing or empty, but other data refers to its objects."""
     from corral.daemon import data_files  # noqa: PLC0415
 
     if found := data_files.unknown(layout):
         raise Problem(
             f"there are no objects in {layout.store}, but beside it: {found}",
-            f"{hints.other('restore', layout)} FILE brings the objects of a backup back. To begin "
-            "without any, add --new-store: machines that run are ended and their disks are lost; "
+            f"{hints.command_line('restore', layout)} FILE brings the objects of a backup back. To "
+            "begin without any, add --new-store: machines that run are ended and their disks are lost; "
             "volumes of claims stay as files.",
         )
 
 
-def _require_place(file: Path) -> None:
+def _require_directory(file: Path) -> None:
     if str(file) == "-":
         raise Problem("a backup is a file, not a stream", "Name it; ./- is one of that name.")
     if not file.absolute().parent.is_dir():
@@ -166,9 +166,9 @@ def _require_place(file: Path) -> None:
         )
 
 
-def _tell(head: "backups.Head") -> None:
+def _print(head: "backups.Head") -> None:
     click.echo(field("backup", f"made {head.made} by corral {head.corral}"))
     click.echo(field("revision", str(head.revision)))
     names = dict.fromkeys(part.name.partition("/")[0] for part in head.parts)
-    whole = size(sum(part.bytes for part in head.parts))
-    click.echo(field("holds", f"{', '.join(names)}: {whole}"))
+    total = size(sum(part.bytes for part in head.parts))
+    click.echo(field("holds", f"{', '.join(names)}: {total}"))

@@ -1,4 +1,4 @@
-"""Runs a manager in the background, and tells how its start went."""
+"""Starts a manager in the background, and passes its summary or error to the parent process."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TextIO
 
 import click
@@ -17,14 +16,17 @@ from corral.cli.output import field
 from corral.config import Layout
 
 
-def announced(summary: dict[str, str]) -> None:
+def print_summary(summary: dict[str, str]) -> None:
     click.echo(summary.pop("headline"))
     for name, value in summary.items():
         click.echo("  " + field(name, value, indent=14).replace("\n", "\n  "))
 
 
-def detached(layout: Layout) -> dict[str, str]:
-    """Start the same command in a session of its own; answer what it says when it is ready."""
+def start_detached(layout: Layout) -> dict[str, str]:
+    """Run this command in a session of its own, and return its summary when it is ready.
+
+    Raises Problem with the error that it reports.
+    """
     reading, writing = os.pipe()
     with layout.log.open("ab") as log:
         child = subprocess.Popen(
@@ -35,32 +37,22 @@ def detached(layout: Layout) -> dict[str, str]:
         )  # fmt: skip
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        said: dict[str, str] = json.loads(pipe.readline() or "{}")
-    if "headline" in said:
-        return said
-    message = said.get("error") or _ended(child.wait())
-    raise Problem(message, said.get("hint") or f"Its log is {layout.log}.")
+        report: dict[str, str] = json.loads(pipe.readline() or "{}")
+    if "headline" in report:
+        return report
+    message = report.get("error") or _exit_message(child.wait())
+    raise Problem(message, report.get("hint") or f"Its log is {layout.log}.")
 
 
-def _ended(code: int) -> str:
-    """How a manager ended that had no words for it; who is killed has none."""
+def _exit_message(code: int) -> str:
+    """Describe the end of a manager that reported nothing."""
     if code < 0:
-        return f"somebody ended corral up while it started ({signal.Signals(-code).name})"
+        return f"corral up was killed while it started ({signal.Signals(-code).name})"
     return f"corral up ended with exit code {code}"
 
 
-def tell(parent: TextIO, said: dict[str, str]) -> None:
-    """Speak to the process that waits for this one, if it still does."""
+def report_to(parent: TextIO, report: dict[str, str]) -> None:
+    """Write a report to the waiting parent process, if it still waits."""
     with suppress(OSError, ValueError):
-        parent.write(json.dumps(said) + "\n")
+        parent.write(json.dumps(report) + "\n")
         parent.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Announces to the parent process."""
-
-    parent: TextIO
-
-    def __call__(self, summary: dict[str, str]) -> None:
-        tell(self.parent, summary)

@@ -1,4 +1,4 @@
-"""What a host is to have left: the options of ``corral up`` that say it, in a kubelet's words."""
+"""Eviction thresholds: options of ``corral up`` with a kubelet's names."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Thresholds(click.ParamType[str]):
-    """``memory.available<100Mi,nodefs.available<10%``, or ``none``; answers the text."""
+    """``memory.available<100Mi,nodefs.available<10%``, or ``none``; validated text."""
 
     name = "thresholds"
 
@@ -26,8 +26,8 @@ class Thresholds(click.ParamType[str]):
         return str(value)
 
 
-class Span(click.ParamType[str]):
-    """``5m0s``, as Go writes spans of time; answers the text."""
+class Duration(click.ParamType[str]):
+    """``5m0s``, a duration of Go; validated text."""
 
     name = "duration"
 
@@ -44,7 +44,7 @@ def pressure_options(command: C) -> C:
     command = click.option(
         "--eviction-pressure-transition-period",
         "pressure_period",
-        type=Span(),
+        type=Duration(),
         default="5m0s",
         metavar="DURATION",
         show_default=True,
@@ -61,8 +61,8 @@ def pressure_options(command: C) -> C:
     )(command)
 
 
-def eviction_hard(told: str | None, machine: str) -> str:
-    """What is asked for; simulated machines take nothing of the host unless that is asked."""
-    if told is not None:
-        return told
+def eviction_hard(option: str | None, machine: str) -> str:
+    """Return the thresholds of the option, else the default; hollow machines need none."""
+    if option is not None:
+        return option
     return THRESHOLDS if machine == "qemu" else "none"

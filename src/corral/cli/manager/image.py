@@ -1,4 +1,4 @@
-"""``corral image``: disks that machines start from."""
+"""``corral image``: disk images in the image store."""
 
 import asyncio
 import shlex
@@ -12,7 +12,7 @@ import click
 from corral.cli import help_lists
 from corral.cli.errors import Problem
 from corral.cli.options import data_directory
-from corral.cli.output import Line, size, table
+from corral.cli.output import ProgressLine, size, table
 from corral.config import Layout
 from corral.node.host.destinations import ANYWHERE
 from corral.node.images.credentials import DOCKER_CONFIG_JSON, from_secret
@@ -57,11 +57,11 @@ def build_demo_(layout: Layout, cache: Path | None, references: tuple[str, ...])
     and lets in user cirros, password gocubsgo.
     """
     directory = (cache or layout.cache).absolute()
-    line = Line()
+    line = ProgressLine()
 
     async def build() -> Image:
         disk = await build_demo(directory / "demo.img", cache=directory, progress=line.show)
-        return await _store(layout).import_disk(disk, references, progress=_shown(line))
+        return await _store(layout).import_disk(disk, references, progress=_show_in(line))
 
     found = _run(build, line)
     click.echo(f"built {size(found.size)} in {line.seconds:.1f} s; manifests know it as")
@@ -78,8 +78,10 @@ def import_(layout: Layout, file: Path, references: tuple[str, ...]) -> None:
 
     Raw and qcow2 are read, also compressed with gzip, xz, zstd or bzip2.
     """
-    line = Line()
-    found = _run(lambda: _store(layout).import_disk(file, references, progress=_shown(line)), line)
+    line = ProgressLine()
+    found = _run(
+        lambda: _store(layout).import_disk(file, references, progress=_show_in(line)), line
+    )
     click.echo(f"imported {found.reference}: {found.format}, {size(found.virtual_size)}")
 
 
@@ -100,13 +102,13 @@ def pull(layout: Layout, reference: str, docker_config: Path | None) -> None:
             f"{present.reference} was imported, and an import stands in for the registry's image",
             f"To pull it instead: {removal}, then pull again.",
         )
-    line = Line()
+    line = ProgressLine()
     secret = {DOCKER_CONFIG_JSON: docker_config.read_bytes()} if docker_config else {}
 
     async def fetch() -> Image:
         credentials = from_secret(str(docker_config), secret) if secret else ()
         return await _store(layout).ensure(
-            reference, policy="Always", credentials=credentials, progress=_shown(line)
+            reference, policy="Always", credentials=credentials, progress=_show_in(line)
         )
 
     found = _run(fetch, line)
@@ -144,7 +146,7 @@ def tag(layout: Layout, reference: str, names: tuple[str, ...]) -> None:
     Nothing is built or copied.  The names are as if the disk had been imported under them: no
     registry is asked for them, and whoever may make machines may use them.
     """
-    _run(partial(_store(layout).tag, reference, names), Line())
+    _run(partial(_store(layout).tag, reference, names), ProgressLine())
     for name in names:
         click.echo(f"{name} is {reference}")
 
@@ -156,7 +158,7 @@ def remove(layout: Layout, references: tuple[str, ...]) -> None:
     """Forget images; machines that run from them are not touched."""
     store = _store(layout)
     for reference in references:
-        _run(partial(store.remove, reference), Line())
+        _run(partial(store.remove, reference), ProgressLine())
         click.echo(f"removed {reference}")
 
 
@@ -165,7 +167,7 @@ def _store(layout: Layout) -> ImageStore:
     return ImageStore(layout.images, destinations=ANYWHERE, option=layout.option)
 
 
-def _shown(line: Line) -> Callable[[Progress], None]:
+def _show_in(line: ProgressLine) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
         total = f" of {size(progress.total_bytes)}" if progress.total_bytes else ""
         line.show(f"{progress.stage}: {size(progress.done_bytes)}{total}")
@@ -173,7 +175,7 @@ def _shown(line: Line) -> Callable[[Progress], None]:
     return show
 
 
-def _run(work: Callable[[], Awaitable[T]], line: Line) -> T:
+def _run(work: Callable[[], Awaitable[T]], line: ProgressLine) -> T:
     async def run() -> T:
         return await work()
 

@@ -1,4 +1,4 @@
-"""``corral kubeconfig``: the way in, for the administrator and for further users."""
+"""``corral kubeconfig``: kubeconfigs of the administrator and of further users."""
 
 import asyncio
 import re
@@ -15,15 +15,15 @@ from corral.cli.options import data_directory
 from corral.config import Layout
 
 if TYPE_CHECKING:
-    from corral.cli.manager.users import Wish
+    from corral.cli.manager.users import UserGrant
 
-LONGEST_DAYS: Final = 365
+MAX_DAYS: Final = 365
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.@]{0,62}[A-Za-z0-9])?", re.ASCII)
 
 
 class _Time(click.ParamType[timedelta]):
-    """How long something lasts: ``30d``, ``12h`` or ``90m``."""
+    """A duration: ``30d``, ``12h`` or ``90m``."""
 
     name = "time"
 
@@ -39,15 +39,13 @@ class _Time(click.ParamType[timedelta]):
                 "minutes", param, ctx,
             )  # fmt: skip
         time = timedelta(**{unit: int(number)})
-        if not timedelta() < time <= timedelta(days=LONGEST_DAYS):
-            self.fail(
-                f"{value!r} must be more than nothing and at most {LONGEST_DAYS}d", param, ctx
-            )
+        if not timedelta() < time <= timedelta(days=MAX_DAYS):
+            self.fail(f"{value!r} must be more than nothing and at most {MAX_DAYS}d", param, ctx)
         return time
 
 
 class _Name(click.ParamType[str]):
-    """A name that certificates and objects can hold, and that is none of Kubernetes' own."""
+    """A name of a user or group that is valid in certificates, without Kubernetes' ``system:``."""
 
     name = "name"
 
@@ -94,7 +92,7 @@ class _Name(click.ParamType[str]):
     type=_Time(),
     default="30d",
     show_default=True,
-    help=f"How long the certificate is good, at most {LONGEST_DAYS}d.",
+    help=f"How long the certificate is good, at most {MAX_DAYS}d.",
 )
 @click.option(
     "-o",
@@ -134,20 +132,20 @@ def kubeconfig(
             f"there is no {layout.kubeconfig} yet",
             f"Start corral first: {hints.up(layout)}",
         )
-    for name, alone, what in (
-        ("--list", listed, "tells of all users"),
+    for name, flag, purpose in (
+        ("--list", listed, "lists all users"),
         ("--ca", ca, "prints a path"),
     ):
-        if alone and (user is not None or output is not None or revoke or (listed and ca)):
-            raise Problem(f"{name} {what}, and does nothing else", "Leave the rest out.")
+        if flag and (user is not None or output is not None or revoke or (listed and ca)):
+            raise Problem(f"{name} {purpose}, and does nothing else", "Leave the rest out.")
     if user is None and not listed:
         _refuse_without_user(chosen, output, revoke=revoke)
         click.echo(layout.authority if ca else layout.kubeconfig)
         return
-    from corral.cli.manager import users  # noqa: PLC0415  whoever wants the path needs no client
+    from corral.cli.manager import users  # noqa: PLC0415  printing the path needs no client
 
     if user is None:
-        click.echo(asyncio.run(users.listed(layout)) or "nobody")
+        click.echo(asyncio.run(users.list_grants(layout)) or "nobody")
     elif revoke:
         if chosen["role"]:
             raise Problem(
@@ -156,8 +154,8 @@ def kubeconfig(
             )
         click.echo(asyncio.run(users.revoke(layout, user)), err=True)
     else:
-        _require_room(output)
-        _write(asyncio.run(users.grant(layout, _wish(user, chosen))), output)
+        _require_directory(output)
+        _write(asyncio.run(users.grant(layout, _user_grant(user, chosen))), output)
 
 
 def _refuse_without_user(chosen: dict[str, Any], output: Path | None, *, revoke: bool) -> None:
@@ -168,8 +166,8 @@ def _refuse_without_user(chosen: dict[str, Any], output: Path | None, *, revoke:
         raise Problem(f"{given[0]} is about a further user, but none is named", "Add --user NAME.")
 
 
-def _wish(user: str, chosen: dict[str, Any]) -> "Wish":
-    from corral.cli.manager.users import Wish  # noqa: PLC0415
+def _user_grant(user: str, chosen: dict[str, Any]) -> "UserGrant":
+    from corral.cli.manager.users import UserGrant  # noqa: PLC0415
 
     role, namespace, everywhere = chosen["role"], chosen["namespace"], chosen["all_namespaces"]
     if role and not namespace and not everywhere:
@@ -179,7 +177,7 @@ def _wish(user: str, chosen: dict[str, Any]) -> "Wish":
         )
     if everywhere and not role:
         raise Problem("--all-namespaces says where a role counts, but there is none", "Add --role.")
-    return Wish(
+    return UserGrant(
         user=user,
         groups=tuple(dict.fromkeys(chosen["groups"])),
         role=role or "",
@@ -189,8 +187,8 @@ def _wish(user: str, chosen: dict[str, Any]) -> "Wish":
     )
 
 
-def _require_room(output: Path | None) -> None:
-    """Refuse a file that cannot be, before anybody is given anything."""
+def _require_directory(output: Path | None) -> None:
+    """Raises Problem for a file that cannot be written, before anything is granted."""
     if output is not None and not output.absolute().parent.is_dir():
         raise Problem(
             f"{output} cannot be written: there is no directory {output.absolute().parent}",

@@ -1,13 +1,13 @@
-"""Machines that run on where no manager does, and what becomes of them."""
+"""Machines that run without a manager: their count, and hints for the user."""
 
 from corral.cli import hints
 from corral.config import Layout
 
 
 def running_on(layout: Layout) -> str:
-    """How many run on, as a sentence's end: ``2 machines run on``; empty where there are none."""
+    """Return ``2 machines run on``, the end of a sentence; empty if there are none."""
     from corral.node.host.process import runs  # noqa: PLC0415
-    from corral.node.state import machine_record as records  # noqa: PLC0415  half a second that a start can spare
+    from corral.node.state import machine_record as records  # noqa: PLC0415  half a second of imports
 
     left = sum(
         runs(machine)
@@ -19,6 +19,6 @@ def running_on(layout: Layout) -> str:
     return "1 machine runs on" if left == 1 else f"{left} machines run on"
 
 
-def what_next(layout: Layout) -> str:
-    """Who takes them over, and who ends them."""
-    return f"{hints.up(layout)} takes over what runs; {hints.other('down', layout)} ends it."
+def next_commands(layout: Layout) -> str:
+    """Return a hint: the commands that adopt and that end these machines."""
+    return f"{hints.up(layout)} takes over what runs; {hints.command_line('down', layout)} ends it."

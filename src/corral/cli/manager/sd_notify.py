@@ -1,4 +1,4 @@
-"""Tells systemd how a service is, where one started us (sd_notify(3))."""
+"""Service notifications to systemd (sd_notify(3))."""
 
 import os
 import socket
@@ -9,34 +9,34 @@ _VARIABLE = "NOTIFY_SOCKET"
 
 
 class Notifier:
-    """Speaks to who started us; silent where nobody asked."""
+    """Sends notifications, if systemd started this process with a socket for them."""
 
     def __init__(self, connected: socket.socket | None) -> None:
         self._connected = connected
 
     def ready(self, status: str) -> None:
-        """Say that the service is up; ``systemctl status`` shows the status."""
-        self._say(f"READY=1\nSTATUS={status}")
+        """Report the service as started; ``systemctl status`` shows the status text."""
+        self._send(f"READY=1\nSTATUS={status}")
 
     def stopping(self) -> None:
-        """Say that the service is about to end."""
-        self._say("STOPPING=1")
+        """Report the service as stopping."""
+        self._send("STOPPING=1")
 
-    def _say(self, state: str) -> None:
+    def _send(self, state: str) -> None:
         if self._connected is not None:
-            with suppress(OSError):  # nobody listens any more: nothing is lost
+            with suppress(OSError):  # notifications are best effort
                 self._connected.send(state.encode())
 
 
 @contextmanager
 def notifying() -> Iterator[Notifier]:
-    """The notifier of this process, which says at the end of the block that the service ends.
+    """Open the notifier of this process; report stopping at the end of the block.
 
-    To be called before the process changes namespaces: abstract sockets belong to one.  What is
-    started by it is not to speak for it, so the variable goes.
+    Call this before the process changes namespaces: an abstract socket belongs to a network
+    namespace.  Removes the variable, since children must not notify for this process.
     """
     address = os.environ.pop(_VARIABLE, "")
-    connected = _connected(address)
+    connected = _connect(address)
     notifier = Notifier(connected)
     try:
         yield notifier
@@ -46,13 +46,13 @@ def notifying() -> Iterator[Notifier]:
             connected.close()
 
 
-def _connected(address: str) -> socket.socket | None:
+def _connect(address: str) -> socket.socket | None:
     if address[:1] not in ("/", "@"):
         return None
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     try:
-        made.connect("\0" + address[1:] if address.startswith("@") else address)
+        connection.connect("\0" + address[1:] if address.startswith("@") else address)
     except OSError:
-        made.close()
+        connection.close()
         return None
-    return made
+    return connection

@@ -1,4 +1,4 @@
-"""``corral status``: what is up, what runs machines, and what is wrong."""
+"""``corral status``: the manager, its nodes and machines, and their problems."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
 from corral.api.request import Request, Response
 from corral.cli import hints
-from corral.cli.errors import Problem, reason as said_by
+from corral.cli.errors import Problem, reason as reason_of
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
@@ -36,19 +36,19 @@ from corral.node.status.node_status import (
 )
 from corral.node.storage import Storage
 
-ASK_SECONDS = 30.0
+QUERY_SECONDS = 30.0
 NOT_RUNNING: Final = 3
+"""Exit code if no manager runs, as ``systemctl status`` has it for an inactive unit."""
 _WAITING: Final = frozenset({"", "Pending", "Scheduling"})
-"""Phases of machines that no node runs yet."""
-"""The exit code where no manager runs: that of ``systemctl status`` for what does not run."""
-_GOES_ON: Final = {
+"""Phases of VMIs that no node runs yet."""
+_CHECKS: Final = {
     "/readyz/audit": ("audit log", "What it is to tell waits in memory"),
     "/readyz/objects": (
         "damaged on disk",
         "corral restore --damaged brings back what a backup holds, kubectl delete gives it up",
     ),
 }
-"""What does not stop the server: where it is asked for, what it is about, and what comes of it."""
+"""Readiness checks that leave the server ready: path → (subject, consequence)."""
 
 
 _EPILOG: Final = """\b
@@ -75,21 +75,21 @@ def status(layout: Layout) -> None:
     click.echo(field("data", str(layout.root)))
     running = lock.find(layout.lock)
     if running is None:
-        raise _unmanaged(layout)
+        raise _not_running(layout)
     click.echo(field("manager", f"process {running.pid}, {running.url}"))
     try:
-        nodes, machines, faults = asyncio.run(_ask(layout))
+        nodes, machines, faults = asyncio.run(_query(layout))
     except (ApiError, kubeconfig.KubeconfigError, OSError) as error:
         raise Problem(
-            f"the manager does not answer: {_why(error)}",
+            f"the manager does not answer: {_cause(error)}",
             "Where it has just begun it starts yet. Its log may say why: "
             f"{systemd_unit.log_of(layout)}. If it hangs, kill -9 {running.pid} ends it; its "
             "machines run "
             f"on, and {hints.up(layout)} takes them over.",
         ) from error
-    for line in (*_of_nodes(nodes), *_of_machines(nodes, machines)):
+    for line in (*_node_lines(nodes), *_machine_lines(nodes, machines)):
         click.echo(line)
-    click.echo(field("storage", _stored(layout)))
+    click.echo(field("storage", _storage_summary(layout)))
     wrong = _wrong(nodes, faults)
     for each in wrong:
         click.echo(field("wrong", each))
@@ -99,82 +99,86 @@ def status(layout: Layout) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _of_nodes(nodes: Sequence[Node]) -> Iterator[str]:
-    """What there is to run machines; what several nodes say alike is said once."""
-    yield from map(_told, nodes)
-    for title, name, why in (("runs by", ACCELERATOR, REASON), ("limits", LIMITS, LIMITS_REASON)):
-        for each in dict.fromkeys(filter(None, (_proved(node, name, why) for node in nodes))):
+def _node_lines(nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield a line for each node, then their distinct accelerators, limits and networks."""
+    yield from map(_node_line, nodes)
+    for title, name, reason in (
+        ("runs by", ACCELERATOR, REASON),
+        ("limits", LIMITS, LIMITS_REASON),
+    ):
+        values = (_value_with_reason(node, name, reason) for node in nodes)
+        for each in dict.fromkeys(filter(None, values)):
             yield field(title, each)
     for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
         yield field("network", network)
 
 
-def _of_machines(
+def _machine_lines(
     nodes: Sequence[Node], machines: Sequence[VirtualMachineInstance]
 ) -> Iterator[str]:
-    yield field("machines", _counted(machines, {_name(node) for node in nodes}))
+    yield field("machines", _phases(machines, {_name(node) for node in nodes}))
     for each in _waiting(machines):
         yield field("waiting", each)
 
 
-def _why(error: Exception) -> str:
-    """What went wrong between the manager and us; who is out of time has nothing to say."""
-    if isinstance(error, TimeoutError):
-        return f"not within {ASK_SECONDS:.0f} s"
-    return said_by(error) if isinstance(error, OSError) else str(error)
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):  # its text is empty
+        return f"not within {QUERY_SECONDS:.0f} s"
+    return reason_of(error) if isinstance(error, OSError) else str(error)
 
 
-def _unmanaged(layout: Layout) -> Problem:
-    """What there is to say where no manager runs: machines may run on without one."""
-    if many := leftover_machines.running_on(layout):
-        return Problem(
-            f"no manager runs here, but {many}", leftover_machines.what_next(layout), NOT_RUNNING
-        )
+def _not_running(layout: Layout) -> Problem:
+    """Return the error for a missing manager; mentions machines that run without one."""
+    if leftover := leftover_machines.running_on(layout):
+        hint = leftover_machines.next_commands(layout)
+        return Problem(f"no manager runs here, but {leftover}", hint, NOT_RUNNING)
     return Problem("no manager runs here", f"Start one: {hints.up(layout)}", NOT_RUNNING)
 
 
-def _stored(layout: Layout) -> str:
-    """What the disks of claims are promised, and take."""
+def _storage_summary(layout: Layout) -> str:
     storage = Storage(layout.storage)
-    room, count = storage.usage(), sum(1 for _ in storage.volumes())
-    many = "1 volume" if count == 1 else f"{count} volumes"
-    promised, used = size(room.provisioned_bytes), size(room.used_bytes)
-    return f"{many}, {promised} promised, {used} used of {size(room.capacity_bytes)}"
+    usage, count = storage.usage(), sum(1 for _ in storage.volumes())
+    volumes = "1 volume" if count == 1 else f"{count} volumes"
+    provisioned, used = size(usage.provisioned_bytes), size(usage.used_bytes)
+    return f"{volumes}, {provisioned} promised, {used} used of {size(usage.capacity_bytes)}"
 
 
-async def _ask(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance], list[str]]:
-    """The nodes, the machines, and what the server says is wrong though it goes on."""
-    async with asyncio.timeout(ASK_SECONDS), Https(kubeconfig.load(layout.kubeconfig)) as transport:
+async def _query(layout: Layout) -> tuple[list[Node], list[VirtualMachineInstance], list[str]]:
+    """Return the nodes, the VMIs, and the failed checks of the server."""
+    async with (
+        asyncio.timeout(QUERY_SECONDS),
+        Https(kubeconfig.load(layout.kubeconfig)) as transport,
+    ):
         client = Client(transport)
         nodes = await client.list(Node)
         machines = await client.list(VirtualMachineInstance)
-        said = {
-            check: await transport.send(Request(method="GET", path=check)) for check in _GOES_ON
+        responses = {
+            check: await transport.send(Request(method="GET", path=check)) for check in _CHECKS
         }
-        return list(nodes.items), list(machines.items), _faults(said)
+        return list(nodes.items), list(machines.items), _faults(responses)
 
 
-def _faults(said: Mapping[str, Response]) -> list[str]:
-    """What is wrong by the answers to the checks."""
-    told = {check: _fault(answer) for check, answer in said.items()}
+def _faults(responses: Mapping[str, Response]) -> list[str]:
+    """Return the messages of failed checks."""
+    faults = {check: _fault(response) for check, response in responses.items()}
     return [
-        f"{_GOES_ON[check][0]}: {fault}. {_GOES_ON[check][1]}"
-        for check, fault in told.items()
+        f"{_CHECKS[check][0]}: {fault}. {_CHECKS[check][1]}"
+        for check, fault in faults.items()
         if fault
     ]
 
 
-def _fault(said: Response) -> str:
-    """What a check that failed says."""
-    if said.status != 500 or not isinstance(said.body, bytes):
+def _fault(response: Response) -> str:
+    """Return the message of a check; empty if it passed."""
+    if response.status != 500 or not isinstance(response.body, bytes):
         return ""
-    return said.body.decode(errors="replace").strip().removeprefix("internal server error: ")
+    return response.body.decode(errors="replace").strip().removeprefix("internal server error: ")
 
 
-def _told(node: Node) -> str:
-    """A node's line: its name, whether it is ready, and its size.
+def _node_line(node: Node) -> str:
+    """Return a node's line: name, readiness and capacity.
 
-    One that is retired has no size: the host is that of the others.
+    A retired node has no capacity: the host's is that of the others.
     """
     if _annotation(node, RETIRED):
         state = "ready" if _is_ready(node) else "NOT READY"
@@ -192,8 +196,8 @@ def _told(node: Node) -> str:
 
 
 def _wrong(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
-    silent = (_name(node) for node in nodes if not _is_ready(node))
-    wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in silent]
+    not_ready = (_name(node) for node in nodes if not _is_ready(node))
+    wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in not_ready]
     wrong += [
         f"node {_name(node)} has {each}, and starts no machine until that has been over for the "
         "--eviction-pressure-transition-period (5m0s unless corral up named another): "
@@ -211,8 +215,8 @@ def _wrong(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
     return [*wrong, *faults]
 
 
-def _counted(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) -> str:
-    """How many machines are in which phase; what is said of those of other nodes is old."""
+def _phases(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) -> str:
+    """Return the number of VMIs by phase; apart from VMIs of missing nodes, whose status is old."""
     phases = Counter(
         "of nodes that are gone"
         if each.status.node_name and each.status.node_name not in nodes
@@ -223,29 +227,30 @@ def _counted(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) 
 
 
 def _waiting(machines: Iterable[VirtualMachineInstance]) -> list[str]:
-    """Why machines do not start: each reason once, with how many it keeps waiting."""
-    told = {"PodScheduled": "no node", "Synchronized": "no start"}
+    """Return the reasons why VMIs do not start, each with the number of VMIs."""
+    titles = {"PodScheduled": "no node", "Synchronized": "no start"}
     reasons = Counter(
-        f"{told[condition.type]}: {condition.message}"
+        f"{titles[condition.type]}: {condition.message}"
         for each in machines
         if each.status.phase in _WAITING
         for condition in each.status.conditions
-        if condition.type in told and condition.status == "False"
+        if condition.type in titles and condition.status == "False"
     )
     return [
-        f"{count} {'has' if count == 1 else 'have'} {why}" for why, count in reasons.most_common()
+        f"{count} {'has' if count == 1 else 'have'} {reason}"
+        for reason, count in reasons.most_common()
     ]
 
 
-def _proved(node: Node, name: str, reason: str) -> str:
-    """What a node has found to work, by the names of its annotations, and why that."""
-    named = _annotation(node, name)
-    return f"{named}: {_annotation(node, reason)}" if named else ""
+def _value_with_reason(node: Node, name: str, reason: str) -> str:
+    """Return two annotations of a node as ``VALUE: REASON``; empty without the first."""
+    value = _annotation(node, name)
+    return f"{value}: {_annotation(node, reason)}" if value else ""
 
 
 def _annotation(node: Node, name: str) -> str:
-    said: dict[str, str] = (node.metadata and node.metadata.annotations) or {}
-    return said.get(name, "")
+    annotations: dict[str, str] = (node.metadata and node.metadata.annotations) or {}
+    return annotations.get(name, "")
 
 
 def _name(node: Node) -> str:

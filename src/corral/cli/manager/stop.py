@@ -1,6 +1,6 @@
-"""``corral stop`` and ``corral down``: end the manager, and the machines too.
+"""``corral stop`` and ``corral down``: end the manager; ``down`` ends the machines too.
 
-``corral stop NAME`` stops one VirtualMachine, as virtctl has it.
+``corral stop NAME`` stops one VirtualMachine, as virtctl does.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def stop(
             "Write corral stop NAME; corral stop alone ends the manager.",
         )
     if systemd:
-        click.echo(_forgotten(layout))
+        click.echo(_remove_unit(layout))
     if _stop(layout):
         left = leftover_machines.running_on(layout)
         click.echo(f"The manager has ended; {left or 'no machine runs on'}.")
@@ -63,8 +63,8 @@ def stop(
         click.echo(f"No manager runs on {layout.root}.")
 
 
-def _forgotten(layout: Layout) -> str:
-    """Take the unit of systemd away; answers what became of it."""
+def _remove_unit(layout: Layout) -> str:
+    """Remove systemd's unit, and return a message."""
     path = systemd_unit.unit_of(layout).path
     if systemd_unit.remove(layout):
         left = leftover_machines.running_on(layout)
@@ -92,12 +92,12 @@ def down(layout: Layout, grace_period: float) -> None:
             count = asyncio.run(_down(layout, grace_period))
     except lock.AlreadyRunning as other:
         raise Problem(f"another manager has just started on {layout.root}") from other
-    manager_told = "The manager has ended" if has_run else "No manager ran"
-    click.echo(f"{manager_told}; {count} machine{'s' * (count != 1)} shut down.")
+    manager = "The manager has ended" if has_run else "No manager ran"
+    click.echo(f"{manager}; {count} machine{'s' * (count != 1)} shut down.")
 
 
 def _stop(layout: Layout) -> bool:
-    """End the manager if one runs; answers whether one did."""
+    """End the manager; return whether one ran."""
     running = lock.find(layout.lock)
     if running is None:
         return False

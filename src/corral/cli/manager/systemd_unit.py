@@ -1,6 +1,6 @@
-"""``corral up --systemd``: a manager that systemd starts, now and at every boot.
+"""``corral up --systemd``: a systemd unit that starts the manager now and at every boot.
 
-Root gets a unit of the system, everybody else one of their own (systemd.service(5)).
+Root gets a system unit, other users a user unit (systemd.service(5)).
 """
 
 import os
@@ -18,9 +18,9 @@ from corral.config import Layout, default_directory
 from corral.daemon import lock
 
 RUNNING: Final = Path("/run/systemd/system")
-"""Is there where systemd runs (sd_booted(3))."""
+"""Exists if systemd is the running init system (sd_booted(3))."""
 _LINGERING: Final = Path("/var/lib/systemd/linger")
-"""Holds a file for each user whose units run without a login (loginctl(1))."""
+"""Directory with a file for each user with lingering, whose units run without a login."""
 
 _COMMON: Final = """\
 Type=notify
@@ -42,8 +42,8 @@ Delegate=yes
 {subgroup}
 """
 _SUBGROUP: Final = "DelegateSubgroup=corral-manager"
-_SUBGROUPS_SINCE: Final = 254
-_OLDER: Final = """\
+_MIN_SUBGROUP_VERSION: Final = 254
+_WITHOUT_SUBGROUP: Final = """\
 # systemd before 254 puts the next manager where nobody may be while machines have limits there:
 # until that manager has started they run without.
 ExecStopPost=-/bin/sh -c 'read -r line </proc/self/cgroup; group=$${line#0::}; \\
@@ -69,7 +69,7 @@ SystemCallArchitectures=native
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of a data directory: its file, and whether it is the system's or a user's."""
+    """The unit of a data directory: its file, and whether it is a user unit."""
 
     path: Path
     of_user: bool
@@ -80,17 +80,17 @@ class Unit:
 
     @property
     def control(self) -> list[str]:
-        """How systemd is spoken to about it."""
+        """The systemctl command of the unit's systemd."""
         return ["systemctl", "--user"] if self.of_user else ["systemctl"]
 
     @property
     def log(self) -> str:
-        """The command that shows what its manager says."""
+        """The command that shows the manager's log."""
         return f"journalctl {'--user ' if self.of_user else ''}-u {self.name}"
 
 
 def unit_of(layout: Layout) -> Unit:
-    """The unit of a data directory, whether it is there or not."""
+    """Return the unit of a data directory, whether it is installed or not."""
     of_user = os.geteuid() != 0
     return Unit(_directory(of_user=of_user) / f"corral{_suffix(layout)}.service", of_user)
 
@@ -103,14 +103,14 @@ def _directory(*, of_user: bool) -> Path:
 
 
 def _suffix(layout: Layout) -> str:
-    """What tells the units of data directories apart: a path in systemd-escape(1)'s form."""
+    """Return the unit's suffix: the path of its data directory, escaped as systemd-escape(1)."""
     if layout.root == default_directory().absolute():
         return ""
-    escaped = (_escaped(byte) for byte in os.fsencode(str(layout.root).strip("/")))
+    escaped = (_escape(byte) for byte in os.fsencode(str(layout.root).strip("/")))
     return "-" + "".join(escaped)
 
 
-def _escaped(byte: int) -> str:
+def _escape(byte: int) -> str:
     letter = chr(byte)
     if letter == "/":
         return "-"
@@ -119,24 +119,24 @@ def _escaped(byte: int) -> str:
 
 
 def text(layout: Layout, given: Sequence[str], *, of_user: bool, version: int) -> str:
-    """The unit's file: a manager with these options, for a version of systemd."""
-    where = ("--data-dir", str(layout.root))
+    """Return the text of a unit: a manager with these options, for a version of systemd."""
+    data_option = ("--data-dir", str(layout.root))
     service = _COMMON.format(
-        start=_line([*self_command.COMMAND, "up", *where, *given]),
-        down=_line([*self_command.COMMAND, "down", *where]),
+        start=_command_line([*self_command.COMMAND, "up", *data_option, *given]),
+        down=_command_line([*self_command.COMMAND, "down", *data_option]),
         user=" --user" if of_user else "",
-        subgroup=_SUBGROUP if version >= _SUBGROUPS_SINCE else _OLDER,
+        subgroup=_SUBGROUP if version >= _MIN_SUBGROUP_VERSION else _WITHOUT_SUBGROUP,
     )
     return "\n".join(
         [
             "# Written by corral up --systemd; corral stop --systemd removes it.",
             "[Unit]",
             f"Description=corral, machines of {_literal(str(layout.root))}",
-            *_after(layout, of_user=of_user),
+            *_dependencies(layout, of_user=of_user),
             "StartLimitIntervalSec=0",
             "",
             "[Service]",
-            service + ("" if of_user else _SYSTEM.format(data=_quoted(str(layout.root)))),
+            service + ("" if of_user else _SYSTEM.format(data=_quote(str(layout.root)))),
             "[Install]",
             f"WantedBy={'default' if of_user else 'multi-user'}.target",
             "",
@@ -144,20 +144,20 @@ def text(layout: Layout, given: Sequence[str], *, of_user: bool, version: int) -
     )
 
 
-def _after(layout: Layout, *, of_user: bool) -> Iterator[str]:
-    """What has to be there first; units of users cannot wait for the system's."""
-    yield f"RequiresMountsFor={_quoted(str(layout.root))}"
+def _dependencies(layout: Layout, *, of_user: bool) -> Iterator[str]:
+    """Yield the unit's dependencies; a user unit cannot depend on system units."""
+    yield f"RequiresMountsFor={_quote(str(layout.root))}"
     if not of_user:
         yield "Wants=network-online.target"
         yield "After=network-online.target"
 
 
-def _line(words: Sequence[str]) -> str:
-    """A command as systemd reads it, which has no other meaning for what it holds."""
-    return " ".join(_quoted(word).replace("$", "$$") for word in words)
+def _command_line(words: Sequence[str]) -> str:
+    """Return a command line for systemd, with all special characters quoted."""
+    return " ".join(_quote(word).replace("$", "$$") for word in words)
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     plain = _literal(word)
     if plain and not set(plain) & set(" \t\"'\\;"):
         return plain
@@ -165,67 +165,67 @@ def _quoted(word: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Without meaning as a specifier (systemd.unit(5))."""
+    """Escape specifiers (systemd.unit(5))."""
     return text.replace("%", "%%")
 
 
 def install(layout: Layout, given: list[str]) -> Iterator[str]:
-    """Write the unit, enable it, and start it where systemd runs; tell of each.  Raises Problem."""
+    """Write and enable the unit, start it if systemd runs, and yield messages.  Raises Problem."""
     unit = unit_of(layout)
     _require(unit, layout)
     unit.path.parent.mkdir(parents=True, exist_ok=True)
-    version = _version(_asked(unit, "--version"))
+    version = _version(_query(unit, "--version"))
     unit.path.write_text(text(layout, given, of_user=unit.of_user, version=version))
     _control(unit, "enable", "--quiet", unit.name)
     yield f"{unit.path} is written, and enabled: corral starts at boot."
-    yield from _told_to_linger(unit)
-    if _runs(unit):
+    yield from _lingering_hint(unit)
+    if _is_running(unit):
         _control(unit, "daemon-reload")
         _start(unit)
-        yield f"corral runs.  What it says: {unit.log}"
-    yield f"{hints.other('stop', layout)} --systemd takes this back."
+        yield f"corral runs.  Its log: {unit.log}"
+    yield f"{hints.command_line('stop', layout)} --systemd removes the unit."
 
 
 def remove(layout: Layout) -> bool:
-    """Take the unit away, and end its manager; machines run on.  False if there is none."""
+    """Disable and remove the unit, which ends its manager; False if there is none."""
     unit = unit_of(layout)
     if not unit.path.exists():
         return False
-    _control(unit, "disable", "--quiet", *(["--now"] if _runs(unit) else []), unit.name)
+    _control(unit, "disable", "--quiet", *(["--now"] if _is_running(unit) else []), unit.name)
     unit.path.unlink(missing_ok=True)
-    if _runs(unit):
+    if _is_running(unit):
         _control(unit, "daemon-reload")
     return True
 
 
 def log_of(layout: Layout) -> str:
-    """Where a manager that does not answer may have said why."""
+    """Return the command or the path by which to read the manager's log."""
     unit = unit_of(layout)
     return unit.log if unit.path.exists() else str(layout.log)
 
 
 def _require(unit: Unit, layout: Layout) -> None:
-    """Raises Problem where systemd is not, or a manager runs that is not the unit's."""
+    """Raises Problem if systemd is not installed, or a manager runs outside the unit."""
     if shutil.which("systemctl") is None:
         raise Problem(
             "systemd is not installed here, so it cannot start corral",
             f"{hints.up(layout)} runs it in the background.",
         )
     running = lock.find(layout.lock)
-    if running is not None and _asked(unit, "show", "-P", "MainPID", unit.name) != str(running.pid):
+    if running is not None and _query(unit, "show", "-P", "MainPID", unit.name) != str(running.pid):
         raise Problem(
             f"corral runs already on {layout.root} (process {running.pid}, {running.url})",
-            f"End it, and say this again: {hints.other('stop', layout)}. Its machines run on.",
+            f"End it first: {hints.command_line('stop', layout)}. Its machines run on.",
         )
 
 
-def _version(told: str) -> int:
-    """The number in the first line of ``systemctl --version``; 0 where there is none."""
-    found = re.match(r"systemd (\d+)", told)
+def _version(output: str) -> int:
+    """Return the version in the output of ``systemctl --version``; 0 if there is none."""
+    found = re.match(r"systemd (\d+)", output)
     return int(found[1]) if found else 0
 
 
-def _told_to_linger(unit: Unit) -> Iterator[str]:
+def _lingering_hint(unit: Unit) -> Iterator[str]:
     if unit.of_user and not (_LINGERING / _user()).exists():
         yield "As it is, that is when you log in, and machines end when you log out:"
         yield "  loginctl enable-linger"
@@ -241,11 +241,11 @@ def _start(unit: Unit) -> None:
     try:
         _control(unit, "restart", unit.name)
     except Problem as problem:
-        raise Problem(f"{unit.name} does not start", f"{unit.log} -n 20 tells why.") from problem
+        raise Problem(f"{unit.name} does not start", f"{unit.log} -n 20 shows why.") from problem
 
 
-def _runs(unit: Unit) -> bool:
-    """Whether there is a systemd to be told of units, rather than one for the next boot."""
+def _is_running(unit: Unit) -> bool:
+    """Report whether the unit's systemd runs now, rather than only after the next boot."""
     if not unit.of_user:
         return RUNNING.exists()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -253,10 +253,10 @@ def _runs(unit: Unit) -> bool:
 
 
 def _control(unit: Unit, *words: str) -> None:
-    """Have systemctl do something.  Raises Problem with what it says."""
+    """Run systemctl.  Raises Problem with its stderr."""
     done = subprocess.run(
         [*unit.control, *words], capture_output=True, text=True, check=False,
-        env=os.environ | ({} if _runs(unit) else {"SYSTEMD_OFFLINE": "1"}),
+        env=os.environ | ({} if _is_running(unit) else {"SYSTEMD_OFFLINE": "1"}),
     )  # fmt: skip
     if done.returncode:
         raise Problem(
@@ -264,7 +264,7 @@ def _control(unit: Unit, *words: str) -> None:
         )
 
 
-def _asked(unit: Unit, *words: str) -> str:
-    """What systemctl answers, or nothing."""
+def _query(unit: Unit, *words: str) -> str:
+    """Return the output of systemctl; empty if it fails."""
     done = subprocess.run([*unit.control, *words], capture_output=True, text=True, check=False)
     return done.stdout.strip()

@@ -1,9 +1,10 @@
-"""``corral up``: run the manager, here or in the background."""
+"""``corral up``: run the manager in the foreground, in the background or by systemd."""
 
 import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import click
 from click.core import ParameterSource
 
 from corral.cli import hints
-from corral.cli.address_options import Address, Blocks, Ports, Ranges, Web, written
-from corral.cli.errors import Problem, of_system
+from corral.cli.address_options import Address, Cidrs, Ports, Ranges, WebUrl, format_ranges
+from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
-from corral.cli.manager.backup import make_private, require_store, require_whole
-from corral.cli.manager.detach import Told, announced, detached, tell
+from corral.cli.manager.backup import make_private, require_complete_restore, require_store
+from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import pressure_options
 from corral.cli.manager.sd_notify import Notifier, notifying
 from corral.cli.manager.up_settings import settings_of
@@ -25,11 +26,11 @@ from corral.daemon import lock
 from corral.daemon.disk_reserve import Reserve
 
 BIND = "127.0.0.1:6443"
-"""Where the API listens until somebody chooses another place."""
+"""Default address of the API, for the first start."""
 
 
 class _Bind(click.ParamType[tuple[str, int]]):
-    """``ADDRESS:PORT``, ``ADDRESS`` or ``:PORT``; an IPv6 address stands in brackets."""
+    """``ADDRESS:PORT``, ``ADDRESS`` or ``:PORT``; IPv6 addresses in brackets."""
 
     name = "address:port"
 
@@ -46,10 +47,10 @@ class _Bind(click.ParamType[tuple[str, int]]):
         return address.strip("[]") or "127.0.0.1", int(port)
 
 
-def _as_last_time(
+def _bind_address(
     context: click.Context, parameter: click.Parameter, value: tuple[str, int] | None
 ) -> tuple[str, int]:
-    """Where the API listens, which is where it did unless somebody says otherwise."""
+    """Return the address of the option, else of the last start, else the default."""
     if value is not None:
         return value
     if last := hints.bind(context.params["layout"]):
@@ -67,7 +68,7 @@ def _as_last_time(
     hints.BIND,
     type=_Bind(),
     default=None,
-    callback=_as_last_time,
+    callback=_bind_address,
     help=f"Where the API listens.  [default: as last time, at first {BIND}]",
 )
 @click.option(
@@ -115,13 +116,14 @@ def _as_last_time(
     type=Ranges(),
     default=None,
     help="The addresses of machines; IPv6 goes with IPv4 unless you name it, where the host has it."
-    f"  [default: as last time, at first {written(POD_CIDRS)}]",
+    f"  [default: as last time, at first {format_ranges(POD_CIDRS)}]",
 )
 @click.option(
     "--service-cidr",
     type=Ranges(),
     default=None,
-    help=f"The addresses of Services.  [default: as last time, at first {written(SERVICE_CIDRS)}]",
+    help="The addresses of Services.  [default: as last time, at first "
+    f"{format_ranges(SERVICE_CIDRS)}]",
 )
 @click.option(
     "--service-address",
@@ -141,7 +143,7 @@ def _as_last_time(
 @click.option(
     "--allow-destination",
     "allowed_destinations",
-    type=Blocks(),
+    type=Cidrs(),
     default=(),
     help="Addresses of this host, of the cluster or of a cloud's metadata that downloads and guests"
     " may reach, as a registry on 127.0.0.1.  [default: none]",
@@ -155,7 +157,7 @@ def _as_last_time(
 )
 @click.option(
     "--prometheus",
-    type=Web(),
+    type=WebUrl(),
     default="",
     metavar="URL",
     help="The Prometheus that autoscalers' custom and external metrics are asked of."
@@ -228,24 +230,25 @@ def up(
             click.echo(line)
         return
     if detach:
-        announced(detached(layout))
+        print_summary(start_detached(layout))
         return
     if ready_fd is None:
-        _hold(layout, chosen, announced, verbose=verbose)
+        _lock_and_run(layout, chosen, print_summary, verbose=verbose)
         return
     with os.fdopen(ready_fd, "w") as parent:
         try:
-            _hold(layout, chosen, Told(parent), log=layout.log, verbose=verbose)
+            announce = partial(report_to, parent)
+            _lock_and_run(layout, chosen, announce, log=layout.log, verbose=verbose)
         except (Problem, OSError, ExceptionGroup) as error:
-            problem = error if isinstance(error, Problem) else of_system(error)
-            tell(parent, {"error": problem.message, "hint": problem.hint})
-            # The parent says it: the log belongs to the manager that may be running.
+            problem = error if isinstance(error, Problem) else from_os_error(error)
+            report_to(parent, {"error": problem.message, "hint": problem.hint})
+            # Not to the log, which may be that of a running manager: the parent prints it.
             raise click.exceptions.Exit(problem.exit_code) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Tells everybody who waits for it that the manager is up, and remembers how it was started."""
+    """Called when the manager is ready: stores its options, notifies systemd, announces it."""
 
     layout: Layout
     given: list[str]
@@ -253,14 +256,14 @@ class _Ready:
     announce: Callable[[dict[str, str]], None]
 
     def __call__(self, summary: dict[str, str]) -> None:
-        if absent := hints.left_out(self.layout, self.given):
+        if absent := hints.missing_options(self.layout, self.given):
             summary |= {"left out": f"{absent}, which the last start had"}
         hints.remember(self.layout, self.given)
         self.notifier.ready(f"The API is {summary['API']}")
         self.announce(summary)
 
 
-def _hold(
+def _lock_and_run(
     layout: Layout,
     chosen: dict[str, Any],
     announce: Callable[[dict[str, str]], None],
@@ -268,7 +271,7 @@ def _hold(
     log: Path | None = None,
     verbose: bool,
 ) -> None:
-    """Run the manager, alone on its data directory."""
+    """Lock the data directory, check it, and run the manager."""
     address, port = chosen["bind"]
     try:
         with (
@@ -277,7 +280,7 @@ def _hold(
         ):
             Reserve(layout.reserve).make_way()
             make_private(layout)
-            require_whole(layout)
+            require_complete_restore(layout)
             if not chosen["new_store"]:
                 require_store(layout)
             ready = _Ready(layout, hints.options(click.get_current_context()), notifier, announce)
@@ -285,21 +288,19 @@ def _hold(
         if log is None:
             click.echo(_ended(layout))
     except lock.AlreadyRunning as other:
-        who = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
+        process = f" (process {other.manager.pid}, {other.manager.url})" if other.manager else ""
         raise Problem(
-            f"corral runs already on {layout.root}{who}",
-            f"{hints.other('stop', layout)} ends it; --data-dir chooses another place.",
+            f"corral runs already on {layout.root}{process}",
+            f"{hints.command_line('stop', layout)} ends it; --data-dir chooses another place.",
         ) from other
 
 
 def _ended(layout: Layout) -> str:
-    """What whoever has ended a manager in the foreground may take for ended, too."""
-    many = leftover_machines.running_on(layout)
-    return (
-        f"The manager has ended; {many}.\n{leftover_machines.what_next(layout)}"
-        if many
-        else ("The manager has ended.")
-    )
+    """Return the last message of a manager in the foreground: machines may run on."""
+    leftover = leftover_machines.running_on(layout)
+    if not leftover:
+        return "The manager has ended."
+    return f"The manager has ended; {leftover}.\n{leftover_machines.next_commands(layout)}"
 
 
 def _host(address: str) -> str:
@@ -313,13 +314,13 @@ def _run(
     log: Path | None,
     verbose: bool,
 ) -> None:
-    from corral import logs  # noqa: PLC0415  a second of imports that --detach can spare
+    from corral import logs  # noqa: PLC0415  a second of imports that --detach does not need
     from corral.daemon.errors import CannotStart  # noqa: PLC0415
     from corral.daemon.network import Networking  # noqa: PLC0415
     from corral.daemon.run import run  # noqa: PLC0415
 
     logs.configure(log, verbose=verbose)
-    network = Networking.join(settings)  # while there is one thread
+    network = Networking.join(settings)  # before threads start: setns(2) is per thread
     try:
         asyncio.run(run(settings, network, announce))
     except CannotStart as error:

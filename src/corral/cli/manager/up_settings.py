@@ -1,4 +1,4 @@
-"""The options of ``corral up`` as the manager's settings; what does not go together is refused."""
+"""The manager's settings from the options of ``corral up``; rejects contradicting options."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from corral.api.addresses import Network
 from corral.api.time import parse_duration
 from corral.cli import hints
-from corral.cli.address_options import overlapping, written
+from corral.cli.address_options import format_ranges, overlapping
 from corral.cli.errors import Problem
 from corral.cli.manager.eviction_options import eviction_hard
 from corral.config import Hollow, Layout, Settings
@@ -14,9 +14,9 @@ from corral.daemon import address_ranges
 
 
 def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
-    """What options mean, by their names.  Raises Problem."""
+    """Return the settings from options by name.  Raises Problem."""
     address, port = chosen["bind"]
-    found = _ranges(layout, chosen["pod_cidr"], chosen["service_cidr"])
+    ranges = _ranges(layout, chosen["pod_cidr"], chosen["service_cidr"])
     hollow = Hollow(
         boot_seconds=chosen["hollow_boot_seconds"],
         failure_rate=chosen["hollow_failure_rate"],
@@ -34,8 +34,8 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
         pressure_seconds=parse_duration(chosen["pressure_period"]),
         network=chosen["network"],
-        pod_cidrs=found.pods,
-        service_cidrs=found.services,
+        pod_cidrs=ranges.pods,
+        service_cidrs=ranges.services,
         service_address=chosen["service_address"],
         kept_ports=chosen["kept_ports"],
         allowed_destinations=chosen["allowed_destinations"],
@@ -51,7 +51,7 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
 def _audit_log(file: Path | None, policy: Path | None) -> Path | None:
     if policy is not None and file is None:
         raise Problem(
-            f"{policy} says what an audit log is to tell, but there is none",
+            f"{policy} is the policy of an audit log, but there is no audit log",
             "Name it with --audit-log FILE.",
         )
     return file.absolute() if file is not None else None
@@ -60,7 +60,7 @@ def _audit_log(file: Path | None, policy: Path | None) -> Path | None:
 def _prometheus(url: str, rules: Path | None) -> str:
     if rules is not None and not url:
         raise Problem(
-            f"the rules of {rules} are queries, but there is no Prometheus to ask",
+            f"the rules of {rules} are queries, but there is no Prometheus",
             "Name it with --prometheus URL.",
         )
     return url
@@ -69,22 +69,22 @@ def _prometheus(url: str, rules: Path | None) -> str:
 def _ranges(
     layout: Layout, pods: tuple[Network, ...] | None, services: tuple[Network, ...] | None
 ) -> address_ranges.Ranges:
-    """The ranges that are asked for, or those of the data directory, which keeps them."""
-    known = address_ranges.known(layout)
-    found = address_ranges.chosen(known, pods, services)
-    if both := overlapping(found.pods, found.services):
+    """Return the requested ranges, else those that the data directory keeps.  Raises Problem."""
+    stored = address_ranges.known(layout)
+    ranges = address_ranges.chosen(stored, pods, services)
+    if both := overlapping(ranges.pods, ranges.services):
         raise Problem(
             f"pods and Services cannot share addresses: {both} overlap",
             "Choose others with --pod-cidr and --service-cidr.",
         )
-    if found == known:
-        return found
-    if known is not None and address_ranges.in_use(layout):
-        kept = f"{written(known.pods)} and Services in {written(known.services)}"
+    if ranges == stored:
+        return ranges
+    if stored is not None and address_ranges.in_use(layout):
+        in_use = f"{format_ranges(stored.pods)} and Services in {format_ranges(stored.services)}"
         raise Problem(
-            f"machines have their addresses in {kept} as long as they and their network are there",
+            f"machines that run have addresses in {in_use}",
             "Leave --pod-cidr and --service-cidr out to go on with these, or end them first: "
-            f"{hints.other('down', layout)}",
+            f"{hints.command_line('down', layout)}",
         )
-    address_ranges.remember(layout, found)
-    return found
+    address_ranges.remember(layout, ranges)
+    return ranges

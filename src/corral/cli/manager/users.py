@@ -1,4 +1,4 @@
-"""Further users: the certificate by which one is known, the role that one has, and their end."""
+"""Further users: client certificates, role bindings, and their revocation."""
 
 import asyncio
 import json
@@ -24,15 +24,15 @@ from corral.cli.session import Session, session_of
 from corral.client.client import Client
 from corral.config import Layout
 
-MADE_HERE: Final = {"app.kubernetes.io/managed-by": "corral-kubeconfig"}
-"""Labels of bindings that were made here, and may be taken away again."""
+LABELS: Final = {"app.kubernetes.io/managed-by": "corral-kubeconfig"}
+"""Labels of bindings that this module creates; only these it deletes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a user is to have: a certificate for a time, and maybe a role, somewhere or everywhere.
+class UserGrant:
+    """What to grant a user: a certificate for a lifetime, and optionally a role.
 
-    ``namespace`` is where the user is at home; the role counts there unless it does everywhere.
+    namespace: of the kubeconfig, and of the role unless it applies everywhere.
     """
 
     user: str
@@ -43,82 +43,84 @@ class Wish:
     lifetime: timedelta
 
     def binding(self) -> Document:
-        """The binding that gives the role."""
+        """Return the RoleBinding or ClusterRoleBinding of the role."""
         name = f"corral:{self.user}:{self.role}"
         namespace = {} if self.everywhere else {"namespace": self.namespace}
         return {
-            "metadata": {"name": name, "labels": dict(MADE_HERE), **namespace},
+            "metadata": {"name": name, "labels": dict(LABELS), **namespace},
             "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": self.role},
             "subjects": [{"apiGroup": GROUP, "kind": "User", "name": self.user}],
         }
 
 
-async def grant(layout: Layout, wish: Wish) -> bytes:
-    """Give what is wished for; the kubeconfig.  Raises Problem, and then gives no certificate."""
+async def grant(layout: Layout, request: UserGrant) -> bytes:
+    """Bind the role, issue the certificate, and return the kubeconfig.
+
+    Raises Problem, without a certificate.
+    """
     async with _administrator(layout) as (session, client):
-        if wish.role:
-            await _require_role(client, wish.role)
-        if wish.namespace:
-            await _make(client, Namespace, {"metadata": {"name": wish.namespace}})
-        if wish.role:
-            await _make(
-                client, ClusterRoleBinding if wish.everywhere else RoleBinding, wish.binding()
-            )
+        if request.role:
+            await _require_role(client, request.role)
+        if request.namespace:
+            await _ensure(client, Namespace, {"metadata": {"name": request.namespace}})
+        if request.role:
+            view = ClusterRoleBinding if request.everywhere else RoleBinding
+            await _ensure(client, view, request.binding())
     try:
-        known = pki.credentials(layout.pki, wish.user, wish.groups, wish.lifetime)
+        credentials = pki.credentials(layout.pki, request.user, request.groups, request.lifetime)
     except pki.PkiError as error:
         raise Problem(str(error)) from error
     return pki.kubeconfig_of(
         server=session.config.server,
         authority=session.config.authority.encode(),
-        user=wish.user,
-        credentials=known,
+        user=request.user,
+        credentials=credentials,
         context="corral",
-        namespace=wish.namespace or "default",
+        namespace=request.namespace or "default",
     )
 
 
 async def revoke(layout: Layout, user: str) -> str:
-    """Refuse all certificates that a user has by now, and take the roles that were given here.
+    """Revoke a user's certificates, delete the bindings of ``grant``, and return a message.
 
-    What others gave stays, and is told: it counts again with the next certificate.
+    The message lists bindings of other origin, which apply again with the next certificate.
     """
     async with _administrator(layout) as (_, client):
         now = time.time()
         await _put_revocation(client, user, rfc3339(now))
-        taken, stays = list[str](), list[str]()
+        deleted, remaining = list[str](), list[str]()
         for binding in await _bindings(client):
             if not _is_of(binding, user):
                 continue
-            if (binding.metadata.labels or {}).items() >= MADE_HERE.items():
-                taken.append(await _take(client, binding))
+            if (binding.metadata.labels or {}).items() >= LABELS.items():
+                deleted.append(await _delete(client, binding))
             else:
-                stays.append(f"{binding.metadata.name} ({_given(binding)})")
-    # a certificate tells its time in whole seconds: one that is made after this is a newer one
+                remaining.append(f"{binding.metadata.name} ({_role_of(binding)})")
+    # Certificates have times in whole seconds: wait, so that the next one is newer than this.
     await asyncio.sleep(int(now) + 1 - now)
-    told = f"certificates of {user} are refused from now on"
-    if taken:
-        told += f"; it has lost {', '.join(taken)}"
-    if stays:
-        told += f". Bindings that stay, for its next certificate: {', '.join(stays)}"
-    if not taken and not stays:
-        told += (
-            f". No role of {user} was found: is that its name? corral kubeconfig --list tells who "
+    message = f"certificates of {user} are refused from now on"
+    if deleted:
+        message += f"; it has lost {', '.join(deleted)}"
+    if remaining:
+        message += f". Bindings that stay, for its next certificate: {', '.join(remaining)}"
+    if not deleted and not remaining:
+        message += (
+            f". No role of {user} was found: is that its name? corral kubeconfig --list shows who "
             "has a role"
         )
-    return told
+    return message
 
 
-async def listed(layout: Layout) -> str:
-    """Who was given what here, a line for each."""
+async def list_grants(layout: Layout) -> str:
+    """Return a line for each user and role that ``grant`` has bound."""
     async with _administrator(layout) as (_, client):
         found = sorted(
-            (subject.name, _given(binding))
+            (subject.name, _role_of(binding))
             for binding in await _bindings(client, _selector())
             for subject in binding.subjects or []
         )
     width = max((len(user) for user, _ in found), default=0)
-    return "\n".join(f"{user:{width}}  {given}" for user, given in found)
+    return "\n".join(f"{user:{width}}  {role}" for user, role in found)
 
 
 async def _bindings(client: Client, labels: str = "") -> list[Any]:
@@ -130,9 +132,9 @@ async def _bindings(client: Client, labels: str = "") -> list[Any]:
 
 @asynccontextmanager
 async def _administrator(layout: Layout) -> AsyncIterator[tuple[Session, Client]]:
-    """The cluster of a data directory, whatever KUBECONFIG names."""
+    """Open a session with the data directory's own kubeconfig, whatever $KUBECONFIG is."""
     session = session_of(layout, layout.kubeconfig)
-    with session.told():
+    with session.api_errors():
         async with session.client() as client:
             yield session, client
 
@@ -146,7 +148,7 @@ async def _require_role(client: Client, role: str) -> None:
         ) from error
 
 
-async def _make(client: Client, view: type[msgspec.Struct], document: Document) -> None:
+async def _ensure(client: Client, view: type[msgspec.Struct], document: Document) -> None:
     try:
         await client.create(view, document)
     except AlreadyExists:
@@ -154,17 +156,17 @@ async def _make(client: Client, view: type[msgspec.Struct], document: Document) 
 
 
 async def _put_revocation(client: Client, user: str, now: str) -> None:
-    """Write who is refused; what others write meanwhile is kept."""
+    """Write a user's time of revocation into the ConfigMap; retries on conflicts."""
     while True:
         try:
             present: Any = await client.get(ConfigMap, MAP.name, MAP.namespace)
         except NotFound:
             present = None
-        known = json.loads((present.data or {}).get(USERS) or "{}") if present else {}
+        users = json.loads((present.data or {}).get(USERS) or "{}") if present else {}
         metadata: Document = {**MAP._asdict()}
         if present:
             metadata["resourceVersion"] = present.metadata.resourceVersion
-        document = {"metadata": metadata, "data": {USERS: json.dumps(known | {user: now})}}
+        document = {"metadata": metadata, "data": {USERS: json.dumps(users | {user: now})}}
         try:
             if present:
                 await client.replace(ConfigMap, document)
@@ -175,15 +177,15 @@ async def _put_revocation(client: Client, user: str, now: str) -> None:
         return
 
 
-async def _take(client: Client, binding: Any) -> str:
-    """Delete a binding; what it gave."""
+async def _delete(client: Client, binding: Any) -> str:
+    """Delete a binding; return its role."""
     key = Key(binding.metadata.namespace or "", binding.metadata.name)
-    with suppress(NotFound):  # somebody else took it
+    with suppress(NotFound):
         await client.delete(type(binding), key)
-    return _given(binding)
+    return _role_of(binding)
 
 
-def _given(binding: Any) -> str:
+def _role_of(binding: Any) -> str:
     namespace = binding.metadata.namespace
     return f"{binding.roleRef.name} {f'in {namespace}' if namespace else 'everywhere'}"
 
@@ -194,4 +196,4 @@ def _is_of(binding: Any, user: str) -> bool:
 
 
 def _selector() -> str:
-    return ",".join(f"{name}={value}" for name, value in MADE_HERE.items())
+    return ",".join(f"{name}={value}" for name, value in LABELS.items())

@@ -15,7 +15,7 @@ from corral.config import Layout
 
 KUBEVIRT = "/apis/subresources.kubevirt.io/v1/version"
 KUBERNETES = "/version"
-"""Paths of the versions that virtctl and kubectl print of the server."""
+"""Paths of the server's versions that virtctl and kubectl print."""
 
 
 @click.command(
@@ -34,7 +34,7 @@ def version(*, layout: Layout, client: bool) -> None:
 
 def _qemu() -> str:
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             ["qemu-system-x86_64", "--version"],
             capture_output=True, text=True, timeout=10, check=True,
         ).stdout  # fmt: skip
@@ -42,24 +42,23 @@ def _qemu() -> str:
         return "not installed"
     except (subprocess.SubprocessError, OSError) as error:
         return f"does not run: {error}"
-    return said.split("version", 1)[-1].split()[0]
+    return output.split("version", 1)[-1].split()[0]
 
 
 def _server(layout: Layout) -> str:
     try:
         session = session_of(layout)
-        with session.told():
-            said = asyncio.run(_ask(session))
+        with session.api_errors():
+            kubevirt, kubernetes = asyncio.run(_versions(session))
     except Problem as problem:
         return f"unknown: {problem}"
-    kubevirt, kubernetes = said
-    known = f"{kubevirt} (KubeVirt), {kubernetes} (Kubernetes, as kubectl version prints it)"
+    versions = f"{kubevirt} (KubeVirt), {kubernetes} (Kubernetes, as kubectl version prints it)"
     ours = kubevirt.endswith(f"+corral-{__version__}")
-    return known if ours else f"{known}, which is not the version of this command"
+    return versions if ours else f"{versions}, which is not the version of this command"
 
 
-async def _ask(session: Session) -> tuple[str, str]:
-    """The versions of KubeVirt's and of Kubernetes' API."""
+async def _versions(session: Session) -> tuple[str, str]:
+    """Return the versions of KubeVirt's and of Kubernetes' API."""
     async with session.client() as client:
         kubevirt, kubernetes = [
             msgspec.json.decode(await client.request("GET", path), type=dict[str, str])

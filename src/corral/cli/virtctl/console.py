@@ -64,7 +64,7 @@ def console(*, session: Session, name: str, timeout: float, expect: str | None) 
     """
     target = machine(name, session.namespace)
     deadline = time.monotonic() + timeout
-    with session.told():
+    with session.api_errors():
         asyncio.run(_console(session, target, deadline, expect))
 
 

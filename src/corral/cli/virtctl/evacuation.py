@@ -40,14 +40,14 @@ def evacuate_cancel(*, session: Session, type_: str, name: str, dry_run: bool) -
 async def _cancel(session: Session, type_: str, name: str, wanted: Document) -> None:
     async with session.client() as client:
         if type_.lower() in NODES:
-            with session.told(f"error getting node {name}"):
+            with session.api_errors(f"error getting node {name}"):
                 targets = await _leaving(client, name)
         else:
             kind = kind_of(type_, "Write vm, vmi or node.")
             targets = [Target(kind, name, session.namespace)]
         for target in targets:
             shown = f"{target.kind.upper()} {target.namespace}/{target.name}"
-            with session.told(f"error canceling evacuation for {shown}"):
+            with session.api_errors(f"error canceling evacuation for {shown}"):
                 await client.request("PUT", target.path("evacuate/cancel"), document=wanted)
             click.echo(f"{shown} was canceled evacuation")
 

@@ -94,7 +94,7 @@ def expose(*, session: Session, type_: str, name: str, service: str, **flags: An
     kind = _KINDS.get(type_.lower())
     if kind is None:
         raise Problem(f"unsupported resource type: {type_.lower()}", "Write vmi, vm or vmirs.")
-    with session.told():
+    with session.api_errors():
         asyncio.run(_expose(session, kind, name, wish))
     click.echo(f"Service {service} successfully created for {type_.lower()} {name}")
 
@@ -103,7 +103,7 @@ async def _expose(session: Session, kind: _Kind, name: str, wish: Wish) -> None:
     space = f"namespaces/{quote(session.namespace, safe='')}"
     path = f"/apis/kubevirt.io/v1/{space}/{kind.plural}/{quote(name, safe='')}"
     async with session.client() as client:
-        with session.told(f"error fetching {kind.name}"):
+        with session.api_errors(f"error fetching {kind.name}"):
             owner = msgspec.json.decode(await client.request("GET", path), type=Document)
         document = service_for(owner, kind.name, wish)
         try:

@@ -41,6 +41,6 @@ def _show(session: Session, name: str, subresource: str, what: str) -> None:
         async with session.client() as client:
             return await client.request("GET", where.path(subresource))
 
-    with session.told(f"Error getting {what} of VirtualMachineInstance {where.name}"):
+    with session.api_errors(f"Error getting {what} of VirtualMachineInstance {where.name}"):
         said = asyncio.run(ask())
     click.echo(json.dumps(json.loads(said), indent=2, ensure_ascii=False))

@@ -24,7 +24,7 @@ from corral.api.kinds.cdi.uploadtoken import UploadTokenRequest
 from corral.api.object import Key
 from corral.cli import options
 from corral.cli.errors import Problem
-from corral.cli.output import Line, size as shown_size
+from corral.cli.output import ProgressLine, size as shown_size
 from corral.cli.session import Session
 from corral.cli.virtctl.upload_options import Wish, document_for, read
 from corral.client import upload
@@ -87,7 +87,7 @@ def image_upload(*, session: Session, arguments: tuple[str, ...], **flags: Any) 
         file = wish.image.open("rb")
     except OSError as error:
         raise Problem(f"failed to open image file: {wish.image}: {error.strerror}") from error
-    with file, session.told():
+    with file, session.api_errors():
         asyncio.run(_upload(session, wish, flags, file))
 
 
@@ -309,7 +309,7 @@ class _Bar:
     """How much is sent, on a terminal."""
 
     def __init__(self, total: int) -> None:
-        self._line = Line()
+        self._line = ProgressLine()
         self._total = total
         self._done = 0
         self._begun = time.monotonic()

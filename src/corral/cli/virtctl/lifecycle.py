@@ -63,13 +63,13 @@ def _tell_typed(session: Session, type_: str, name: str, subresource: str, doing
 
 async def _machine_of(session: Session, vm: Target) -> Target:
     """The machine of a VirtualMachine that there is: its namesake."""
-    with session.told(f"Error getting VirtualMachine {vm.name}"):
+    with session.api_errors(f"Error getting VirtualMachine {vm.name}"):
         async with session.client() as client:
             await client.request("GET", vm.own_path)
     return Target("vmi", vm.name, vm.namespace)
 
 
 async def _tell(session: Session, where: Target, subresource: str, doing: str) -> None:
-    with session.told(f"Error {doing} VirtualMachineInstance {where.name}"):
+    with session.api_errors(f"Error {doing} VirtualMachineInstance {where.name}"):
         async with session.client() as client:
             await client.request("PUT", where.path(subresource))

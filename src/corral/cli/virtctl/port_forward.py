@@ -44,7 +44,7 @@ def port_forward(
     wanted = ports_of(ports)
     if through and len(wanted) != 1:
         raise Problem("only one port supported when forwarding to stdout")
-    with session.told(f"can't access {where}"):
+    with session.api_errors(f"can't access {where}"):
         if through:
             asyncio.run(_through(session, where, wanted[0]))
         else:

@@ -90,7 +90,7 @@ def _tell(
     if dry:
         click.echo("Dry Run execution")
         wanted = {**wanted, "dryRun": ["All"]}
-    with session.told(f"{doing} VirtualMachine"):
+    with session.api_errors(f"{doing} VirtualMachine"):
         asyncio.run(_ask(session, where, what, wanted))
     click.echo(f"VM {where.name} was scheduled to {what}")
 

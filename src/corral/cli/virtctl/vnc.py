@@ -104,7 +104,7 @@ def vnc(
     wish = Wish(address=address, port=port, proxy_only=proxy_only, viewer=viewer)
     where = machine(name, session.namespace)
     path = where.path("vnc") + "?preserveSession=true" * preserve_session
-    with session.told(f"Can't access VMI {where.name}"):
+    with session.api_errors(f"Can't access VMI {where.name}"):
         asyncio.run(_show(session, path, wish))
 
 
@@ -121,7 +121,7 @@ def vnc(
 def screenshot(*, session: Session, name: str, file: str, move_cursor: bool) -> None:
     """Take a picture of a machine's screen."""
     where = machine(name, session.namespace)
-    with session.told(f"Can't access VMI {where.name}"):
+    with session.api_errors(f"Can't access VMI {where.name}"):
         picture = asyncio.run(_picture(session, where, move_cursor=move_cursor))
     if file == "-":
         sys.stdout.buffer.write(picture)

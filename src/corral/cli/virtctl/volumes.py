@@ -108,7 +108,7 @@ def _require_short(volume: str, *, given: bool) -> None:
 
 
 async def _add(session: Session, name: str, source: str, request: Document, *, dry: bool) -> None:
-    with session.told("error adding volume"):
+    with session.api_errors("error adding volume"):
         async with session.client() as client:
             request["volumeSource"] = await _source(client, source, session.namespace)
     await _tell(session, name, "addvolume", "adding", request, dry=dry)
@@ -136,7 +136,7 @@ async def _tell(
     if dry:
         request["dryRun"] = ["All"]
         click.echo("Dry Run execution")
-    with session.told(f"error {doing} volume"):
+    with session.api_errors(f"error {doing} volume"):
         async with session.client() as client:
             for number in range(_TRIES):
                 if await _told(client, name, session.namespace, subresource, request):

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from corral.cli.main import run
-from corral.cli.manager.users import Wish
+from corral.cli.manager.users import UserGrant
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_it_tells_programs_without_kubeconfigs_whom_to_trust(here, capsys):
         (["--user", "ben", "--role", "edit"], "where may ben edit?"),
         (["--user", "ben", "--all-namespaces"], "there is none"),
         (["--user", "ben", "--revoke", "--role", "view"], "takes all roles"),
-        (["--user", "ben", "--list"], "--list tells of all users"),
+        (["--user", "ben", "--list"], "--list lists all users"),
         (["--user", "ben", "-o", "/nonexistent/x"], "there is no directory /nonexistent"),
     ],
 )
@@ -84,10 +84,10 @@ def test_who_cannot_be_asked_gives_no_certificate(here, capsys):
 
 
 def test_a_role_counts_in_one_namespace_or_in_all():
-    wish = Wish(user="ben", role="edit", namespace="lab", lifetime=timedelta(days=1))
-    assert wish.binding()["metadata"]["namespace"] == "lab"
-    everywhere = Wish(
+    request = UserGrant(user="ben", role="edit", namespace="lab", lifetime=timedelta(days=1))
+    assert request.binding()["metadata"]["namespace"] == "lab"
+    everywhere = UserGrant(
         user="ben", role="edit", namespace="lab", everywhere=True, lifetime=timedelta(days=1)
     )
     assert "namespace" not in everywhere.binding()["metadata"]
-    assert everywhere.binding()["subjects"] == wish.binding()["subjects"]
+    assert everywhere.binding()["subjects"] == request.binding()["subjects"]

@@ -7,7 +7,7 @@ from corral.api.kinds.vmi.status import Status
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition
 from corral.api.request import Response
-from corral.cli.manager.status import _counted, _faults, _told, _waiting, _wrong
+from corral.cli.manager.status import _faults, _node_line, _phases, _waiting, _wrong
 from corral.node.status.node_status import MISSING, RETIRED
 
 READY = [{"type": "Ready", "status": "True"}]
@@ -26,7 +26,7 @@ def test_a_host_without_a_node_is_wrong():
 def test_a_node_under_pressure_says_so():
     conditions = [*READY, {"type": "DiskPressure", "status": "True"}]
     short = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": conditions}}, Node)
-    assert "a: ready, DiskPressure; " in _told(short)
+    assert "a: ready, DiskPressure; " in _node_line(short)
     (wrong,) = _wrong([short], "")
     assert wrong.startswith("node a has DiskPressure, and starts no machine until ")
     assert "--eviction-pressure-transition-period" in wrong
@@ -46,15 +46,15 @@ def test_a_retired_node_has_no_size():
         },
         Node,
     )
-    assert "old: ready, takes no machines, goes with its last one" in _told(retired)
-    assert "cpus" not in _told(retired)
+    assert "old: ready, takes no machines, goes with its last one" in _node_line(retired)
+    assert "cpus" not in _node_line(retired)
 
 
 def test_machines_of_nodes_that_are_not_there_do_not_count_as_running():
     machines = [machine("Running", "a"), machine("Running", "gone"), machine("Running", "a")]
-    assert _counted(machines, {"a"}) == "2 Running, 1 of nodes that are gone"
-    assert _counted([machine("", "")], {"a"}) == "1 Pending"
-    assert _counted([], {"a"}) == "none"
+    assert _phases(machines, {"a"}) == "2 Running, 1 of nodes that are gone"
+    assert _phases([machine("", "")], {"a"}) == "1 Pending"
+    assert _phases([], {"a"}) == "none"
 
 
 def test_machines_without_a_node_wait_and_it_says_why():

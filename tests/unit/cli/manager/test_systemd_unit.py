@@ -95,7 +95,7 @@ def test_a_unit_comes_and_goes(systemctl, tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"{path} is written, and enabled" in said
     assert "loginctl enable-linger" in said
-    assert f"corral stop --data-dir {tmp_path}/data --systemd takes this back" in said
+    assert f"corral stop --data-dir {tmp_path}/data --systemd removes the unit" in said
     assert systemctl.read_text().splitlines()[-1] == f"1 --user enable --quiet {path.name}"
     assert run(["stop", "--systemd", *where]) == 0
     assert systemctl.read_text().splitlines()[-1] == f"1 --user disable --quiet {path.name}"

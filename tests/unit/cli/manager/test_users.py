@@ -40,16 +40,16 @@ def binding(user, role, **metadata):
 
 
 async def test_who_was_let_in_is_listed_and_what_is_taken_and_what_stays_is_told(client):
-    made = {"labels": dict(users.MADE_HERE)}
+    made = {"labels": dict(users.LABELS)}
     await client.create(RoleBinding, binding("ann", "edit", namespace="lab", **made))
     await client.create(RoleBinding, binding("ann", "scaler", namespace="lab"))
     await client.create(ClusterRoleBinding, binding("benny", "view", **made))
-    assert await users.listed(None) == "ann    edit in lab\nbenny  view everywhere"
+    assert await users.list_grants(None) == "ann    edit in lab\nbenny  view everywhere"
     assert await users.revoke(None, "ann") == (
         "certificates of ann are refused from now on; it has lost edit in lab. "
         "Bindings that stay, for its next certificate: ann-scaler (scaler in lab)"
     )
-    assert await users.listed(None) == "benny  view everywhere"
+    assert await users.list_grants(None) == "benny  view everywhere"
 
 
 async def test_the_name_of_nobody_is_doubted(client):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corral.api import yaml
 from corral.api.object import Document
-from corral.cli.errors import Problem, of_system
+from corral.cli.errors import Problem, from_os_error
 from corral.cli.virtctl.create.parameters import parameters, wrong
 from corral.cli.virtctl.create.volumes import Disks
 
@@ -113,7 +113,7 @@ class FirstBoot:
                 password = self.password_file.read_text(encoding="utf-8").rstrip()
             except (OSError, UnicodeDecodeError) as error:
                 if isinstance(error, OSError):
-                    raise of_system(error) from error
+                    raise from_os_error(error) from error
                 wrong("password-file", f"{self.password_file} is not text")
             settings |= {"password": password, "chpasswd": {"expire": False}}
         if self.ssh_key:
