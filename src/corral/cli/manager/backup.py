@@ -151,8 +151,8 @@ def require_store(layout: Layout) -> None:
         raise Problem(
             f"there are no objects in {layout.store}, but beside it: {found}",
             f"{hints.command_line('restore', layout)} FILE brings the objects of a backup back. To "
-            "begin without any, add --new-store: machines that run are ended and their disks are lost; "
-            "volumes of claims stay as files.",
+            "begin without any, add --new-store: machines that run are ended and their disks are "
+            "lost; volumes of claims stay as files.",
         )
 
 
