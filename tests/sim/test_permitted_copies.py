@@ -12,7 +12,7 @@ from tests.sim.test_virtual_machine_disks import with_disk
 from corral.api.errors import NotFound
 from corral.api.kinds.cdi.datasource import DataSource
 from corral.api.kinds.cdi.datavolume import DataVolume
-from corral.api.kinds.cdi.population import wish_of
+from corral.api.kinds.cdi.population import populate_request
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.object import Key
@@ -69,7 +69,7 @@ async def is_copied(c, name):
         claim = await c.client.get(PersistentVolumeClaim, name, "default")
     except NotFound:
         return False
-    copied = wish_of(claim).source.pvc
+    copied = populate_request(claim).source.pvc
     return (copied.namespace, copied.name) == ("golden", "image")
 
 

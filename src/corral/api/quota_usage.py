@@ -35,8 +35,8 @@ from corral.api.kinds.resource_names import (
     REQUESTS,
     STORAGE,
     is_extended,
-    is_extended_of_quota,
-    is_huge_of_quota,
+    is_quota_extended,
+    is_quota_huge_pages,
 )
 from corral.api.kinds.storage.common import OLD_CLASS
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
@@ -228,7 +228,7 @@ def is_about(kind: Kind, name: str) -> bool:
     if name == count_name(kind):
         return True
     if kind.resource == POD.resource:
-        return name in _OF_PODS or is_huge_of_quota(name) or is_extended_of_quota(name)
+        return name in _OF_PODS or is_quota_huge_pages(name) or is_quota_extended(name)
     if kind.resource == SERVICE.resource:
         return name in _OF_SERVICES
     if kind.resource == CLAIM.resource:

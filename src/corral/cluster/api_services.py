@@ -85,7 +85,7 @@ class Catalog:
                 await self._client.delete(APIService, Key("", name))
             return
         if found is None:
-            wanted = api_service.local(group_version, brought=group_version not in self._own)
+            wanted = api_service.local(group_version, custom=group_version not in self._own)
             try:
                 found = await self._client.create(APIService, wanted)
             except AlreadyExists:

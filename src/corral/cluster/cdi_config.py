@@ -42,7 +42,7 @@ class UploadAddress:
         self.queue = WorkQueue[Key]()
         self.found = context.informers.of(CDIConfig)
         self._client = context.client
-        self._wanted = cdiconfig.settled(url, authority)
+        self._wanted = cdiconfig.status_patch(url, authority)
         self.found.handle(self._changed)
         self.queue.add(KEY)
 

@@ -55,7 +55,7 @@ async def tell_where_to_upload(server: ApiServer, url: str, authority: str) -> N
     A webhook or policy that refuses it costs that address, and not the API by which it goes.
     """
     client = Client(InProcess(server.handle, ADMINISTRATOR))
-    change = cdiconfig.settled(url, authority)
+    change = cdiconfig.status_patch(url, authority)
     try:
         with suppress(AlreadyExists):
             await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})

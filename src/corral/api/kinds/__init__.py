@@ -1,7 +1,7 @@
-"""Every kind that is served.  To add one: write its file here, and name it in KINDS.
+"""The table of kinds that are served.  To add one: write its module here, and add it to KINDS.
 
-``corral.api.kind.Kind`` says what a row holds.  The server looks rows up at each request, so that a
-kind can be added while it runs.
+Rows are ``corral.api.kind.Kind``.  The server looks up rows at each request, so that kinds can be
+added while it runs.
 """
 
 import msgspec
@@ -72,5 +72,5 @@ KINDS = KindTable(
 
 
 def kind_of(view: type[msgspec.Struct]) -> Kind:
-    """The row of the kind that a view reads.  Raises KeyError for a Struct that is no view."""
+    """Return the kind of a view.  Raises KeyError for a Struct that is not one."""
     return KINDS.of_view(view)

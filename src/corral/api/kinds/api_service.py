@@ -1,6 +1,6 @@
-"""APIService: who serves a group and version (apiregistration.k8s.io/v1).
+"""APIService: the server of a group and version (apiregistration.k8s.io/v1).
 
-All of them are served here: clients look at these to learn whether they are available.
+All groups are served locally; clients read APIServices to learn whether they are available.
 """
 
 from typing import Final
@@ -17,36 +17,36 @@ from corral.api.object import Document
 GROUP: Final = "apiregistration.k8s.io"
 AUTOMANAGED: Final = "kube-aggregator.kubernetes.io/automanaged"
 _CORE_PRIORITY: Final = 18000
-_OWN_PRIORITY: Final = 17000
-_BROUGHT_PRIORITY: Final = 1000
+_BUILT_IN_PRIORITY: Final = 17000
+_CUSTOM_PRIORITY: Final = 1000
 
 
 def name_of(group_version: GroupVersion) -> str:
-    """What the APIService of a group and version is called: ``v1.apps``; the core's ends so."""
+    """Return the name of a group and version's APIService: ``v1.apps``; ``v1.`` for the core."""
     return f"{group_version.version}.{group_version.group}"
 
 
-def local(group_version: GroupVersion, *, brought: bool) -> Document:
-    """The APIService of what is served here; ``brought`` at run time, by a definition."""
-    priority = _BROUGHT_PRIORITY if brought else _OWN_PRIORITY
+def local(group_version: GroupVersion, *, custom: bool) -> Document:
+    """Return a local APIService; ``custom``: of a CustomResourceDefinition."""
+    priority = _CUSTOM_PRIORITY if custom else _BUILT_IN_PRIORITY
     if not group_version.group:
         priority = _CORE_PRIORITY
     return {
         "metadata": {
             "name": name_of(group_version),
-            "labels": {AUTOMANAGED: "true" if brought else "onstart"},
+            "labels": {AUTOMANAGED: "true" if custom else "onstart"},
         },
         "spec": {
             "group": group_version.group,
             "version": group_version.version,
             "groupPriorityMinimum": priority,
-            "versionPriority": 100 if brought else 15,
+            "versionPriority": 100 if custom else 15,
         },
     }
 
 
 def available(now: str) -> Document:
-    """The status of what is served here."""
+    """Return the status of a local APIService."""
     condition = {
         "type": "Available",
         "status": "True",
@@ -88,8 +88,8 @@ API_SERVICE: Final = kubernetes_kind(
     view=APIService,
     namespaced=False,
     columns=(
-        Column(name="Service", cell=_service, description="who serves it"),
-        Column(name="Available", cell=_available, description="whether it can be asked for"),
+        Column(name="Service", cell=_service, description="the server"),
+        Column(name="Available", cell=_available, description="whether it is available"),
         age(),
     ),
     validate=_validate,

@@ -1,4 +1,4 @@
-"""Columns that several kinds print."""
+"""Printer columns that several kinds share."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,11 +6,11 @@ from corral.api.kind import Column, at
 from corral.api.object import Document
 
 NONE = "<none>"
-"""What stands where there is nothing to show, as kubectl prints it."""
+"""The text of an absent value, as kubectl prints it."""
 
 
 def age() -> Column:
-    """How long ago the object was made; the server turns the time into words."""
+    """Return the column of the age; the server converts the time to a duration."""
     return Column(
         name="Age",
         type="date",
@@ -20,34 +20,34 @@ def age() -> Column:
 
 
 def created_at() -> Column:
-    """When the object was made, as a time: of kinds for which kubectl knows no age."""
+    """Return the column of the creation time, for kinds that kubectl prints no age of."""
     return field(
         "Created At", "metadata", "creationTimestamp", description="when the object was created"
     )
 
 
 def field(name: str, *path: str, description: str, priority: int = 0) -> Column:
-    """The text at a path, blank where there is none."""
+    """Return a column of the text at a path, blank if there is none."""
     return Column(name=name, cell=value(*path), description=description, priority=priority)
 
 
 def number(name: str, *path: str, description: str) -> Column:
-    """The number at a path, blank where there is none."""
+    """Return a column of the number at a path, blank if there is none."""
     return Column(name=name, type="integer", cell=value(*path), description=description)
 
 
 def truth(name: str, *path: str, description: str) -> Column:
-    """Whether what is at a path is true, blank where there is nothing."""
+    """Return a column of the boolean at a path, blank if there is none."""
     return Column(name=name, type="boolean", cell=value(*path), description=description)
 
 
 def time(name: str, *path: str, description: str) -> Column:
-    """How long ago the time at a path is; blank where there is none."""
+    """Return a column of the time at a path, shown as a duration; blank if there is none."""
     return Column(name=name, type="date", cell=value(*path), description=description)
 
 
 def length(name: str, *path: str, description: str) -> Column:
-    """How many items the list or map at a path has; 0 where there is none."""
+    """Return a column of the size of the list or map at a path; 0 if there is none."""
     return Column(
         name=name,
         type="integer",
@@ -57,9 +57,9 @@ def length(name: str, *path: str, description: str) -> Column:
 
 
 def count_or_blank(name: str, *path: str, description: str) -> Column:
-    """The number at a path; blank where there is none of what it counts.
+    """Return a column of the number at a path; blank if it is 0 or absent.
 
-    KubeVirt leaves numbers that are 0 out of what it reports, so its columns stay blank.
+    KubeVirt omits zeros from its status, so its columns are blank then.
     """
     return Column(
         name=name,
@@ -70,7 +70,7 @@ def count_or_blank(name: str, *path: str, description: str) -> Column:
 
 
 def condition(name: str, condition_type: str, *, description: str, priority: int = 0) -> Column:
-    """The status of one condition, blank where there is none."""
+    """Return a column of the status of one condition, blank if there is none."""
     return Column(
         name=name,
         cell=lambda document: condition_status(document, condition_type),
@@ -80,23 +80,23 @@ def condition(name: str, condition_type: str, *, description: str, priority: int
 
 
 def value(*path: str) -> Callable[[Document], str | int | None]:
-    """Reads what is at a path of a document."""
+    """Return a function that reads the value at a path of a document."""
     return lambda document: at(document, *path)
 
 
 def text(*path: str) -> Callable[[Document], str]:
-    """Reads what is at a path of a document; the empty string where nothing is."""
+    """Return a function that reads the text at a path of a document; empty if there is none."""
     return lambda document: at(document, *path) or ""
 
 
 def few(texts: Sequence[str], most: int = 3) -> str:
-    """The first texts of a list, and how many more there are: ``a,b,c + 2 more...``."""
+    """Return the first texts of a list, and the number of others: ``a,b,c + 2 more...``."""
     shown = ",".join(texts[:most])
     return f"{shown} + {len(texts) - most} more..." if len(texts) > most else shown
 
 
 def condition_status(document: Document, condition_type: str) -> str | None:
-    """``True``, ``False`` or ``Unknown``; None where the condition is not there."""
+    """Return the status of a condition, None if there is no such condition."""
     for one in at(document, "status", "conditions") or ():
         if one.get("type") == condition_type:
             status: str | None = one.get("status")

@@ -1,4 +1,4 @@
-"""ControllerRevision: something as it was at one time, kept unchanged (Kubernetes' apps/v1)."""
+"""ControllerRevision: an immutable snapshot of a controller's state (Kubernetes' apps/v1)."""
 
 from lightkube.models.apps_v1 import ControllerRevision
 
@@ -11,7 +11,7 @@ from corral.api.object import Document
 
 
 def _controller(document: Document) -> str:
-    """Who keeps it, as kubectl names it: ``virtualmachine.kubevirt.io/testvm``."""
+    """Return the owner as kubectl names it: ``virtualmachine.kubevirt.io/testvm``."""
     for owner in at(document, "metadata", "ownerReferences") or ():
         if owner.get("controller"):
             group = str(owner.get("apiVersion", "")).rpartition("/")[0]
@@ -38,8 +38,8 @@ CONTROLLER_REVISION = kubernetes_kind(
     view=ControllerRevision,
     status=False,
     columns=(
-        Column(name="Controller", cell=_controller, description="who keeps it"),
-        number("Revision", "revision", description="which of several it is"),
+        Column(name="Controller", cell=_controller, description="the object that owns it"),
+        number("Revision", "revision", description="its number"),
         age(),
     ),
     validate=_validate,

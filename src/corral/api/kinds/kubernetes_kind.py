@@ -1,4 +1,4 @@
-"""What rows of Kubernetes' own kinds share, beside their groups."""
+"""Constructors of rows for Kubernetes' own kinds."""
 
 from functools import partial
 from typing import Final
@@ -7,6 +7,6 @@ from corral.api.kind import Kind, Version
 from corral.api.kinds.columns import age
 
 kubernetes_kind: Final = partial(Kind, versions=(Version(name="v1"),), native=True)
-"""The row of a kind that Kubernetes brings; most are served as v1 only."""
-question: Final = partial(kubernetes_kind, status=False, only_created=True, columns=(age(),))
-"""The row of a kind whose objects are created to be answered, and never kept."""
+"""Make the row of a kind of Kubernetes; most are served as v1 only."""
+review_kind: Final = partial(kubernetes_kind, status=False, only_created=True, columns=(age(),))
+"""Make the row of a kind that is only created and never stored, such as TokenReview."""

@@ -1,4 +1,4 @@
-"""What a label selector in a document may be (meta/v1 LabelSelector), by apimachinery's rules."""
+"""Validation of label selectors (meta/v1 LabelSelector), by apimachinery's rules."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,14 +8,14 @@ from corral.api.kinds.causes import each_invalid, forbidden, invalid, required
 from corral.api.names import label_key_faults, label_value_faults
 from corral.api.object import Document
 
-_COUNTED = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
-"""Operators of selectors, and whether they take values."""
+_TAKES_VALUES = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
+"""Operators of selectors, and whether they have values."""
 MOST_REQUIREMENTS: Final = 1000
-"""Labels, expressions and values of a selector: it is held against objects whenever they change."""
+"""The most labels, expressions and values of a selector: it is matched on each change."""
 
 
 def selector_causes(path: str, selector: Document) -> Iterator[Cause]:
-    """What is wrong with a selector of objects by their labels."""
+    """Check a label selector."""
     if too_many := count_causes(path, selector):
         yield from too_many
         return
@@ -27,7 +27,7 @@ def selector_causes(path: str, selector: Document) -> Iterator[Cause]:
 
 
 def count_causes(path: str, selector: Document) -> list[Cause]:
-    """Whether a selector asks for more than can be looked at quickly."""
+    """Check that a selector is small enough to be matched quickly."""
     expressions = selector.get("matchExpressions") or ()
     count = len(selector.get("matchLabels") or ()) + len(expressions)
     count += sum(len(each.get("values") or ()) for each in expressions)
@@ -39,11 +39,11 @@ def count_causes(path: str, selector: Document) -> list[Cause]:
 
 def _expression(path: str, expression: Document) -> Iterator[Cause]:
     operator, values = expression["operator"], expression.get("values") or []
-    if operator not in _COUNTED:
+    if operator not in _TAKES_VALUES:
         yield invalid(f"{path}.operator", operator, "not a valid selector operator")
-    elif _COUNTED[operator] and not values:
+    elif _TAKES_VALUES[operator] and not values:
         yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-    elif values and not _COUNTED[operator]:
+    elif values and not _TAKES_VALUES[operator]:
         why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
         yield forbidden(f"{path}.values", why)
     yield from each_invalid(f"{path}.key", expression["key"], label_key_faults(expression["key"]))

@@ -1,4 +1,4 @@
-"""PodDisruptionBudget: how many of some pods may be taken away at once on purpose."""
+"""PodDisruptionBudget: how many of a set of pods may be evicted at once."""
 
 import re
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from lightkube.models.policy_v1 import PodDisruptionBudget
 from corral.api.conditions import set_condition
 from corral.api.errors import Cause, limited
 from corral.api.kind import Column, Verdict, at
-from corral.api.kinds.causes import invalid, of_conditions, unsupported
+from corral.api.kinds.causes import invalid, status_condition_causes, unsupported
 from corral.api.kinds.columns import age
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.object import Document
 
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
-"""The condition that says whether pods may be evicted, and the reasons that it gives."""
+"""The condition of a budget, and its reasons."""
 SUFFICIENT: Final = "SufficientPods"
 INSUFFICIENT: Final = "InsufficientPods"
 SYNC_FAILED: Final = "SyncFailed"
@@ -24,7 +24,7 @@ SYNC_FAILED: Final = "SyncFailed"
 HEALTHY_BUDGET: Final = "IfHealthyBudget"
 ALWAYS_ALLOW: Final = "AlwaysAllow"
 UNHEALTHY_POLICIES: Final = (HEALTHY_BUDGET, ALWAYS_ALLOW)
-"""What may happen to pods that are not ready: they go where enough others are, or always."""
+"""Policies for pods that are not ready: evict them if enough others are healthy, or always."""
 
 NOT_SET = "N/A"
 _PERCENT = re.compile(r"([0-9]+)%", re.ASCII)
@@ -36,7 +36,7 @@ _COUNTS = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPo
 
 
 def scaled(bound: int | str, whole: int) -> int:
-    """A bound as a number of pods, percentages being of ``whole`` and rounded up.
+    """Return a bound as a number of pods; percentages are of ``whole``, rounded up.
 
     Raises ValueError for a text that is no percentage.
     """
@@ -48,8 +48,8 @@ def scaled(bound: int | str, whole: int) -> int:
     return -(-int(match[1]) * whole // 100)
 
 
-def told(status: Document, now: str, *, failure: str = "") -> list[Document]:
-    """The conditions of a budget with this status; ``failure`` says why it could not be reckoned.
+def disruption_conditions(status: Document, now: str, *, failure: str = "") -> list[Document]:
+    """Return the conditions of a budget with this status; ``failure`` is why its sync failed.
 
     ``now`` is a time in RFC 3339.
     """
@@ -59,17 +59,19 @@ def told(status: Document, now: str, *, failure: str = "") -> list[Document]:
     conditions = set_condition(
         status.get("conditions"), DISRUPTION_ALLOWED, word, reason=reason, now=now
     )
-    said = {"message": failure, "observedGeneration": status.get("observedGeneration") or 0}
-    return [one | said if one["type"] == DISRUPTION_ALLOWED else one for one in conditions]
+    details = {"message": failure, "observedGeneration": status.get("observedGeneration") or 0}
+    return [one | details if one["type"] == DISRUPTION_ALLOWED else one for one in conditions]
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """One bound, and one that can be meant; selectors that can be understood in one way only."""
-    spec = _spec(document.get("spec") or {})
-    return Verdict(limited([*spec, *_status(document), *of_conditions(document, old)]))
+    """Validate a budget: it has one valid bound, and a valid selector."""
+    spec = _check_spec(document.get("spec") or {})
+    return Verdict(
+        limited([*spec, *_check_status(document), *status_condition_causes(document, old)])
+    )
 
 
-def _spec(spec: Document) -> Iterator[Cause]:
+def _check_spec(spec: Document) -> Iterator[Cause]:
     bounds = [name for name in ("minAvailable", "maxUnavailable") if spec.get(name) is not None]
     if len(bounds) > 1:
         yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
@@ -82,7 +84,7 @@ def _spec(spec: Document) -> Iterator[Cause]:
 
 
 def bound_causes(path: str, bound: int | str) -> Iterator[Cause]:
-    """What is wrong with a number of pods that may be a share of them in percent."""
+    """Check a number of pods or a percentage."""
     if isinstance(bound, int):
         if bound < 0:
             yield invalid(path, bound, "must be greater than or equal to 0")
@@ -94,7 +96,7 @@ def bound_causes(path: str, bound: int | str) -> Iterator[Cause]:
         yield invalid(path, bound, "must not be greater than 100%")
 
 
-def _status(document: Document) -> Iterator[Cause]:
+def _check_status(document: Document) -> Iterator[Cause]:
     for name in _COUNTS:
         count = at(document, "status", name)
         if count is not None and count < 0:

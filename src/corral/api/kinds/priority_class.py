@@ -1,4 +1,4 @@
-"""PriorityClass: how important pods are that name it."""
+"""PriorityClass: the priority of the pods that name it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -15,15 +15,15 @@ from corral.api.object import Document
 PREEMPT: Final = "PreemptLowerPriority"
 POLICIES: Final = (PREEMPT, "Never")
 HIGHEST: Final = 1_000_000_000
-"""The most important that users may make anything."""
+"""The highest priority of a user-defined class."""
 SYSTEM_PREFIX: Final = "system-"
 CRITICAL_PRIORITY: Final = 2_000_000_000
-"""Pods of this priority and above stay when their node runs short (scheduling's system classes)."""
+"""Pods of this priority and above are not evicted under node pressure (system classes)."""
 SYSTEM: Mapping[str, tuple[int, str]] = {
     "system-node-critical": (2_000_001_000, "Pods that must run, and on the node where they are."),
     "system-cluster-critical": (CRITICAL_PRIORITY, "Pods that must run, be it on another node."),
 }
-"""Classes that are always there, with their value and description."""
+"""The system classes, with their value and description."""
 
 
 def _default(document: Document) -> None:
@@ -76,18 +76,18 @@ PRIORITY_CLASS = kubernetes_kind(
     namespaced=False,
     status=False,
     columns=(
-        number("Value", "value", description="the greater, the more important"),
+        number("Value", "value", description="its value"),
         Column(
             name="Global-Default",
             type="boolean",
             cell=lambda document: "true" if document.get("globalDefault") else "false",
-            description="whether pods are of it that name no class",
+            description="whether it is the class of pods that name none",
         ),
         age(),
         field(
             "PreemptionPolicy",
             "preemptionPolicy",
-            description="whether less important pods may be taken away for it",
+            description="whether pods of lower priority may be evicted for it",
         ),
     ),
     default=_default,

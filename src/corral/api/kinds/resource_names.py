@@ -1,4 +1,4 @@
-"""Names of resources: of what containers take, and of what quotas count (Kubernetes' core API)."""
+"""Names of resources of containers and of quotas (Kubernetes' core API)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -8,8 +8,8 @@ from corral.api.kinds.causes import each_invalid
 from corral.api.names import label_key_faults
 
 COMPUTE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
-OF_CONTAINERS: Final = frozenset(COMPUTE_RESOURCES)
-"""What every container may ask for, by names without a domain."""
+CONTAINER_RESOURCES: Final = frozenset(COMPUTE_RESOURCES)
+"""Resources of containers that have no domain."""
 HUGE_PAGES: Final = "hugepages-"
 REQUESTS: Final = "requests."
 LIMITS: Final = "limits."
@@ -30,62 +30,62 @@ OBJECT_COUNTS: Final = frozenset(
         "persistentvolumeclaims",
     }
 )
-"""What quotas count under names of their own: whole numbers."""
-OF_QUOTAS: Final = OBJECT_COUNTS | {
+"""Objects that quotas count by names of their own; the amounts are integers."""
+QUOTA_RESOURCES: Final = OBJECT_COUNTS | {
     *COMPUTE_RESOURCES,
     *(f"{REQUESTS}{name}" for name in (*COMPUTE_RESOURCES, STORAGE)),
     *(f"{LIMITS}{name}" for name in COMPUTE_RESOURCES),
 }
-_STANDARD: Final = OF_QUOTAS | {STORAGE}
-_HUGE_OF_QUOTAS: Final = (HUGE_PAGES, f"{REQUESTS}{HUGE_PAGES}")
+_STANDARD: Final = QUOTA_RESOURCES | {STORAGE}
+_QUOTA_HUGE_PAGES: Final = (HUGE_PAGES, f"{REQUESTS}{HUGE_PAGES}")
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is one that others brought: it has a domain of theirs."""
+    """Return whether a resource is an extended one: it has a domain."""
     return "/" in name and _NATIVE not in name and not name.startswith(REQUESTS)
 
 
-def is_huge_of_quota(name: str) -> bool:
-    return name.startswith(_HUGE_OF_QUOTAS)
+def is_quota_huge_pages(name: str) -> bool:
+    return name.startswith(_QUOTA_HUGE_PAGES)
 
 
-def is_extended_of_quota(name: str) -> bool:
-    """Whether a quota's name is that of an extended resource's requests."""
+def is_quota_extended(name: str) -> bool:
+    """Return whether a quota's resource is the requests of an extended resource."""
     return name.startswith(REQUESTS) and is_extended(name.removeprefix(REQUESTS))
 
 
 def is_whole(name: str) -> bool:
-    """Whether there are no parts of a resource."""
+    """Return whether amounts of a resource are integers."""
     return name in OBJECT_COUNTS or is_extended(name)
 
 
 def quota_faults(name: str) -> list[str]:
-    """Why no quota can be about this."""
-    if "/" in name or name in OF_QUOTAS or is_huge_of_quota(name):
+    """Return why a name is not a valid resource of quotas."""
+    if "/" in name or name in QUOTA_RESOURCES or is_quota_huge_pages(name):
         return faults(name)
     return [*faults(name), "must be a standard resource for quota"]
 
 
 def container_faults(name: str) -> list[str]:
-    """Why no container can ask for this."""
+    """Return why a name is not a valid resource of containers."""
     if "/" in name:
-        known = _NATIVE in name or (is_extended(name) and not label_key_faults(REQUESTS + name))
-        told = "doesn't follow extended resource name standard"
+        is_known = _NATIVE in name or (is_extended(name) and not label_key_faults(REQUESTS + name))
+        fault = "doesn't follow extended resource name standard"
     else:
-        known = name in OF_CONTAINERS or name.startswith(HUGE_PAGES)
-        told = "must be a standard resource for containers"
-    return faults(name) if known else [*faults(name), told]
+        is_known = name in CONTAINER_RESOURCES or name.startswith(HUGE_PAGES)
+        fault = "must be a standard resource for containers"
+    return faults(name) if is_known else [*faults(name), fault]
 
 
 def unknown_resources(path: str, names: Iterable[str]) -> Iterator[Cause]:
-    """One cause for each fault of the resources that a container asks for."""
+    """Yield a cause for each invalid resource of a container."""
     for name in names:
         yield from each_invalid(f"{path}[{name}]", name, container_faults(name))
 
 
 def faults(name: str) -> list[str]:
-    """Why nothing can ask for this."""
+    """Return why a name is not a valid resource."""
     if wrong := label_key_faults(name):
         return wrong
-    known = "/" in name or name in _STANDARD or is_huge_of_quota(name)
-    return [] if known else ["must be a standard resource type or fully qualified"]
+    is_known = "/" in name or name in _STANDARD or is_quota_huge_pages(name)
+    return [] if is_known else ["must be a standard resource type or fully qualified"]

@@ -1,4 +1,4 @@
-"""RuntimeClass: what else could run containers."""
+"""RuntimeClass: a container runtime; nothing here acts on it."""
 
 from lightkube.models.node_v1 import RuntimeClass
 
@@ -27,6 +27,6 @@ RUNTIME_CLASS = kubernetes_kind(
     view=RuntimeClass,
     namespaced=False,
     status=False,
-    columns=(field("Handler", "handler", description="what would run containers"), age()),
+    columns=(field("Handler", "handler", description="the container runtime"), age()),
     validate=_validate,
 )

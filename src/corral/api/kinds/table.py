@@ -1,4 +1,4 @@
-"""The table of kinds, as the server, the client and the schema look it up."""
+"""The table of kinds, with indexes for the server, the client and the schema."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ class KindTable:
         self._by_name: dict[tuple[str, str], Kind] = {}
         self._by_view: dict[type[msgspec.Struct], Kind] = {}
         self.changes = 0
-        """Grows with every change: who makes something of all kinds keeps it while this stays."""
+        """Incremented by every change: caches derived from the table are valid while it stays."""
         self._served: dict[tuple[str, str, str], Kind] = {}
         for kind in kinds:
             self.add(kind)
@@ -32,22 +32,22 @@ class KindTable:
         return len(self._by_plural)
 
     def add(self, kind: Kind) -> None:
-        """Serve one more kind, in place of any row of the same group and plural."""
-        earlier = self._by_plural.get((kind.group, kind.plural))
-        if earlier is not None:
-            self.remove(earlier)
+        """Add a kind, replacing any row of the same group and plural."""
+        replaced = self._by_plural.get((kind.group, kind.plural))
+        if replaced is not None:
+            self.remove(replaced)
         self._by_plural[kind.group, kind.plural] = kind
         self._by_name[kind.group, kind.name] = kind
-        if kind.schemas is None:  # kinds that are brought at run time share one view
+        if kind.schemas is None:  # custom kinds share one view
             self._by_view[kind.view] = kind
         for version in kind.versions:
             if version.served:
-                address = (kind.group, version.name, kind.plural)
-                self._served[address] = kind.rows.get(version.name, kind)
+                path = (kind.group, version.name, kind.plural)
+                self._served[path] = kind.rows.get(version.name, kind)
         self.changes += 1
 
     def remove(self, kind: Kind) -> None:
-        """Serve a kind no more."""
+        """Remove a kind."""
         del self._by_plural[kind.group, kind.plural]
         del self._by_name[kind.group, kind.name]
         for version in kind.versions:
@@ -55,19 +55,19 @@ class KindTable:
         self.changes += 1
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
-        """The kind that a path names, where that version of it is served."""
+        """Return the kind at a path, None if that version of it is not served."""
         return self._served.get((group, version, plural))
 
     def by_kind(self, group: str, name: str) -> Kind | None:
-        """The kind that ``apiVersion`` and ``kind`` of a document name."""
+        """Return the kind by its group and name; None if there is none."""
         return self._by_name.get((group, name))
 
     def of_view(self, view: type[msgspec.Struct]) -> Kind:
-        """The kind whose documents a view reads; KeyError when none does."""
+        """Return the kind of a view.  Raises KeyError if there is none."""
         return self._by_view[view]
 
     def group_versions(self) -> tuple[GroupVersion, ...]:
-        """What is served: groups in the order of their first kind, versions preferred first."""
+        """Return groups, in the order of their first kind, and versions, preferred ones first."""
         served: dict[str, dict[str, None]] = {}
         for kind in self:
             versions = served.setdefault(kind.group, {})
@@ -79,7 +79,7 @@ class KindTable:
         )
 
     def served(self, group_version: GroupVersion) -> tuple[Kind, ...]:
-        """The kinds of one group and version."""
+        """Return the kinds of one group and version."""
         group, version = group_version
         return tuple(
             found
@@ -94,9 +94,9 @@ _STAGES = {None: 0, "beta": 1, "alpha": 2}
 
 
 def preference(version: str) -> tuple[int, int, int, str]:
-    """Sorts versions as Kubernetes prefers them: ``v10``, ``v2``, ``v2beta1``, ``v1alpha1``, rest.
+    """Return the sort key of a version: ``v10``, ``v2``, ``v2beta1``, ``v1alpha1``, others.
 
-    First those that are stable, the newest before the others; names of another form come last.
+    Stable versions come first, newer before older; names of another form come last (Kubernetes).
     """
     match = _VERSION.fullmatch(version)
     if match is None:

@@ -1,7 +1,7 @@
-"""What pods and nodes take of processors and memory at present (metrics.k8s.io).
+"""PodMetrics and NodeMetrics: present use of CPU and memory (metrics.k8s.io).
 
-Nobody writes these: they are answers about pods and nodes, with names and labels of theirs, in the
-form in which Kubernetes' metrics-server gives them.
+They are not stored: each read computes them for pods and nodes, whose names and labels they have,
+as Kubernetes' metrics-server does.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ GROUP = "metrics.k8s.io"
 
 
 class ContainerMetrics(Struct, kw_only=True):
-    """What one container of a pod takes.
+    """Usage of one container of a pod.
 
     name: the container.
-    usage: cpu, the processors it used on average over the window, and memory, what it holds.
+    usage: cpu, the average number of processors over the window, and memory, its working set.
     """
 
     name: str
@@ -29,11 +29,11 @@ class ContainerMetrics(Struct, kw_only=True):
 
 
 class PodMetrics(Object, kw_only=True):
-    """What a pod takes.
+    """Usage of a pod.
 
-    timestamp: when it was looked at, which is the end of the window.
-    window: over how much time the use of processors is an average.
-    containers: what each container takes.
+    timestamp: end of the window.
+    window: time over which CPU usage is averaged.
+    containers: usage of each container.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"
@@ -45,11 +45,11 @@ class PodMetrics(Object, kw_only=True):
 
 
 class NodeMetrics(Object, kw_only=True):
-    """What a node takes of its host.
+    """Usage of a node.
 
-    timestamp: when it was looked at, which is the end of the window.
-    window: over how much time the use of processors is an average.
-    usage: cpu, the processors it used on average over the window, and memory, what it holds.
+    timestamp: end of the window.
+    window: time over which CPU usage is averaged.
+    usage: cpu, the average number of processors over the window, and memory, its working set.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"
@@ -61,7 +61,7 @@ class NodeMetrics(Object, kw_only=True):
 
 
 def _of_pod(resource: str) -> Callable[[Document], str]:
-    """What all containers of a pod take together."""
+    """Return a function that sums the usage of a pod's containers."""
 
     def cell(document: Document) -> str:
         containers = at(document, "containers") or ()
@@ -82,7 +82,7 @@ def _columns(cell: Callable[[str], Callable[[Document], str]]) -> tuple[Column, 
             name="Window",
             format="duration",
             cell=value("window"),
-            description="over how much time the use of processors is an average",
+            description="time over which CPU usage is averaged",
         ),
     )
 

@@ -11,7 +11,7 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 from lightkube.models.policy_v1 import PodDisruptionBudget, PodDisruptionBudgetSpec
 
-from corral.api.kinds.pod_disruption_budget import scaled, told
+from corral.api.kinds.pod_disruption_budget import disruption_conditions, scaled
 from corral.api.object import Document
 from corral.api.time import parse_rfc3339, rfc3339
 from corral.reconcile.objects import is_being_deleted, is_ready, key_of
@@ -126,7 +126,7 @@ def _with_conditions(
 ) -> Document:
     conditions = before(budget).get("conditions")
     known = reckoned | ({"conditions": conditions} if conditions else {})
-    return reckoned | {"conditions": told(known, rfc3339(now), failure=failure)}
+    return reckoned | {"conditions": disruption_conditions(known, rfc3339(now), failure=failure)}
 
 
 def _generation(budget: PodDisruptionBudget) -> int:

@@ -31,12 +31,12 @@ _NOT_COPIED = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
         permitted_clones.PERMITTED,
-        population.WISH,
+        population.POPULATE,
         population.PHASE,
         population.PROGRESS,
         population.REASON,
         population.MESSAGE,
-        population.GOES_ON,
+        population.RUNNING_CONDITION,
         population.READY,
         population.UPLOAD_TARGET,
         population.POPULATED_FOR,
@@ -61,7 +61,7 @@ def document(
     """
     spec = _spec(volume, classes, size_of_source)
     labels = _LABELS | (_NOT_FULL if spec.get("volumeMode") in (None, FILESYSTEM) else {})
-    options = population.Wish(
+    options = population.PopulateRequest(
         source=source,
         content_type=volume.spec.content_type or KUBEVIRT,
         preallocation=bool(volume.spec.preallocation),
@@ -78,7 +78,9 @@ def document(
     }
 
 
-def _annotations(user_annotations: Mapping[str, str], options: population.Wish) -> dict[str, str]:
+def _annotations(
+    user_annotations: Mapping[str, str], options: population.PopulateRequest
+) -> dict[str, str]:
     kept = {name: value for name, value in user_annotations.items() if name not in _NOT_COPIED}
     own_values = {
         population.RESTARTS: "0",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.cdi.datasource import DataSource, KeptDataSource
+from corral.api.kinds.cdi.datasource import DataSource, StoredDataSource
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.cdi.kinds import DATA_SOURCE
 from corral.api.object import Key
@@ -35,7 +35,7 @@ class DataSources:
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
-        self.references = context.informers.of(KeptDataSource, kind=DATA_SOURCE)
+        self.references = context.informers.of(StoredDataSource, kind=DATA_SOURCE)
         self.claims = context.informers.of(Claim)
         self.volumes = context.informers.of(DataVolume)
         self._context = context
@@ -54,12 +54,12 @@ class DataSources:
         status, labels = datasource_status.decide(reference, self._observe(reference))
         if labels:
             change = {"metadata": {"labels": dict(labels)}}
-            reference = await self._client.patch(KeptDataSource, key, change, kind=DATA_SOURCE)
+            reference = await self._client.patch(StoredDataSource, key, change, kind=DATA_SOURCE)
         before = reference.status if isinstance(reference.status, dict) else {}
         if change := difference(before, msgspec.to_builtins(status)):
             patch = {"metadata": {"resourceVersion": version_of(reference)}, "status": change}
             await self._client.patch(
-                KeptDataSource, key, patch, subresource="status", kind=DATA_SOURCE
+                StoredDataSource, key, patch, subresource="status", kind=DATA_SOURCE
             )
 
     def _observe(self, reference: DataSource) -> datasource_status.Observed:

@@ -14,7 +14,7 @@ from corral.api.kinds.cdi.datasource import (
     DataSource,
     DataSourceSource,
     DataSourceStatus,
-    KeptDataSource,
+    StoredDataSource,
 )
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.controllers.datavolume.status import FALSE, SUCCEEDED, TRUE, Conditions
@@ -62,7 +62,7 @@ class _Ready(NamedTuple):
 _IS_READY: Final = _Ready(TRUE, READY, "DataSource is ready to be consumed")
 
 
-def decide(reference: KeptDataSource, observed: Observed) -> Decision:
+def decide(reference: StoredDataSource, observed: Observed) -> Decision:
     """Return the desired status and labels of a DataSource."""
     other = reference.spec.source.data_source
     target = reference if other is None else observed.named
@@ -75,7 +75,7 @@ def decide(reference: KeptDataSource, observed: Observed) -> Decision:
         ready = _Ready(FALSE, "MaxReferenceDepthReached", message)
     else:
         ready = _of(target.spec.source, observed)
-    conditions = Conditions(reference.known_status.conditions, observed.now)
+    conditions = Conditions(reference.parsed_status.conditions, observed.now)
     conditions.set(READY, *ready)
     if target is None or ready is not _IS_READY:
         return Decision(DataSourceStatus(conditions=conditions.all), {})

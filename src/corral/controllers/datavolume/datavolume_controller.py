@@ -10,7 +10,7 @@ from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.cdi import population
-from corral.api.kinds.cdi.datasource import DataSource, KeptDataSource
+from corral.api.kinds.cdi.datasource import DataSource, StoredDataSource
 from corral.api.kinds.cdi.datavolume import DataVolume, DataVolumeStatus
 from corral.api.kinds.cdi.kinds import DATA_SOURCE
 from corral.api.object import Document, Key
@@ -55,7 +55,7 @@ class DataVolumes:
         self.volumes = context.informers.of(DataVolume)
         self.claims = context.informers.of(Claim)
         self.classes = context.informers.of(StorageClass)
-        self.references = context.informers.of(KeptDataSource, kind=DATA_SOURCE)
+        self.references = context.informers.of(StoredDataSource, kind=DATA_SOURCE)
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)

@@ -235,7 +235,7 @@ def _set_conditions(conditions: Conditions, claim: PersistentVolumeClaim, phase:
         conditions.set("Bound", FALSE, "ClaimLost", "Claim Lost")
     else:
         conditions.set("Bound", FALSE, PENDING, f"PVC {name} Pending")
-    goes_on = annotations.get(population.GOES_ON) == "true"
+    goes_on = annotations.get(population.RUNNING_CONDITION) == "true"
     if goes_on and phase != SUCCEEDED:
         conditions.set("Ready", FALSE, "TransferRunning")
     else:

@@ -283,12 +283,12 @@ def _claim(call: Call, document: Document, old: Document | None) -> None:
         "Forbidden: only corral sets this annotation: leave it out; to have a claim filled, "
         "create a DataVolume, which makes the claim"
     )
-    cause = Cause(f"metadata.annotations[{population.WISH}]", message, "FieldValueForbidden")
+    cause = Cause(f"metadata.annotations[{population.POPULATE}]", message, "FieldValueForbidden")
     raise call.kind.invalid(document["metadata"]["name"], [cause])
 
 
 def _wish(claim: Document) -> str | None:
-    wish: str | None = at(claim, "metadata", "annotations", population.WISH)
+    wish: str | None = at(claim, "metadata", "annotations", population.POPULATE)
     return wish
 
 

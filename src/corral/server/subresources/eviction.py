@@ -27,7 +27,7 @@ from corral.api.kinds.pod_disruption_budget import (
     DISRUPTION_ALLOWED,
     POD_DISRUPTION_BUDGET,
     SYNC_FAILED,
-    told,
+    disruption_conditions,
 )
 from corral.api.object import Document, Key
 from corral.api.request import Response
@@ -145,7 +145,7 @@ def spent(budget: Document, pod: Document, now: str) -> Document | None:
         raise _refusal(_denied(budget))
     status["disruptionsAllowed"] -= 1
     if not status["disruptionsAllowed"]:
-        status["conditions"] = told(status, now)
+        status["conditions"] = disruption_conditions(status, now)
     status["disruptedPods"] = {
         **(status.get("disruptedPods") or {}),
         pod["metadata"]["name"]: now,

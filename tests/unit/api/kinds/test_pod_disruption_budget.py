@@ -2,7 +2,12 @@
 
 import pytest
 
-from corral.api.kinds.pod_disruption_budget import POD_DISRUPTION_BUDGET, scaled, told, validate
+from corral.api.kinds.pod_disruption_budget import (
+    POD_DISRUPTION_BUDGET,
+    disruption_conditions,
+    scaled,
+    validate,
+)
 from corral.api.schema import schema_for
 
 NOW = "2026-01-01T00:00:00Z"
@@ -177,7 +182,7 @@ def test_it_is_printed_as_kubernetes_does(spec, shown):
 
 def test_the_condition_follows_what_is_allowed():
     status = {"disruptionsAllowed": 1, "observedGeneration": 2}
-    (first,) = told(status, NOW)
+    (first,) = disruption_conditions(status, NOW)
     assert first == {
         "type": "DisruptionAllowed",
         "status": "True",
@@ -187,12 +192,14 @@ def test_the_condition_follows_what_is_allowed():
         "lastTransitionTime": NOW,
     }
     later = "2026-01-01T00:01:00Z"
-    (same,) = told(status | {"conditions": [first]}, later)
+    (same,) = disruption_conditions(status | {"conditions": [first]}, later)
     assert same == first
-    (turned,) = told({"disruptionsAllowed": 0, "conditions": [first]}, later)
+    (turned,) = disruption_conditions({"disruptionsAllowed": 0, "conditions": [first]}, later)
     assert (turned["status"], turned["reason"]) == ("False", "InsufficientPods")
     assert turned["lastTransitionTime"] == later
-    (failed,) = told({"disruptionsAllowed": 0, "conditions": [turned]}, NOW, failure="no idea")
+    (failed,) = disruption_conditions(
+        {"disruptionsAllowed": 0, "conditions": [turned]}, NOW, failure="no idea"
+    )
     assert (failed["reason"], failed["message"]) == ("SyncFailed", "no idea")
     assert failed["lastTransitionTime"] == later
 

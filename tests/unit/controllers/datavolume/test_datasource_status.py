@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
-from corral.api.kinds.cdi.datasource import KeptDataSource
+from corral.api.kinds.cdi.datasource import StoredDataSource
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.controllers.datavolume.datasource_status import Observed, decide
 
@@ -17,7 +17,7 @@ SUITS = "instancetype.kubevirt.io/default-instancetype"
 
 def reference(source, name="mine", **rest):
     metadata = {"name": name, "namespace": "default", **rest}
-    return msgspec.convert({"metadata": metadata, "spec": {"source": source}}, KeptDataSource)
+    return msgspec.convert({"metadata": metadata, "spec": {"source": source}}, StoredDataSource)
 
 
 def claim(**labels):

@@ -132,7 +132,7 @@ def test_the_claim_is_named_labelled_and_owned_as_cdi_does_it():
 
 def test_the_claim_asks_for_its_content():
     created = decide(volume(HTTP, preallocation=True)).create
-    asked = population.wish_of(msgspec.convert(created, PersistentVolumeClaim))
+    asked = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
     assert asked.source.http.url == "http://images.example/disk.img"
     assert (asked.content_type, asked.preallocation) == ("kubevirt", True)
 
@@ -221,7 +221,7 @@ def test_a_data_source_leads_to_its_claim():
     of = volume(sourceRef=named, storage={}, annotations=allowed)
     source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     created = decide(of, reference=reference, source_claim=source_claim).create
-    wish = population.wish_of(msgspec.convert(created, PersistentVolumeClaim))
+    wish = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
     assert (wish.source.pvc.namespace, wish.source.pvc.name) == ("images", "golden")
     assert said(decide(of)) == [("Warning", "NotFound", "DataSource images/fedora not found")]
 
@@ -277,7 +277,7 @@ def test_a_claim_that_was_filled_for_it_is_taken_over():
 
 @pytest.mark.parametrize(
     ("told", "is_full"),
-    [({}, True), ({"WISH": "{}", "PHASE": "Succeeded"}, True), ({"WISH": "{}"}, False)],
+    [({}, True), ({"POPULATE": "{}", "PHASE": "Succeeded"}, True), ({"POPULATE": "{}"}, False)],
 )
 def test_a_claim_of_nobody_is_adopted_where_that_is_allowed(told, is_full):
     of = volume(HTTP, annotations={ADOPT_CLAIM: "true"})
@@ -427,7 +427,7 @@ def test_progress_that_nobody_tells(source, phase, progress):
 def test_the_conditions_while_it_goes_on_and_at_the_end():
     going = decide(
         volume(HTTP),
-        claim=claim(PHASE="Running", GOES_ON="true", REASON="Pod is running"),
+        claim=claim(PHASE="Running", RUNNING_CONDITION="true", REASON="Pod is running"),
     ).status
     assert conditions(going) == {
         "Bound": ("True", "Bound", "PVC disk Bound"),
@@ -437,7 +437,10 @@ def test_the_conditions_while_it_goes_on_and_at_the_end():
     done = decide(
         volume(HTTP, status=msgspec.to_builtins(going)),
         claim=claim(
-            PHASE="Succeeded", GOES_ON="false", REASON="Completed", MESSAGE="Import Complete"
+            PHASE="Succeeded",
+            RUNNING_CONDITION="false",
+            REASON="Completed",
+            MESSAGE="Import Complete",
         ),
         now=LATER,
     ).status
@@ -451,7 +454,12 @@ def test_the_conditions_while_it_goes_on_and_at_the_end():
 
 
 def test_a_fault_is_a_condition_and_an_event():
-    told = {"PHASE": "Running", "GOES_ON": "false", "REASON": "Error", "MESSAGE": "404 Not Found"}
+    told = {
+        "PHASE": "Running",
+        "RUNNING_CONDITION": "false",
+        "REASON": "Error",
+        "MESSAGE": "404 Not Found",
+    }
     decided = decide(volume(HTTP), claim=claim(**told))
     assert conditions(decided.status)["Running"] == ("False", "Error", "404 Not Found")
     assert ("Warning", "Error", "404 Not Found") in said(decided)

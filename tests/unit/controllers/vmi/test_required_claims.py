@@ -5,7 +5,7 @@ import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from tests.unit.controllers.make import make_vmi
 
-from corral.api.kinds.cdi.population import PHASE, RUNNING, SUCCEEDED, WISH
+from corral.api.kinds.cdi.population import PHASE, POPULATE, RUNNING, SUCCEEDED
 from corral.controllers.vmi.required_claims import (
     Sources,
     pod_mounts,
@@ -14,7 +14,7 @@ from corral.controllers.vmi.required_claims import (
     volume_status,
 )
 
-WISHED = {WISH: '{"source":{"blank":{}}}'}
+WISHED = {POPULATE: '{"source":{"blank":{}}}'}
 
 
 def vmi(*volumes, buses=(), **kwargs):

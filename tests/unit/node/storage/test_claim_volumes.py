@@ -5,7 +5,7 @@ import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
 from corral.api.errors import NotFound
-from corral.api.kinds.cdi.population import PHASE, WISH
+from corral.api.kinds.cdi.population import PHASE, POPULATE
 from corral.node.storage import Storage, StorageError
 from corral.node.storage.claim_volumes import Claims
 
@@ -67,7 +67,7 @@ def pending(api, storage):
 
 
 def unfilled(api, storage):
-    api.claim["metadata"]["annotations"] = {WISH: "{}", PHASE: "Running"}
+    api.claim["metadata"]["annotations"] = {POPULATE: "{}", PHASE: "Running"}
 
 
 def without_volume(api, storage):

@@ -28,7 +28,7 @@ def claim(name="mine", **annotations):
 
 
 def wishing(wish=WISH, name="mine"):
-    return claim(name, **{population.WISH: wish})
+    return claim(name, **{population.POPULATE: wish})
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ async def test_a_claim_asks_for_content_only_as_a_data_volumes_own(ask, bob):
 async def test_nor_is_it_said_later(ask, bob, before):
     await makes(ask, claim() if before is None else wishing(before))
     path = f"{CLAIMS}/mine"
-    change = {"metadata": {"annotations": {population.WISH: WISH}}}
-    at = f"/metadata/annotations/{population.WISH.replace('/', '~1')}"
+    change = {"metadata": {"annotations": {population.POPULATE: WISH}}}
+    at = f"/metadata/annotations/{population.POPULATE.replace('/', '~1')}"
     assert is_refused(await bob.patch(path, change, MERGE))
     assert is_refused(await bob.patch(path, change, STRATEGIC))
     if before is not None:
@@ -79,7 +79,7 @@ async def test_nor_is_it_said_later(ask, bob, before):
     assert is_refused(await bob("PATCH", f"{path}?fieldManager=f&force=true", wishing(), APPLY))
     assert is_refused(await bob.patch(f"{path}/status", change, MERGE))
     kept = (await ask("GET", path)).metadata.get("annotations") or {}
-    assert kept.get(population.WISH) == before
+    assert kept.get(population.POPULATE) == before
 
 
 async def test_a_claim_that_is_filled_can_be_changed_elsewhere(ask, bob):
@@ -92,7 +92,7 @@ async def test_a_claim_that_is_filled_can_be_changed_elsewhere(ask, bob):
     assert (await bob("PUT", path, document)).status == 200
     applied = await bob("PATCH", f"{path}?fieldManager=f", claim(note="mine"), APPLY)
     assert applied.status == 200, applied.text
-    assert applied.metadata["annotations"][population.WISH] == WISH
+    assert applied.metadata["annotations"][population.POPULATE] == WISH
     target = {"metadata": {"annotations": {population.UPLOAD_TARGET: ""}}}
     assert (await bob.patch(path, target)).status == 200
     assert (await bob("POST", CLAIMS, claim("up", **{population.UPLOAD_TARGET: ""}))).status == 201

@@ -28,8 +28,8 @@ from corral.api.kinds.causes import (
     each_invalid,
     forbidden,
     invalid,
-    of_conditions,
     required,
+    status_condition_causes,
     unsupported,
 )
 from corral.api.kinds.columns import age, field, length
@@ -95,7 +95,7 @@ def _default_resources(resources: Document) -> None:
 
 def _validate_policy(document: Document, old: Document | None, _user: str) -> Verdict:
     name, spec = document["metadata"]["name"], document.get("spec") or {"failurePolicy": FAIL}
-    return Verdict(limited([*_policy(name, spec), *of_conditions(document, old)]))
+    return Verdict(limited([*_policy(name, spec), *status_condition_causes(document, old)]))
 
 
 def _policy(name: str, spec: Document) -> Iterator[Cause]:

@@ -13,7 +13,7 @@ from lightkube.models.authorization_v1 import (
 from corral.api.errors import Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.causes import invalid
-from corral.api.kinds.kubernetes_kind import question
+from corral.api.kinds.kubernetes_kind import review_kind
 from corral.api.object import Document
 
 GROUP: Final = "authorization.k8s.io"
@@ -58,7 +58,7 @@ def _local(document: Document) -> Iterator[Cause]:
         yield invalid(f"{_WHAT}.namespace", namespace, "must match metadata.namespace")
 
 
-SELF_SUBJECT_ACCESS_REVIEW = question(
+SELF_SUBJECT_ACCESS_REVIEW = review_kind(
     group=GROUP,
     plural="selfsubjectaccessreviews",
     view=SelfSubjectAccessReview,
@@ -66,7 +66,7 @@ SELF_SUBJECT_ACCESS_REVIEW = question(
     validate=_validate_self,
 )
 
-SUBJECT_ACCESS_REVIEW = question(
+SUBJECT_ACCESS_REVIEW = review_kind(
     group=GROUP,
     plural="subjectaccessreviews",
     view=SubjectAccessReview,
@@ -74,14 +74,14 @@ SUBJECT_ACCESS_REVIEW = question(
     validate=_validate_subject,
 )
 
-LOCAL_SUBJECT_ACCESS_REVIEW = question(
+LOCAL_SUBJECT_ACCESS_REVIEW = review_kind(
     group=GROUP,
     plural="localsubjectaccessreviews",
     view=LocalSubjectAccessReview,
     validate=_validate_local,
 )
 
-SELF_SUBJECT_RULES_REVIEW = question(
+SELF_SUBJECT_RULES_REVIEW = review_kind(
     group=GROUP,
     plural="selfsubjectrulesreviews",
     view=SelfSubjectRulesReview,

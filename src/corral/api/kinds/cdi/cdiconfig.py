@@ -1,4 +1,4 @@
-"""CDIConfig: how the import of disks is set up (CDI's cdi.kubevirt.io/v1beta1)."""
+"""CDIConfig: the configuration of imports and uploads (CDI's cdi.kubevirt.io/v1beta1)."""
 
 from typing import ClassVar
 
@@ -8,14 +8,14 @@ from corral.api.kinds.cdi.datavolume import GROUP
 from corral.api.object import AnyFields, Object, Struct
 
 NAME = "config"
-"""The name of the one CDIConfig that there is."""
+"""The name of the one CDIConfig."""
 
 
 class FilesystemOverhead(Struct, kw_only=True):
-    """The share of a volume that is not for its disk.
+    """The share of a volume that is overhead of its file system.
 
-    global_: of every class that is not named.
-    storage_class: by the class's name.
+    global_: the share of classes without one of their own.
+    storage_class: the share by class name.
     """
 
     global_: str = msgspec.field(default="", name="global")
@@ -23,10 +23,10 @@ class FilesystemOverhead(Struct, kw_only=True):
 
 
 class CDIConfigSpec(Struct, kw_only=True):
-    """What was asked for; nothing of it but the address has an effect in this version.
+    """Desired configuration; only the URL has an effect in this version.
 
-    upload_proxy_url_override: where clients are to upload to, in place of the server's own address.
-    feature_gates: what is tried before it is ready for all.
+    upload_proxy_url_override: URL for uploads, instead of the server's own.
+    feature_gates: enabled feature gates.
     """
 
     upload_proxy_url_override: str | None = msgspec.field(
@@ -36,13 +36,13 @@ class CDIConfigSpec(Struct, kw_only=True):
 
 
 class CDIConfigStatus(Struct, kw_only=True):
-    """What clients need to know.
+    """Configuration in effect, for clients.
 
-    upload_proxy_url: where clients upload to.
-    upload_proxy_ca: the authority (PEM) that has signed who answers there.
-    filesystem_overhead: the share of a volume that is not for its disk.
-    scratch_space_storage_class: where temporary files go.
-    preallocation: whether all the space of disks is taken beforehand.
+    upload_proxy_url: URL for uploads.
+    upload_proxy_ca: CA certificate of that URL (PEM).
+    filesystem_overhead: the share of a volume that is overhead of its file system.
+    scratch_space_storage_class: storage class of temporary files.
+    preallocation: whether the space of disks is allocated beforehand.
     """
 
     upload_proxy_url: str = msgspec.field(default="", name="uploadProxyURL")
@@ -53,10 +53,10 @@ class CDIConfigStatus(Struct, kw_only=True):
 
 
 class CDIConfig(Object, kw_only=True):
-    """How the import of disks is set up; there is one, and its name is config.
+    """The configuration of imports and uploads; there is one, named config.
 
-    spec: what was asked for.
-    status: what clients need to know.
+    spec: desired configuration.
+    status: configuration in effect.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"
@@ -66,8 +66,8 @@ class CDIConfig(Object, kw_only=True):
     status: CDIConfigStatus = msgspec.field(default_factory=CDIConfigStatus)
 
 
-def settled(url: str, authority: str) -> dict[str, AnyFields]:
-    """The status of a CDIConfig: disks lie on no file system of their own, so nothing is lost."""
+def status_patch(url: str, authority: str) -> dict[str, AnyFields]:
+    """Return a patch of the status of the CDIConfig; volumes are files, so there is no overhead."""
     status = CDIConfigStatus(
         upload_proxy_url=url,
         upload_proxy_ca=authority,

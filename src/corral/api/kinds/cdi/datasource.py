@@ -1,4 +1,4 @@
-"""DataSource: a name under which golden images are found (CDI's cdi.kubevirt.io/v1beta1)."""
+"""DataSource: a named reference to a golden image (CDI's cdi.kubevirt.io/v1beta1)."""
 
 from typing import Any, ClassVar
 
@@ -9,9 +9,9 @@ from corral.api.object import AnyFields, Object, Struct
 
 
 class SourceName(Struct, kw_only=True):
-    """Names another DataSource, which must name what it means itself.
+    """A reference to another DataSource, which must not be a reference itself.
 
-    namespace: where it is: beside the one that names it.
+    namespace: its namespace, which is that of the one that refers to it.
     name: its name.
     """
 
@@ -20,7 +20,7 @@ class SourceName(Struct, kw_only=True):
 
 
 class DataSourceSource(Struct, kw_only=True):
-    """What the name means: one of them, or nothing yet.
+    """What the DataSource refers to: one of them, or nothing yet.
 
     pvc: a claim.
     snapshot: a VolumeSnapshot.
@@ -33,18 +33,18 @@ class DataSourceSource(Struct, kw_only=True):
 
 
 class DataSourceSpec(Struct, kw_only=True):
-    """What the DataSource shall be.
+    """Desired state of the DataSource.
 
-    source: what the name means: one of them, or nothing yet.
+    source: what it refers to: one of them, or nothing yet.
     """
 
     source: DataSourceSource
 
 
 class DataSourceStatus(Struct, kw_only=True):
-    """What is known of the DataSource.
+    """Observed state of the DataSource.
 
-    source: what the name means now, also where another DataSource tells it; only when it is ready.
+    source: the resolved reference, also through another DataSource; only when it is ready.
     conditions: Ready.
     """
 
@@ -53,10 +53,10 @@ class DataSourceStatus(Struct, kw_only=True):
 
 
 class DataSource(Object, kw_only=True):
-    """A name for a claim: DataVolumes whose sourceRef names it become copies of that claim.
+    """A named reference to a claim: DataVolumes whose sourceRef names it are copies of that claim.
 
-    spec: what it shall be.
-    status: what is known of it.
+    spec: desired state.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"
@@ -66,17 +66,17 @@ class DataSource(Object, kw_only=True):
     status: DataSourceStatus = msgspec.field(default_factory=DataSourceStatus)
 
 
-class KeptDataSource(DataSource, kw_only=True):
-    """A DataSource as it may be kept: any status was taken before it had fields.
+class StoredDataSource(DataSource, kw_only=True):
+    """A stored DataSource; earlier versions accepted any status.
 
-    status: as it is; ``known_status`` is what of it can be read.
+    status: the status as stored; see ``parsed_status``.
     """
 
     status: Any = None
 
     @property
-    def known_status(self) -> DataSourceStatus:
-        """The status, empty where it is none that is known."""
+    def parsed_status(self) -> DataSourceStatus:
+        """The status; empty if it does not conform to the schema."""
         try:
             return msgspec.convert(self.status or {}, DataSourceStatus)
         except msgspec.ValidationError:

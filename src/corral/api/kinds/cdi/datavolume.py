@@ -1,4 +1,4 @@
-"""DataVolume: a claim, and where its first content comes from (CDI's cdi.kubevirt.io/v1beta1)."""
+"""DataVolume: a claim, and the source of its content (CDI's cdi.kubevirt.io/v1beta1)."""
 
 from typing import ClassVar
 
@@ -21,10 +21,10 @@ class HttpSource(Struct, kw_only=True):
 
     url: http:// or https://.
     secret_ref: a Secret with the keys accessKeyId and secretKey, the user and the password.
-    cert_config_map: a ConfigMap with certificates of authorities that may sign the server.
+    cert_config_map: a ConfigMap with CA certificates for the server.
     extra_headers: headers to send, each "Name: value".
     secret_extra_headers: Secrets whose values are headers to send.
-    checksum: what the file's digest must be, as sha256:HEX, sha512:HEX, sha1:HEX or md5:HEX.
+    checksum: the expected digest, as sha256:HEX, sha512:HEX, sha1:HEX or md5:HEX.
     """
 
     url: str
@@ -36,7 +36,7 @@ class HttpSource(Struct, kw_only=True):
 
 
 class RegistryPlatform(Struct, kw_only=True):
-    """Which of an image's platforms is meant.
+    """The platform of a multi-platform image.
 
     architecture: e.g. amd64.
     """
@@ -51,8 +51,8 @@ class RegistrySource(Struct, kw_only=True):
     image_stream: an OpenShift ImageStream.
     pull_method: pod or node.
     secret_ref: a Secret with the keys accessKeyId and secretKey, the user and the password.
-    cert_config_map: a ConfigMap with certificates of authorities that may sign the registry.
-    platform: which platform of the image.
+    cert_config_map: a ConfigMap with CA certificates for the registry.
+    platform: the platform of the image.
     """
 
     url: str | None = None
@@ -71,7 +71,7 @@ class RegistrySource(Struct, kw_only=True):
 class ClaimCopy(Struct, kw_only=True):
     """A copy of another claim.
 
-    namespace: where it is; the DataVolume's own namespace unless said.
+    namespace: its namespace; the DataVolume's own by default.
     name: the claim.
     """
 
@@ -88,7 +88,7 @@ class BlankSource(Struct, kw_only=True):
 
 
 class Source(Struct, kw_only=True):
-    """Where the content comes from: exactly one of them.
+    """The source of the content: exactly one of them.
 
     http: a web server.
     registry: a container image.
@@ -115,11 +115,11 @@ class Source(Struct, kw_only=True):
 
 
 class SourceReference(Struct, kw_only=True):
-    """Names an object that says where the content comes from.
+    """A reference to an object with the source.
 
     kind: DataSource.
     name: its name.
-    namespace: its namespace; the DataVolume's own unless said.
+    namespace: its namespace; the DataVolume's own by default.
     """
 
     kind: str
@@ -128,15 +128,15 @@ class SourceReference(Struct, kw_only=True):
 
 
 class Storage(Struct, kw_only=True):
-    """The claim to make, where what is left out is settled by its storage class.
+    """The claim to create; its storage class defaults what is left out.
 
     access_modes: ReadWriteOnce and others.
     volume_mode: Filesystem or Block.
-    resources: the size, as requests.storage; that of the source unless said.
-    storage_class_name: the default class unless said.
+    resources: the size, as requests.storage; that of the source by default.
+    storage_class_name: the storage class; the default class by default.
     volume_name: a volume to bind to.
     selector: which volumes may be bound.
-    data_source: what Kubernetes' own provisioners would fill it from.
+    data_source: a source for volume populators of Kubernetes.
     data_source_ref: the same, across namespaces.
     """
 
@@ -151,17 +151,17 @@ class Storage(Struct, kw_only=True):
 
 
 class DataVolumeSpec(Struct, kw_only=True):
-    """What the DataVolume shall be.
+    """Desired state of the DataVolume.
 
-    source: where its content comes from: exactly one of them.
-    source_ref: an object that says where from.
-    pvc: the claim to make, exactly.
-    storage: the claim to make, by what its storage class knows.
-    priority_class_name: importance of the work.
+    source: the source of the content: exactly one of them.
+    source_ref: a reference to an object with the source.
+    pvc: the claim to create, as it is.
+    storage: the claim to create; its storage class defaults what is left out.
+    priority_class_name: priority class of the importer.
     content_type: kubevirt (a disk) or archive (a tar file that is unpacked).
     checkpoints: stages of a multi-stage import.
-    final_checkpoint: whether the last of them is the last.
-    preallocation: whether all of its space is taken at once.
+    final_checkpoint: whether the last checkpoint completes the import.
+    preallocation: whether all of its space is allocated at once.
     """
 
     source: Source | None = None
@@ -176,13 +176,13 @@ class DataVolumeSpec(Struct, kw_only=True):
 
 
 class DataVolumeStatus(Struct, kw_only=True):
-    """What is known of the DataVolume.
+    """Observed state of the DataVolume.
 
-    claim_name: the claim that it fills.
+    claim_name: the claim that it populates.
     phase: Pending, PVCBound, WaitForFirstConsumer, ImportScheduled, ImportInProgress, Succeeded,
     Failed and others.
-    progress: how much of the content is there, as 12.34%, or N/A.
-    restart_count: how often filling it was begun again.
+    progress: progress of the transfer, as 12.34%, or N/A.
+    restart_count: how often the transfer was restarted.
     conditions: Bound, Running and Ready.
     """
 
@@ -194,19 +194,19 @@ class DataVolumeStatus(Struct, kw_only=True):
 
 
 class DataVolumeCondition(Condition, kw_only=True):
-    """One thing that is known of a DataVolume or a DataSource (CDI's condition form).
+    """A condition of a DataVolume or a DataSource, with a heartbeat (CDI).
 
-    last_heartbeat_time: when it was last looked at.
+    last_heartbeat_time: when it was last updated.
     """
 
     last_heartbeat_time: str | None = None
 
 
 class DataVolume(Object, kw_only=True):
-    """A claim, and where its first content comes from.
+    """A claim, and the source of its content.
 
-    spec: what it shall be.
-    status: what is known of it.
+    spec: desired state.
+    status: observed state.
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1beta1"
@@ -217,13 +217,13 @@ class DataVolume(Object, kw_only=True):
 
 
 class DataVolumeTemplate(Struct, kw_only=True):
-    """A DataVolume that is made for a VirtualMachine.
+    """The template of a DataVolume of a VirtualMachine.
 
     metadata: its name, labels and annotations.
-    spec: what it shall be.
-    api_version: means nothing; manifests from before it was a template say it.
-    kind: the same.
-    status: the same.
+    spec: desired state.
+    api_version: ignored; old manifests have it.
+    kind: ignored; old manifests have it.
+    status: ignored; old manifests have it.
     """
 
     spec: DataVolumeSpec
@@ -236,9 +236,9 @@ class DataVolumeTemplate(Struct, kw_only=True):
 SIZE = "storage"
 """The resource of a claim that is its size."""
 ADOPT_CLAIM = "cdi.kubevirt.io/allowClaimAdoption"
-"""Annotation of a DataVolume: it takes a claim over that has its name already (CDI)."""
+"""Annotation of a DataVolume that adopts an existing claim of its name (CDI)."""
 
 
 def requested_size(resources: VolumeResourceRequirements | None) -> Quantity | None:
-    """The size that a claim asks for."""
+    """Return the size that a claim requests."""
     return ((resources.requests if resources is not None else None) or {}).get(SIZE)

@@ -1,7 +1,7 @@
-"""Which DataVolumes are refused: CDI's validating webhook, and what this version cannot fill.
+"""Validation of DataVolumes and DataSources: CDI's webhooks, and sources that are not implemented.
 
-Messages and fields are CDI's where CDI has the rule (its fields name Go's, ``spec.PVC``).  CDI
-stops at the first fault; here all of them are told.
+Messages and fields are CDI's where CDI has the rule; its fields have Go's spelling (``spec.PVC``).
+CDI stops at the first fault; all faults are returned here.
 """
 
 import re
@@ -32,23 +32,23 @@ KUBEVIRT, ARCHIVE = "kubevirt", "archive"
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce")
 DATA_SOURCE = "DataSource"
 DIGITS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
-"""Kinds of checksums, and how many hexadecimal digits each has."""
+"""Hexadecimal digits of each checksum algorithm."""
 
-_UNBUILT = {
+_NOT_IMPLEMENTED = {
     "s3": "download the object over its https address, or image-upload it",
     "gcs": "download the object over its https address, or image-upload it",
     "imageio": "export the disk, and image-upload it",
     "vddk": "export the disk, and image-upload it",
     "snapshot": "clone the claim that it was made of",
 }
-"""Sources of CDI that are not built, and what to do instead."""
+"""Sources of CDI that are not implemented, and what to do instead."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*", re.ASCII)
 _PULL_METHODS = ("pod", "node")
 _PLATFORM = "amd64"
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """The rules for a DataVolume: what it is filled from, and with what claim; set for good."""
+    """Validate a DataVolume; its spec is immutable."""
     if old is not None:
         if document.get("spec") == old.get("spec"):
             return Verdict()
@@ -58,29 +58,31 @@ def validate(document: Document, old: Document | None, _user: str) -> Verdict:
         spec = msgspec.convert(document["spec"], DataVolumeSpec)
     except msgspec.ValidationError as error:
         return Verdict([Cause("spec", f"spec: {error}")])
-    return Verdict(limited(check(spec, "spec")), list(_without_effect(spec)))
+    return Verdict(limited(check(spec, "spec")), list(_ineffective_field_warnings(spec)))
 
 
 def validate_reference(document: Document, _old: Document | None, _user: str) -> Verdict:
-    """The rules for a DataSource: it means a claim, another that does, or nothing yet."""
+    """Validate a DataSource: it refers to a claim, to another DataSource, or to nothing yet."""
     source = document["spec"]["source"]
-    named = [name for name in source if source[name] is not None]
-    if not named:
+    sources = [name for name in source if source[name] is not None]
+    if not sources:
         return Verdict()
-    if len(named) > 1:
+    if len(sources) > 1:
         return Verdict(
             [Cause("spec.source", "DataSource should have one source: multiple sources")]
         )
     if other := source.get("dataSource"):
-        return Verdict(list(_check_name(other, document["metadata"])))
-    if named[0] != "pvc":
-        return Verdict([_unbuilt(f"spec.source.{named[0]}", "name a claim: spec.source.pvc")])
+        return Verdict(list(_check_data_source_reference(other, document["metadata"])))
+    if sources[0] != "pvc":
+        return Verdict(
+            [_not_implemented(f"spec.source.{sources[0]}", "name a claim: spec.source.pvc")]
+        )
     copied = msgspec.convert(source["pvc"], ClaimCopy)
     return Verdict(list(_check_copy(copied, "spec.source.PVC")))
 
 
-def _check_name(other: Document, metadata: Document) -> Iterator[Cause]:
-    """CDI takes these, and tells of them in the status, in the same words."""
+def _check_data_source_reference(other: Document, metadata: Document) -> Iterator[Cause]:
+    """Check a reference to another DataSource; CDI reports these faults in the status only."""
     namespace = other.get("namespace") or metadata.get("namespace")
     if namespace != metadata.get("namespace"):
         message = "DataSource cannot reference a DataSource in another namespace"
@@ -93,7 +95,7 @@ def _check_name(other: Document, metadata: Document) -> Iterator[Cause]:
 
 
 def check(spec: DataVolumeSpec, path: str) -> Iterator[Cause]:
-    """What is wrong with a DataVolume's spec, wherever it stands."""
+    """Check the spec of a DataVolume or of a template."""
     yield from _check_claim(spec, path)
     yield from _check_source(spec, path)
     yield from _check_content(spec, path)
@@ -110,15 +112,15 @@ def _check_claim(spec: DataVolumeSpec, path: str) -> Iterator[Cause]:
         yield from _check_size(spec.pvc.resources, f"{path}.PVC", "PVC")
         yield from _check_modes_of_claim(spec.pvc, f"{path}.PVC")
     elif spec.storage is not None:
-        if requested_size(spec.storage.resources) is not None or not _is_a_copy(spec):
+        if requested_size(spec.storage.resources) is not None or not _is_copy(spec):
             yield from _check_size(spec.storage.resources, f"{path}.Storage", "Storage")
         yield from _check_modes(spec.storage, f"{path}.Storage")
     else:
         yield Cause(f"{path}.PVC", "Missing Data volume PVC")
 
 
-def _is_a_copy(spec: DataVolumeSpec) -> bool:
-    """Whether the size can be that of another claim."""
+def _is_copy(spec: DataVolumeSpec) -> bool:
+    """Return whether the size can default to that of another claim."""
     return spec.source_ref is not None or (spec.source is not None and spec.source.pvc is not None)
 
 
@@ -141,18 +143,18 @@ def _check_modes_of_claim(claim: PersistentVolumeClaimSpec, path: str) -> Iterat
     elif len(modes) > 1:
         yield Cause(f"{path}.accessModes", "PVC multiple accessModes")
     else:
-        yield from _each_mode(modes, f"{path}.accessModes")
+        yield from _check_supported_modes(modes, f"{path}.accessModes")
 
 
 def _check_modes(storage: Storage, path: str) -> Iterator[Cause]:
-    yield from _each_mode(storage.access_modes, f"{path}.accessModes")
+    yield from _check_supported_modes(storage.access_modes, f"{path}.accessModes")
     if storage.volume_mode not in (None, "Filesystem", "Block"):
         supported = 'supported values: "Block", "Filesystem"'
         message = f'Unsupported value: "{storage.volume_mode}": {supported}'
         yield Cause(f"{path}.volumeMode", message)
 
 
-def _each_mode(modes: list[str], path: str) -> Iterator[Cause]:
+def _check_supported_modes(modes: list[str], path: str) -> Iterator[Cause]:
     supported = ", ".join(f'"{mode}"' for mode in ACCESS_MODES)
     for mode in modes:
         if mode not in ACCESS_MODES:
@@ -188,8 +190,8 @@ def _check_one_source(source: Source, path: str) -> Iterator[Cause]:
         which = "Multiple Data volume sources" if names else "Missing Data volume source"
         yield Cause(f"{path}.source", which)
         return
-    if names[0] in _UNBUILT:
-        yield _unbuilt(f"{path}.source.{names[0]}", _UNBUILT[names[0]])
+    if names[0] in _NOT_IMPLEMENTED:
+        yield _not_implemented(f"{path}.source.{names[0]}", _NOT_IMPLEMENTED[names[0]])
     if source.http is not None:
         yield from _check_http(source.http, f"{path}.source")
     if source.registry is not None:
@@ -205,8 +207,10 @@ def _check_http(http: HttpSource, path: str) -> Iterator[Cause]:
     if http.checksum and not (
         name in DIGITS and re.fullmatch(f"[0-9a-fA-F]{{{DIGITS[name]}}}", digits, re.ASCII)
     ):
-        shapes = ", ".join(f"{each}:<{count} hexadecimal digits>" for each, count in DIGITS.items())
-        yield invalid(f"{path}.http.checksum", http.checksum, f"must be one of {shapes}")
+        formats = ", ".join(
+            f"{each}:<{count} hexadecimal digits>" for each, count in DIGITS.items()
+        )
+        yield invalid(f"{path}.http.checksum", http.checksum, f"must be one of {formats}")
     for index, header in enumerate(http.extra_headers):
         if not _HEADER.fullmatch(header):
             where = f"{path}.http.extraHeaders[{index}]"
@@ -214,9 +218,9 @@ def _check_http(http: HttpSource, path: str) -> Iterator[Cause]:
 
 
 def _address_fault(url: str) -> str:
-    """What is wrong with the address of an image on the web, in CDI's words; nothing if it can be.
+    """Return what is wrong with the URL of an image, in CDI's words; empty if it is valid.
 
-    A name and a password in it are refused: they would be shown to whoever may read claims.
+    User and password in the URL are refused: everyone who may read PVCs would see them.
     """
     if not url:
         return "source URL is empty"
@@ -236,7 +240,9 @@ def _address_fault(url: str) -> str:
 
 def _check_registry(registry: RegistrySource, path: str) -> Iterator[Cause]:
     if registry.image_stream is not None:
-        yield _unbuilt(f"{path}.imageStream", "name the image in url, as docker://HOST/NAME:TAG")
+        yield _not_implemented(
+            f"{path}.imageStream", "name the image in url, as docker://HOST/NAME:TAG"
+        )
         return
     url = registry.url or ""
     scheme, mark, reference = url.partition("://")
@@ -249,9 +255,9 @@ def _check_registry(registry: RegistrySource, path: str) -> Iterator[Cause]:
         yield Cause(f"{path}.URL", f"Illegal registry source URL {url}")
     if registry.cert_config_map:
         instead = "let the host trust the authority"
-        yield _unbuilt(f"{path}.certConfigMap", instead)
+        yield _not_implemented(f"{path}.certConfigMap", instead)
     if registry.platform is not None and registry.platform.architecture not in ("", _PLATFORM):
-        yield _unbuilt(f"{path}.platform.architecture", f"guests are {_PLATFORM}")
+        yield _not_implemented(f"{path}.platform.architecture", f"guests are {_PLATFORM}")
     method = registry.pull_method
     if method and method not in _PULL_METHODS:
         message = f'ImportMethod {method} is neither {_PULL_METHODS[0]}, {_PULL_METHODS[1]} or ""'
@@ -277,17 +283,17 @@ def _check_content(spec: DataVolumeSpec, path: str) -> Iterator[Cause]:
         elif source.registry is not None:
             yield Cause(here, f"ContentType must be {KUBEVIRT} when Source is Registry")
         else:
-            yield _unbuilt(here, "machines have disks: give the image of one")
+            yield _not_implemented(here, "machines have disks: give the image of one")
     if spec.checkpoints or spec.final_checkpoint:
-        yield _unbuilt(f"{path}.checkpoints", "import the disk in one piece")
+        yield _not_implemented(f"{path}.checkpoints", "import the disk in one piece")
 
 
-def _unbuilt(path: str, instead: str) -> Cause:
+def _not_implemented(path: str, instead: str) -> Cause:
     message = f"{path} is not supported by this version: {instead}"
     return Cause(path, message, "FieldValueNotSupported")
 
 
-def _without_effect(spec: DataVolumeSpec) -> Iterator[str]:
+def _ineffective_field_warnings(spec: DataVolumeSpec) -> Iterator[str]:
     registry = (spec.source or Source()).registry
     for path, is_set in (
         ("spec.priorityClassName", bool(spec.priority_class_name)),

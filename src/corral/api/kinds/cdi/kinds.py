@@ -1,4 +1,4 @@
-"""CDI's kinds as the server serves them: names, versions, columns, rules."""
+"""The kinds of CDI: names, versions, columns and validation."""
 
 from corral.api.kind import Column, Kind, Version, Webhook
 from corral.api.kinds.cdi import datavolume_validation

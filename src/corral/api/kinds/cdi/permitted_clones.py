@@ -1,9 +1,10 @@
-"""What the author of an object was allowed to copy, by the DataSources that it names.  Pure.
+"""Permitted clones: which PVCs the author of an object may clone through its DataSources.  No I/O.
 
-Where a DataSource leads may change at any time, and its author is not asked about those who name
-it.  So the server writes down, when somebody writes a DataVolume, or what DataVolumes are made for,
-what they may copy by each reference; it goes from there to what is made of it.  CDI has a signed
-token for this; here nobody but the server and the controllers can write it.
+The target of a DataSource may change at any time, without authorization of those who refer to it.
+So the server records, when a user writes a DataVolume or an object with templates of them, which
+PVC the user may clone through each reference; controllers hand the record on to the objects that
+they make.  CDI has a signed token for this; here only the server and controllers can write the
+annotation.
 """
 
 from collections.abc import Mapping
@@ -15,20 +16,20 @@ from corral.api.kind import at
 from corral.api.object import Document, Key
 
 PERMITTED = "corral.dev/permitted-copies"
-"""A JSON object: the DataSource that is named, and the claim that may be copied by that, both as
-``NAMESPACE/NAME``; with the name ``*`` any claim of the namespace."""
+"""Annotation: a JSON object of DataSource to the PVC that may be cloned through it, both as
+``NAMESPACE/NAME``; with the name ``*`` any PVC of the namespace."""
 ANY = "*"
 
 Record = dict[str, str]
 
 
 def record_of(document: Document | None) -> Record:
-    """What a document says that was allowed; nothing where that cannot be read."""
+    """Return the record in a document; empty if it cannot be decoded."""
     return _read(at(document, "metadata", "annotations") or {})
 
 
 def write(document: Document, record: Record) -> None:
-    """Let a document say what was allowed, and nothing else that it may have said."""
+    """Set the record in a document, replacing any that a client sent."""
     metadata = document["metadata"]
     annotations: dict[str, str] = metadata.get("annotations") or {}
     if record:
@@ -39,15 +40,15 @@ def write(document: Document, record: Record) -> None:
 
 
 def handed_on(annotations: Mapping[str, str], author: Mapping[str, str]) -> dict[str, str]:
-    """Annotations of what is made of an object, with what was allowed to that object's author."""
+    """Return annotations of an object's descendant, with the record of that object."""
     own = {PERMITTED: author[PERMITTED]} if PERMITTED in author else {}
     return _without(annotations) | own
 
 
 def permits(annotations: Mapping[str, str], reference: Key, claim: Key) -> bool:
-    """Whether a claim may be copied since a DataSource leads to it."""
-    allowed = _read(annotations).get(str(reference))
-    return allowed in (str(claim), str(Key(claim.namespace, ANY)))
+    """Return whether a PVC may be cloned through a DataSource."""
+    permitted = _read(annotations).get(str(reference))
+    return permitted in (str(claim), str(Key(claim.namespace, ANY)))
 
 
 def _read(annotations: Mapping[str, str]) -> Record:

@@ -1,8 +1,8 @@
-"""How a claim is filled: what is asked, and what is told, in the claim's own annotations.  Pure.
+"""Population of PVCs: annotations that request content for a PVC and report its progress.  No I/O.
 
-Whoever wants a claim with content (the loop of DataVolumes) says so in the claim when it makes it;
-who keeps the claim's files (the node's storage) fills them, and tells how far it is.  Whoever
-needs the claim's content asks ``is_populated``.  The names that CDI has for these are used.
+The DataVolume controller requests content when it creates a PVC; the storage of the node writes the
+content and reports its progress; consumers of the PVC check ``is_populated``.  Where CDI has an
+annotation for it, that one is used.
 """
 
 from collections.abc import Mapping
@@ -14,36 +14,36 @@ from corral.api.encoding import decode_as
 from corral.api.kinds.cdi.datavolume import Source, UploadSource
 from corral.api.object import Struct
 
-WISH = "corral.dev/populate"
-"""Asks for content: a ``Wish`` in JSON.  A claim without it is an empty disk, which is ready."""
+POPULATE = "corral.dev/populate"
+"""Requests content: a ``PopulateRequest`` in JSON.  A PVC without it is ready as an empty disk."""
 PHASE = "cdi.kubevirt.io/storage.pod.phase"
-"""How far filling it is: a ``Phase``."""
+"""The phase of the population."""
 PROGRESS = "cdi.kubevirt.io/storage.import.progress"
-"""How much of the content is there: ``12.34%``; absent while that is unknown."""
+"""The progress, such as ``12.34%``; absent while it is unknown."""
 RESTARTS = "cdi.kubevirt.io/storage.pod.restarts"
-"""How often filling it failed and was begun again."""
+"""How often the population failed and was restarted."""
 REASON = "cdi.kubevirt.io/storage.condition.running.reason"
 MESSAGE = "cdi.kubevirt.io/storage.condition.running.message"
-"""What it is doing, or why it does not go on: one CamelCase word, and a sentence."""
-GOES_ON = "cdi.kubevirt.io/storage.condition.running"
-"""Whether something is done for it at present: ``true`` or ``false``."""
+"""Reason and message of the running condition."""
+RUNNING_CONDITION = "cdi.kubevirt.io/storage.condition.running"
+"""Whether the population is running at present: ``true`` or ``false``."""
 READY = "cdi.kubevirt.io/storage.pod.ready"
-"""``true`` while an upload is waited for."""
+"""``true`` while an upload can be sent."""
 UPLOAD_TARGET = "cdi.kubevirt.io/storage.upload.target"
-"""With any value: the claim waits for an upload, and needs no ``WISH`` (``image-upload pvc``)."""
+"""With any value: the PVC waits for an upload, without ``POPULATE`` (``image-upload pvc``)."""
 POPULATED_FOR = "cdi.kubevirt.io/storage.populatedFor"
-"""The DataVolume for which somebody else has filled the claim: it is taken over as it is."""
+"""The DataVolume for which the PVC was populated by others: it is adopted as it is."""
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
-"""Values of ``PHASE``, those of CDI's importer pod; Failed is for good."""
+"""Values of ``PHASE``, those of CDI's importer pod; Failed is final."""
 
 
-class Wish(Struct, kw_only=True):
-    """The content that a claim shall have.
+class PopulateRequest(Struct, kw_only=True):
+    """A request for the content of a PVC.
 
     source: where it comes from.
     content_type: kubevirt (a disk) or archive.
-    preallocation: whether all of the claim's space is taken at once.
+    preallocation: whether all of the claim's space is allocated at once.
     """
 
     source: Source
@@ -51,28 +51,32 @@ class Wish(Struct, kw_only=True):
     preallocation: bool = False
 
 
-def annotations(wish: Wish) -> dict[str, str]:
-    """What a claim says that shall be filled."""
-    return {WISH: msgspec.json.encode(wish).decode()}
+def annotations(request: PopulateRequest) -> dict[str, str]:
+    """Return the annotations of a PVC that shall be populated."""
+    return {POPULATE: msgspec.json.encode(request).decode()}
 
 
-def wish_of(claim: PersistentVolumeClaim) -> Wish | None:
-    """The content that a claim asks for; None for one that may stay empty.
+def populate_request(claim: PersistentVolumeClaim) -> PopulateRequest | None:
+    """Return the request for a PVC's content; None if it may stay empty.
 
-    Raises msgspec.DecodeError for a wish that cannot be read.
+    Raises msgspec.DecodeError for a request that cannot be decoded.
     """
-    told = _annotations(claim)
-    text = told.get(WISH)
+    values = _annotations(claim)
+    text = values.get(POPULATE)
     if text is None:
-        return Wish(source=Source(upload=UploadSource())) if UPLOAD_TARGET in told else None
-    return decode_as(text, Wish)
+        return (
+            PopulateRequest(source=Source(upload=UploadSource()))
+            if UPLOAD_TARGET in values
+            else None
+        )
+    return decode_as(text, PopulateRequest)
 
 
 def is_populated(claim: PersistentVolumeClaim) -> bool:
-    """Whether a claim has its content, or needs none."""
-    told = _annotations(claim)
-    asks = WISH in told or UPLOAD_TARGET in told
-    return not asks or told.get(PHASE) == SUCCEEDED
+    """Return whether a PVC has its content, or needs none."""
+    values = _annotations(claim)
+    is_requested = POPULATE in values or UPLOAD_TARGET in values
+    return not is_requested or values.get(PHASE) == SUCCEEDED
 
 
 def _annotations(claim: PersistentVolumeClaim) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""UploadTokenRequest: asks for leave to bring a claim its content (upload.cdi.kubevirt.io)."""
+"""UploadTokenRequest: requests a token for an upload to a claim (upload.cdi.kubevirt.io)."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ UPLOAD_GROUP = "upload.cdi.kubevirt.io"
 
 
 class UploadTokenRequestSpec(Struct, kw_only=True):
-    """Which claim is meant.
+    """The claim to upload to.
 
     pvc_name: a claim of the request's namespace.
     """
@@ -19,19 +19,19 @@ class UploadTokenRequestSpec(Struct, kw_only=True):
 
 
 class UploadTokenRequestStatus(Struct, kw_only=True):
-    """The answer.
+    """The granted token.
 
-    token: what an upload has to bring, as Authorization: Bearer TOKEN.
+    token: the token, for Authorization: Bearer TOKEN.
     """
 
     token: str = ""
 
 
 class UploadTokenRequest(Object, kw_only=True):
-    """Asks for a token for an upload; it is answered and not kept.
+    """A request for an upload token; it is answered and not stored.
 
-    spec: which claim is meant.
-    status: the answer.
+    spec: the claim to upload to.
+    status: the granted token.
     """
 
     api_version: ClassVar[str] = f"{UPLOAD_GROUP}/v1beta1"

@@ -95,7 +95,7 @@ def _scopes(path: str, scopes: Sequence[str], hard: Document) -> Iterator[Cause]
 
 def _fits(scope: str, resource: str) -> bool:
     """Whether a scope means something for a resource; what is counted by any name, always."""
-    if resource not in resource_names.OF_QUOTAS:
+    if resource not in resource_names.QUOTA_RESOURCES:
         return True
     return resource in _FITTING.get(scope, _OF_PODS)
 

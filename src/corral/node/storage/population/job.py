@@ -36,7 +36,7 @@ def pending(job: Job, reason: str, message: str) -> Document:
         job,
         **{
             population.PHASE: population.PENDING,
-            population.GOES_ON: "false",
+            population.RUNNING_CONDITION: "false",
             population.READY: None,
             population.REASON: reason,
             population.MESSAGE: message,
@@ -50,7 +50,7 @@ def running(job: Job, *, ready: bool = False) -> Document:
         job,
         **{
             population.PHASE: population.RUNNING,
-            population.GOES_ON: "true",
+            population.RUNNING_CONDITION: "true",
             population.READY: "true" if ready else None,
             population.REASON: "Pod is running",
             population.MESSAGE: "",
@@ -64,7 +64,7 @@ def failed(job: Job, restarts: int, reason: str, message: str) -> Document:
         job,
         **{
             population.PHASE: population.RUNNING,
-            population.GOES_ON: "false",
+            population.RUNNING_CONDITION: "false",
             population.READY: None,
             population.RESTARTS: str(restarts),
             population.REASON: reason,
@@ -79,7 +79,7 @@ def succeeded(job: Job) -> Document:
         job,
         **{
             population.PHASE: population.SUCCEEDED,
-            population.GOES_ON: "false",
+            population.RUNNING_CONDITION: "false",
             population.READY: None,
             population.PROGRESS: "100.0%",
             population.REASON: "Completed",

@@ -141,9 +141,9 @@ class Populator:
         if handle is None or stored is None:
             return
         try:
-            request = population.wish_of(claim)
+            request = population.populate_request(claim)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            message = f"{population.WISH} cannot be read: {error}"
+            message = f"{population.POPULATE} cannot be read: {error}"
             change = {population.PHASE: population.FAILED, population.MESSAGE: message}
             await self._client.patch(Claim, key, {"metadata": {"annotations": change}})
             return

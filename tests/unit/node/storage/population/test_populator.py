@@ -47,7 +47,7 @@ def claim(phase="Bound"):
             "name": KEY.name,
             "namespace": KEY.namespace,
             "uid": "u",
-            "annotations": {population.WISH: '{"source":{"blank":{}}}'},
+            "annotations": {population.POPULATE: '{"source":{"blank":{}}}'},
         },
         "spec": {"volumeName": "pvc-u"},
     }

@@ -59,7 +59,7 @@ COPY = Job(
         (Present(), "CloneWithoutSource"),
         (Present(golden(), users=[USER]), "CloneSourceInUse"),
         (Present(golden(), handle=None), "ImportPVCNotReady"),
-        (Present(golden(**{population.WISH: "{}"})), "ImportPVCNotReady"),
+        (Present(golden(**{population.POPULATE: "{}"})), "ImportPVCNotReady"),
     ],
     ids=["not there", "in use", "no volume", "not filled"],
 )
