@@ -9,7 +9,7 @@ from typing import Any, Final
 from corral.api.errors import Cause
 from corral.api.kind import at
 from corral.api.kinds.causes import forbidden
-from corral.api.kinds.core.pod import FIXED, POD, container_causes, container_default
+from corral.api.kinds.core.pod import IMMUTABLE, POD, container_causes, container_default
 from corral.api.object import Document
 from corral.server.request.call import Call, Prepare, storage
 
@@ -39,7 +39,7 @@ def prepare(call: Call, document: Document, old: Document | None) -> None:
     elif old is None and wanted:
         causes = [forbidden(_PATH, "cannot be set on create")]
     else:
-        causes = [forbidden("spec", FIXED)] if wanted != known else []
+        causes = [forbidden("spec", IMMUTABLE)] if wanted != known else []
     if causes:
         raise POD.invalid(call.name, causes)
 

@@ -1,7 +1,7 @@
-"""Events: what happened to an object, for people to read.
+"""Events, which are served in two groups: core and events.k8s.io.
 
-Kubernetes serves them in two groups.  They are stored in the core form; ``events.k8s.io`` shows the
-same objects with other field names (k8s.io/api/events/v1 says which became which).
+They are stored in the core form; ``events.k8s.io`` serves the same objects with other field names
+(see k8s.io/api/events/v1).
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ _RENAMED = (
 
 
 def to_core(document: Document) -> None:
-    """Give an events.k8s.io document the field names of the core group, in place."""
+    """Convert an events.k8s.io document to the core form, in place."""
     for theirs, core in _RENAMED:
         if theirs in document:
             document[core] = document.pop(theirs)
@@ -36,7 +36,7 @@ def to_core(document: Document) -> None:
 
 
 def from_core(document: Document) -> None:
-    """Give a core document the field names of events.k8s.io, in place."""
+    """Convert a core document to the events.k8s.io form, in place."""
     for theirs, core in _RENAMED:
         if core in document:
             document[theirs] = document.pop(core)
@@ -57,9 +57,9 @@ def _count(document: Document) -> int:
 
 
 def _object(document: Document) -> str:
-    about = document.get("involvedObject") or {}
-    kind = str(about.get("kind") or "").lower()
-    return f"{kind}/{about['name']}" if about.get("name") else kind
+    reference = document.get("involvedObject") or {}
+    kind = str(reference.get("kind") or "").lower()
+    return f"{kind}/{reference['name']}" if reference.get("name") else kind
 
 
 def _component(document: Document) -> str:
@@ -75,9 +75,11 @@ COLUMNS = (
     Column(name="Last Seen", type="date", cell=_last_seen, description="when it last happened"),
     field("Type", "type", description="Normal or Warning"),
     field("Reason", "reason", description="what happened, in one word"),
-    Column(name="Object", cell=_object, description="what it happened to"),
-    field("Subobject", "involvedObject", "fieldPath", priority=1, description="which part of it"),
-    Column(name="Source", cell=_source, priority=1, description="who said so"),
+    Column(name="Object", cell=_object, description="the object that it is about"),
+    field(
+        "Subobject", "involvedObject", "fieldPath", priority=1, description="the part of the object"
+    ),
+    Column(name="Source", cell=_source, priority=1, description="the component that reported it"),
     Column(
         name="Message",
         cell=lambda document: str(document.get("message") or "").strip(),
@@ -107,9 +109,9 @@ COLUMNS = (
 )
 
 
-def _selectable(about: str, component: str) -> Mapping[str, Callable[[Document], str]]:
+def _selectable(prefix: str, component: str) -> Mapping[str, Callable[[Document], str]]:
     parts = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-    return {f"{about}.{part}": text("involvedObject", part) for part in parts} | {
+    return {f"{prefix}.{part}": text("involvedObject", part) for part in parts} | {
         "reason": text("reason"),
         "type": text("type"),
         "source": _component,

@@ -1,8 +1,8 @@
-"""What makes an event valid (core/v1's and events.k8s.io/v1's validation).
+"""Validation of events (core/v1's and events.k8s.io/v1's).
 
-Events have two forms: older ones count how often something happened, newer ones have the time at
-which it did (``eventTime``), and name who reports it and what was done.  The newer API takes the
-newer form alone, and lets nothing of an event be changed but its series.
+Events have two forms: older ones count occurrences, newer ones have the time of the occurrence
+(``eventTime``), the reporter and the action.  events.k8s.io accepts the newer form only, and only
+the series of an event can be changed.
 """
 
 from collections.abc import Iterator
@@ -19,51 +19,53 @@ from corral.api.time import parse_rfc3339
 _LONGEST: Final = 128
 _LONGEST_NOTE: Final = 1024
 _TYPES: Final = ("Normal", "Warning")
-_OLDER: Final = ("firstTimestamp", "lastTimestamp", "count")
-"""What the older form has beside its source, and the newer one has not."""
-_FIXED: Final = (
+_OLDER_FIELDS: Final = ("firstTimestamp", "lastTimestamp", "count")
+"""Fields of the older form, beside its source, that the newer one does not have."""
+_IMMUTABLE: Final = (
     *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count"),
     *("type", "eventTime", "action", "related", "reportingComponent", "reportingInstance"),
 )
 _TIMES: Final = ("firstTimestamp", "lastTimestamp", "eventTime")
-_FEWEST: Final = 2
+_SMALLEST_COUNT: Final = 2
 
 
 def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    """An event as it is written by the core API."""
-    return Verdict([*_of_both(document, "reportingComponent")])
+    """Validate an event that was written by the core API."""
+    return Verdict([*_check_event(document, "reportingComponent")])
 
 
 def validate_newer(document: Document, old: Document | None, _user: str) -> Verdict:
-    """An event as it is written by events.k8s.io."""
-    causes = [*_of_both(document, "reportingController")]
+    """Validate an event that was written by events.k8s.io."""
+    causes = [*_check_event(document, "reportingController")]
     if old is None:
-        causes += _of_newer(document)
+        causes += _check_newer_form(document)
     else:
-        causes += _changed(document, old)
+        causes += _check_changes(document, old)
     if old is None or not same(document.get("series"), old.get("series")):
-        causes += _of_series(document.get("series"))
+        causes += _check_series(document.get("series"))
     return Verdict(causes)
 
 
-def _of_both(event: Document, reporter: str) -> Iterator[Cause]:
-    about = at(event, "involvedObject", "namespace") or ""
-    home = at(event, "metadata", "namespace") or ""
+def _check_event(event: Document, reporter: str) -> Iterator[Cause]:
+    object_namespace = at(event, "involvedObject", "namespace") or ""
+    namespace = at(event, "metadata", "namespace") or ""
     is_newer = event.get("eventTime") is not None
-    lives_well = home == about or (is_newer and about)
-    if not lives_well and not (not about and home in ("default", "kube-system")):
-        yield invalid("involvedObject.namespace", about, "does not match event.namespace")
+    is_consistent = namespace == object_namespace or (is_newer and object_namespace)
+    if not is_consistent and not (not object_namespace and namespace in ("default", "kube-system")):
+        yield invalid(
+            "involvedObject.namespace", object_namespace, "does not match event.namespace"
+        )
     if is_newer:
-        yield from _report(event, reporter)
+        yield from _check_reporter(event, reporter)
 
 
-def _report(event: Document, reporter: str) -> Iterator[Cause]:
-    """Who reports what was done, and why."""
-    who = event.get("reportingComponent") or ""
-    if not who:
+def _check_reporter(event: Document, reporter: str) -> Iterator[Cause]:
+    """Check reporter, action and reason."""
+    component = event.get("reportingComponent") or ""
+    if not component:
         yield required(reporter)
-    for fault in label_key_faults(who):
-        yield invalid(reporter, who, fault)
+    for fault in label_key_faults(component):
+        yield invalid(reporter, component, fault)
     for field in ("reportingInstance", "action", "reason"):
         value = event.get(field) or ""
         if not value:
@@ -74,37 +76,37 @@ def _report(event: Document, reporter: str) -> Iterator[Cause]:
         yield invalid("message", "", f"can have at most {_LONGEST_NOTE} characters")
 
 
-def _of_newer(event: Document) -> Iterator[Cause]:
+def _check_newer_form(event: Document) -> Iterator[Cause]:
     if event.get("eventTime") is None:
         yield required("eventTime")
     if event.get("type") not in _TYPES:
         yield invalid("type", "", f"has invalid value: {event.get('type') or ''}")
-    for field in _OLDER:
+    for field in _OLDER_FIELDS:
         if event.get(field):
             yield invalid(field, "", "needs to be unset")
     if any((event.get("source") or {}).values()):
         yield invalid("source", "", "needs to be unset")
 
 
-def _of_series(series: Any) -> Iterator[Cause]:
+def _check_series(series: Any) -> Iterator[Cause]:
     if series is None:
         return
-    if (series.get("count") or 0) < _FEWEST:
-        yield invalid("series.count", "", f"should be at least {_FEWEST}")
+    if (series.get("count") or 0) < _SMALLEST_COUNT:
+        yield invalid("series.count", "", f"should be at least {_SMALLEST_COUNT}")
     if not series.get("lastObservedTime"):
         yield required("series.lastObservedTime")
 
 
-def _changed(event: Document, old: Document) -> Iterator[Cause]:
-    for field in _FIXED:
-        value, known = event.get(field) or None, old.get(field) or None
-        if not (same(value, known) or (field in _TIMES and _is_one_moment(value, known))):
+def _check_changes(event: Document, old: Document) -> Iterator[Cause]:
+    for field in _IMMUTABLE:
+        value, stored = event.get(field) or None, old.get(field) or None
+        if not (same(value, stored) or (field in _TIMES and _is_same_time(value, stored))):
             yield invalid(field, value, "field is immutable")
 
 
-def _is_one_moment(value: Any, known: Any) -> bool:
-    """Whether two times are the same to the microsecond, however they are written."""
+def _is_same_time(value: Any, stored: Any) -> bool:
+    """Return whether two times are the same to the microsecond, in any notation."""
     try:
-        return bool(value and known) and parse_rfc3339(value) == parse_rfc3339(known)
+        return bool(value and stored) and parse_rfc3339(value) == parse_rfc3339(stored)
     except ValueError:
-        return False  # one from before times were checked
+        return False  # stored before times were validated

@@ -1,7 +1,7 @@
-"""Kubernetes' own small kinds, without which machines have nowhere to live.
+"""Kubernetes' small kinds: Namespace, Node, Secret, ConfigMap, ServiceAccount and Lease.
 
-Namespaces, nodes, secrets, config maps, service accounts and leases.  Views, schemas and field
-descriptions are those of the lightkube models; what is here is what those do not say.
+Views, schemas and field descriptions come from the lightkube models; here are names, columns,
+defaults and validation.
 """
 
 import base64
@@ -21,7 +21,7 @@ from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.object import Document
 
 LARGEST_DATA = 1024 * 1024
-"""Bytes that the values of a Secret or ConfigMap may have together."""
+"""The most bytes of all values of a Secret or ConfigMap."""
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
 
@@ -37,19 +37,19 @@ def _namespace_default_create(document: Document) -> None:
 
 
 def _namespace_keep(document: Document, old: Document, _user: str) -> None:
-    """Who empties it takes its finalizer away, by a subresource of its own (finalize)."""
+    """Keep the finalizers in the spec: only the subresource ``finalize`` changes them."""
     document["spec"] = old.get("spec", {})
 
 
 def _namespace_validate(document: Document, old: Document | None, _user: str) -> Verdict:
     if old is None or document.get("status") == old.get("status"):
         return Verdict()
-    ends = bool(at(document, "metadata", "deletionTimestamp"))
+    is_being_deleted = bool(at(document, "metadata", "deletionTimestamp"))
     phase = at(document, "status", "phase") or ""
-    wanted, moment = ("Terminating", "not empty") if ends else ("Active", "empty")
-    if phase == wanted:
+    expected, state = ("Terminating", "not empty") if is_being_deleted else ("Active", "empty")
+    if phase == expected:
         return Verdict()
-    why = f"may only be '{wanted}' if `deletionTimestamp` is {moment}"
+    why = f"may only be '{expected}' if `deletionTimestamp` is {state}"
     return Verdict([invalid("status.Phase", phase, why)])
 
 
@@ -96,7 +96,7 @@ def _node_address(address_type: str) -> Column:
         return NONE
 
     name = address_type.replace("IP", "-IP")
-    return Column(name=name, cell=cell, description="where it is reached", priority=1)
+    return Column(name=name, cell=cell, description="its address", priority=1)
 
 
 def _node_info(name: str, fact: str) -> Column:
@@ -117,7 +117,9 @@ NODE = kubernetes_kind(
         Column(name="Status", cell=_node_status, description="whether pods can run on it"),
         Column(name="Roles", cell=_node_roles, description="roles that its labels name"),
         age(),
-        field("Version", "status", "nodeInfo", "kubeletVersion", description="of its agent"),
+        field(
+            "Version", "status", "nodeInfo", "kubeletVersion", description="version of its kubelet"
+        ),
         _node_address("InternalIP"),
         _node_address("ExternalIP"),
         _node_info("OS-Image", "osImage"),
@@ -132,7 +134,7 @@ NODE = kubernetes_kind(
 )
 
 
-def _data_keys(document: Document, *fields: str) -> Iterable[Cause]:
+def _check_data_keys(document: Document, *fields: str) -> Iterable[Cause]:
     for name in fields:
         for key in document.get(name) or ():
             if len(key) > 253 or not _KEY.fullmatch(key) or key in (".", ".."):
@@ -144,14 +146,14 @@ def _data_keys(document: Document, *fields: str) -> Iterable[Cause]:
                 )
 
 
-def _too_large(field_name: str, size: int) -> Iterable[Cause]:
+def _check_size(field_name: str, size: int) -> Iterable[Cause]:
     if size > LARGEST_DATA:
         message = f"Too long: may not be more than {LARGEST_DATA} bytes"
         yield Cause(field_name, message, "FieldValueTooLong")
 
 
-def _frozen(document: Document, old: Document | None, *fields: str) -> Iterable[Cause]:
-    """An object with ``immutable: true`` keeps that, and its data."""
+def _check_immutable(document: Document, old: Document | None, *fields: str) -> Iterable[Cause]:
+    """Check that an object with ``immutable: true`` keeps that, and its data."""
     if old is None or not old.get("immutable"):
         return
     for name in ("immutable", *fields):
@@ -170,15 +172,15 @@ def _secret_default(document: Document) -> None:
 
 
 def _decoded_size(encoded: str) -> int:
-    """Bytes that a text in base64 stands for."""
+    """Return the bytes of a base64 text after decoding."""
     return len(encoded) * 3 // 4 - encoded[-2:].count("=")
 
 
 def _secret_validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    causes = limited(chain(_data_keys(document, "data"), secret_types.faults(document, old)))
+    causes = limited(chain(_check_data_keys(document, "data"), secret_types.faults(document, old)))
     size = sum(_decoded_size(one) for one in (document.get("data") or {}).values())
-    causes += _too_large("data", size)
-    causes += _frozen(document, old, "data")
+    causes += _check_size("data", size)
+    causes += _check_immutable(document, old, "data")
     if old is not None and document.get("type") != old.get("type"):
         message = f'Invalid value: "{document.get("type")}": field is immutable'
         causes.append(Cause("type", message))
@@ -191,7 +193,7 @@ SECRET = kubernetes_kind(
     view=Secret,
     status=False,
     columns=(
-        field("Type", "type", description="what the data is for"),
+        field("Type", "type", description="the type of its data"),
         length("Data", "data", description="number of keys"),
         age(),
     ),
@@ -204,14 +206,14 @@ SECRET = kubernetes_kind(
 def _config_map_validate(document: Document, old: Document | None, _user: str) -> Verdict:
     texts = document.get("data") or {}
     binaries = document.get("binaryData") or {}
-    causes = limited(_data_keys(document, "data", "binaryData"))
+    causes = limited(_check_data_keys(document, "data", "binaryData"))
     for key in sorted(texts.keys() & binaries.keys())[:MAX_CAUSES]:
         message = f'Invalid value: "{shortened(key)}": duplicate of key present in binaryData'
         causes.append(Cause(f"data[{key}]", message))
     size = sum(len(str(one).encode()) for one in texts.values())
     size += sum(map(_decoded_size, binaries.values()))
-    causes += _too_large("[]", size)
-    causes += _frozen(document, old, "data", "binaryData")
+    causes += _check_size("[]", size)
+    causes += _check_immutable(document, old, "data", "binaryData")
     return Verdict(causes)
 
 
@@ -265,7 +267,7 @@ LEASE = kubernetes_kind(
     view=Lease,
     status=False,
     columns=(
-        field("Holder", "spec", "holderIdentity", description="who holds it"),
+        field("Holder", "spec", "holderIdentity", description="the holder"),
         age(),
     ),
     validate=_lease_validate,

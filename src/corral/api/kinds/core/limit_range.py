@@ -1,4 +1,4 @@
-"""LimitRange: what containers, pods and claims may ask for, and what they ask for by default."""
+"""LimitRange: bounds and defaults of the resources of containers, pods and PVCs."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -41,13 +41,13 @@ _ORDER: Final = (
     ("min", "default", "default", "min", "min value {0} is greater than default value {1}"),
     ("default", "max", "default", "max", "default value {0} is greater than max value {1}"),
 )
-"""What may not be more than what; the field and the value that a refusal shows, and its words."""
+"""Lesser and greater part; field and value that the cause shows, and its message."""
 
 
 def default(document: Document) -> None:
-    """A limit by default is the most there may be, and a request what the limit is, or the least.
+    """Default the default limit to the maximum, the default request to the limit or the minimum.
 
-    So it is for containers (SetDefaults_LimitRangeItem); pods and claims have no defaults.
+    Only for containers (SetDefaults_LimitRangeItem); pods and PVCs have no defaults.
     """
     for item in at(document, "spec", "limits") or ():
         if item.get("type") == CONTAINER:
@@ -61,29 +61,31 @@ def default(document: Document) -> None:
 
 
 def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    """What the schema cannot say of limit ranges."""
-    return Verdict(limited(_items(at(document, "spec", "limits") or [])))
+    """Validate a limit range beyond its schema."""
+    return Verdict(limited(_check_items(at(document, "spec", "limits") or [])))
 
 
-def _items(items: list[Document]) -> Iterator[Cause]:
+def _check_items(items: list[Document]) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, item in enumerate(items):
-        path, of = f"spec.limits[{index}]", item.get("type") or ""
-        faults = label_key_faults(of)
-        if not faults and "/" not in of and of not in TYPES:
+        path, limit_type = f"spec.limits[{index}]", item.get("type") or ""
+        faults = label_key_faults(limit_type)
+        if not faults and "/" not in limit_type and limit_type not in TYPES:
             faults = ["must be a standard limit type or fully qualified"]
-        yield from each_invalid(f"{path}.type", of, faults)
-        if of in seen:
-            yield duplicate(f"{path}.type", of)
-        seen.add(of)
-        yield from _names(path, of, item)
-        yield from _item(path, of, item)
+        yield from each_invalid(f"{path}.type", limit_type, faults)
+        if limit_type in seen:
+            yield duplicate(f"{path}.type", limit_type)
+        seen.add(limit_type)
+        yield from _check_names(path, limit_type, item)
+        yield from _check_item(path, limit_type, item)
 
 
-def _names(path: str, of: str, item: Document) -> Iterator[Cause]:
-    check = resource_names.container_faults if of in (CONTAINER, POD) else resource_names.faults
+def _check_names(path: str, limit_type: str, item: Document) -> Iterator[Cause]:
+    check = (
+        resource_names.container_faults if limit_type in (CONTAINER, POD) else resource_names.faults
+    )
     for part in PARTS:
-        if of == POD and part in DEFAULTS:
+        if limit_type == POD and part in DEFAULTS:
             if item.get(part):
                 yield forbidden(f"{path}.{part}", "may not be specified when `type` is 'Pod'")
             continue
@@ -91,31 +93,35 @@ def _names(path: str, of: str, item: Document) -> Iterator[Cause]:
             yield from each_invalid(f"{path}.{part}[{name}]", name, check(name))
 
 
-def _item(path: str, of: str, item: Document) -> Iterator[Cause]:
-    if of == CLAIM and not any(STORAGE in (item.get(part) or {}) for part in ("min", "max")):
+def _check_item(path: str, limit_type: str, item: Document) -> Iterator[Cause]:
+    if limit_type == CLAIM and not any(
+        STORAGE in (item.get(part) or {}) for part in ("min", "max")
+    ):
         why = "either minimum or maximum storage value is required, but neither was provided"
         yield required(f"{path}.limits", why)
-    given = {part: item.get(part) or {} for part in PARTS if not (of == POD and part in DEFAULTS)}
-    for name in sorted({name for values in given.values() for name in values}):
-        yield from _amounts(
+    present = {
+        part: item.get(part) or {} for part in PARTS if not (limit_type == POD and part in DEFAULTS)
+    }
+    for name in sorted({name for values in present.values() for name in values}):
+        yield from _check_amounts(
             path,
             name,
-            {part: amount(values[name]) for part, values in given.items() if name in values},
+            {part: amount(values[name]) for part, values in present.items() if name in values},
         )
 
 
-def _amounts(path: str, name: str, given: dict[str, Amount]) -> Iterator[Cause]:
+def _check_amounts(path: str, name: str, present: dict[str, Amount]) -> Iterator[Cause]:
     for lesser, greater, field, shown, words in _ORDER:
-        if lesser in given and greater in given and given[lesser] > given[greater]:
-            text = words.format(given[lesser], given[greater])
-            yield invalid(f"{path}.{field}[{name}]", str(given[shown]), text)
-    ratio = given.get("maxLimitRequestRatio")
+        if lesser in present and greater in present and present[lesser] > present[greater]:
+            text = words.format(present[lesser], present[greater])
+            yield invalid(f"{path}.{field}[{name}]", str(present[shown]), text)
+    ratio = present.get("maxLimitRequestRatio")
     if ratio is None:
         return
     here = f"{path}.maxLimitRequestRatio[{name}]"
     if ratio < _ONE:
         yield invalid(here, str(ratio), f"ratio {ratio} is less than 1")
-    least, most = given.get("min"), given.get("max")
+    least, most = present.get("min"), present.get("max")
     if least and most is not None and ratio.nanos * least.nanos > most.nanos * _ONE.nanos:
         bound = most.nanos / least.nanos
         yield invalid(here, str(ratio), f"ratio {ratio} is greater than max/min = {bound:f}")

@@ -1,4 +1,4 @@
-"""Pressure: what a node says when its host runs short of something, and the taints that follow.
+"""Node pressure: conditions of nodes that are short of resources, and their taints.
 
 The names are Kubernetes' (core/v1 NodeConditionType; well_known_taints.go).
 """
@@ -16,19 +16,19 @@ TAINTS: Final[Mapping[str, str]] = {
     DISK_PRESSURE: "node.kubernetes.io/disk-pressure",
     PID_PRESSURE: "node.kubernetes.io/pid-pressure",
 }
-"""The taint that keeps pods off a node, by the node's condition."""
+"""The taint of each condition, which keeps pods off the node."""
 NO_SCHEDULE: Final = "NoSchedule"
 EVICTED: Final = "Evicted"
-"""The reason of a pod, and of its machine, that had to go for its node's sake."""
+"""The reason of a pod, and of its VMI, that was evicted under node pressure."""
 
 
 def pressures(node: Node) -> list[str]:
-    """The pressures that a node tells of."""
-    told = {each.type: each.status for each in (node.status and node.status.conditions) or ()}
-    return [name for name in TAINTS if told.get(name) == "True"]
+    """Return the pressure conditions of a node that are true."""
+    statuses = {each.type: each.status for each in (node.status and node.status.conditions) or ()}
+    return [name for name in TAINTS if statuses.get(name) == "True"]
 
 
 def pressure_taints(node: Node) -> Iterator[Taint]:
-    """The taints that a node's conditions ask for."""
+    """Yield the taints for a node's pressure conditions."""
     for name in pressures(node):
         yield Taint(key=TAINTS[name], effect=NO_SCHEDULE)

@@ -1,7 +1,6 @@
-"""Pod: the place of a machine on its node.
+"""Pod: names, columns, defaults and validation.
 
-``kubectl get pods`` boils a pod's status down to one word; the rules are those of Kubernetes'
-printers, which people know by heart.
+The column Status of ``kubectl get pods`` follows the rules of Kubernetes' printers.
 """
 
 from collections.abc import Iterable
@@ -31,35 +30,35 @@ from corral.api.quantity import amount
 
 GRACE_SECONDS = 30
 DEFAULT_ACCOUNT = "default"
-"""The ServiceAccount of pods that name none; every namespace has it."""
-RESTARTS = ("Always", "OnFailure", "Never")
-FIXED = (
+"""The ServiceAccount of pods that name none; each namespace has it."""
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
+IMMUTABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
     "(only additions to existing tolerations)"
 )
-"""Why an update is refused."""
+"""The message of an update that is refused."""
 NOT_RUN = (
     "corral runs virtual machines, not containers: nothing runs this Pod; "
     "create a VirtualMachineInstance instead"
 )
-"""The warning that goes with a new pod of containers."""
-DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_MACHINE = VirtualMachineInstance.kind
+"""The warning about a new pod that is no launcher pod."""
+DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_VMI = VirtualMachineInstance.kind
 
 
 def _statuses(document: Document, *kind: str) -> list[dict[str, Any]]:
     return at(document, "status", *kind) or []
 
 
-def _always(document: Document) -> set[str]:
-    """Init containers that keep running beside the others: sidecars."""
+def _sidecar_names(document: Document) -> set[str]:
+    """Return the names of sidecars: init containers that keep running."""
     containers = at(document, "spec", "initContainers") or ()
     return {one["name"] for one in containers if one.get("restartPolicy") == "Always"}
 
 
-def _ended(state: dict[str, Any]) -> str:
-    """Why a container ended, in one word."""
+def _termination_reason(state: dict[str, Any]) -> str:
+    """Return why a container terminated, in one word."""
     if state.get("reason"):
         return str(state["reason"])
     if state.get("signal"):
@@ -67,9 +66,9 @@ def _ended(state: dict[str, Any]) -> str:
     return f"ExitCode:{state.get('exitCode', 0)}"
 
 
-def _initializing(document: Document) -> str | None:
-    """What holds the pod before its containers start, or None when nothing does."""
-    sidecars = _always(document)
+def _init_status(document: Document) -> str | None:
+    """Return the status of a pod whose init containers have not completed, else None."""
+    sidecars = _sidecar_names(document)
     total = len(at(document, "spec", "initContainers") or ())
     for index, container in enumerate(_statuses(document, "initContainerStatuses")):
         state = container.get("state") or {}
@@ -79,14 +78,14 @@ def _initializing(document: Document) -> str | None:
         if container["name"] in sidecars and container.get("started"):
             continue
         if ended is not None:
-            return f"Init:{_ended(ended)}"
+            return f"Init:{_termination_reason(ended)}"
         if waiting.get("reason") not in (None, "", "PodInitializing"):
             return f"Init:{waiting['reason']}"
         return f"Init:{index}/{total}"
     return None
 
 
-def _containers_word(document: Document, word: str) -> str:
+def _containers_status(document: Document, word: str) -> str:
     running = False
     for container in reversed(_statuses(document, "containerStatuses")):
         state = container.get("state") or {}
@@ -94,7 +93,7 @@ def _containers_word(document: Document, word: str) -> str:
         if waiting.get("reason"):
             word = waiting["reason"]
         elif ended is not None:
-            word = _ended(ended)
+            word = _termination_reason(ended)
         elif container.get("ready") and "running" in state:
             running = True
     if word == "Completed" and running:
@@ -103,28 +102,28 @@ def _containers_word(document: Document, word: str) -> str:
 
 
 def word(document: Document) -> str:
-    """The pod's status in one word, as ``kubectl get pods`` prints it."""
+    """Return the pod's status in one word, as ``kubectl get pods`` prints it."""
     phase = at(document, "status", "phase") or ""
-    whole = at(document, "status", "reason") or phase
+    status = at(document, "status", "reason") or phase
     for condition in _statuses(document, "conditions"):
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
-            whole = condition["reason"]
-    held = _initializing(document)
-    if held is not None and condition_status(document, "Initialized") != "True":
-        whole = held
+            status = condition["reason"]
+    init_status = _init_status(document)
+    if init_status is not None and condition_status(document, "Initialized") != "True":
+        status = init_status
     else:
-        whole = _containers_word(document, held or whole)
+        status = _containers_status(document, init_status or status)
     if at(document, "metadata", "deletionTimestamp"):
         if at(document, "status", "reason") == "NodeLost":
             return "Unknown"
         if phase not in ("Succeeded", "Failed"):
             return "Terminating"
-    return str(whole)
+    return str(status)
 
 
 def ready(document: Document) -> str:
-    """Containers that are ready, of all: ``1/2``.  Sidecars count, other init containers do not."""
-    sidecars = _always(document)
+    """Return ready and all containers: ``1/2``.  Sidecars count, other init containers do not."""
+    sidecars = _sidecar_names(document)
     statuses = [
         one
         for one in _statuses(document, "initContainerStatuses")
@@ -139,8 +138,8 @@ def ready(document: Document) -> str:
 
 
 def restarts(document: Document) -> int:
-    """How often the pod's containers were started again."""
-    sidecars = _always(document)
+    """Return the number of restarts of the pod's containers."""
+    sidecars = _sidecar_names(document)
     init = _statuses(document, "initContainerStatuses")
     counted = [one for one in init if one["name"] in sidecars]
     counted += _statuses(document, "containerStatuses")
@@ -159,14 +158,14 @@ def _address(document: Document) -> str:
 
 
 def container_default(container: dict[str, Any]) -> None:
-    """What every container has, whether its maker said so or not."""
+    """Default the fields of a container."""
     container.setdefault("imagePullPolicy", pull_policy(container.get("image") or ""))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     container.setdefault("resources", {})
 
 
-def _lasting_container_default(container: dict[str, Any]) -> None:
+def _regular_container_default(container: dict[str, Any]) -> None:
     container_default(container)
     resources = container["resources"]
     if limits := resources.get("limits"):
@@ -176,7 +175,7 @@ def _lasting_container_default(container: dict[str, Any]) -> None:
 
 
 def default(document: Document) -> None:
-    """What every pod has, whether its maker said so or not."""
+    """Default the fields of a pod."""
     spec = document.setdefault("spec", {})
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -185,11 +184,11 @@ def default(document: Document) -> None:
     spec.setdefault("enableServiceLinks", True)
     spec.setdefault("securityContext", {})
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        _lasting_container_default(container)
+        _regular_container_default(container)
 
 
 def quality_of_service(document: Document) -> str:
-    """Guaranteed, Burstable or BestEffort, as the containers' requests and limits make it."""
+    """Return the QoS class: Guaranteed, Burstable or BestEffort."""
     containers = [
         one.get("resources") or {}
         for part in ("containers", "initContainers")
@@ -207,9 +206,9 @@ def quality_of_service(document: Document) -> str:
 
 
 def default_create(document: Document) -> None:
-    """A new pod waits for its node, and has an account (Kubernetes' admission ServiceAccount).
+    """Set status and ServiceAccount of a new pod (as Kubernetes' admission plugin ServiceAccount).
 
-    Nothing of the account is mounted into it.
+    No token volume is added.
     """
     spec = document.setdefault("spec", {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or DEFAULT_ACCOUNT
@@ -218,7 +217,7 @@ def default_create(document: Document) -> None:
 
 
 def container_causes(path: str, container: dict[str, Any], names: set[str]) -> Iterable[Cause]:
-    """What is wrong with a container beside those of such names, to which it adds its own."""
+    """Check a container; ``names`` are those of earlier ones, to which its own is added."""
     name = container.get("name") or ""
     if not name:
         yield required(f"{path}.name")
@@ -229,53 +228,53 @@ def container_causes(path: str, container: dict[str, Any], names: set[str]) -> I
     if not container.get("image"):
         yield required(f"{path}.image")
     for part in ("limits", "requests"):
-        asked = at(container, "resources", part) or ()
-        yield from unknown_resources(f"{path}.resources.{part}", asked)
+        resources = at(container, "resources", part) or ()
+        yield from unknown_resources(f"{path}.resources.{part}", resources)
 
 
-def _changeable(spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec without what an update may change."""
-    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers")
-    fixed = {name: value for name, value in spec.items() if name not in free}
+def _immutable_part(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec without the fields that an update may change."""
+    mutable = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers")
+    rest = {name: value for name, value in spec.items() if name not in mutable}
     for part in ("containers", "initContainers"):
-        fixed[part] = [
+        rest[part] = [
             {name: value for name, value in one.items() if name != "image"}
             for one in spec.get(part) or ()
         ]
-    return fixed
+    return rest
 
 
 def spec_causes(path: str, spec: dict[str, Any]) -> Iterable[Cause]:
-    """What is wrong with a pod's spec, be it in a pod or in the template of one."""
+    """Check the spec of a pod or of a pod template."""
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     for part in ("containers", "initContainers"):
         names: set[str] = set()
         for index, container in enumerate(spec.get(part) or ()):
             yield from container_causes(f"{path}.{part}[{index}]", container, names)
-    for name, allowed in (("restartPolicy", RESTARTS), ("dnsPolicy", DNS)):
+    for name, allowed in (("restartPolicy", RESTART_POLICIES), ("dnsPolicy", DNS_POLICIES)):
         if spec.get(name, "") not in allowed:
             yield unsupported(f"{path}.{name}", spec.get(name, ""), allowed)
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """What the schema cannot say of pods."""
+    """Validate a pod beyond its schema."""
     spec = document.get("spec") or {}
     if old is not None and spec == old.get("spec"):
-        return Verdict()  # rules that became stricter must not keep its node from telling of it
+        return Verdict()  # rules that became stricter must not block status updates
     causes = limited(spec_causes("spec", spec))
     seconds = spec.get("terminationGracePeriodSeconds")
     if old is None and (fault := grace_period.fault(seconds)):
         causes.append(invalid("spec.terminationGracePeriodSeconds", seconds, fault))
-    if old is not None and _changeable(spec) != _changeable(old.get("spec") or {}):
-        causes.append(forbidden("spec", FIXED))
-    return Verdict(causes, [] if old is not None or stands_for_machine(document) else [NOT_RUN])
+    if old is not None and _immutable_part(spec) != _immutable_part(old.get("spec") or {}):
+        causes.append(forbidden("spec", IMMUTABLE))
+    return Verdict(causes, [] if old is not None or is_launcher_pod(document) else [NOT_RUN])
 
 
-def stands_for_machine(document: Document) -> bool:
-    """Whether a pod is a machine's place on its node: no others are run."""
+def is_launcher_pod(document: Document) -> bool:
+    """Return whether a pod is controlled by a VMI: the node runs no others."""
     owners = at(document, "metadata", "ownerReferences") or ()
-    return any(one.get("controller") and one.get("kind") == _MACHINE for one in owners)
+    return any(one.get("controller") and one.get("kind") == _VMI for one in owners)
 
 
 def _grace_seconds(document: Document) -> int:
@@ -290,12 +289,12 @@ POD = kubernetes_kind(
     categories=("all",),
     view=Pod,
     columns=(
-        Column(name="Ready", cell=ready, description="containers that are ready, of all"),
-        Column(name="Status", cell=word, description="how the pod is, in one word"),
+        Column(name="Ready", cell=ready, description="ready containers, of all"),
+        Column(name="Status", cell=word, description="status in one word"),
         Column(
             name="Restarts",
             cell=lambda document: str(restarts(document)),
-            description="how often its containers were started again",
+            description="restarts of its containers",
         ),
         age(),
         Column(name="IP", cell=_address, priority=1, description="its address"),
@@ -303,19 +302,19 @@ POD = kubernetes_kind(
             name="Node",
             cell=lambda document: at(document, "spec", "nodeName") or NONE,
             priority=1,
-            description="where it runs",
+            description="the node that it runs on",
         ),
         Column(
             name="Nominated Node",
             cell=lambda document: at(document, "status", "nominatedNodeName") or NONE,
             priority=1,
-            description="where others are moved away for it",
+            description="the node where others are preempted for it",
         ),
         Column(
             name="Readiness Gates",
             cell=_gates,
             priority=1,
-            description="conditions of others that it waits for",
+            description="true readiness gates, of all",
         ),
     ),
     selectable={

@@ -1,4 +1,4 @@
-"""What the types of Secrets that Kubernetes knows have to hold (core/v1's validation)."""
+"""Required data of Secrets by their type (core/v1's validation)."""
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
@@ -13,61 +13,61 @@ from corral.api.kinds.causes import invalid, required
 from corral.api.object import Document
 
 ACCOUNT_TOKEN: Final = "kubernetes.io/service-account-token"  # noqa: S105 (no token)
-"""The type of Secrets in which ServiceAccounts have a token that lasts."""
+"""The type of Secrets with a long-lived token of a ServiceAccount."""
 ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
-"""The annotation that says whose token is wanted."""
+"""The annotation with the name of that ServiceAccount."""
 _REDACTED: Final = "<secret contents redacted>"
 _LOGINS: Final[Any] = dict | None
-"""Logins to registries: Go takes null for none."""
+"""Logins to registries; Go decodes null as none."""
 
 
 def faults(secret: Document, old: Document | None) -> Iterator[Cause]:
-    """What a Secret lacks of what its type asks for; what was stored so is let be."""
-    if old is None or _judged(secret) != _judged(old):
-        yield from _OF_TYPES.get(secret.get("type", ""), _nothing)(secret)
+    """Check that a Secret has the data that its type requires, unless that data is unchanged."""
+    if old is None or _checked_parts(secret) != _checked_parts(old):
+        yield from _CHECKS.get(secret.get("type", ""), _no_causes)(secret)
 
 
 def _account_of(secret: Document) -> str:
-    """The name of the account whose token is wanted; empty where it is not said."""
+    """Return the name of the ServiceAccount of a token Secret; empty if it is not set."""
     return (at(secret, "metadata", "annotations") or {}).get(ACCOUNT_NAME) or ""
 
 
-def _judged(secret: Document) -> tuple[Any, ...]:
-    """All of a Secret that its type asks about."""
+def _checked_parts(secret: Document) -> tuple[Any, ...]:
+    """Return the parts of a Secret that the checks of its type depend on."""
     kind = secret.get("type")
     return kind, secret.get("data") or {}, _account_of(secret) if kind == ACCOUNT_TOKEN else ""
 
 
-def _nothing(_secret: Document) -> Iterator[Cause]:
+def _no_causes(_secret: Document) -> Iterator[Cause]:
     return iter(())
 
 
-def _account(secret: Document) -> Iterator[Cause]:
+def _check_account(secret: Document) -> Iterator[Cause]:
     if not _account_of(secret):
         yield required(f"metadata.annotations[{ACCOUNT_NAME}]")
 
 
-def _all_of(*keys: str) -> Callable[[Document], Iterator[Cause]]:
-    def missing(secret: Document) -> Iterator[Cause]:
+def _requires(*keys: str) -> Callable[[Document], Iterator[Cause]]:
+    def check(secret: Document) -> Iterator[Cause]:
         data = secret.get("data") or {}
         return (required(f"data[{key}]") for key in keys if key not in data)
 
-    return missing
+    return check
 
 
-def _user(secret: Document) -> Iterator[Cause]:
+def _check_user(secret: Document) -> Iterator[Cause]:
     keys = ("username", "password")
     if not any(key in (secret.get("data") or {}) for key in keys):
-        yield from _all_of(*keys)(secret)
+        yield from _requires(*keys)(secret)
 
 
-def _key(secret: Document) -> Iterator[Cause]:
+def _check_key(secret: Document) -> Iterator[Cause]:
     if not (secret.get("data") or {}).get("ssh-privatekey"):
         yield required("data[ssh-privatekey]")
 
 
-def _json_in(key: str) -> Callable[[Document], Iterator[Cause]]:
-    def unread(secret: Document) -> Iterator[Cause]:
+def _requires_json(key: str) -> Callable[[Document], Iterator[Cause]]:
+    def check(secret: Document) -> Iterator[Cause]:
         encoded = (secret.get("data") or {}).get(key)
         if encoded is None:
             yield required(f"data[{key}]")
@@ -77,14 +77,14 @@ def _json_in(key: str) -> Callable[[Document], Iterator[Cause]]:
         except (msgspec.DecodeError, ValueError) as error:
             yield invalid(f"data[{key}]", _REDACTED, f"is no JSON object: {error}")
 
-    return unread
+    return check
 
 
-_OF_TYPES: Final[Mapping[str, Callable[[Document], Iterator[Cause]]]] = {
-    ACCOUNT_TOKEN: _account,
-    "kubernetes.io/dockercfg": _json_in(".dockercfg"),
-    "kubernetes.io/dockerconfigjson": _json_in(".dockerconfigjson"),
-    "kubernetes.io/basic-auth": _user,
-    "kubernetes.io/ssh-auth": _key,
-    "kubernetes.io/tls": _all_of("tls.crt", "tls.key"),
+_CHECKS: Final[Mapping[str, Callable[[Document], Iterator[Cause]]]] = {
+    ACCOUNT_TOKEN: _check_account,
+    "kubernetes.io/dockercfg": _requires_json(".dockercfg"),
+    "kubernetes.io/dockerconfigjson": _requires_json(".dockerconfigjson"),
+    "kubernetes.io/basic-auth": _check_user,
+    "kubernetes.io/ssh-auth": _check_key,
+    "kubernetes.io/tls": _requires("tls.crt", "tls.key"),
 }

@@ -1,4 +1,4 @@
-"""Endpoints: who answers for a service, in the old form; EndpointSlice is the newer one."""
+"""Endpoints: the addresses of a Service, in the old form; EndpointSlice is the newer one."""
 
 from collections.abc import Iterator
 
@@ -15,8 +15,8 @@ from corral.api.names import label_faults, subdomain_faults
 from corral.api.object import Document
 
 
-def _ready(document: Document) -> Iterator[str]:
-    """Every address that is ready, with each port that it is ready on."""
+def _ready_addresses(document: Document) -> Iterator[str]:
+    """Yield each ready address with each of its ports."""
     for subset in document.get("subsets") or ():
         addresses = [one.get("ip", "") for one in subset.get("addresses") or ()]
         ports = subset.get("ports")
@@ -28,36 +28,36 @@ def _ready(document: Document) -> Iterator[str]:
                 yield f"{host}:{port['port']}"
 
 
-def _shown(document: Document) -> str:
-    return few(list(_ready(document))) if document.get("subsets") else NONE
+def _addresses_text(document: Document) -> str:
+    return few(list(_ready_addresses(document))) if document.get("subsets") else NONE
 
 
 def default(document: Document) -> None:
-    """Ports are those of TCP where nobody says otherwise."""
+    """Default the protocol of ports to TCP."""
     for subset in document.get("subsets") or ():
         for port in subset.get("ports") or ():
             port["protocol"] = port.get("protocol") or "TCP"
 
 
 def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    """Every subset has addresses that can be reached, and ports that can be told apart."""
-    return Verdict(limited(_subsets(document.get("subsets") or [])))
+    """Validate Endpoints: subsets have valid addresses and uniquely named ports."""
+    return Verdict(limited(_check_subsets(document.get("subsets") or [])))
 
 
-def _subsets(subsets: list[Document]) -> Iterator[Cause]:
+def _check_subsets(subsets: list[Document]) -> Iterator[Cause]:
     for index, subset in enumerate(subsets):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             yield required(path, "must specify `addresses` or `notReadyAddresses`")
         for field in ("addresses", "notReadyAddresses"):
             for place, address in enumerate(subset.get(field) or ()):
-                yield from _address_causes(f"{path}.{field}[{place}]", address)
+                yield from _check_address(f"{path}.{field}[{place}]", address)
         ports = subset.get("ports") or []
         for place, port in enumerate(ports):
             yield from port_causes(f"{path}.ports[{place}]", port, named=len(ports) > 1)
 
 
-def _address_causes(path: str, address: Document) -> Iterator[Cause]:
+def _check_address(path: str, address: Document) -> Iterator[Cause]:
     ip, host, node = address["ip"], address.get("hostname"), address.get("nodeName")
     yield from each_invalid(f"{path}.ip", ip, address_faults(ip) or special_faults(ip))
     if host:
@@ -80,7 +80,9 @@ ENDPOINTS = kubernetes_kind(
     view=Endpoints,
     status=False,
     columns=(
-        Column(name="Endpoints", cell=_shown, description="addresses and ports that are ready"),
+        Column(
+            name="Endpoints", cell=_addresses_text, description="addresses and ports that are ready"
+        ),
         age(),
     ),
     default=default,

@@ -1,4 +1,4 @@
-"""EndpointSlice: a part of those who answer for a service, as proxies and DNS read them."""
+"""EndpointSlice: a part of the endpoints of a Service, for proxies and DNS."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -27,7 +27,7 @@ FAMILIES = {"IPv4": 4, "IPv6": 6}
 ADDRESS_TYPES = (*FAMILIES, "FQDN")
 MOST_ENDPOINTS = 1000
 MOST_ADDRESSES = 100
-"""How many addresses an endpoint may have, and how many hints."""
+"""The most addresses of an endpoint, and the most hints."""
 MOST_PORTS = 20_000
 
 
@@ -42,26 +42,26 @@ def _addresses(document: Document) -> str:
 
 
 def default(document: Document) -> None:
-    """Every port has a name, be it the empty one, and a protocol."""
+    """Default name and protocol of ports."""
     for port in document.get("ports") or ():
         port.setdefault("name", "")
         port.setdefault("protocol", "TCP")
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """Addresses are all of the slice's type, which stays; there are not too many of anything."""
+    """Validate a slice: addresses are of its type, which is immutable, and sizes are bounded."""
     kind = document["addressType"]
     causes = limited(
         chain(
-            _type_causes(kind, old),
-            _endpoints(document.get("endpoints") or [], kind),
-            _port_causes(document.get("ports") or []),
+            _check_type(kind, old),
+            _check_endpoints(document.get("endpoints") or [], kind),
+            _check_ports(document.get("ports") or []),
         )
     )
     return Verdict(causes)
 
 
-def _type_causes(kind: str, old: Document | None) -> Iterator[Cause]:
+def _check_type(kind: str, old: Document | None) -> Iterator[Cause]:
     if not kind:
         yield required("addressType")
     elif kind not in ADDRESS_TYPES:
@@ -70,7 +70,7 @@ def _type_causes(kind: str, old: Document | None) -> Iterator[Cause]:
         yield invalid("addressType", kind, "field is immutable")
 
 
-def _endpoints(endpoints: list[Document], kind: str) -> Iterator[Cause]:
+def _check_endpoints(endpoints: list[Document], kind: str) -> Iterator[Cause]:
     if len(endpoints) > MOST_ENDPOINTS:
         yield too_many("endpoints", len(endpoints), MOST_ENDPOINTS)
         return
@@ -100,7 +100,7 @@ def _address_faults(address: str, kind: str) -> list[str]:
     return special_faults(address)
 
 
-def _port_causes(ports: list[Document]) -> Iterator[Cause]:
+def _check_ports(ports: list[Document]) -> Iterator[Cause]:
     if len(ports) > MOST_PORTS:
         yield too_many("ports", len(ports), MOST_PORTS)
         return
@@ -129,7 +129,7 @@ ENDPOINT_SLICE = kubernetes_kind(
         Column(
             name="Ports",
             cell=lambda document: _ports(document) or UNSET,
-            description="ports that every endpoint of it answers on",
+            description="ports of its endpoints",
         ),
         Column(
             name="Endpoints",

@@ -1,6 +1,6 @@
-"""Ingress and IngressClass: which requests of HTTP go to which Service.
+"""Ingress and IngressClass: routing of HTTP requests to Services.
 
-Nothing here routes them; they are kept for the sake of charts, and whoever writes one is warned.
+Nothing here routes requests; the objects are stored for the sake of charts, with a warning.
 """
 
 from collections.abc import Iterator
@@ -25,28 +25,28 @@ UNROUTED: Final = (
 
 
 def _validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    causes = limited(_causes(document.get("spec") or {}))
+    causes = limited(_check_spec(document.get("spec") or {}))
     return Verdict(causes, [UNROUTED.format("Ingress")])
 
 
-def _causes(spec: Document) -> Iterator[Cause]:
+def _check_spec(spec: Document) -> Iterator[Cause]:
     rules, fallback = spec.get("rules") or [], spec.get("defaultBackend")
     if not rules and fallback is None:
         why = "either `defaultBackend` or `rules` must be specified"
         yield invalid("spec", rules, why)
     if fallback is not None:
-        yield from _backend("spec.defaultBackend", fallback)
+        yield from _check_backend("spec.defaultBackend", fallback)
     if name := spec.get("ingressClassName"):
         yield from each_invalid("spec.ingressClassName", name, subdomain_faults(name))
     for index, rule in enumerate(rules):
-        yield from _rule(f"spec.rules[{index}]", rule)
+        yield from _check_rule(f"spec.rules[{index}]", rule)
     for index, certificate in enumerate(spec.get("tls") or ()):
         for place, host in enumerate(certificate.get("hosts") or ()):
             faults = subdomain_faults(host.removeprefix("*."))
             yield from each_invalid(f"spec.tls[{index}].hosts[{place}]", host, faults)
 
 
-def _rule(path: str, rule: Document) -> Iterator[Cause]:
+def _check_rule(path: str, rule: Document) -> Iterator[Cause]:
     host = rule.get("host") or ""
     if parse_address(host) is not None:
         yield invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
@@ -57,29 +57,29 @@ def _rule(path: str, rule: Document) -> Iterator[Cause]:
     if not http["paths"]:
         yield required(f"{path}.http.paths")
     for index, each in enumerate(http["paths"]):
-        yield from _path(f"{path}.http.paths[{index}]", each)
+        yield from _check_path(f"{path}.http.paths[{index}]", each)
 
 
-def _path(where: str, each: Document) -> Iterator[Cause]:
-    path, how = each.get("path") or "", each["pathType"]
-    if how not in PATH_TYPES:
-        yield unsupported(f"{where}.pathType", how, PATH_TYPES)
-    elif (path or how != "ImplementationSpecific") and not path.startswith("/"):
+def _check_path(where: str, each: Document) -> Iterator[Cause]:
+    path, path_type = each.get("path") or "", each["pathType"]
+    if path_type not in PATH_TYPES:
+        yield unsupported(f"{where}.pathType", path_type, PATH_TYPES)
+    elif (path or path_type != "ImplementationSpecific") and not path.startswith("/"):
         yield invalid(f"{where}.path", path, "must be an absolute path")
-    yield from _backend(f"{where}.backend", each["backend"])
+    yield from _check_backend(f"{where}.backend", each["backend"])
 
 
-def _backend(path: str, backend: Document) -> Iterator[Cause]:
+def _check_backend(path: str, backend: Document) -> Iterator[Cause]:
     service, resource = backend.get("service"), backend.get("resource")
     if service is not None and resource is not None:
         yield invalid(path, "", "cannot set both resource and service backends")
     elif service is None and resource is None:
         yield invalid(path, "", "resource or service backend is required")
     elif service is not None:
-        yield from _service(f"{path}.service", service)
+        yield from _check_service(f"{path}.service", service)
 
 
-def _service(path: str, service: Document) -> Iterator[Cause]:
+def _check_service(path: str, service: Document) -> Iterator[Cause]:
     name, port = service["name"], service.get("port") or {}
     yield from each_invalid(f"{path}.name", name, service_name_faults(name))
     if port.get("name") and port.get("number"):
@@ -99,8 +99,8 @@ def _hosts(document: Document) -> str:
 
 
 def _address(document: Document) -> str:
-    found: list[dict[str, Any]] = at(document, "status", "loadBalancer", "ingress") or []
-    return ",".join(str(each.get("ip") or each.get("hostname") or "") for each in found)
+    ingresses: list[dict[str, Any]] = at(document, "status", "loadBalancer", "ingress") or []
+    return ",".join(str(each.get("ip") or each.get("hostname") or "") for each in ingresses)
 
 
 INGRESS = kubernetes_kind(
@@ -112,14 +112,14 @@ INGRESS = kubernetes_kind(
         Column(
             name="Class",
             cell=lambda document: at(document, "spec", "ingressClassName") or NONE,
-            description="who shall route its requests",
+            description="the class that routes its requests",
         ),
-        Column(name="Hosts", cell=_hosts, description="whose requests it is about"),
-        Column(name="Address", cell=_address, description="where requests are taken"),
+        Column(name="Hosts", cell=_hosts, description="hosts of its rules"),
+        Column(name="Address", cell=_address, description="addresses of its load balancer"),
         Column(
             name="Ports",
             cell=lambda document: "80, 443" if at(document, "spec", "tls") else "80",
-            description="ports that requests are taken at",
+            description="ports of its load balancer",
         ),
         age(),
     ),
@@ -133,11 +133,11 @@ def _class_default(document: Document) -> None:
 
 
 def _class_validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    causes = limited(_class_causes(document, old))
+    causes = limited(_check_class(document, old))
     return Verdict(causes, [UNROUTED.format("IngressClass")])
 
 
-def _class_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+def _check_class(document: Document, old: Document | None) -> Iterator[Cause]:
     controller = at(document, "spec", "controller") or ""
     if old is not None and controller != (at(old, "spec", "controller") or ""):
         yield invalid("spec.controller", controller, "field is immutable")
@@ -173,8 +173,8 @@ INGRESS_CLASS = kubernetes_kind(
     namespaced=False,
     status=False,
     columns=(
-        field("Controller", "spec", "controller", description="who routes requests of this class"),
-        Column(name="Parameters", cell=_parameters, description="what it is set up by"),
+        field("Controller", "spec", "controller", description="the controller of the class"),
+        Column(name="Parameters", cell=_parameters, description="its parameters"),
         age(),
     ),
     default=_class_default,

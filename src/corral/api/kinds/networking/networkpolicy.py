@@ -1,4 +1,4 @@
-"""NetworkPolicy: whose traffic reaches which pods, and where pods may connect to."""
+"""NetworkPolicy: allowed ingress and egress traffic of pods."""
 
 from collections.abc import Iterator
 
@@ -21,12 +21,12 @@ DIRECTIONS = ("Ingress", "Egress")
 def _pod_selector(document: Document) -> str:
     try:
         return str(label_selector(at(document, "spec", "podSelector") or {})) or NONE
-    except BadRequest:  # stored before its rules were checked
+    except BadRequest:  # stored before selectors were validated
         return "<error>"
 
 
 def default(document: Document) -> None:
-    """A policy is about what comes in; about what goes out where it has rules for that."""
+    """Default the policy types: Ingress, and Egress if there are egress rules; ports are TCP."""
     spec = document.get("spec")
     if spec is None:
         return
@@ -39,19 +39,19 @@ def default(document: Document) -> None:
 
 
 def validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    """Selectors, ports and blocks of every rule can be understood in one way only."""
-    return Verdict(limited(_spec(document.get("spec") or {})))
+    """Validate a policy: selectors, ports and IP blocks of its rules."""
+    return Verdict(limited(_check_spec(document.get("spec") or {})))
 
 
-def _spec(spec: Document) -> Iterator[Cause]:
+def _check_spec(spec: Document) -> Iterator[Cause]:
     yield from selector_causes("spec.podSelector", spec.get("podSelector") or {})
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(direction) or ()):
             path = f"spec.{direction}[{index}]"
             for place, port in enumerate(rule.get("ports") or ()):
-                yield from _port(f"{path}.ports[{place}]", port)
+                yield from _check_port(f"{path}.ports[{place}]", port)
             for place, peer in enumerate(rule.get(peers) or ()):
-                yield from _peer(f"{path}.{peers}[{place}]", peer)
+                yield from _check_peer(f"{path}.{peers}[{place}]", peer)
     types = spec.get("policyTypes") or []
     if len(types) > len(DIRECTIONS):
         yield invalid("spec.policyTypes", types, "may not specify more than two policyTypes")
@@ -61,7 +61,7 @@ def _spec(spec: Document) -> Iterator[Cause]:
             yield unsupported(f"spec.policyTypes[{index}]", name, DIRECTIONS)
 
 
-def _port(path: str, port: Document) -> Iterator[Cause]:
+def _check_port(path: str, port: Document) -> Iterator[Cause]:
     if port["protocol"] not in PROTOCOLS:
         yield unsupported(f"{path}.protocol", port["protocol"], PROTOCOLS)
     first, last = port.get("port"), port.get("endPort")
@@ -79,31 +79,34 @@ def _port(path: str, port: Document) -> Iterator[Cause]:
         yield from each_invalid(f"{path}.endPort", last, port_faults(last))
 
 
-def _peer(path: str, peer: Document) -> Iterator[Cause]:
+def _check_peer(path: str, peer: Document) -> Iterator[Cause]:
     for field in ("podSelector", "namespaceSelector"):
         if field in peer:
             yield from selector_causes(f"{path}.{field}", peer[field])
     if "ipBlock" in peer:
-        yield from _block(f"{path}.ipBlock", peer["ipBlock"])
+        yield from _check_ip_block(f"{path}.ipBlock", peer["ipBlock"])
         if len(peer) > 1:
             yield forbidden(path, "may not specify both ipBlock and another peer")
     if not peer:
         yield required(path, "must specify a peer")
 
 
-def _block(path: str, block: Document) -> Iterator[Cause]:
-    whole = parse_network(block["cidr"])
+def _check_ip_block(path: str, block: Document) -> Iterator[Cause]:
+    block_network = parse_network(block["cidr"])
     if not block["cidr"]:
         yield required(f"{path}.cidr")
-    elif whole is None:
+    elif block_network is None:
         yield from each_invalid(f"{path}.cidr", block["cidr"], network_faults(block["cidr"]))
-    if whole is None:
+    if block_network is None:
         return
     for index, text in enumerate(block.get("except") or ()):
-        part = parse_network(text)
-        if part is None:
+        excluded = parse_network(text)
+        if excluded is None:
             yield from each_invalid(f"{path}.except[{index}]", text, network_faults(text))
-        elif part.prefixlen <= whole.prefixlen or part.network_address not in whole:
+        elif (
+            excluded.prefixlen <= block_network.prefixlen
+            or excluded.network_address not in block_network
+        ):
             yield invalid(f"{path}.except[{index}]", text, "must be a strict subset of `cidr`")
 
 
@@ -114,7 +117,7 @@ NETWORK_POLICY = kubernetes_kind(
     view=NetworkPolicy,
     status=False,
     columns=(
-        Column(name="Pod-Selector", cell=_pod_selector, description="pods that it is about"),
+        Column(name="Pod-Selector", cell=_pod_selector, description="pods that it applies to"),
         age(),
     ),
     default=default,

@@ -1,4 +1,4 @@
-"""Service: one address for those who answer it, whoever they are at the moment."""
+"""Service: a stable address for a set of pods."""
 
 from lightkube.models.core_v1 import Service
 
@@ -16,16 +16,16 @@ def _address(document: Document) -> str:
     return at(document, "spec", "clusterIP") or NONE
 
 
-def _outer_address(document: Document) -> str:
+def _external_address(document: Document) -> str:
     spec = document.get("spec") or {}
     if spec.get("type") == EXTERNAL_NAME:
         return spec.get("externalName") or ""
-    given: list[str] = []
+    addresses: list[str] = []
     if spec.get("type") == LOAD_BALANCER:
         ingress = at(document, "status", "loadBalancer", "ingress") or ()
-        given = sorted({one.get("ip") or one.get("hostname") or "" for one in ingress} - {""})
-    given += spec.get("externalIPs") or ()
-    return ",".join(given) or ("<pending>" if spec.get("type") == LOAD_BALANCER else NONE)
+        addresses = sorted({one.get("ip") or one.get("hostname") or "" for one in ingress} - {""})
+    addresses += spec.get("externalIPs") or ()
+    return ",".join(addresses) or ("<pending>" if spec.get("type") == LOAD_BALANCER else NONE)
 
 
 def _ports(document: Document) -> str:
@@ -48,12 +48,12 @@ SERVICE = kubernetes_kind(
     categories=("all",),
     view=Service,
     columns=(
-        Column(name="Type", cell=text("spec", "type"), description="from where it is reached"),
+        Column(name="Type", cell=text("spec", "type"), description="its type"),
         Column(name="Cluster-IP", cell=_address, description="its address in the cluster"),
-        Column(name="External-IP", cell=_outer_address, description="its addresses outside"),
+        Column(name="External-IP", cell=_external_address, description="its external addresses"),
         Column(name="Port(s)", cell=_ports, description="port, port on nodes, and protocol"),
         age(),
-        Column(name="Selector", cell=_selector, priority=1, description="pods that answer it"),
+        Column(name="Selector", cell=_selector, priority=1, description="labels of its pods"),
     ),
     selectable={
         "spec.clusterIP": text("spec", "clusterIP"),

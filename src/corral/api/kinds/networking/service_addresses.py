@@ -1,7 +1,7 @@
-"""Addresses of services and their families: which go together, and which may change.
+"""Validation of cluster IPs of Services, their IP families, and changes of both.
 
-A service tells its first address twice, in ``clusterIP`` and in ``clusterIPs``, and the family of
-each of them in ``ipFamilies``; ``ipFamilyPolicy`` says how many it shall have.
+A Service has its first address in both ``clusterIP`` and ``clusterIPs``, and the family of each
+address in ``ipFamilies``; ``ipFamilyPolicy`` determines their number.
 """
 
 from collections.abc import Iterator
@@ -24,21 +24,21 @@ from corral.api.object import Document
 
 
 def address_causes(spec: Document) -> list[Cause]:
-    """What is wrong in the addresses and families of one service."""
+    """Return the causes of invalid addresses and families of a Service."""
     if is_external_name(spec):
         return []
     addresses = spec.get("clusterIPs") or []
-    causes = limited(chain(_first_differs(spec, addresses), _families(spec)))
-    faulty = limited(_unreadable(addresses))
-    causes += faulty
+    causes = limited(chain(_check_first_address(spec, addresses), _check_families(spec)))
+    invalid_addresses = limited(_check_addresses(addresses))
+    causes += invalid_addresses
     if len(addresses) > 2:
         causes.append(invalid("spec.clusterIPs", addresses, "may only hold up to 2 values"))
-    if not faulty:
-        causes += _mixed(addresses, spec.get("ipFamilies") or [])
+    if not invalid_addresses:
+        causes += _check_address_families(addresses, spec.get("ipFamilies") or [])
     return causes
 
 
-def _first_differs(spec: Document, addresses: list[str]) -> Iterator[Cause]:
+def _check_first_address(spec: Document, addresses: list[str]) -> Iterator[Cause]:
     path, first = "spec.clusterIPs", spec.get("clusterIP")
     if not first:
         if addresses:
@@ -49,7 +49,7 @@ def _first_differs(spec: Document, addresses: list[str]) -> Iterator[Cause]:
         yield invalid(path, addresses, "first value must match `clusterIP`")
 
 
-def _families(spec: Document) -> Iterator[Cause]:
+def _check_families(spec: Document) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, family in enumerate(spec.get("ipFamilies") or ()):
         path = f"spec.ipFamilies[{index}]"
@@ -63,7 +63,7 @@ def _families(spec: Document) -> Iterator[Cause]:
         yield unsupported("spec.ipFamilyPolicy", policy, POLICIES)
 
 
-def _unreadable(addresses: list[str]) -> Iterator[Cause]:
+def _check_addresses(addresses: list[str]) -> Iterator[Cause]:
     for index, address in enumerate(addresses):
         if index == 0 and address == NONE:
             if len(addresses) > 1:
@@ -74,8 +74,8 @@ def _unreadable(addresses: list[str]) -> Iterator[Cause]:
             yield from each_invalid(f"spec.clusterIPs[{index}]", address, address_faults(address))
 
 
-def _mixed(addresses: list[str], families: list[str]) -> Iterator[Cause]:
-    """Two addresses are of two families, and of those that the families say."""
+def _check_address_families(addresses: list[str], families: list[str]) -> Iterator[Cause]:
+    """Check that two addresses have different families, and those in ``ipFamilies``."""
     if len(addresses) > 1 and len({family_of(address) for address in addresses}) < len(addresses):
         fault = "may specify no more than one IP for each IP family"
         yield invalid("spec.clusterIPs", addresses, fault)
@@ -88,32 +88,33 @@ def _mixed(addresses: list[str], families: list[str]) -> Iterator[Cause]:
 
 
 def change_causes(spec: Document, old: Document) -> Iterator[Cause]:
-    """What an update may not do to addresses and families: the first of them stay for ever.
+    """Check changes of addresses and families: the first of each is immutable.
 
-    The second come and go with ``ipFamilyPolicy``; nothing is kept across ``ExternalName``.
+    The second may be added and removed with ``ipFamilyPolicy``; a change from or to
+    ``ExternalName`` is not restricted.
     """
     if is_external_name(spec) or is_external_name(old):
         return
     if is_headless(spec) and is_headless(old):
         return
-    yield from _changed(spec, old, "clusterIPs", "clusterIP")
+    yield from _check_changes(spec, old, "clusterIPs", "clusterIP")
     if is_headless(spec) == is_headless(old):
-        yield from _changed(spec, old, "ipFamilies", "ipFamily")
+        yield from _check_changes(spec, old, "ipFamilies", "ipFamily")
 
 
-def _changed(spec: Document, old: Document, field: str, one: str) -> Iterator[Cause]:
-    new, known = spec.get(field) or [], old.get(field) or []
-    once = "may not change once set"
-    if len(new) == len(known):
-        for index, (value, before) in enumerate(zip(new, known, strict=True)):
-            if value != before:
-                yield invalid(f"spec.{field}[{index}]", new, once)
+def _check_changes(spec: Document, old: Document, field: str, singular: str) -> Iterator[Cause]:
+    new, old_values = spec.get(field) or [], old.get(field) or []
+    immutable = "may not change once set"
+    if len(new) == len(old_values):
+        for index, (value, old_value) in enumerate(zip(new, old_values, strict=True)):
+            if value != old_value:
+                yield invalid(f"spec.{field}[{index}]", new, immutable)
         return
-    if known and not new:
-        yield invalid(f"spec.{field}[0]", new, f"primary {one} can not be unset")
-    elif known and new[0] != known[0]:
-        yield invalid(f"spec.{field}[0]", new, once)
+    if old_values and not new:
+        yield invalid(f"spec.{field}[0]", new, f"primary {singular} can not be unset")
+    elif old_values and new[0] != old_values[0]:
+        yield invalid(f"spec.{field}[0]", new, immutable)
     policy = spec.get("ipFamilyPolicy")
-    if len(new) == 1 and len(known) == 2 and policy != SINGLE_STACK:
-        fault = f"must be set to 'SingleStack' when releasing the secondary {one}"
+    if len(new) == 1 and len(old_values) == 2 and policy != SINGLE_STACK:
+        fault = f"must be set to 'SingleStack' when releasing the secondary {singular}"
         yield invalid("spec.ipFamilyPolicy", policy, fault)

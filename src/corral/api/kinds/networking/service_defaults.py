@@ -1,4 +1,4 @@
-"""What every service has, whether its maker said so or not (k8s.io/api/core/v1 defaults)."""
+"""Defaults of Services (k8s.io/api/core/v1)."""
 
 from corral.api.kind import at
 from corral.api.kinds.networking.service_spec import (
@@ -10,15 +10,15 @@ from corral.api.kinds.networking.service_spec import (
 from corral.api.object import Document
 
 AFFINITY_SECONDS = 10800
-"""How long a client stays with who answered it first, where its service does not say."""
+"""Default seconds of session affinity by client IP."""
 
-_MEANT = "allocateLoadBalancerNodePorts"
+_ALLOCATE_NODE_PORTS = "allocateLoadBalancerNodePorts"
 """The one field whose zero value differs from its absence."""
 
 
 def default(document: Document) -> None:
-    """Complete a service.  Its addresses and ports on nodes are not the document's to know."""
-    spec = document["spec"] = _said(document.get("spec") or {})
+    """Default a Service, in place.  Cluster IPs and node ports are allocated elsewhere."""
+    spec = document["spec"] = _set_fields(document.get("spec") or {})
     spec.setdefault("type", CLUSTER_IP)
     spec.setdefault("sessionAffinity", "None")
     _default_affinity(spec)
@@ -29,15 +29,15 @@ def default(document: Document) -> None:
     if not is_external_name(spec):
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if spec["type"] == LOAD_BALANCER:
-        spec.setdefault(_MEANT, True)
+        spec.setdefault(_ALLOCATE_NODE_PORTS, True)
         for ingress in at(document, "status", "loadBalancer", "ingress") or ():
             if ingress.get("ip"):
                 ingress.setdefault("ipMode", "VIP")
 
 
-def _said(part: Document) -> Document:
-    """A part without fields that hold zero: they are as if they had not been said."""
-    return {name: value for name, value in part.items() if value or name == _MEANT}
+def _set_fields(part: Document) -> Document:
+    """Return the fields that are set: zero values count as unset."""
+    return {name: value for name, value in part.items() if value or name == _ALLOCATE_NODE_PORTS}
 
 
 def _default_affinity(spec: Document) -> None:
@@ -50,14 +50,14 @@ def _default_affinity(spec: Document) -> None:
 
 
 def _default_port(port: Document) -> Document:
-    port = _said(port) | {"port": port["port"]}
+    port = _set_fields(port) | {"port": port["port"]}
     port.setdefault("protocol", "TCP")
     port.setdefault("targetPort", port["port"])
     return port
 
 
 def default_create(document: Document) -> None:
-    """No load balancer serves a new service yet; its address, if it wants one, is its first."""
+    """Set the status of a new Service, and ``clusterIPs`` from ``clusterIP``."""
     document["status"] = {"loadBalancer": {}}
     spec = document.setdefault("spec", {})
     if spec.get("clusterIP") and not spec.get("clusterIPs"):

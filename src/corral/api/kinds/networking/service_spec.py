@@ -1,4 +1,4 @@
-"""What the spec of a service says, in words that its defaults, rules and allocation share."""
+"""Constants and predicates of Service specs, for defaults, validation and allocation."""
 
 from corral.api.object import Document
 
@@ -18,32 +18,32 @@ POLICIES = (SINGLE_STACK, PREFER_DUAL_STACK, REQUIRE_DUAL_STACK)
 
 
 def is_headless(spec: Document) -> bool:
-    """Whether a service has no address of its own: its name stands for all who answer it."""
+    """Return whether a Service is headless: without a cluster IP, resolved to its pods."""
     return spec.get("clusterIPs") == [NONE]
 
 
 def is_external_name(spec: Document) -> bool:
-    """Whether a service is but another name for a host, with nothing of its own."""
+    """Return whether a Service is only an alias of a host name."""
     return spec.get("type") == EXTERNAL_NAME
 
 
 def has_node_ports(spec: Document) -> bool:
-    """Whether a service of this type may be reached by ports on nodes."""
+    """Return whether a Service of this type may have node ports."""
     return spec.get("type") in (NODE_PORT, LOAD_BALANCER)
 
 
 def is_reachable_from_outside(spec: Document) -> bool:
-    """Whether traffic may come to a service from outside the cluster, and so has a policy."""
+    """Return whether a Service has external traffic, hence ``externalTrafficPolicy``."""
     return has_node_ports(spec) or (
         spec.get("type") == CLUSTER_IP and bool(spec.get("externalIPs"))
     )
 
 
 def needs_health_check(spec: Document) -> bool:
-    """Whether load balancers ask each node if it has an endpoint: ``healthCheckNodePort``."""
+    """Return whether a Service has a ``healthCheckNodePort``."""
     return spec.get("type") == LOAD_BALANCER and spec.get("externalTrafficPolicy") == "Local"
 
 
 def family_of(address: str) -> str:
-    """The family of an address that can be read."""
+    """Return the family of a valid address."""
     return IPV6 if ":" in address else IPV4

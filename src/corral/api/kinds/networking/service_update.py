@@ -1,7 +1,8 @@
-"""What an update of a service means where it does not say all (the real server's service strategy).
+"""Defaults of Services on update (kube-apiserver's service strategy).
 
-Clients send services without what the server gave them, and change types without clearing what the
-old type had.  What they must have meant is done for them; contradictions are left to the rules.
+Clients send Services without allocated fields, and change types without clearing the fields of the
+old type.  Allocated fields are restored and obsolete ones cleared; contradictions are left to
+validation.
 """
 
 from typing import Any
@@ -18,41 +19,41 @@ from corral.api.object import Document
 
 
 def keep(document: Document, stored: Document, _user: str) -> None:
-    """Give a changed service back what it was given, and take what its new type has no use for."""
+    """Restore allocated fields of an updated Service, and clear those of its old type."""
     default(document)
     new, old = document["spec"], stored["spec"]
-    _give_back(new, old)
-    _pair_addresses(new, old)
-    _take_unused(new, old)
+    _restore_allocated(new, old)
+    _sync_addresses(new, old)
+    _clear_unused(new, old)
     if new["type"] != old["type"] == LOAD_BALANCER:
         document["status"] = {**(document.get("status") or {}), "loadBalancer": {}}
 
 
-def _give_back(new: Document, old: Document) -> None:
+def _restore_allocated(new: Document, old: Document) -> None:
     if not is_external_name(old) and not is_external_name(new) and "clusterIP" in old:
         new.setdefault("clusterIP", old["clusterIP"])
         if new["clusterIP"] == old["clusterIP"]:
             new.setdefault("clusterIPs", list(old["clusterIPs"]))
     if has_node_ports(old) and has_node_ports(new):
-        _give_back_node_ports(new.get("ports") or [], old.get("ports") or [])
+        _restore_node_ports(new.get("ports") or [], old.get("ports") or [])
     if needs_health_check(old) and needs_health_check(new) and "healthCheckNodePort" in old:
         new.setdefault("healthCheckNodePort", old["healthCheckNodePort"])
 
 
-def _give_back_node_ports(new: list[Document], old: list[Document]) -> None:
-    """Ports are known again by their names, whatever else of them has changed."""
+def _restore_node_ports(new: list[Document], old: list[Document]) -> None:
+    """Restore node ports; ports are matched by their names."""
     used = _node_ports(new) & _node_ports(old)
-    known = {port.get("name", ""): port.get("nodePort") for port in old}
+    old_ports = {port.get("name", ""): port.get("nodePort") for port in old}
     for port in new:
-        before = known.get(port.get("name", ""))
-        if "nodePort" not in port and before and before not in used:
-            port["nodePort"] = before
-            used.add(before)
+        node_port = old_ports.get(port.get("name", ""))
+        if "nodePort" not in port and node_port and node_port not in used:
+            port["nodePort"] = node_port
+            used.add(node_port)
 
 
-def _pair_addresses(new: Document, old: Document) -> None:
-    """Make ``clusterIPs`` follow ``clusterIP`` for clients that know of the latter alone."""
-    if _same(new, old, "clusterIP") or not _same(new, old, "clusterIPs"):
+def _sync_addresses(new: Document, old: Document) -> None:
+    """Update ``clusterIPs`` from ``clusterIP``, for clients that set only the latter."""
+    if _is_unchanged(new, old, "clusterIP") or not _is_unchanged(new, old, "clusterIPs"):
         return
     if "clusterIP" in new:
         new["clusterIPs"] = [new["clusterIP"]]
@@ -60,36 +61,36 @@ def _pair_addresses(new: Document, old: Document) -> None:
         new.pop("clusterIPs", None)
 
 
-def _take_unused(new: Document, old: Document) -> None:
-    """Clear what the old type had and the new one has not, where the client left it as it was."""
+def _clear_unused(new: Document, old: Document) -> None:
+    """Clear unchanged fields that the old type has and the new one does not have."""
     if is_external_name(new) and not is_external_name(old):
-        if _same(new, old, "clusterIP") and _same(new, old, "clusterIPs"):
+        if _is_unchanged(new, old, "clusterIP") and _is_unchanged(new, old, "clusterIPs"):
             new.pop("clusterIP", None)
             new.pop("clusterIPs", None)
-        _take(new, old, "ipFamilies", "ipFamilyPolicy")
+        _clear(new, old, "ipFamilies", "ipFamilyPolicy")
     if has_node_ports(old) and not has_node_ports(new):
-        _take_node_ports(new.get("ports") or [], old.get("ports") or [])
+        _clear_node_ports(new.get("ports") or [], old.get("ports") or [])
     if is_reachable_from_outside(old) and not is_reachable_from_outside(new):
-        _take(new, old, "externalTrafficPolicy")
+        _clear(new, old, "externalTrafficPolicy")
     if needs_health_check(old) and not needs_health_check(new):
-        _take(new, old, "healthCheckNodePort")
+        _clear(new, old, "healthCheckNodePort")
     if old["type"] == LOAD_BALANCER != new["type"]:
-        _take(new, old, "allocateLoadBalancerNodePorts", "loadBalancerClass")
+        _clear(new, old, "allocateLoadBalancerNodePorts", "loadBalancerClass")
 
 
-def _take_node_ports(new: list[Document], old: list[Document]) -> None:
+def _clear_node_ports(new: list[Document], old: list[Document]) -> None:
     if _node_ports(new) <= _node_ports(old):
         for port in new:
             port.pop("nodePort", None)
 
 
-def _take(new: Document, old: Document, *fields: str) -> None:
+def _clear(new: Document, old: Document, *fields: str) -> None:
     for field in fields:
-        if _same(new, old, field):
+        if _is_unchanged(new, old, field):
             new.pop(field, None)
 
 
-def _same(new: Document, old: Document, field: str) -> bool:
+def _is_unchanged(new: Document, old: Document, field: str) -> bool:
     return bool(new.get(field) == old.get(field))
 
 

@@ -1,7 +1,7 @@
-"""What a service may be: the rules of Kubernetes beyond types of fields, in its words.
+"""Validation of Services, with Kubernetes' messages.
 
-Addresses and their families have rules of their own, in ``service_addresses``.  Whether a number is
-free and of the right range is not asked here: who gives them does.
+``service_addresses`` validates addresses and their families.  Ranges and conflicts of addresses and
+node ports are checked by their allocators.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,26 +45,28 @@ from corral.api.object import Document
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 LONGEST_AFFINITY_SECONDS = 86400
 
-_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
+_LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
 _POLICIES = ("Cluster", "Local")
 _DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """What is wrong with a service that is complete."""
+    """Validate a Service that was defaulted."""
     spec = document["spec"]
     causes: list[Cause] = []
     if old is not None:
-        causes += limited(chain(change_causes(spec, old["spec"]), _class_change(spec, old["spec"])))
+        causes += limited(
+            chain(change_causes(spec, old["spec"]), _check_class_change(spec, old["spec"]))
+        )
     causes += limited(chain.from_iterable(rule(spec) for rule in _RULES))
-    causes += limited(_status(document))
+    causes += limited(_check_status(document))
     return Verdict(causes)
 
 
 # ---------------------------------------------------------------------- type
 
 
-def _type(spec: Document) -> Iterator[Cause]:
+def _check_type(spec: Document) -> Iterator[Cause]:
     kind = spec["type"]
     if kind not in TYPES:
         yield unsupported("spec.type", kind, TYPES)
@@ -73,10 +75,10 @@ def _type(spec: Document) -> Iterator[Cause]:
     if is_headless(spec) and kind in (LOAD_BALANCER, NODE_PORT):
         yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
     if is_external_name(spec):
-        yield from _external_name(spec)
+        yield from _check_external_name(spec)
 
 
-def _external_name(spec: Document) -> Iterator[Cause]:
+def _check_external_name(spec: Document) -> Iterator[Cause]:
     for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(field):
             yield forbidden(f"spec.{field}", "may not be set for ExternalName services")
@@ -90,7 +92,7 @@ def _external_name(spec: Document) -> Iterator[Cause]:
 # --------------------------------------------------------------------- ports
 
 
-def _ports(spec: Document) -> Iterator[Cause]:
+def _check_ports(spec: Document) -> Iterator[Cause]:
     ports = spec.get("ports") or []
     names: set[str] = set()
     for index, port in enumerate(ports):
@@ -105,11 +107,11 @@ def _ports(spec: Document) -> Iterator[Cause]:
         )
         if spec["type"] == CLUSTER_IP and port.get("nodePort"):
             yield forbidden(f"{path}.nodePort", "may not be used when `type` is 'ClusterIP'")
-    yield from _repeated(ports)
+    yield from _check_unique_ports(ports)
 
 
 def port_causes(path: str, port: Document, *, named: bool) -> Iterator[Cause]:
-    """What is wrong with a port of a service or of endpoints; ``named``: it needs a name."""
+    """Check a port of a Service or of Endpoints; ``named``: it needs a name."""
     name = port.get("name")
     if name:
         yield from each_invalid(f"{path}.name", name, label_faults(name))
@@ -122,8 +124,8 @@ def port_causes(path: str, port: Document, *, named: bool) -> Iterator[Cause]:
         yield from each_invalid(f"{path}.appProtocol", application, label_key_faults(application))
 
 
-def _repeated(ports: list[Document]) -> Iterator[Cause]:
-    """A port, and a port on nodes, occurs once with each protocol."""
+def _check_unique_ports(ports: list[Document]) -> Iterator[Cause]:
+    """Check that ports and node ports are unique by protocol."""
     node_ports: set[tuple[str, int]] = set()
     numbers: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
@@ -133,12 +135,12 @@ def _repeated(ports: list[Document]) -> Iterator[Cause]:
                 yield duplicate(f"{path}.nodePort", node_port)
             node_ports.add((protocol, node_port))
         if (protocol, port["port"]) in numbers:
-            yield duplicate(path, _told(protocol, port["port"]))
+            yield duplicate(path, _internal_port(protocol, port["port"]))
         numbers.add((protocol, port["port"]))
 
 
-def _told(protocol: str, number: int) -> dict[str, Any]:
-    """A port as the real server tells it: in the form that it has inside."""
+def _internal_port(protocol: str, number: int) -> dict[str, Any]:
+    """Return a port as kube-apiserver prints it in messages: in its internal form."""
     unset = {"AppProtocol": None, "Port": number, "TargetPort": 0, "NodePort": 0}
     return {"Name": "", "Protocol": protocol} | unset
 
@@ -146,11 +148,11 @@ def _told(protocol: str, number: int) -> dict[str, Any]:
 # ------------------------------------------------------------ selection, affinity
 
 
-def _selector(spec: Document) -> Iterator[Cause]:
+def _check_selector(spec: Document) -> Iterator[Cause]:
     yield from check_labels(spec.get("selector") or {}, "spec.selector")
 
 
-def _affinity(spec: Document) -> Iterator[Cause]:
+def _check_affinity(spec: Document) -> Iterator[Cause]:
     affinity, path = spec["sessionAffinity"], "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
     if affinity not in ("ClientIP", "None"):
         yield unsupported("spec.sessionAffinity", affinity, ("ClientIP", "None"))
@@ -163,53 +165,55 @@ def _affinity(spec: Document) -> Iterator[Cause]:
 # ------------------------------------------------------------------- outside
 
 
-def _external_addresses(spec: Document) -> Iterator[Cause]:
+def _check_external_ips(spec: Document) -> Iterator[Cause]:
     for index, address in enumerate(spec.get("externalIPs") or ()):
         path = f"spec.externalIPs[{index}]"
         faults = address_faults(address) or special_faults(address)
         yield from each_invalid(path, address, faults)
 
 
-def _balancer(spec: Document) -> Iterator[Cause]:
-    """What only load balancers have."""
-    balanced = spec["type"] == LOAD_BALANCER
+def _check_load_balancer(spec: Document) -> Iterator[Cause]:
+    """Check the fields that only Services of type LoadBalancer may have."""
+    is_load_balancer = spec["type"] == LOAD_BALANCER
     ranges = spec.get("loadBalancerSourceRanges") or []
-    if ranges and not balanced:
-        yield forbidden("spec.LoadBalancerSourceRanges", _BALANCER_ONLY)
+    if ranges and not is_load_balancer:
+        yield forbidden("spec.LoadBalancerSourceRanges", _LOAD_BALANCER_ONLY)
     for index, block in enumerate(map(str.strip, ranges)):
         path = f"spec.LoadBalancerSourceRanges[{index}]"
         yield from each_invalid(path, block, network_faults(block))
-    if "allocateLoadBalancerNodePorts" in spec and not balanced:
-        yield forbidden("spec.allocateLoadBalancerNodePorts", _BALANCER_ONLY)
-    if known := spec.get("loadBalancerClass"):
-        if balanced:
-            yield from each_invalid("spec.loadBalancerClass", known, label_key_faults(known))
+    if "allocateLoadBalancerNodePorts" in spec and not is_load_balancer:
+        yield forbidden("spec.allocateLoadBalancerNodePorts", _LOAD_BALANCER_ONLY)
+    if load_balancer_class := spec.get("loadBalancerClass"):
+        if is_load_balancer:
+            yield from each_invalid(
+                "spec.loadBalancerClass", load_balancer_class, label_key_faults(load_balancer_class)
+            )
         else:
-            yield forbidden("spec.loadBalancerClass", _BALANCER_ONLY)
+            yield forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY)
 
 
-def _class_change(spec: Document, old: Document) -> Iterator[Cause]:
+def _check_class_change(spec: Document, old: Document) -> Iterator[Cause]:
     if spec["type"] == old["type"] == LOAD_BALANCER:
-        known = spec.get("loadBalancerClass")
-        if known != old.get("loadBalancerClass"):
-            yield invalid("spec.loadBalancerClass", known, "may not change once set")
+        load_balancer_class = spec.get("loadBalancerClass")
+        if load_balancer_class != old.get("loadBalancerClass"):
+            yield invalid("spec.loadBalancerClass", load_balancer_class, "may not change once set")
 
 
-def _traffic(spec: Document) -> Iterator[Cause]:
-    outer, inner = spec.get("externalTrafficPolicy"), spec.get("internalTrafficPolicy")
-    if outer and not is_reachable_from_outside(spec):
+def _check_traffic_policies(spec: Document) -> Iterator[Cause]:
+    external, internal = spec.get("externalTrafficPolicy"), spec.get("internalTrafficPolicy")
+    if external and not is_reachable_from_outside(spec):
         fault = "may only be set for externally-accessible services"
-        yield invalid("spec.externalTrafficPolicy", outer, fault)
-    elif outer and outer not in _POLICIES:
-        yield unsupported("spec.externalTrafficPolicy", outer, _POLICIES)
-    if inner and inner not in _POLICIES:
-        yield unsupported("spec.internalTrafficPolicy", inner, _POLICIES)
-    spread = spec.get("trafficDistribution")
-    if spread and spread not in _DISTRIBUTIONS:
-        yield unsupported("spec.trafficDistribution", spread, _DISTRIBUTIONS)
+        yield invalid("spec.externalTrafficPolicy", external, fault)
+    elif external and external not in _POLICIES:
+        yield unsupported("spec.externalTrafficPolicy", external, _POLICIES)
+    if internal and internal not in _POLICIES:
+        yield unsupported("spec.internalTrafficPolicy", internal, _POLICIES)
+    distribution = spec.get("trafficDistribution")
+    if distribution and distribution not in _DISTRIBUTIONS:
+        yield unsupported("spec.trafficDistribution", distribution, _DISTRIBUTIONS)
 
 
-def _health_check(spec: Document) -> Iterator[Cause]:
+def _check_health_check_port(spec: Document) -> Iterator[Cause]:
     port, path = spec.get("healthCheckNodePort"), "spec.healthCheckNodePort"
     if port and not needs_health_check(spec):
         fault = (
@@ -219,31 +223,31 @@ def _health_check(spec: Document) -> Iterator[Cause]:
 
 
 _RULES: tuple[Callable[[Document], "Iterator[Cause] | list[Cause]"], ...] = (
-    _type,
-    _ports,
-    _selector,
-    _affinity,
+    _check_type,
+    _check_ports,
+    _check_selector,
+    _check_affinity,
     address_causes,
-    _external_addresses,
-    _balancer,
-    _traffic,
-    _health_check,
+    _check_external_ips,
+    _check_load_balancer,
+    _check_traffic_policies,
+    _check_health_check_port,
 )
 
 
 # -------------------------------------------------------------------- status
 
 
-def _status(document: Document) -> Iterator[Cause]:
-    """Where a load balancer listens, as whoever plays one says."""
+def _check_status(document: Document) -> Iterator[Cause]:
+    """Check the addresses of the load balancer in the status."""
     for index, ingress in enumerate(at(document, "status", "loadBalancer", "ingress") or ()):
         path = f"status.loadBalancer.ingress[{index}]"
         if document["spec"]["type"] != LOAD_BALANCER:
             yield forbidden(path, 'may only be used when `spec.type` is "LoadBalancer"')
-        yield from _ingress(path, ingress)
+        yield from _check_ingress(path, ingress)
 
 
-def _ingress(path: str, ingress: Document) -> Iterator[Cause]:
+def _check_ingress(path: str, ingress: Document) -> Iterator[Cause]:
     address, host, mode = ingress.get("ip"), ingress.get("hostname"), ingress.get("ipMode")
     if address:
         yield from each_invalid(f"{path}.ip", address, address_faults(address))

@@ -1,4 +1,4 @@
-"""What claims, volumes and storage classes have in common: words of Kubernetes' storage.  Pure."""
+"""Constants, columns and checks that PVCs, PVs and storage classes share.  No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from corral.api.object import Document
 from corral.api.quantity import NOTHING, amount
 
 STORAGE = "storage"
-"""The resource of claims and volumes that is their size."""
+"""The resource that is the size of PVCs and PVs."""
 
 FILESYSTEM, BLOCK = "Filesystem", "Block"
 VOLUME_MODES = (BLOCK, FILESYSTEM)
@@ -32,71 +32,70 @@ ACCESS_MODES: Mapping[str, str] = {
     MANY_NODES: "RWX",
     ONE_POD: "RWOP",
 }
-"""Who may use a volume at the same time, and how tables abbreviate that, in their order."""
+"""Access modes and their abbreviations in tables, in the order of tables."""
 
 PENDING, BOUND, LOST = "Pending", "Bound", "Lost"
-"""Phases of claims; Pending and Bound are also phases of volumes."""
+"""Phases of PVCs; Pending and Bound are also phases of PVs."""
 AVAILABLE, RELEASED, FAILED = "Available", "Released", "Failed"
-"""The other phases of volumes."""
+"""The other phases of PVs."""
 
 RETAIN, DELETE, RECYCLE = "Retain", "Delete", "Recycle"
 RECLAIM_POLICIES = (DELETE, RECYCLE, RETAIN)
-"""What becomes of a volume whose claim is gone."""
+"""What happens to a PV whose PVC was deleted."""
 
 IMMEDIATE, WAIT_FOR_FIRST_CONSUMER = "Immediate", "WaitForFirstConsumer"
 
 CLAIM_PROTECTION = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION = "kubernetes.io/pv-protection"
-"""Finalizers that keep claims and volumes which are in use."""
+"""Finalizers of PVCs and PVs that are in use."""
 
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
-"""Annotation that named the class before there was a field for it; it still goes first."""
+"""Annotation of the class, from before there was a field for it; it still takes precedence."""
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 OLD_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
-"""Annotations with which a class is the one of claims that name none."""
+"""Annotations of the default class."""
 PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 OLD_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
-"""Annotations of a claim: who is to make its volume."""
+"""Annotations of a PVC: the provisioner of its PV."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""Annotation of a claim: the node from which its volume will be used first."""
+"""Annotation of a PVC: the node of its first consumer."""
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
-"""Annotation of a volume: who made it, and deletes it."""
+"""Annotation of a PV: the provisioner that created it, and deletes it."""
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-"""Annotation of a claim that has had its volume: when that is gone, the claim is lost."""
+"""Annotation of a PVC that was bound: it is lost if its PV no longer exists."""
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""Annotation of a claim or volume whose partner was found, not named by a user."""
+"""Annotation of a PVC or PV that was bound by the controller, not by a user."""
 
 IN_TREE = "kubernetes.io/"
-"""Provisioners of this prefix are a part of Kubernetes itself, and corral has none of them."""
+"""Prefix of Kubernetes' in-tree provisioners, none of which is implemented."""
 
 CORRAL_CLASS = "corral"
-"""The storage class that is there from the start."""
+"""The built-in storage class."""
 CORRAL_PROVISIONER = "corral.dev/directory"
-"""Who makes the volumes of that class: the storage of the data directory."""
+"""The provisioner of that class: directories below the data directory."""
 
-
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 def is_default(annotations: Mapping[str, str] | None) -> bool:
-    """Whether claims that name no class get the class with these annotations."""
-    told = annotations or {}
-    return "true" in (told.get(DEFAULT_CLASS), told.get(OLD_DEFAULT_CLASS))
+    """Return whether the class with these annotations is the default class."""
+    values = annotations or {}
+    return "true" in (values.get(DEFAULT_CLASS), values.get(OLD_DEFAULT_CLASS))
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """The class of claims that name none: of several the newest, as Kubernetes chooses."""
-    several = [
-        (each.metadata.creationTimestamp or _LONG_AGO, each.metadata.name or "", each)
+    """Return the default class: of several the newest, as Kubernetes chooses."""
+    candidates = [
+        (each.metadata.creationTimestamp or _EARLIEST, each.metadata.name or "", each)
         for each in classes
         if each.metadata is not None and is_default(each.metadata.annotations)
     ]
-    several.sort(key=lambda one: one[1])
-    return max(several, key=lambda one: one[0])[2] if several else None
+    candidates.sort(key=lambda one: one[1])
+    return max(candidates, key=lambda one: one[0])[2] if candidates else None
 
 
 def class_of(document: Document) -> str | None:
-    """The class of a claim or volume: empty for none, None where nothing is said."""
+    """Return the class of a PVC or PV: empty for none, None if it is not set."""
     annotations = at(document, "metadata", "annotations") or {}
     named: str | None = annotations.get(OLD_CLASS)
     return at(document, "spec", "storageClassName") if named is None else named
@@ -114,7 +113,7 @@ CLASS_COLUMNS = (
         description="its class of attributes",
     ),
 )
-"""What tables show of the class of a claim, or of a volume."""
+"""The columns of the classes of a PVC or PV."""
 MODE_COLUMN = Column(
     name="VolumeMode",
     cell=lambda document: at(document, "spec", "volumeMode") or "<unset>",
@@ -124,7 +123,7 @@ MODE_COLUMN = Column(
 
 
 def class_name(view: PersistentVolumeClaim | PersistentVolume) -> str | None:
-    """The class of a claim or volume: empty for none, None where nothing is said."""
+    """Return the class of a PVC or PV: empty for none, None if it is not set."""
     named: str | None = ((view.metadata and view.metadata.annotations) or {}).get(OLD_CLASS)
     if named is not None or view.spec is None:
         return named
@@ -132,13 +131,13 @@ def class_name(view: PersistentVolumeClaim | PersistentVolume) -> str | None:
 
 
 def abbreviated(modes: Iterable[str]) -> str:
-    """Access modes as tables show them: ``RWO,ROX``."""
+    """Return access modes as in tables: ``RWO,ROX``."""
     listed = set(modes)
     return ",".join(short for mode, short in ACCESS_MODES.items() if mode in listed)
 
 
 def size_causes(path: str, quantity: Any) -> Iterator[Cause]:
-    """A size is more than nothing."""
+    """Check that a size is greater than zero."""
     size = amount(quantity)
     if size < NOTHING:
         yield invalid(path, quantity, "must be greater than or equal to 0")
@@ -147,26 +146,26 @@ def size_causes(path: str, quantity: Any) -> Iterator[Cause]:
 
 
 def mode_causes(path: str, modes: Iterable[str]) -> Iterator[Cause]:
-    """Access modes are known ones."""
+    """Check access modes."""
     for mode in modes:
         if mode not in ACCESS_MODES:
             yield unsupported(path, mode, ACCESS_MODES)
 
 
 def volume_mode_causes(path: str, mode: str | None) -> Iterator[Cause]:
-    """A volume is a file system or a block device."""
+    """Check a volume mode."""
     if mode is not None and mode not in VOLUME_MODES:
         yield unsupported(path, mode, VOLUME_MODES)
 
 
 def differences(old: Document, new: Document) -> str:
-    """The fields in which two specs differ, a line each, to stand below a refusal."""
+    """Return the differing fields of two specs, one per line, for an error message."""
     lines = []
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            lines += [f"- {name}: {_shown(old, name)}", f"+ {name}: {_shown(new, name)}"]
+            lines += [f"- {name}: {_field_text(old, name)}", f"+ {name}: {_field_text(new, name)}"]
     return "\n".join(lines)
 
 
-def _shown(spec: Document, name: str) -> str:
+def _field_text(spec: Document, name: str) -> str:
     return msgspec.json.encode(spec[name]).decode() if name in spec else "<unset>"

@@ -1,4 +1,4 @@
-"""PersistentVolume: storage that is there, and the claim that it is for."""
+"""PersistentVolume: names, columns, defaults and validation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -43,7 +43,7 @@ _OTHER_FIELDS = frozenset(
         "volumeMode",
     }
 )
-"""Every other field of a volume's spec is a source: where its bytes are."""
+"""The fields of a PV's spec that are no sources."""
 _OPERATORS = ("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn")
 
 
@@ -59,14 +59,14 @@ def _phase(document: Document) -> str:
 
 
 def default(document: Document) -> None:
-    """A volume stays when its claim goes, and holds a file system."""
+    """Default reclaim policy and volume mode."""
     spec = document.setdefault("spec", {})
     spec.setdefault("persistentVolumeReclaimPolicy", RETAIN)
     spec.setdefault("volumeMode", FILESYSTEM)
 
 
 def default_create(document: Document) -> None:
-    """A new volume waits to be looked at, and cannot go while a claim has it."""
+    """Set phase and protection finalizer of a new PV."""
     finalizers = document["metadata"].setdefault("finalizers", [])
     if VOLUME_PROTECTION not in finalizers:
         finalizers.append(VOLUME_PROTECTION)
@@ -74,31 +74,31 @@ def default_create(document: Document) -> None:
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """What the schema cannot say of volumes."""
+    """Validate a PV beyond its schema."""
     spec = document["spec"]
-    causes = limited(_spec(spec))
+    causes = limited(_check_spec(spec))
     if old is not None:
-        causes += limited(_changes(spec, old["spec"]))
+        causes += limited(_check_changes(spec, old["spec"]))
     return Verdict(causes)
 
 
-def _spec(spec: Document) -> Iterator[Cause]:
+def _check_spec(spec: Document) -> Iterator[Cause]:
     modes = spec.get("accessModes") or ()
     if not modes:
         yield required("spec.accessModes")
     yield from mode_causes("spec.accessModes", modes)
-    yield from _capacity(spec.get("capacity") or {})
-    yield from _sources(spec)
+    yield from _check_capacity(spec.get("capacity") or {})
+    yield from _check_sources(spec)
     policy = spec["persistentVolumeReclaimPolicy"]
     if policy not in RECLAIM_POLICIES:
         yield unsupported("spec.persistentVolumeReclaimPolicy", policy, RECLAIM_POLICIES)
     if name := spec.get("storageClassName"):
         yield from each_invalid("spec.storageClassName", name, subdomain_faults(name))
     yield from volume_mode_causes("spec.volumeMode", spec["volumeMode"])
-    yield from _affinity(spec)
+    yield from _check_affinity(spec)
 
 
-def _capacity(capacity: Document) -> Iterator[Cause]:
+def _check_capacity(capacity: Document) -> Iterator[Cause]:
     if not capacity:
         yield required("spec.capacity")
     elif capacity.keys() != {STORAGE}:
@@ -108,7 +108,7 @@ def _capacity(capacity: Document) -> Iterator[Cause]:
 
 
 def sources(spec: Document) -> dict[str, Any]:
-    """Where the bytes of a volume are: one source, where the volume is a valid one."""
+    """Return the sources of a PV; a valid one has exactly one."""
     return {
         name: value
         for name, value in spec.items()
@@ -116,49 +116,48 @@ def sources(spec: Document) -> dict[str, Any]:
     }
 
 
-def _sources(spec: Document) -> Iterator[Cause]:
+def _check_sources(spec: Document) -> Iterator[Cause]:
     first, *others = sources(spec) or ("",)
     if not first:
         yield required("spec", "must specify a volume type")
     for name in others:
         yield forbidden(f"spec.{name}", "may not specify more than 1 volume type")
-    if first in _SOURCES:
-        yield from _SOURCES[first](f"spec.{first}", spec[first], spec)
+    if first in _SOURCE_CHECKS:
+        yield from _SOURCE_CHECKS[first](f"spec.{first}", spec[first], spec)
 
 
-def _csi(path: str, source: Document, _spec: Document) -> Iterator[Cause]:
+def _check_csi(path: str, source: Document, _check_spec: Document) -> Iterator[Cause]:
     for name in ("driver", "volumeHandle"):
         if not source.get(name):
             yield required(f"{path}.{name}")
 
 
-def _host_path(path: str, source: Document, spec: Document) -> Iterator[Cause]:
-    yield from _path(path, source)
+def _check_host_path(path: str, source: Document, spec: Document) -> Iterator[Cause]:
+    yield from _check_path(path, source)
     if source.get("path") == "/" and spec["persistentVolumeReclaimPolicy"] == RECYCLE:
         why = "may not be 'recycle' for a hostPath volume at '/'"
         yield forbidden("spec.persistentVolumeReclaimPolicy", why)
 
 
-def _local(path: str, source: Document, spec: Document) -> Iterator[Cause]:
-    yield from _path(path, source)
+def _check_local(path: str, source: Document, spec: Document) -> Iterator[Cause]:
+    yield from _check_path(path, source)
     if not spec.get("nodeAffinity"):
         yield required("spec.nodeAffinity", "Local volume requires node affinity")
 
 
-def _path(path: str, source: Document) -> Iterator[Cause]:
-    named = source.get("path") or ""
-    if not named:
+def _check_path(path: str, source: Document) -> Iterator[Cause]:
+    source_path = source.get("path") or ""
+    if not source_path:
         yield required(f"{path}.path")
-    elif ".." in named.split("/"):
-        yield invalid(f"{path}.path", named, "must not contain '..'")
+    elif ".." in source_path.split("/"):
+        yield invalid(f"{path}.path", source_path, "must not contain '..'")
 
 
-_SOURCES = {"csi": _csi, "hostPath": _host_path, "local": _local}
-"""Sources that Kubernetes says more of than their schema does; others are refused by nobody here,
-and used by nobody."""
+_SOURCE_CHECKS = {"csi": _check_csi, "hostPath": _check_host_path, "local": _check_local}
+"""Checks of sources beyond their schema; other sources are accepted, but nothing here uses them."""
 
 
-def _affinity(spec: Document) -> Iterator[Cause]:
+def _check_affinity(spec: Document) -> Iterator[Cause]:
     affinity = spec.get("nodeAffinity")
     if not affinity:
         return
@@ -180,11 +179,11 @@ def _affinity(spec: Document) -> Iterator[Cause]:
             yield from each_invalid(f"{here}.key", key, label_key_faults(key))
 
 
-def _changes(spec: Document, old: Document) -> Iterator[Cause]:
+def _check_changes(spec: Document, old: Document) -> Iterator[Cause]:
     if sources(spec) != sources(old):
         where = "spec.persistentvolumesource"
-        told = differences(sources(old), sources(spec))
-        yield forbidden(where, f"{where} is immutable after creation\n{told}")
+        changed = differences(sources(old), sources(spec))
+        yield forbidden(where, f"{where} is immutable after creation\n{changed}")
     if spec["volumeMode"] != old["volumeMode"]:
         yield invalid("volumeMode", spec["volumeMode"], "field is immutable")
     if old.get("nodeAffinity") and spec.get("nodeAffinity") != old["nodeAffinity"]:
@@ -206,17 +205,17 @@ PERSISTENT_VOLUME = kubernetes_kind(
         Column(
             name="Access Modes",
             cell=lambda document: abbreviated(at(document, "spec", "accessModes") or ()),
-            description="who may use it at the same time",
+            description="its access modes",
         ),
         Column(
             name="Reclaim Policy",
             cell=text("spec", "persistentVolumeReclaimPolicy"),
-            description="what becomes of it when its claim is gone",
+            description="its reclaim policy",
         ),
-        Column(name="Status", cell=_phase, description="whether a claim has it"),
-        Column(name="Claim", cell=_claim, description="the claim that it is for"),
+        Column(name="Status", cell=_phase, description="its phase"),
+        Column(name="Claim", cell=_claim, description="its claim"),
         *CLASS_COLUMNS,
-        Column(name="Reason", cell=text("status", "reason"), description="why it is as it is"),
+        Column(name="Reason", cell=text("status", "reason"), description="reason of its phase"),
         age(),
         MODE_COLUMN,
     ),

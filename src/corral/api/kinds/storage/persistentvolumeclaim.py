@@ -1,4 +1,4 @@
-"""PersistentVolumeClaim: somebody's wish for a volume, and the volume that fulfils it."""
+"""PersistentVolumeClaim: names, columns, defaults and validation."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -45,7 +45,7 @@ def _phase(document: Document) -> str:
 
 
 def _capacity(document: Document) -> str:
-    """What the claim has, not what it asks for: blank until it is given a volume."""
+    """Return the actual, not the requested capacity; blank until the PVC is bound."""
     if not at(document, "spec", "volumeName"):
         return ""
     return str(amount(at(document, "status", "capacity", STORAGE)))
@@ -58,23 +58,23 @@ def _modes(document: Document) -> str:
 
 
 def default(document: Document) -> None:
-    """A claim is for a file system, where it does not say otherwise."""
+    """Default volume mode and resources."""
     spec = document.setdefault("spec", {})
     spec.setdefault("volumeMode", FILESYSTEM)
     spec.setdefault("resources", {})
 
 
 def default_create(document: Document) -> None:
-    """A new claim waits for its volume, and cannot go while it is used."""
+    """Set phase and protection finalizer of a new PVC."""
     finalizers = document["metadata"].setdefault("finalizers", [])
     if CLAIM_PROTECTION not in finalizers:
         finalizers.append(CLAIM_PROTECTION)
     document["status"] = {"phase": PENDING}
-    _repeat_source(document.get("spec") or {})
+    _sync_data_sources(document.get("spec") or {})
 
 
-def _repeat_source(spec: Document) -> None:
-    """Of the two fields that name a source, one is filled from the other (Kubernetes)."""
+def _sync_data_sources(spec: Document) -> None:
+    """Copy ``dataSource`` to ``dataSourceRef``, or the reverse, as Kubernetes does."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source and not reference:
         spec["dataSourceRef"] = dict(source)
@@ -83,14 +83,14 @@ def _repeat_source(spec: Document) -> None:
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """What the schema cannot say of claims."""
-    causes = limited(_spec(document["spec"]))
+    """Validate a PVC beyond its schema."""
+    causes = limited(_check_spec(document["spec"]))
     if old is not None:
-        causes += limited(_changes(document, old))
+        causes += limited(_check_changes(document, old))
     return Verdict(causes)
 
 
-def _spec(spec: Document) -> Iterator[Cause]:
+def _check_spec(spec: Document) -> Iterator[Cause]:
     modes = spec.get("accessModes") or []
     if not modes:
         yield required("spec.accessModes", "at least 1 access mode is required")
@@ -111,10 +111,10 @@ def _spec(spec: Document) -> Iterator[Cause]:
     yield from volume_mode_causes("spec.volumeMode", spec["volumeMode"])
     for name in ("dataSource", "dataSourceRef"):
         if spec.get(name):
-            yield from _source(f"spec.{name}", spec[name])
+            yield from _check_data_source(f"spec.{name}", spec[name])
 
 
-def _source(path: str, source: Document) -> Iterator[Cause]:
+def _check_data_source(path: str, source: Document) -> Iterator[Cause]:
     for name in ("name", "kind"):
         if not source.get(name):
             yield required(f"{path}.{name}")
@@ -123,12 +123,12 @@ def _source(path: str, source: Document) -> Iterator[Cause]:
         yield invalid(path, source.get("kind") or "", why)
 
 
-def _changes(document: Document, old: Document) -> Iterator[Cause]:
-    fixed, before = _fixed(document, old)
-    if fixed != before:
-        yield forbidden("spec", f"{_IMMUTABLE}\n{differences(before, fixed)}")
-    size, was = (amount(_requested(each)) for each in (document, old))
-    if size < was and size <= amount(at(document, "status", "capacity", STORAGE)):
+def _check_changes(document: Document, old: Document) -> Iterator[Cause]:
+    new, before = _comparable_specs(document, old)
+    if new != before:
+        yield forbidden("spec", f"{_IMMUTABLE}\n{differences(before, new)}")
+    size, old_size = (amount(_requested(each)) for each in (document, old))
+    if size < old_size and size <= amount(at(document, "status", "capacity", STORAGE)):
         why = "field can not be less than status.capacity"
         yield forbidden("spec.resources.requests.storage", why)
     mode = document["spec"]["volumeMode"]
@@ -141,19 +141,19 @@ def _requested(document: Document) -> str | None:
     return size
 
 
-def _fixed(document: Document, old: Document) -> tuple[Document, Document]:
-    """What may not change, now and before: what may is taken from the new one."""
+def _comparable_specs(document: Document, old: Document) -> tuple[Document, Document]:
+    """Return the new and the old spec, the old one with the permitted changes applied."""
     spec, before = document["spec"], deepcopy(old["spec"])
-    free = []
+    mutable = []
     if not before.get("volumeName"):
-        free.append("volumeName")
+        mutable.append("volumeName")
     if class_of(old) is None and OLD_CLASS not in (document["metadata"].get("annotations") or {}):
-        free.append("storageClassName")  # the default class, given later
+        mutable.append("storageClassName")  # the default class is set later
     if at(document, "status", "phase") == BOUND:
-        free.append("volumeAttributesClassName")
+        mutable.append("volumeAttributesClassName")
         if (size := _requested(document)) is not None:
             before["resources"].setdefault("requests", {})[STORAGE] = size
-    for name in free:
+    for name in mutable:
         if spec.get(name) is None:
             before.pop(name, None)
         else:
@@ -167,10 +167,10 @@ CLAIM = kubernetes_kind(
     short=("pvc",),
     view=PersistentVolumeClaim,
     columns=(
-        Column(name="Status", cell=_phase, description="whether it has its volume"),
+        Column(name="Status", cell=_phase, description="its phase"),
         Column(name="Volume", cell=text("spec", "volumeName"), description="its volume"),
-        Column(name="Capacity", cell=_capacity, description="the size that it has"),
-        Column(name="Access Modes", cell=_modes, description="who may use it at the same time"),
+        Column(name="Capacity", cell=_capacity, description="its capacity"),
+        Column(name="Access Modes", cell=_modes, description="its access modes"),
         *CLASS_COLUMNS,
         age(),
         MODE_COLUMN,

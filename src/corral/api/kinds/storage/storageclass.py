@@ -1,4 +1,4 @@
-"""StorageClass: who makes the volumes of claims that name it, and how."""
+"""StorageClass: the provisioner of PVs, and its parameters."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ from corral.api.names import label_key_faults
 from corral.api.object import Document
 
 RECLAIM_POLICIES = (DELETE, RETAIN)
-"""A class cannot ask for Recycle: what a provisioner made it does not wipe and offer again."""
+"""Recycle is not among them: provisioned volumes are not reused."""
 BINDING_MODES = (IMMEDIATE, WAIT_FOR_FIRST_CONSUMER)
 
 
@@ -30,21 +30,21 @@ def _name(document: Document) -> str:
 
 
 def default(document: Document) -> None:
-    """Volumes go with their claims, and are made at once."""
+    """Default reclaim policy and binding mode."""
     for name, value in (("reclaimPolicy", DELETE), ("volumeBindingMode", IMMEDIATE)):
         if document.get(name) is None:
             document[name] = value
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """Who makes volumes, and how, is settled when the class is made."""
-    causes = limited(_causes(document))
+    """Validate a class; provisioner, parameters and policies are immutable."""
+    causes = limited(_check(document))
     if old is not None:
-        causes += _changes(document, old)
+        causes += _check_changes(document, old)
     return Verdict(causes)
 
 
-def _causes(document: Document) -> Iterator[Cause]:
+def _check(document: Document) -> Iterator[Cause]:
     provisioner = document["provisioner"]
     if provisioner:
         yield from each_invalid("provisioner", provisioner, label_key_faults(provisioner.lower()))
@@ -60,7 +60,7 @@ def _causes(document: Document) -> Iterator[Cause]:
         yield unsupported("volumeBindingMode", mode, BINDING_MODES)
 
 
-def _changes(document: Document, old: Document) -> Iterator[Cause]:
+def _check_changes(document: Document, old: Document) -> Iterator[Cause]:
     for name in ("parameters", "provisioner", "reclaimPolicy"):
         if (document.get(name) or None) != (old.get(name) or None):
             yield forbidden(name, f"updates to {name} are forbidden.")
@@ -77,14 +77,14 @@ STORAGE_CLASS = kubernetes_kind(
     status=False,
     name_first=False,
     columns=(
-        Column(name="Name", cell=_name, format="name", description="what the object is called"),
-        field("Provisioner", "provisioner", description="who makes its volumes"),
-        field("ReclaimPolicy", "reclaimPolicy", description="what becomes of volumes afterwards"),
-        field("VolumeBindingMode", "volumeBindingMode", description="when volumes are made"),
+        Column(name="Name", cell=_name, format="name", description="its name"),
+        field("Provisioner", "provisioner", description="its provisioner"),
+        field("ReclaimPolicy", "reclaimPolicy", description="reclaim policy of its volumes"),
+        field("VolumeBindingMode", "volumeBindingMode", description="when volumes are provisioned"),
         Column(
             name="AllowVolumeExpansion",
             cell=lambda document: "true" if document.get("allowVolumeExpansion") else "false",
-            description="whether its claims can grow",
+            description="whether its claims can be expanded",
         ),
         age(),
     ),

@@ -21,7 +21,7 @@ def _default(document: Document) -> None:
 
 
 def _validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    causes = template_causes("template", document["template"], restarts=pod.RESTARTS)
+    causes = template_causes("template", document["template"], restarts=pod.RESTART_POLICIES)
     return Verdict(limited(causes))
 
 

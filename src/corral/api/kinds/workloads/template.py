@@ -44,7 +44,7 @@ def template_causes(path: str, template: Document, *, restarts: tuple[str, ...])
     spec = template.get("spec") or {}
     yield from pod.spec_causes(f"{path}.spec", spec)
     policy = spec.get("restartPolicy", "")
-    if policy in pod.RESTARTS and policy not in restarts:
+    if policy in pod.RESTART_POLICIES and policy not in restarts:
         yield unsupported(f"{path}.spec.restartPolicy", policy, restarts)
 
 
