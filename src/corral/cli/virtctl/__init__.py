@@ -1,1 +1,1 @@
-"""Commands in virtctl's grammar: consoles, power, volumes, uploads, manifests by flags."""
+"""Commands with virtctl's syntax: consoles, power, volumes, uploads, manifests by flags."""

@@ -1,4 +1,4 @@
-"""``corral console``: a machine's serial console, in virtctl's grammar."""
+"""``corral console``: the serial console of a VMI."""
 
 import asyncio
 import sys
@@ -14,8 +14,8 @@ from corral.cli import options
 from corral.cli.errors import Problem
 from corral.cli.session import Session
 from corral.cli.virtctl import stdio
-from corral.cli.virtctl.signals import ended
-from corral.cli.virtctl.target import Target, machine
+from corral.cli.virtctl.signals import handle_signals
+from corral.cli.virtctl.target import Target, vmi_target
 from corral.client.stream import Stream, StreamLost
 
 ESCAPE = b"\x1d"  # Ctrl+], which is Ctrl+5 on some keyboards, as virtctl has it
@@ -25,8 +25,8 @@ The console was disconnected.  Either another client opened the console of this 
 the machine stopped, or the connection broke."""
 
 
-class _Patience(click.ParamType[float]):
-    """A time in seconds, written in minutes as virtctl has it, or with a unit: ``90s``, ``3m``."""
+class _Timeout(click.ParamType[float]):
+    """Seconds, from a number of minutes (virtctl) or a duration with a unit: ``90s``, ``3m``."""
 
     name = "time"
 
@@ -47,7 +47,7 @@ class _Patience(click.ParamType[float]):
 )
 @click.argument("name")
 @click.option(
-    "--timeout", type=_Patience(), default="5", show_default=True,
+    "--timeout", type=_Timeout(), default="5", show_default=True,
     help="How long to wait for the machine to run: minutes, or 90s, 3m.",
 )  # fmt: skip
 @click.option(
@@ -62,7 +62,7 @@ def console(*, session: Session, name: str, timeout: float, expect: str | None) 
     NAME may be written as vmi/NAME, or vmi/NAME/NAMESPACE.  Ctrl+] leaves the console, and so does
     the end of the standard input: --expect needs none.
     """
-    target = machine(name, session.namespace)
+    target = vmi_target(name, session.namespace)
     deadline = time.monotonic() + timeout
     with session.api_errors():
         asyncio.run(_console(session, target, deadline, expect))
@@ -74,9 +74,9 @@ async def _console(session: Session, target: Target, deadline: float, expect: st
             async with session.stream(target.path("console")) as stream:
                 if expect is not None:
                     return await _expect(stream, expect, deadline)
-                return await _talk(stream, target.name)
+                return await _attach(stream, target.name)
         except BadRequest as refusal:
-            # The machine is not running yet: virtctl asks again each second, and so do we.
+            # The VMI does not run yet: retry each second, as virtctl does.
             if time.monotonic() > deadline:
                 raise Problem(f"{target.name}: {refusal.message}") from refusal
             await asyncio.sleep(1)
@@ -84,15 +84,15 @@ async def _console(session: Session, target: Target, deadline: float, expect: st
 
 async def _expect(stream: Stream, text: str, deadline: float) -> None:
     seen = b""
-    wanted = text.encode()
-    # A prompt that was printed before we came is printed again on an empty line.
+    expected = text.encode()
+    # An earlier prompt is printed again after an empty line.
     await stream.send(b"\n")
     try:
         async with asyncio.timeout(max(1.0, deadline - time.monotonic())):
             async for data in stream:
                 await stdio.write(sys.stdout.fileno(), data)
-                seen = seen[-len(wanted) :] + data
-                if wanted in seen:
+                seen = seen[-len(expected) :] + data
+                if expected in seen:
                     click.echo()
                     return
     except TimeoutError:
@@ -100,42 +100,42 @@ async def _expect(stream: Stream, text: str, deadline: float) -> None:
     raise Problem(f'the console ended before it showed "{text}"')
 
 
-async def _talk(stream: Stream, name: str) -> None:
+async def _attach(stream: Stream, name: str) -> None:
     click.echo(
         f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.\n"
         "(Press Enter for a prompt where the guest shows none.)",
         err=True,
     )
     lost = False
-    with ended() as signal, stdio.raw(sys.stdin.fileno()):
+    with handle_signals() as signal, stdio.raw(sys.stdin.fileno()):
         try:
             async with Background() as background:
                 ends = {
-                    background.start(_type(stream), name="keyboard"),
-                    background.start(_show(stream), name="screen"),
+                    background.start(_forward_input(stream), name="keyboard"),
+                    background.start(_print_output(stream), name="screen"),
                     background.start(signal.wait(), name="signal"),
                 }
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         except* StreamLost:
             lost = True
-    with suppress(TimeoutError):  # a terminal that shows nothing is not waited for
+    with suppress(TimeoutError):  # the terminal may be stopped (Ctrl+S)
         async with asyncio.timeout(_NEW_LINE_SECONDS):
             await stdio.write(sys.stderr.fileno(), b"\n")
     if lost:
         raise Problem(f"{LOST}\n{stream.close_reason}".rstrip())
     if stream.close_reason:
         raise Problem(stream.close_reason)
-    if signal.by:
-        raise click.exceptions.Exit(128 + signal.by)
+    if signal.number:
+        raise click.exceptions.Exit(128 + signal.number)
 
 
-async def _show(stream: Stream) -> None:
+async def _print_output(stream: Stream) -> None:
     async for data in stream:
         await stdio.write(sys.stdout.fileno(), data)
 
 
-async def _type(stream: Stream) -> None:
-    """Pass on what is typed, until the escape key or the end of the input."""
+async def _forward_input(stream: Stream) -> None:
+    """Send input to the stream, until the escape key or the end of the input."""
     async for data in stdio.read(sys.stdin.fileno()):
         typed, escape, _ = data.partition(ESCAPE)
         if typed:

@@ -1,4 +1,4 @@
-"""``corral evacuate-cancel``: takes back what a refused eviction asks of a machine."""
+"""``corral evacuate-cancel``: cancels the evacuation that a refused eviction has requested."""
 
 import asyncio
 from collections.abc import Sequence
@@ -37,23 +37,23 @@ def evacuate_cancel(*, session: Session, type_: str, name: str, dry_run: bool) -
     asyncio.run(_cancel(session, type_, name, {"dryRun": ["All"]} if dry_run else {}))
 
 
-async def _cancel(session: Session, type_: str, name: str, wanted: Document) -> None:
+async def _cancel(session: Session, type_: str, name: str, request: Document) -> None:
     async with session.client() as client:
         if type_.lower() in NODES:
             with session.api_errors(f"error getting node {name}"):
-                targets = await _leaving(client, name)
+                targets = await _evacuating(client, name)
         else:
             kind = kind_of(type_, "Write vm, vmi or node.")
             targets = [Target(kind, name, session.namespace)]
         for target in targets:
             shown = f"{target.kind.upper()} {target.namespace}/{target.name}"
             with session.api_errors(f"error canceling evacuation for {shown}"):
-                await client.request("PUT", target.path("evacuate/cancel"), document=wanted)
+                await client.request("PUT", target.path("evacuate/cancel"), document=request)
             click.echo(f"{shown} was canceled evacuation")
 
 
-async def _leaving(client: Client, node: str) -> Sequence[Target]:
-    """The machines that are marked to leave a node, wherever they are."""
+async def _evacuating(client: Client, node: str) -> Sequence[Target]:
+    """Return the VMIs of all namespaces that are marked to leave a node."""
     await client.get(Node, node)
     machines = (await client.list(VirtualMachineInstance)).items
     return [

@@ -1,4 +1,4 @@
-"""``corral expose``: a Service in front of machines, in virtctl's grammar."""
+"""``corral expose``: creates a Service for a VMI, a VM or a replica set."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ class _Kind(NamedTuple):
     plural: str
 
 
-_MACHINE: Final = _Kind("VirtualMachineInstance", "virtualmachineinstances")
+_VMI: Final = _Kind("VirtualMachineInstance", "virtualmachineinstances")
 _VM: Final = _Kind("VirtualMachine", "virtualmachines")
-_SET: Final = _Kind("VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets")
+_REPLICA_SET: Final = _Kind("VirtualMachineInstanceReplicaSet", "virtualmachineinstancereplicasets")
 _KINDS: Final = {
     alias: kind
-    for short, kind in (("vmi", _MACHINE), ("vm", _VM), ("vmirs", _SET))
+    for short, kind in (("vmi", _VMI), ("vm", _VM), ("vmirs", _REPLICA_SET))
     for alias in (short, f"{short}s", kind.plural.removesuffix("s"), kind.plural)
 }
 
@@ -39,8 +39,8 @@ _POLICIES: Final = ("SingleStack", "PreferDualStack", "RequireDualStack")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What was asked for by flags; an empty text, or port 0, is not asked for."""
+class ServiceOptions:
+    """The flags of a Service; an empty text or port 0 means unset."""
 
     name: str
     port: int = 0
@@ -90,43 +90,43 @@ def expose(*, session: Session, type_: str, name: str, service: str, **flags: An
 
     TYPE is vmi, vm or vmirs.  The Service is deleted with the object that it was made for.
     """
-    wish = _read(Wish(name=service, **flags))
+    request = _normalize(ServiceOptions(name=service, **flags))
     kind = _KINDS.get(type_.lower())
     if kind is None:
         raise Problem(f"unsupported resource type: {type_.lower()}", "Write vmi, vm or vmirs.")
     with session.api_errors():
-        asyncio.run(_expose(session, kind, name, wish))
+        asyncio.run(_expose(session, kind, name, request))
     click.echo(f"Service {service} successfully created for {type_.lower()} {name}")
 
 
-async def _expose(session: Session, kind: _Kind, name: str, wish: Wish) -> None:
+async def _expose(session: Session, kind: _Kind, name: str, request: ServiceOptions) -> None:
     space = f"namespaces/{quote(session.namespace, safe='')}"
     path = f"/apis/kubevirt.io/v1/{space}/{kind.plural}/{quote(name, safe='')}"
     async with session.client() as client:
         with session.api_errors(f"error fetching {kind.name}"):
             owner = msgspec.json.decode(await client.request("GET", path), type=Document)
-        document = service_for(owner, kind.name, wish)
+        document = service_for(owner, kind.name, request)
         try:
             await client.request("POST", f"/api/v1/{space}/services", document=document)
         except ApiError as error:
             raise Problem(f"service creation failed: {error}") from error
 
 
-def service_for(owner: Document, kind: str, wish: Wish) -> Document:
-    """The Service in front of an object of a kind: virtctl's selector, ports and owner.
+def service_for(owner: Document, kind: str, request: ServiceOptions) -> Document:
+    """Return the Service of an object, with virtctl's selector, ports and owner.
 
     Raises Problem, in virtctl's words.
     """
     metadata = owner["metadata"]
     spec: Document = {
-        "type": wish.type,
+        "type": request.type,
         "selector": _selector(owner, kind),
-        "ports": _ports(owner, kind, wish),
-        "clusterIP": wish.cluster_ip,
-        "externalIPs": [wish.external_ip] if wish.external_ip else [],
-        "loadBalancerIP": wish.load_balancer_ip,
-        "ipFamilies": wish.ip_family.split(",") if wish.ip_family else [],
-        "ipFamilyPolicy": wish.ip_family_policy,
+        "ports": _ports(owner, kind, request),
+        "clusterIP": request.cluster_ip,
+        "externalIPs": [request.external_ip] if request.external_ip else [],
+        "loadBalancerIP": request.load_balancer_ip,
+        "ipFamilies": request.ip_family.split(",") if request.ip_family else [],
+        "ipFamilyPolicy": request.ip_family_policy,
     }
     reference = {
         "apiVersion": "kubevirt.io/v1", "kind": kind, "name": metadata["name"],
@@ -135,13 +135,13 @@ def service_for(owner: Document, kind: str, wish: Wish) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": wish.name, "ownerReferences": [reference]},
+        "metadata": {"name": request.name, "ownerReferences": [reference]},
         "spec": {field: value for field, value in spec.items() if value},
     }
 
 
 def _selector(owner: Document, kind: str) -> Mapping[str, str]:
-    if kind != _SET.name:
+    if kind != _REPLICA_SET.name:
         return {INSTANCE_ID: instance_id(owner["metadata"]["name"])}
     selector = at(owner, "spec", "selector") or {}
     labels: dict[str, str] = selector.get("matchLabels") or {}
@@ -155,16 +155,16 @@ def _selector(owner: Document, kind: str) -> Mapping[str, str]:
     return labels
 
 
-def _ports(owner: Document, kind: str, wish: Wish) -> Sequence[Document]:
-    if wish.port:
+def _ports(owner: Document, kind: str, request: ServiceOptions) -> Sequence[Document]:
+    if request.port:
         port = {
-            "name": wish.port_name, "protocol": wish.protocol, "port": wish.port,
-            "targetPort": int(wish.target_port) if wish.target_port.isdecimal()
-            else wish.target_port,
-            "nodePort": wish.node_port,
+            "name": request.port_name, "protocol": request.protocol, "port": request.port,
+            "targetPort": int(request.target_port) if request.target_port.isdecimal()
+            else request.target_port,
+            "nodePort": request.node_port,
         }  # fmt: skip
         return [{field: value for field, value in port.items() if value}]
-    template = () if kind == _MACHINE.name else ("spec", "template")
+    template = () if kind == _VMI.name else ("spec", "template")
     declared = _declared(at(owner, *template, "spec") or {})
     if not declared:
         raise Problem(
@@ -181,7 +181,7 @@ def _ports(owner: Document, kind: str, wish: Wish) -> Sequence[Document]:
 
 
 def _declared(spec: Document) -> Sequence[Document]:
-    """The ports that are listed on the interface in the pod network."""
+    """Return the ports of the interface in the pod network."""
     network = next(
         (each.get("name") for each in spec.get("networks") or () if each.get("pod") is not None),
         None,
@@ -192,23 +192,23 @@ def _declared(spec: Document) -> Sequence[Document]:
     return ()
 
 
-def _read(wish: Wish) -> Wish:
-    """The wish with its words as the API spells them.  Raises Problem, in virtctl's words."""
-    if wish.type.lower() == "externalname":
-        raise Problem(f"type: {wish.type} not supported")
-    families = _one_of(_FAMILIES, wish.ip_family, "unknown IPFamily/s")
-    policy = _one_of(_POLICIES, wish.ip_family_policy, "unknown IPFamilyPolicy/s")
+def _normalize(request: ServiceOptions) -> ServiceOptions:
+    """Normalize the options to the API's spelling.  Raises Problem with virtctl's messages."""
+    if request.type.lower() == "externalname":
+        raise Problem(f"type: {request.type} not supported")
+    families = _one_of(_FAMILIES, request.ip_family, "unknown IPFamily/s")
+    policy = _one_of(_POLICIES, request.ip_family_policy, "unknown IPFamilyPolicy/s")
     return replace(
-        wish,
-        protocol=_one_of(_PROTOCOLS, wish.protocol, "unknown protocol"),
-        type=_one_of(_TYPES, wish.type, "unknown service type"),
+        request,
+        protocol=_one_of(_PROTOCOLS, request.protocol, "unknown protocol"),
+        type=_one_of(_TYPES, request.type, "unknown service type"),
         ip_family=families,
         ip_family_policy=policy or ("PreferDualStack" if "," in families else ""),
     )
 
 
-def _one_of(known: Sequence[str], text: str, otherwise: str) -> str:
-    for each in ("", *known):
+def _one_of(values: Sequence[str], text: str, error: str) -> str:
+    for each in ("", *values):
         if text.lower() == each.lower():
             return each
-    raise Problem(f"{otherwise}: {text}", f"Known are {', '.join(known)}.")
+    raise Problem(f"{error}: {text}", f"Supported are {', '.join(values)}.")

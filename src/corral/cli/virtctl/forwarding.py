@@ -1,4 +1,4 @@
-"""Connections to local ports, each carried to a machine by a stream of its own."""
+"""Port forwarding: local TCP and UDP ports, with a stream to the VMI for each client."""
 
 import asyncio
 import socket
@@ -17,14 +17,13 @@ from corral.cli.session import Session
 from corral.cli.virtctl.target import Target
 from corral.client.stream import Stream, StreamLost
 
-SILENCE_SECONDS: Final = 60.0
-"""How long a client's UDP port is remembered after the last datagram, and how long a machine may be
-silent towards a client that has said all it had to say."""
+IDLE_SECONDS: Final = 60.0
+"""Idle timeout of a UDP client, and of a TCP connection whose client has closed its side."""
 
 _CHUNK: Final = 65536
-_WAITING_DATAGRAMS: Final = 64
-_MOST_CLIENTS: Final = 256
-"""UDP clients of one port at a time: each holds a connection to the API server."""
+_MAX_QUEUED_DATAGRAMS: Final = 64
+_MAX_CLIENTS: Final = 256
+"""Concurrent UDP clients of one port: each costs a connection to the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Port:
 
 
 def ports_of(texts: Sequence[str]) -> list[Port]:
-    """Read ``[PROTOCOL/]LOCAL[:REMOTE]``.  Raises Problem."""
+    """Parse ``[PROTOCOL/]LOCAL[:REMOTE]``.  Raises Problem."""
     return [_port(text) for text in texts]
 
 
@@ -70,24 +69,24 @@ async def relay(
     source: AsyncIterator[bytes],
     sink: Callable[[bytes], Awaitable[None]],
 ) -> None:
-    """Carry bytes both ways until the machine has said all.
+    """Copy bytes both ways until the VMI closes its side.
 
-    Where the source ends first, an empty message tells the server (KubeVirt's does not mind it);
-    what the machine still answers is carried on, for as long as it does not fall silent.
-    Raises StreamLost, and OSError when nobody takes what comes.
+    If the source ends first, an empty message reports that to the server (KubeVirt ignores it);
+    data from the VMI is copied on, until it is idle for ``IDLE_SECONDS``.
+    Raises StreamLost, and OSError if the sink is closed.
     """
-    heard = asyncio.Event()
+    received = asyncio.Event()
 
     async def send() -> None:
         async for data in source:
             await stream.send(data)
         await stream.send(b"")
         await stream.delivered()
-        await _silence(heard)
+        await _wait_idle(received)
 
     async def receive() -> None:
         async for data in stream:
-            heard.set()
+            received.set()
             await sink(data)
 
     async with Background() as background:
@@ -100,7 +99,7 @@ async def relay(
 
 @dataclass(slots=True)
 class Forwarder:
-    """Listens for clients; what goes wrong with one of them is told, and harms no other."""
+    """Listens for clients; an error of one is printed and does not affect the others."""
 
     session: Session
     target: Target
@@ -108,7 +107,7 @@ class Forwarder:
     opened: ExitStack
 
     async def listen(self, address: str, port: Port) -> int:
-        """Open a local port; answers its number.  Raises Problem."""
+        """Open a local port and return its number.  Raises Problem."""
         try:
             if port.protocol == "udp":
                 return await self._listen_udp(address, port)
@@ -132,15 +131,15 @@ class Forwarder:
     async def _connection(
         self, port: Port, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        async def take(data: bytes) -> None:
+        async def write(data: bytes) -> None:
             writer.write(data)
             await writer.drain()
 
         try:
             async with self.session.stream(self.target.path(port.subresource)) as stream:
-                await relay(stream, _chunks(reader), take)
+                await relay(stream, _chunks(reader), write)
         except* (ApiError, StreamLost, OSError) as group:
-            self._tell(port, group)
+            self._print(port, group)
             _reset(writer)
         finally:
             writer.close()
@@ -158,36 +157,36 @@ class Forwarder:
         self,
         port: Port,
         datagrams: asyncio.Queue[bytes],
-        answer: Callable[[bytes], None],
+        reply: Callable[[bytes], None],
     ) -> None:
-        """Serve one UDP client, until both sides are silent."""
+        """Serve one UDP client, until both sides are idle."""
         try:
             async with self.session.stream(self.target.path(port.subresource)) as stream:
-                await _exchange(stream, datagrams, answer)
+                await _exchange(stream, datagrams, reply)
         except* (ApiError, StreamLost, OSError) as group:
-            self._tell(port, group)
+            self._print(port, group)
 
-    def _tell(self, port: Port, group: ExceptionGroup[Exception]) -> None:
+    def _print(self, port: Port, group: ExceptionGroup[Exception]) -> None:
         error = cause_of(group)
         if isinstance(error, BrokenPipeError | ConnectionResetError):
-            return  # the client went away: it knows
+            return  # the client has closed the connection
         click.echo(f"error handling connection for {port.local}: {error}", err=True)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection so that the client does not take it for a whole answer."""
+    """Reset a connection, so that the client does not take it for a complete response."""
     connected = writer.get_extra_info("socket")
     with suppress(OSError):
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 
-async def _silence(active: asyncio.Event) -> None:
-    """Wait until an event that is set again and again no longer is."""
+async def _wait_idle(active: asyncio.Event) -> None:
+    """Wait until an event was not set for ``IDLE_SECONDS``."""
     with suppress(TimeoutError):
         while True:
             active.clear()
-            async with asyncio.timeout(SILENCE_SECONDS):
+            async with asyncio.timeout(IDLE_SECONDS):
                 await active.wait()
 
 
@@ -197,7 +196,7 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def _exchange(
-    stream: Stream, datagrams: asyncio.Queue[bytes], answer: Callable[[bytes], None]
+    stream: Stream, datagrams: asyncio.Queue[bytes], reply: Callable[[bytes], None]
 ) -> None:
     active = asyncio.Event()
 
@@ -210,20 +209,20 @@ async def _exchange(
     async def receive() -> None:
         async for data in stream:
             active.set()
-            answer(data)
+            reply(data)
 
     async with Background() as background:
         ends = {
             background.start(send(), name="to the machine"),
             background.start(receive(), name="from the machine"),
-            background.start(_silence(active), name="silence"),
+            background.start(_wait_idle(active), name="idle"),
         }
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
 
 @dataclass(slots=True)
 class _Datagrams(asyncio.DatagramProtocol):
-    """A local UDP port: each client, by its address, has a stream of its own."""
+    """A local UDP port, with a stream for each client address."""
 
     forwarder: Forwarder
     port: Port
@@ -236,9 +235,9 @@ class _Datagrams(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[object, ...]) -> None:
         queue = self.clients.get(addr)
         if queue is None:
-            if len(self.clients) >= _MOST_CLIENTS:
+            if len(self.clients) >= _MAX_CLIENTS:
                 return
-            queue = self.clients[addr] = asyncio.Queue(_WAITING_DATAGRAMS)
+            queue = self.clients[addr] = asyncio.Queue(_MAX_QUEUED_DATAGRAMS)
             self.forwarder.background.start(self._client(addr, queue), name="client")
         if not queue.full():
             queue.put_nowait(data)

@@ -1,4 +1,4 @@
-"""``corral guestosinfo``, ``userlist`` and ``fslist``: what the guest's agent knows."""
+"""``corral guestosinfo``, ``userlist`` and ``fslist``: information from the guest agent."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ import click
 
 from corral.cli import options
 from corral.cli.session import Session
-from corral.cli.virtctl.target import machine
+from corral.cli.virtctl.target import vmi_target
 
 
 @click.command(cls=options.Command, epilog="\b\nExample:\n  corral guestosinfo testvdk4x")
@@ -34,13 +34,13 @@ def fslist(*, session: Session, name: str) -> None:
     _show(session, name, "filesystemlist", "filesystem list")
 
 
-def _show(session: Session, name: str, subresource: str, what: str) -> None:
-    where = machine(name, session.namespace)
+def _show(session: Session, name: str, subresource: str, title: str) -> None:
+    target = vmi_target(name, session.namespace)
 
-    async def ask() -> bytes:
+    async def get() -> bytes:
         async with session.client() as client:
-            return await client.request("GET", where.path(subresource))
+            return await client.request("GET", target.path(subresource))
 
-    with session.api_errors(f"Error getting {what} of VirtualMachineInstance {where.name}"):
-        said = asyncio.run(ask())
-    click.echo(json.dumps(json.loads(said), indent=2, ensure_ascii=False))
+    with session.api_errors(f"Error getting {title} of VirtualMachineInstance {target.name}"):
+        body = asyncio.run(get())
+    click.echo(json.dumps(json.loads(body), indent=2, ensure_ascii=False))

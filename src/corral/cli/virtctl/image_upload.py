@@ -1,4 +1,4 @@
-"""``corral image-upload``: a local disk becomes a DataVolume or a claim, in virtctl's grammar."""
+"""``corral image-upload``: uploads a local disk into a DataVolume or a claim."""
 
 import asyncio
 import os
@@ -24,9 +24,9 @@ from corral.api.kinds.cdi.uploadtoken import UploadTokenRequest
 from corral.api.object import Key
 from corral.cli import options
 from corral.cli.errors import Problem
-from corral.cli.output import ProgressLine, size as shown_size
+from corral.cli.output import ProgressLine, size as format_size
 from corral.cli.session import Session
-from corral.cli.virtctl.upload_options import Wish, document_for, read
+from corral.cli.virtctl.upload_options import UploadOptions, document_for, read
 from corral.client import upload
 from corral.client.client import Client
 from corral.client.decoding import Bookmark, WatchEvent
@@ -82,97 +82,103 @@ def image_upload(*, session: Session, arguments: tuple[str, ...], **flags: Any) 
 
     Raw and qcow2 are taken, compressed with gzip, xz, zstd or bzip2, or not.
     """
-    wish = read(arguments, flags)
+    request = read(arguments, flags)
+    image = request.image
     try:
-        file = wish.image.open("rb")
+        file = image.open("rb")
     except OSError as error:
-        raise Problem(f"failed to open image file: {wish.image}: {error.strerror}") from error
+        raise Problem(f"failed to open image file: {image}: {error.strerror}") from error
     with file, session.api_errors():
-        asyncio.run(_upload(session, wish, flags, file))
+        asyncio.run(_upload(session, request, flags, file))
 
 
-async def _upload(session: Session, wish: Wish, flags: dict[str, Any], file: BinaryIO) -> None:
-    key = Key(session.namespace, wish.name)
+async def _upload(
+    session: Session, request: UploadOptions, flags: dict[str, Any], file: BinaryIO
+) -> None:
+    key = Key(session.namespace, request.name)
     async with session.client() as client:
-        await _present(client, key, wish, create=not flags["no_create"])
-        claim = await _ready(client, key, wish, flags["wait_secs"])
-        url = flags["uploadproxy_url"] or await _proxy(client)
+        await _ensure_target(client, key, request, create=not flags["no_create"])
+        claim = await _wait_ready(client, key, request, flags["wait_secs"])
+        url = flags["uploadproxy_url"] or await _proxy_url(client)
         url = url if "://" in url else f"https://{url}"
         click.echo(f"Uploading data to {url}")
         tls = _tls(session, url, insecure=flags["insecure"])
         try:
             await _send(partial(_target, client, key, url, tls), file, flags["retry"])
         except Problem as problem:
-            raise Problem(problem.message, _what_next(wish.kind, key, problem.message)) from problem
+            hint = _hint(request.kind, key, problem.message)
+            raise Problem(problem.message, hint) from problem
         if flags["datasource"]:
-            await _name(client, key)
+            await _ensure_data_source(client, key)
         click.echo(
             "Uploading data completed successfully, waiting for processing to complete, you can "
             "hit ctrl-c without interrupting the progress"
         )
         failures = annotations_of(claim).get(population.RESTARTS, "0")
-        await _processed(client, key, wish.kind, failures)
-        click.echo(f"Uploading {wish.image} completed successfully")
+        await _wait_processed(client, key, request.kind, failures)
+        click.echo(f"Uploading {request.image} completed successfully")
 
 
-async def _present(client: Client, key: Key, wish: Wish, *, create: bool) -> None:
-    """Find what is uploaded into, or make it.  Raises Problem, in virtctl's words."""
+async def _ensure_target(client: Client, key: Key, request: UploadOptions, *, create: bool) -> None:
+    """Find or create the claim to upload into.  Raises Problem with virtctl's messages."""
     try:
         claim = await client.get(Claim, key.name, key.namespace)
     except NotFound as error:
         click.echo(f"PVC {key} not found")
         if not create:
             raise Problem(str(error)) from error
-        if not wish.size:
+        if not request.size:
             raise Problem(
                 "when creating a resource, the size must be specified", "Name it with --size."
             ) from error
-        await _create(client, key, wish)
+        await _create(client, key, request)
         return
-    await _check(client, key, claim, wish, create=create)
+    await _check(client, key, claim, request, create=create)
     if population.UPLOAD_TARGET not in annotations_of(claim):
         change = {"metadata": {"annotations": {population.UPLOAD_TARGET: ""}}}
         await client.patch(Claim, key, change)
     click.echo(f"Using existing PVC {key}")
 
 
-async def _create(client: Client, key: Key, wish: Wish) -> None:
-    document = document_for(wish)
+async def _create(client: Client, key: Key, request: UploadOptions) -> None:
+    document = document_for(request)
     document["metadata"]["namespace"] = key.namespace
-    await client.create(Claim if wish.claim_only else DataVolume, document)
-    kind = "PersistentVolumeClaim" if wish.claim_only else "DataVolume"
+    await client.create(Claim if request.claim_only else DataVolume, document)
+    kind = "PersistentVolumeClaim" if request.claim_only else "DataVolume"
     click.echo(f"{kind} {key} created")
 
 
-async def _check(client: Client, key: Key, claim: Claim, wish: Wish, *, create: bool) -> None:
-    """Whether a claim that is there already may be uploaded into."""
-    told = annotations_of(claim)
-    if not wish.claim_only:
+async def _check(
+    client: Client, key: Key, claim: Claim, request: UploadOptions, *, create: bool
+) -> None:
+    """Raises Problem if an existing claim does not accept an upload."""
+    annotations = annotations_of(claim)
+    if not request.claim_only:
         try:
             await client.get(DataVolume, key.name, key.namespace)
         except NotFound:
             message = f"No DataVolume is associated with the existing PVC {key}"
             raise Problem(message, "Write pvc in place of dv.") from None
-    if told.get(population.PHASE) == population.SUCCEEDED:
+    if annotations.get(population.PHASE) == population.SUCCEEDED:
         raise Problem(f"PVC {key.name} already successfully imported/cloned/updated")
-    if create and population.UPLOAD_TARGET not in told:
+    if create and population.UPLOAD_TARGET not in annotations:
         raise Problem(
             f"PVC {key.name} not available for upload",
             "To upload into it all the same: --no-create",
         )
 
 
-async def _ready(client: Client, key: Key, wish: Wish, seconds: int) -> Claim:
-    """Wait until an upload is taken."""
-    told = False
+async def _wait_ready(client: Client, key: Key, request: UploadOptions, seconds: int) -> Claim:
+    """Wait until the claim accepts an upload."""
+    waited = False
 
     async def is_ready(claim: Claim) -> bool:
-        nonlocal told
+        nonlocal waited
         if annotations_of(claim).get(population.READY) == "true":
             return True
-        if not told:
+        if not waited:
             click.echo(f"Waiting for PVC {key.name} upload pod to be ready...")
-            told = True
+            waited = True
         return False
 
     try:
@@ -181,15 +187,15 @@ async def _ready(client: Client, key: Key, wish: Wish, seconds: int) -> Claim:
     except TimeoutError:
         raise Problem(
             f"timed out after {seconds} s waiting for PVC {key.name} to take an upload",
-            f"kubectl describe {wish.kind} {key.name} -n {key.namespace} says why.",
+            f"kubectl describe {request.kind} {key.name} -n {key.namespace} says why.",
         ) from None
-    if told:
+    if waited:
         click.echo("Pod now ready")
     return claim
 
 
-def _what_next(kind: str, key: Key, message: str) -> str:
-    """What to do about an upload that was not taken; ``kind`` is dv or pvc."""
+def _hint(kind: str, key: Key, message: str) -> str:
+    """Return the hint for a rejected upload; ``kind`` is dv or pvc."""
     again = f"kubectl delete {kind} {key.name} -n {key.namespace}, and upload again with"
     if too_large := re.search(r"Virtual image size (\d+) is larger", message):
         return f"{again} --size={-(-int(too_large[1]) // 2**20)}Mi or more."
@@ -198,17 +204,15 @@ def _what_next(kind: str, key: Key, message: str) -> str:
     return "Correct that, and upload again with --no-create."
 
 
-async def _processed(client: Client, key: Key, kind: str, failures: str) -> None:
-    """Wait until the disk is made.  Raises Problem where it cannot be made of what was sent."""
+async def _wait_processed(client: Client, key: Key, kind: str, failures: str) -> None:
+    """Wait until the claim is populated.  Raises Problem for content that is no valid disk."""
 
     async def is_processed(claim: Claim) -> bool:
-        told = annotations_of(claim)
-        if told.get(population.RESTARTS, "0") not in ("0", failures):
-            raise Problem(
-                f"the upload was not taken: {told.get(population.MESSAGE)}",
-                _what_next(kind, key, str(told.get(population.MESSAGE))),
-            )
-        return told.get(population.PHASE) == population.SUCCEEDED
+        annotations = annotations_of(claim)
+        if annotations.get(population.RESTARTS, "0") not in ("0", failures):
+            message = str(annotations.get(population.MESSAGE))
+            raise Problem(f"the upload was rejected: {message}", _hint(kind, key, message))
+        return annotations.get(population.PHASE) == population.SUCCEEDED
 
     try:
         async with asyncio.timeout(_PROCESSING_SECONDS):
@@ -221,12 +225,12 @@ async def _processed(client: Client, key: Key, kind: str, failures: str) -> None
     click.echo("Processing completed successfully")
 
 
-async def _until(client: Client, key: Key, is_so: Callable[[Claim], Awaitable[bool]]) -> Claim:
-    """Follow a claim until something is so."""
+async def _until(client: Client, key: Key, condition: Callable[[Claim], Awaitable[bool]]) -> Claim:
+    """Watch a claim until a condition holds."""
     fields = f"metadata.name={key.name}"
     listed = await client.list(Claim, key.namespace, fields=fields)
     for claim in listed.items:
-        if await is_so(claim):
+        if await condition(claim):
             return claim
     watch = client.watch(
         Claim, key.namespace, resource_version=listed.resource_version, fields=fields
@@ -235,12 +239,12 @@ async def _until(client: Client, key: Key, is_so: Callable[[Claim], Awaitable[bo
         async for event in events:
             if not isinstance(event, Bookmark) and event.type == "DELETED":
                 raise Problem(f"PVC {key.name} was deleted meanwhile")
-            if isinstance(event, WatchEvent) and await is_so(event.object):
+            if isinstance(event, WatchEvent) and await condition(event.object):
                 return event.object
-    return await _until(client, key, is_so)
+    return await _until(client, key, condition)
 
 
-async def _proxy(client: Client) -> str:
+async def _proxy_url(client: Client) -> str:
     config = await client.get(CDIConfig, NAME)
     url = config.spec.upload_proxy_url_override or config.status.upload_proxy_url
     if not url:
@@ -249,7 +253,7 @@ async def _proxy(client: Client) -> str:
 
 
 def _tls(session: Session, url: str, *, insecure: bool) -> ssl.SSLContext:
-    """How it is checked who answers: the API server's own authority vouches for itself only."""
+    """Return the TLS settings: the cluster's CA is trusted for the API server's address only."""
     if insecure:
         context = ssl.create_default_context()
         context.check_hostname = False
@@ -261,20 +265,22 @@ def _tls(session: Session, url: str, *, insecure: bool) -> ssl.SSLContext:
 
 
 async def _target(client: Client, key: Key, url: str, tls: ssl.SSLContext) -> upload.Target:
-    """Where to send to, with a fresh token."""
-    asked = {
+    """Return the upload's URL with a fresh token."""
+    request = {
         "metadata": {"name": "token-for-virtctl", "namespace": key.namespace},
         "spec": {"pvcName": key.name},
     }
-    answer = await client.create(UploadTokenRequest, asked)
-    return upload.Target(url=url, token=answer.status.token, tls=tls)
+    response = await client.create(UploadTokenRequest, request)
+    return upload.Target(url=url, token=response.status.token, tls=tls)
 
 
-async def _send(ask: Callable[[], Awaitable[upload.Target]], file: BinaryIO, attempts: int) -> None:
+async def _send(
+    target_of: Callable[[], Awaitable[upload.Target]], file: BinaryIO, attempts: int
+) -> None:
     size = os.fstat(file.fileno()).st_size
     failures = 0
     while True:
-        target = await ask()
+        target = await target_of()
         path = await asyncio.to_thread(upload.upload_path, target)
         file.seek(0)
         bar = _Bar(size)
@@ -292,8 +298,8 @@ async def _send(ask: Callable[[], Awaitable[upload.Target]], file: BinaryIO, att
             bar.end()
 
 
-async def _name(client: Client, key: Key) -> None:
-    """Make a DataSource of the claim's name, or let one that is there mean the claim."""
+async def _ensure_data_source(client: Client, key: Key) -> None:
+    """Create or update the DataSource of the claim's name."""
     spec = {"source": {"pvc": {"name": key.name, "namespace": key.namespace}}}
     try:
         await client.patch(DataSource, key, {"spec": spec})
@@ -306,22 +312,22 @@ async def _name(client: Client, key: Key) -> None:
 
 
 class _Bar:
-    """How much is sent, on a terminal."""
+    """A progress bar on a terminal."""
 
     def __init__(self, total: int) -> None:
         self._line = ProgressLine()
         self._total = total
         self._done = 0
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
 
     def advance(self, count: int) -> None:
         self._done += count
         part = self._done / self._total if self._total else 1.0
-        rate = self._done / max(time.monotonic() - self._begun, 0.001)
+        rate = self._done / max(time.monotonic() - self._started, 0.001)
         filled = int(part * _BAR)
         self._line.show(
-            f"{shown_size(self._done)} / {shown_size(self._total)} "
-            f"[{'=' * filled}{'-' * (_BAR - filled)}] {part:.2%} {shown_size(rate)}/s"
+            f"{format_size(self._done)} / {format_size(self._total)} "
+            f"[{'=' * filled}{'-' * (_BAR - filled)}] {part:.2%} {format_size(rate)}/s"
         )
 
     def end(self) -> None:

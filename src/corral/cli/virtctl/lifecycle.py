@@ -1,4 +1,4 @@
-"""``corral pause``, ``unpause``, ``soft-reboot`` and ``reset``: what a machine is told to do."""
+"""``corral pause``, ``unpause``, ``soft-reboot`` and ``reset``."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import click
 
 from corral.cli import options
 from corral.cli.session import Session
-from corral.cli.virtctl.target import Target, kind_of, machine
+from corral.cli.virtctl.target import Target, kind_of, vmi_target
 
 
 @click.command(cls=options.Command, epilog="\b\nExample:\n  corral pause vmi testvdk4x")
@@ -18,7 +18,7 @@ def pause(*, session: Session, type_: str, name: str) -> None:
 
     TYPE is vmi or vm.
     """
-    _tell_typed(session, type_, name, "pause", "pausing")
+    _request_by_type(session, type_, name, "pause", "pausing")
 
 
 @click.command(cls=options.Command, epilog="\b\nExample:\n  corral unpause vmi testvdk4x")
@@ -30,7 +30,7 @@ def unpause(*, session: Session, type_: str, name: str) -> None:
 
     TYPE is vmi or vm.
     """
-    _tell_typed(session, type_, name, "unpause", "unpausing")
+    _request_by_type(session, type_, name, "unpause", "unpausing")
 
 
 @click.command(cls=options.Command, epilog="\b\nExample:\n  corral soft-reboot testvdk4x")
@@ -38,9 +38,9 @@ def unpause(*, session: Session, type_: str, name: str) -> None:
 @options.session
 def soft_reboot(*, session: Session, name: str) -> None:
     """Ask the guest to restart, by its agent or its power button."""
-    where = machine(name, session.namespace)
-    asyncio.run(_tell(session, where, "softreboot", "soft rebooting"))
-    click.echo(f"VMI {where.name} was scheduled to soft-reboot")
+    target = vmi_target(name, session.namespace)
+    asyncio.run(_request(session, target, "softreboot", "soft rebooting"))
+    click.echo(f"VMI {target.name} was scheduled to soft-reboot")
 
 
 @click.command(cls=options.Command, epilog="\b\nExample:\n  corral reset testvdk4x")
@@ -48,28 +48,30 @@ def soft_reboot(*, session: Session, name: str) -> None:
 @options.session
 def reset(*, session: Session, name: str) -> None:
     """Restart a machine as its reset button does: the guest is not asked."""
-    where = machine(name, session.namespace)
-    asyncio.run(_tell(session, where, "reset", "reseting"))
-    click.echo(f"VMI {where.name} was scheduled to reset")
+    target = vmi_target(name, session.namespace)
+    asyncio.run(_request(session, target, "reset", "reseting"))
+    click.echo(f"VMI {target.name} was scheduled to reset")
 
 
-def _tell_typed(session: Session, type_: str, name: str, subresource: str, doing: str) -> None:
-    where = Target(kind_of(type_), name, session.namespace)
-    if where.kind == "vm":
-        where = asyncio.run(_machine_of(session, where))
-    asyncio.run(_tell(session, where, subresource, doing))
-    click.echo(f"VMI {where.name} was scheduled to {subresource}")
+def _request_by_type(
+    session: Session, type_: str, name: str, subresource: str, gerund: str
+) -> None:
+    target = Target(kind_of(type_), name, session.namespace)
+    if target.kind == "vm":
+        target = asyncio.run(_vmi_of(session, target))
+    asyncio.run(_request(session, target, subresource, gerund))
+    click.echo(f"VMI {target.name} was scheduled to {subresource}")
 
 
-async def _machine_of(session: Session, vm: Target) -> Target:
-    """The machine of a VirtualMachine that there is: its namesake."""
+async def _vmi_of(session: Session, vm: Target) -> Target:
+    """Return the VMI of an existing VirtualMachine, which has the same name."""
     with session.api_errors(f"Error getting VirtualMachine {vm.name}"):
         async with session.client() as client:
             await client.request("GET", vm.own_path)
     return Target("vmi", vm.name, vm.namespace)
 
 
-async def _tell(session: Session, where: Target, subresource: str, doing: str) -> None:
-    with session.api_errors(f"Error {doing} VirtualMachineInstance {where.name}"):
+async def _request(session: Session, target: Target, subresource: str, gerund: str) -> None:
+    with session.api_errors(f"Error {gerund} VirtualMachineInstance {target.name}"):
         async with session.client() as client:
-            await client.request("PUT", where.path(subresource))
+            await client.request("PUT", target.path(subresource))

@@ -1,4 +1,4 @@
-"""``corral port-forward``: ports of a machine on this host, in virtctl's grammar."""
+"""``corral port-forward``: forwards local ports to ports of a VMI."""
 
 import asyncio
 import sys
@@ -13,8 +13,8 @@ from corral.cli.errors import Problem
 from corral.cli.session import Session
 from corral.cli.virtctl import stdio
 from corral.cli.virtctl.forwarding import Forwarder, Port, ports_of, relay
-from corral.cli.virtctl.signals import ended
-from corral.cli.virtctl.target import Target, target
+from corral.cli.virtctl.signals import handle_signals
+from corral.cli.virtctl.target import Target, parse_target
 
 
 @click.command(
@@ -26,43 +26,43 @@ from corral.cli.virtctl.target import Target, target
 @click.argument("machine", metavar="TYPE/NAME[/NAMESPACE]")
 @click.argument("ports", metavar="[PROTOCOL/]LOCAL[:REMOTE]...", nargs=-1, required=True)
 @click.option(
-    "--stdio", "through", is_flag=True, help="Forward one port to standard input and output."
+    "--stdio", "use_stdio", is_flag=True, help="Forward one port to standard input and output."
 )
 @click.option(
     "--address", default="127.0.0.1", show_default=True, help="Where the local ports are opened."
 )
 @options.session
 def port_forward(
-    *, session: Session, machine: str, ports: Sequence[str], through: bool, address: str
+    *, session: Session, machine: str, ports: Sequence[str], use_stdio: bool, address: str
 ) -> None:
     """Forward local ports to ports of a machine.
 
     PROTOCOL is tcp, unless it is udp; REMOTE is LOCAL, unless given.  LOCAL 0 takes a free port.
     Ctrl+C ends it.
     """
-    where = target(machine, session.namespace)
-    wanted = ports_of(ports)
-    if through and len(wanted) != 1:
+    target = parse_target(machine, session.namespace)
+    forwarded = ports_of(ports)
+    if use_stdio and len(forwarded) != 1:
         raise Problem("only one port supported when forwarding to stdout")
-    with session.api_errors(f"can't access {where}"):
-        if through:
-            asyncio.run(_through(session, where, wanted[0]))
+    with session.api_errors(f"can't access {target}"):
+        if use_stdio:
+            asyncio.run(_forward_stdio(session, target, forwarded[0]))
         else:
-            asyncio.run(_listen(session, where, wanted, address))
+            asyncio.run(_listen(session, target, forwarded, address))
 
 
-async def _through(session: Session, where: Target, port: Port) -> None:
-    """One connection, between this process's standard input and output."""
-    async with session.stream(where.path(port.subresource)) as stream:
+async def _forward_stdio(session: Session, target: Target, port: Port) -> None:
+    """Forward one connection over standard input and output."""
+    async with session.stream(target.path(port.subresource)) as stream:
         source, sink = sys.stdin.fileno(), sys.stdout.fileno()
         await relay(stream, stdio.read(source), lambda data: stdio.write(sink, data))
 
 
-async def _listen(session: Session, where: Target, ports: Sequence[Port], address: str) -> None:
-    with ended() as signal:
+async def _listen(session: Session, target: Target, ports: Sequence[Port], address: str) -> None:
+    with handle_signals() as signal:
         async with Background() as background:
             with ExitStack() as opened:
-                forwarder = Forwarder(session, where, background, opened)
+                forwarder = Forwarder(session, target, background, opened)
                 await _open(forwarder, address, ports)
                 await signal.wait()
 

@@ -1,4 +1,4 @@
-"""``corral start``, ``restart``, and ``stop`` of a VirtualMachine, in virtctl's grammar."""
+"""``corral start``, ``restart`` and ``stop`` of a VirtualMachine."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from corral.api.object import Document
 from corral.cli import options
 from corral.cli.errors import Problem
 from corral.cli.session import Session
-from corral.cli.virtctl.target import Target, vm_named
+from corral.cli.virtctl.target import Target, vm_target
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ def dry_run(command: C) -> C:
 
 
 def force(command: C) -> C:
-    """Add ``--force`` and ``--grace-period``, of which virtctl wants both or none."""
+    """Add ``--force`` and ``--grace-period``, of which virtctl requires both or none."""
     command = click.option(
         "--grace-period",
         type=int,
@@ -44,7 +44,7 @@ def force(command: C) -> C:
 @options.session
 def start(*, session: Session, machine: Sequence[str], paused: bool, dry_run: bool) -> None:
     """Start a VirtualMachine."""
-    _tell(session, machine, "start", "Error starting", {"paused": paused}, dry=dry_run)
+    _request(session, machine, "start", "Error starting", {"paused": paused}, dry=dry_run)
 
 
 @click.command(
@@ -63,9 +63,9 @@ def restart(
 ) -> None:  # fmt: skip
     """Restart a VirtualMachine: its machine ends, and another one is made."""
     _require_both(grace_period, force=force)
-    doing = "error force restarting" if force else "error restarting"
-    wanted: Document = {} if grace_period is None else {"gracePeriodSeconds": grace_period}
-    _tell(session, machine, "restart", doing, wanted, dry=dry_run)
+    prefix = "error force restarting" if force else "error restarting"
+    request: Document = {} if grace_period is None else {"gracePeriodSeconds": grace_period}
+    _request(session, machine, "restart", prefix, request, dry=dry_run)
 
 
 def stop(
@@ -73,9 +73,9 @@ def stop(
 ) -> None:
     """Stop a VirtualMachine.  Raises Problem."""
     _require_both(grace_period, force=force)
-    doing = "error force stopping" if force else "error stopping"
-    wanted: Document = {} if grace_period is None else {"gracePeriod": grace_period}
-    _tell(session, machine, "stop", doing, wanted, dry=dry)
+    prefix = "error force stopping" if force else "error stopping"
+    request: Document = {} if grace_period is None else {"gracePeriod": grace_period}
+    _request(session, machine, "stop", prefix, request, dry=dry)
 
 
 def _require_both(grace_period: int | None, *, force: bool) -> None:
@@ -83,18 +83,24 @@ def _require_both(grace_period: int | None, *, force: bool) -> None:
         raise Problem("Must both use --force=true and set --grace-period.")
 
 
-def _tell(
-    session: Session, machine: Sequence[str], what: str, doing: str, wanted: Document, *, dry: bool
+def _request(
+    session: Session,
+    machine: Sequence[str],
+    subresource: str,
+    prefix: str,
+    request: Document,
+    *,
+    dry: bool,
 ) -> None:
-    where = vm_named(machine, session.namespace)
+    target = vm_target(machine, session.namespace)
     if dry:
         click.echo("Dry Run execution")
-        wanted = {**wanted, "dryRun": ["All"]}
-    with session.api_errors(f"{doing} VirtualMachine"):
-        asyncio.run(_ask(session, where, what, wanted))
-    click.echo(f"VM {where.name} was scheduled to {what}")
+        request = {**request, "dryRun": ["All"]}
+    with session.api_errors(f"{prefix} VirtualMachine"):
+        asyncio.run(_put(session, target, subresource, request))
+    click.echo(f"VM {target.name} was scheduled to {subresource}")
 
 
-async def _ask(session: Session, where: Target, what: str, wanted: Document) -> None:
+async def _put(session: Session, target: Target, subresource: str, request: Document) -> None:
     async with session.client() as client:
-        await client.request("PUT", where.path(what), document=wanted)
+        await client.request("PUT", target.path(subresource), document=request)

@@ -1,4 +1,4 @@
-"""Ending by a signal, as cleanly as by itself."""
+"""Termination by signals as an event, so that commands clean up."""
 
 import asyncio
 import signal
@@ -6,29 +6,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Ended(asyncio.Event):
-    """Set when a signal asked to end; ``by`` is its number."""
+class Terminated(asyncio.Event):
+    """Set when a signal has arrived; ``number`` is that of the signal."""
 
-    by: int = 0
+    number: int = 0
 
 
 @contextmanager
-def ended() -> Iterator[Ended]:
-    """While the block runs, let signals that end a program set an event instead."""
+def handle_signals() -> Iterator[Terminated]:
+    """Let terminating signals set an event while the block runs."""
     loop = asyncio.get_running_loop()
-    event = Ended()
+    event = Terminated()
 
-    def end(number: int) -> None:
-        event.by = number
+    def handle(number: int) -> None:
+        event.number = number
         event.set()
 
-    for number in ENDING:
-        loop.add_signal_handler(number, end, number)
+    for number in SIGNALS:
+        loop.add_signal_handler(number, handle, number)
     try:
         yield event
     finally:
-        for number in ENDING:
+        for number in SIGNALS:
             loop.remove_signal_handler(number)

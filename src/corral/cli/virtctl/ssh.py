@@ -1,7 +1,7 @@
-"""``corral ssh`` and ``corral scp``: this host's own programs, through the API server.
+"""``corral ssh`` and ``corral scp``: this host's ssh and scp, through the API server.
 
-Both run with ``corral port-forward --stdio`` as their ProxyCommand, as virtctl does it: keys,
-agents and terminals are OpenSSH's business.
+Both run with ``corral port-forward --stdio`` as their ProxyCommand, as virtctl does, so that
+OpenSSH handles keys, agents and terminals.
 """
 
 import os
@@ -18,12 +18,12 @@ import click
 from corral.cli import options, self_command
 from corral.cli.errors import Problem
 from corral.cli.session import Session
-from corral.cli.virtctl.target import Target, target
+from corral.cli.virtctl.target import Target, parse_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What ssh and scp have in common; an empty text is left to OpenSSH."""
+    """Options of both ssh and scp; an empty text leaves the default to OpenSSH."""
 
     username: str = ""
     identity_file: str = ""
@@ -33,8 +33,8 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A machine as OpenSSH sees it: its host name there is ``TYPE.NAME.NAMESPACE``."""
+class Destination:
+    """A destination for OpenSSH: ``[USER@]TYPE.NAME.NAMESPACE``."""
 
     machine: Target
     username: str
@@ -45,7 +45,7 @@ class Place:
 
 
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that ssh and scp have in common."""
+    """Add the options of both ssh and scp."""
     for option in (
         click.option(
             "--known-hosts", default="~/.ssh/kubevirt_known_hosts", show_default=True,
@@ -85,10 +85,10 @@ def ssh(*, session: Session, machine: str, command: str, **chosen: Any) -> None:
 
     The exit code is that of ssh.
     """
-    wanted = Options(**chosen)
-    place = place_of(machine, session.namespace, wanted.username)
-    rest = [str(place), command] if command else [str(place)]
-    _run(session, "ssh", arguments(place, wanted, ["--", *rest]))
+    ssh_options = Options(**chosen)
+    remote = parse_destination(machine, session.namespace, ssh_options.username)
+    rest = [str(remote), command] if command else [str(remote)]
+    _run(session, "ssh", arguments(remote, ssh_options, ["--", *rest]))
 
 
 @click.command(
@@ -116,14 +116,14 @@ def scp(
 
     One of SOURCE and DESTINATION is [USER@]TYPE/NAME[/NAMESPACE]:PATH.
     """
-    wanted = Options(**chosen)
-    place, ends = scp_ends(source, destination, session.namespace, wanted.username)
+    ssh_options = Options(**chosen)
+    remote, ends = scp_ends(source, destination, session.namespace, ssh_options.username)
     switches = ["-r"] * recursive + ["-p"] * preserve
-    _run(session, "scp", arguments(place, wanted, [*switches, "--", *ends]))
+    _run(session, "scp", arguments(remote, ssh_options, [*switches, "--", *ends]))
 
 
-def place_of(text: str, namespace: str, username: str) -> Place:
-    """Read ``[USER@]TYPE/NAME[/NAMESPACE]``.  Raises Problem."""
+def parse_destination(text: str, namespace: str, username: str) -> Destination:
+    """Parse ``[USER@]TYPE/NAME[/NAMESPACE]``.  Raises Problem."""
     user, at, rest = text.rpartition("@")
     if at and not user:
         raise Problem("expected username before '@'")
@@ -131,14 +131,14 @@ def place_of(text: str, namespace: str, username: str) -> Place:
         raise Problem("expected target after '@'")
     user = user or username
     if user.startswith("-"):
-        raise Problem(f"not a username: {user!r}", "To OpenSSH it would be an option.")
-    return Place(target(rest, namespace), user)
+        raise Problem(f"not a username: {user!r}", "OpenSSH would read it as an option.")
+    return Destination(parse_target(rest, namespace), user)
 
 
 def scp_ends(
     source: str, destination: str, namespace: str, username: str
-) -> tuple[Place, list[str]]:
-    """The machine that scp speaks to, and both ends as scp wants them.  Raises Problem."""
+) -> tuple[Destination, list[str]]:
+    """Return the remote end, and both ends as scp's arguments.  Raises Problem."""
     ends = [source, destination]
     remote = [index for index, end in enumerate(ends) if ":" in end]
     if len(remote) == len(ends):
@@ -153,38 +153,37 @@ def scp_ends(
             "Write the machine's as vmi/NAME:PATH.",
         )
     machine, _, path = ends[remote[0]].partition(":")
-    place = place_of(machine, namespace, username)
-    ends[remote[0]] = f"{place}:{path}"
-    return place, ends
+    parsed = parse_destination(machine, namespace, username)
+    ends[remote[0]] = f"{parsed}:{path}"
+    return parsed, ends
 
 
-def arguments(place: Place, wanted: Options, rest: Sequence[str]) -> list[str]:
-    """The arguments of ssh or scp.
+def arguments(remote: Destination, ssh_options: Options, rest: Sequence[str]) -> list[str]:
+    """Return the arguments of ssh or scp.
 
-    OpenSSH keeps the first value that it meets: the user's own options stand before our known
-    hosts.
+    OpenSSH uses the first value of an option, so the user's options precede our known hosts.
     """
-    forward = ["port-forward", "--stdio=true", str(place.machine), str(wanted.port)]
+    forward = ["port-forward", "--stdio=true", str(remote.machine), str(ssh_options.port)]
     proxy = shlex.join([*self_command.COMMAND, *forward]).replace("%", "%%")
-    known_hosts = str(Path(wanted.known_hosts).expanduser())
-    identity = ["-i", wanted.identity_file] if wanted.identity_file else []
+    known_hosts = str(Path(ssh_options.known_hosts).expanduser())
+    identity = ["-i", ssh_options.identity_file] if ssh_options.identity_file else []
     return [
         "-o", f"ProxyCommand={proxy}",
-        *wanted.local_ssh_opts,
-        *(["-o", f"UserKnownHostsFile={_quoted(known_hosts)}"] if wanted.known_hosts else ()),
+        *ssh_options.local_ssh_opts,
+        *(["-o", f"UserKnownHostsFile={_quote(known_hosts)}"] if ssh_options.known_hosts else ()),
         *identity,
         *rest,
     ]  # fmt: skip
 
 
-def _quoted(path: str) -> str:
-    """A path as OpenSSH reads it in an option."""
+def _quote(path: str) -> str:
+    """Quote a path for an OpenSSH option."""
     escaped = path.replace("%", "%%")
     return f'"{escaped}"' if " " in escaped else escaped
 
 
 def _run(session: Session, program: str, given: Sequence[str]) -> NoReturn:
-    """Become the program; what it starts speaks to the same cluster."""
+    """Exec the program, with an environment that selects the same cluster for its ProxyCommand."""
     environment = os.environ | {"KUBECONFIG": str(session.path)}
     if session.context:
         environment["CORRAL_CONTEXT"] = session.context

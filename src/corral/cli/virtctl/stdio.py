@@ -1,4 +1,4 @@
-"""Standard input and output of a command that waits for other things as well."""
+"""Asynchronous standard input and output, and raw terminals."""
 
 import asyncio
 import os
@@ -9,24 +9,24 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 _CHUNK = 65536
-_SURE = 4096
-"""Bytes that a pipe takes at once when it takes any (pipe(7), PIPE_BUF)."""
-_ANEW = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_PIPE_BUF = 4096
+"""Bytes that a writable pipe accepts without blocking (pipe(7))."""
+_REOPEN_FLAGS = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def can_be_awaited(descriptor: int) -> bool:
-    """Whether input comes over time: from a terminal, a pipe or a socket, not from a file."""
+def is_pollable(descriptor: int) -> bool:
+    """Report whether epoll supports a descriptor: a terminal, a pipe or a socket, not a file."""
     mode = os.fstat(descriptor).st_mode
     return os.isatty(descriptor) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 async def read(descriptor: int) -> AsyncIterator[bytes]:
-    """What comes in, as it comes, to its end.
+    """Yield input as it arrives, until its end.
 
-    It is read where it is known to be there: a read that waits would stop everything else.
+    Reads only after the descriptor is readable: a blocking read would stop the event loop.
     """
     loop = asyncio.get_running_loop()
-    waits = can_be_awaited(descriptor)
+    waits = is_pollable(descriptor)
     while True:
         if waits:
             await _ready(descriptor, loop.add_reader, loop.remove_reader)
@@ -37,36 +37,36 @@ async def read(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def write(descriptor: int, data: bytes) -> None:
-    """Write everything; raises BrokenPipeError when nobody reads any more."""
-    if not can_be_awaited(descriptor):
+    """Write all data.  Raises BrokenPipeError if the reader has closed."""
+    if not is_pollable(descriptor):
         while data:
             data = data[os.write(descriptor, data) :]
         return
     loop = asyncio.get_running_loop()
-    with _unhindered(descriptor) as (sink, most):
+    with _nonblocking(descriptor) as (sink, max_bytes):
         while data:
             await _ready(sink, loop.add_writer, loop.remove_writer)
             with suppress(BlockingIOError):
-                data = data[os.write(sink, data[:most]) :]
+                data = data[os.write(sink, data[:max_bytes]) :]
 
 
 @contextmanager
-def _unhindered(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Where to write, and how much at once so that the write does not wait.
+def _nonblocking(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yield a descriptor, and the bytes that a write to it accepts without blocking.
 
-    A terminal with little room takes a part and waits with the rest, unless it is opened anew not
-    to: the open terminal itself is shared with the shell, which expects it to wait.
+    A terminal is opened anew with O_NONBLOCK: the flag on the inherited descriptor would change
+    the shell's, too, which shares the open file.
     """
     if not os.isatty(descriptor):
-        yield descriptor, _SURE
+        yield descriptor, _PIPE_BUF
         return
     try:
-        terminal = os.open(f"/proc/self/fd/{descriptor}", _ANEW)
-    except OSError:  # another user's, after su: where there is room, there is room for a byte
+        terminal = os.open(f"/proc/self/fd/{descriptor}", _REOPEN_FLAGS)
+    except OSError:  # of another user, after su: a writable terminal accepts at least one byte
         yield descriptor, 1
         return
     try:
-        yield terminal, _SURE
+        yield terminal, _PIPE_BUF
     finally:
         os.close(terminal)
 
@@ -75,7 +75,7 @@ def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, _CHUNK)
     except OSError:
-        # A terminal that was closed, a peer that went away: no more will come.
+        # The terminal or the peer was closed.
         return b""
 
 
@@ -94,9 +94,9 @@ async def _ready(
 
 @contextmanager
 def raw(descriptor: int) -> Iterator[None]:
-    """Give every key to the machine, Ctrl+C too, while the block runs.
+    """Put a terminal into raw mode while the block runs, so that Ctrl+C is input, too.
 
-    The terminal changes at once: to wait until it has shown everything may take for ever.
+    TCSANOW: to drain the output of a stopped terminal may take for ever.
     """
     if not os.isatty(descriptor):
         yield
@@ -106,5 +106,5 @@ def raw(descriptor: int) -> Iterator[None]:
         tty.setraw(descriptor, termios.TCSANOW)
         yield
     finally:
-        with suppress(termios.error):  # the terminal itself may be gone
+        with suppress(termios.error):  # the terminal may be closed
             termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -1,4 +1,4 @@
-"""Which machine is meant: virtctl's ``TYPE/NAME[/NAMESPACE]``.  Pure."""
+"""Targets of commands: virtctl's ``TYPE/NAME[/NAMESPACE]``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A machine, by the kind through which it is asked for: ``vmi`` or ``vm``."""
+    """A VirtualMachineInstance or VirtualMachine; ``kind`` is ``vmi`` or ``vm``."""
 
     kind: str
     name: str
@@ -30,11 +30,11 @@ class Target:
 
     @property
     def own_path(self) -> str:
-        """Where the object itself is served."""
+        """The path of the object."""
         return f"/apis/kubevirt.io/v1/{self._place}"
 
     def path(self, subresource: str) -> str:
-        """Where a subresource of it is served."""
+        """Return the path of a subresource."""
         return f"/apis/subresources.kubevirt.io/v1/{self._place}/{subresource}"
 
     @property
@@ -44,18 +44,18 @@ class Target:
 
 
 def kind_of(text: str, hint: str = "Write vmi or vm.") -> str:
-    """``vmi`` or ``vm``, however it is written.  Raises Problem."""
+    """Return ``vmi`` or ``vm`` for any of their names.  Raises Problem."""
     kind = _KINDS.get(text.lower())
     if kind is None:
         raise Problem(f"unsupported resource type '{text}'", hint)
     return kind
 
 
-def target(text: str, namespace: str) -> Target:
-    """Take ``TYPE/NAME[/NAMESPACE]`` apart.
+def parse_target(text: str, namespace: str) -> Target:
+    """Parse ``TYPE/NAME[/NAMESPACE]``.  Raises Problem.
 
-    ``TYPE.NAME[.NAMESPACE]`` is the same for ssh, whose host names have no slashes, so that
-    ``ProxyCommand corral port-forward --stdio=true %h %p`` works in its configuration.
+    Accepts ``TYPE.NAME[.NAMESPACE]``, too, since host names of ssh have no slashes:
+    ``ProxyCommand corral port-forward --stdio=true %h %p`` works in ssh_config.
     """
     if not text:
         raise Problem("target cannot be empty", HINT)
@@ -74,20 +74,20 @@ def target(text: str, namespace: str) -> Target:
     raise Problem("target is not valid with more than two '/'", HINT)
 
 
-def machine(text: str, namespace: str) -> Target:
-    """The machine itself, where a bare NAME will do, as in ``console NAME``.
+def vmi_target(text: str, namespace: str) -> Target:
+    """Parse ``NAME`` or ``TYPE/NAME[/NAMESPACE]`` as a VMI.  Raises Problem.
 
-    The machine of a VirtualMachine has its name.
+    The VMI of a VirtualMachine has the same name.
     """
-    found = target(text, namespace) if "/" in text else _target("vmi", text, namespace)
+    found = parse_target(text, namespace) if "/" in text else _target("vmi", text, namespace)
     return Target("vmi", found.name, found.namespace)
 
 
-def vm_named(words: Sequence[str], namespace: str) -> Target:
-    """The VirtualMachine that is meant by ``NAME``, ``vm NAME`` or ``vm/NAME[/NAMESPACE]``."""
+def vm_target(words: Sequence[str], namespace: str) -> Target:
+    """Parse ``NAME``, ``vm NAME`` or ``vm/NAME[/NAMESPACE]`` as a VM.  Raises Problem."""
     match words:
         case [text] if "/" in text:
-            found = target(text, namespace)
+            found = parse_target(text, namespace)
         case [name]:
             return _target("vm", name, namespace)
         case [kind, name]:

@@ -1,4 +1,4 @@
-"""What is to be uploaded, and into what: the flags of ``corral image-upload``.  Pure."""
+"""The options of ``corral image-upload``, validated, and the object to create.  No I/O."""
 
 import re
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ _SIZE = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i?|k|m)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What was asked for by flags; an empty text is not asked for."""
+class UploadOptions:
+    """The flags of an upload; an empty text means unset."""
 
     name: str
     claim_only: bool
@@ -30,12 +30,12 @@ class Wish:
 
     @property
     def kind(self) -> str:
-        """What is created or uploaded into, as kubectl's short name says it."""
+        """Kubectl's short name of the object to create or upload into."""
         return "pvc" if self.claim_only else "dv"
 
 
-def read(arguments: tuple[str, ...], flags: dict[str, Any]) -> Wish:
-    """What was asked for.  Raises Problem, in virtctl's words."""
+def read(arguments: tuple[str, ...], flags: dict[str, Any]) -> UploadOptions:
+    """Validate arguments and flags.  Raises Problem with virtctl's messages."""
     if flags["pvc_name"]:
         if arguments:
             raise Problem("cannot use --pvc-name and args")
@@ -62,7 +62,7 @@ def read(arguments: tuple[str, ...], flags: dict[str, Any]) -> Wish:
     mode = "block" if flags["block_volume"] else flags["volume_mode"].lower()
     if mode and mode not in _MODES:
         raise Problem(f"Invalid volume mode '{flags['volume_mode']}'", "Write block or filesystem.")
-    return Wish(
+    return UploadOptions(
         name=name,
         claim_only=type_.lower() == "pvc",
         size=flags["size"],
@@ -77,36 +77,40 @@ def read(arguments: tuple[str, ...], flags: dict[str, Any]) -> Wish:
 
 def _labels(flags: dict[str, Any]) -> dict[str, str]:
     labels = {}
-    for what in ("instancetype", "preference"):
-        name, kind = flags[f"default_{what}"], flags[f"default_{what}_kind"]
+    for default in ("instancetype", "preference"):
+        name, kind = flags[f"default_{default}"], flags[f"default_{default}_kind"]
         if kind and not name:
-            flag = f"--default-{what}"
+            flag = f"--default-{default}"
             raise Problem(f"{flag} must be provided with {flag}-kind")
         if name and flags["no_create"]:
             raise Problem(
                 "--default-instancetype and --default-preference cannot be used with --no-create"
             )
         if name:
-            labels[f"instancetype.kubevirt.io/default-{what}"] = name
-            labels[f"instancetype.kubevirt.io/default-{what}-kind"] = (
-                kind or f"VirtualMachineCluster{what.capitalize()}"
+            labels[f"instancetype.kubevirt.io/default-{default}"] = name
+            labels[f"instancetype.kubevirt.io/default-{default}-kind"] = (
+                kind or f"VirtualMachineCluster{default.capitalize()}"
             )
     return labels
 
 
-def document_for(wish: Wish) -> Document:
-    """The DataVolume, or the claim, to create."""
-    claim: Document = {"resources": {"requests": {"storage": wish.size}}}
-    if wish.storage_class:
-        claim["storageClassName"] = wish.storage_class
-    if wish.access_mode or wish.claim_only:
-        claim["accessModes"] = [wish.access_mode or "ReadWriteOnce"]
-    if wish.volume_mode:
-        claim["volumeMode"] = wish.volume_mode
-    annotations = {_FORCE_BIND: ""} if wish.force_bind else {}
-    if wish.claim_only:
+def document_for(request: UploadOptions) -> Document:
+    """Return the DataVolume or the claim to create."""
+    claim: Document = {"resources": {"requests": {"storage": request.size}}}
+    if request.storage_class:
+        claim["storageClassName"] = request.storage_class
+    if request.access_mode or request.claim_only:
+        claim["accessModes"] = [request.access_mode or "ReadWriteOnce"]
+    if request.volume_mode:
+        claim["volumeMode"] = request.volume_mode
+    annotations = {_FORCE_BIND: ""} if request.force_bind else {}
+    if request.claim_only:
         annotations[population.UPLOAD_TARGET] = ""
     return {
-        "metadata": {"name": wish.name, "annotations": annotations, "labels": wish.labels},
-        "spec": claim if wish.claim_only else {"source": {"upload": {}}, "storage": claim},
+        "metadata": {
+            "name": request.name,
+            "annotations": annotations,
+            "labels": request.labels,
+        },
+        "spec": claim if request.claim_only else {"source": {"upload": {}}, "storage": claim},
     }

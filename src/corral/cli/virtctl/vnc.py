@@ -1,4 +1,4 @@
-"""``corral vnc``: a machine's screen, in virtctl's grammar."""
+"""``corral vnc``: a VMI's screen in a VNC viewer, or as a screenshot."""
 
 import asyncio
 import json
@@ -17,21 +17,21 @@ from corral.aio import Background
 from corral.cli import options
 from corral.cli.errors import Problem, reason
 from corral.cli.session import Session
-from corral.cli.virtctl.signals import ended
-from corral.cli.virtctl.target import Target, machine
+from corral.cli.virtctl.signals import handle_signals
+from corral.cli.virtctl.target import Target, vmi_target
 from corral.client.stream import Stream
 
 VIEWERS: Final = {
     "remote-viewer": ("remote-viewer", "vnc://{}:{}"),
     "tiger": ("vncviewer", "{}:{}"),
 }
-"""Kind of viewer → its program, and how it is told where to connect; the first found is started."""
+"""Kind of viewer → program and format of its address argument; the first found is started."""
 VIEWER_SECONDS: Final = 60.0
 _CHUNK: Final = 65536
 
 
 class _Vnc(options.Command):
-    """``vnc NAME``, and ``vnc screenshot NAME`` beside it, as cobra has it."""
+    """``vnc NAME`` with the subcommand ``vnc screenshot NAME``, which cobra permits."""
 
     def make_context(
         self,
@@ -46,8 +46,8 @@ class _Vnc(options.Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What was asked for by flags; port 0 takes a free one."""
+class ProxyOptions:
+    """The options of a local VNC proxy; port 0 means a free one."""
 
     address: str
     port: int
@@ -101,11 +101,11 @@ def vnc(
     picture instead.
     """
     viewer = () if proxy_only else viewer_of(vnc_type, vnc_path)
-    wish = Wish(address=address, port=port, proxy_only=proxy_only, viewer=viewer)
-    where = machine(name, session.namespace)
-    path = where.path("vnc") + "?preserveSession=true" * preserve_session
-    with session.api_errors(f"Can't access VMI {where.name}"):
-        asyncio.run(_show(session, path, wish))
+    proxy = ProxyOptions(address=address, port=port, proxy_only=proxy_only, viewer=viewer)
+    target = vmi_target(name, session.namespace)
+    path = target.path("vnc") + "?preserveSession=true" * preserve_session
+    with session.api_errors(f"Can't access VMI {target.name}"):
+        asyncio.run(_show(session, path, proxy))
 
 
 @click.command(
@@ -120,23 +120,23 @@ def vnc(
 @options.session
 def screenshot(*, session: Session, name: str, file: str, move_cursor: bool) -> None:
     """Take a picture of a machine's screen."""
-    where = machine(name, session.namespace)
-    with session.api_errors(f"Can't access VMI {where.name}"):
-        picture = asyncio.run(_picture(session, where, move_cursor=move_cursor))
+    target = vmi_target(name, session.namespace)
+    with session.api_errors(f"Can't access VMI {target.name}"):
+        picture = asyncio.run(_picture(session, target, move_cursor=move_cursor))
     if file == "-":
         sys.stdout.buffer.write(picture)
     else:
         Path(file).write_bytes(picture)
 
 
-async def _picture(session: Session, where: Target, *, move_cursor: bool) -> bytes:
+async def _picture(session: Session, target: Target, *, move_cursor: bool) -> bytes:
     query = "moveCursor=true" if move_cursor else ""
     async with session.client() as client:
-        return await client.request("GET", where.path("vnc/screenshot"), query=query)
+        return await client.request("GET", target.path("vnc/screenshot"), query=query)
 
 
 def viewer_of(kind: str | None, path: str) -> Sequence[str]:
-    """The viewer's program and how it is told the address and port.  Raises Problem."""
+    """Return the viewer's program and the format of its address argument.  Raises Problem."""
     if path:
         kind = kind or ("remote-viewer" if "remote-viewer" in Path(path).name else "tiger")
         return path, VIEWERS[kind][1]
@@ -151,24 +151,24 @@ def viewer_of(kind: str | None, path: str) -> Sequence[str]:
     )
 
 
-async def _show(session: Session, path: str, wish: Wish) -> None:
-    # The machine is asked first: a viewer that is shown an error would not say why.
+async def _show(session: Session, path: str, proxy: ProxyOptions) -> None:
+    # Connect to the VMI first: an error there is printed here, and would not be by a viewer.
     async with AsyncExitStack() as opened:
         stream = await opened.enter_async_context(session.stream(path))
         client: asyncio.Future[_Client] = asyncio.get_running_loop().create_future()
-        port = await _listen(opened, client, wish)
-        with ended() as signal:
+        port = await _listen(opened, client, proxy)
+        with handle_signals() as signal:
             async with Background() as background:
                 ends = {
                     background.start(_to_machine(stream, client), name="to the machine"),
                     background.start(_to_viewer(stream, client), name="to the viewer"),
                     background.start(signal.wait(), name="signal"),
                 }
-                if wish.proxy_only:
+                if proxy.proxy_only:
                     click.echo(json.dumps({"port": port}, separators=(",", ":")))
                 else:
-                    ends.add(background.start(_view(wish, port), name="viewer"))
-                    ends.add(background.start(_patience(client), name="patience"))
+                    ends.add(background.start(_run_viewer(proxy, port), name="viewer"))
+                    ends.add(background.start(_wait_for_viewer(client), name="timeout"))
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if stream.close_reason:
         raise Problem(stream.close_reason)
@@ -177,8 +177,10 @@ async def _show(session: Session, path: str, wish: Wish) -> None:
 _Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def _listen(opened: AsyncExitStack, client: asyncio.Future[_Client], wish: Wish) -> int:
-    """Wait for the one viewer; answers the local port."""
+async def _listen(
+    opened: AsyncExitStack, client: asyncio.Future[_Client], proxy: ProxyOptions
+) -> int:
+    """Listen for one viewer and return the local port."""
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if client.done():
@@ -188,10 +190,10 @@ async def _listen(opened: AsyncExitStack, client: asyncio.Future[_Client], wish:
         client.set_result((reader, writer))
 
     try:
-        server = await asyncio.start_server(connected, wish.address, wish.port)
+        server = await asyncio.start_server(connected, proxy.address, proxy.port)
     except OSError as error:
         raise Problem(
-            f"cannot listen on {wish.address}:{wish.port}: {reason(error)}",
+            f"cannot listen on {proxy.address}:{proxy.port}: {reason(error)}",
             "Without --port a free one is taken.",
         ) from error
     opened.callback(server.close)
@@ -201,7 +203,7 @@ async def _listen(opened: AsyncExitStack, client: asyncio.Future[_Client], wish:
 
 async def _to_machine(stream: Stream, client: asyncio.Future[_Client]) -> None:
     reader, _ = await client
-    with suppress(ConnectionError):  # the viewer ends as it likes
+    with suppress(ConnectionError):  # the viewer may close without a shutdown
         while data := await reader.read(_CHUNK):
             await stream.send(data)
     await stream.delivered()
@@ -215,8 +217,8 @@ async def _to_viewer(stream: Stream, client: asyncio.Future[_Client]) -> None:
             await writer.drain()
 
 
-async def _patience(client: asyncio.Future[_Client]) -> None:
-    """Give up on a viewer that never connects; otherwise never end."""
+async def _wait_for_viewer(client: asyncio.Future[_Client]) -> None:
+    """Raises Problem if no viewer connects in time; otherwise never returns."""
     try:
         async with asyncio.timeout(VIEWER_SECONDS):
             await asyncio.shield(client)
@@ -225,9 +227,9 @@ async def _patience(client: asyncio.Future[_Client]) -> None:
     await asyncio.Event().wait()
 
 
-async def _view(wish: Wish, port: int) -> None:
-    program, form = wish.viewer
-    host = "127.0.0.1" if wish.address in ("0.0.0.0", "") else wish.address  # noqa: S104
+async def _run_viewer(proxy: ProxyOptions, port: int) -> None:
+    program, form = proxy.viewer
+    host = "127.0.0.1" if proxy.address in ("0.0.0.0", "") else proxy.address  # noqa: S104
     try:
         viewer = await asyncio.create_subprocess_exec(
             program, form.format(host, port), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
@@ -235,12 +237,12 @@ async def _view(wish: Wish, port: int) -> None:
     except OSError as error:
         raise Problem(f"{program} cannot be started: {reason(error)}") from error
     try:
-        _, said = await viewer.communicate()
+        _, stderr = await viewer.communicate()
     except asyncio.CancelledError:
         if viewer.returncode is None:
             viewer.terminate()
             await viewer.communicate()
         raise
     if viewer.returncode:
-        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise Problem(f"{program} ended with exit code {viewer.returncode}", last)

@@ -1,4 +1,4 @@
-"""``corral addvolume`` and ``removevolume``: disks of machines that run, in virtctl's grammar."""
+"""``corral addvolume`` and ``corral removevolume``: hotplug of disks."""
 
 import asyncio
 import random
@@ -17,12 +17,12 @@ from corral.cli.virtctl.power import dry_run
 from corral.cli.virtctl.target import Target
 from corral.client.client import Client
 
-LONGEST_NAME = 63
+MAX_NAME_LENGTH = 63
 CACHES: Final = ("none", "writethrough", "writeback")
 BUSES: Final = {"disk": ("scsi", "virtio"), "lun": ("scsi",)}
 _TRIES = 15
-_LOST_RACE: Final = "the server rejected our request due to an error in our request"
-"""How KubeVirt answers whoever changes volumes together with somebody else."""
+_CONFLICT: Final = "the server rejected our request due to an error in our request"
+"""KubeVirt's response if another client changes the volumes concurrently."""
 
 
 @click.command(
@@ -50,7 +50,7 @@ def addvolume(
     """Plug a disk into a machine that runs; a VirtualMachine keeps it."""
     _require_disk(disk_type, bus, cache)
     volume = disk_name or volume_name
-    _require_short(volume, given=bool(disk_name))
+    _require_short(volume, is_disk_name=bool(disk_name))
     disk: Document = {disk_type: {"bus": bus}, "serial": serial or volume}
     if cache:
         disk["cache"] = cache
@@ -78,7 +78,7 @@ def removevolume(
 ) -> None:
     """Take a disk out of a machine that runs."""
     request: Document = {"name": volume_name}
-    asyncio.run(_tell(session, name, "removevolume", "removing", request, dry=dry_run))
+    asyncio.run(_request(session, name, "removevolume", "removing", request, dry=dry_run))
     click.echo(
         f"Successfully submitted remove volume request to VM {name} for volume {volume_name}"
     )
@@ -92,63 +92,65 @@ def _require_disk(disk_type: str, bus: str, cache: str) -> None:
     if bus not in allowed and disk_type == "lun":
         raise Problem(f"Invalid bus type '{bus}' for LUN disk. Only 'scsi' bus is supported.")
     if bus not in allowed:
-        told = f"Invalid bus type '{bus}' for disk. Only 'scsi' and 'virtio' are supported."
-        raise Problem(told)
+        message = f"Invalid bus type '{bus}' for disk. Only 'scsi' and 'virtio' are supported."
+        raise Problem(message)
     if cache and cache not in CACHES:
         raise Problem(f"error adding volume, invalid cache value {cache}")
 
 
-def _require_short(volume: str, *, given: bool) -> None:
+def _require_short(volume: str, *, is_disk_name: bool) -> None:
     """Raises Problem, in virtctl's words."""
-    if len(volume) <= LONGEST_NAME:
+    if len(volume) <= MAX_NAME_LENGTH:
         return
-    what = f"Invalid {'disk' if given else 'volume'} name {volume}, must not exceed {LONGEST_NAME}"
-    hint = "" if given else "Use in conjunction with --disk-name to specify a shorter name"
-    raise Problem(f"{what} characters", hint)
+    kind = "disk" if is_disk_name else "volume"
+    hint = "" if is_disk_name else "Use in conjunction with --disk-name to specify a shorter name"
+    raise Problem(
+        f"Invalid {kind} name {volume}, must not exceed {MAX_NAME_LENGTH} characters", hint
+    )
 
 
 async def _add(session: Session, name: str, source: str, request: Document, *, dry: bool) -> None:
     with session.api_errors("error adding volume"):
         async with session.client() as client:
             request["volumeSource"] = await _source(client, source, session.namespace)
-    await _tell(session, name, "addvolume", "adding", request, dry=dry)
+    await _request(session, name, "addvolume", "adding", request, dry=dry)
 
 
 async def _source(client: Client, name: str, namespace: str) -> Document:
-    """The DataVolume of a name, else the claim.  Raises Problem where there is neither."""
+    """Return the source of a volume: a DataVolume, else a claim.  Raises Problem for neither."""
     try:
         await client.get(DataVolume, name, namespace)
     except NotFound:
         try:
             await client.get(PersistentVolumeClaim, name, namespace)
         except NotFound as error:
-            told = f"Volume {name} is not a DataVolume or PersistentVolumeClaim"
+            message = f"Volume {name} is not a DataVolume or PersistentVolumeClaim"
             hint = f"kubectl get dv,pvc -n {namespace} lists what is there."
-            raise Problem(f"error adding volume, {told}", hint) from error
+            raise Problem(f"error adding volume, {message}", hint) from error
         return {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}
     return {"dataVolume": {"name": name, "hotpluggable": True}}
 
 
-async def _tell(
-    session: Session, name: str, subresource: str, doing: str, request: Document, *, dry: bool
+async def _request(
+    session: Session, name: str, subresource: str, gerund: str, request: Document, *, dry: bool
 ) -> None:
-    """Ask the VirtualMachine of the name, or the machine where there is none."""
+    """Request a change of the VM, or of the VMI if there is no VM; retries on conflicts."""
     if dry:
         request["dryRun"] = ["All"]
         click.echo("Dry Run execution")
-    with session.api_errors(f"error {doing} volume"):
+    with session.api_errors(f"error {gerund} volume"):
         async with session.client() as client:
             for number in range(_TRIES):
-                if await _told(client, name, session.namespace, subresource, request):
+                if await _put(client, name, session.namespace, subresource, request):
                     return
                 await asyncio.sleep(number * random.uniform(0, 0.005))  # noqa: S311 - no secret
-    raise Problem(f"error {doing} volume after {_TRIES} retries")
+    raise Problem(f"error {gerund} volume after {_TRIES} retries")
 
 
-async def _told(
+async def _put(
     client: Client, name: str, namespace: str, subresource: str, request: Document
 ) -> bool:
-    """Whether it was accepted; where it was not, somebody else was in between."""
+    """Send the request; False on a conflict with another client."""
     try:
         try:
             await client.request(
@@ -158,7 +160,7 @@ async def _told(
             path = Target("vmi", name, namespace).path(subresource)
             await client.request("PUT", path, document=request)
     except ApiError as error:
-        if _LOST_RACE not in str(error):
+        if _CONFLICT not in str(error):
             raise
         return False
     return True

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from corral.cli.errors import Problem
-from corral.cli.virtctl.console import _talk
+from corral.cli.virtctl.console import _attach
 from corral.client.stream import StreamLost
 
 
@@ -61,7 +61,7 @@ def nobody_types(monkeypatch):
 
 
 def test_a_machine_that_hangs_up_ends_it(capfdbinary):
-    asyncio.run(_talk(Ending(), "web"))
+    asyncio.run(_attach(Ending(), "web"))
     said = capfdbinary.readouterr()
     assert said.out == b"hello"
     assert b"Successfully connected to web console." in said.err
@@ -69,12 +69,12 @@ def test_a_machine_that_hangs_up_ends_it(capfdbinary):
 
 def test_a_reason_is_told():
     with pytest.raises(Problem, match=r"^another client came$"):
-        asyncio.run(_talk(Ending(close_reason="another client came"), "web"))
+        asyncio.run(_attach(Ending(close_reason="another client came"), "web"))
 
 
 def test_a_lost_connection_is_told():
     with pytest.raises(Problem, match="The console was disconnected"):
-        asyncio.run(_talk(Ending(StreamLost("")), "web"))
+        asyncio.run(_attach(Ending(StreamLost("")), "web"))
 
 
 def test_the_end_of_a_file_ends_it_once_all_is_sent(monkeypatch, tmp_path):
@@ -82,7 +82,7 @@ def test_the_end_of_a_file_ends_it_once_all_is_sent(monkeypatch, tmp_path):
     file.write_bytes(b"typed\n" * 50_000)
     with file.open() as opened:
         monkeypatch.setattr("sys.stdin", opened)
-        asyncio.run(asyncio.wait_for(_talk(machine, "web"), 60))
+        asyncio.run(asyncio.wait_for(_attach(machine, "web"), 60))
     assert machine.sent == file.read_bytes()
     assert machine.is_delivered
 
@@ -90,7 +90,7 @@ def test_the_end_of_a_file_ends_it_once_all_is_sent(monkeypatch, tmp_path):
 CHATTY = """
 import asyncio, sys
 from click.exceptions import Exit
-from corral.cli.virtctl.console import _talk
+from corral.cli.virtctl.console import _attach
 
 class Chatty:
     close_reason = ""
@@ -99,7 +99,7 @@ class Chatty:
             yield b"x" * 10_000
 
 try:
-    asyncio.run(_talk(Chatty(), "web"))
+    asyncio.run(_attach(Chatty(), "web"))
 except Exit as left:
     sys.exit(left.exit_code)
 """

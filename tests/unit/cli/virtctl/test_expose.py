@@ -4,7 +4,7 @@ import pytest
 
 from corral.cli.errors import Problem
 from corral.cli.main import run
-from corral.cli.virtctl.expose import Wish, service_for
+from corral.cli.virtctl.expose import ServiceOptions, service_for
 
 SET = "VirtualMachineInstanceReplicaSet"
 MACHINE = "VirtualMachineInstance"
@@ -38,7 +38,9 @@ def listening(*ports: dict) -> dict:
 
 def test_a_set_is_exposed_by_its_selector_and_owns_the_service():
     service = service_for(
-        a_set(matchLabels={"app": "web"}), SET, Wish(name="s", port=27017, target_port="22")
+        a_set(matchLabels={"app": "web"}),
+        SET,
+        ServiceOptions(name="s", port=27017, target_port="22"),
     )
     assert service["spec"] == {
         "type": "ClusterIP",
@@ -62,7 +64,7 @@ def test_a_set_is_exposed_by_its_selector_and_owns_the_service():
 
 @pytest.mark.parametrize("kind", [MACHINE, "VirtualMachine"])
 def test_one_machine_is_exposed_by_its_id(kind):
-    service = service_for(a_machine("x" * 70), kind, Wish(name="s", port=1))
+    service = service_for(a_machine("x" * 70), kind, ServiceOptions(name="s", port=1))
     ((label, value),) = service["spec"]["selector"].items()
     assert label == "vmi.kubevirt.io/id"
     assert len(value) == 63
@@ -70,13 +72,13 @@ def test_one_machine_is_exposed_by_its_id(kind):
 
 
 def test_all_flags_reach_the_service():
-    wish = Wish(
+    request = ServiceOptions(
         name="s", port=80, target_port="http", port_name="web", protocol="UDP",
         type="LoadBalancer", cluster_ip="10.96.1.2", external_ip="192.0.2.1",
         load_balancer_ip="127.0.0.2", node_port=30080, ip_family="IPv4,IPv6",
         ip_family_policy="PreferDualStack",
     )  # fmt: skip
-    assert service_for(a_machine(), MACHINE, wish)["spec"] == {
+    assert service_for(a_machine(), MACHINE, request)["spec"] == {
         "type": "LoadBalancer",
         "selector": {"vmi.kubevirt.io/id": "one"},
         "ports": [
@@ -103,11 +105,11 @@ def test_without_a_port_those_of_the_pod_network_are_taken():
         {"name": "port-2", "port": 53, "protocol": "UDP"},
         {"name": "port-3", "port": 7},
     ]
-    wish = Wish(name="s")
-    assert service_for(a_machine(**spec), MACHINE, wish)["spec"]["ports"] == expected
+    request = ServiceOptions(name="s")
+    assert service_for(a_machine(**spec), MACHINE, request)["spec"]["ports"] == expected
     owner = a_set(matchLabels={"app": "web"})
     owner["spec"]["template"]["spec"] = spec
-    assert service_for(owner, SET, wish)["spec"]["ports"] == expected
+    assert service_for(owner, SET, request)["spec"]["ports"] == expected
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_without_a_port_those_of_the_pod_network_are_taken():
 )
 def test_what_cannot_be_exposed(owner, kind, said):
     with pytest.raises(Problem, match=said):
-        service_for(owner, kind, Wish(name="s"))
+        service_for(owner, kind, ServiceOptions(name="s"))
 
 
 @pytest.mark.parametrize(

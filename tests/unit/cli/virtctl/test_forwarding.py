@@ -187,7 +187,7 @@ async def test_each_udp_client_has_its_stream(session, monkeypatch):
             assert await loop.sock_recv(two, 100) == b"for two"
             assert set(session.paths) == {WEB.path("portforward/53/udp")}
 
-            monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.01)
+            monkeypatch.setattr(forwarding, "IDLE_SECONDS", 0.01)
             for client, machine in zip((one, two), machines, strict=True):
                 client.send(b"bye")
                 await machine.left.wait()  # both are silent, and forgotten
@@ -209,7 +209,7 @@ async def test_a_refused_udp_port_is_told(session, capsys):
 
 async def test_a_machine_that_stays_silent_is_left(monkeypatch):
     """After the client said all: a server that ignores half-closed connections holds nobody."""
-    monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(forwarding, "IDLE_SECONDS", 0.1)
     machine, taken = Machine(), []
 
     async def nothing_more():

@@ -11,7 +11,7 @@ from corral.node.storage.population.error import ImageTooLarge
 
 
 def read(*arguments):
-    """The wish that a command line says."""
+    """The request that a command line says."""
     command = image_upload.image_upload
     context = click.Context(command)
     command.parse_args(context, ["--image-path", "disk.img", *arguments])
@@ -74,7 +74,7 @@ def test_what_machines_of_it_are_is_labelled():
     ],
 )
 def test_an_upload_that_was_not_taken_says_what_to_do(message, advice):
-    assert image_upload._what_next("dv", Key("lab", "debian"), message) == advice
+    assert image_upload._hint("dv", Key("lab", "debian"), message) == advice
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import pytest
 from corral.cli import self_command
 from corral.cli.errors import Problem
 from corral.cli.main import run
-from corral.cli.virtctl.ssh import Options, Place, arguments, place_of, scp_ends
+from corral.cli.virtctl.ssh import Destination, Options, arguments, parse_destination, scp_ends
 from corral.cli.virtctl.target import Target
 
 WEB = Target("vmi", "web", "lab")
 
 
 def test_the_proxy_command_is_a_forwarded_port():
-    given = arguments(Place(WEB, "me"), Options(port=2222), ["me@vmi.web.lab"])
+    given = arguments(Destination(WEB, "me"), Options(port=2222), ["me@vmi.web.lab"])
     assert given[0] == "-o"
     program, proxy = given[1].split("=", 1)
     assert program == "ProxyCommand"
@@ -33,7 +33,7 @@ def test_the_users_own_options_stand_before_ours():
         known_hosts="/tmp/known hosts%",
         identity_file="~/.ssh/id",
     )
-    given = arguments(Place(WEB, ""), wanted, ["vmi.web.lab", "uptime"])
+    given = arguments(Destination(WEB, ""), wanted, ["vmi.web.lab", "uptime"])
     assert given[2:] == [
         "-o UserKnownHostsFile=/dev/null", "-v",
         "-o", 'UserKnownHostsFile="/tmp/known hosts%%"',
@@ -43,15 +43,15 @@ def test_the_users_own_options_stand_before_ours():
 
 
 def test_names_cannot_become_commands_of_the_shell_or_of_ssh():
-    place = Place(Target("vmi", "$(reboot) %h", "lab"), "")
+    place = Destination(Target("vmi", "$(reboot) %h", "lab"), "")
     proxy = arguments(place, Options(), [])[1].removeprefix("ProxyCommand=")
     assert shlex.split(proxy)[-2] == "vmi/$(reboot) %%h/lab"
 
 
 def test_places():
-    assert str(place_of("me@vmi/web/lab", "here", "you")) == "me@vmi.web.lab"
-    assert str(place_of("vm/web", "here", "you")) == "you@vm.web.here"
-    assert str(place_of("vmi/web", "here", "")) == "vmi.web.here"
+    assert str(parse_destination("me@vmi/web/lab", "here", "you")) == "me@vmi.web.lab"
+    assert str(parse_destination("vm/web", "here", "you")) == "you@vm.web.here"
+    assert str(parse_destination("vmi/web", "here", "")) == "vmi.web.here"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_places():
 )
 def test_what_is_no_place(text, said):
     with pytest.raises(Problem, match=said):
-        place_of(text, "here", "")
+        parse_destination(text, "here", "")
 
 
 def test_ends_of_scp():

@@ -34,7 +34,7 @@ async def test_a_file_is_read_to_its_end(tmp_path):
     file = tmp_path / "input"
     file.write_bytes(b"x" * 200_000)
     with file.open("rb") as opened:
-        assert not stdio.can_be_awaited(opened.fileno())
+        assert not stdio.is_pollable(opened.fileno())
         assert await all_of(opened.fileno()) == b"x" * 200_000
 
 

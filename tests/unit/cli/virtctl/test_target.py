@@ -3,7 +3,7 @@
 import pytest
 
 from corral.cli.errors import Problem
-from corral.cli.virtctl.target import Target, machine, target, vm_named
+from corral.cli.virtctl.target import Target, parse_target, vm_target, vmi_target
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from corral.cli.virtctl.target import Target, machine, target, vm_named
     ],
 )
 def test_targets(text, expected):
-    assert target(text, "here") == expected
+    assert parse_target(text, "here") == expected
 
 
 @pytest.mark.parametrize(
@@ -39,27 +39,27 @@ def test_targets(text, expected):
 )
 def test_what_names_no_machine(text, said):
     with pytest.raises(Problem, match=f"^{said}$"):
-        target(text, "here")
+        parse_target(text, "here")
 
 
 def test_a_console_needs_no_type():
-    assert machine("web", "here") == Target("vmi", "web", "here")
-    assert machine("web.of.mine", "here") == Target("vmi", "web.of.mine", "here")
-    assert machine("vmi/web/there", "here") == Target("vmi", "web", "there")
+    assert vmi_target("web", "here") == Target("vmi", "web", "here")
+    assert vmi_target("web.of.mine", "here") == Target("vmi", "web.of.mine", "here")
+    assert vmi_target("vmi/web/there", "here") == Target("vmi", "web", "there")
 
 
 def test_the_console_of_a_virtual_machine_is_its_machines():
-    assert machine("vm/web", "here") == Target("vmi", "web", "here")
+    assert vmi_target("vm/web", "here") == Target("vmi", "web", "here")
 
 
 @pytest.mark.parametrize("words", [["web"], ["vm", "web"], ["VirtualMachines", "web"], ["vm/web"]])
 def test_a_virtual_machine_is_named_with_or_without_its_kind(words):
-    assert vm_named(words, "here") == Target("vm", "web", "here")
+    assert vm_target(words, "here") == Target("vm", "web", "here")
 
 
 def test_a_virtual_machine_may_be_called_vm():
-    assert vm_named(["vm"], "here") == Target("vm", "vm", "here")
-    assert vm_named(["vm/web/there"], "here") == Target("vm", "web", "there")
+    assert vm_target(["vm"], "here") == Target("vm", "vm", "here")
+    assert vm_target(["vm/web/there"], "here") == Target("vm", "web", "there")
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_a_virtual_machine_may_be_called_vm():
 )
 def test_what_names_no_virtual_machine(words, said):
     with pytest.raises(Problem) as problem:
-        vm_named(words, "here")
+        vm_target(words, "here")
     assert problem.value.message == said
 
 
 def test_a_name_cannot_leave_its_place_in_the_path():
-    path = target("vmi/a?b#c", "x").path("console")
+    path = parse_target("vmi/a?b#c", "x").path("console")
     assert path == (
         "/apis/subresources.kubevirt.io/v1/namespaces/x/virtualmachineinstances/a%3Fb%23c/console"
     )

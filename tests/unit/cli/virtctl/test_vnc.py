@@ -11,7 +11,7 @@ from bench.cluster import free_port
 
 from corral.cli.errors import Problem, cause_of
 from corral.cli.main import run
-from corral.cli.virtctl.vnc import Wish, _show, viewer_of
+from corral.cli.virtctl.vnc import ProxyOptions, _show, viewer_of
 
 GREETING = b"RFB 003.008\n"
 VIEWER = f"""#!{sys.executable}
@@ -72,21 +72,21 @@ def viewer(directory, *, code: int = 0):
     return str(program)
 
 
-def wish(**chosen) -> Wish:
-    return Wish(**{"address": "127.0.0.1", "port": 0, "proxy_only": False, **chosen})
+def proxy(**chosen) -> ProxyOptions:
+    return ProxyOptions(**{"address": "127.0.0.1", "port": 0, "proxy_only": False, **chosen})
 
 
 async def test_a_viewer_is_started_at_the_local_port(tmp_path):
     session = Session()
     async with asyncio.timeout(60):
-        await _show(session, "/vnc", wish(viewer=(viewer(tmp_path), "{}:{}")))
+        await _show(session, "/vnc", proxy(viewer=(viewer(tmp_path), "{}:{}")))
     assert session.screen.answer == b"seen"
 
 
 async def test_a_proxy_alone_tells_its_port(capsys):
     session = Session()
     async with asyncio.timeout(60):
-        showing = asyncio.ensure_future(_show(session, "/vnc", wish(proxy_only=True)))
+        showing = asyncio.ensure_future(_show(session, "/vnc", proxy(proxy_only=True)))
         said = ""
         while not said:
             await asyncio.sleep(0.01)
@@ -104,7 +104,7 @@ async def test_a_proxy_alone_tells_its_port(capsys):
 async def test_what_a_viewer_says_last_is_delivered():
     port, session = free_port(), Session(Staying)
     async with asyncio.timeout(60):
-        showing = asyncio.ensure_future(_show(session, "/vnc", wish(proxy_only=True, port=port)))
+        showing = asyncio.ensure_future(_show(session, "/vnc", proxy(proxy_only=True, port=port)))
         while not showing.done():
             with suppress(ConnectionRefusedError):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -120,7 +120,7 @@ async def test_what_a_viewer_says_last_is_delivered():
 
 async def test_a_viewer_that_fails_is_told():
     with pytest.raises(ExceptionGroup) as raised:
-        await _show(Session(), "/vnc", wish(viewer=("/bin/false", "{}:{}")))
+        await _show(Session(), "/vnc", proxy(viewer=("/bin/false", "{}:{}")))
     assert str(cause_of(raised.value)) == "/bin/false ended with exit code 1"
 
 

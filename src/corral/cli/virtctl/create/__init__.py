@@ -1,4 +1,4 @@
-"""``corral create``: manifests by flags, in virtctl's grammar; nothing is sent anywhere."""
+"""``corral create``: prints manifests from flags; sends nothing to the server."""
 
 import click
 

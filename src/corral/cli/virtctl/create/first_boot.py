@@ -1,4 +1,4 @@
-"""First-boot settings and credentials of a VirtualMachine by flags of ``corral create vm``."""
+"""cloud-init data and access credentials from the flags of ``corral create vm``."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from corral.api import yaml
 from corral.api.object import Document
 from corral.cli.errors import Problem, from_os_error
-from corral.cli.virtctl.create.parameters import parameters, wrong
+from corral.cli.virtctl.create.parameters import fail, parameters
 from corral.cli.virtctl.create.volumes import Disks
 
 ACCESS = "access-cred"
@@ -17,7 +17,7 @@ _SOURCES = {"nocloud": "cloudInitNoCloud", "configdrive": "cloudInitConfigDrive"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstBoot:
-    """What was asked for by flags; empty where it was not."""
+    """The flags for cloud-init and credentials; empty means unset."""
 
     cloud_init: str = "noCloud"
     user: str = ""
@@ -30,16 +30,16 @@ class FirstBoot:
 
     @property
     def source(self) -> str:
-        """The kind of volume that holds the settings; empty for none.  Raises Problem."""
+        """The cloud-init volume source; empty for none.  Raises Problem."""
         kind = _SOURCES.get(self.cloud_init.lower())
         if kind is None:
-            why = f'invalid cloud-init data source type "{self.cloud_init}", supported values are: '
-            wrong("cloud-init", f"{why}noCloud, configDrive, none")
+            error = f'invalid cloud-init data source type "{self.cloud_init}"'
+            fail("cloud-init", f"{error}, supported values are: noCloud, configDrive, none")
         return kind
 
     @property
     def manages_keys(self) -> bool:
-        """Whether the guest's agent is to be allowed to write keys, on guests that ask."""
+        """Whether to set SELinux's boolean that lets the guest agent write SSH keys."""
         if self.ga_manage_ssh is not None:
             return self.ga_manage_ssh
         return any(
@@ -48,42 +48,42 @@ class FirstBoot:
         )
 
     def credentials(self) -> list[Document]:
-        """Credentials that the machine is to have.  Raises Problem."""
+        """Return the access credentials.  Raises Problem."""
         return [self._credential(text) for text in self.access_cred]
 
     def access(self) -> Document:
-        """The part of the machine's spec that is about credentials; nothing without any."""
+        """Return the field of the VMI's spec with the credentials; empty without any."""
         credentials = self.credentials()
         return {"accessCredentials": credentials} if credentials else {}
 
     def _credential(self, text: str) -> Document:
-        said = parameters(ACCESS, text, "type src method user")
-        source = {"secret": {"secretName": said.need("src")}}
-        kind, method = said.get("type") or "ssh", said.get("method") or "ga"
+        values = parameters(ACCESS, text, "type src method user")
+        source = {"secret": {"secretName": values.require("src")}}
+        kind, method = values.get("type") or "ssh", values.get("method") or "ga"
         if kind == "password":
-            if said.get("user"):
-                wrong(ACCESS, 'user cannot be specified with the type "password"')
+            if values.get("user"):
+                fail(ACCESS, 'user cannot be specified with the type "password"')
             if method != "ga":
-                wrong(ACCESS, f'invalid method "{method}", supported values are: ga')
+                fail(ACCESS, f'invalid method "{method}", supported values are: ga')
             return {"userPassword": {"source": source, "propagationMethod": {"qemuGuestAgent": {}}}}
         if kind != "ssh":
-            wrong(ACCESS, f'invalid type "{kind}", supported values are: ssh, password')
+            fail(ACCESS, f'invalid type "{kind}", supported values are: ssh, password')
         if method == "ga":
-            user = said.get("user") or self.user
+            user = values.get("user") or self.user
             if not user:
-                wrong(ACCESS, 'user must be specified with the method "ga" ("user" or --user)')
-            way: Document = {"qemuGuestAgent": {"users": [user]}}
+                fail(ACCESS, 'user must be specified with the method "ga" ("user" or --user)')
+            propagation: Document = {"qemuGuestAgent": {"users": [user]}}
         elif method.lower() in ("nocloud", "configdrive"):
-            way = {"noCloud" if method.lower() == "nocloud" else "configDrive": {}}
+            propagation = {"noCloud" if method.lower() == "nocloud" else "configDrive": {}}
         else:
-            wrong(
+            fail(
                 ACCESS,
                 f'invalid method "{method}", supported values are: ga, nocloud, configdrive',
             )
-        return {"sshPublicKey": {"source": source, "propagationMethod": way}}
+        return {"sshPublicKey": {"source": source, "propagationMethod": propagation}}
 
     def add_volume(self, disks: Disks) -> None:
-        """Add the volume with the settings, where there are any.  Raises Problem."""
+        """Add the cloud-init volume, if there is any data.  Raises Problem."""
         settings = self._settings()
         generated = self.user or self.password_file or self.ssh_key or self.manages_keys
         if self.cloud_init_user_data and (self.user or self.password_file or self.ssh_key):
@@ -96,7 +96,7 @@ class FirstBoot:
             source["userData"] = "#cloud-config\n" + yaml.dump(settings)
         if self.cloud_init_network_data:
             source["networkDataBase64"] = self.cloud_init_network_data
-        elif any(_way_of(one) in ("noCloud", "configDrive") for one in self.credentials()):
+        elif any(_method_of(one) in ("noCloud", "configDrive") for one in self.credentials()):
             source.setdefault("userData", "#cloud-config\n")
         if not source:
             return
@@ -114,7 +114,7 @@ class FirstBoot:
             except (OSError, UnicodeDecodeError) as error:
                 if isinstance(error, OSError):
                     raise from_os_error(error) from error
-                wrong("password-file", f"{self.password_file} is not text")
+                fail("password-file", f"{self.password_file} is not text")
             settings |= {"password": password, "chpasswd": {"expire": False}}
         if self.ssh_key:
             settings["ssh_authorized_keys"] = list(self.ssh_key)
@@ -123,6 +123,6 @@ class FirstBoot:
         return settings
 
 
-def _way_of(credential: Document) -> str:
+def _method_of(credential: Document) -> str:
     kind = next(iter(credential.values()))
     return str(next(iter(kind["propagationMethod"])))

@@ -11,7 +11,7 @@ from corral.api.object import Document
 from corral.cli import options
 from corral.cli.errors import Problem
 from corral.cli.virtctl.create.names import random_name
-from corral.cli.virtctl.create.parameters import parameters, quantity, wrong
+from corral.cli.virtctl.create.parameters import fail, parameters, quantity
 
 
 @click.command(
@@ -47,18 +47,18 @@ def instancetype_spec(
     gpus: tuple[str, ...],
     host_devices: tuple[str, ...],
 ) -> Document:
-    """The spec of an instance type by its flags.  Raises Problem."""
+    """Return the spec of an instance type from its flags.  Raises Problem."""
     if cpu <= 0:
         raise Problem("cpu value must be greater than zero")
     spec: Document = {"cpu": {"guest": cpu}, "memory": {"guest": quantity("memory", memory)}}
     if iothreadspolicy:
         if iothreadspolicy not in ("auto", "shared"):
-            wrong("iothreadspolicy", "IOThread must be of value auto or shared")
+            fail("iothreadspolicy", "IOThread must be of value auto or shared")
         spec["ioThreadsPolicy"] = iothreadspolicy
-    for field, flag, wanted in (("gpus", "gpu", gpus), ("hostDevices", "hostdevice", host_devices)):
-        for text in wanted:
-            said = parameters(flag, text, "name devicename")
-            device = {"name": said.need("name"), "deviceName": said.need("devicename")}
+    for field, flag, texts in (("gpus", "gpu", gpus), ("hostDevices", "hostdevice", host_devices)):
+        for text in texts:
+            values = parameters(flag, text, "name devicename")
+            device = {"name": values.require("name"), "deviceName": values.require("devicename")}
             spec.setdefault(field, []).append(device)
     return spec
 
@@ -82,7 +82,7 @@ def preference(*, name: str, namespaced: bool, **flags: str) -> None:
 
 
 def preference_spec(volume_storage_class: str, machine_type: str, cpu_topology: str) -> Document:
-    """The spec of a preference by its flags.  Raises Problem."""
+    """Return the spec of a preference from its flags.  Raises Problem."""
     spec: Document = {}
     if volume_storage_class:
         spec["volumes"] = {"preferredStorageClassName": volume_storage_class}
@@ -91,7 +91,7 @@ def preference_spec(volume_storage_class: str, machine_type: str, cpu_topology: 
     if cpu_topology:
         if cpu_topology not in TOPOLOGIES:
             allowed = "sockets, cores, threads or spread"
-            wrong("cpu-topology", f"CPU topology must have a value of {allowed}")
+            fail("cpu-topology", f"CPU topology must have a value of {allowed}")
         spec["cpu"] = {"preferredCPUTopology": cpu_topology}
     return spec
 

@@ -1,4 +1,4 @@
-"""Names that nobody chose."""
+"""Random names."""
 
 import secrets
 
@@ -6,5 +6,5 @@ from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 
 
 def random_name(stem: str) -> str:
-    """``STEM-xxxxx``."""
+    """Return ``STEM-xxxxx``."""
     return f"{stem}-{''.join(secrets.choice(SUFFIX_LETTERS) for _ in range(SUFFIX_LENGTH))}"

@@ -1,4 +1,4 @@
-"""``corral create vm``: the manifest of a VirtualMachine by flags."""
+"""``corral create vm``: prints the manifest of a VirtualMachine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from corral.cli import options
 from corral.cli.errors import Problem
 from corral.cli.virtctl.create.first_boot import FirstBoot
 from corral.cli.virtctl.create.names import random_name
-from corral.cli.virtctl.create.parameters import prefixed, quantity, wrong
+from corral.cli.virtctl.create.parameters import fail, prefixed, quantity
 from corral.cli.virtctl.create.volumes import (
     Disks,
     add_claims,
@@ -88,8 +88,8 @@ def vm(*, name: str, run_strategy: str, termination_grace_period: int, **flags: 
     """
     if run_strategy not in RUN_STRATEGIES:
         supported = ", ".join(RUN_STRATEGIES)
-        why = f'invalid RunStrategy "{run_strategy}", supported values are: {supported}'
-        wrong("run-strategy", why)
+        error = f'invalid RunStrategy "{run_strategy}", supported values are: {supported}'
+        fail("run-strategy", error)
     document = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -111,13 +111,13 @@ def complete(
     sysprep: str,
     **flags: Any,
 ) -> None:
-    """Give a VirtualMachine its machine.  Raises Problem."""
+    """Add the VMI template and all it refers to.  Raises Problem."""
     disks = Disks(document["metadata"]["name"])
     add_container_disks(disks, container_disks)
     add_claims(disks, claims)
     add_imports(disks, imports)
     for matcher in (INSTANCETYPE, PREFERENCE):
-        said = _reference(
+        reference = _reference(
             matcher,
             disks,
             named=flags.pop(matcher.field),
@@ -125,8 +125,8 @@ def complete(
             source=flags.pop(f"infer_{matcher.field}_from"),
             implied=matcher is PREFERENCE or not memory,
         )
-        if said is not None:
-            document["spec"][matcher.field] = said
+        if reference is not None:
+            document["spec"][matcher.field] = reference
     if sysprep:
         add_sysprep(disks, sysprep)
     first_boot = FirstBoot(**flags)
@@ -146,11 +146,13 @@ def complete(
 
 
 def _memory(domain: Document, instancetype: Document | None, memory: str) -> None:
-    """The guest's memory, unless its instance type settles it for sure."""
-    settled = instancetype is not None and "inferFromVolumeFailurePolicy" not in instancetype
-    if memory and settled:
+    """Set the guest's memory, unless its instance type certainly does."""
+    has_instancetype = (
+        instancetype is not None and "inferFromVolumeFailurePolicy" not in instancetype
+    )
+    if memory and has_instancetype:
         raise Problem("--memory cannot be used together with an instance type")
-    if not settled:
+    if not has_instancetype:
         domain["memory"] = {"guest": quantity("memory", memory or DEFAULT_MEMORY)}
 
 
@@ -163,7 +165,7 @@ def _reference(
     source: str,
     implied: bool,
 ) -> Document | None:
-    """``spec.instancetype`` or ``spec.preference``: as named, or as a volume says, if it does."""
+    """Return ``spec.instancetype`` or ``spec.preference``: by name or inferred from a volume."""
     if sum(map(bool, (named, infer, source))) > 1:
         flags = f"--{matcher.field}, --infer-{matcher.field} and --infer-{matcher.field}-from"
         raise Problem(f"only one of {flags} can be used")
@@ -173,31 +175,31 @@ def _reference(
     if source:
         volume = next((one for one in disks.volumes if one["name"] == source), None)
         if volume is None:
-            wrong(flag, f"there is no volume with name '{source}'")
+            fail(flag, f"there is no volume with name '{source}'")
     else:
         volume = disks.boot_volume
     if not infer and not source:
-        if not implied or volume is None or not _can_say(volume):
+        if not implied or volume is None or not _can_infer_from(volume):
             return None
         return {"inferFromVolume": volume["name"], "inferFromVolumeFailurePolicy": "Ignore"}
     if volume is None:
-        wrong(flag, "at least one volume is needed to infer an instance type or preference")
-    if not _can_say(volume):
+        fail(flag, "at least one volume is needed to infer an instance type or preference")
+    if not _can_infer_from(volume):
         kinds = "datasources, datavolumes or pvcs"
-        wrong(flag, f"inference of instancetype or preference works only with {kinds}")
+        fail(flag, f"inference of instancetype or preference works only with {kinds}")
     return {"inferFromVolume": volume["name"]}
 
 
-def _can_say(volume: Document) -> bool:
-    """Whether a volume can name an instance type: it has a claim, or will have one."""
+def _can_infer_from(volume: Document) -> bool:
+    """Report whether an instance type can be inferred from a volume: it has a claim."""
     return bool(volume.keys() & {"persistentVolumeClaim", "dataVolume"})
 
 
 def _named(matcher: Matcher, text: str) -> Document:
     kind, name = prefixed(matcher.field, text)
-    known = (matcher.namespaced_kind.singular, matcher.cluster_kind.singular)
-    if kind and kind.lower() not in known:
-        supported = ", ".join(known)
-        why = f'invalid {matcher.field} kind "{kind}", supported values are: {supported}'
-        wrong(matcher.field, why)
+    kinds = (matcher.namespaced_kind.singular, matcher.cluster_kind.singular)
+    if kind and kind.lower() not in kinds:
+        supported = ", ".join(kinds)
+        error = f'invalid {matcher.field} kind "{kind}", supported values are: {supported}'
+        fail(matcher.field, error)
     return {"name": name, **({"kind": kind} if kind else {})}
