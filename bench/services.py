@@ -19,7 +19,7 @@ from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster import endpoints
-from corral.node.proxy.proxy import Proxy, write_whole
+from corral.node.proxy.proxy import Proxy, write_table
 from corral.reconcile.batch import for_each
 from corral.reconcile.context import ControllerContext
 from corral.server.admission.service_allocation import ServiceRanges
@@ -81,7 +81,7 @@ async def _measure() -> list[Figure]:
         whole = []
         for _ in range(9):
             begun = time.perf_counter()
-            await stage.namespace.call(write_whole, proxy.rules)
+            await stage.namespace.call(write_table, proxy.rules)
             whole.append((time.perf_counter() - begun) * 1e3)
 
         through = [await _timed(caller, WATCHED, 80) for _ in range(300)]

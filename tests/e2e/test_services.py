@@ -30,7 +30,7 @@ from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
 from corral.node.proxy import proxy as proxies
 from corral.node.proxy.proxy import Proxy
-from corral.node.proxy.service_rules import part
+from corral.node.proxy.service_rules import rules_for
 from corral.reconcile.context import ControllerContext
 from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.app import ApiServer
@@ -138,7 +138,7 @@ class Cluster:
         metadata = {"name": "web", "namespace": "default"}
         await self.client.create(Service, {"metadata": metadata, "spec": whole | spec})
 
-    async def answering(self, *names: str, address: str = ADDRESS, port: int = 80) -> None:
+    async def backends(self, *names: str, address: str = ADDRESS, port: int = 80) -> None:
         """Until new connections from the client reach these pods and no others."""
         wanted = set(names)
         async with asyncio.timeout(PATIENCE):
@@ -199,7 +199,7 @@ async def test_connections_spread_over_the_ready_pods():
     async with cluster("one", "two", "three") as c:
         await c.add("four", 9, ready=False)
         await c.expose()
-        await c.answering("one", "two", "three")
+        await c.backends("one", "two", "three")
         for address in (ADDRESS, ADDRESS6):
             counts = await spread(c.client_namespace, address)
             # Fewer than five of fifty, with a chance of a third each, come once in 100 000 times.
@@ -212,7 +212,7 @@ async def test_connections_spread_over_the_ready_pods():
 async def test_the_machine_itself_reaches_services():
     async with cluster("one") as c:
         await c.expose()
-        await c.answering("one")
+        await c.backends("one")
         for address in (ADDRESS, ADDRESS6):
             assert await answered(c.stage.namespace, address, 80) == "one"
 
@@ -220,7 +220,7 @@ async def test_the_machine_itself_reaches_services():
 async def test_pods_see_who_calls_and_themselves_through_the_gateway():
     async with cluster("one") as c:
         await c.expose()
-        await c.answering("one")
+        await c.backends("one")
         async with connected(c.client_namespace, ADDRESS, 80) as connection:
             assert connection.seen_as == "10.244.0.250"
         for address, gateway in ((ADDRESS, GATEWAYS[0]), (ADDRESS6, GATEWAYS[1])):
@@ -288,7 +288,7 @@ async def test_who_has_no_endpoint_refuses_at_once():
                          "ports": [{"port": 80, "targetPort": 8080}]},
             },
         )  # fmt: skip
-        await c.answering("one", address="10.96.0.21")
+        await c.backends("one", address="10.96.0.21")
         refusing = [(ADDRESS, 80), (ADDRESS6, 80), ("10.96.0.21", 81), ("10.96.9.9", 80)]
         for namespace in (c.client_namespace, c.stage.namespace):
             for address, port in refusing:
@@ -305,11 +305,11 @@ async def test_who_has_no_endpoint_refuses_at_once():
 async def test_connections_outlive_readiness_and_end_with_the_pod():
     async with cluster("one") as c:
         await c.expose()
-        await c.answering("one")
+        await c.backends("one")
         async with connected(c.client_namespace, ADDRESS, 80) as connection:
             await c.add("two", 3)
             await c.report("one", ready=False)
-            await c.answering("two")
+            await c.backends("two")
             assert await connection.echo()
             await c.remove("one")
             with pytest.raises(ConnectionResetError):
@@ -319,13 +319,13 @@ async def test_connections_outlive_readiness_and_end_with_the_pod():
 async def test_no_new_connection_fails_while_pods_come_and_go():
     async with cluster("zero", "one") as c:
         await c.expose()
-        await c.answering("zero", "one")
+        await c.backends("zero", "one")
         for number in range(2, 8):
             name = f"pod{number}"
             await c.add(name, number + 10)
             gone = next(iter(each for each in c.pods if each not in ("client", name, "zero")))
             await c.report(gone, ready=False)
-            await c.answering("zero", name)
+            await c.backends("zero", name)
             await c.remove(gone)
             counts = await spread(c.client_namespace, ADDRESS)
             assert set(counts) == {"zero", name}
@@ -334,7 +334,7 @@ async def test_no_new_connection_fails_while_pods_come_and_go():
 async def test_who_waits_for_a_pod_that_goes_is_led_to_another():
     async with cluster("one") as c:
         await c.expose()
-        await c.answering("one")
+        await c.backends("one")
         await c.pods["one"].namespace.call(nft.apply, DEAF)
         waiting = asyncio.create_task(answered(c.client_namespace, ADDRESS, 80))
         while "10.244.0.250" not in await c.pods["one"].namespace.call(nft.query, "list ruleset"):
@@ -352,7 +352,7 @@ async def test_whoever_comes_while_endpoints_change_is_led_to_one():
         await inside.call(nft.apply, OVERLOOKED)
         one = await c.client.get(Service, "web", "default")
         some, all_of_them = (
-            {Key("default", "web"): part(one, [slice_of(count)], ())} for count in (2, 3)
+            {Key("default", "web"): rules_for(one, [slice_of(count)], ())} for count in (2, 3)
         )
         over = threading.Event()
         calling = asyncio.create_task(c.client_namespace.call(call_until, over))
@@ -386,14 +386,14 @@ def call_until(over: threading.Event) -> int:
 async def test_datagrams_go_to_the_living(address):
     async with cluster("one") as c:
         await c.expose()
-        await c.answering("one")
+        await c.backends("one")
         with (
             Asking(c.client_namespace, address, 80) as asking,
             Asking(c.client_namespace, address, 80) as other,
         ):
             assert await asking.answer() == "one"
             await c.add("two", 3)
-            await c.answering("one", "two")
+            await c.backends("one", "two")
             assert await asking.answer() == "one"
             await c.report("one", ready=False)
             async with asyncio.timeout(PATIENCE):
@@ -414,18 +414,18 @@ async def quietly(asking: Asking) -> str:
 async def test_who_goes_is_asked_only_where_nobody_else_is_ready():
     async with cluster("one", "two") as c:
         await c.expose()
-        await c.answering("one", "two")
+        await c.backends("one", "two")
         await c.client.delete(ApiPod, Key("default", "one"), grace_seconds=300)
-        await c.answering("two")
+        await c.backends("two")
         await c.client.delete(ApiPod, Key("default", "two"), grace_seconds=300)
-        await c.answering("one", "two")
+        await c.backends("one", "two")
 
 
 async def test_node_ports_and_external_addresses():
     async with cluster("one", "two") as c:
         ports = [{"port": 80, "targetPort": 8080, "nodePort": 30080}]
         await c.expose(type="NodePort", ports=ports, externalIPs=["198.51.100.7"])
-        await c.answering("one", "two")
+        await c.backends("one", "two")
         for address in (str(NODE), *map(str, GATEWAYS)):
             assert await c.sample(address, 30080, 20) == {"one", "two"}
         assert await c.sample("198.51.100.7", 80, 20) == {"one", "two"}
@@ -446,23 +446,23 @@ async def test_endpoints_that_people_write_are_served():
                 "endpoints": [{"addresses": ["10.244.0.2"]}],
             },
         )  # fmt: skip
-        await c.answering("one")
+        await c.backends("one")
 
 
 async def test_a_restart_breaks_nothing_and_a_lost_table_comes_back(monkeypatch):
     monkeypatch.setattr(proxies, "PROBE_SECONDS", 0.1)
     async with cluster("one", "two") as c:
         await c.expose()
-        await c.answering("one", "two")
+        await c.backends("one", "two")
         async with connected(c.client_namespace, ADDRESS, 80) as connection:
             await c.stop()
             assert await answered(c.client_namespace, ADDRESS, 80) in {"one", "two"}
             await c.report("two", ready=False)
             c.start()
-            await c.answering("one")
+            await c.backends("one")
             assert await connection.echo()
             await c.stage.namespace.call(nft.apply, "delete table inet corral_services")
-            await c.answering("one")
+            await c.backends("one")
             assert await connection.echo()
 
 
@@ -470,9 +470,9 @@ async def test_a_table_written_in_steps_is_the_same_in_the_end(monkeypatch):
     monkeypatch.setattr(nft, "TRANSACTION_CHARACTERS", 200)
     async with cluster("one", "two") as c:
         await c.expose()
-        await c.answering("one", "two")
+        await c.backends("one", "two")
         before = await c.listing()
-        steps = c.rules.in_steps()
+        steps = c.rules.split_transactions()
         assert len(steps) > 5
         for step in steps:
             await c.stage.namespace.call(nft.apply, step)
@@ -480,4 +480,4 @@ async def test_a_table_written_in_steps_is_the_same_in_the_end(monkeypatch):
         assert sorted(before.replace(",", "").split()) == sorted(
             (await c.listing()).replace(",", "").split()
         )
-        await c.answering("one", "two")
+        await c.backends("one", "two")

@@ -198,11 +198,11 @@ class Networking:
         if self.machines is None:
             return
 
-        def tell() -> None:
+        def notify_agents() -> None:
             for agent in agents.values():
                 agent.register_again()
 
-        self.machines.on_change = tell
+        self.machines.on_change = notify_agents
         tasks.start(self.machines.run(), name="network")
         if isinstance(self.pods, PodNetworks):
             tasks.start(self.pods.run(), name="pod networks")
@@ -213,14 +213,16 @@ class Networking:
             domain=DOMAIN,
             addresses=servers[:1],
             clients=HOST_RANGES,
-            changed=tell,
+            on_change=notify_agents,
         )
-        policies = Policies(context, self.machines, changed=tell)
+        policies = Policies(context, self.machines, on_change=notify_agents)
         node_addresses = [ip_address(host_address())]
-        proxy = Proxy(context, self.machines, nodes=agents, addresses=node_addresses, changed=tell)
+        proxy = Proxy(
+            context, self.machines, nodes=agents, addresses=node_addresses, on_change=notify_agents
+        )
         self._served = [dns, policies, proxy]
         for name, each in (("dns", dns), ("policies", policies), ("proxy", proxy)):
             tasks.start(each.run(), name=name)
-            self.machines.on_loss(each.look_again)
+            self.machines.on_loss(each.resync)
         ports = HostPorts(context, self.machines.port_forwarder, self._settings.service_address)
         tasks.start(ports.run(), name="host ports")

@@ -162,7 +162,7 @@ async def session(site: Site) -> None:
     await asked("after the noise", "dns-version.cluster.local", "TXT", source=stranger)
     saw["nslookup"] = await pod.namespace.call(nslookup, gateway)
     await site.network.namespace.call(nft.apply, "flush ruleset")
-    dns.look_again()
+    dns.resync()
     saw["guarded again ms"] = await site.until(lambda: is_guarded(site))
     outside.close()
     streams.close()

@@ -76,20 +76,20 @@ class Dns:
         clients: Sequence[Range] = (),
         upstream: Upstream | None = None,
         port: int = PORT,
-        changed: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """``addresses`` are those of the Service that leads here: what ``ns.dns`` answers.
 
-        ``clients`` are ranges that are answered beside the machines'.  ``changed`` is told when
+        ``clients`` are ranges that are answered beside the machines'.  ``on_change`` is told when
         ``problems`` answers something new.
         """
         gateways = [str(one) for one in network.gateways]
         self._network = network
         self._port = port
-        self._health = Health("DNS", changed)
+        self._health = Health("DNS", on_change)
         own = [ip_network(str(one)) for one in network.gateways]
         self._clients = (*network.pod_cidrs, *own, *clients)
-        self._upstream = upstream or Upstream(ours=[*addresses, *gateways], changed=changed)
+        self._upstream = upstream or Upstream(ours=[*addresses, *gateways], on_change=on_change)
         self._zone = Zone(
             domain,
             servers=addresses or gateways,
@@ -121,7 +121,7 @@ class Dns:
                 _ = tasks.start(self._serve(gateway, tasks), name=f"dns {gateway}")
             await tasks.start(self._guard(), name="dns guard")
 
-    def look_again(self) -> None:
+    def resync(self) -> None:
         """Somebody may have removed the tables."""
         self._woken.set()
 

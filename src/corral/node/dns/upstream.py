@@ -40,16 +40,16 @@ class Upstream:
         configuration: Path = RESOLV_CONF,
         port: int = PORT,
         ours: Sequence[str] = (),
-        changed: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """``ours`` are addresses that are never asked: our own.
 
-        ``changed`` is told when ``problem`` answers something new.
+        ``on_change`` is told when ``problem`` answers something new.
         """
         self._configuration = configuration
         self._port = port
         self._ours = {ip_address(one) for one in ours}
-        self._health = Health("names of the outside", changed)
+        self._health = Health("names of the outside", on_change)
         self._read: tuple[int, int, int] | None = None
         self._servers: Sequence[str] = ()
         self._failures = 0

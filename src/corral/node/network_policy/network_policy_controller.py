@@ -48,12 +48,12 @@ class Policies:
         context: ControllerContext,
         network: Network,
         *,
-        changed: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``changed`` is told when ``problems`` answers something new."""
+        """``on_change`` is told when ``problems`` answers something new."""
         self._network = network
-        self._changed = changed
-        self._health = Health("network policies", changed)
+        self._changed = on_change
+        self._health = Health("network policies", on_change)
         self._unread: dict[Key, str] = {}
         self._pods = context.informers.of(Pod)
         self._namespaces = context.informers.of(Namespace)
@@ -123,7 +123,7 @@ class Policies:
         await self._network.namespace.call(apply, text)
         self._table, self._is_absent = table, False
 
-    def look_again(self) -> None:
+    def resync(self) -> None:
         """Somebody may have removed the table."""
         self._woken.set()
 

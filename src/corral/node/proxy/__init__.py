@@ -1,7 +1,6 @@
-"""kube-proxy of this machine: whoever calls a Service's address reaches one of its pods.
+"""kube-proxy of a node: DNAT from Service addresses to pods, by nftables.
 
-``service_rules`` says what one Service needs of the packet filter, ``nft_rules`` puts the parts of
-all Services together and finds what changes; both are pure.  ``proxy`` follows the API and writes
-rules, ``host_ports`` opens NodePort and LoadBalancer Services to the host.  No connection passes
-through this process.
+``service_rules`` computes the rules of one Service, ``nft_rules`` joins those of all Services and
+computes the changes; neither does I/O.  ``proxy`` watches the API and writes rules, ``host_ports``
+opens NodePort and LoadBalancer Services on the host.  No connection passes through this process.
 """

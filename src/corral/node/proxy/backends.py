@@ -1,4 +1,4 @@
-"""Where the connections to a port of a Service may go now."""
+"""The backends of a Service port, from its EndpointSlices."""
 
 from collections.abc import Collection, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
@@ -8,59 +8,59 @@ from lightkube.models.core_v1 import ServicePort
 from lightkube.models.discovery_v1 import Endpoint, EndpointSlice
 
 PROTOCOLS: Mapping[str, str] = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
-"""The words of the API, and those of the packet filter."""
+"""The protocols as the API and as nftables write them."""
 
 _IPV4_IN_IPV6 = IPv6Network("::ffff:0:0/96")
 
 
 class Backend(NamedTuple):
-    """An address and a port that answer.  Both were checked: they may stand in a rule."""
+    """The address and port of an endpoint, both validated: they may be part of a rule."""
 
     address: str
     port: int
 
 
-class Choice(NamedTuple):
-    """Who may get connections: of all, and of those on this machine's nodes."""
+class Backends(NamedTuple):
+    """The backends of the cluster, and those on this host's nodes."""
 
     all: tuple[Backend, ...]
     local: tuple[Backend, ...]
 
 
 def address(text: str | None) -> IPv4Address | IPv6Address | None:
-    """An address as what it says, or None.  What is behind a ``%`` is no part of it."""
+    """Parse an IP address; None if it is invalid.  A zone after ``%`` is dropped."""
     try:
         parsed = ip_address(text or "")
     except ValueError:
         return None
-    # Without its scope, which may be any text.
+    # Without its zone, which may be any text.
     return IPv6Address(int(parsed)) if isinstance(parsed, IPv6Address) else parsed
 
 
-def choice(
+def select_backends(
     port: ServicePort, slices: Iterable[EndpointSlice], version: int, nodes: Collection[str]
-) -> Choice:
-    """The ready endpoints of a port; where none is ready, those that serve until they are gone.
+) -> Backends:
+    """Return the ready endpoints of a port; if none is ready, the serving terminating ones.
 
-    Local ones are chosen among themselves (KEP-1669).
+    The local ones are chosen separately (KEP-1669).
     """
-    found = [
-        (backend, told)
+    candidates = [
+        (backend, endpoint)
         for each in slices
         if each.addressType == f"IPv{version}"
-        for number in _numbers(port, each)
-        for told in each.endpoints or ()
-        if (backend := _backend(told, number, version)) is not None
+        for number in _port_numbers(port, each)
+        for endpoint in each.endpoints or ()
+        if (backend := _backend(endpoint, number, version)) is not None
     ]
-    local = [(backend, told) for backend, told in found if told.nodeName in nodes]
-    return Choice(_usable(found), _usable(local))
+    local = [(backend, endpoint) for backend, endpoint in candidates if endpoint.nodeName in nodes]
+    return Backends(_usable(candidates), _usable(local))
 
 
-def _numbers(port: ServicePort, told: EndpointSlice) -> list[int]:
+def _port_numbers(port: ServicePort, slice_: EndpointSlice) -> list[int]:
     protocol = port.protocol or "TCP"
     return [
         each.port
-        for each in told.ports or ()
+        for each in slice_.ports or ()
         if (each.name or "") == (port.name or "")
         and (each.protocol or "TCP") == protocol
         and each.port
@@ -68,11 +68,11 @@ def _numbers(port: ServicePort, told: EndpointSlice) -> list[int]:
     ]
 
 
-def _backend(told: Endpoint, port: int, version: int) -> Backend | None:
-    parsed = address(told.addresses[0] if told.addresses else None)
+def _backend(endpoint: Endpoint, port: int, version: int) -> Backend | None:
+    parsed = address(endpoint.addresses[0] if endpoint.addresses else None)
     if parsed is None or parsed.version != version:
         return None
-    # Nobody may reach this machine's own doors by naming them as an endpoint, in whatever clothes.
+    # An endpoint must not give access to this host's own ports, in any form of its addresses.
     if parsed in _IPV4_IN_IPV6 or parsed.is_loopback or parsed.is_link_local:
         return None
     if parsed.is_multicast or parsed.is_unspecified:
@@ -80,16 +80,21 @@ def _backend(told: Endpoint, port: int, version: int) -> Backend | None:
     return Backend(str(parsed), port)
 
 
-def _usable(found: list[tuple[Backend, Endpoint]]) -> tuple[Backend, ...]:
-    ready = {backend for backend, told in found if _is_ready(told)}
-    return tuple(sorted(ready or {backend for backend, told in found if _serves_on(told)}))
+def _usable(candidates: list[tuple[Backend, Endpoint]]) -> tuple[Backend, ...]:
+    ready = {backend for backend, endpoint in candidates if _is_ready(endpoint)}
+    return tuple(
+        sorted(
+            ready
+            or {backend for backend, endpoint in candidates if _is_serving_terminating(endpoint)}
+        )
+    )
 
 
-def _is_ready(told: Endpoint) -> bool:
-    """What is not said means yes (discovery/v1 EndpointConditions)."""
-    return told.conditions is None or told.conditions.ready is not False
+def _is_ready(endpoint: Endpoint) -> bool:
+    """Whether an endpoint is ready; unset means yes (discovery/v1 EndpointConditions)."""
+    return endpoint.conditions is None or endpoint.conditions.ready is not False
 
 
-def _serves_on(told: Endpoint) -> bool:
-    conditions = told.conditions
+def _is_serving_terminating(endpoint: Endpoint) -> bool:
+    conditions = endpoint.conditions
     return conditions is not None and bool(conditions.serving and conditions.terminating)

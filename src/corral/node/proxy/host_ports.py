@@ -1,8 +1,8 @@
-"""Opens Services of type NodePort and LoadBalancer to the host.
+"""Host ports of NodePort and LoadBalancer Services.
 
 A node port is open at the same number on the host's service address, a load balancer at its
-Service's own ports; its status tells so.  A port that somebody else has is told of in an event, and
-asked for again.
+Service's own ports, which its status reports.  A port that another program has is reported by an
+event, and retried.
 """
 
 import asyncio
@@ -27,228 +27,247 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import is_being_deleted, key_of, version_of
 
 RETRY_SECONDS = 10.0
-"""What could not be had is asked for again after this long."""
-BALANCER, PROXY = "service-controller", "kube-proxy"
-"""Who tells of load balancers, and who of node ports, in Kubernetes."""
-UNAVAILABLE = "corral.dev/HostPortUnavailable"
-"""In the status of a load balancer's port: what is wrong with it."""
+"""Interval of retries for ports that could not be opened."""
+SERVICE_CONTROLLER, KUBE_PROXY = "service-controller", "kube-proxy"
+"""Event sources of load balancers and of node ports, as in Kubernetes."""
+PORT_UNAVAILABLE = "corral.dev/HostPortUnavailable"
+"""Error in the status of a load balancer's port."""
 
-BLIND = (
-    "spec.loadBalancerSourceRanges cannot be kept, as callers' addresses are not seen here; "
+SOURCE_RANGES_UNSUPPORTED = (
+    "spec.loadBalancerSourceRanges is not supported, as clients' addresses are not visible here; "
     "without it the port is open to all"
 )
-"""Why a load balancer that is for some callers only is closed: slirp4netns calls for everybody."""
+"""Why a load balancer with source ranges is not opened: slirp4netns replaces source addresses."""
 
 log = structlog.get_logger()
 
 
-class Wish(NamedTuple):
-    """A port of the host that a Service wants, and the port inside that it leads to."""
+class PortRequest(NamedTuple):
+    """A host port that a Service requests, and its port in the machine namespace."""
 
     service: Key
     host: HostPort
-    inner: int
-    balanced: bool
-    """Whether it is a load balancer's own port; else it is a node port."""
-    barred: str = ""
-    """Why nobody may have it, whoever else wants it."""
+    target_port: int
+    is_load_balancer: bool
+    """Whether it is a load balancer's own port, not a node port."""
+    refusal: str = ""
+    """Why the port is not opened; empty if it may be."""
 
 
-class Inbound(Protocol):
-    """The way in from the host."""
+class PortForwarder(Protocol):
+    """The part of ``ingress.PortForwarder`` that host ports need."""
 
     async def set(self, ports: Mapping[HostPort, int]) -> Mapping[HostPort, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which port goes to whom, and which wishes cannot be met, with why."""
+    """The ports to forward, and the refused requests with their reasons."""
 
     ports: Mapping[HostPort, int]
-    refused: Mapping[Wish, str]
+    refused: Mapping[PortRequest, str]
 
 
-def wishes(services: Iterable[Service], at: IPv4Address | IPv6Address) -> list[Wish]:
-    """The ports that Services want at an address of the host, first come first.
+def port_requests(
+    services: Iterable[Service], host_address: IPv4Address | IPv6Address
+) -> list[PortRequest]:
+    """Return the ports that Services request at an address of the host, in order of precedence.
 
-    Node ports come before load balancers: nobody chose them, and no two are the same.
+    Node ports come before load balancers: they are allocated, and no two are the same; then the
+    older Service.
     """
     found = [
-        (not wish.balanced, created(service), wish)
+        (not request.is_load_balancer, creation_time(service), request)
         for service in services
-        for wish in _wishes_of(service, at)
+        for request in _port_requests_of(service, host_address)
     ]
-    found.sort(key=lambda one: (not one[0], one[1], one[2].service))
-    return [wish for _, _, wish in found]
+    found.sort(key=lambda each: (not each[0], each[1], each[2].service))
+    return [request for _, _, request in found]
 
 
-def plan(wanted: Sequence[Wish]) -> Plan:
-    """Give each port to the first who wants it."""
-    owners: dict[HostPort, Wish] = {}
+def plan(requests: Sequence[PortRequest]) -> Plan:
+    """Grant each port to the first request."""
+    owners: dict[HostPort, PortRequest] = {}
     refused = {}
-    for wish in wanted:
-        if wish.barred:
-            refused[wish] = wish.barred
+    for request in requests:
+        if request.refusal:
+            refused[request] = request.refusal
             continue
-        owner = owners.setdefault(wish.host, wish)
-        if owner is not wish:
-            refused[wish] = f"the Service {owner.service} has it"
-    return Plan({host: wish.inner for host, wish in owners.items()}, refused)
+        owner = owners.setdefault(request.host, request)
+        if owner is not request:
+            refused[request] = f"the Service {owner.service} has it"
+    return Plan({host: request.target_port for host, request in owners.items()}, refused)
 
 
 def status(
-    service: Service, at: IPv4Address | IPv6Address, refused: Mapping[HostPort, str]
+    service: Service, host_address: IPv4Address | IPv6Address, refused: Mapping[HostPort, str]
 ) -> list[Document]:
-    """``status.loadBalancer.ingress`` of a Service: where it is reached, if anywhere."""
+    """Return ``status.loadBalancer.ingress`` of a Service: the host's address, if it is open."""
     spec = service.spec
-    if not is_balanced(service) or spec is None:
+    if not is_our_load_balancer(service) or spec is None:
         return []
-    told: list[Document] = []
+    ports: list[Document] = []
     for port in spec.ports or ():
-        host = _host(port, port.port, at)
-        error = {"error": UNAVAILABLE} if host is None or host in refused else {}
-        told.append({"port": port.port, "protocol": port.protocol or "TCP", **error})
-    if all("error" in port for port in told):
+        host = _host(port, port.port, host_address)
+        error = {"error": PORT_UNAVAILABLE} if host is None or host in refused else {}
+        ports.append({"port": port.port, "protocol": port.protocol or "TCP", **error})
+    if all("error" in port for port in ports):
         return []
-    whole: Document = {"ip": str(at), "ipMode": "Proxy"}
-    return [whole | {"ports": told} if any("error" in port for port in told) else whole]
+    whole: Document = {"ip": str(host_address), "ipMode": "Proxy"}
+    return [whole | {"ports": ports} if any("error" in port for port in ports) else whole]
 
 
-def is_balanced(service: Service) -> bool:
-    """Whether a Service is a load balancer of ours; a class would name somebody else's."""
+def is_our_load_balancer(service: Service) -> bool:
+    """Whether a Service is a load balancer without a class, which would name another one."""
     spec = service.spec
     return spec is not None and spec.type == "LoadBalancer" and not spec.loadBalancerClass
 
 
-def created(service: Service) -> str:
-    moment = service.metadata.creationTimestamp if service.metadata else None
-    return moment.isoformat() if moment else ""
+def creation_time(service: Service) -> str:
+    timestamp = service.metadata.creationTimestamp if service.metadata else None
+    return timestamp.isoformat() if timestamp else ""
 
 
-def _wishes_of(service: Service, at: IPv4Address | IPv6Address) -> Iterable[Wish]:
+def _port_requests_of(
+    service: Service, host_address: IPv4Address | IPv6Address
+) -> Iterable[PortRequest]:
     spec, key = service.spec, key_of(service)
     if spec is None or is_being_deleted(service):
         return
-    own = [address(text) for text in spec.clusterIPs or [spec.clusterIP or ""]]
-    if at.version not in {each.version for each in own if each is not None}:
+    cluster_ips = [address(text) for text in spec.clusterIPs or [spec.clusterIP or ""]]
+    if host_address.version not in {each.version for each in cluster_ips if each is not None}:
         return
-    barred = "" if is_for_all(spec.loadBalancerSourceRanges or ()) else BLIND
+    refusal = (
+        "" if allows_all_sources(spec.loadBalancerSourceRanges or ()) else SOURCE_RANGES_UNSUPPORTED
+    )
     for port in spec.ports or ():
-        inner = host_port(spec, port)
-        node_port = _host(port, port.nodePort or 0, at)
-        if inner and port.nodePort and node_port:
-            yield Wish(key, node_port, inner, balanced=False)
-        balanced = _host(port, port.port, at)
-        if inner and balanced and is_balanced(service):
-            yield Wish(key, balanced, inner, balanced=True, barred=barred)
+        target_port = host_port(spec, port)
+        node_port = _host(port, port.nodePort or 0, host_address)
+        if target_port and port.nodePort and node_port:
+            yield PortRequest(key, node_port, target_port, is_load_balancer=False)
+        own_port = _host(port, port.port, host_address)
+        if target_port and own_port and is_our_load_balancer(service):
+            yield PortRequest(key, own_port, target_port, is_load_balancer=True, refusal=refusal)
 
 
-def is_for_all(ranges: Sequence[str]) -> bool:
-    """Whether ``spec.loadBalancerSourceRanges`` lets everybody in, as it does where it is empty.
+def allows_all_sources(ranges: Sequence[str]) -> bool:
+    """Whether ``spec.loadBalancerSourceRanges`` allows all sources, as an empty list does.
 
-    As with kube-proxy it is about a load balancer's own ports, not about node ports.
+    As with kube-proxy it restricts a load balancer's own ports, not node ports.
     """
     return not ranges or any(each.strip() == "0.0.0.0/0" for each in ranges)
 
 
-def _host(port: ServicePort, number: int, at: IPv4Address | IPv6Address) -> HostPort | None:
+def _host(
+    port: ServicePort, number: int, host_address: IPv4Address | IPv6Address
+) -> HostPort | None:
     protocol = PROTOCOLS.get(port.protocol or "TCP")
-    return HostPort(protocol, at, number) if protocol and 0 < number < 1 << 16 else None
+    return HostPort(protocol, host_address, number) if protocol and 0 < number < 1 << 16 else None
 
 
 class HostPorts:
-    """The Services that are open to the host."""
+    """Opens the host ports of Services."""
 
     def __init__(
-        self, context: ControllerContext, inbound: Inbound, at: IPv4Address | IPv6Address
+        self,
+        context: ControllerContext,
+        port_forwarder: PortForwarder,
+        host_address: IPv4Address | IPv6Address,
     ) -> None:
-        """``at`` is the host's address where they are open."""
+        """Open ports at the host's address ``host_address``."""
         self._client = context.client
-        self._inbound = inbound
-        self._at = at
+        self._port_forwarder = port_forwarder
+        self._host_address = host_address
         self._services = context.informers.of(Service)
-        self._voices = {True: context.recorder(BALANCER), False: context.recorder(PROXY)}
+        self._recorders = {
+            True: context.recorder(SERVICE_CONTROLLER),
+            False: context.recorder(KUBE_PROXY),
+        }
         self._open: Mapping[HostPort, int] | None = None
-        self._told: dict[Wish, str] = {}
-        self._woken = asyncio.Event()
+        self._reported: dict[PortRequest, str] = {}
+        self._sync_needed = asyncio.Event()
         self._services.handle(self._changed)
 
     async def run(self) -> None:
         """Keep ports open until cancelled; they stay open then."""
         await self._services.synced()
         while True:
-            self._woken.clear()
-            await wait_at_most(self._woken, RETRY_SECONDS if await self._settle() else None)
+            self._sync_needed.clear()
+            await wait_at_most(self._sync_needed, RETRY_SECONDS if await self._sync() else None)
 
-    async def _settle(self) -> bool:
-        """Open what is wanted and tell what came of it; answers whether to try again."""
-        wanted = wishes(self._services.items(), self._at)
-        planned = plan(wanted)
-        denied: Mapping[HostPort, str] = {}
-        if planned.ports != self._open or self._told:
-            denied = await self._inbound.set(planned.ports)
+    async def _sync(self) -> bool:
+        """Open the requested ports and report the results; return whether to retry."""
+        requests = port_requests(self._services.items(), self._host_address)
+        planned = plan(requests)
+        failed_ports: Mapping[HostPort, str] = {}
+        if planned.ports != self._open or self._reported:
+            failed_ports = await self._port_forwarder.set(planned.ports)
             self._open = planned.ports
         refused = dict(planned.refused)
         refused |= {
-            wish: denied[wish.host]
-            for wish in wanted
-            if wish.host in denied and wish not in planned.refused
+            request: failed_ports[request.host]
+            for request in requests
+            if request.host in failed_ports and request not in planned.refused
         }
-        self._tell(refused)
-        failed = await for_each(list(self._services.items()), partial(self._write_status, refused))
-        for error in failed:
-            log.warning("load balancer not told", error=str(error))
-        return bool(refused or failed)
+        self._record_events(refused)
+        errors = await for_each(list(self._services.items()), partial(self._write_status, refused))
+        for error in errors:
+            log.warning("the status of a load balancer cannot be written", error=str(error))
+        return bool(refused or errors)
 
-    def _tell(self, refused: Mapping[Wish, str]) -> None:
-        """An event for each port that cannot be had, and one when it can."""
-        for wish, why in refused.items():
-            service = self._services.get(wish.service)
-            if service is not None and self._told.get(wish) != why:
-                text, reason = f"{wish.host} cannot be had: {why}", "PortUnavailable"
-                if wish.balanced:
+    def _record_events(self, refused: Mapping[PortRequest, str]) -> None:
+        """Record an event for each port that cannot be opened, once for each reason."""
+        for request, message in refused.items():
+            service = self._services.get(request.service)
+            if service is not None and self._reported.get(request) != message:
+                text, reason = f"{request.host} cannot be forwarded: {message}", "PortUnavailable"
+                if request.is_load_balancer:
                     text = f"Error syncing load balancer: {text}"
                     reason = "SyncLoadBalancerFailed"
-                self._voices[wish.balanced].event(service, "Warning", reason, text)
-        self._told = dict(refused)
+                self._recorders[request.is_load_balancer].event(service, "Warning", reason, text)
+        self._reported = dict(refused)
 
-    async def _write_status(self, refused: Mapping[Wish, str], service: Service) -> None:
+    async def _write_status(self, refused: Mapping[PortRequest, str], service: Service) -> None:
         key = key_of(service)
-        mine = {wish.host: why for wish, why in refused.items() if wish.service == key}
-        wanted = [] if is_being_deleted(service) else status(service, self._at, mine)
-        present = _ingress(service)
-        if wanted == present or _is_anothers(service):
+        own_refusals = {
+            request.host: message for request, message in refused.items() if request.service == key
+        }
+        desired = (
+            [] if is_being_deleted(service) else status(service, self._host_address, own_refusals)
+        )
+        observed = _ingress(service)
+        if desired == observed or _has_other_class(service):
             return
         change = {
             "metadata": {"resourceVersion": version_of(service)},
-            "status": {"loadBalancer": {"ingress": wanted or None}},
+            "status": {"loadBalancer": {"ingress": desired or None}},
         }
         try:
             await self._client.patch(Service, key, change, subresource="status")
         except (Conflict, NotFound):
-            return  # its change is on its way, and comes here
-        if wanted and not present:
-            voice, text = self._voices[True], "Ensured load balancer"
-            voice.event(service, "Normal", "EnsuredLoadBalancer", text)
+            return  # the change causes another sync
+        if desired and not observed:
+            recorder, text = self._recorders[True], "Ensured load balancer"
+            recorder.event(service, "Normal", "EnsuredLoadBalancer", text)
 
     def _changed(self, old: Service | None, new: Service | None) -> None:
-        if any(one is not None and _concerns(one) for one in (old, new)):
-            self._woken.set()
+        if any(each is not None and _is_relevant(each) for each in (old, new)):
+            self._sync_needed.set()
 
 
-def _concerns(service: Service) -> bool:
+def _is_relevant(service: Service) -> bool:
     spec = service.spec
     outside = spec is not None and spec.type in ("NodePort", "LoadBalancer")
     return outside or bool(_ingress(service))
 
 
-def _is_anothers(service: Service) -> bool:
-    """A load balancer of another class: whoever serves it tells where it is."""
+def _has_other_class(service: Service) -> bool:
+    """Whether another implementation serves a load balancer, and writes its status."""
     spec = service.spec
     return spec is not None and spec.type == "LoadBalancer" and bool(spec.loadBalancerClass)
 
 
 def _ingress(service: Service) -> list[Any]:
     balancer = service.status.loadBalancer if service.status else None
-    told: list[Any] = msgspec.to_builtins(balancer.ingress or []) if balancer else []
-    return told
+    ports: list[Any] = msgspec.to_builtins(balancer.ingress or []) if balancer else []
+    return ports

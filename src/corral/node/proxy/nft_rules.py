@@ -1,8 +1,8 @@
-"""The packet filter's table of Services: as a whole, and what changes from one state to the next.
+"""The nftables table of all Services: in full, and the changes from one state to the next.
 
-A connection's first packet is looked up in a map (address, protocol, port), goes to the chain of
-its Service, and is sent on to an endpoint that is drawn there; the kernel remembers which.  All
-further packets are the kernel's business alone.
+The first packet of a connection is looked up in a map (address, protocol, port), jumps to the chain
+of its Service, and is translated to a random endpoint.  Connection tracking translates all further
+packets.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,22 +12,29 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from corral.api.object import Key
 from corral.node.network import nft
 from corral.node.proxy.backends import Backend
-from corral.node.proxy.service_rules import NO_PART, Claim, Door, Part, Slot, Surroundings
-from corral.node.proxy.session_affinity import Remembered
+from corral.node.proxy.service_rules import (
+    NO_RULES,
+    Claim,
+    ClusterAddresses,
+    ElementKey,
+    Frontend,
+    ServiceRules,
+)
+from corral.node.proxy.session_affinity import AffinityClients
 
 TABLE = "inet corral_services"
 PROBE = f"add chain {TABLE} dispatch\n"
-"""A transaction that changes nothing, and fails where the table is not there."""
+"""A transaction that changes nothing, and fails if the table does not exist."""
 
-NOBODY: Remembered = {}
-_MOST_ELEMENTS = 1000
-_REFUSAL = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
-SILENT = f"flush chain {TABLE} refuse\nadd rule {TABLE} refuse drop"
-"""Statements after which nobody is refused: who is led nowhere is not answered, and asks again."""
-REFUSING = "\n".join(
-    [f"flush chain {TABLE} refuse", *(f"add rule {TABLE} refuse {rule}" for rule in _REFUSAL)]
+NO_CLIENTS: AffinityClients = {}
+_MAX_ELEMENTS_PER_STATEMENT = 1000
+_REJECT_RULES = ("meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
+DROP_UNKNOWN = f"flush chain {TABLE} refuse\nadd rule {TABLE} refuse drop"
+"""Statements after which packets to unknown ports are dropped: clients retry."""
+REJECT_UNKNOWN = "\n".join(
+    [f"flush chain {TABLE} refuse", *(f"add rule {TABLE} refuse {rule}" for rule in _REJECT_RULES)]
 )
-"""Statements after which who is led nowhere is refused, as it is in a table that is complete."""
+"""Statements after which packets to unknown ports are rejected, as in a complete table."""
 
 _MAPS = {
     "services4": "map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }",
@@ -41,113 +48,114 @@ _MAPS = {
 
 @dataclass(slots=True)
 class _Change:
-    """What differs, in the order in which it has to be said."""
+    """Differences, in the order in which nftables needs them."""
 
     new_sets: dict[str, str] = field(default_factory=dict)
     new_chains: list[str] = field(default_factory=list)
     bodies: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    removed: dict[Slot, str] = field(default_factory=dict)
-    added: dict[Slot, str] = field(default_factory=dict)
+    removed: dict[ElementKey, str] = field(default_factory=dict)
+    added: dict[ElementKey, str] = field(default_factory=dict)
     old_chains: list[str] = field(default_factory=list)
     old_sets: list[str] = field(default_factory=list)
 
 
 class Rules:
-    """The parts of all Services, as they are in the kernel once what was answered is applied."""
+    """The rules of all Services, as in the kernel once the returned transactions are applied."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self.surroundings = surroundings
-        self._parts: dict[Key, Part] = {}
-        self._claims: dict[Slot, dict[Key, Claim]] = {}
+    def __init__(self, addresses: ClusterAddresses) -> None:
+        self.addresses = addresses
+        self._rules: dict[Key, ServiceRules] = {}
+        self._claims: dict[ElementKey, dict[Key, Claim]] = {}
 
-    def part(self, key: Key) -> Part:
-        """What a Service has now."""
-        return self._parts.get(key, NO_PART)
+    def rules_of(self, key: Key) -> ServiceRules:
+        """Return the current rules of a Service."""
+        return self._rules.get(key, NO_RULES)
 
-    def answering(self) -> dict[Door, frozenset[Backend]]:
-        """Every door, and who may answer there."""
+    def backends(self) -> dict[Frontend, frozenset[Backend]]:
+        """Return the backends of every frontend."""
         return {
-            door: answering
-            for each in self._parts.values()
-            for door, answering in each.answering.items()
+            frontend: backends
+            for each in self._rules.values()
+            for frontend, backends in each.backends.items()
         }
 
-    def change(self, parts: Mapping[Key, Part]) -> str:
-        """Take the new parts of some Services; answers the transaction, empty if nothing changes.
+    def change(self, updates: Mapping[Key, ServiceRules]) -> str:
+        """Set the rules of some Services; return the transaction, empty if nothing changes.
 
-        An empty part removes a Service.
+        Empty rules remove a Service.
         """
         change = _Change()
-        touched: dict[Slot, str | None] = {}
-        for key, new in parts.items():
-            old = self._parts.get(key, NO_PART)
-            _compare(change, old, new)
-            for slot in {**old.elements, **new.elements}:
-                touched.setdefault(slot, self._value(slot))
-                self._claim(slot, key, new.elements.get(slot))
-            if new == NO_PART:
-                self._parts.pop(key, None)
+        before_values: dict[ElementKey, str | None] = {}
+        for key, new in updates.items():
+            old = self._rules.get(key, NO_RULES)
+            _add_differences(change, old, new)
+            for element in {**old.elements, **new.elements}:
+                before_values.setdefault(element, self._effective_value(element))
+                self._set_claim(element, key, new.elements.get(element))
+            if new == NO_RULES:
+                self._rules.pop(key, None)
             else:
-                self._parts[key] = new
-        for slot, before in touched.items():
-            after = self._value(slot)
+                self._rules[key] = new
+        for element, before in before_values.items():
+            after = self._effective_value(element)
             if before != after:
                 if before is not None:
-                    change.removed[slot] = before
+                    change.removed[element] = before
                 if after is not None:
-                    change.added[slot] = after
+                    change.added[element] = after
         return _text(_statements(change))
 
-    def whole(self, clients: Remembered = NOBODY) -> str:
-        """The transaction that puts everything in the place of whatever is there.
+    def full_transaction(self, clients: AffinityClients = NO_CLIENTS) -> str:
+        """Return the transaction that replaces the table.
 
-        ``clients`` were remembered there, and are still, by sets that are to be there again.
+        ``clients``: the session affinity of the existing table, which is kept for sets that exist
+        in the new one.
         """
-        return _frame(self.surroundings) + _text(self._all(clients))
+        return _empty_table(self.addresses) + _text(self._full_statements(clients))
 
-    def in_steps(self, clients: Remembered = NOBODY) -> list[str]:
-        """The same in several transactions, for who may not write that much in one.
+    def split_transactions(self, clients: AffinityClients = NO_CLIENTS) -> list[str]:
+        """Return the same as several transactions, for a kernel that rejects one of that size.
 
-        Until the last one nobody is refused.
+        Until the last one no packet is rejected.
         """
-        steps = nft.split_transactions(
-            [f"{_frame(self.surroundings)}{SILENT}", *self._all(clients)]
+        transactions = nft.split_transactions(
+            [f"{_empty_table(self.addresses)}{DROP_UNKNOWN}", *self._full_statements(clients)]
         )
-        return [*steps, _text([REFUSING])]
+        return [*transactions, _text([REJECT_UNKNOWN])]
 
-    def _all(self, clients: Remembered) -> list[str]:
-        """The statements that fill a table with nothing in it."""
+    def _full_statements(self, clients: AffinityClients) -> list[str]:
+        """Return the statements that fill an empty table."""
         change = _Change()
-        for each in self._parts.values():
-            _compare(change, NO_PART, each)
-        for slot in self._claims:
-            value = self._value(slot)
+        for each in self._rules.values():
+            _add_differences(change, NO_RULES, each)
+        for element in self._claims:
+            value = self._effective_value(element)
             assert value is not None
-            change.added[slot] = value
-        kept = {
-            Slot(name, f"{client} expires {seconds}s"): ""
+            change.added[element] = value
+        clients_kept = {
+            ElementKey(name, f"{client} expires {seconds}s"): ""
             for name in change.new_sets
             for client, seconds in clients.get(name, {}).items()
         }
-        return [*_statements(change), *_elements("add", kept)]
+        return [*_statements(change), *_elements("add", clients_kept)]
 
-    def _claim(self, slot: Slot, key: Key, claim: Claim | None) -> None:
-        claims = self._claims.setdefault(slot, {})
+    def _set_claim(self, element: ElementKey, key: Key, claim: Claim | None) -> None:
+        claims = self._claims.setdefault(element, {})
         claims.pop(key, None)
         if claim is not None:
             claims[key] = claim
         elif not claims:
-            del self._claims[slot]
+            del self._claims[element]
 
-    def _value(self, slot: Slot) -> str | None:
-        """What stands in a place: of equal claims the one of the first Service by name."""
-        claims = self._claims.get(slot)
+    def _effective_value(self, element: ElementKey) -> str | None:
+        """Return the value of an element: of equal claims that of the first Service by name."""
+        claims = self._claims.get(element)
         if not claims:
             return None
         return min((claim.rank, key, claim.value) for key, claim in claims.items())[2]
 
 
-def _compare(change: _Change, old: Part, new: Part) -> None:
+def _add_differences(change: _Change, old: ServiceRules, new: ServiceRules) -> None:
     for name, declaration in new.sets.items():
         if name not in old.sets:
             change.new_sets[name] = declaration
@@ -163,9 +171,9 @@ def _compare(change: _Change, old: Part, new: Part) -> None:
 def _statements(change: _Change) -> list[str]:
     lines = [f"add set {TABLE} {name} {{ {text} }}" for name, text in change.new_sets.items()]
     lines += [f"add chain {TABLE} {name}" for name in change.new_chains]
-    fresh = set(change.new_chains)
+    new_chains = set(change.new_chains)
     for name, body in change.bodies.items():
-        if name not in fresh:
+        if name not in new_chains:
             lines.append(f"flush chain {TABLE} {name}")
         lines += [f"add rule {TABLE} {name} {rule}" for rule in body]
     lines += _elements("delete", change.removed)
@@ -180,22 +188,25 @@ def _text(statements: Iterable[str]) -> str:
     return "".join(f"{statement}\n" for statement in statements)
 
 
-def _elements(verb: str, elements: Mapping[Slot, str]) -> Iterable[str]:
+def _elements(verb: str, elements: Mapping[ElementKey, str]) -> Iterable[str]:
     by_map: dict[str, list[str]] = {}
-    for slot, value in elements.items():
-        by_map.setdefault(slot.map, []).append(f"{slot.key} : {value}" if value else slot.key)
-    for name, listed in by_map.items():
-        for start in range(0, len(listed), _MOST_ELEMENTS):
-            text = ",\n".join(f"\t{each}" for each in listed[start : start + _MOST_ELEMENTS])
+    for element, value in elements.items():
+        by_map.setdefault(element.map, []).append(
+            f"{element.key} : {value}" if value else element.key
+        )
+    for name, entries in by_map.items():
+        for start in range(0, len(entries), _MAX_ELEMENTS_PER_STATEMENT):
+            text = ",\n".join(
+                f"\t{each}" for each in entries[start : start + _MAX_ELEMENTS_PER_STATEMENT]
+            )
             yield f"{verb} element {TABLE} {name} {{\n{text}\n}}"
 
 
-def _frame(surroundings: Surroundings) -> str:
-    """The table without Services, in the place of any that is there."""
+def _empty_table(addresses: ClusterAddresses) -> str:
+    """Return the transaction that creates an empty table, replacing an existing one."""
     maps = "\n".join(f"\t{text}" for text in _MAPS.values())
     chains = "\n".join(
-        f"\tchain {name} {{\n{_indented(rules)}\n\t}}"
-        for name, rules in _chains(surroundings).items()
+        f"\tchain {name} {{\n{_indented(rules)}\n\t}}" for name, rules in _chains(addresses).items()
     )
     return f"add table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{\n{maps}\n{chains}\n}}\n"
 
@@ -204,22 +215,22 @@ def _indented(rules: Iterable[str]) -> str:
     return "\n".join(f"\t\t{rule}" for rule in rules)
 
 
-def _chains(surroundings: Surroundings) -> Mapping[str, Sequence[str]]:
+def _chains(addresses: ClusterAddresses) -> Mapping[str, Sequence[str]]:
     port = "meta l4proto . th dport vmap"
     dispatch = [f"ip daddr . {port} @services4", f"ip6 daddr . {port} @services6"]
     dispatch += [
         f"{_family(each)} daddr {each} {port} @nodeports{each.version}"
-        for each in surroundings.nodes
+        for each in addresses.nodes
         if not each.is_loopback
     ]
     dispatch += [
-        # What no Service has is not sent to the outside.
-        *(f"{_family(each)} daddr {each} goto refuse" for each in surroundings.services),
+        # Packets to unused Service addresses must not leave the cluster.
+        *(f"{_family(each)} daddr {each} goto refuse" for each in addresses.services),
         f"ip daddr != 127.0.0.0/8 fib daddr type local {port} @nodeports4",
         f"ip6 daddr != ::1 fib daddr type local {port} @nodeports6",
     ]
     return {
-        "refuse": _REFUSAL,
+        "refuse": _REJECT_RULES,
         "dispatch": dispatch,
         "prerouting": [
             "type nat hook prerouting priority -100; policy accept;",
@@ -229,19 +240,20 @@ def _chains(surroundings: Surroundings) -> Mapping[str, Sequence[str]]:
             "type nat hook output priority -100; policy accept;",
             "jump dispatch",
         ],
-        # What an endpoint sends to itself through its Service has to come back this way.
+        # Hairpin: an endpoint that connects to itself through its Service needs replies by way of
+        # us.
         "postrouting": [
             "type nat hook postrouting priority 100; policy accept;",
             "ct status dnat ip saddr . ip daddr @hairpin4 masquerade",
             "ct status dnat ip6 saddr . ip6 daddr @hairpin6 masquerade",
         ],
-        # Whoever still talks to a pod that is gone is told so.
+        # Connections to pods that are gone are rejected.
         "gone": [
             "type filter hook prerouting priority -90; policy accept;",
             *(
                 f"{_family(each)} daddr {each} fib daddr type != local "
                 "fib daddr oif missing goto refuse"
-                for each in surroundings.pods
+                for each in addresses.pods
             ),
         ],
     }

@@ -1,7 +1,7 @@
-"""What one Service needs of the packet filter: its chains, its sets, and its places in the maps.
+"""The nftables rules of one Service: its chains, its sets, and its elements of the shared maps.
 
-Nothing that somebody wrote gets into a rule as it is: names are digests, addresses and numbers were
-parsed, protocols come out of a table.
+No text of a user gets into a rule: names are digests, addresses and numbers were parsed, protocols
+come from a table.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,36 +13,36 @@ from typing import NamedTuple
 from lightkube.models.core_v1 import Service, ServicePort, ServiceSpec
 from lightkube.models.discovery_v1 import EndpointSlice
 
-from corral.node.network.conntrack import PROTOCOLS as FORGOTTEN
-from corral.node.network.ingress import ADDRESS as INBOUND
-from corral.node.proxy.backends import PROTOCOLS, Backend, Choice, address, choice
+from corral.node.network.conntrack import PROTOCOLS as TRACKED_PROTOCOLS
+from corral.node.network.ingress import ADDRESS as INGRESS_ADDRESS
+from corral.node.proxy.backends import PROTOCOLS, Backend, Backends, address, select_backends
 from corral.reconcile.objects import key_of
 
-AFFINITY_SECONDS = 10800
-"""How long a client stays with its endpoint where the Service does not say."""
-LONGEST_AFFINITY = 86400
+DEFAULT_AFFINITY_SECONDS = 10800
+"""Session affinity timeout of a Service that sets none."""
+MAX_AFFINITY_SECONDS = 86400
 REFUSE = "goto refuse"
 DROP = "drop"
-EXACT, CLAIMED = range(2)
-"""Ranks: an address that the server gave goes before one that somebody just names."""
+ALLOCATED, EXTERNAL = range(2)
+"""Ranks: an allocated address has precedence over one that a Service merely names (externalIPs)."""
 
 
-class Slot(NamedTuple):
-    """A place in a map or set of the table."""
+class ElementKey(NamedTuple):
+    """The key of an element in a map or set of the table."""
 
     map: str
     key: str
 
 
 class Claim(NamedTuple):
-    """What a Service wants in a place; of several claims the lowest counts."""
+    """A Service's value for an element; of several claims the one with the lowest rank counts."""
 
     rank: int
     value: str
 
 
-class Door(NamedTuple):
-    """Where clients call: an address, or None for every one of the machine's own, and a port."""
+class Frontend(NamedTuple):
+    """Where clients connect: an address, or None for all of the node's own, and a port."""
 
     protocol: str
     address: IPv4Address | IPv6Address | None
@@ -50,59 +50,59 @@ class Door(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The addresses among which Services are: of all Services, of all pods, and of the nodes."""
+class ClusterAddresses:
+    """The addresses of the cluster: Service CIDRs, pod CIDRs, node addresses."""
 
     services: Sequence[IPv4Network | IPv6Network] = ()
     pods: Sequence[IPv4Network | IPv6Network] = ()
     nodes: Sequence[IPv4Address | IPv6Address] = ()
 
-    def has(self, address: IPv4Address | IPv6Address) -> bool:
-        """Whether an address is a Service's or a pod's: it is led nowhere else."""
+    def contains(self, address: IPv4Address | IPv6Address) -> bool:
+        """Whether an address is a Service's or a pod's: it is never redirected."""
         return any(address in each for each in (*self.services, *self.pods))
 
 
-NOWHERE = Surroundings()
+NO_ADDRESSES = ClusterAddresses()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A Service as the packet filter sees it."""
+class ServiceRules:
+    """The rules of one Service."""
 
     chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
-    elements: dict[Slot, Claim] = field(default_factory=dict)
-    answering: dict[Door, frozenset[Backend]] = field(default_factory=dict)
-    """By door for UDP and TCP: who may answer.  Flows to others are stale, unless they are open
-    connections."""
+    elements: dict[ElementKey, Claim] = field(default_factory=dict)
+    backends: dict[Frontend, frozenset[Backend]] = field(default_factory=dict)
+    """The backends of each frontend, for UDP and TCP.  Flows to others are stale, unless they are
+    established connections."""
 
 
-NO_PART = Part()
-"""A Service that the packet filter knows nothing of."""
+NO_RULES = ServiceRules()
+"""The rules of a Service that has none."""
 
 
-def part(
+def rules_for(
     service: Service,
     slices: Sequence[EndpointSlice],
     nodes: Collection[str],
-    surroundings: Surroundings = NOWHERE,
-) -> Part:
-    """The part of a Service; ``nodes`` are this machine's."""
+    addresses_: ClusterAddresses = NO_ADDRESSES,
+) -> ServiceRules:
+    """Return the rules of a Service; ``nodes`` are this host's."""
     spec = service.spec
     if spec is None or spec.type == "ExternalName" or spec.clusterIP in ("None", "", None):
-        return NO_PART
-    maker = _Maker(service, spec, slices, nodes, surroundings)
-    for version in sorted({each.version for each in maker.addresses}):
+        return NO_RULES
+    builder = _Builder(service, spec, slices, nodes, addresses_)
+    for version in sorted({each.version for each in builder.addresses}):
         for port in spec.ports or ():
             if (port.protocol or "TCP") in PROTOCOLS and 0 < port.port < 1 << 16:
-                maker.add(port, version)
-    return maker.part
+                builder.add(port, version)
+    return builder.rules
 
 
 def host_port(spec: ServiceSpec, port: ServicePort) -> int:
-    """The port at which the machine namespace expects what comes in from the host; 0: none.
+    """Return the port in the machine namespace for connections from the host; 0 if none.
 
-    It is the node port; a load balancer without one has its own port there.
+    It is the node port; a load balancer without one uses its own port.
     """
     if spec.type not in ("NodePort", "LoadBalancer"):
         return 0
@@ -111,8 +111,8 @@ def host_port(spec: ServiceSpec, port: ServicePort) -> int:
     return number if 0 < number < 1 << 16 else 0
 
 
-class _Maker:
-    """Puts a part together, port by port."""
+class _Builder:
+    """Builds the rules of a Service, port by port."""
 
     def __init__(
         self,
@@ -120,121 +120,138 @@ class _Maker:
         spec: ServiceSpec,
         slices: Sequence[EndpointSlice],
         nodes: Collection[str],
-        surroundings: Surroundings,
+        addresses_: ClusterAddresses,
     ) -> None:
-        self.part = Part()
-        self.addresses = _parsed(spec.clusterIPs or [spec.clusterIP or ""])
+        self.rules = ServiceRules()
+        self.addresses = _parse_addresses(spec.clusterIPs or [spec.clusterIP or ""])
         self._key = key_of(service)
         self._spec = spec
         self._slices = slices
         self._nodes = nodes
         self._affinity = _affinity_seconds(spec)
-        # Who stored it may have been allowed what nobody is any more.
-        self._outer = [
-            each for each in _parsed(spec.externalIPs or ()) if each not in surroundings.nodes
+        # Admission may have changed since the Service was stored: filter again.
+        self._external = [
+            each
+            for each in _parse_addresses(spec.externalIPs or ())
+            if each not in addresses_.nodes
         ]
         if spec.type == "LoadBalancer" and service.status and service.status.loadBalancer:
-            # What is balanced at an address of the host need not leave the machine to get there.
+            # Connections to the load balancer's address need not leave the node.
             ingress = service.status.loadBalancer.ingress or ()
-            self._outer += _parsed(each.ip or "" for each in ingress)
-        self._outer = [each for each in self._outer if not surroundings.has(each)]
+            self._external += _parse_addresses(each.ip or "" for each in ingress)
+        self._external = [each for each in self._external if not addresses_.contains(each)]
 
     def add(self, port: ServicePort, version: int) -> None:
-        """Add one port in one family."""
-        backends = choice(port, self._slices, version, self._nodes)
+        """Add one port for one IP family."""
+        candidates = select_backends(port, self._slices, version, self._nodes)
         protocol = PROTOCOLS[port.protocol or "TCP"]
         seed = f"{self._key}/{port.name or ''}/{protocol}/{version}"
-        chosen, verdict = self._verdict(backends, self._spec.internalTrafficPolicy, seed, protocol)
+        selected, verdict = self._verdict(
+            candidates, self._spec.internalTrafficPolicy, seed, protocol
+        )
         for each in self.addresses:
             if each.version == version:
-                door = Door(protocol, each, port.port)
-                self._open(door, version, Claim(EXACT, verdict), chosen)
-        doors = [
-            (Door(protocol, each, port.port), CLAIMED)
-            for each in self._outer
+                frontend = Frontend(protocol, each, port.port)
+                self._add_frontend(frontend, version, Claim(ALLOCATED, verdict), selected)
+        frontends = [
+            (Frontend(protocol, each, port.port), EXTERNAL)
+            for each in self._external
             if each.version == version and not each.is_loopback and not each.is_link_local
         ]
         number = host_port(self._spec, port)
         if port.nodePort and number:
-            doors.append((Door(protocol, None, number), EXACT))
-        elif number and version == INBOUND.version:
-            # There only: this machine's own addresses have other ports of that number.
-            doors.append((Door(protocol, INBOUND.ip, number), EXACT))
-        if doors:
+            frontends.append((Frontend(protocol, None, number), ALLOCATED))
+        elif number and version == INGRESS_ADDRESS.version:
+            # Only at this address: on the host's own ones another program may have this port.
+            frontends.append((Frontend(protocol, INGRESS_ADDRESS.ip, number), ALLOCATED))
+        if frontends:
             policy = self._spec.externalTrafficPolicy
-            chosen, verdict = self._verdict(backends, policy, seed, protocol)
-            for door, rank in doors:
-                self._open(door, version, Claim(rank, verdict), chosen)
+            selected, verdict = self._verdict(candidates, policy, seed, protocol)
+            for frontend, rank in frontends:
+                self._add_frontend(frontend, version, Claim(rank, verdict), selected)
 
     def _verdict(
-        self, backends: Choice, policy: str | None, seed: str, protocol: str
+        self, candidates: Backends, policy: str | None, seed: str, protocol: str
     ) -> tuple[tuple[Backend, ...], str]:
-        """Who gets connections under a traffic policy, and what leads there."""
-        chosen = backends.local if policy == "Local" else backends.all
-        if not chosen:
-            # To a node without endpoint no load balancer would have sent it.
-            return (), DROP if backends.all else REFUSE
-        if chosen != backends.all:
+        """Return the backends under a traffic policy, and the verdict that leads to them."""
+        selected = candidates.local if policy == "Local" else candidates.all
+        if not selected:
+            # As kube-proxy: with externalTrafficPolicy Local a node without endpoints drops
+            # packets.
+            return (), DROP if candidates.all else REFUSE
+        if selected != candidates.all:
             seed += "/local"
         name = f"service-{_digest(seed)}"
-        version = _version(chosen[0])
-        for each in chosen:
-            slot = Slot(f"hairpin{version}", f"{each.address} . {each.address}")
-            self.part.elements[slot] = Claim(EXACT, "")
-        sticky = bool(self._affinity)
-        self.part.chains[name] = (
-            self._sticky(chosen, seed, protocol) if sticky else _spread(protocol, chosen)
+        version = _version(selected[0])
+        for each in selected:
+            element = ElementKey(f"hairpin{version}", f"{each.address} . {each.address}")
+            self.rules.elements[element] = Claim(ALLOCATED, "")
+        has_affinity = bool(self._affinity)
+        self.rules.chains[name] = (
+            self._affinity_rules(selected, seed, protocol)
+            if has_affinity
+            else _random_backend_rules(protocol, selected)
         )
-        return chosen, f"goto {name}"
+        return selected, f"goto {name}"
 
-    def _sticky(self, chosen: Sequence[Backend], seed: str, protocol: str) -> tuple[str, ...]:
-        """Who has been here lately goes where they went: each endpoint has a set of its clients."""
-        ipv4 = _version(chosen[0]) == 4
+    def _affinity_rules(
+        self, selected: Sequence[Backend], seed: str, protocol: str
+    ) -> tuple[str, ...]:
+        """Return rules with session affinity: each endpoint has a set of its recent clients."""
+        ipv4 = _version(selected[0]) == 4
         family, kind = ("ip", "ipv4_addr") if ipv4 else ("ip6", "ipv6_addr")
         seconds = self._affinity
-        known, fresh = [], []
-        for each in chosen:
+        affinity_rules, endpoint_verdicts = [], []
+        for each in selected:
             digest = _digest(f"{seed}/{each.address}/{each.port}")
-            # A set cannot change how long it remembers: another time makes another set.
+            # The timeout of a set cannot be changed, so its name includes the timeout.
             clients, chain = f"clients-{digest}-{seconds}", f"endpoint-{digest}"
             declaration = f"type {kind}; flags dynamic,timeout; timeout {seconds}s;"
-            self.part.sets[clients] = declaration
-            remember = f"update @{clients} {{ {family} saddr }}"
-            self.part.chains[chain] = (remember, _to(protocol, each))
-            known.append(f"{family} saddr @{clients} goto {chain}")
-            fresh.append(f"goto {chain}")
-        lines = ",\n".join(f"\t\t{number} : {verdict}" for number, verdict in enumerate(fresh))
-        draw = f"numgen random mod {len(chosen)} vmap {{\n{lines}\n\t}}"
-        return (*known, draw, fresh[-1])
+            self.rules.sets[clients] = declaration
+            update = f"update @{clients} {{ {family} saddr }}"
+            self.rules.chains[chain] = (update, _dnat(protocol, each))
+            affinity_rules.append(f"{family} saddr @{clients} goto {chain}")
+            endpoint_verdicts.append(f"goto {chain}")
+        entries = ",\n".join(
+            f"\t\t{number} : {verdict}" for number, verdict in enumerate(endpoint_verdicts)
+        )
+        random_choice = f"numgen random mod {len(selected)} vmap {{\n{entries}\n\t}}"
+        return (*affinity_rules, random_choice, endpoint_verdicts[-1])
 
-    def _open(self, door: Door, version: int, claim: Claim, chosen: Iterable[Backend]) -> None:
-        if door.address is None:
-            slot = Slot(f"nodeports{version}", f"{door.protocol} . {door.port}")
+    def _add_frontend(
+        self, frontend: Frontend, version: int, claim: Claim, selected: Iterable[Backend]
+    ) -> None:
+        if frontend.address is None:
+            element = ElementKey(f"nodeports{version}", f"{frontend.protocol} . {frontend.port}")
         else:
-            slot = Slot(f"services{version}", f"{door.address} . {door.protocol} . {door.port}")
-        self.part.elements[slot] = claim
-        if door.protocol in FORGOTTEN:
-            self.part.answering[door] = frozenset(chosen)
+            element = ElementKey(
+                f"services{version}", f"{frontend.address} . {frontend.protocol} . {frontend.port}"
+            )
+        self.rules.elements[element] = claim
+        if frontend.protocol in TRACKED_PROTOCOLS:
+            self.rules.backends[frontend] = frozenset(selected)
 
 
-def _spread(protocol: str, chosen: Sequence[Backend]) -> tuple[str, ...]:
-    """The rules that draw one of several backends.
+def _random_backend_rules(protocol: str, selected: Sequence[Backend]) -> tuple[str, ...]:
+    """Return rules that select a random backend.
 
-    Of a rule that is replaced in that moment the kernel empties the map before it lets go of the
-    rule: whoever meets it so draws nothing, and goes where the next rule leads.
+    While a rule is replaced, the kernel empties its map before it removes the rule: a packet that
+    finds no entry goes on to the next rule.
     """
-    if len(chosen) == 1:
-        return (_to(protocol, chosen[0]),)
-    family = "ip" if _version(chosen[0]) == 4 else "ip6"
-    lines = ",\n".join(
-        f"\t\t{number} : {each.address} . {each.port}" for number, each in enumerate(chosen)
+    if len(selected) == 1:
+        return (_dnat(protocol, selected[0]),)
+    family = "ip" if _version(selected[0]) == 4 else "ip6"
+    entries = ",\n".join(
+        f"\t\t{number} : {each.address} . {each.port}" for number, each in enumerate(selected)
     )
-    draw = f"numgen random mod {len(chosen)} map {{\n{lines}\n\t}}"
-    return f"meta l4proto {protocol} dnat {family} to {draw}", _to(protocol, chosen[-1])
+    random_choice = f"numgen random mod {len(selected)} map {{\n{entries}\n\t}}"
+    return f"meta l4proto {protocol} dnat {family} to {random_choice}", _dnat(
+        protocol, selected[-1]
+    )
 
 
-def _to(protocol: str, backend: Backend) -> str:
-    """The rule that leads to one backend."""
+def _dnat(protocol: str, backend: Backend) -> str:
+    """Return the DNAT rule to one backend."""
     if _version(backend) == 6:
         return f"meta l4proto {protocol} dnat ip6 to [{backend.address}]:{backend.port}"
     return f"meta l4proto {protocol} dnat ip to {backend.address}:{backend.port}"
@@ -244,7 +261,7 @@ def _version(backend: Backend) -> int:
     return 6 if ":" in backend.address else 4
 
 
-def _parsed(texts: Iterable[str]) -> list[IPv4Address | IPv6Address]:
+def _parse_addresses(texts: Iterable[str]) -> list[IPv4Address | IPv6Address]:
     return [parsed for text in texts if (parsed := address(text)) is not None]
 
 
@@ -253,7 +270,7 @@ def _affinity_seconds(spec: ServiceSpec) -> int:
         return 0
     config = spec.sessionAffinityConfig
     seconds = config.clientIP.timeoutSeconds if config and config.clientIP else None
-    return min(max(seconds or AFFINITY_SECONDS, 1), LONGEST_AFFINITY)
+    return min(max(seconds or DEFAULT_AFFINITY_SECONDS, 1), MAX_AFFINITY_SECONDS)
 
 
 def _digest(seed: str) -> str:

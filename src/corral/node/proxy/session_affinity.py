@@ -1,4 +1,4 @@
-"""Which clients stay with which endpoint: read back, so that a new table does not forget them."""
+"""Session affinity: the clients of a table, read back so that they survive its replacement."""
 
 import re
 from collections.abc import Mapping
@@ -7,24 +7,26 @@ from corral.node.proxy.backends import address
 
 _SET = re.compile(r"set (clients-[0-9a-f]+-[0-9]+) \{\n(.*?)\n\t\}", re.DOTALL)
 _CLIENT = re.compile(r"([0-9a-f.:]+) (?:timeout \w+ )?expires ([0-9dhms]+)")
-_SPAN = re.compile(r"([0-9]+)(d|h|ms|m|s)")
-_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION_PART = re.compile(r"([0-9]+)(d|h|ms|m|s)")
+_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
-Remembered = Mapping[str, Mapping[str, int]]
-"""By set: each client, and for how many seconds it is still remembered."""
+AffinityClients = Mapping[str, Mapping[str, int]]
+"""For each set its clients, and the seconds until they expire."""
 
 
-def remembered(listing: str) -> Remembered:
-    """What a listing of the table says of clients (nft(8), ``list table``)."""
+def parse_clients(listing: str) -> AffinityClients:
+    """Parse the clients in the output of ``list table`` (nft(8))."""
     return {
         name: {
             str(client): seconds
-            for text, span in _CLIENT.findall(body)
-            if (client := address(text)) is not None and (seconds := _seconds(span))
+            for text, duration in _CLIENT.findall(body)
+            if (client := address(text)) is not None and (seconds := _seconds(duration))
         }
         for name, body in _SET.findall(listing)
     }
 
 
-def _seconds(span: str) -> int:
-    return int(sum(int(count) * _SECONDS[unit] for count, unit in _SPAN.findall(span)))
+def _seconds(duration: str) -> int:
+    return int(
+        sum(int(count) * _UNIT_SECONDS[unit] for count, unit in _DURATION_PART.findall(duration))
+    )

@@ -63,7 +63,7 @@ async def running():
             tasks.start(context.run(), name="context")
             kernel = network.namespace
             policies = Policies(
-                context, network, changed=lambda: kernel.told.append(policies.problems())
+                context, network, on_change=lambda: kernel.told.append(policies.problems())
             )
             tasks.start(policies.run(), name="policies")
             yield client, kernel

@@ -11,14 +11,14 @@ from tests.sim.cluster import cluster
 from corral.api.object import Key
 from corral.node.network.ingress import HostPort
 from corral.node.proxy import host_ports
-from corral.node.proxy.host_ports import HostPorts, plan, wishes
+from corral.node.proxy.host_ports import HostPorts, plan, port_requests
 from corral.reconcile.context import ControllerContext
 
 HOST = ip_address("127.0.0.1")
 MORNING, NOON = datetime(2026, 1, 1, 8, tzinfo=UTC), datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def service(name, created=NOON, kind="LoadBalancer", ports=((80, 30080),), **spec) -> Service:
+def service(name, creation_time=NOON, kind="LoadBalancer", ports=((80, 30080),), **spec) -> Service:
     document = {
         "spec": {
             "type": kind,
@@ -29,7 +29,7 @@ def service(name, created=NOON, kind="LoadBalancer", ports=((80, 30080),), **spe
         }
     }  # fmt: skip
     one = Service.from_dict(document)
-    one.metadata = ObjectMeta(name=name, namespace="default", creationTimestamp=created)
+    one.metadata = ObjectMeta(name=name, namespace="default", creationTimestamp=creation_time)
     return one
 
 
@@ -38,7 +38,7 @@ def port(number, protocol="tcp") -> HostPort:
 
 
 def planned(*services):
-    return plan(wishes(services, HOST))
+    return plan(port_requests(services, HOST))
 
 
 def test_a_node_port_is_the_same_on_the_host():
@@ -70,8 +70,8 @@ def test_of_two_balancers_the_older_has_the_port():
     young, old = service("a"), service("b", MORNING, ports=((80, 30081),))
     found = planned(young, old)
     assert found.ports[port(80)] == 30081
-    ((wish, why),) = found.refused.items()
-    assert wish.service == Key("default", "a")
+    ((request, why),) = found.refused.items()
+    assert request.service == Key("default", "a")
     assert why == "the Service default/b has it"
 
 
@@ -88,7 +88,7 @@ def test_a_balancer_for_some_callers_only_is_closed(ranges):
     )
     found = planned(one, other)
     assert found.ports == {port(30080): 30080, port(80): 80}
-    assert list(found.refused.values()) == [host_ports.BLIND]
+    assert list(found.refused.values()) == [host_ports.SOURCE_RANGES_UNSUPPORTED]
 
 
 def test_a_balancer_whose_ranges_are_everybody_is_open():
@@ -97,7 +97,7 @@ def test_a_balancer_whose_ranges_are_everybody_is_open():
     assert found.ports == {port(80): 30080, port(30080): 30080}
 
 
-class Inbound:
+class PortForwarder:
     """Remembers what was asked for; refuses some ports."""
 
     def __init__(self) -> None:
@@ -118,9 +118,9 @@ def document(name="web", **spec) -> dict:
 async def test_the_status_follows_what_could_be_had():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
-        inbound = Inbound()
-        inbound.refusing[port(80)] = "another program has it"
-        loop = HostPorts(context, inbound, HOST)
+        port_forwarder = PortForwarder()
+        port_forwarder.refusing[port(80)] = "another program has it"
+        loop = HostPorts(context, port_forwarder, HOST)
         c._tasks.start(context.run(), name="context")
         c._tasks.start(loop.run(), name="ports")
         await c.client.create(Service, document())
@@ -136,18 +136,19 @@ async def test_the_status_follows_what_could_be_had():
         (event,) = await c.events("web")
         assert event.reason == "SyncLoadBalancerFailed"
         assert event.message == (
-            "Error syncing load balancer: tcp 127.0.0.1:80 cannot be had: another program has it"
+            "Error syncing load balancer: tcp 127.0.0.1:80 cannot be forwarded: "
+            "another program has it"
         )
         assert event.source.component == "service-controller"
         assert not await ingress()
-        inbound.refusing.clear()
+        port_forwarder.refusing.clear()
         await c.until(ingress, host_ports.RETRY_SECONDS + 1)
         assert [each.ip for each in await ingress()] == ["127.0.0.1"]
 
         await c.client.patch(Service, Key("default", "web"), {"spec": {"type": "ClusterIP"}})
 
         async def is_closed():
-            return not await ingress() and not inbound.ports
+            return not await ingress() and not port_forwarder.ports
 
         await c.until(is_closed)
         told = [each.reason for each in (await c.client.list(Event)).items]
@@ -158,9 +159,9 @@ async def test_the_status_follows_what_could_be_had():
 async def test_a_balancer_for_some_callers_only_says_why_it_is_closed():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
-        inbound = Inbound()
+        port_forwarder = PortForwarder()
         c._tasks.start(context.run(), name="context")
-        c._tasks.start(HostPorts(context, inbound, HOST).run(), name="ports")
+        c._tasks.start(HostPorts(context, port_forwarder, HOST).run(), name="ports")
         await c.client.create(Service, document(loadBalancerSourceRanges=["10.0.0.0/8"]))
 
         async def told():
@@ -169,20 +170,20 @@ async def test_a_balancer_for_some_callers_only_says_why_it_is_closed():
         await c.until(told)
         (event,) = await told()
         assert event.reason == "SyncLoadBalancerFailed"
-        assert "spec.loadBalancerSourceRanges cannot be kept" in event.message
+        assert "spec.loadBalancerSourceRanges is not supported" in event.message
         found = await c.client.get(Service, "web", "default")
         assert not (found.status.loadBalancer and found.status.loadBalancer.ingress)
-        assert port(80) not in inbound.ports
+        assert port(80) not in port_forwarder.ports
 
 
 @pytest.mark.looptime
 async def test_of_several_ports_each_is_told_of():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
-        inbound = Inbound()
-        inbound.refusing[port(80)] = "another program has it"
+        port_forwarder = PortForwarder()
+        port_forwarder.refusing[port(80)] = "another program has it"
         c._tasks.start(context.run(), name="context")
-        c._tasks.start(HostPorts(context, inbound, HOST).run(), name="ports")
+        c._tasks.start(HostPorts(context, port_forwarder, HOST).run(), name="ports")
         ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
         await c.client.create(Service, document(ports=ports))
 
@@ -199,12 +200,12 @@ async def test_of_several_ports_each_is_told_of():
 async def test_what_an_earlier_manager_opened_is_closed():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
-        inbound = Inbound()
-        inbound.ports = {port(80): 80}
+        port_forwarder = PortForwarder()
+        port_forwarder.ports = {port(80): 80}
         c._tasks.start(context.run(), name="context")
-        c._tasks.start(HostPorts(context, inbound, HOST).run(), name="ports")
+        c._tasks.start(HostPorts(context, port_forwarder, HOST).run(), name="ports")
 
         async def is_closed():
-            return not inbound.ports
+            return not port_forwarder.ports
 
         await c.until(is_closed)

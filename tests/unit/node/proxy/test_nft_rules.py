@@ -5,10 +5,16 @@ from ipaddress import ip_address, ip_network
 from corral.api.object import Key
 from corral.node.network.nft import TRANSACTION_CHARACTERS
 from corral.node.proxy.nft_rules import Rules
-from corral.node.proxy.service_rules import NO_PART, Claim, Part, Slot, Surroundings
+from corral.node.proxy.service_rules import (
+    NO_RULES,
+    Claim,
+    ClusterAddresses,
+    ElementKey,
+    ServiceRules,
+)
 
 WEB, API = Key("default", "web"), Key("default", "api")
-SLOT = Slot("services4", "10.96.0.9 . tcp . 80")
+SLOT = ElementKey("services4", "10.96.0.9 . tcp . 80")
 
 FRAME = """\
 add table inet corral_services
@@ -56,7 +62,7 @@ table inet corral_services {
 
 def rules() -> Rules:
     return Rules(
-        Surroundings(
+        ClusterAddresses(
             [ip_network("10.96.0.0/12"), ip_network("fd00:10:96::/112")],
             [ip_network("10.244.0.0/16")],
             [ip_address("192.0.2.1"), ip_address("127.0.0.1")],
@@ -64,24 +70,24 @@ def rules() -> Rules:
     )
 
 
-def leading_to(*backends: str, value: str = "goto service-1", rank: int = 0) -> Part:
-    return Part(
+def leading_to(*backends: str, value: str = "goto service-1", rank: int = 0) -> ServiceRules:
+    return ServiceRules(
         chains={"service-1": tuple(f"rule {each}" for each in backends)},
         elements={
             SLOT: Claim(rank, value),
-            **{Slot("hairpin4", f"{each} . {each}"): Claim(0, "") for each in backends},
+            **{ElementKey("hairpin4", f"{each} . {each}"): Claim(0, "") for each in backends},
         },
     )
 
 
 def test_the_whole_without_services():
-    assert rules().whole() == FRAME
+    assert rules().full_transaction() == FRAME
 
 
 def test_the_whole_with_one():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
-    assert one.whole() == FRAME + (
+    assert one.full_transaction() == FRAME + (
         "add chain inet corral_services service-1\n"
         "add rule inet corral_services service-1 rule 10.244.0.2\n"
         "add element inet corral_services services4 {\n"
@@ -107,13 +113,13 @@ def test_nothing_new_is_nothing_to_write():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
     assert one.change({WEB: leading_to("10.244.0.2")}) == ""
-    assert one.change({API: NO_PART}) == ""
+    assert one.change({API: NO_RULES}) == ""
 
 
 def test_the_last_endpoint_goes():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
-    assert one.change({WEB: Part(elements={SLOT: Claim(0, "goto refuse")})}) == (
+    assert one.change({WEB: ServiceRules(elements={SLOT: Claim(0, "goto refuse")})}) == (
         "delete element inet corral_services services4 {\n"
         "\t10.96.0.9 . tcp . 80 : goto service-1\n}\n"
         "delete element inet corral_services hairpin4 {\n"
@@ -128,45 +134,47 @@ def test_the_last_endpoint_goes():
 def test_a_service_that_goes_leaves_nothing():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
-    assert "delete chain inet corral_services service-1" in one.change({WEB: NO_PART})
-    assert one.whole() == FRAME
+    assert "delete chain inet corral_services service-1" in one.change({WEB: NO_RULES})
+    assert one.full_transaction() == FRAME
 
 
 def test_sets_come_before_the_rules_that_use_them_and_go_after():
     one = rules()
-    sticky = Part(chains={"service-1": ("ip saddr @c goto e",), "e": ("to",)}, sets={"c": "type"})
+    sticky = ServiceRules(
+        chains={"service-1": ("ip saddr @c goto e",), "e": ("to",)}, sets={"c": "type"}
+    )
     said = one.change({WEB: sticky}).splitlines()
     assert said[0] == "add set inet corral_services c { type }"
     assert said[1:3] == [f"add chain inet corral_services {name}" for name in ("service-1", "e")]
-    assert one.change({WEB: NO_PART}).splitlines()[-1] == "delete set inet corral_services c"
+    assert one.change({WEB: NO_RULES}).splitlines()[-1] == "delete set inet corral_services c"
 
 
 def test_of_two_who_want_an_address_the_one_who_was_given_it_has_it():
     one = rules()
-    named = Part(elements={SLOT: Claim(1, "goto service-2")})
+    named = ServiceRules(elements={SLOT: Claim(1, "goto service-2")})
     one.change({API: named})
-    assert "goto service-2" in one.whole()
+    assert "goto service-2" in one.full_transaction()
     said = one.change({WEB: leading_to("10.244.0.2")})
     assert "\t10.96.0.9 . tcp . 80 : goto service-2\n" in said
-    assert "goto service-2" not in one.whole()
-    one.change({WEB: NO_PART})
-    assert "goto service-2" in one.whole()
+    assert "goto service-2" not in one.full_transaction()
+    one.change({WEB: NO_RULES})
+    assert "goto service-2" in one.full_transaction()
 
 
 def test_of_two_equals_the_first_by_name_has_it_whoever_came_first():
     for order in ((WEB, API), (API, WEB)):
         one = rules()
         for key in order:
-            part = Part(elements={SLOT: Claim(1, f"goto service-{key.name}")})
+            part = ServiceRules(elements={SLOT: Claim(1, f"goto service-{key.name}")})
             one.change({key: part})
-        assert "goto service-api" in one.whole()
-        assert "goto service-web" not in one.whole()
+        assert "goto service-api" in one.full_transaction()
+        assert "goto service-web" not in one.full_transaction()
 
 
 def test_who_shares_an_endpoint_keeps_its_return_path():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2"), API: leading_to("10.244.0.2", rank=1)})
-    assert "hairpin4" not in one.change({API: NO_PART})
+    assert "hairpin4" not in one.change({API: NO_RULES})
 
 
 def test_what_is_too_much_at_once_is_written_in_steps():
@@ -176,16 +184,16 @@ def test_what_is_too_much_at_once_is_written_in_steps():
         part = leading_to(*backends)
         name = f"service-{number}"
         chains = {name: part.chains["service-1"]}
-        slot = Slot("services4", f"10.96.{number}.9 . tcp . 80")
+        slot = ElementKey("services4", f"10.96.{number}.9 . tcp . 80")
         elements = {**part.elements, slot: Claim(0, f"goto {name}")}
-        one.change({Key("default", f"s{number}"): Part(chains=chains, elements=elements)})
-    first, *steps, last = one.in_steps()
+        one.change({Key("default", f"s{number}"): ServiceRules(chains=chains, elements=elements)})
+    first, *steps, last = one.split_transactions()
     assert len(steps) > 1
     assert all(len(step) <= TRANSACTION_CHARACTERS for step in (first, *steps))
     silence = "flush chain inet corral_services refuse\nadd rule inet corral_services refuse drop\n"
     assert first.startswith(FRAME + silence)
-    whole = "".join([first.replace(silence, ""), *steps])
-    assert whole == one.whole()
+    full_transaction = "".join([first.replace(silence, ""), *steps])
+    assert full_transaction == one.full_transaction()
     assert last == (
         "flush chain inet corral_services refuse\n"
         "add rule inet corral_services refuse meta l4proto tcp reject with tcp reset\n"

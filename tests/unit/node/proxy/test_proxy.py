@@ -4,9 +4,9 @@ import pytest
 
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
-from corral.node.proxy.nft_rules import REFUSING, SILENT, Rules
-from corral.node.proxy.proxy import write_whole
-from corral.node.proxy.service_rules import NOWHERE
+from corral.node.proxy.nft_rules import DROP_UNKNOWN, REJECT_UNKNOWN, Rules
+from corral.node.proxy.proxy import write_table
+from corral.node.proxy.service_rules import NO_ADDRESSES
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def applied(monkeypatch) -> list[str]:
 
 
 def test_nobody_is_refused_while_the_kernel_changes_tables(applied):
-    rules = Rules(NOWHERE)
-    write_whole(rules)
-    assert applied == [SILENT, rules.whole()]
+    rules = Rules(NO_ADDRESSES)
+    write_table(rules)
+    assert applied == [DROP_UNKNOWN, rules.full_transaction()]
 
 
 def test_a_table_is_written_where_there_is_none(applied, monkeypatch):
@@ -30,14 +30,14 @@ def test_a_table_is_written_where_there_is_none(applied, monkeypatch):
 
     def apply(text):
         applied.append(text)
-        if text == SILENT:
+        if text == DROP_UNKNOWN:
             refuse(text)
 
     monkeypatch.setattr(nft, "query", refuse)
     monkeypatch.setattr(nft, "apply", apply)
-    rules = Rules(NOWHERE)
-    write_whole(rules)
-    assert applied[-1] == rules.whole()
+    rules = Rules(NO_ADDRESSES)
+    write_table(rules)
+    assert applied[-1] == rules.full_transaction()
 
 
 @pytest.mark.parametrize("is_large", [False, True])
@@ -50,22 +50,22 @@ def test_a_table_that_stays_refuses_again(applied, monkeypatch, is_large):
     monkeypatch.setattr(nft, "apply", apply)
     monkeypatch.setattr(nft, "TRANSACTION_CHARACTERS", 1 if is_large else 1 << 20)
     with pytest.raises(NetworkError, match="too long"):
-        write_whole(Rules(NOWHERE))
-    assert applied[0] == SILENT
-    assert applied[-1] == REFUSING
+        write_table(Rules(NO_ADDRESSES))
+    assert applied[0] == DROP_UNKNOWN
+    assert applied[-1] == REJECT_UNKNOWN
 
 
 def test_a_table_that_is_there_in_part_refuses_nobody(applied, monkeypatch):
-    rules = Rules(NOWHERE)
-    last = rules.in_steps()[-1]
+    rules = Rules(NO_ADDRESSES)
+    last = rules.split_transactions()[-1]
 
     def apply(text):
         applied.append(text)
-        if text in {rules.whole(), last}:
+        if text in {rules.full_transaction(), last}:
             raise NetworkError("No buffer space available")
 
     monkeypatch.setattr(nft, "apply", apply)
     monkeypatch.setattr(nft, "TRANSACTION_CHARACTERS", 1)
     with pytest.raises(NetworkError, match="buffer space"):
-        write_whole(rules)
+        write_table(rules)
     assert applied[-1] == last

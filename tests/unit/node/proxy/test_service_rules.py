@@ -23,9 +23,17 @@ from lightkube.models.discovery_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 
 from corral.node.proxy.backends import Backend
-from corral.node.proxy.service_rules import NO_PART, Claim, Door, Slot, Surroundings, address, part
+from corral.node.proxy.service_rules import (
+    NO_RULES,
+    Claim,
+    ClusterAddresses,
+    ElementKey,
+    Frontend,
+    address,
+    rules_for,
+)
 
-WEB = Slot("services4", "10.96.0.9 . tcp . 80")
+WEB = ElementKey("services4", "10.96.0.9 . tcp . 80")
 
 
 def service(name="web", **spec) -> Service:
@@ -52,7 +60,7 @@ def slice_of(*endpoints, version=4, name="", protocol="TCP", port=8080) -> Endpo
 
 
 def made(one=None, *slices):
-    return part(one or service(), slices, {"here"})
+    return rules_for(one or service(), slices, {"here"})
 
 
 def chain(found, slot=WEB) -> tuple[str, ...]:
@@ -65,7 +73,7 @@ def chain(found, slot=WEB) -> tuple[str, ...]:
 def test_one_endpoint_gets_everything():
     found = made(None, slice_of(endpoint("10.244.0.2")))
     assert chain(found) == ("meta l4proto tcp dnat ip to 10.244.0.2:8080",)
-    assert Slot("hairpin4", "10.244.0.2 . 10.244.0.2") in found.elements
+    assert ElementKey("hairpin4", "10.244.0.2 . 10.244.0.2") in found.elements
 
 
 def test_several_are_drawn_by_lot():
@@ -83,7 +91,7 @@ def test_several_are_drawn_by_lot():
 def test_version_6_has_maps_of_its_own():
     one = service(clusterIP="fd00::9", clusterIPs=["fd00::9"])
     found = made(one, slice_of(endpoint("fd01::2"), version=6))
-    slot = Slot("services6", "fd00::9 . tcp . 80")
+    slot = ElementKey("services6", "fd00::9 . tcp . 80")
     assert chain(found, slot) == ("meta l4proto tcp dnat ip6 to [fd01::2]:8080",)
 
 
@@ -148,7 +156,7 @@ def test_from_outside_another_policy_holds():
     slices = slice_of(endpoint("10.244.0.2"), endpoint("10.9.0.2", node="elsewhere"))
     found = made(one, slices)
     assert "mod 2" in chain(found)[0]
-    outer = Slot("nodeports4", "tcp . 30080")
+    outer = ElementKey("nodeports4", "tcp . 30080")
     assert chain(found, outer) == ("meta l4proto tcp dnat ip to 10.244.0.2:8080",)
 
 
@@ -171,7 +179,7 @@ def test_external_and_balanced_addresses_lead_in():
 
 def test_addresses_of_pods_services_and_nodes_lead_to_whom_they_belong():
     """Whatever is stored from a time when nobody looked."""
-    around = Surroundings(
+    around = ClusterAddresses(
         services=[ip_network("10.96.0.0/12")],
         pods=[ip_network("10.244.0.0/16")],
         nodes=[ip_address("192.0.2.2")],
@@ -180,7 +188,7 @@ def test_addresses_of_pods_services_and_nodes_lead_to_whom_they_belong():
     one = service(type="LoadBalancer", externalIPs=[*stolen, "198.51.100.7"])
     ingress = [LoadBalancerIngress(ip=each) for each in ("10.96.0.1", "10.244.0.9", "192.0.2.2")]
     one.status = ServiceStatus(loadBalancer=LoadBalancerStatus(ingress=ingress))
-    keys = {slot.key for slot in part(one, (), {"here"}, around).elements}
+    keys = {slot.key for slot in rules_for(one, (), {"here"}, around).elements}
     own = {"10.96.0.9 . tcp . 80", "169.254.78.100 . tcp . 80"}
     assert keys == own | {"198.51.100.7 . tcp . 80", "192.0.2.2 . tcp . 80"}
 
@@ -197,8 +205,8 @@ def test_a_load_balancer_without_node_ports_comes_in_at_its_own_port_and_takes_n
 def test_who_answers_is_told_by_door(protocol):
     one = service(ports=[ServicePort(port=53, protocol=protocol, targetPort=5353)])
     found = made(one, slice_of(endpoint("10.244.0.2"), protocol=protocol, port=5353))
-    door = Door(protocol.lower(), address("10.96.0.9"), 53)
-    assert found.answering == {door: frozenset({Backend("10.244.0.2", 5353)})}
+    frontend = Frontend(protocol.lower(), address("10.96.0.9"), 53)
+    assert found.backends == {frontend: frozenset({Backend("10.244.0.2", 5353)})}
 
 
 def test_ports_are_matched_by_name_and_protocol():
@@ -206,7 +214,7 @@ def test_ports_are_matched_by_name_and_protocol():
              ServicePort(name="b", port=81, protocol="TCP")]  # fmt: skip
     found = made(service(ports=ports), slice_of(endpoint("10.244.0.2"), name="b"))
     assert found.elements[WEB].value == "goto refuse"
-    assert chain(found, Slot("services4", "10.96.0.9 . tcp . 81"))
+    assert chain(found, ElementKey("services4", "10.96.0.9 . tcp . 81"))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +222,7 @@ def test_ports_are_matched_by_name_and_protocol():
     [{"clusterIP": "None"}, {"clusterIP": ""}, {"clusterIP": None}, {"type": "ExternalName"}],
 )
 def test_who_has_no_address_has_no_part(spec):
-    assert made(service(**spec), slice_of(endpoint("10.244.0.2"))) == NO_PART
+    assert made(service(**spec), slice_of(endpoint("10.244.0.2"))) == NO_RULES
 
 
 @pytest.mark.parametrize(
@@ -228,7 +236,7 @@ def test_nobody_is_led_to_the_machines_own_doors_or_into_nonsense(ip):
 @pytest.mark.parametrize("ip", ["::1", "::", "::ffff:127.0.0.1", "fe80::1", "ff02::1"])
 def test_so_it_is_in_the_clothes_of_ipv6(ip):
     one = service(clusterIP="fd00::9", clusterIPs=["fd00::9"])
-    slot = Slot("services6", "fd00::9 . tcp . 80")
+    slot = ElementKey("services6", "fd00::9 . tcp . 80")
     assert made(one, slice_of(endpoint(ip), version=6)).elements == {slot: Claim(0, "goto refuse")}
 
 

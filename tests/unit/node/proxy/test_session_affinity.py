@@ -4,8 +4,8 @@ from ipaddress import ip_network
 
 from corral.api.object import Key
 from corral.node.proxy.nft_rules import Rules
-from corral.node.proxy.service_rules import Part, Surroundings
-from corral.node.proxy.session_affinity import remembered
+from corral.node.proxy.service_rules import ClusterAddresses, ServiceRules
+from corral.node.proxy.session_affinity import parse_clients
 
 LISTING = """\
 table inet corral_services {
@@ -40,7 +40,7 @@ table inet corral_services {
 
 
 def test_a_listing_tells_for_how_long_each_client_is_remembered():
-    assert remembered(LISTING) == {
+    assert parse_clients(LISTING) == {
         "clients-ab-10800": {"10.1.1.1": 3660, "10.1.1.2": 183599},
         "clients-cd-60": {"fd00::1": 11},
         "clients-ef-60": {},
@@ -48,13 +48,13 @@ def test_a_listing_tells_for_how_long_each_client_is_remembered():
 
 
 def test_no_listing_no_clients():
-    assert remembered("") == {}
+    assert parse_clients("") == {}
 
 
 def test_who_is_remembered_is_put_back_where_the_set_is_wanted():
-    rules = Rules(Surroundings([ip_network("10.96.0.0/12")], []))
-    rules.change({Key("default", "web"): Part(sets={"clients-cd-60": "type ipv6_addr"})})
-    said = rules.whole(remembered(LISTING))
+    rules = Rules(ClusterAddresses([ip_network("10.96.0.0/12")], []))
+    rules.change({Key("default", "web"): ServiceRules(sets={"clients-cd-60": "type ipv6_addr"})})
+    said = rules.full_transaction(parse_clients(LISTING))
     assert said.endswith(
         "add element inet corral_services clients-cd-60 {\n\tfd00::1 expires 11s\n}\n"
     )
