@@ -425,7 +425,7 @@ def test_a_store_that_has_lost_how_far_back_it_goes_says_so(tmp_path, change):
     Log(path).close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(change)
-    with pytest.raises(LogError, match="is damaged: nothing tells how far back it goes"):
+    with pytest.raises(LogError, match="is damaged: its compaction revision is missing"):
         Log(path)
 
 

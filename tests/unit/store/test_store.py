@@ -557,7 +557,7 @@ def test_a_full_disk_is_no_reason_to_start_empty(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", refuse)
-        with pytest.raises(LogError, match="leave the file, look to the disk's free space"):
+        with pytest.raises(LogError, match="leave the file, check the disk's free space"):
             Log(tmp_path / "store.db")
     with pytest.raises(LogError, match=r"missing/store\.db: cannot be opened"):
         Log(tmp_path / "missing" / "store.db")

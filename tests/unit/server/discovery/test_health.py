@@ -14,7 +14,7 @@ class Disk:
     """A store of which nothing matters but what is wrong with it."""
 
     def __init__(self, fault=""):
-        self.fault = fault
+        self.error_message = fault
         self.damaged = ()
 
 
