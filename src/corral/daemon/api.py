@@ -25,7 +25,15 @@ from corral.daemon.network import Networking, api_names
 from corral.metrics import Registry
 from corral.server.app import ApiServer
 from corral.server.asgi import App
-from corral.server.audit import DEFAULT, Audit, AuditError, Log, Policy, PolicyError, told_lost
+from corral.server.audit import (
+    DEFAULT,
+    Audit,
+    AuditError,
+    Log,
+    Policy,
+    PolicyError,
+    lost_events_line,
+)
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.server.authn.token_file import TokenFileError, read_tokens
 from corral.server.metrics.custom import Adapter, RulesError
@@ -176,7 +184,7 @@ def _audit(settings: Settings) -> Audit | None:
         return None
     try:
         policy = Policy.read(settings.audit_policy) if settings.audit_policy else DEFAULT
-        file = Log(settings.audit_log, told_lost)
+        file = Log(settings.audit_log, lost_events_line)
         return Audit(policy, file, components=settings.audit_policy is not None)
     except (PolicyError, AuditError) as error:
         hint = "docs/guide/users.md (Who did what) says what --audit-log and --audit-policy need."

@@ -1,7 +1,7 @@
-"""The way of every request: who asks, what for, may they, then the verb.
+"""The handler of every request: authentication, routing, authorization, then the verb.
 
-``ApiServer.handle`` knows no HTTP library: sockets come in through ``asgi``, components of this
-process call it directly, and both meet the same rules.
+``ApiServer.handle`` is independent of the HTTP library: connections reach it through ``asgi``,
+components of this process call it directly, and both are subject to the same checks.
 """
 
 import time
@@ -24,17 +24,17 @@ from corral.server.admission.plugins import Plugins
 from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.audit import Audit, Audited
 from corral.server.authn.authenticator import ANONYMOUS, Authenticator
-from corral.server.authn.service_accounts import counted_as
+from corral.server.authn.service_accounts import flow_name
 from corral.server.authn.token_review import IdentityReviews
 from corral.server.authz import Authorizer
 from corral.server.authz.access_review import Reviews as AccessReviews
-from corral.server.authz.impersonation import acting
+from corral.server.authz.impersonation import impersonated
 from corral.server.discovery.custom_resources import Definitions
 from corral.server.discovery.nonresource import Documents
 from corral.server.flowcontrol.fairness import Fairness
 from corral.server.metrics.custom import Adapter
 from corral.server.metrics.resource_metrics import Observations, Observe
-from corral.server.metrics.server import Asked, Metrics
+from corral.server.metrics.server import Metrics, RequestLabels
 from corral.server.node_proxy.forwarding import Nodes
 from corral.server.registry.rest import Rest
 from corral.server.registry.verbs import Verbs
@@ -45,33 +45,33 @@ from corral.server.request.route import Route
 from corral.server.request.timeout import deadline_of, within
 from corral.server.response import not_found, warning_headers
 from corral.server.response.encodings import Encodings, Recode
-from corral.server.response.errors import refusal
+from corral.server.response.errors import error_response
 from corral.server.subresources import subresources
 from corral.server.subresources.cdi_upload import Uploads
 from corral.server.subresources.subresources import Subresources
 from corral.server.transport.sessions import Sessions
 from corral.store import Store
 
-LARGEST_BODY_BYTES = 3 << 20
+MAX_BODY_BYTES = 3 << 20
 
 log = structlog.get_logger()
 
 ReadBody = Callable[[], Awaitable[bytes]]
-"""Reads a body that is still to come; raises ApiError where it cannot be had."""
+"""Reads the body of a request; raises ApiError."""
 
 
 @dataclass(slots=True)
-class _Asking:
-    """A request on its way: as what it is counted, and what its sender is warned of."""
+class _Exchange:
+    """A request in progress: its metric labels, warnings, and audit event."""
 
     request: Request
     read_body: ReadBody | None
-    counted: Asked | None = None
+    labels: RequestLabels | None = None
     sender: User | None = None
     audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
     recode: Recode | None = None
-    """Tells the answer in another encoding, where that is wanted."""
+    """Re-encodes the response, if the client accepts another encoding than JSON."""
 
 
 def _no_nodes(_name: str) -> None:
@@ -81,13 +81,13 @@ def _no_nodes(_name: str) -> None:
 class ApiServer:
     """A Kubernetes API over a store.
 
-    ``kinds`` is looked at for each request, so kinds may be added while it runs.  ``nodes`` finds
-    the ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` is
-    where services' addresses and ports come from.  ``account_key`` signs tokens of ServiceAccounts.
-    ``observed`` knows what objects are like at present, by the resources that tell of it.
-    ``uploads`` takes the content of claims, from those whom the server lets.  ``metrics`` is what
-    ``/metrics`` tells, and gets the server's own.  ``adapter`` answers what autoscalers ask of
-    metrics that are somebody else's; without it there are no such APIs.
+    ``kinds`` is read for each request, so kinds may be added while it runs.  ``nodes`` finds the
+    ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` are the
+    ranges of Services' addresses and ports.  ``account_key`` signs tokens of ServiceAccounts.
+    ``observed`` reads present usage, by the resource of metrics.k8s.io that reports it.
+    ``uploads`` receives the content of PVCs from authorized clients.  ``metrics`` is the registry
+    behind ``/metrics``, to which the server adds its own.  ``adapter`` serves custom and external
+    metrics; without it there are no such APIs.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ApiServer:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.store = store
-        self.kinds = kinds = KindTable(kinds)  # its own: definitions bring more
+        self.kinds = kinds = KindTable(kinds)  # a copy, because definitions add kinds
         self._definitions = Definitions(store, kinds)
         self.authenticator = (authenticator or Authenticator()).over(store, account_key, now)
         self.sessions = Sessions(store, self.authenticator)
@@ -121,8 +121,8 @@ class ApiServer:
             reviewers=self.reviewers,
             admit=self._admit,
         )
-        self.turns = Fairness(store)
-        self.watches = Watches(self.rest, self.turns)
+        self.fairness = Fairness(store)
+        self.watches = Watches(self.rest, self.fairness)
         self.subresources = Subresources(self.rest, nodes)
         self.uploads = Uploads(store, now, uploads)
         self._verbs = Verbs(
@@ -136,14 +136,14 @@ class ApiServer:
                 **Observations(self.rest, observed).answers(),
             },
         )
-        self._encodings = Encodings(self.turns.answers)
+        self._encodings = Encodings(self.fairness.responses)
         self._adapter = adapter
         self._audit = audit
-        self._metrics = Metrics(kinds, store, self.turns)
+        self._metrics = Metrics(kinds, store, self.fairness)
         registry = metrics or Registry()
-        registry.add("server", self._metrics.tell)
+        registry.add("server", self._metrics.families)
         if audit is not None:
-            registry.add("audit", audit.tell)
+            registry.add("audit", audit.families)
         self.documents = Documents(
             kinds,
             store,
@@ -155,107 +155,113 @@ class ApiServer:
         )
 
     async def handle(self, request: Request, read_body: ReadBody | None = None) -> Response:
-        """Answer a request; refusals are answers, too.
+        """Respond to a request; errors are responses, too.
 
-        ``read_body`` fetches the body of a request of which only the head is here: it is asked only
-        once it is known who sends it and that they may.
+        ``read_body`` reads the body of a request of which only the head has been received: called
+        only once the sender is authenticated and authorized.
         """
-        begun = time.monotonic()
-        asking = _Asking(request, read_body)
+        started = time.monotonic()
+        exchange = _Exchange(request, read_body)
         try:
-            response = await self._told(asking)
+            response = await self._respond(exchange)
         except ApiError as error:
-            response = refusal(error)
+            response = error_response(error)
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
-            response = refusal(InternalError("the server failed at this request; its log says why"))
-        response.headers += warning_headers.headers(asking.warnings)
+            response = error_response(
+                InternalError("the server failed at this request; its log says why")
+            )
+        response.headers += warning_headers.headers(exchange.warnings)
         if self._audit is not None:
-            response = self._audit.answered(asking.audited, request, response, asking.sender)
-        counted = asking.counted or Asked.by_method(request.method)
-        self._metrics.answered(counted, response.status, time.monotonic() - begun)
-        return response if asking.recode is None else asking.recode(response)
+            response = self._audit.response_ready(
+                exchange.audited, request, response, exchange.sender
+            )
+        labels = exchange.labels or RequestLabels.by_method(request.method)
+        self._metrics.record_response(labels, response.status, time.monotonic() - started)
+        return response if exchange.recode is None else exchange.recode(response)
 
-    async def _told(self, asking: _Asking) -> Response:
-        """The answer in JSON, of which the audit log tells, and beside it its other encoding."""
+    async def _respond(self, exchange: _Exchange) -> Response:
+        """Return the response in JSON, for the audit log, and set the re-encoded one beside it."""
         deadline = None
         try:
-            deadline = deadline_of(asking.request)
-            response = await within(deadline, partial(self._answer, asking))
+            deadline = deadline_of(exchange.request)
+            response = await within(deadline, partial(self._answer, exchange))
         except ApiError as error:
-            response = refusal(error)
-        asking.recode = await self._encodings.recoded(asking.request, response, deadline)
+            response = error_response(error)
+        exchange.recode = await self._encodings.recoded(exchange.request, response, deadline)
         return response
 
-    async def _answer(self, asking: _Asking) -> Response:
-        request = asking.request
-        sender = asking.sender = self.authenticator.user(request)
-        request.sender = counted_as(sender)
-        user = acting(self.authorizer, request, sender)
-        self._definitions.follow()
-        named = route.parse(request.path)
+    async def _answer(self, exchange: _Exchange) -> Response:
+        request = exchange.request
+        sender = exchange.sender = self.authenticator.user(request)
+        request.sender = flow_name(sender)
+        user = impersonated(self.authorizer, request, sender)
+        self._definitions.sync()
+        parsed_route = route.parse(request.path)
         if self._audit is not None:
-            asking.audited = self._audit.received(request, named, user, sender)
-        if named is None:
+            exchange.audited = self._audit.request_received(request, parsed_route, user, sender)
+        if parsed_route is None:
             return await self.documents.answer(request, user)
-        if self._adapter is not None and self._adapter.serves(named):
-            asking.counted = Asked.by_method(request.method)._replace(
-                group=named.group, version=named.version
+        if self._adapter is not None and self._adapter.serves(parsed_route):
+            exchange.labels = RequestLabels.by_method(request.method)._replace(
+                group=parsed_route.group, version=parsed_route.version
             )
-            verb = route.verb(request.method, named, watch=named.watch)
-            self.authorizer.admit(request, user, verb, named)
-            return await self._adapter.answer(self.store, self.kinds, request, named)
+            verb = route.verb(request.method, parsed_route, watch=parsed_route.watch)
+            self.authorizer.admit(request, user, verb, parsed_route)
+            return await self._adapter.answer(self.store, self.kinds, request, parsed_route)
         if self.documents.serves(request.path):
             return await self.documents.answer(request, user)
-        call = self.call(request, user, named, asking.warnings)
+        call = self.call(request, user, parsed_route, exchange.warnings)
         if call is None:
-            return not_found.answer(self.kinds, named)
+            return not_found.answer(self.kinds, parsed_route)
         if user is not ANONYMOUS:
-            asking.counted = Asked.by(call)
-        self.authorizer.admit(request, user, call.verb, named)
-        if asking.read_body is None:
-            return await self._carried_out(asking, call)
-        with self.turns.body(request, LARGEST_BODY_BYTES):
-            request.body = await asking.read_body()
-            return await self._carried_out(asking, call)
+            exchange.labels = RequestLabels.by(call)
+        self.authorizer.admit(request, user, call.verb, parsed_route)
+        if exchange.read_body is None:
+            return await self._execute(exchange, call)
+        with self.fairness.body(request, MAX_BODY_BYTES):
+            request.body = await exchange.read_body()
+            return await self._execute(exchange, call)
 
-    async def _carried_out(self, asking: _Asking, call: Call) -> Response:
+    async def _execute(self, exchange: _Exchange, call: Call) -> Response:
         request = call.request
-        if len(request.body) > LARGEST_BODY_BYTES:
-            raise TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
+        if len(request.body) > MAX_BODY_BYTES:
+            raise TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
         if call.version.deprecated:
             usual = f"{call.api_version} is now deprecated and will be removed in a future release."
-            asking.warnings.append(call.version.warning or usual)
-        return await self.turns.serve(call, self._verbs.answer)
+            exchange.warnings.append(call.version.warning or usual)
+        return await self.fairness.serve(call, self._verbs.answer)
 
     def _admit(self, call: Call) -> None:
-        """Let a call pass that came as another one: who applies may make what is not there."""
-        if (named := route.parse(call.request.path)) is not None:
-            self.authorizer.admit(call.request, call.user, call.verb, named)
+        """Authorize a call whose verb changed on the way: an apply or update that creates."""
+        if (parsed_route := route.parse(call.request.path)) is not None:
+            self.authorizer.admit(call.request, call.user, call.verb, parsed_route)
 
-    def call(self, request: Request, user: User, named: Route, warnings: list[str]) -> Call | None:
-        """What a request to a resource means; None when there is no such resource.
+    def call(
+        self, request: Request, user: User, parsed_route: Route, warnings: list[str]
+    ) -> Call | None:
+        """Return the call of a request to a resource; None if there is no such resource.
 
-        Raises BadRequest for a query that cannot be read; Forbidden and Unauthorized for who may
-        not even learn that there is no such resource.
+        Raises BadRequest for an invalid query; Forbidden and Unauthorized for users who may not
+        even learn that there is no such resource.
         """
-        kind = subresources.kind_at(self.kinds, named)
-        asked = query.parse(request.query)
-        watched = request.method == "GET" and (named.watch or query.flag(asked, "watch"))
-        verb = route.verb(request.method, named, watch=watched)
-        if kind is None or not route.is_home(named, verb, namespaced=kind.namespaced):
-            self.authorizer.admit(request, user, verb, named)
+        kind = subresources.kind_at(self.kinds, parsed_route)
+        options = query.parse(request.query)
+        watched = request.method == "GET" and (parsed_route.watch or query.flag(options, "watch"))
+        verb = route.verb(request.method, parsed_route, watch=watched)
+        if kind is None or not route.is_home(parsed_route, verb, namespaced=kind.namespaced):
+            self.authorizer.admit(request, user, verb, parsed_route)
             return None
         return Call(
             request=request,
             user=user,
             verb=verb,
             kind=kind,
-            group=named.group,
-            version=kind.by_name.get(named.version, kind.versions[0]),
-            namespace=named.namespace,
-            name=named.name,
-            subresource=subresources.name_of(named),
-            query=asked,
+            group=parsed_route.group,
+            version=kind.by_name.get(parsed_route.version, kind.versions[0]),
+            namespace=parsed_route.namespace,
+            name=parsed_route.name,
+            subresource=subresources.name_of(parsed_route),
+            query=options,
             warnings=warnings,
         )

@@ -1,4 +1,4 @@
-"""The API server as an ASGI app: requests, watches that stream, and websockets to machines."""
+"""The API server as an ASGI app: requests, streaming watches, and websockets to VMIs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,33 +11,33 @@ from starlette.types import Message, Receive, Scope, Send
 
 from corral.api.errors import ApiError, BadRequest, TooLarge
 from corral.api.request import Request, Response
-from corral.server.app import LARGEST_BODY_BYTES, ApiServer
+from corral.server.app import MAX_BODY_BYTES, ApiServer
 from corral.server.authn.authenticator import ANONYMOUS
 from corral.server.node_proxy.forwarding import Forward
 from corral.server.response import compression, pretty
-from corral.server.response.errors import refusal
+from corral.server.response.errors import error_response
 from corral.server.subresources import cdi_upload
 from corral.server.transport.connection import CUT, SEND_AT_ONCE, SendAtOnce
 from corral.server.transport.sessions import SessionEnded
 
 log = structlog.get_logger()
 
-_POLICY = 1008
-"""Why a websocket is closed: for a rule (RFC 6455)."""
-_NOBODY = ("", ANONYMOUS.name)
+_POLICY_VIOLATION = 1008
+"""Close code of a websocket: policy violation (RFC 6455)."""
+_ANONYMOUS_SENDERS = ("", ANONYMOUS.name)
 _END_SECONDS = 1.0
-_OF_ONE = ("audit-id", "etag")
-"""Headers that differ from answer to answer."""
-_PIECE_BYTES = 256 << 10
-"""Large answers are sent in pieces of this size, so that other requests get their turn between."""
+_PER_RESPONSE_HEADERS = ("audit-id", "etag")
+"""Headers that differ between responses."""
+_CHUNK_BYTES = 256 << 10
+"""Large responses are sent in chunks of this size, so that other requests run in between."""
 
 _SLICE_BYTES = 64 << 10
-"""Pieces of streams are written in slices of this size: each is copied, and encrypted."""
+"""Chunks of streams are written in slices of this size: each is copied, and encrypted."""
 _SMALL_BYTES = 4 << 10
 
 
 class App:
-    """An ASGI app around a server; its requests are authenticated by what they carry."""
+    """An ASGI app around a server; requests are authenticated by their credentials."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
@@ -52,56 +52,56 @@ class App:
         if scope["path"] in cdi_upload.PATHS:
             await self._upload(scope, receive, send)
             return
-        # taken out, as it holds the scope: each request would be garbage that has to be found
+        # Popped, because they refer to the scope: each request would be a reference cycle.
         send_at_once = scope.get("extensions", {}).pop(SEND_AT_ONCE, None)
         cut = scope.get("extensions", {}).pop(CUT, None)
         request = _request(scope, scope["method"])
         request.cut = cut
         response = await self._server.handle(request, partial(_body, request, receive))
-        request.body = b""  # it is not counted any more
+        request.body = b""  # the memory budget no longer counts it
         pretty.lay_out(request, response)
         standing = scope.get("state", {}).get("standing")
-        if standing is not None and request.sender not in _NOBODY:
-            standing.known = True
+        if standing is not None and request.sender not in _ANONYMOUS_SENDERS:
+            standing.is_authenticated = True
         if response.status == TooLarge.code:
-            response.headers.append(("connection", "close"))  # what follows is not read
+            response.headers.append(("connection", "close"))  # the rest of the body is not read
         if isinstance(response, Forward):
             await self._forward(request, scope, response, receive, send)
         elif isinstance(response.body, bytes):
-            with self._server.turns.answers.hold(request.sender, len(response.body)):
-                if not _sent_at_once(send_at_once, response, response.body):
-                    await _whole(request, response, response.body, send)
+            with self._server.fairness.responses.reserve(request.sender, len(response.body)):
+                if not _try_send_at_once(send_at_once, response, response.body):
+                    await _send_whole(request, response, response.body, send)
         else:
-            last = _Last(send)
+            terminated = _TerminatedSend(send)
             try:
                 async with self._server.sessions.hold(request):
-                    await _stream(response, response.body, receive, last)
+                    await _stream(response, response.body, receive, terminated)
             except SessionEnded:
-                await last.end()
+                await terminated.end()
 
     async def _forward(
         self, request: Request, scope: Scope, response: Forward, receive: Receive, send: Send
     ) -> None:
-        last = _Last(send)
+        terminated = _TerminatedSend(send)
         try:
             async with self._server.sessions.hold(request):
-                await _forward(scope, response, receive, last)
+                await _forward(scope, response, receive, terminated)
         except SessionEnded:
-            await last.end()
+            await terminated.end()
 
     async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Content comes in a body of any size, under a token of its own."""
+        """Receive an upload: a body of any size, authorized by an upload token."""
         try:
             await self._server.uploads.receive(scope, receive, send)
         except ApiError as error:
-            response = refusal(error)
-            response.headers.append(("connection", "close"))  # what follows is not read
+            response = error_response(error)
+            response.headers.append(("connection", "close"))  # the rest of the body is not read
             assert isinstance(response.body, bytes)
             await _send(response, response.body, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refusals are ordinary answers, sent before the upgrade."""
-        method = scope.get("state", {}).get("method", "GET")  # of a tunnel; websockets have but one
+        """Handle a websocket; errors are ordinary responses, sent instead of the upgrade."""
+        method = scope.get("state", {}).get("method", "GET")  # SPDY tunnels have others than GET
         request = _request(scope, method)
         response = await self._server.handle(request)
         if isinstance(response, Forward):
@@ -111,7 +111,7 @@ class App:
             await response.body.aclose()
             response.body = b""
         if response.status < 400:
-            response = refusal(BadRequest("this path is not a websocket"))
+            response = error_response(BadRequest("this path is not a websocket"))
         await send(
             {
                 "type": "websocket.http.response.start",
@@ -122,8 +122,8 @@ class App:
         await send({"type": "websocket.http.response.body", "body": response.body})
 
 
-class _Last:
-    """Sends, and knows how to end what was begun: what was cut may have been anywhere."""
+class _TerminatedSend:
+    """A ``send`` that can end a response or websocket at whatever message it was interrupted."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -134,7 +134,11 @@ class _Last:
         if kind == "http.response.start":
             self._ending = {"type": "http.response.body", "body": b""}
         elif kind == "websocket.accept":
-            self._ending = {"type": "websocket.close", "code": _POLICY, "reason": "Unauthorized"}
+            self._ending = {
+                "type": "websocket.close",
+                "code": _POLICY_VIOLATION,
+                "reason": "Unauthorized",
+            }
         elif kind == "websocket.close" or (
             kind == "http.response.body" and not message.get("more_body")
         ):
@@ -142,7 +146,7 @@ class _Last:
         await self._send(message)
 
     async def end(self) -> None:
-        """End it properly, if its client still reads."""
+        """Send the final message, if one is missing and the client still reads."""
         if self._ending is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
@@ -154,7 +158,7 @@ def _request(scope: Scope, method: str) -> Request:
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         if name in headers:
-            # names of groups may hold commas, but no header holds a line's end
+            # Group names may contain commas, but no header value contains a newline.
             between = "\n" if name.startswith("impersonate-") else ","
             value = f"{headers[name]}{between}{value}"
         headers[name] = value
@@ -169,62 +173,64 @@ def _request(scope: Scope, method: str) -> Request:
 
 
 async def _body(request: Request, receive: Receive) -> bytes:
-    """What the client sends, whole.
+    """Return the whole body of a request.
 
-    Raises TooLarge, before reading where the length is told, UnsupportedMedia for one that is
-    compressed, and BadRequest for a client that leaves in the middle: half a body may well say
-    something else than the whole.
+    Raises TooLarge, before reading if Content-Length says so, UnsupportedMedia for a compressed
+    body, and BadRequest if the client disconnects: a truncated body may mean something else.
     """
     if request.method in ("GET", "HEAD"):
         return b""
     compression.require_plain(request)
     length = request.headers.get("content-length", "")
-    too_large = TooLarge(f"Request entity too large: limit is {LARGEST_BODY_BYTES}")
-    if length.isdigit() and int(length) > LARGEST_BODY_BYTES:
+    too_large = TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+    if length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise too_large
-    pieces = []
+    chunks = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise BadRequest("the connection ended before the request's body did")
-        pieces.append(message["body"])
+        chunks.append(message["body"])
         size += len(message["body"])
-        if size > LARGEST_BODY_BYTES:
+        if size > MAX_BODY_BYTES:
             raise too_large
         if not message["more_body"]:
             break
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _headers(response: Response) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers]
 
 
-def _sent_at_once(send_at_once: SendAtOnce | None, response: Response, body: bytes) -> bool:
-    """Send a small answer in one go, where the server beneath can; else nothing is sent."""
+def _try_send_at_once(send_at_once: SendAtOnce | None, response: Response, body: bytes) -> bool:
+    """Send a small response in one write, if the HTTP server can; return False if not."""
     if send_at_once is None or len(body) >= compression.SMALLEST_BYTES:
         return False
-    own = [each for each in response.headers if each[0] in _OF_ONE]
-    alike = [each for each in response.headers if each not in own] if own else response.headers
-    head, rest = _head(tuple(alike)), _written(own)
+    specific = [each for each in response.headers if each[0] in _PER_RESPONSE_HEADERS]
+    common = (
+        [each for each in response.headers if each not in specific]
+        if specific
+        else response.headers
+    )
+    head, rest = _common_head(tuple(common)), _encoded_headers(specific)
     if head is None or rest is None:
         return False
-    told = b"%b%bcontent-length: %d\r\n" % (head, rest, len(body))
-    return send_at_once(response.status, told, body)
+    head_bytes = b"%b%bcontent-length: %d\r\n" % (head, rest, len(body))
+    return send_at_once(response.status, head_bytes, body)
 
 
 @lru_cache(maxsize=64)
-def _head(headers: tuple[tuple[str, str], ...]) -> bytes | None:
-    """What most answers have in common."""
-    return _written(headers)
+def _common_head(headers: tuple[tuple[str, str], ...]) -> bytes | None:
+    """Return the encoded headers that most responses share."""
+    return _encoded_headers(headers)
 
 
-def _written(headers: Sequence[tuple[str, str]]) -> bytes | None:
-    """Headers as they are on the wire.
+def _encoded_headers(headers: Sequence[tuple[str, str]]) -> bytes | None:
+    """Return headers as on the wire; None if they need the ordinary way of sending.
 
-    None for what would end a line, which is refused on the ordinary way, and for what closes the
-    connection, which only that way knows how to do.
+    That way rejects line breaks in a value, and closes the connection after ``connection: close``.
     """
     head = "".join([f"{name}: {value}\r\n" for name, value in headers])
     if head.count("\r") + head.count("\n") != 2 * len(headers) or "connection: " in head:
@@ -232,7 +238,7 @@ def _written(headers: Sequence[tuple[str, str]]) -> bytes | None:
     return head.encode("latin-1", "replace")
 
 
-async def _whole(request: Request, response: Response, body: bytes, send: Send) -> None:
+async def _send_whole(request: Request, response: Response, body: bytes, send: Send) -> None:
     if compression.wanted(request, response):
         response.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
         await _pump(response, compression.compressed(body), send)
@@ -245,9 +251,9 @@ async def _send(response: Response, body: bytes, send: Send) -> None:
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     view = memoryview(body)
-    while len(view) > _PIECE_BYTES:
-        piece, view = bytes(view[:_PIECE_BYTES]), view[_PIECE_BYTES:]
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    while len(view) > _CHUNK_BYTES:
+        chunk, view = bytes(view[:_CHUNK_BYTES]), view[_CHUNK_BYTES:]
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await asyncio.sleep(0)
     await send({"type": "http.response.body", "body": bytes(view)})
 
@@ -255,11 +261,11 @@ async def _send(response: Response, body: bytes, send: Send) -> None:
 async def _stream(
     response: Response, body: AsyncGenerator[bytes, None], receive: Receive, send: Send
 ) -> None:
-    """Send what the body yields until it ends or the client leaves; then close it."""
+    """Send what the body yields until it ends or the client disconnects; then close it."""
     async with aclosing(body), asyncio.TaskGroup() as group:
         pump = group.create_task(_pump(response, body, send))
         while (await receive())["type"] != "http.disconnect":
-            pass  # the rest of a body that nobody asked for
+            pass  # the rest of a request body, which is ignored
         pump.cancel()
 
 
@@ -270,37 +276,37 @@ async def _pump(response: Response, body: AsyncGenerator[bytes, None], send: Sen
         "headers": _headers(response),
     }
     await send(start)
-    # an empty piece sends the head at once: a client learns that its watch has begun
+    # An empty chunk flushes the head: a client learns that its watch has begun.
     await send({"type": "http.response.body", "body": b"", "more_body": True})
-    async for piece in body:
-        await _send_piece(piece, send)
+    async for chunk in body:
+        await _send_chunk(chunk, send)
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _send_piece(piece: bytes, send: Send) -> None:
-    """Send a piece of a stream; what is not small is out of our hands afterwards.
+async def _send_chunk(chunk: bytes, send: Send) -> None:
+    """Send a chunk of a stream; a large one has been written to the transport on return.
 
-    So whoever makes the pieces knows what waits: that nothing else does.
+    So the stream's generator, which counts pending bytes, knows that none of earlier chunks remain.
     """
-    for begin in range(0, len(piece), _SLICE_BYTES):
-        part = piece[begin : begin + _SLICE_BYTES]  # itself, where it is the whole
+    for begin in range(0, len(chunk), _SLICE_BYTES):
+        part = chunk[begin : begin + _SLICE_BYTES]  # no copy if it is the whole chunk
         await send({"type": "http.response.body", "body": part, "more_body": True})
-    if len(piece) >= _SMALL_BYTES:
-        await asyncio.sleep(0)  # it is written in the loop's next turn
+    if len(chunk) >= _SMALL_BYTES:
+        await asyncio.sleep(0)  # it is written in the loop's next iteration
         await send({"type": "http.response.body", "body": b"", "more_body": True})
 
 
 async def _forward(scope: Scope, forward: Forward, receive: Receive, send: Send) -> None:
-    """Let a node answer.  What fails there is logged here: uvicorn only ends the connection."""
+    """Forward to a node's app.  Log its exceptions here: uvicorn only closes the connection."""
     try:
         await forward.app(_forwarded(scope, forward), receive, send)
     except Exception:
-        log.exception("a node failed at a request", path=forward.path)
+        log.exception("request to a node failed", path=forward.path)
         raise
 
 
 def _forwarded(scope: Scope, forward: Forward) -> Scope:
-    """The request as the next app gets it: its path, and none of the client's credentials."""
+    """Return the scope for the node's app: its path, without the client's credentials."""
     headers = [(name, value) for name, value in scope["headers"] if name != b"authorization"]
     return {
         **scope,

@@ -350,7 +350,7 @@ async def test_bodies_on_their_way_are_bounded_for_each_user(tmp_path, monkeypat
 
 
 async def test_answers_that_are_not_read_are_bounded_for_each_user(tmp_path, monkeypatch):
-    monkeypatch.setattr(fairness, "ANSWERS", (20 << 20, 100 << 20))
+    monkeypatch.setattr(fairness, "RESPONSES", (20 << 20, 100 << 20))
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
         async with served.connection() as connection:
             for number in range(15):
@@ -864,7 +864,7 @@ async def test_a_fault_of_a_node_is_on_record(served, machine):
             with pytest.raises(ConnectionClosed):
                 await console.recv()
     assert [(each["event"], each["path"]) for each in logs] == [
-        ("a node failed at a request", "/console/default/vm/uid-1")
+        ("request to a node failed", "/console/default/vm/uid-1")
     ]
 
 
@@ -1066,14 +1066,14 @@ def test_heads_are_kept_without_what_each_answer_has_of_its_own():
         sent.append((status, head, body))
         return True
 
-    asgi._head.cache_clear()
+    asgi._common_head.cache_clear()
     for number in range(3):
         own = [("audit-id", str(number)), ("etag", f'"{number}"')]
         response = Response(headers=[("content-type", "text/plain"), *own])
-        assert asgi._sent_at_once(send, response, b"ok")
+        assert asgi._try_send_at_once(send, response, b"ok")
         lines = set(sent[-1][1].decode().splitlines())
         told = {f"audit-id: {number}", f'etag: "{number}"', "content-type: text/plain"}
         assert lines == told | {"content-length: 2"}
-    assert asgi._head.cache_info().misses == 1
+    assert asgi._common_head.cache_info().misses == 1
     broken = Response(headers=[("etag", '"\r\nx: y"')])
-    assert not asgi._sent_at_once(send, broken, b"ok")
+    assert not asgi._try_send_at_once(send, broken, b"ok")

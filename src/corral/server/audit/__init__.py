@@ -1,12 +1,21 @@
-"""The audit log: who asked for what, when, and what came of it (audit.k8s.io/v1).
+"""The audit log of requests and their responses (audit.k8s.io/v1).
 
-``audit_policy`` says of which requests how much is told, ``audit_event`` what is told,
-``anonymous_quota`` how much where nobody knows who asks, and ``audit_log`` is the file; all meet in
-``Audit``.
+``audit_policy`` selects the level of each request, ``audit_event`` builds its events,
+``anonymous_quota`` bounds those of unauthenticated clients, and ``audit_log`` is the file;
+``Audit`` joins them.
 """
 
-from corral.server.audit.audit import Audit, Audited, told_lost
+from corral.server.audit.audit import Audit, Audited, lost_events_line
 from corral.server.audit.audit_log import AuditError, Log
 from corral.server.audit.audit_policy import DEFAULT, Policy, PolicyError
 
-__all__ = ["DEFAULT", "Audit", "AuditError", "Audited", "Log", "Policy", "PolicyError", "told_lost"]
+__all__ = [
+    "DEFAULT",
+    "Audit",
+    "AuditError",
+    "Audited",
+    "Log",
+    "Policy",
+    "PolicyError",
+    "lost_events_line",
+]

@@ -1,8 +1,8 @@
-"""How much of the audit log those may fill whom nobody knows.
+"""A rate limit of audit events of unauthenticated clients.
 
-Who has no credentials can ask as often as the network lets them.  What is told of them is bounded,
-so that they neither fill the disk nor push out what is told of others; what is left out is counted,
-and that is told in the log itself, by one line a minute at most.
+Clients without credentials can send any number of requests.  Their events are bounded, so that they
+neither fill the disk nor rotate other events out of the log; omitted ones are counted, and reported
+in the log itself, by at most one line a minute.
 """
 
 import asyncio
@@ -10,53 +10,53 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-BYTES_A_MINUTE: Final = 64 << 10
+BYTES_PER_MINUTE: Final = 64 << 10
 """Some hundred events; in eleven days as much as the log keeps."""
-BYTES_AT_ONCE: Final = 1 << 20
-"""What may come together after a time of quiet."""
-TOLD_SECONDS: Final = 60.0
+BURST_BYTES: Final = 1 << 20
+"""The burst after a quiet time."""
+REPORT_SECONDS: Final = 60.0
 
 
-class Strangers:
-    """What may be written of them; ``tell`` tells how many lines were left out, when they are.
+class AnonymousQuota:
+    """A token bucket of bytes; ``report`` is called with the count of omitted lines.
 
     ``clock`` is in seconds, and never goes back.  Used from one event loop.
     """
 
     def __init__(
-        self, tell: Callable[[int], None], *, clock: Callable[[], float] = time.monotonic
+        self, report: Callable[[int], None], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._clock = clock
-        self._room = float(BYTES_AT_ONCE)
-        self._seen = clock()
-        self._untold = 0
+        self._allowance = float(BURST_BYTES)
+        self._updated = clock()
+        self._unreported = 0
         self._timer: asyncio.TimerHandle | None = None
         self.omitted = 0
-        """Lines that were left out, ever."""
+        """Count of omitted lines."""
 
     def admit(self, size: int) -> bool:
-        """Whether a line of so many bytes may be written; else it is counted.
+        """Return whether a line of so many bytes may be written; else count it as omitted.
 
-        One that is longer than what a minute gives is not: others would be silenced for it.
+        A line longer than a minute's allowance is omitted: it would suppress all others.
         """
         now = self._clock()
-        gained = (now - self._seen) * BYTES_A_MINUTE / 60
-        self._room, self._seen = min(self._room + gained, BYTES_AT_ONCE), now
-        if self._room > 0 and size <= BYTES_A_MINUTE:
-            self._room -= size  # below zero, where it is larger than what is left
+        earned = (now - self._updated) * BYTES_PER_MINUTE / 60
+        self._allowance, self._updated = min(self._allowance + earned, BURST_BYTES), now
+        if self._allowance > 0 and size <= BYTES_PER_MINUTE:
+            self._allowance -= size  # may become negative
             return True
         self.omitted += 1
-        self._untold += 1
+        self._unreported += 1
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TOLD_SECONDS, self.settle)
+            self._timer = asyncio.get_running_loop().call_later(REPORT_SECONDS, self.flush)
         return False
 
-    def settle(self) -> None:
-        """Tell now of what was left out and not told yet."""
+    def flush(self) -> None:
+        """Report omitted lines now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._untold:
-            untold, self._untold = self._untold, 0
-            self._tell(untold)
+        if self._unreported:
+            unreported, self._unreported = self._unreported, 0
+            self._report(unreported)

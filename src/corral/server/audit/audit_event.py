@@ -1,4 +1,4 @@
-"""What is told of a request and its answer (audit.k8s.io/v1 Event).  Pure."""
+"""Audit events of requests and responses (audit.k8s.io/v1 Event).  Pure."""
 
 from typing import Any, Final
 
@@ -14,12 +14,12 @@ from corral.server.audit.audit_policy import API_VERSION
 from corral.server.authn.token_review import user_info
 from corral.server.request.route import Route
 
-LARGEST_CONTENT_BYTES: Final = 1 << 20
-"""A body that is larger is left out, and that is told."""
-LONGEST_TEXT: Final = 1024
-"""Characters of what a client says of itself."""
-LONGEST_URI: Final = 8 << 10
-"""Characters of an address: selectors may be long, and those who are nobody may send them, too."""
+MAX_CONTENT_BYTES: Final = 1 << 20
+"""A larger body is omitted, with the annotation ``TRUNCATED``."""
+MAX_TEXT_CHARACTERS: Final = 1024
+"""Limit of texts that clients choose: user agents, names."""
+MAX_URI_CHARACTERS: Final = 8 << 10
+"""Limit of a URI: selectors may be long, and anonymous clients may send them, too."""
 TRUNCATED: Final = "audit.k8s.io/truncated"
 
 _PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -30,103 +30,102 @@ class _Metadata(msgspec.Struct):
     uid: str = ""
 
 
-class _Named(msgspec.Struct):
-    """What is wanted of an object to say which one it is."""
+class _Identified(msgspec.Struct):
+    """The identity of an object."""
 
     metadata: _Metadata
 
 
 def of_request(
-    request: Request, user: User | None, verb: str, named: Route | None, level: str
+    request: Request, user: User | None, verb: str, parsed_route: Route | None, level: str
 ) -> dict[str, Any]:
-    """What is known of a request before it is answered; nothing that it holds."""
+    """Return the event of a received request, without its body."""
     uri = f"{request.path}?{request.query}" if request.query else request.path
-    told: dict[str, Any] = {
+    event: dict[str, Any] = {
         "kind": "Event",
         "apiVersion": API_VERSION,
         "level": level,
         "auditID": random_uuid(),
-        "requestURI": uri[:LONGEST_URI],
+        "requestURI": uri[:MAX_URI_CHARACTERS],
         "verb": verb,
         "user": user_info(user) if user is not None else {},
     }
     if request.address:
-        told["sourceIPs"] = [request.address]
+        event["sourceIPs"] = [request.address]
     if agent := request.headers.get("user-agent"):
-        told["userAgent"] = agent[:LONGEST_TEXT]
-    if named is not None:
-        told["objectRef"] = _reference(named)
-    return told
+        event["userAgent"] = agent[:MAX_TEXT_CHARACTERS]
+    if parsed_route is not None:
+        event["objectRef"] = _reference(parsed_route)
+    return event
 
 
-def _reference(named: Route) -> dict[str, str]:
-    told = {
-        "resource": named.plural,
-        "namespace": named.namespace,
-        "name": named.name,
-        "apiGroup": named.group,
-        "apiVersion": named.version,
-        "subresource": named.subresource,
+def _reference(parsed_route: Route) -> dict[str, str]:
+    event = {
+        "resource": parsed_route.plural,
+        "namespace": parsed_route.namespace,
+        "name": parsed_route.name,
+        "apiGroup": parsed_route.group,
+        "apiVersion": parsed_route.version,
+        "subresource": parsed_route.subresource,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in event.items() if value}
 
 
-def name_made(document: dict[str, Any], request: Request, response: Response) -> None:
-    """Say what a creation made, or was to make: its path does not.
+def add_created_name(document: dict[str, Any], request: Request, response: Response) -> None:
+    """Add the name of a created object to the event: the path of a create has none.
 
-    The answer knows names that the server has made up, too; a refusal does not, and there the
-    request counts.
+    A response has generated names, too; for an error the name in the request is used.
     """
     reference = document.get("objectRef", {})
     if document["verb"] != "create" or "name" in reference:
         return
     for source in (response, request) if response.status < 300 else (request,):
-        found = _named(source)
-        if found.name:
-            reference["name"] = found.name[:LONGEST_TEXT]
-            if found.uid and source is response:
-                reference["uid"] = found.uid
+        metadata = _identity(source)
+        if metadata.name:
+            reference["name"] = metadata.name[:MAX_TEXT_CHARACTERS]
+            if metadata.uid and source is response:
+                reference["uid"] = metadata.uid
             return
 
 
-def _named(source: Request | Response) -> _Metadata:
+def _identity(source: Request | Response) -> _Metadata:
     body = source.body
     if not isinstance(body, bytes) or not body:
         return _Metadata()
     try:
-        return decode_as(body, _Named).metadata
+        return decode_as(body, _Identified).metadata
     except msgspec.DecodeError:
-        pass  # it may be in another format
+        pass  # it may be YAML or protobuf
     try:
-        return msgspec.convert(_read(body, source), _Named).metadata
+        return msgspec.convert(_read(body, source), _Identified).metadata
     except msgspec.ValidationError:
         return _Metadata()
 
 
 def status_of(response: Response) -> dict[str, Any]:
-    """The answer's code, and of a refusal why it was refused."""
-    told: dict[str, Any] = {"metadata": {}}
+    """Return a response's code, and the status of an error."""
+    event: dict[str, Any] = {"metadata": {}}
     if response.status >= 400 and isinstance(response.body, bytes):
-        refusal = _json(response.body)
-        if isinstance(refusal, dict) and refusal.get("kind") == "Status":
-            told |= {
-                name: refusal[name]
+        status_document = _json(response.body)
+        if isinstance(status_document, dict) and status_document.get("kind") == "Status":
+            event |= {
+                name: status_document[name]
                 for name in ("status", "message", "reason", "details")
-                if refusal.get(name)
+                if status_document.get(name)
             }
-    return told | {"code": response.status}
+    return event | {"code": response.status}
 
 
 def add_content(
     document: dict[str, Any], name: str, source: Request | Response, *, trim: bool
 ) -> None:
-    """Tell of a body; one that is too large is told to be left out.
+    """Add a body to the event, unless it is too large.
 
     ``trim``: without ``metadata.managedFields``.
     """
     body = source.body
     assert isinstance(body, bytes)
-    if len(body) > LARGEST_CONTENT_BYTES:
+    if len(body) > MAX_CONTENT_BYTES:
         document.setdefault("annotations", {})[TRUNCATED] = "true"
         return
     content = _read(body, source)
@@ -145,7 +144,7 @@ def _read(body: bytes, source: Request | Response) -> Any:
             return protobuf.decode(body)
         return yaml.load(body) if media.endswith("yaml") else decode_any(body)
     except ApiError:
-        return None  # what cannot be read was refused, and its sender told why
+        return None  # a malformed body, which the server rejected
 
 
 def _json(body: bytes) -> Any:

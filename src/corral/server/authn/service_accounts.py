@@ -32,7 +32,7 @@ BINDINGS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 """The kinds of objects (core/v1) that a token may be bound to, and how they are stored."""
 
 
-def counted_as(user: User) -> str:
+def flow_name(user: User) -> str:
     """As whom is counted what a user takes of the server: the accounts of a namespace are one.
 
     Who may make accounts would be any number of users otherwise, each with a share of their own.

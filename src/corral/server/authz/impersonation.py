@@ -23,7 +23,7 @@ _UNAUTHENTICATED: Final = ANONYMOUS.groups[0]
 _AUTHENTICATION: Final = "authentication.k8s.io"
 
 
-def acting(authorizer: Authorizer, request: Request, user: User) -> User:
+def impersonated(authorizer: Authorizer, request: Request, user: User) -> User:
     """As whom a request is to be answered: who sent it, or whom they act for.
 
     Raises BadRequest for what names nobody, Forbidden and Unauthorized for who may not.

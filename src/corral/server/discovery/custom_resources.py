@@ -1,8 +1,8 @@
-"""Serves the kinds that CustomResourceDefinitions bring: the table of kinds follows the store.
+"""The kinds of CustomResourceDefinitions: synced from the store into the table of kinds.
 
-Nothing runs in the background.  Before a request is looked at, it is asked whether any definition
-has changed since the last one, which hardly ever is the case.  So who has seen that a definition is
-established finds its kind served, and after a restart all is there with the first request.
+No background task: each request first checks whether any definition has changed since the last one,
+which is cheap.  So a client that has seen a definition established finds its kind served, and after
+a restart all kinds are served from the first request.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,58 +21,58 @@ if TYPE_CHECKING:
 
 
 class Definitions:
-    """The kinds of the definitions in a store, as rows of a table."""
+    """Syncs the definitions in a store to a table of kinds."""
 
     def __init__(self, store: Store, kinds: KindTable) -> None:
         self._store = store
         self._kinds = kinds
         self._built_in = {(kind.group, kind.plural) for kind in kinds}
         self._reserved = reserved_groups(kinds)
-        self._seen = 0
+        self._synced_revision = 0
         self._records: dict[str, Record] = {}
-        self._brought: dict[str, Kind] = {}
+        self._served: dict[str, Kind] = {}
 
-    def follow(self) -> None:
-        """Bring the table up to date."""
-        changed = self._store.last_changed(RESOURCE)
-        if changed != self._seen:
+    def sync(self) -> None:
+        """Update the table if a definition has changed."""
+        last_changed = self._store.last_changed(RESOURCE)
+        if last_changed != self._synced_revision:
             self._read()
-            self._seen = changed
+            self._synced_revision = last_changed
 
     def _read(self) -> None:
-        present = {record.key.name: record for record in self._store.objects(RESOURCE)}
-        for name in self._brought.keys() - present.keys():
+        current = {record.key.name: record for record in self._store.objects(RESOURCE)}
+        for name in self._served.keys() - current.keys():
             self._drop(name)
-        for name, record in present.items():
+        for name, record in current.items():
             if self._records.get(name) is not record:
-                self._take(record)
-        self._records = present
+                self._add(record)
+        self._records = current
 
-    def _take(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         definition = record.document()
         spec = definition["spec"]
         if (spec["group"], spec["names"]["plural"]) in self._built_in:
             return
         if spec["group"] in self._reserved:
-            return  # also where somebody else has called it established
+            return  # even if another writer has set it established
         name, kind = record.key.name, kind_of(definition)
         if kind is None:
             self._drop(name)
         else:
             self._kinds.add(kind)
-            self._brought[name] = kind
-            known = self._records.get(name)
-            if known is not None and _told(known.document()) != _told(definition):
-                self._store.end_watches(storage(kind))  # objects have another form from now on
+            self._served[name] = kind
+            previous = self._records.get(name)
+            if previous is not None and _schema_of(previous.document()) != _schema_of(definition):
+                self._store.end_watches(storage(kind))  # their schema changed
 
     def _drop(self, name: str) -> None:
-        """Serve a kind no more; who watches its objects is told that nothing comes any more."""
-        kind = self._brought.pop(name, None)
+        """Stop serving a kind, and end its watches."""
+        kind = self._served.pop(name, None)
         if kind is not None:
             self._kinds.remove(kind)
             self._store.end_watches(storage(kind))
 
 
-def _told(definition: Document) -> tuple[Any, Any]:
-    """What objects depend on: not conditions, nor labels."""
+def _schema_of(definition: Document) -> tuple[Any, Any]:
+    """Return the parts of a definition on which objects depend: no conditions, no labels."""
     return definition["spec"], at(definition, "status", "acceptedNames")

@@ -1,1 +1,1 @@
-"""Bounds between clients: fair queues, memory that answers may hold."""
+"""Flow control between clients: fair queues of requests, memory budgets of bodies and responses."""

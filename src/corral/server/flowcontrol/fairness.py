@@ -1,17 +1,17 @@
-"""Turns: a flood of requests from one user does not keep the others waiting.
+"""Fair queuing: a flood of requests from one user does not starve others.
 
-In the spirit of Kubernetes' API priority and fairness.  A request needs seats while it is carried
-out.  Those of one user form a flow, reads and writes apart; where seats are missing, flows take
-turns.  One loop carries out everything, so a seat is free again only in that loop's next turn:
-between two turns all who have something to ask are heard.
+Modelled on Kubernetes' API priority and fairness.  A request occupies seats while it executes.  The
+requests of one user form a flow, reads and writes apart; when seats are exhausted, flows are served
+round-robin.  All requests execute in one event loop, so seats are released only in its next
+iteration, after it has read requests of all connections.
 
-Who asks somebody outside gives the seats back meanwhile: that somebody may need them.
+A request that awaits a webhook releases its seats meanwhile: the webhook may send requests itself.
 
-What users have the server hold is bounded likewise: bodies until they are carried out, and answers
-until they are read.
+Memory of users is bounded likewise: request bodies until they are executed, and responses until
+they are sent.
 
-Components of this process never wait.  Administrators take their turns like everybody, but are
-never refused.  A watch has its seats only until it begins.
+Components of this process never wait.  Administrators are queued like others, but never rejected.
+A watch occupies seats only until it begins.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from typing import TypeVar
 from corral.api.errors import Details, TooManyRequests
 from corral.api.request import Request
 from corral.server.authn.authenticator import ADMINISTRATORS
-from corral.server.authn.service_accounts import counted_as
+from corral.server.authn.service_accounts import flow_name
 from corral.server.flowcontrol.memory_budget import SMALL_BYTES, Budget, size_of_body
 from corral.server.request import query
 from corral.server.request.call import Call, storage
@@ -33,230 +33,230 @@ from corral.store import Store
 T = TypeVar("T")
 
 SEATS = 64
-SHARE = 32
-"""Seats that one flow has at most: what waits for somebody else leaves room for that somebody."""
-MOST_ASIDE = 256
-"""Requests of one flow for which somebody outside may be asked at the same time."""
-WIDEST = 16
-OBJECTS_A_SEAT = 500
-"""A list takes a seat more for each so many objects: it keeps the loop that much longer."""
-BYTES_A_SEAT = 64 << 10
-"""A body takes a seat more for each so many bytes, likewise: at most two of the largest are read in
-one turn of the loop."""
-LONGEST_QUEUE = 512
-"""Requests of one flow that may wait."""
-PATIENCE_SECONDS = 15.0
-"""How long a request waits for its turn before it is refused, as in the real server."""
+MAX_SEATS_PER_FLOW = 32
+"""The most seats of one flow: some are left for requests that its own requests depend on."""
+MAX_WITHOUT_SEATS = 256
+"""Requests of one flow that may await webhooks at the same time."""
+MAX_LIST_SEATS = 16
+OBJECTS_PER_SEAT = 500
+"""A list occupies one more seat per so many objects: it blocks the loop longer."""
+BYTES_PER_SEAT = 64 << 10
+"""A body occupies one more seat per so many bytes, likewise: at most two of the largest are parsed
+in one iteration of the loop."""
+MAX_QUEUED_PER_FLOW = 512
+"""Queued requests of one flow."""
+QUEUE_TIMEOUT_SECONDS = 15.0
+"""How long a request is queued before it is rejected, as in kube-apiserver."""
 RETRY_SECONDS = 1
 
 BODIES = 32 << 20, 256 << 20
-"""Bytes of the bodies of one user, and of all."""
-ANSWERS = 64 << 20, 512 << 20
-"""Bytes of answers that are on their way to one user, and to all: a list is not begun beyond it."""
+"""Bytes of request bodies of one user, and of all."""
+RESPONSES = 64 << 20, 512 << 20
+"""Bytes of responses being sent to one user, and to all: beyond it, no list is started."""
 
-_ANSWERED = frozenset({"get", "list"})
+_BUFFERED = frozenset({"get", "list"})
 _READS = frozenset({"get", "list", "watch"})
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """The requests of one user: how many seats they have, and those that wait for some."""
+    """The requests of one user: their seats, and those queued."""
 
-    name: tuple[str, bool]
+    key: tuple[str, bool]
     seats: int = 0
-    aside: int = 0
+    without_seats: int = 0
     waiting: "deque[_Waiter]" = field(default_factory=deque)
 
     def fits(self, width: int) -> bool:
-        return self.seats + width <= SHARE
+        return self.seats + width <= MAX_SEATS_PER_FLOW
 
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
     width: int
-    turn: asyncio.Future[None]
+    granted: asyncio.Future[None]
 
 
-class _Turn:
-    """The seats of one request, from when it begins to when it ends."""
+class _SeatReservation:
+    """The seats of one request while it executes."""
 
-    __slots__ = ("_flow", "_is_seated", "_turns", "_width")
+    __slots__ = ("_fairness", "_flow", "_is_seated", "_width")
 
-    def __init__(self, turns: "Fairness", flow: Flow, width: int) -> None:
-        self._turns = turns
+    def __init__(self, fairness: "Fairness", flow: Flow, width: int) -> None:
+        self._fairness = fairness
         self._flow = flow
         self._width = width
         self._is_seated = True
 
     @asynccontextmanager
-    async def aside(self) -> AsyncGenerator[None, None]:
-        """Be without seats while somebody outside is asked.  Raises TooManyRequests."""
+    async def without_seats(self) -> AsyncGenerator[None, None]:
+        """Release the seats while a webhook is awaited.  Raises TooManyRequests."""
         flow = self._flow
-        if flow.aside >= MOST_ASIDE:
-            raise self._turns.refusal(flow)
-        flow.aside += 1
-        self.end()
+        if flow.without_seats >= MAX_WITHOUT_SEATS:
+            raise self._fairness.rejection(flow)
+        flow.without_seats += 1
+        self.release_now()
         try:
             yield
-            await self._turns.again(flow, self._width)
+            await self._fairness.reacquire(flow, self._width)
             self._is_seated = True
         finally:
-            flow.aside -= 1
-            self._turns.forget(flow)
+            flow.without_seats -= 1
+            self._fairness.drop_if_idle(flow)
 
-    def end(self) -> None:
-        """Give the seats back."""
+    def release_now(self) -> None:
+        """Release the seats."""
         if self._is_seated:
             self._is_seated = False
-            self._turns.leave(self._flow, self._width)
+            self._fairness.release(self._flow, self._width)
 
 
 class Fairness:
-    """Lets requests to a store have their turns."""
+    """Schedules the requests to a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._free = SEATS
         self._flows: dict[tuple[str, bool], Flow] = {}
         self._queue: deque[Flow] = deque()
-        """Flows of which something waits, in the order of their turns."""
-        self._leaving: list[tuple[Flow, int]] = []
+        """Flows with queued requests, in round-robin order."""
+        self._releasing: list[tuple[Flow, int]] = []
         self._bodies = Budget(*BODIES)
-        self.answers = Budget(*ANSWERS)
-        self.refused = 0
-        """Requests that were sent away so far."""
+        self.responses = Budget(*RESPONSES)
+        self.rejected = 0
+        """Count of rejected requests."""
 
     @property
     def waiting(self) -> int:
-        """Requests that wait at present."""
+        """Count of queued requests."""
         return sum(len(flow.waiting) for flow in self._queue)
 
     @property
     def seats(self) -> int:
-        """Seats that are taken."""
+        """Count of occupied seats."""
         return SEATS - self._free
 
     def body(self, request: Request, largest: int) -> AbstractContextManager[None]:
-        """The block in which a body is read and carried out.  Raises TooManyRequests."""
+        """Return the context in which a body is read and executed.  Raises TooManyRequests."""
         size = size_of_body(request, largest)
         if size > SMALL_BYTES:
-            self._bodies.require_room(request.sender, size)
-        return self._bodies.hold(request.sender, size)
+            self._bodies.check_room(request.sender, size)
+        return self._bodies.reserve(request.sender, size)
 
-    async def serve(self, call: Call, act: Callable[[Call], Awaitable[T]]) -> T:
-        """Carry out a request when it is its turn.  Raises TooManyRequests."""
+    async def serve(self, call: Call, handler: Callable[[Call], Awaitable[T]]) -> T:
+        """Execute a request once it has seats.  Raises TooManyRequests."""
         if call.request.user is not None:
-            return await act(call)
-        name = (counted_as(call.user), call.verb in _READS)
-        flow = self._flows.get(name)
+            return await handler(call)
+        key = (flow_name(call.user), call.verb in _READS)
+        flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[name] = Flow(name)
+            flow = self._flows[key] = Flow(key)
         width = self._width(call)
         if self._queue or self._free < width or not flow.fits(width):
             await self._wait(flow, width, bounded=ADMINISTRATORS not in call.user.groups)
         else:
-            self._take(flow, width)
-        turn = _Turn(self, flow, width)
-        call.aside = turn.aside
+            self._acquire(flow, width)
+        granted = _SeatReservation(self, flow, width)
+        call.without_seats = granted.without_seats
         try:
-            if call.verb in _ANSWERED:
-                self.answers.require_room(call.request.sender)
-            return await act(call)
+            if call.verb in _BUFFERED:
+                self.responses.check_room(call.request.sender)
+            return await handler(call)
         finally:
-            turn.end()
+            granted.release_now()
 
-    async def again(self, flow: Flow, width: int) -> None:
-        """Take seats again, before others of the flow; nobody is refused half way."""
+    async def reacquire(self, flow: Flow, width: int) -> None:
+        """Acquire seats again, before others of the flow; never rejected half-way."""
         if self._queue or self._free < width or not flow.fits(width):
-            await self._wait(flow, width, bounded=False, first=True)
+            await self._wait(flow, width, bounded=False, in_front=True)
         else:
-            self._take(flow, width)
+            self._acquire(flow, width)
 
     def _width(self, call: Call) -> int:
-        """How many seats a request takes: one, and more for many objects.  Raises BadRequest."""
+        """Return the seats of a request: one, plus some for size.  Raises BadRequest."""
         if call.name or call.verb not in ("list", "deletecollection"):
-            return min(1 + len(call.request.body) // BYTES_A_SEAT, SHARE)
+            return min(1 + len(call.request.body) // BYTES_PER_SEAT, MAX_SEATS_PER_FLOW)
         objects = self._store.count(storage(call.kind))
         limit = query.number(call.query, "limit") or objects
-        return min(1 + min(objects, limit) // OBJECTS_A_SEAT, WIDEST)
+        return min(1 + min(objects, limit) // OBJECTS_PER_SEAT, MAX_LIST_SEATS)
 
-    async def _wait(self, flow: Flow, width: int, *, bounded: bool, first: bool = False) -> None:
-        if bounded and len(flow.waiting) >= LONGEST_QUEUE:
-            raise self.refusal(flow)
+    async def _wait(self, flow: Flow, width: int, *, bounded: bool, in_front: bool = False) -> None:
+        if bounded and len(flow.waiting) >= MAX_QUEUED_PER_FLOW:
+            raise self.rejection(flow)
         waiter = _Waiter(width, asyncio.get_running_loop().create_future())
         if not flow.waiting:
             self._queue.append(flow)
-        if first:
+        if in_front:
             flow.waiting.appendleft(waiter)
         else:
             flow.waiting.append(waiter)
-        self._seat()
+        self._dispatch()
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS if bounded else None):
-                await waiter.turn
+            async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS if bounded else None):
+                await waiter.granted
         except BaseException as error:
-            self._give_up(flow, waiter)
+            self._abandon(flow, waiter)
             if isinstance(error, TimeoutError):
-                raise self.refusal(flow) from None
+                raise self.rejection(flow) from None
             raise
 
-    def _give_up(self, flow: Flow, waiter: _Waiter) -> None:
-        """Whoever waited is gone: perhaps just as it became its turn."""
-        if not waiter.turn.cancelled():
-            self.leave(flow, waiter.width)
+    def _abandon(self, flow: Flow, waiter: _Waiter) -> None:
+        """Remove a cancelled waiter, or release the seats that it was granted just before."""
+        if not waiter.granted.cancelled():
+            self.release(flow, waiter.width)
         elif waiter in flow.waiting:
             flow.waiting.remove(waiter)
             if not flow.waiting:
                 self._queue.remove(flow)
-            self.forget(flow)
+            self.drop_if_idle(flow)
 
-    def refusal(self, flow: Flow) -> TooManyRequests:
-        """What is told to somebody who is sent away."""
-        self.refused += 1
-        self.forget(flow)
+    def rejection(self, flow: Flow) -> TooManyRequests:
+        """Count a rejected request; return its error."""
+        self.rejected += 1
+        self.drop_if_idle(flow)
         details = Details(retry_after_seconds=RETRY_SECONDS)
         return TooManyRequests("Too many requests, please try again later.", details=details)
 
-    def _take(self, flow: Flow, width: int) -> None:
+    def _acquire(self, flow: Flow, width: int) -> None:
         flow.seats += width
         self._free -= width
 
-    def leave(self, flow: Flow, width: int) -> None:
-        """Give seats back, from the loop's next turn on."""
-        if not self._leaving:
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        self._leaving.append((flow, width))
+    def release(self, flow: Flow, width: int) -> None:
+        """Release seats in the loop's next iteration."""
+        if not self._releasing:
+            asyncio.get_running_loop().call_soon(self._release_seats)
+        self._releasing.append((flow, width))
 
-    def _next_turn(self) -> None:
-        leaving, self._leaving = self._leaving, []
-        for flow, width in leaving:
+    def _release_seats(self) -> None:
+        releasing, self._releasing = self._releasing, []
+        for flow, width in releasing:
             flow.seats -= width
             self._free += width
         if self._queue:
-            self._seat()
-        for flow, _ in leaving:
-            self.forget(flow)
+            self._dispatch()
+        for flow, _ in releasing:
+            self.drop_if_idle(flow)
 
-    def forget(self, flow: Flow) -> None:
-        """Let go of a flow of which there is nothing left."""
-        if not flow.seats and not flow.waiting and not flow.aside:
-            self._flows.pop(flow.name, None)
+    def drop_if_idle(self, flow: Flow) -> None:
+        """Drop a flow without requests."""
+        if not flow.seats and not flow.waiting and not flow.without_seats:
+            self._flows.pop(flow.key, None)
 
-    def _seat(self) -> None:
-        """Give free seats to those who wait, flow by flow."""
-        while (flow := self._first()) is not None:
+    def _dispatch(self) -> None:
+        """Grant free seats to queued requests, flow by flow."""
+        while (flow := self._next_flow()) is not None:
             waiter = flow.waiting.popleft()
             self._queue.remove(flow)
             if flow.waiting:
                 self._queue.append(flow)
-            if not waiter.turn.done():  # else it is about to give up
-                self._take(flow, waiter.width)
-                waiter.turn.set_result(None)
+            if not waiter.granted.done():  # else it was cancelled
+                self._acquire(flow, waiter.width)
+                waiter.granted.set_result(None)
 
-    def _first(self) -> Flow | None:
-        """The flow whose turn it is; None where it has to wait for more seats to become free.
+    def _next_flow(self) -> Flow | None:
+        """Return the next flow to serve; None if it has to wait for more free seats.
 
-        Who needs many is not overtaken by others who need few, or would wait for ever.
+        A wide request is not overtaken by narrow ones: it would starve.
         """
         for flow in self._queue:
             width = flow.waiting[0].width

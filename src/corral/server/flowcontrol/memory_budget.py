@@ -1,7 +1,7 @@
-"""Bytes that the server holds for its clients: bounded for each user, and for all together.
+"""Memory budgets of clients: bounded per user, and in total.
 
-Whoever has something large on its way for the first time is never refused, so that nobody can use
-up what is there for all.  What is small is not counted: connections have buffers as large.
+A user without a reservation is never refused, so that no other user can exhaust the total for them.
+Small sizes are not counted: connections have buffers as large.
 """
 
 from collections.abc import Generator
@@ -18,44 +18,46 @@ _UNCOUNTED: Final = nullcontext()
 
 
 class Budget:
-    """Bytes of one sort: a user holds about ``share`` of them at most, and all users ``total``.
+    """Bytes of one sort: about ``max_per_user`` at most per user, and ``max_total`` for all users.
 
-    What has no more than ``small`` bytes is not counted.
+    Sizes up to ``small`` are not counted.
     """
 
-    def __init__(self, share: int, total: int, *, small: int = SMALL_BYTES) -> None:
-        self._share = share
-        self._total = total
+    def __init__(self, max_per_user: int, max_total: int, *, small: int = SMALL_BYTES) -> None:
+        self._max_per_user = max_per_user
+        self._max_total = max_total
         self._small = small
         self._users: dict[str, int] = {}
-        self.held = 0
+        self.used = 0
 
-    def require_room(self, user: str, size: int = 1) -> None:
-        """Raises TooManyRequests where a user holds much already."""
-        own = self._users.get(user)
-        if own and (own + size > self._share or self.held + size > self._total):
+    def check_room(self, user: str, size: int = 1) -> None:
+        """Check that a user may reserve more.  Raises TooManyRequests."""
+        used_by_user = self._users.get(user)
+        if used_by_user and (
+            used_by_user + size > self._max_per_user or self.used + size > self._max_total
+        ):
             details = Details(retry_after_seconds=RETRY_SECONDS)
             raise TooManyRequests("Too many requests, please try again later.", details=details)
 
-    def hold(self, user: str, size: int) -> AbstractContextManager[None]:
-        """Count bytes while the block lasts."""
-        return _UNCOUNTED if size <= self._small else self._holding(user, size)
+    def reserve(self, user: str, size: int) -> AbstractContextManager[None]:
+        """Return a context that reserves bytes."""
+        return _UNCOUNTED if size <= self._small else self._reserved(user, size)
 
     @contextmanager
-    def _holding(self, user: str, size: int) -> Generator[None]:
+    def _reserved(self, user: str, size: int) -> Generator[None]:
         self._users[user] = self._users.get(user, 0) + size
-        self.held += size
+        self.used += size
         try:
             yield
         finally:
-            self.held -= size
+            self.used -= size
             self._users[user] -= size
             if not self._users[user]:
                 del self._users[user]
 
 
 def size_of_body(request: Request, largest: int) -> int:
-    """How many bytes a request's body has, or may have where that is not told."""
+    """Return the size of a request's body, or the largest if it has no Content-Length."""
     length = request.headers.get("content-length", "")
     if length.isdecimal():
         return min(int(length[:20]), largest)

@@ -1,6 +1,6 @@
-"""Gives memory back to the system once many streams have ended.
+"""Returns freed memory to the system after many streams have ended.
 
-What they held lies in pieces all over the heap, and the C library keeps it for what comes.
+Their memory is fragmented over the heap, and the C library keeps it for later allocations.
 """
 
 import asyncio
@@ -8,33 +8,33 @@ import ctypes
 from collections.abc import Callable
 from typing import Final
 
-FROM: Final = 64
-"""After so many streams it is worth while: it takes a millisecond for each 10 MB or so."""
-AFTER_SECONDS: Final = 2.0
-"""When many end they hardly do at once."""
+MIN_STREAMS: Final = 64
+"""Ended streams that make a trim worthwhile: it takes about a millisecond per 10 MB."""
+DELAY_SECONDS: Final = 2.0
+"""Delay after that, for further streams to end."""
 
 
-class Trimming:
-    """Counts the streams that end; ``trim`` gives back what nobody holds any more."""
+class MemoryTrim:
+    """Counts ended streams, and calls ``trim`` after many of them."""
 
     def __init__(self, trim: Callable[[], object] | None = None) -> None:
         self._trim = trim or _trim
-        self._ended = 0
+        self._count = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def ended(self) -> None:
-        """A stream has ended."""
-        self._ended += 1
-        if self._ended >= FROM and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(AFTER_SECONDS, self._now)
+    def stream_ended(self) -> None:
+        """Count an ended stream."""
+        self._count += 1
+        if self._count >= MIN_STREAMS and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DELAY_SECONDS, self._run)
 
-    def _now(self) -> None:
-        self._ended, self._timer = 0, None
+    def _run(self) -> None:
+        self._count, self._timer = 0, None
         self._trim()
 
 
 def _trim() -> None:
-    """Glibc's malloc_trim(3); other C libraries do without."""
+    """Call glibc's malloc_trim(3); do nothing with other C libraries."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

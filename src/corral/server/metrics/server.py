@@ -1,4 +1,4 @@
-"""What the server tells of itself; names and labels are the real API server's where it has them."""
+"""The server's own metrics, with kube-apiserver's names and labels where it has them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from corral.server.request.call import Call, storage
 from corral.store import Store
 
 VERBS = {"create": "POST", "update": "PUT"}
-"""Where the real server tells of a verb by the method of HTTP; others are themselves."""
+"""Verbs that kube-apiserver reports by their HTTP method; others keep their name."""
 
 
-class Asked(NamedTuple):
-    """What requests have in common that are counted together: there are as many as kinds allow."""
+class RequestLabels(NamedTuple):
+    """The labels of a request; their number is bounded by the number of kinds."""
 
     verb: str
     group: str = ""
@@ -26,59 +26,66 @@ class Asked(NamedTuple):
     scope: str = ""
 
     @classmethod
-    def by_method(cls, method: str) -> "Asked":
-        """What is known of a request as long as nobody knows who sends it, and for what."""
+    def by_method(cls, method: str) -> "RequestLabels":
+        """Return the labels of a request that is not authenticated or not routed yet."""
         return cls(method if method in route.VERBS else "other")
 
     @classmethod
-    def by(cls, call: Call) -> "Asked":
+    def by(cls, call: Call) -> "RequestLabels":
         verb = VERBS.get(call.verb, call.verb.upper())
-        of_one = call.name or call.verb == "create"
-        scope = "resource" if of_one else "namespace" if call.namespace else "cluster"
-        door = call.subresource.partition("/")[0]  # what is behind it (a port) is anybody's choice
-        return cls(verb, call.group, call.version.name, call.kind.plural, door, scope)
+        is_single = call.name or call.verb == "create"
+        scope = "resource" if is_single else "namespace" if call.namespace else "cluster"
+        subresource = call.subresource.partition("/")[0]  # clients choose the rest: a port
+        return cls(verb, call.group, call.version.name, call.kind.plural, subresource, scope)
 
     def labels(self) -> dict[str, str]:
         return {**self._asdict(), "component": "apiserver"}
 
 
 class Metrics:
-    """Requests and how long they took, and the store: told when somebody asks."""
+    """Counters and durations of requests; gauges of fairness and the store, read at scrape."""
 
-    def __init__(self, kinds: KindTable, store: Store, turns: Fairness) -> None:
-        self._answers: Counter[tuple[Asked, int]] = Counter()
-        self._took: dict[Asked, Histogram] = {}
+    def __init__(self, kinds: KindTable, store: Store, fairness: Fairness) -> None:
+        self._responses: Counter[tuple[RequestLabels, int]] = Counter()
+        self._durations: dict[RequestLabels, Histogram] = {}
         self._kinds = kinds
         self._store = store
-        self._turns = turns
+        self._fairness = fairness
 
-    def answered(self, asked: Asked, code: int, seconds: float) -> None:
-        """A request has been answered; a watch only begins then, so its time tells nothing."""
-        self._answers[asked, code] += 1
-        if asked.verb != "WATCH":
-            took = self._took.get(asked)
-            if took is None:
-                took = self._took[asked] = Histogram()
-            took.observe(seconds)
+    def record_response(self, request_labels: RequestLabels, code: int, seconds: float) -> None:
+        """Count a response; durations of watches, which only begin then, are left out."""
+        self._responses[request_labels, code] += 1
+        if request_labels.verb != "WATCH":
+            histogram_of_labels = self._durations.get(request_labels)
+            if histogram_of_labels is None:
+                histogram_of_labels = self._durations[request_labels] = Histogram()
+            histogram_of_labels.observe(seconds)
 
-    async def tell(self) -> Iterable[Family]:
-        return [*self._requests(), *self._of_turns(), self._objects(), *self._of_store()]
+    async def families(self) -> Iterable[Family]:
+        return [
+            *self._requests(),
+            *self._fairness_families(),
+            self._objects(),
+            *self._store_families(),
+        ]
 
     def _requests(self) -> Iterable[Family]:
-        total = counter("apiserver_request_total", "Answers so far.")
-        took = histogram("apiserver_request_duration_seconds", "How long answers took.")
-        for (asked, code), count in self._answers.items():
-            total.add(count, asked.labels() | {"code": str(code)})
-        for asked, durations in self._took.items():
-            took.add_histogram(durations, asked.labels())
-        return total, took
+        total = counter("apiserver_request_total", "Requests by response code.")
+        histogram_of_labels = histogram(
+            "apiserver_request_duration_seconds", "Durations of requests."
+        )
+        for (request_labels, code), count in self._responses.items():
+            total.add(count, request_labels.labels() | {"code": str(code)})
+        for request_labels, durations in self._durations.items():
+            histogram_of_labels.add_histogram(durations, request_labels.labels())
+        return total, histogram_of_labels
 
-    def _of_turns(self) -> Iterable[Family]:
-        turns = self._turns
-        yield gauge("corral_requests_waiting", "Requests that wait for their turn.", turns.waiting)
-        yield gauge("corral_seats_taken", "Seats of requests that are carried out.", turns.seats)
-        refused = counter("corral_requests_refused_total", "Requests sent away: too many.")
-        refused.add(turns.refused, {})
+    def _fairness_families(self) -> Iterable[Family]:
+        fairness = self._fairness
+        yield gauge("corral_requests_waiting", "Requests that wait for seats.", fairness.waiting)
+        yield gauge("corral_seats_taken", "Seats of requests in progress.", fairness.seats)
+        refused = counter("corral_requests_refused_total", "Requests rejected: too many.")
+        refused.add(fairness.rejected, {})
         yield refused
 
     def _objects(self) -> Family:
@@ -89,7 +96,7 @@ class Metrics:
                 objects.add(self._store.count(storage(kind)), labels)
         return objects
 
-    def _of_store(self) -> Iterable[Family]:
+    def _store_families(self) -> Iterable[Family]:
         store = self._store
         yield gauge("corral_store_revision", "The newest revision.", store.revision)
         yield gauge(

@@ -1,7 +1,7 @@
-"""PATCH with a configuration: server-side apply.
+"""Server-side apply: PATCH with an apply configuration.
 
-Who applies says all that they want of an object, and again each time; what they do not say any more
-goes, and what others set differently is a conflict.  An object that is not there is made.
+A manager applies all fields that it has an opinion on, each time; fields that it no longer sends
+are removed, and fields that others set to other values are conflicts.  Missing objects are created.
 """
 
 import asyncio
@@ -32,45 +32,45 @@ if TYPE_CHECKING:
 
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 _LARGE_BYTES: Final = 64 * 1024
-"""From here on the work is done in a thread: it takes tens of milliseconds and more."""
+"""Larger ones are applied in a thread: it takes tens of milliseconds and more."""
 _OF_A_STATUS: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
-"""Metadata in the configuration of a status; those of Kubernetes' own may label, too."""
+"""Metadata that a configuration of a status may have; labels, too, for Kubernetes' own kinds."""
 
 
 def is_applied(call: Call) -> bool:
-    """Whether the body of a PATCH is a configuration."""
+    """Return whether the body of a PATCH is an apply configuration."""
     return body.media_type(call) == APPLY_PATCH
 
 
 async def answer(rest: "Rest", call: Call) -> Response:
-    """Apply to an object, or make it.
+    """Apply to an object, or create it.
 
-    Raises Conflict, BadRequest, Invalid, and what a creation or an update raises.
+    Raises Conflict, BadRequest, Invalid, and what a create or an update raises.
     """
-    who = _writer(call)
+    writer = _writer(call)
     stored = storage(call.kind)
     record = rest.store.latest(stored, call.key)
     if record is None and call.subresource:
         object_meta.existing(rest.store, call.kind, stored, call.key)
-    work = partial(_result, call, record, who, rfc3339(rest.now()))
+    work = partial(_apply_to, call, record, writer, rfc3339(rest.now()))
     if len(call.request.body) + (record.size if record else 0) < _LARGE_BYTES:
         document = work()
     else:
         document = await asyncio.to_thread(work)
         rest.require_newest(call.kind, call.key, record)
-    wanted = validation.incoming(call, document)
-    object_meta.require_name(call, wanted)
+    applied = validation.incoming(call, document)
+    object_meta.require_name(call, applied)
     if record is not None:
-        return await rest.change(call, record, wanted)
+        return await rest.update_object(call, record, applied)
     creation = replace(call, verb="create")
     rest.admit(creation)
-    return await rest.make(creation, wanted)
+    return await rest.create_object(creation, applied)
 
 
-def _result(call: Call, record: Record | None, who: Writer, now: str) -> Document:
-    """What the object becomes that a record tells of, if there is one; the call gets its account.
+def _apply_to(call: Call, record: Record | None, writer: Writer, now: str) -> Document:
+    """Return the object with the configuration applied; set the call's managed fields.
 
-    It may run in a thread: nothing else reads or changes the call meanwhile.
+    May run in a thread: nothing else reads or changes the call meanwhile.
     """
     configuration = _read(call, call.api_version)
     uid = configuration["metadata"].get("uid")
@@ -84,25 +84,25 @@ def _result(call: Call, record: Record | None, who: Writer, now: str) -> Documen
     if record is not None:
         live = as_version(record.document(), call.version, call.api_version)
     _name(call, configuration)
-    said = copied(configuration)
+    sent = copied(configuration)
     _prepare(call, configuration)
-    document, call.account = _applied(call, live, configuration, who, now)
-    if who.manager == last_applied.MANAGER and not call.subresource:
-        last_applied.renew(document, live, said)
-    wanted: Document = copied(document)
-    return wanted
+    document, call.account = _run_apply(call, live, configuration, writer, now)
+    if writer.manager == last_applied.MANAGER and not call.subresource:
+        last_applied.renew(document, live, sent)
+    applied: Document = copied(document)
+    return applied
 
 
-def scale(rest: "Rest", call: Call, old: Document, shown: Document, paths: Scale) -> Document:
-    """The Scale that somebody wants who applies one to an object."""
-    who = _writer(call)
+def apply_scale(rest: "Rest", call: Call, old: Document, shown: Document, paths: Scale) -> Document:
+    """Return the Scale that results from applying one to an object."""
+    writer = _writer(call)
     configuration = _read(call, shown["apiVersion"])
     count: Any = at(configuration, "spec", "replicas")
-    wanted: Any = count
+    applied: Any = count
     for step in reversed(paths.spec_replicas):
-        wanted = {step: wanted}
-    wanted = {"metadata": {}} | (wanted if count is not None else {})
-    document, call.account = _applied(call, old, wanted, who, rfc3339(rest.now()))
+        applied = {step: applied}
+    applied = {"metadata": {}} | (applied if count is not None else {})
+    document, call.account = _run_apply(call, old, applied, writer, rfc3339(rest.now()))
     return {
         "metadata": configuration["metadata"],
         "spec": {"replicas": at(document, *paths.spec_replicas)},
@@ -128,19 +128,19 @@ def _read(call: Call, api_version: str) -> Document:
         raise BadRequest("error decoding YAML: metadata is not an object")
     if metadata.pop("managedFields", None) is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    said = configuration.get("apiVersion")
-    if said != api_version:
+    sent = configuration.get("apiVersion")
+    if sent != api_version:
         raise BadRequest(
             "Incorrect version specified in apply patch. "
-            f"Specified patch version: {said or ''}, expected: {api_version}"
+            f"Specified patch version: {sent or ''}, expected: {api_version}"
         )
     return configuration
 
 
 def _json(text: bytes) -> Document | None:
-    """The object in a body of YAML that is plain JSON, which is read much faster; None for others.
+    """Return the object in a body that is JSON, which parses much faster than YAML; else None.
 
-    Keys that come twice are for the reader of YAML to tell of, as is what is no JSON.
+    None also for duplicate keys and syntax errors, which the YAML parser reports.
     """
     if not text.lstrip().startswith(b"{"):
         return None
@@ -152,7 +152,7 @@ def _json(text: bytes) -> Document | None:
 
 
 def _name(call: Call, configuration: Document) -> None:
-    """Name the object in the configuration."""
+    """Set the object's name and namespace in the configuration."""
     metadata = configuration["metadata"]
     metadata.setdefault("name", call.name)
     if call.kind.namespaced:
@@ -160,60 +160,66 @@ def _name(call: Call, configuration: Document) -> None:
 
 
 def _prepare(call: Call, configuration: Document) -> None:
-    """Leave out of a configuration what is not changed at this address.
+    """Remove the fields that this endpoint does not change from a configuration.
 
-    Raises BadRequest for what is not of the kind's type.
+    Raises BadRequest if it is not of the kind's type.
     """
     metadata = configuration["metadata"]
     kind = configuration.get("kind") or ""
-    said = f"{call.kind.group}/{call.version.name}, Kind={kind}"
+    sent = f"{call.kind.group}/{call.version.name}, Kind={kind}"
     if call.version.read is not None and call.version.write is None:
-        call.version.read(configuration)  # in other words, but of the stored form
+        call.version.read(configuration)  # validates; the result is not used
     if kind != call.kind.name:
-        raise _untyped(call, said, f"no corresponding type for {said}")
+        raise _type_error(call, sent, f"no corresponding type for {sent}")
     versions = versions_of(call.kind)
     faults = versions.typed(versions.form(call.api_version) or "").faults(configuration)
     if faults:
         faults = [f"{fault}{hint(call.kind, fault.partition(': ')[0])}" for fault in faults]
-        told = faults[0] if len(faults) == 1 else "\n  ".join(("errors:", *faults)) + "\n"
-        raise _untyped(call, said, told)
-    # A field that is null is none, to this server: what is stored has no such fields.
+        message = faults[0] if len(faults) == 1 else "\n  ".join(("errors:", *faults)) + "\n"
+        raise _type_error(call, sent, message)
+    # Null fields are dropped: stored objects have none.
     schema_for(call.kind, call.version.name).prune(configuration)
     if call.subresource in call.kind.doors:
-        kept = _OF_A_STATUS | ({"labels", "annotations"} if call.kind.native else set())
-        _keep(metadata, kept)
-        _keep(configuration, {"apiVersion", "kind", "metadata", "status"})
+        allowed = _OF_A_STATUS | ({"labels", "annotations"} if call.kind.native else set())
+        _retain(metadata, allowed)
+        _retain(configuration, {"apiVersion", "kind", "metadata", "status"})
     elif call.kind.status:
         configuration.pop("status", None)
 
 
-def _untyped(call: Call, said: str, why: str) -> BadRequest:
+def _type_error(call: Call, sent: str, why: str) -> BadRequest:
     where = f"{call.namespace}/{call.name}"
-    return BadRequest(f"failed to create typed patch object ({where}; {said}): {why}")
+    return BadRequest(f"failed to create typed patch object ({where}; {sent}): {why}")
 
 
-def _keep(document: Document, fields: frozenset[str] | set[str]) -> None:
+def _retain(document: Document, fields: frozenset[str] | set[str]) -> None:
     for field in [field for field in document if field not in fields]:
         del document[field]
 
 
-def _applied(
-    call: Call, live: Document, configuration: Document, who: Writer, now: str
+def _run_apply(
+    call: Call, live: Document, configuration: Document, writer: Writer, now: str
 ) -> tuple[Document, list[Entry]]:
-    """What the object becomes, and its account."""
+    """Return the applied object, and its managed fields."""
     versions = versions_of(call.kind)
-    form = versions.form(who.api_version) or ""
+    form = versions.form(writer.api_version) or ""
     entries = at(live, "metadata", "managedFields") or []
     if live and not entries:
-        before = Writer(BEFORE_APPLY, "Update", who.api_version)
+        before = Writer(BEFORE_APPLY, "Update", writer.api_version)
         entries = updated([], before, versions.comparer(None, versions.to_stored(live, form)), now)
     force = query.flag(call.query, "force")
     try:
-        document, account = apply(versions, live, configuration, entries, who, force=force, now=now)
+        document, account = apply(
+            versions, live, configuration, entries, writer, force=force, now=now
+        )
     except ConflictingManagers as conflict:
-        if who.manager != last_applied.MANAGER:
+        if writer.manager != last_applied.MANAGER:
             raise
         schema = schema_for(call.kind, call.version.name)
-        conflict.forgive(last_applied.fields(versions.typed(form), schema, live, who.api_version))
-        document, account = apply(versions, live, configuration, entries, who, force=True, now=now)
+        conflict.forgive(
+            last_applied.fields(versions.typed(form), schema, live, writer.api_version)
+        )
+        document, account = apply(
+            versions, live, configuration, entries, writer, force=True, now=now
+        )
     return document, account

@@ -1,4 +1,4 @@
-"""Deletion: at once, after a grace period, or once the last finalizer is gone."""
+"""Deletion: immediate, after a grace period, or after the last finalizer is removed."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping
@@ -16,7 +16,7 @@ from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.api.request import Response
 from corral.api.time import rfc3339
-from corral.server.registry.lists import Selector, page_of, told
+from corral.server.registry.lists import Selector, list_response, select_page
 from corral.server.registry.rest import Rest, is_namespace, is_namespace_in_use, is_released
 from corral.server.request import body, query
 from corral.server.request.call import Call, forbidden, json_response, storage
@@ -26,15 +26,15 @@ from corral.store import Record, Store, may_be_deleting
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 _POLICIES = {"Background": None, "Foreground": FOREGROUND, "Orphan": ORPHAN}
-_ANSWERED_AS_OBJECTS = frozenset(
+_RETURN_OBJECT = frozenset(
     {
         *("namespaces", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates"),
         *("resourcequotas", "serviceaccounts", "services", "storageclasses.storage.k8s.io"),
     }
 )
-"""Kinds of Kubernetes whose deletion is answered with the object: typed clients read it so."""
-_LASTING = ("default", "kube-system", "kube-public")
-"""Namespaces that nobody can delete (Kubernetes' NamespaceLifecycle)."""
+"""Kubernetes' kinds whose DELETE returns the object: typed clients decode it so."""
+_PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
+"""Namespaces that cannot be deleted (Kubernetes' NamespaceLifecycle)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class Options:
     grace_seconds: int | None = None
     policy: str = ""
     uid: str = ""
-    revision: str = ""
-    dry: bool = False
+    resource_version: str = ""
+    dry_run: bool = False
 
 
 class _Preconditions(msgspec.Struct, rename="camel"):
@@ -53,7 +53,7 @@ class _Preconditions(msgspec.Struct, rename="camel"):
     resource_version: str | None = None
 
 
-class _Sent(msgspec.Struct, rename="camel"):
+class _DeleteOptions(msgspec.Struct, rename="camel"):
     grace_period_seconds: int | None = None
     propagation_policy: str | None = None
     orphan_dependents: bool | None = None
@@ -61,48 +61,50 @@ class _Sent(msgspec.Struct, rename="camel"):
     dry_run: list[str] | None = None
 
 
-def options(call: Call) -> Options:
-    """How to delete, as the body and the query say.  Raises BadRequest and Invalid."""
+def delete_options(call: Call) -> Options:
+    """Return the options in a call's body and query.  Raises BadRequest and Invalid."""
     document = body.read(call) if call.request.body.strip() else {}
-    return read_options(document, call.query)
+    return parse_options(document, call.query)
 
 
-def read_options(document: Any, asked: Mapping[str, str]) -> Options:
-    """How to delete, as a document of DeleteOptions says, and a query where that says nothing."""
+def parse_options(document: Any, parameters: Mapping[str, str]) -> Options:
+    """Return the options in a DeleteOptions document, else in the query parameters."""
     if not isinstance(document, dict) or document.get("kind") not in (None, "", "DeleteOptions"):
         raise BadRequest("decoded object cannot be converted to DeleteOptions")
     try:
-        sent = msgspec.convert(document, _Sent)
+        parsed = msgspec.convert(document, _DeleteOptions)
     except msgspec.ValidationError as error:
         fault = first_fault(DeleteOptions, document) or str(error)
         raise BadRequest(
             f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {fault}'
         ) from None
-    if sent.propagation_policy is not None and sent.orphan_dependents is not None:
+    if parsed.propagation_policy is not None and parsed.orphan_dependents is not None:
         message = "orphanDependents and deletionPropagation cannot be both set"
-        told = f'Invalid value: "{sent.propagation_policy}": {message}'
-        raise query.bad_option("DeleteOptions", "propagationPolicy", told, "FieldValueInvalid")
-    seconds = sent.grace_period_seconds
+        message = f'Invalid value: "{parsed.propagation_policy}": {message}'
+        raise query.bad_option("DeleteOptions", "propagationPolicy", message, "FieldValueInvalid")
+    seconds = parsed.grace_period_seconds
     if seconds is None:
-        seconds = query.number(asked, "gracePeriodSeconds")
-    _require_bounded(seconds)
-    policy = sent.propagation_policy or asked.get("propagationPolicy", "")
-    if not policy and (sent.orphan_dependents or query.flag(asked, "orphanDependents")):
+        seconds = query.number(parameters, "gracePeriodSeconds")
+    _check_grace_period(seconds)
+    policy = parsed.propagation_policy or parameters.get("propagationPolicy", "")
+    if not policy and (parsed.orphan_dependents or query.flag(parameters, "orphanDependents")):
         policy = "Orphan"
     if policy and policy not in _POLICIES:
         raise _unknown_policy(policy)
-    before = sent.preconditions or _Preconditions()
+    preconditions = parsed.preconditions or _Preconditions()
     return Options(
         grace_seconds=seconds,
         policy=policy,
-        uid=before.uid or "",
-        revision=before.resource_version or "",
-        dry=query.dry_run([asked.get("dryRun", ""), *(sent.dry_run or [])], "DeleteOptions"),
+        uid=preconditions.uid or "",
+        resource_version=preconditions.resource_version or "",
+        dry_run=query.dry_run(
+            [parameters.get("dryRun", ""), *(parsed.dry_run or [])], "DeleteOptions"
+        ),
     )
 
 
-def _require_bounded(seconds: int | None) -> None:
-    """Raises Invalid.  Less than none is taken for none, as everywhere in Kubernetes."""
+def _check_grace_period(seconds: int | None) -> None:
+    """Check a grace period; negative ones count as 0, as in Kubernetes.  Raises Invalid."""
     if seconds is not None and (fault := grace_period.fault(max(seconds, 0))):
         message = f"Invalid value: {seconds}: {fault}"
         raise query.bad_option(
@@ -111,82 +113,86 @@ def _require_bounded(seconds: int | None) -> None:
 
 
 def _unknown_policy(policy: str) -> Invalid:
-    known = ", ".join(f'"{each}"' for each in (*_POLICIES, "nil"))
+    supported = ", ".join(f'"{each}"' for each in (*_POLICIES, "nil"))
     return query.bad_option(
         "DeleteOptions",
         "propagationPolicy",
-        f'Unsupported value: "{policy}": supported values: {known}',
+        f'Unsupported value: "{policy}": supported values: {supported}',
     )
 
 
 async def delete(rest: Rest, call: Call) -> Response:
-    """Raises NotFound, Conflict and what ``options`` raises."""
+    """Delete an object.  Raises NotFound, Conflict and what ``delete_options`` raises."""
     presenter = rest.presenter(call)
-    how = options(call)
+    options = delete_options(call)
     try:
         record = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key)
     except StoreReadError:
-        return await _discard(rest, call, how)
-    held = await _dismissed(rest, call, record, how)
-    if held is None:
-        if not how.dry:
-            record = await remove(rest.store, record, held)
-        if call.kind.resource in _ANSWERED_AS_OBJECTS:
+        return await _discard(rest, call, options)
+    remaining = await _admit_deletion(rest, call, record, options)
+    if remaining is None:
+        if not options.dry_run:
+            record = await stage_deletion(rest.store, record, remaining)
+        if call.kind.resource in _RETURN_OBJECT:
             return json_response(presenter.one(record))
-        return json_response(encode(_success(call.kind, record.document())))
-    if how.dry:
-        return json_response(presenter.shown(held))
-    return json_response(presenter.one(await remove(rest.store, record, held)))
+        return json_response(encode(_success_status(call.kind, record.document())))
+    if options.dry_run:
+        return json_response(presenter.shown(remaining))
+    return json_response(presenter.one(await stage_deletion(rest.store, record, remaining)))
 
 
-async def _discard(rest: Rest, call: Call, how: Options) -> Response:
-    """Let a damaged object go, whatever it held: nobody knows its finalizers.
+async def _discard(rest: Rest, call: Call, options: Options) -> Response:
+    """Delete a damaged object, whose finalizers are unknown.
 
-    Who names a version of it means another one.  Raises StoreReadError then.  Kubernetes'
-    AllowUnsafeMalformedObjectDeletion asks for an option besides.
+    With preconditions, which cannot be checked, StoreReadError is raised.  Unlike with Kubernetes'
+    AllowUnsafeMalformedObjectDeletion, no option is required.
     """
-    if how.uid or how.revision:
+    if options.uid or options.resource_version:
         rest.store.latest(storage(call.kind), call.key)
-    if not how.dry:
+    if not options.dry_run:
         await rest.store.discard(storage(call.kind), call.key)
-    return json_response(encode(_success(call.kind, {"metadata": {"name": call.name, "uid": ""}})))
+    return json_response(
+        encode(_success_status(call.kind, {"metadata": {"name": call.name, "uid": ""}}))
+    )
 
 
-async def _dismissed(rest: Rest, call: Call, record: Record, how: Options) -> Document | None:
-    """What ``end`` says, where reviewers let the object go.  Raises Stale, too."""
-    held = end(rest, call, record, how)
+async def _admit_deletion(
+    rest: Rest, call: Call, record: Record, options: Options
+) -> Document | None:
+    """Return the result of ``plan_deletion``, if reviewers admit it.  Raises Stale, too."""
+    remaining = plan_deletion(rest, call, record, options)
     if await rest.reviewers.dismiss(call, record):
         rest.require_newest(call.kind, record.key, record)
-    return held
+    return remaining
 
 
-def remove(store: Store, record: Record, held: Document | None) -> Awaitable[Record]:
-    """Stage what ``end`` decided; whoever waits for it has it on disk."""
-    if held is None:
+def stage_deletion(store: Store, record: Record, remaining: Document | None) -> Awaitable[Record]:
+    """Stage the result of ``plan_deletion``; await it for the commit."""
+    if remaining is None:
         return store.delete(record.kind, record.key, record.document())
-    if may_be_deleting(record) and held == record.document():  # its deletion goes on already
+    if may_be_deleting(record) and remaining == record.document():  # already being deleted
         return store.durable(record)
-    return store.write(record.kind, record.key, held)
+    return store.write(record.kind, record.key, remaining)
 
 
-def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None:
-    """What an object becomes that shall be deleted; None when nothing holds it back."""
+def plan_deletion(rest: Rest, call: Call, record: Record, options: Options) -> Document | None:
+    """Return an object with its deletion marked; None if it can be deleted at once."""
     document = record.document()
     metadata = document["metadata"]
-    _require(call.kind, record, metadata, how)
-    if is_namespace(document) and record.key.name in _LASTING:
+    _check_preconditions(call.kind, record, metadata, options)
+    if is_namespace(document) and record.key.name in _PROTECTED_NAMESPACES:
         raise forbidden(call.kind, call.name, "this namespace may not be deleted")
     if call.kind.begin_deletion is not None:
         call.kind.begin_deletion(document, rfc3339(rest.now()))
     if metadata.get("deletionTimestamp") and is_namespace_in_use(document):
-        return document  # what is in it goes already
-    _apply_policy(metadata, how.policy)
-    seconds = _grace(call.kind, document, how)
+        return document  # its content is being deleted already
+    _apply_policy(metadata, options.policy)
+    seconds = _grace_seconds(call.kind, document, options)
     if metadata.get("deletionTimestamp"):
         if seconds < (metadata.get("deletionGracePeriodSeconds") or 0):
-            _mark(document, rest.now(), seconds)
+            _mark_deleting(document, rest.now(), seconds)
     elif seconds or metadata.get("finalizers") or is_namespace_in_use(document):
-        _mark(document, rest.now(), seconds)
+        _mark_deleting(document, rest.now(), seconds)
         if "generation" in metadata:
             metadata["generation"] += 1
     else:
@@ -194,49 +200,54 @@ def end(rest: Rest, call: Call, record: Record, how: Options) -> Document | None
     return None if is_released(document) else document
 
 
-def _require(kind: Kind, record: Record, metadata: Document, how: Options) -> None:
-    uid, revision = metadata["uid"], str(record.revision)
-    if how.uid and how.uid != uid:
-        message = _differs("UID", how.uid, uid) + "deleted and then recreated"
-    elif how.revision and how.revision != revision:
-        message = _differs("ResourceVersion", how.revision, revision) + "modified"
+def _check_preconditions(kind: Kind, record: Record, metadata: Document, options: Options) -> None:
+    uid, resource_version = metadata["uid"], str(record.revision)
+    if options.uid and options.uid != uid:
+        message = _precondition_message("UID", options.uid, uid) + "deleted and then recreated"
+    elif options.resource_version and options.resource_version != resource_version:
+        message = (
+            _precondition_message("ResourceVersion", options.resource_version, resource_version)
+            + "modified"
+        )
     else:
         return
     raise object_meta.kind_conflict(kind, record.key.name, message)
 
 
-def _differs(what: str, asked: str, known: str) -> str:
+def _precondition_message(field: str, expected: str, actual: str) -> str:
     return (
-        f"the {what} in the precondition ({asked}) does not match the {what} in record ({known}). "
-        "The object might have been "
+        f"the {field} in the precondition ({expected}) does not match the {field} in record "
+        f"({actual}). The object might have been "
     )
 
 
 def _apply_policy(metadata: Document, policy: str) -> None:
-    """The garbage collector reads the policy from finalizers."""
+    """Set the finalizer of a propagation policy, from which the garbage collector reads it."""
     if not policy:
         return
-    kept = [each for each in metadata.get("finalizers") or [] if each not in (ORPHAN, FOREGROUND)]
-    wanted = _POLICIES[policy]
-    metadata["finalizers"] = kept + ([wanted] if wanted else [])
+    finalizers = [
+        each for each in metadata.get("finalizers") or [] if each not in (ORPHAN, FOREGROUND)
+    ]
+    finalizer = _POLICIES[policy]
+    metadata["finalizers"] = finalizers + ([finalizer] if finalizer else [])
     if not metadata["finalizers"]:
         del metadata["finalizers"]
 
 
-def _grace(kind: Kind, document: Document, how: Options) -> int:
-    """Seconds that the object has to end by itself; 0 for kinds that do not do such things."""
+def _grace_seconds(kind: Kind, document: Document, options: Options) -> int:
+    """Return the seconds that an object has to terminate; 0 for kinds without a grace period."""
     if kind.default_grace_seconds is None:
         return 0
     final = at(document, "status", "phase") in ("Succeeded", "Failed")
     if final or not at(document, "spec", "nodeName"):
-        return 0  # nothing runs that could end
-    if how.grace_seconds is None:
-        # Objects from before there was a bound may say anything.
+        return 0  # nothing runs that would have to terminate
+    if options.grace_seconds is None:
+        # Objects stored by versions without a bound may exceed it.
         return min(kind.default_grace_seconds(document), grace_period.LONGEST_SECONDS)
-    return max(how.grace_seconds, 0)
+    return max(options.grace_seconds, 0)
 
 
-def _mark(document: Document, now: float, seconds: int) -> None:
+def _mark_deleting(document: Document, now: float, seconds: int) -> None:
     metadata = document["metadata"]
     metadata["deletionTimestamp"] = rfc3339(now + seconds)
     metadata["deletionGracePeriodSeconds"] = seconds
@@ -244,8 +255,8 @@ def _mark(document: Document, now: float, seconds: int) -> None:
         document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
 
 
-def _success(kind: Kind, gone: Document) -> Document:
-    metadata = gone["metadata"]
+def _success_status(kind: Kind, deleted: Document) -> Document:
+    metadata = deleted["metadata"]
     details = {"name": metadata["name"], "group": kind.group, "kind": kind.plural}
     details["uid"] = metadata["uid"]
     return {
@@ -258,35 +269,35 @@ def _success(kind: Kind, gone: Document) -> Document:
 
 
 async def delete_collection(rest: Rest, call: Call) -> Response:
-    """Delete everything that a list with the same query names; answers what was there.
+    """Delete all objects that a list with the same query returns; respond with that list.
 
-    An object that may not be deleted keeps none of the others.  The first such refusal is raised.
-    Nothing is staged before all of them were decided: what is staged is waited for in any case.
+    An error for one object stops none of the others; the first error is raised at the end.  Nothing
+    is staged before all deletions are planned: staged ones have to be awaited in any case.
     """
     presenter = rest.presenter(call)
-    how = options(call)
+    options = delete_options(call)
     selector = Selector(call.kind, call.query)
     stored = storage(call.kind)
-    page = await page_of(rest.store, call, selector)
-    decided: list[tuple[Record, Document | None]] = []
+    page = await select_page(rest.store, call, selector)
+    planned: list[tuple[Record, Document | None]] = []
     staged: list[Awaitable[Record]] = []
-    refusals: list[ApiError] = []
+    errors: list[ApiError] = []
     for record in page.records:
         latest = rest.store.latest(stored, record.key)
         if latest is None or not selector.matches(latest):
             continue
         try:
-            decided.append((latest, await _dismissed(rest, call, latest, how)))
-        except ApiError as refusal:
-            refusals.append(refusal)
-    for record, held in decided if not how.dry else ():
+            planned.append((latest, await _admit_deletion(rest, call, latest, options)))
+        except ApiError as error:
+            errors.append(error)
+    for record, remaining in planned if not options.dry_run else ():
         try:
             rest.require_newest(call.kind, record.key, record)
-        except ApiError as refusal:
-            refusals.append(refusal)
+        except ApiError as error:
+            errors.append(error)
         else:
-            staged.append(remove(rest.store, record, held))
+            staged.append(stage_deletion(rest.store, record, remaining))
     await asyncio.gather(*staged)
-    if refusals:
-        raise refusals[0]
-    return await told(presenter, selector, page)
+    if errors:
+        raise errors[0]
+    return await list_response(presenter, selector, page)

@@ -1,4 +1,4 @@
-"""Lists: selected, cut into pages, at the revision that was asked for."""
+"""Lists: selected and paged objects, at a requested revision."""
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from corral.api.kind import Kind, at
 from corral.api.object import Document, Key
 from corral.api.request import Response
 from corral.api.selectors import FieldSelector, FieldTerm, LabelSelector, parse_fields, parse_labels
-from corral.server.registry.rest import Rest, reach
+from corral.server.registry.rest import Rest, wait_for_revision
 from corral.server.request import query
 from corral.server.request.call import Call, json_response, storage
 from corral.server.response.presenter import Presenter
@@ -24,9 +24,9 @@ from corral.store import Record, RecordRange, Store
 
 
 class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
-    """A continue token: the list goes on after the key ``start``, at ``revision``.
+    """A continue token: the list continues after the key ``start``, at ``revision``.
 
-    Revision -1 is the newest: what follows need not fit what came before.
+    Revision -1 is the latest: the rest may be inconsistent with earlier pages.
     """
 
     version: str
@@ -42,15 +42,15 @@ class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
 
     @classmethod
     def read(cls, token: str) -> "Continue":
-        """Raises BadRequest for what no server gave."""
+        """Decode a token.  Raises BadRequest."""
         try:
             text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-            found = decode_as(text, cls)
+            parsed = decode_as(text, cls)
         except (ValueError, msgspec.MsgspecError) as error:
             raise BadRequest(f"continue key is not valid: {error}") from None
-        if found.version != "meta.k8s.io/v1" or "/" not in found.start:
+        if parsed.version != "meta.k8s.io/v1" or "/" not in parsed.start:
             raise BadRequest("continue key is not valid: it was not given by this server")
-        return found
+        return parsed
 
     @property
     def key(self) -> Key:
@@ -59,11 +59,11 @@ class Continue(msgspec.Struct, rename={"version": "v", "revision": "rv"}):
 
 
 class Selector:
-    """Which objects of a kind a list or a watch is about."""
+    """The label and field selectors of a list or a watch."""
 
-    def __init__(self, kind: Kind, asked: Mapping[str, str]) -> None:
-        self.labels: LabelSelector = parse_labels(asked.get("labelSelector", ""))
-        self.fields: FieldSelector = parse_fields(asked.get("fieldSelector", ""))
+    def __init__(self, kind: Kind, parameters: Mapping[str, str]) -> None:
+        self.labels: LabelSelector = parse_labels(parameters.get("labelSelector", ""))
+        self.fields: FieldSelector = parse_fields(parameters.get("fieldSelector", ""))
         self._readers: dict[str, Callable[[Document], str]] = {
             "metadata.name": lambda document: str(at(document, "metadata", "name") or ""),
             "metadata.namespace": lambda document: str(at(document, "metadata", "namespace") or ""),
@@ -88,28 +88,28 @@ class Selector:
         return not self.fields or self._fields_match(record)
 
     def _fields_match(self, record: Record) -> bool:
-        known = record.fields
-        if known is None or any(term.field not in known for term in self.fields.terms):
+        cached = record.fields
+        if cached is None or any(term.field not in cached for term in self.fields.terms):
             document = record.document()
-            found = {term.field: self._readers[term.field](document) for term in self.fields.terms}
-            known = record.fields = _one({**(known or {}), **found})
-        return self.fields.matches(known)
+            parsed = {term.field: self._readers[term.field](document) for term in self.fields.terms}
+            cached = record.fields = _interned({**(cached or {}), **parsed})
+        return self.fields.matches(cached)
 
 
-def _one(fields: Mapping[str, str]) -> Mapping[str, str]:
-    """Findings that are kept once: all pods of a node have the same."""
-    return _kept(tuple(fields.items()))
+def _interned(fields: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a shared copy of field values: all pods of a node have the same."""
+    return _interned_items(tuple(fields.items()))
 
 
 @lru_cache(maxsize=1024)
-def _kept(fields: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+def _interned_items(fields: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return dict(fields)
 
 
 class Page(NamedTuple):
-    """One answer to a list, and where it ends.
+    """A page of a list.
 
-    ``remaining`` is how many come after it; where there is a selector it is 1 if any do.
+    ``remaining`` is the count of objects after it; with a selector, 1 if there are any.
     """
 
     records: Sequence[Record]
@@ -118,15 +118,15 @@ class Page(NamedTuple):
 
 
 async def list_objects(rest: Rest, call: Call) -> Response:
-    """Raises BadRequest, Gone and Timeout."""
+    """List the objects of a kind.  Raises BadRequest, Gone and Timeout."""
     presenter = rest.presenter(call)
     selector = Selector(call.kind, call.query)
-    call.warnings += _missing(rest.store, call)
-    return await told(presenter, selector, await page_of(rest.store, call, selector))
+    call.warnings += _damage_warnings(rest.store, call)
+    return await list_response(presenter, selector, await select_page(rest.store, call, selector))
 
 
-def _missing(store: Store, call: Call) -> list[str]:
-    """What a list warns of: damaged objects that are not in it."""
+def _damage_warnings(store: Store, call: Call) -> list[str]:
+    """Return warnings about damaged objects that are not listed."""
     kind = storage(call.kind)
     return [
         f"{each} is damaged on disk and not listed"
@@ -135,8 +135,8 @@ def _missing(store: Store, call: Call) -> list[str]:
     ]
 
 
-async def told(presenter: Presenter, selector: Selector, page: Page) -> Response:
-    """The answer that a page is, with what is needed to ask for the next one."""
+async def list_response(presenter: Presenter, selector: Selector, page: Page) -> Response:
+    """Return the response with a page, and the continue token of the next one."""
     metadata: dict[str, object] = {"resourceVersion": str(page.revision)}
     if page.remaining:
         metadata["continue"] = Continue.after(page.records[-1].key, page.revision).encode()
@@ -145,10 +145,10 @@ async def told(presenter: Presenter, selector: Selector, page: Page) -> Response
     return json_response(await presenter.many(page.records, metadata))
 
 
-async def page_of(store: Store, call: Call, selector: Selector) -> Page:
-    """The objects that are asked for.  Raises BadRequest, Invalid, Gone and Timeout."""
+async def select_page(store: Store, call: Call, selector: Selector) -> Page:
+    """Return the page that a call requests.  Raises BadRequest, Invalid, Gone and Timeout."""
     limit = query.number(call.query, "limit") or 0
-    query.number(call.query, "timeoutSeconds")  # refused where it is none; no list takes that long
+    query.number(call.query, "timeoutSeconds")  # only validated: no list takes that long
     _check_options(call)
     token = call.query.get("continue", "")
     start = None
@@ -156,32 +156,36 @@ async def page_of(store: Store, call: Call, selector: Selector) -> Page:
         revision, start = _resume(store, call, token)
     else:
         revision = await _revision(store, call, limit)
-    stretch = _stretch(store, call, selector, revision, start)
-    shown = revision if revision > 0 else store.revision
+    record_range = _range_of(store, call, selector, revision, start)
+    listed_revision = revision if revision > 0 else store.revision
     if not selector:
-        records = list(islice(stretch.records, limit or None))
-        return Page(records, shown, stretch.count - len(records))
-    wanted = limit + 1 if limit else stretch.count  # one more tells whether there are any
-    records = await _selected(selector, stretch, wanted)
+        records = list(islice(record_range.records, limit or None))
+        return Page(records, listed_revision, record_range.count - len(records))
+    limit_count = (
+        limit + 1 if limit else record_range.count
+    )  # one more, to find out whether any remain
+    records = await _selected(selector, record_range, limit_count)
     more = bool(limit) and len(records) > limit
-    return Page(records[: limit or None], shown, int(more))
+    return Page(records[: limit or None], listed_revision, int(more))
 
 
-async def _selected(selector: Selector, stretch: RecordRange, wanted: int) -> list[Record]:
-    """The first objects that match; while many are looked at, others have their turn."""
-    if stretch.count <= OBJECTS_A_TURN:
-        return list(islice(filter(selector.matches, stretch.records), wanted))
-    present = list(stretch.records)  # what changes meanwhile is not seen
+async def _selected(
+    selector: Selector, record_range: RecordRange, limit_count: int
+) -> list[Record]:
+    """Return the first ``limit_count`` objects that match; yields to the loop between chunks."""
+    if record_range.count <= OBJECTS_A_TURN:
+        return list(islice(filter(selector.matches, record_range.records), limit_count))
+    records_now = list(record_range.records)  # a snapshot: changes meanwhile are not seen
     selected: list[Record] = []
-    async for some in in_turns(present, OBJECTS_A_TURN):
-        selected += filter(selector.matches, some)
-        if len(selected) >= wanted:
+    async for chunk in in_turns(records_now, OBJECTS_A_TURN):
+        selected += filter(selector.matches, chunk)
+        if len(selected) >= limit_count:
             break
-    return selected[:wanted]
+    return selected[:limit_count]
 
 
-def newest(store: Store, call: Call, selector: Selector) -> list[Record]:
-    """The present objects among which a selector chooses; one name is looked up, not searched."""
+def candidates(store: Store, call: Call, selector: Selector) -> list[Record]:
+    """Return the current objects that a selector may match: one by name, if it requires a name."""
     kind = storage(call.kind)
     if selector.name and (call.namespace or not call.kind.namespaced):
         record = store.get(kind, Key(call.namespace, selector.name))
@@ -189,14 +193,14 @@ def newest(store: Store, call: Call, selector: Selector) -> list[Record]:
     return store.objects(kind, call.namespace)
 
 
-def _stretch(
+def _range_of(
     store: Store, call: Call, selector: Selector, revision: int, start: Key | None
 ) -> RecordRange:
-    """The objects from which a page is taken.  Raises Gone."""
+    """Return the objects from which a page is selected.  Raises Gone."""
     if revision <= 0 and selector.name:
-        records = newest(store, call, selector)
-        left = [record for record in records if start is None or record.key > start]
-        return RecordRange(iter(left), len(left))
+        records = candidates(store, call, selector)
+        remaining_records = [record for record in records if start is None or record.key > start]
+        return RecordRange(iter(remaining_records), len(remaining_records))
     kind = storage(call.kind)
     try:
         return store.record_range(kind, call.namespace, after=start, revision=max(revision, 0))
@@ -207,10 +211,10 @@ def _stretch(
 def _resume(store: Store, call: Call, token: str) -> tuple[int, Key]:
     if call.query.get("resourceVersion", "") not in ("", "0"):
         raise BadRequest("specifying resource version is not allowed when using continue")
-    found = Continue.read(token)
-    if found.revision > store.revision:
-        raise BadRequest("continue key is not valid: it is of a revision that is yet to come")
-    return found.revision, found.key
+    parsed = Continue.read(token)
+    if parsed.revision > store.revision:
+        raise BadRequest("continue key is not valid: it is of a future revision")
+    return parsed.revision, parsed.key
 
 
 def _expired(start: Key | None) -> Gone:
@@ -218,35 +222,36 @@ def _expired(start: Key | None) -> Gone:
         return Gone("The resourceVersion for the provided list is too old.")
     return _Expired(
         "The provided continue parameter is too old to display a consistent list result. You can "
-        "start a new list without the continue parameter, or use the continue token of this answer "
-        "to get the rest of the results as they are now, which need not fit what came before.",
-        again=Continue.after(start, -1).encode(),
+        "start a new list without the continue parameter, or use the continue token of this "
+        "response to get the rest of the results as they are now, which may be inconsistent with "
+        "earlier pages.",
+        continue_token=Continue.after(start, -1).encode(),
     )
 
 
 @dataclass(eq=False)
 class _Expired(Gone):
-    """A page that cannot be made any more, with the token by which to go on all the same."""
+    """An expired continue token, with the token of an inconsistent continuation."""
 
-    again: str = ""
+    continue_token: str = ""
 
     def status(self) -> Document:
-        return {**super().status(), "metadata": {"continue": self.again}}
+        return {**super().status(), "metadata": {"continue": self.continue_token}}
 
 
 async def _revision(store: Store, call: Call, limit: int) -> int:
-    """The revision to list at; 0 for the newest."""
+    """Return the revision to list at; 0 for the latest."""
     revision = query.revision(call.query)
     match = call.query.get("resourceVersionMatch", "")
     if not revision:
         return 0
-    await reach(store, revision)
+    await wait_for_revision(store, revision)
     exact = match == "Exact" or (not match and limit > 0)
     return revision if exact else 0
 
 
 def _check_options(call: Call) -> None:
-    """Raises Invalid for options that make no sense together."""
+    """Check the combination of list options.  Raises Invalid."""
     match = call.query.get("resourceVersionMatch", "")
     revision = query.revision(call.query)
     if match and match not in ("Exact", "NotOlderThan"):

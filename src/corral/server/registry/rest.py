@@ -1,9 +1,8 @@
 """The verbs on single objects, once for every kind.
 
-Each reads the newest version, decides and stages without anything between, so that nobody comes in
-between; then it waits until what it answers is on disk.  Only where ``reviewers`` outside have a
-say does time pass meanwhile: then Stale is raised where an object changed, and the request starts
-anew.
+Each reads the latest version, evaluates and stages without an ``await``: that is the transaction;
+then it waits for the commit before it responds.  Only ``reviewers``, webhooks and policies, are
+awaited in between: if an object has changed meanwhile, Stale is raised, and the request restarts.
 """
 
 import asyncio
@@ -37,9 +36,9 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 WAIT_SECONDS = 3
-"""How long a read waits for a revision that is not there yet."""
+"""How long a read waits for a revision that is not committed yet."""
 
-_MADE_BY_UPDATE = frozenset(
+_CREATED_ON_UPDATE = frozenset(
     {
         *("endpoints", "events", "events.events.k8s.io", "limitranges", "services"),
         *("leases.coordination.k8s.io", "runtimeclasses.node.k8s.io"),
@@ -48,18 +47,18 @@ _MADE_BY_UPDATE = frozenset(
         "rolebindings.rbac.authorization.k8s.io",
     }
 )
-"""Kinds of which a PUT makes what is not there (Kubernetes' AllowCreateOnUpdate)."""
+"""Kinds of which a PUT creates missing objects (Kubernetes' AllowCreateOnUpdate)."""
 
-_BESIDE_SPEC = frozenset({"apiVersion", "kind", "metadata", "status"})
+_NOT_SPEC = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """What a PATCH asks for.
+    """A parsed patch.
 
-    ``change`` makes the wanted version of the newest, which may be changed by that if ``members``
-    is None.  Otherwise these are the document's members that differ: all others, and whatever of
-    these is not spoken of, are shared.
+    ``change`` returns the patched version of a document, which it may modify if ``members`` is
+    None.  Otherwise ``members`` are the top-level members that the patch contains: all others, and
+    unpatched parts of these, are shared with the original.
     """
 
     change: Callable[[Document], Document]
@@ -67,15 +66,15 @@ class Patch:
 
 
 def _admit_all(_call: Call) -> None:
-    """Refuse nobody."""
+    """Admit every call."""
 
 
 class Rest:
     """Get, create, update and patch.
 
-    ``now`` is seconds since 1970; ``plugins`` are the server's own admission, ``reviewers`` those
-    outside who have a say in what is stored.  ``admit`` refuses who may not make the call at all,
-    and is asked where it turns out to be another than it seemed.
+    ``now`` is seconds since 1970; ``plugins`` are the built-in admission plugins, ``reviewers`` the
+    webhooks and policies.  ``admit`` authorizes a call whose verb changed from update or patch to
+    create; it raises Forbidden.
     """
 
     def __init__(
@@ -100,38 +99,38 @@ class Rest:
         return Presenter(call, self.now)
 
     async def get(self, call: Call) -> Response:
-        """Raises NotFound, and Timeout where a revision is asked for that does not come."""
+        """Get an object.  Raises NotFound, and Timeout if a requested revision does not come."""
         presenter = self.presenter(call)
-        await reach(self.store, query.revision(call.query) or 0)
+        await wait_for_revision(self.store, query.revision(call.query) or 0)
         record = self.store.get(storage(call.kind), call.key)
         if record is None:
             raise not_found(call.kind, call.name)
         return json_response(presenter.one(record))
 
     async def create(self, call: Call) -> Response:
-        """Raises AlreadyExists, Invalid, Forbidden and whatever ``body.read`` raises."""
-        return await self.make(call, validation.incoming(call, body.read(call)))
+        """Create an object.  Raises AlreadyExists, Invalid, Forbidden and what reading raises."""
+        return await self.create_object(call, validation.incoming(call, body.read(call)))
 
-    async def make(self, call: Call, document: Document) -> Response:
-        """Create what a client sent or applied, with all that belongs to a creation."""
+    async def create_object(self, call: Call, document: Document) -> Response:
+        """Create an object that a client sent or applied: defaults, admission, validation."""
         presenter = self.presenter(call)
         dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
         validation.conform(call, document)
         name = document["metadata"].get("name", "")
         validation.require_namespace(self.store, call, name)
         object_meta.disown(document)
-        _leave_status(call.kind, document)
+        _drop_status(call.kind, document)
         validation.account(call, document, None, now=rfc3339(self.now()))
         document = await self.reviewers.mutate(call, document, None)
         object_meta.identify(self.store, call, document, rfc3339(self.now()))
         call.name = document["metadata"]["name"]
-        _leave_status(call.kind, document)
+        _drop_status(call.kind, document)
         call.kind.default_create(document)
         self._prepare(call, document, None)
         self._check(call, document, None)
         if await self.reviewers.validate(call, document, None):
             validation.require_namespace(self.store, call, call.name)
-            self._check(call, document, None)  # what was free may have been taken meanwhile
+            self._check(call, document, None)  # allocated values may have been taken meanwhile
         object_meta.require_new(self.store, call, document)
         self._guard(call, document, None)
         self.quotas.admit(call.kind, document, None)
@@ -155,22 +154,22 @@ class Rest:
         sent = validation.incoming(call, body.read(call))
         object_meta.require_name(call, sent)
         stored = storage(call.kind)
-        if self._makes(call) and self.store.latest(stored, call.key) is None:
+        if self._creates_on_update(call) and self.store.latest(stored, call.key) is None:
             object_meta.require_uid(call, sent, None)
             creation = replace(call, verb="create")
             self.admit(creation)
-            return await self.make(creation, sent)
+            return await self.create_object(creation, sent)
         record = object_meta.existing(self.store, call.kind, stored, call.key)
         object_meta.require_uid(call, sent, record)
         version = sent["metadata"].get("resourceVersion", "")
         if not call.kind.native and version in object_meta.ANY_VERSION:
             raise object_meta.needs_revision(call)
-        return await self.change(call, record, sent)
+        return await self.update_object(call, record, sent)
 
     @staticmethod
-    def _makes(call: Call) -> bool:
-        """Whether an update makes what is not there."""
-        return call.kind.resource in _MADE_BY_UPDATE and not call.subresource
+    def _creates_on_update(call: Call) -> bool:
+        """Return whether an update creates a missing object."""
+        return call.kind.resource in _CREATED_ON_UPDATE and not call.subresource
 
     async def patch(self, call: Call) -> Response:
         if apply.is_applied(call):
@@ -178,88 +177,88 @@ class Rest:
         patch = read_patch(call)
         record = object_meta.existing(self.store, call.kind, storage(call.kind), call.key)
         old = record.document()
-        if self._leaves_spec(call, patch):
-            # What is not touched is the same object in both: it is neither copied nor compared.
+        if self._keeps_spec_shared(call, patch):
+            # Unpatched parts are shared between old and new: neither copied nor compared.
             base = {**old, "metadata": {**old["metadata"]}}
         else:
             base = record.document()
-        wanted = patch.change(as_version(base, call.version, call.api_version))
-        return await self.change(call, record, validation.incoming(call, wanted), old)
+        new = patch.change(as_version(base, call.version, call.api_version))
+        return await self.update_object(call, record, validation.incoming(call, new), old)
 
-    def _leaves_spec(self, call: Call, patch: "Patch") -> bool:
-        """Whether all but an object's metadata and status is the same before and after a patch.
+    def _keeps_spec_shared(self, call: Call, patch: "Patch") -> bool:
+        """Return whether a patch changes nothing but metadata and status.
 
-        Not where something else of it is converted, pruned or allocated on the way.
+        False if other fields are converted, pruned or allocated on the way.
         """
         stored = storage(call.kind)
         return (
             patch.members is not None
-            and _BESIDE_SPEC.issuperset(patch.members)
+            and _NOT_SPEC.issuperset(patch.members)
             and call.kind.schemas is None
             and not (call.version.write or call.version.read or call.version.view)
             and stored not in self.plugins.allocators
             and stored not in self.plugins.preparers
         )
 
-    async def change(
-        self, call: Call, record: Record, wanted: Document, old: Document | None = None
+    async def update_object(
+        self, call: Call, record: Record, new: Document, old: Document | None = None
     ) -> Response:
-        """Put a wanted document in the place of a record, with all that belongs to an update.
+        """Update an object to a document: defaults, admission, validation.
 
-        ``old`` is the record's document, where somebody has read it.
+        ``old`` is the record's document, if the caller has decoded it.
         """
         presenter = self.presenter(call)
         dry = query.dry_run([call.query.get("dryRun", "")], call.options)
-        document = await self.updated(call, record, wanted, old)
+        document = await self.evaluate_update(call, record, new, old)
         if document is None:
             return json_response(presenter.one(await self.store.durable(record)))
         if dry:
             return json_response(presenter.shown(document))
         return json_response(presenter.one(await self.put(call, document)))
 
-    async def updated(
-        self, call: Call, record: Record, wanted: Document, old: Document | None = None
+    async def evaluate_update(
+        self, call: Call, record: Record, new: Document, old: Document | None = None
     ) -> Document | None:
-        """What an update makes of a record, to be staged at once; None where it changes nothing.
+        """Return the document that an update stores, to be staged at once; None if unchanged.
 
-        ``old`` is the record's document, where somebody has read it.  Raises Stale where the object
-        changed while reviewers were asked.
+        ``old`` is the record's document, if the caller has decoded it.  Raises Stale if the object
+        changed while reviewers were awaited.
         """
         old = record.document() if old is None else old
-        self.require_fit(call, wanted, old)
+        self.require_fit(call, new, old)
         if call.account is None and self.reviewers.mutates(call):
-            self._account(call, copied(wanted), old)
-        wanted = await self.reviewers.mutate(call, wanted, old)
-        document = self.prepared(call, wanted, old)
+            self._account(call, copied(new), old)
+        new = await self.reviewers.mutate(call, new, old)
+        document = self.prepare_update(call, new, old)
         await self.reviewers.validate(call, document, old)
-        return self.settled(call, record, document, old)
+        return self.finish_update(call, record, document, old)
 
-    def require_fit(self, call: Call, wanted: Document, old: Document) -> None:
-        """Refuse a document that is about something else, or that does not fit its schema."""
-        object_meta.require_match(call, wanted, old)
-        validation.conform(call, wanted, old)
+    def require_fit(self, call: Call, new: Document, old: Document) -> None:
+        """Check that a document is of the same object, and matches its schema."""
+        object_meta.require_match(call, new, old)
+        validation.conform(call, new, old)
 
     def _account(self, call: Call, draft: Document, old: Document) -> None:
-        """Book what is wanted before reviewers change it: their changes are nobody's."""
+        """Update managed fields before reviewers mutate: their changes have no manager."""
         object_meta.keep_identity(draft, old)
         draft = object_meta.separate_status(call, draft, old)
         validation.account(call, draft, old, now=rfc3339(self.now()))
 
-    def prepared(self, call: Call, wanted: Document, old: Document) -> Document:
-        """A wanted document with all that the server gives, keeps and requires."""
-        changed = object_meta.changes(call, wanted, old)
-        object_meta.keep_identity(wanted, old)
-        document = object_meta.separate_status(call, wanted, old)
+    def prepare_update(self, call: Call, new: Document, old: Document) -> Document:
+        """Return a new document with the fields that the server sets or preserves, validated."""
+        changed = object_meta.changes(call, new, old)
+        object_meta.keep_identity(new, old)
+        document = object_meta.separate_status(call, new, old)
         self._prepare(call, document, old)
         object_meta.check_finalizers(call, document, old)
         self._check(call, document, old, changed)
         object_meta.count_generation(call, document, old)
         return document
 
-    def settled(
+    def finish_update(
         self, call: Call, record: Record, document: Document, old: Document
     ) -> Document | None:
-        """The document, where it is to be stored and has room; None where it changes nothing."""
+        """Return the document if it is to be stored, after guards and quotas; None if unchanged."""
         self.require_newest(call.kind, record.key, record)
         if object_meta.unchanged(document, old):
             return None
@@ -279,26 +278,26 @@ class Rest:
             guard(call, document, old)
 
     def require_newest(self, kind: Kind, key: Key, record: Record | None) -> None:
-        """Raises Stale where something was decided by a version that is not the newest any more."""
+        """Check that a record is still the latest version of its object.  Raises Stale."""
         if self.store.latest(storage(kind), key) is not record:
             raise object_meta.stale(kind, key.name)
 
     async def put(self, call: Call, document: Document) -> Record:
-        """Store a changed object; one whose deletion waited for its last finalizer is gone."""
+        """Store a changed object, or delete it if its last finalizer was removed."""
         stored = storage(call.kind)
         if is_released(document):
             return await self.store.delete(stored, call.key, document)
         return await self.store.write(stored, call.key, document)
 
 
-def _leave_status(kind: Kind, document: Document) -> None:
-    """Take the status from an object that is to be created, unless its maker may tell it."""
+def _drop_status(kind: Kind, document: Document) -> None:
+    """Remove the status of an object to be created, unless its kind allows one."""
     if kind.status and not kind.status_on_create:
         document.pop("status", None)
 
 
-async def reach(store: Store, revision: int) -> None:
-    """Wait a little for a revision that may be on its way.  Raises Timeout."""
+async def wait_for_revision(store: Store, revision: int) -> None:
+    """Wait for a revision that may be committed soon.  Raises Timeout."""
     if revision <= store.revision:
         return
     try:
@@ -311,7 +310,7 @@ async def reach(store: Store, revision: int) -> None:
 
 
 def is_released(document: Document) -> bool:
-    """Whether nothing holds an object back that is to be deleted."""
+    """Return whether an object is being deleted and nothing blocks that any more."""
     metadata = document["metadata"]
     return bool(
         metadata.get("deletionTimestamp")
@@ -322,7 +321,7 @@ def is_released(document: Document) -> bool:
 
 
 def is_namespace(document: Document) -> bool:
-    """Whether it is one of Kubernetes' own: a definition may call its kind so, too."""
+    """Return whether it is a core/v1 Namespace; custom kinds may have the same name."""
     return (document["apiVersion"], document["kind"]) == ("v1", "Namespace")
 
 
@@ -331,7 +330,7 @@ def is_namespace_in_use(document: Document) -> bool:
 
 
 def read_patch(call: Call) -> Patch:
-    """The patch that a body says.  Raises BadRequest, UnsupportedMedia."""
+    """Parse the patch in a call's body.  Raises BadRequest, UnsupportedMedia."""
     media = body.media_type(call)
     accepted = [JSON_PATCH, MERGE_PATCH] + ([STRATEGIC_PATCH] if call.kind.native else [])
     accepted.append(apply.APPLY_PATCH)
@@ -349,14 +348,19 @@ def read_patch(call: Call) -> Patch:
     patch = decode_any(call.request.body)
     body.note_repeated(call, patch)
     if media == JSON_PATCH:
-        unknown = [f'unknown field "{path}"' for path in unknown_members(patch)]
-        call.repeated = [f"json patch {fault}" for fault in (*call.repeated, *unknown)]
+        unknown_faults = [f'unknown field "{path}"' for path in unknown_members(patch)]
+        call.repeated = [f"json patch {fault}" for fault in (*call.repeated, *unknown_faults)]
         return Patch(lambda document: json_patch(document, patch))
     if not isinstance(patch, dict):
         raise BadRequest("error decoding patch: it must be a JSON object")
     if media == MERGE_PATCH:
         return Patch(lambda document: merge_patch(document, patch), patch.keys())
-    # Kubernetes reads the outcome by the path's type: Ansible calls a Scale by what is scaled.
-    said = {name: value for name, value in patch.items() if name not in ("apiVersion", "kind")}
+    # Kubernetes decodes the result as the path's type: Ansible sends the scaled object's kind with
+    # a patch of a Scale.
+    members_patched = {
+        name: value for name, value in patch.items() if name not in ("apiVersion", "kind")
+    }
     schema = structural(call.kind, call.version.name)
-    return Patch(lambda document: strategic_merge(document, said, schema), said.keys())
+    return Patch(
+        lambda document: strategic_merge(document, members_patched, schema), members_patched.keys()
+    )

@@ -1,4 +1,4 @@
-"""The verbs of the API: what a call asks for, and what answers it."""
+"""The dispatch of calls to the verbs of the API."""
 
 from collections.abc import Mapping
 
@@ -12,15 +12,15 @@ from corral.server.request import body, route
 from corral.server.request.call import Answer, Call, storage
 from corral.server.strategy.object_meta import Stale
 
-MOST_RESTARTS = 10
-"""So often a request starts anew before its sender has to take care of it."""
+MAX_RESTARTS = 10
+"""Restarts of a request on Stale before its client gets the conflict."""
 
 
 class Verbs:
-    """Answers calls.
+    """Dispatches calls.
 
-    ``subresources`` answers what is asked below an object; ``answers`` has what answers each kind
-    whose objects are never kept, by the name that it would be stored under.
+    ``subresources`` handles calls to subresources; ``answers`` has a handler for each kind that is
+    never stored, by the resource name that it would be stored under.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Verbs:
         }
 
     async def answer(self, call: Call) -> Response:
-        """Answer a call; anew where an object changed while somebody outside was asked about it.
+        """Handle a call; restart it if an object changed while a webhook was awaited.
 
         Raises ApiError.
         """
         warnings = len(call.warnings)
-        for _ in range(MOST_RESTARTS):
+        for _ in range(MAX_RESTARTS):
             try:
                 return await self._answer(call)
             except Stale:
@@ -60,13 +60,13 @@ class Verbs:
         return await self._answer(call)
 
     async def _answer(self, call: Call) -> Response:
-        _require_verb(call)
+        _check_verb(call)
         if len(call.request.body) > body.LARGE_BYTES:
             await body.prepare(call)
         if call.subresource:
             return await self._subresources(call)
         if (answer := self._answers.get(storage(call.kind))) is not None:
-            return await answer(await self._reviewers.asked(call))
+            return await answer(await self._reviewers.admit_request(call))
         answer = self._verbs[call.verb]
         if call.name and call.verb == "create":
             raise MethodNotAllowed(f'create is not supported on one "{call.kind.plural}" by name')
@@ -75,8 +75,8 @@ class Verbs:
         return await answer(call)
 
 
-def _require_verb(call: Call) -> None:
-    """Raises MethodNotAllowed where the kind, as it is now, does not have the verb."""
+def _check_verb(call: Call) -> None:
+    """Check that the kind has the verb.  Raises MethodNotAllowed."""
     if not call.verb or (call.kind.native and not route.exists(call.request.method, call)):
         raise MethodNotAllowed(route.MISSING)
     if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
@@ -84,7 +84,7 @@ def _require_verb(call: Call) -> None:
             route.MISSING
             if call.kind.is_kept
             else f'{call.verb} is not supported on resources of kind "{call.kind.plural}": '
-            "they are answered and not kept"
+            "they are not stored"
         )
     if call.kind.closing and call.verb == "create":
         raise MethodNotAllowed("create not allowed while custom resource definition is terminating")

@@ -1,4 +1,4 @@
-"""Watches: what there is, what changes, bookmarks, and how a stream ends."""
+"""Watches: initial events, changes, bookmarks, and the end of the stream."""
 
 import asyncio
 import math
@@ -13,101 +13,102 @@ from corral.api.errors import ApiError, Details, Gone, Invalid, TooManyRequests
 from corral.api.object import Key
 from corral.api.request import Response
 from corral.server.flowcontrol.fairness import Fairness
-from corral.server.flowcontrol.memory_trim import Trimming
+from corral.server.flowcontrol.memory_trim import MemoryTrim
 from corral.server.registry import lists
 from corral.server.registry.lists import Selector
-from corral.server.registry.rest import Rest, reach
+from corral.server.registry.rest import Rest, wait_for_revision
 from corral.server.registry.watch_backlog import Backlog
-from corral.server.registry.watch_frames import PIECE_BYTES, PIECE_FRAMES, Frames, Piece, Shared
+from corral.server.registry.watch_frames import CHUNK_BYTES, CHUNK_FRAMES, Chunk, FrameCache, Frames
 from corral.server.request import accept, query
 from corral.server.request.call import Call, storage
 from corral.store import Record, RecordRange, Store, Watch
 
-TICK_SECONDS = 0.001
+MIN_WAIT_SECONDS = 0.001
 BOOKMARK_SECONDS = 60.0
-"""How often a watcher hears how far it is, as in Kubernetes.
+"""The interval of bookmarks, as in Kubernetes.
 
-Those of this process hear it once, when their watch ends: no connection of theirs breaks before,
-and the hundred of them were most of what woke a manager at rest.
+Watches of this process get one at their end only: they have no connection that could break before,
+and the bookmarks of a hundred of them were most of the wake-ups of an idle manager.
 """
-MOST_WATCHES = 8192
-"""Watches that one user may have open: each takes some 40 KiB."""
-_SHORTEST_SECONDS = 1800
-"""A watch without ``timeoutSeconds`` ends after this, or up to twice as late: not all at once."""
+MAX_WATCHES_PER_USER = 8192
+"""Open watches per user: each takes some 40 KiB."""
+_MIN_TIMEOUT_SECONDS = 1800
+"""A watch without ``timeoutSeconds`` ends after this or up to twice as long, to spread the load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the query asks of a watch; ``since`` None begins with the objects that there are.
+class WatchOptions:
+    """The options of a watch; ``since`` None begins with the current objects.
 
-    ``pause`` is how many seconds lie between bookmarks; without end where there is but the last.
+    ``bookmark_interval`` is the interval of bookmarks in seconds; infinite for a single one at the
+    end.
     """
 
     since: int | None
     not_older_than: int
     bookmarks: bool
-    pause: float
+    bookmark_interval: float
     end_of_initial: bool
     seconds: float
 
 
-def wanted(call: Call, store: Store) -> Wanted:
-    """Raises Invalid and BadRequest."""
-    asked = call.query
-    revision = query.revision(asked) or 0
-    match = asked.get("resourceVersionMatch", "")
-    initial = None
-    if asked.get("sendInitialEvents"):
-        initial = query.flag(asked, "sendInitialEvents")
+def watch_options(call: Call, store: Store) -> WatchOptions:
+    """Return the options in a call's query.  Raises Invalid and BadRequest."""
+    options = call.query
+    revision = query.revision(options) or 0
+    match = options.get("resourceVersionMatch", "")
+    initial_events = None
+    if options.get("sendInitialEvents"):
+        initial_events = query.flag(options, "sendInitialEvents")
         if match != "NotOlderThan":
-            raise _refused(
+            raise _forbidden(
                 "resourceVersionMatch",
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             )
     elif match:
-        raise _refused(
+        raise _forbidden(
             "resourceVersionMatch",
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         )
-    bookmarks = query.flag(asked, "allowWatchBookmarks")
-    listed = initial or (initial is None and not revision)
-    since = None if listed else revision or store.revision
-    timeout = query.number(asked, "timeoutSeconds")
-    return Wanted(
+    bookmarks = query.flag(options, "allowWatchBookmarks")
+    from_list = initial_events or (initial_events is None and not revision)
+    since = None if from_list else revision or store.revision
+    timeout = query.number(options, "timeoutSeconds")
+    return WatchOptions(
         since=since,
         not_older_than=revision,
         bookmarks=bookmarks,
-        pause=BOOKMARK_SECONDS if call.request.user is None else math.inf,
-        end_of_initial=bool(initial) and bookmarks,
-        seconds=timeout or _SHORTEST_SECONDS * random.uniform(1, 2),  # noqa: S311 - spreads load
+        bookmark_interval=BOOKMARK_SECONDS if call.request.user is None else math.inf,
+        end_of_initial=bool(initial_events) and bookmarks,
+        seconds=timeout or _MIN_TIMEOUT_SECONDS * random.uniform(1, 2),  # noqa: S311 - spreads load
     )
 
 
-def _refused(field: str, message: str) -> Invalid:
+def _forbidden(field: str, message: str) -> Invalid:
     return query.bad_option(
         "ListOptions", field, f"Forbidden: {message}", reason="FieldValueForbidden"
     )
 
 
 class Watches:
-    """Opens watches, and knows how many each user has.
+    """Opens watches, bounded per user.
 
-    ``turns`` lets others have theirs while the objects that there are are told.
+    ``fairness`` schedules the encoding of initial events between the requests of other users.
     """
 
-    def __init__(self, rest: Rest, turns: Fairness) -> None:
+    def __init__(self, rest: Rest, fairness: Fairness) -> None:
         self._rest = rest
-        self._turns = turns
-        self._shared = Shared()
+        self._fairness = fairness
+        self._frame_cache = FrameCache()
         self._open: Counter[str] = Counter()
         self._backlog = Backlog()
-        self._trimming = Trimming()
+        self._memory_trim = MemoryTrim()
 
     async def answer(self, call: Call) -> Response:
-        """A stream of frames: a JSON object a line, or messages with their lengths before them.
+        """Respond with a stream of frames: JSON lines, or length-prefixed protobuf messages.
 
-        Raises Invalid, BadRequest, NotAcceptable for what is neither, Timeout, and TooManyRequests
-        for a user with too many.
+        Raises Invalid, BadRequest, NotAcceptable for other formats, Timeout, and TooManyRequests
+        for a user with too many watches.
         """
         rest, store = self._rest, self._rest.store
         header = call.request.headers.get("accept", "")
@@ -115,130 +116,132 @@ class Watches:
         presenter, selector = rest.presenter(call), Selector(call.kind, call.query)
         if call.name:
             selector.only(call.name)
-        asked = wanted(call, store)
+        options = watch_options(call, store)
         sender = call.request.sender
-        if call.request.user is None and self._open[sender] >= MOST_WATCHES:
+        if call.request.user is None and self._open[sender] >= MAX_WATCHES_PER_USER:
             raise TooManyRequests(
-                f'user "{sender}" has {MOST_WATCHES} watches open; end some, and try again',
+                f'user "{sender}" has {MAX_WATCHES_PER_USER} watches open; end some, and try again',
                 details=Details(retry_after_seconds=1),
             )
-        if asked.since is None:
-            await reach(store, asked.not_older_than)
-        frames = Frames(call, presenter, selector, self._shared)
-        return Response(headers=frames.headers, body=self._counted(call, frames, asked))
+        if options.since is None:
+            await wait_for_revision(store, options.not_older_than)
+        frames = Frames(call, presenter, selector, self._frame_cache)
+        return Response(headers=frames.headers, body=self._count_open(call, frames, options))
 
-    async def _counted(
-        self, call: Call, frames: Frames, asked: Wanted
+    async def _count_open(
+        self, call: Call, frames: Frames, options: WatchOptions
     ) -> AsyncGenerator[bytes, None]:
-        name = call.request.sender  # who acts for many others is one
-        self._open[name] += 1
+        user = call.request.sender  # the sender, also if it impersonates many others
+        self._open[user] += 1
         try:
-            async with aclosing(self._stream(call, frames, asked)) as pieces:
-                async for piece in pieces:
-                    with self._held(call, piece):
-                        yield piece
+            async with aclosing(self._stream(call, frames, options)) as chunks:
+                async for chunk in chunks:
+                    with self._track_backlog(call, chunk):
+                        yield chunk
         except ApiError as error:
             yield frames.error(error)
         finally:
-            self._trimming.ended()
-            self._open[name] -= 1
-            if not self._open[name]:
-                del self._open[name]
+            self._memory_trim.stream_ended()
+            self._open[user] -= 1
+            if not self._open[user]:
+                del self._open[user]
 
-    def _held(self, call: Call, piece: bytes) -> AbstractContextManager[None]:
-        """Count a piece until whoever sends it asks for the next."""
+    def _track_backlog(self, call: Call, chunk: bytes) -> AbstractContextManager[None]:
+        """Count a chunk as pending until the next one is requested."""
         cut = call.request.cut
-        return nullcontext() if cut is None else self._backlog.hold(call.request.sender, piece, cut)
+        return (
+            nullcontext() if cut is None else self._backlog.track(call.request.sender, chunk, cut)
+        )
 
     async def _stream(
-        self, call: Call, frames: Frames, asked: Wanted
+        self, call: Call, frames: Frames, options: WatchOptions
     ) -> AsyncGenerator[bytes, None]:
-        """Raises Gone where a watcher asks for what is forgotten, or lags so far behind."""
-        store, since = self._rest.store, asked.since
-        end = asyncio.get_running_loop().time() + asked.seconds
-        initial: Iterator[Piece] = iter(())
+        """Yield the chunks of a watch.  Raises Gone if it starts or lags behind the window."""
+        store, since = self._rest.store, options.since
+        end = asyncio.get_running_loop().time() + options.seconds
+        initial_events: Iterator[Chunk] = iter(())
         if since is None:
-            initial, since = self._present(call, frames), store.revision
-        changes = store.watch(storage(call.kind), since, call.namespace, frames.selector.name or "")
+            initial_events, since = self._present(call, frames), store.revision
+        watch = store.watch(storage(call.kind), since, call.namespace, frames.selector.name or "")
         try:
-            async for piece in self._initial(call, initial):
-                yield piece
-            if asked.end_of_initial:
+            async for chunk in self._initial(call, initial_events):
+                yield chunk
+            if options.end_of_initial:
                 yield frames.bookmark(since, end_of_initial=True)
-            async for piece in _changes(store, changes, frames, asked, end):
-                yield piece
+            async for chunk in _changes(store, watch, frames, options, end):
+                yield chunk
         finally:
-            changes.close()
+            watch.close()
 
-    def _present(self, call: Call, frames: Frames) -> Iterator[Piece]:
-        """The objects that there are, as pieces; what is not told yet is not held, but looked up.
+    def _present(self, call: Call, frames: Frames) -> Iterator[Chunk]:
+        """Return the chunks of the current objects; later ones are looked up when they are sent.
 
-        Raises Gone once it is so long ago that what was there is forgotten.
+        So a slow watcher holds no old objects in memory; Gone is raised once they are compacted.
         """
         store, kind, since = self._rest.store, storage(call.kind), self._rest.store.revision
         if frames.selector.name or not since:
-            return frames.initial(lists.newest(store, call, frames.selector))
+            return frames.initial(lists.candidates(store, call, frames.selector))
 
-        def told(after: Key | None = None) -> Iterator[Piece]:
-            while records := _some(
+        def initial_chunks(after: Key | None = None) -> Iterator[Chunk]:
+            while records := _first_records(
                 store.record_range(kind, call.namespace, after=after, revision=since)
             ):
-                after, pieces = records[-1].key, list(frames.initial(records))
+                after, chunks = records[-1].key, list(frames.initial(records))
                 del records
-                yield from pieces
+                yield from chunks
 
-        return told()
+        return initial_chunks()
 
-    async def _initial(self, call: Call, pieces: Iterator[Piece]) -> AsyncGenerator[bytes, None]:
-        async def make(_call: Call) -> Piece | None:
-            return next(pieces, None)
+    async def _initial(self, call: Call, chunks: Iterator[Chunk]) -> AsyncGenerator[bytes, None]:
+        async def next_chunk(_call: Call) -> Chunk | None:
+            return next(chunks, None)
 
-        while (piece := await self._turns.serve(call, make)) is not None:
-            if piece:
-                yield piece if isinstance(piece, bytes) else await piece()
-            await asyncio.sleep(0)  # a long list lets others have their turn
+        while (chunk := await self._fairness.serve(call, next_chunk)) is not None:
+            if chunk:
+                yield chunk if isinstance(chunk, bytes) else await chunk()
+            await asyncio.sleep(0)  # a long list must not starve others
 
 
 async def _changes(
-    store: Store, changes: Watch, frames: Frames, asked: Wanted, end: float
+    store: Store, watch: Watch, frames: Frames, options: WatchOptions, end: float
 ) -> AsyncGenerator[bytes, None]:
-    """Raises Gone where the watcher lags so far that changes which it should hear are forgotten."""
+    """Yield the chunks of changes and bookmarks.  Raises Gone if the watch lags too far."""
     clock = asyncio.get_running_loop().time
-    bookmark = clock() + asked.pause if asked.bookmarks else end
-    while (now := clock()) < end and not changes.finished:
-        if now >= bookmark:
-            yield frames.bookmark(_told(store, changes, asked))
-            bookmark = now + asked.pause
-        # Never less than a clock can tell: a timer of that length is over before it is.
-        # The changes themselves are not held while they are told: the window may forget them.
-        seconds = max(TICK_SECONDS, min(end, bookmark) - now)
-        for piece in [each for each in frames.changes(await changes.next_events(seconds)) if each]:
-            yield piece if isinstance(piece, bytes) else await piece()
-    if asked.bookmarks and asked.pause == math.inf and changes.lost_after is None:
-        yield frames.bookmark(_told(store, changes, asked))
-    if changes.lost_after is not None:
-        raise Gone(f"too old resource version: {changes.lost_after} ({store.compacted})")
+    next_bookmark = clock() + options.bookmark_interval if options.bookmarks else end
+    while (now := clock()) < end and not watch.finished:
+        if now >= next_bookmark:
+            yield frames.bookmark(_bookmark_revision(store, watch, options))
+            next_bookmark = now + options.bookmark_interval
+        # Not less than the clock's resolution: a shorter timer fires early.  The events are not
+        # referenced while their chunks are sent, so that the window can free them.
+        seconds = max(MIN_WAIT_SECONDS, min(end, next_bookmark) - now)
+        for chunk in [each for each in frames.changes(await watch.next_events(seconds)) if each]:
+            yield chunk if isinstance(chunk, bytes) else await chunk()
+    if options.bookmarks and options.bookmark_interval == math.inf and watch.lost_after is None:
+        yield frames.bookmark(_bookmark_revision(store, watch, options))
+    if watch.lost_after is not None:
+        raise Gone(f"too old resource version: {watch.lost_after} ({store.compacted})")
 
 
-def _some(stretch: RecordRange) -> list[Record]:
-    """The first objects of a stretch, about as many as make a piece."""
-    some: list[Record] = []
+def _first_records(record_range: RecordRange) -> list[Record]:
+    """Return the first objects of a range, about as many as fit into a chunk."""
+    records: list[Record] = []
     size = 0
-    for record in islice(stretch.records, PIECE_FRAMES):
-        some.append(record)
+    for record in islice(record_range.records, CHUNK_FRAMES):
+        records.append(record)
         size += record.size
-        if size >= PIECE_BYTES:
+        if size >= CHUNK_BYTES:
             break
-    return some
+    return records
 
 
-def _told(store: Store, changes: Watch, asked: Wanted) -> int:
-    """Up to which revision a watcher knows all that concerns it.
+def _bookmark_revision(store: Store, watch: Watch, options: WatchOptions) -> int:
+    """Return the revision up to which a watcher has received all changes.
 
-    Not what was stored after the store ended the watch: the next one begins with that.
+    Changes after the store ended the watch do not count: the next watch begins with them.
     """
-    waits = changes.next_revision
-    if waits is not None:
-        return waits - 1
-    revision = store.revision if changes.complete_until is None else changes.complete_until
-    return max(revision, asked.since or 0)
+    next_revision = watch.next_revision
+    if next_revision is not None:
+        return next_revision - 1
+    revision = store.revision if watch.complete_until is None else watch.complete_until
+    return max(revision, options.since or 0)

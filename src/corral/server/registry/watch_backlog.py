@@ -1,9 +1,9 @@
-"""What waits to be sent to those who watch: bounded for all together, by cutting off who is slow.
+"""The bytes pending for watchers: bounded in total, by disconnecting the slowest watchers.
 
-A watcher that does not read holds what it is to be told next, and what lies in its connection's
-buffers.  Bytes that several of them wait for are the same and counted once.  Nobody waits whose
-piece is taken within a few turns of the event loop, as that of each who reads: a change is told to
-all of them in the same turn, and however many they are, none is slow.
+A watcher that does not read keeps its next chunk and its connection's buffers in memory.  A chunk
+that several watchers wait for is shared, and counted once.  A chunk that is sent within a few
+iterations of the event loop does not count: a change is published to all watchers in the same
+iteration, and however many there are, none of them is slow.
 """
 
 import asyncio
@@ -15,112 +15,111 @@ from typing import Final
 
 import structlog
 
-MOST_BYTES: Final = 64 << 20
-"""Bytes that may wait for all watchers together."""
+MAX_BYTES: Final = 64 << 20
+"""Pending bytes of all watchers together."""
 BUFFERED_BYTES: Final = 128 << 10
-"""What a connection that waits may hold besides: copies of a part of it, plain and encrypted."""
+"""Bytes that a pending connection holds besides: copies in its buffers, plain and encrypted."""
 
-TURNS: Final = 3
-"""Of the event loop: within two, a piece is written to a connection that can take it."""
+GRACE_ITERATIONS: Final = 3
+"""Iterations of the event loop: within two, a chunk is written to a connection that is ready."""
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _Pending:
     user: str
-    piece: bytes
+    chunk: bytes
     cut: Callable[[], None]
-    is_over: bool = False
+    is_done: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class _Share:
-    """What waits for one user's watchers, or for all, oldest first; ``size`` in bytes."""
+class _PendingBytes:
+    """The pending chunks of one user's watchers, or of all, oldest first; ``size`` in bytes."""
 
     size: int = 0
-    waiting: dict[_Waiting, None] = field(default_factory=dict)
-    _holders: Counter[int] = field(default_factory=Counter)
-    """How many wait for the same bytes, by the identity of these."""
+    entry: dict[_Pending, None] = field(default_factory=dict)
+    _counts: Counter[int] = field(default_factory=Counter)
+    """Count of watchers that wait for a chunk, by the chunk's identity."""
 
-    def add(self, waiting: _Waiting) -> None:
-        self.waiting[waiting] = None
-        self._holders[id(waiting.piece)] += 1
-        is_first = self._holders[id(waiting.piece)] == 1
-        self.size += BUFFERED_BYTES + (len(waiting.piece) if is_first else 0)
+    def add(self, entry: _Pending) -> None:
+        self.entry[entry] = None
+        self._counts[id(entry.chunk)] += 1
+        is_first = self._counts[id(entry.chunk)] == 1
+        self.size += BUFFERED_BYTES + (len(entry.chunk) if is_first else 0)
 
-    def remove(self, waiting: _Waiting) -> None:
-        del self.waiting[waiting]
-        address = id(waiting.piece)
-        self._holders[address] -= 1
-        self.size -= BUFFERED_BYTES + (0 if self._holders[address] else len(waiting.piece))
-        if not self._holders[address]:
-            del self._holders[address]
+    def remove(self, entry: _Pending) -> None:
+        del self.entry[entry]
+        identity = id(entry.chunk)
+        self._counts[identity] -= 1
+        self.size -= BUFFERED_BYTES + (0 if self._counts[identity] else len(entry.chunk))
+        if not self._counts[identity]:
+            del self._counts[identity]
 
 
 class Backlog:
-    """Knows what waits; where it is too much, it cuts off who has waited longest.
+    """Tracks pending chunks; over the limit, disconnects the watcher that has waited longest.
 
-    It begins with the user for whom most bytes wait, so that nobody loses a watch to somebody
-    else's.
+    It begins with the user who has most bytes pending, so that no user loses a watch to another's.
     """
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
-        self._most = most
-        self._all = _Share()
-        self._users: dict[str, _Share] = {}
-        self._fresh: deque[list[_Waiting]] = deque()
-        """Those that came in each of the latest turns, the oldest first."""
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._all = _PendingBytes()
+        self._users: dict[str, _PendingBytes] = {}
+        self._recent: deque[list[_Pending]] = deque()
+        """Chunks of the last iterations, which do not count yet, the oldest iteration first."""
 
     @property
     def size(self) -> int:
-        """Bytes that wait for all."""
+        """Pending bytes of all watchers."""
         return self._all.size
 
     @contextmanager
-    def hold(self, user: str, piece: bytes, cut: Callable[[], None]) -> Iterator[None]:
-        """Count a piece if the block lasts; ``cut`` tears its connection down."""
-        waiting = _Waiting(user, piece, cut)
-        if not self._fresh:
-            self._fresh.append([])
-            asyncio.get_running_loop().call_soon(self._turn)
-        self._fresh[-1].append(waiting)
+    def track(self, user: str, chunk: bytes, cut: Callable[[], None]) -> Iterator[None]:
+        """Count a chunk as pending if the block lasts; ``cut`` aborts its connection."""
+        entry = _Pending(user, chunk, cut)
+        if not self._recent:
+            self._recent.append([])
+            asyncio.get_running_loop().call_soon(self._age)
+        self._recent[-1].append(entry)
         try:
             yield
         finally:
-            waiting.is_over = True
-            self._remove(waiting)
+            entry.is_done = True
+            self._remove(entry)
 
-    def _turn(self) -> None:
-        """Count those that wait since some turns of the loop."""
-        if len(self._fresh) >= TURNS:
-            for each in self._fresh.popleft():
-                if not each.is_over:
+    def _age(self) -> None:
+        """Count the chunks that are pending for some iterations of the loop."""
+        if len(self._recent) >= GRACE_ITERATIONS:
+            for each in self._recent.popleft():
+                if not each.is_done:
                     self._add(each)
-            self._make_room()
-        if any(self._fresh):
-            self._fresh.append([])
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._evict()
+        if any(self._recent):
+            self._recent.append([])
+            asyncio.get_running_loop().call_soon(self._age)
         else:
-            self._fresh.clear()
+            self._recent.clear()
 
-    def _add(self, waiting: _Waiting) -> None:
-        self._all.add(waiting)
-        self._users.setdefault(waiting.user, _Share()).add(waiting)
+    def _add(self, entry: _Pending) -> None:
+        self._all.add(entry)
+        self._users.setdefault(entry.user, _PendingBytes()).add(entry)
 
-    def _remove(self, waiting: _Waiting) -> None:
-        """It is no more, if it was counted, and unless it was cut off already."""
-        if waiting not in self._all.waiting:
+    def _remove(self, entry: _Pending) -> None:
+        """Stop counting a chunk, if it was counted and not evicted already."""
+        if entry not in self._all.entry:
             return
-        self._all.remove(waiting)
-        self._users[waiting.user].remove(waiting)
-        if not self._users[waiting.user].waiting:
-            del self._users[waiting.user]
+        self._all.remove(entry)
+        self._users[entry.user].remove(entry)
+        if not self._users[entry.user].entry:
+            del self._users[entry.user]
 
-    def _make_room(self) -> None:
-        while self.size > self._most:
+    def _evict(self) -> None:
+        while self.size > self._max_bytes:
             user = max(self._users, key=lambda name: self._users[name].size)
-            slowest = next(iter(self._users[user].waiting))
+            slowest = next(iter(self._users[user].entry))
             self._remove(slowest)
             slowest.cut()
-            log.warning("watch cut off: too much waits to be sent", user=user)
+            log.warning("watch disconnected: too many bytes are pending", user=user)

@@ -1,4 +1,4 @@
-"""Watch events as bytes: made once for all watchers that want the same."""
+"""Encoded watch events, shared by all watchers of the same form."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -19,95 +19,99 @@ from corral.server.request.call import JSON_HEADERS, Call
 from corral.server.response.presenter import Presenter
 from corral.store import Event, Record
 
-PIECE_BYTES: Final = 64 << 10
-"""Frames are sent together up to about this size; a larger one is sent alone."""
-PIECE_FRAMES: Final = 64
+CHUNK_BYTES: Final = 64 << 10
+"""Frames are joined into chunks up to about this size; a larger frame is sent alone."""
+CHUNK_FRAMES: Final = 64
 _LARGE: Final = 32 << 10
-"""A frame of more bytes is sent alone, so that all who wait for it hold the same.
+"""A frame of more bytes is sent alone, so that all pending watchers share it.
 
-An object of more is written in protobuf beside the loop, as lists of them are."""
-_MOST_SHARED: Final = 512
-_MOST_SHARED_BYTES: Final = 8 << 20
+A larger object is encoded as protobuf in a thread, as lists are."""
+_MAX_CACHED: Final = 512
+_MAX_CACHED_BYTES: Final = 8 << 20
 
-Piece = bytes | Callable[[], Awaitable[bytes]]
-"""Frames; or what makes one that would keep the loop for longer than a turn."""
-Address = tuple[int, str, str, bool, Form, str, int]
-"""What a frame depends on: revision, type of change, version, whether it is protobuf, form, what
-stands in rows, moment."""
+Chunk = bytes | Callable[[], Awaitable[bytes]]
+"""Encoded frames; or a function that encodes one in a thread, if that would block the loop."""
+FrameKey = tuple[int, str, str, bool, Form, str, int]
+"""All that a frame depends on: revision, event type, API version, whether it is protobuf, form,
+table rows' includeObject, time of ages."""
 
 
-class Shared:
-    """The latest frames, for the other watchers that are told of the same changes.
+class FrameCache:
+    """The latest frames, for other watchers of the same changes.
 
-    Those that wait for a change are told of it one right after the other, so few are enough.
+    Watchers receive a change one right after the other, so a small cache suffices.
     """
 
     def __init__(self) -> None:
-        self._frames: dict[Address, bytes] = {}
+        self._frames: dict[FrameKey, bytes] = {}
         self._size = 0
         self._locks: WeakValueDictionary[object, asyncio.Lock] = WeakValueDictionary()
 
-    def get(self, address: Address) -> bytes | None:
-        return self._frames.get(address)
+    def get(self, key: FrameKey) -> bytes | None:
+        return self._frames.get(key)
 
-    def put(self, address: Address, frame: bytes) -> None:
-        self._size += len(frame) - len(self._frames.pop(address, b""))
-        self._frames[address] = frame
-        while len(self._frames) > _MOST_SHARED or self._size > _MOST_SHARED_BYTES:
+    def put(self, key: FrameKey, frame: bytes) -> None:
+        self._size += len(frame) - len(self._frames.pop(key, b""))
+        self._frames[key] = frame
+        while len(self._frames) > _MAX_CACHED or self._size > _MAX_CACHED_BYTES:
             self._size -= len(self._frames.pop(next(iter(self._frames))))
 
-    async def written(self, address: Address, sender: str, write: Callable[[], bytes]) -> bytes:
-        """A frame, written in a thread: once for all who wait for it, and one at a time of each."""
-        async with self._lock(sender), self._lock(address):
-            frame = self.get(address)
+    async def encode_in_thread(
+        self, key: FrameKey, sender: str, write: Callable[[], bytes]
+    ) -> bytes:
+        """Return a frame encoded in a thread: once for all waiters, one at a time per sender."""
+        async with self._lock(sender), self._lock(key):
+            frame = self.get(key)
             if frame is None:
                 frame = await finished(asyncio.to_thread(write))
-                self.put(address, frame)
+                self.put(key, frame)
             return frame
 
-    def _lock(self, of: object) -> asyncio.Lock:
-        return self._locks.setdefault(of, asyncio.Lock())
+    def _lock(self, lock_key: object) -> asyncio.Lock:
+        return self._locks.setdefault(lock_key, asyncio.Lock())
 
 
 class Frames:
-    """Watch events as bytes, in the form of one call."""
+    """Encodes watch events in the form that one call accepts."""
 
     def __init__(
-        self, call: Call, presenter: Presenter, selector: Selector, shared: Shared
+        self, call: Call, presenter: Presenter, selector: Selector, frame_cache: FrameCache
     ) -> None:
         self._call = call
         self._presenter = presenter
-        self._shared = shared
+        self._frame_cache = frame_cache
         self._protobuf = call.wants_protobuf
         self.selector = selector
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """What says how the frames are written."""
+        """The response headers with the content type of the frames."""
         if not self._protobuf:
             return list(JSON_HEADERS)
-        kind = ("content-type", f"{PROTOBUF};stream=watch")
-        return [kind, *(each for each in JSON_HEADERS if each[0] != kind[0])]
+        content_type = ("content-type", f"{PROTOBUF};stream=watch")
+        return [content_type, *(each for each in JSON_HEADERS if each[0] != content_type[0])]
 
-    def initial(self, records: Iterable[Record]) -> Iterator[Piece]:
-        """The objects that there are, in pieces; those that are not selected count as work, too."""
+    def initial(self, records: Iterable[Record]) -> Iterator[Chunk]:
+        """Yield chunks of the current objects; unselected ones count as work, too."""
         matches = self.selector.matches
-        return _pieces(self._present(record) if matches(record) else b"" for record in records)
+        return _chunks(
+            self._initial_frame(record) if matches(record) else b"" for record in records
+        )
 
-    def _present(self, record: Record) -> Piece:
-        """What tells of an object that there is: shared only where it is large."""
+    def _initial_frame(self, record: Record) -> Chunk:
+        """Return the frame of a current object; cached only if it is large."""
         if record.size < _LARGE:
-            return self._made("ADDED", record)
-        return self._shared_frame("ADDED", record, record.revision)
+            return self._encode("ADDED", record)
+        return self._cached_frame("ADDED", record, record.revision)
 
-    def changes(self, events: Iterable[Event]) -> Iterator[Piece]:
-        """All frames that a watcher gets of some changes, in pieces."""
+    def changes(self, events: Iterable[Event]) -> Iterator[Chunk]:
+        """Yield chunks of the frames of changes."""
         if not self.selector:
-            return _pieces(self._frame(_type(event), event) for event in events)
-        return _pieces(self._selected(event) for event in events)
+            return _chunks(self._frame(_type(event), event) for event in events)
+        return _chunks(self._selected_frame(event) for event in events)
 
-    def _selected(self, event: Event) -> Piece:
-        """To a watcher with a selector, objects come and go as they begin and cease to match."""
+    def _selected_frame(self, event: Event) -> Chunk:
+        """Return a change's frame for a selector: ADDED on first match, DELETED after the last."""
         matches = self.selector.matches
         before = event.previous is not None and matches(event.previous)
         after = not event.deleted and matches(event.record)
@@ -115,36 +119,44 @@ class Frames:
             return self._frame("MODIFIED" if before else "ADDED", event)
         return self._frame("DELETED", event) if before else b""
 
-    def _frame(self, kind: str, event: Event) -> Piece:
-        """What all who watch in this form are told of a change."""
-        return self._shared_frame(kind, event.record, event.revision, event)
+    def _frame(self, event_type: str, event: Event) -> Chunk:
+        """Return the frame of a change, shared by all watchers of this form."""
+        return self._cached_frame(event_type, event.record, event.revision, event)
 
-    def _shared_frame(
-        self, kind: str, record: Record, revision: int, event: Event | None = None
-    ) -> Piece:
-        address = (revision, kind, self._call.api_version, self._protobuf, *self._presenter.variant)
-        frame = self._shared.get(address)
+    def _cached_frame(
+        self, event_type: str, record: Record, revision: int, event: Event | None = None
+    ) -> Chunk:
+        key = (
+            revision,
+            event_type,
+            self._call.api_version,
+            self._protobuf,
+            *self._presenter.variant,
+        )
+        frame = self._frame_cache.get(key)
         if frame is None or self._presenter.is_first:
-            if kind == "DELETED" and event is not None:
-                record = _last_seen(event)
+            if event_type == "DELETED" and event is not None:
+                record = _final_record(event)
             if self._protobuf and record.size >= _LARGE:
-                write = partial(self._made, kind, record)
-                return partial(self._shared.written, address, self._call.request.sender, write)
+                write = partial(self._encode, event_type, record)
+                return partial(
+                    self._frame_cache.encode_in_thread, key, self._call.request.sender, write
+                )
             first = self._presenter.is_first
-            frame = self._made(kind, record)
+            frame = self._encode(event_type, record)
             if not first:
-                self._shared.put(address, frame)
+                self._frame_cache.put(key, frame)
         return frame
 
-    def _made(self, kind: str, record: Record) -> bytes:
-        return self._written(kind, self._presenter.frame_object(record))
+    def _encode(self, event_type: str, record: Record) -> bytes:
+        return self._encode_text(event_type, self._presenter.frame_object(record))
 
-    def _written(self, kind: str, text: bytes) -> bytes:
-        """A frame that tells of an object in JSON."""
+    def _encode_text(self, event_type: str, text: bytes) -> bytes:
+        """Return the frame of an object that is encoded in JSON."""
         if not self._protobuf:
-            return b'{"type":"%b","object":%b}\n' % (kind.encode(), text)
+            return b'{"type":"%b","object":%b}\n' % (event_type.encode(), text)
         try:
-            return writer.frame(kind, writer.encode(msgspec.json.decode(text)))
+            return writer.frame(event_type, writer.encode(msgspec.json.decode(text)))
         except writer.UnwritableError as error:
             raise InternalError(str(error)) from None
 
@@ -165,28 +177,28 @@ class Frames:
     def error(self, error: ApiError) -> bytes:
         return self._line("ERROR", error.status())
 
-    def _line(self, kind: str, document: Document) -> bytes:
-        return self._written(kind, encode(document))
+    def _line(self, event_type: str, document: Document) -> bytes:
+        return self._encode_text(event_type, encode(document))
 
 
-def _pieces(frames: Iterable[Piece]) -> Iterator[Piece]:
-    """Frames put together: made when they are asked for, bounded in bytes and in work."""
-    piece: list[bytes] = []
+def _chunks(frames: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Join frames into chunks, lazily, bounded in bytes and in work."""
+    chunk: list[bytes] = []
     size = work = 0
     for frame in frames:
         work += 1
         if not isinstance(frame, bytes) or len(frame) >= _LARGE:
-            yield b"".join(piece)
+            yield b"".join(chunk)
             yield frame
-            piece, size, work = [], 0, 0
+            chunk, size, work = [], 0, 0
         elif frame:
-            piece.append(frame)
+            chunk.append(frame)
             size += len(frame)
-        if size >= PIECE_BYTES or work >= PIECE_FRAMES:
-            yield b"".join(piece)
-            piece, size, work = [], 0, 0
-    if piece:
-        yield b"".join(piece)
+        if size >= CHUNK_BYTES or work >= CHUNK_FRAMES:
+            yield b"".join(chunk)
+            chunk, size, work = [], 0, 0
+    if chunk:
+        yield b"".join(chunk)
 
 
 def _type(event: Event) -> str:
@@ -195,15 +207,15 @@ def _type(event: Event) -> str:
     return "ADDED" if event.previous is None else "MODIFIED"
 
 
-def _last_seen(event: Event) -> Record:
-    """The object of a change that takes it out of sight."""
+def _final_record(event: Event) -> Record:
+    """Return the record for a DELETED event: of a deletion, or of an object no longer selected."""
     if event.deleted or event.previous is None:
         return event.record
-    return _restamped(event.previous, event.revision)
+    return _with_revision(event.previous, event.revision)
 
 
-def _restamped(record: Record, revision: int) -> Record:
-    """An object as it was, at the revision at which it went out of sight."""
+def _with_revision(record: Record, revision: int) -> Record:
+    """Return an object's previous version with the revision at which it stopped matching."""
     document = record.document()
     document["metadata"]["resourceVersion"] = str(revision)
     return Record.of(

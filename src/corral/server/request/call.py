@@ -44,7 +44,7 @@ class Call:
     """Paths of what the body holds and its version has no field for, if it is not stored so."""
     account: list[Entry] | None = None
     """Who manages what of the object that is written, where that is known before it is written."""
-    aside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    without_seats: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """The block in which somebody outside is asked: others have their turn meanwhile."""
 
     @property

@@ -8,7 +8,7 @@ from corral.server.request.call import JSON_HEADERS
 from corral.server.response.plain_text import text_response
 
 
-def refusal(error: ApiError) -> Response:
+def error_response(error: ApiError) -> Response:
     """The Status that tells an error."""
     if isinstance(error, machines.PlainError):
         return text_response(error.message, status=error.code)

@@ -67,11 +67,11 @@ class ProtobufAnswers:
         if len(body) <= SMALL_BYTES:
             return await written(body)
         own = self._users.setdefault(sender, asyncio.Lock())
-        self._answers.require_room(sender, len(body))
-        with self._answers.hold(sender, len(body)):
+        self._answers.check_room(sender, len(body))
+        with self._answers.reserve(sender, len(body)):
             async with own:
                 made = await written(body)
-        self._answers.require_room(sender, len(made))
+        self._answers.check_room(sender, len(made))
         return made
 
 

@@ -78,14 +78,14 @@ class YamlAnswers:
         sender = request.sender
         size = len(body) + len(request.body)
         if len(body) <= LARGEST_BYTES:
-            self._waiting.require_room(sender, size)
+            self._waiting.check_room(sender, size)
         _require_moderate(body)
         own = self._users.setdefault(sender, asyncio.Lock())
-        with self._waiting.hold(sender, size):
+        with self._waiting.reserve(sender, size):
             loop = asyncio.get_running_loop()
             async with own, self._free:  # who gives up has his turn until the thread is free again
                 text = await finished(loop.run_in_executor(_thread, written, body))
-        self._answers.require_room(sender, len(text))
+        self._answers.check_room(sender, len(text))
         return text
 
 

@@ -57,14 +57,14 @@ _SELECTORS: WeakKeyDictionary[Record, LabelSelector] = WeakKeyDictionary()
 async def answer(rest: Rest, call: Call) -> Response:
     """Evict a pod.  Raises TooManyRequests where it is to be tried again, Conflict and others."""
     eviction = body.read_as(call, VERSIONS[0], KIND)
-    how = _options(call, await rest.reviewers.posted(call, eviction))
+    options = _options(call, await rest.reviewers.posted(call, eviction))
     record = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key)
     pod = record.document()
     # First, as its preconditions tell whether this pod is meant: else no machine is marked.
-    held = delete.end(rest, call, record, how)
+    held = delete.plan_deletion(rest, call, record, options)
     denied = await evacuation.denial(rest, call, pod)
     if denied is not None:
-        if denied.marked is not None and not how.dry:
+        if denied.marked is not None and not options.dry_run:
             key = Key(call.namespace, denied.marked["metadata"]["name"])
             await rest.store.write(storage(VIRTUAL_MACHINE_INSTANCE), key, denied.marked)
         raise denied.error()
@@ -72,10 +72,10 @@ async def answer(rest: Rest, call: Call) -> Response:
     budget = None if _is_over(pod) else _budget(rest, pod)
     if budget is not None:
         budget = spent(budget, pod, now)
-    if not how.dry:
+    if not options.dry_run:
         if held is not None:
             _mark(held, now)
-        staged = [delete.remove(rest.store, record, held)]
+        staged = [delete.stage_deletion(rest.store, record, held)]
         if budget is not None:
             staged.append(rest.store.write(_BUDGETS, _key(budget), budget))
         await asyncio.gather(*staged)
@@ -98,7 +98,7 @@ def _options(call: Call, eviction: Document) -> delete.Options:
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
-    return delete.read_options(eviction.get("deleteOptions") or {}, call.query)
+    return delete.parse_options(eviction.get("deleteOptions") or {}, call.query)
 
 
 def _is_over(pod: Document) -> bool:

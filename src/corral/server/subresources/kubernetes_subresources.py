@@ -75,7 +75,7 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     if call.verb == "update":
         wanted = body.read(call)
     elif apply.is_applied(call):
-        wanted = apply.scale(rest, call, old, shown, paths)
+        wanted = apply.apply_scale(rest, call, old, shown, paths)
     else:
         wanted = read_patch(call).change(shown)
     _require_scale(call, wanted, shown)
@@ -86,9 +86,9 @@ async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
     revision = at(wanted, "metadata", "resourceVersion")
     document["metadata"]["resourceVersion"] = revision or old["metadata"]["resourceVersion"]
     rest.require_fit(call, document, old)
-    document = rest.prepared(call, document, old)
+    document = rest.prepare_update(call, document, old)
     await rest.reviewers.validate(call, scale_of(document, paths), shown)
-    changed = rest.settled(call, record, document, old)
+    changed = rest.finish_update(call, record, document, old)
     if changed is None:
         await rest.store.durable(record)
     elif not dry:

@@ -67,9 +67,9 @@ _HEAD_TOO_LARGE = (
 
 @dataclass(slots=True)
 class Standing:
-    """Whether a request of a connection was a known user's; ``state["standing"]`` of its scopes."""
+    """Whether a request of a connection was authenticated; ``state["standing"]`` of its scopes."""
 
-    known: bool = False
+    is_authenticated: bool = False
 
 
 class Connection(Unread, HttpToolsProtocol):
@@ -100,10 +100,10 @@ class Connection(Unread, HttpToolsProtocol):
         them takes a look at all, so that is not done for each newcomer.
         """
         waiting = [
-            (each._standing.known, each._patience.due or 0.0, index, each)  # noqa: SLF001
+            (each._standing.is_authenticated, each._patience.due or 0.0, index, each)  # noqa: SLF001
             for index, each in enumerate(self.connections)
             if isinstance(each, Connection) and each is not self and not each._is_asked  # noqa: SLF001
-            if not each._is_receiving or not each._standing.known  # noqa: SLF001
+            if not each._is_receiving or not each._standing.is_authenticated  # noqa: SLF001
             if not each.transport.is_closing()
         ]
         first = heapq.nsmallest(max(1, MOST_CONNECTIONS // 100), waiting)

@@ -10,7 +10,7 @@ import pytest
 
 from corral.api.request import Request, User
 from corral.server.app import ApiServer
-from corral.server.audit import DEFAULT, Audit, Log, Policy, told_lost
+from corral.server.audit import DEFAULT, Audit, Log, Policy, lost_events_line
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.store import Store
 
@@ -36,7 +36,7 @@ class Told:
         self.path = path
         self.store = Store.in_memory()
         self.clock = Clock()
-        self.audit = Audit(policy, Log(path, told_lost), clock=self.clock)
+        self.audit = Audit(policy, Log(path, lost_events_line), clock=self.clock)
         authenticator = Authenticator({"secret": ADMINISTRATOR, "other": User(name="bob")})
         self.server = ApiServer(self.store, authenticator=authenticator, audit=self.audit)
 
@@ -141,7 +141,7 @@ def left_out(event):
 @pytest.mark.parametrize("credentials", [{}, {"authorization": "Bearer wrong"}])
 async def test_strangers_cannot_fill_the_log(told, credentials, monkeypatch):
     """Nor push out what is told of others: what is left out of them is counted."""
-    monkeypatch.setattr("corral.server.audit.anonymous_quota.TOLD_SECONDS", 0.01)
+    monkeypatch.setattr("corral.server.audit.anonymous_quota.REPORT_SECONDS", 0.01)
     uri, asked = f"{SECRETS}/{'x' * 8000}", 300
 
     async def flood():
@@ -198,7 +198,7 @@ async def test_why_a_request_was_let_pass_or_refused_is_told(told):
 async def test_components_are_told_of_where_that_is_wanted(tmp_path, components):
     """By where they are, not by their names: those may be anybody's."""
     path, store = tmp_path / "audit.log", Store.in_memory()
-    audit = Audit(DEFAULT, Log(path, told_lost), components=components)
+    audit = Audit(DEFAULT, Log(path, lost_events_line), components=components)
     server = ApiServer(store, audit=audit)
     node = User(name="system:node:one", groups=("system:nodes", "system:authenticated"))
     await server.handle(Request(method="GET", path="/api/v1/pods", user=node))
@@ -267,7 +267,7 @@ async def test_an_audit_log_that_cannot_be_written_is_told_and_counted(told, mon
 
 
 async def test_a_large_body_is_left_out_and_that_is_told(told, monkeypatch):
-    monkeypatch.setattr("corral.server.audit.audit_event.LARGEST_CONTENT_BYTES", 10)
+    monkeypatch.setattr("corral.server.audit.audit_event.MAX_CONTENT_BYTES", 10)
     told.audit._policy = Policy(
         api_version="audit.k8s.io/v1",
         kind="Policy",

@@ -1,11 +1,11 @@
 """Tests of what one event tells of a request."""
 
 from corral.api.request import Request
-from corral.server.audit.audit_event import LONGEST_URI, of_request
+from corral.server.audit.audit_event import MAX_URI_CHARACTERS, of_request
 
 
 def test_a_long_address_is_cut():
     request = Request(method="GET", path="/api", query="a" * 50_000)
     told = of_request(request, None, "get", None, "Metadata")
     assert told["requestURI"].startswith("/api?aaa")
-    assert len(told["requestURI"]) == LONGEST_URI
+    assert len(told["requestURI"]) == MAX_URI_CHARACTERS

@@ -33,9 +33,9 @@ async def test_lines_are_appended_by_a_private_file(tmp_path):
 
 
 async def test_a_full_file_is_put_aside_and_only_some_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "KEPT", 2)
+    monkeypatch.setattr(module, "MAX_ROTATED", 2)
     path = tmp_path / "audit.log"
-    log = Log(path, lost, largest_bytes=20)
+    log = Log(path, lost, max_bytes=20)
     for number in range(5):
         log.add(b"a line of 16 by%d\n" % number)
         await written(log)
@@ -148,7 +148,7 @@ async def test_a_file_that_is_deleted_while_it_is_written_is_written_anew(tmp_pa
 
 async def test_what_is_too_much_is_lost_and_that_is_told(tmp_path):
     path = tmp_path / "audit.log"
-    log = Log(path, lost, most_waiting_bytes=10)
+    log = Log(path, lost, max_pending_bytes=10)
     for _ in range(4):
         log.add(b"12345\n")
     await written(log)

@@ -1,11 +1,11 @@
-"""Tests of acting for others: each part of whom one wants to be is to be allowed by itself."""
+"""Tests of impersonation: each part of the impersonated user needs a right of its own."""
 
 import pytest
 from tests.unit.server.authz.test_authorizer import bind, role, user
 from tests.unit.server.conftest import MAPS
 
 from corral.api.request import Request
-from corral.server.authz.impersonation import acting
+from corral.server.authz.impersonation import impersonated
 
 
 def impersonate(resources, *names, group=""):
@@ -21,7 +21,7 @@ def headers(name="", **parts):
 async def become(ask, **wanted):
     """The user that an administrator's request is answered for."""
     request = Request(method="GET", path=MAPS, headers=headers(**wanted), user=ask.user)
-    return acting(ask.server.authorizer, request, ask.user)
+    return impersonated(ask.server.authorizer, request, ask.user)
 
 
 async def test_who_may_become_somebody_may_not_become_everybody(ask):

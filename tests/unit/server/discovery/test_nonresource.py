@@ -10,7 +10,7 @@ from tests.unit.server.conftest import Asker
 from corral.api.errors import StorageFull
 from corral.api.kinds import KINDS
 from corral.api.request import User
-from corral.server.app import LARGEST_BODY_BYTES
+from corral.server.app import MAX_BODY_BYTES
 
 AGGREGATED = {
     "accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
@@ -215,7 +215,7 @@ async def test_those_who_are_nobody_are_counted_by_their_method_alone(ask):
 
 
 async def test_a_body_that_is_too_large_is_counted(ask):
-    body = b" " * (LARGEST_BODY_BYTES + 1)
+    body = b" " * (MAX_BODY_BYTES + 1)
     assert (await ask("POST", "/api/v1/namespaces", body)).status == 413
     created = {**OF_NODE, "verb": "POST", "resource": "namespaces"}
     assert await counted(ask, 413, **created) == 1

@@ -11,7 +11,12 @@ from corral.api.request import Request, Response, User
 from corral.server import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.server.flowcontrol import fairness
-from corral.server.flowcontrol.fairness import LONGEST_QUEUE, SEATS, SHARE, Fairness
+from corral.server.flowcontrol.fairness import (
+    MAX_QUEUED_PER_FLOW,
+    MAX_SEATS_PER_FLOW,
+    SEATS,
+    Fairness,
+)
 from corral.server.request.route import parse
 from corral.store import Store
 
@@ -76,10 +81,10 @@ async def test_one_user_never_has_all_the_seats(turns, call):
     async with asyncio.TaskGroup() as group:
         start(group, turns, slow, [call("bob")] * 100)
         await turn()
-        assert slow.counted == {"bob": SHARE}
+        assert slow.counted == {"bob": MAX_SEATS_PER_FLOW}
         start(group, turns, slow, [call("eve")] * 10)
         await turn()
-        assert slow.counted == {"bob": SHARE, "eve": 10}
+        assert slow.counted == {"bob": MAX_SEATS_PER_FLOW, "eve": 10}
         slow.ends.set()
     assert slow.counted == {"bob": 100, "eve": 10}
     await turn()
@@ -123,11 +128,11 @@ async def test_in_one_turn_of_the_loop_no_more_is_done_than_there_are_seats(turn
     async with asyncio.TaskGroup() as group:
         start(group, turns, work, [call("bob")] * 100)
         await asyncio.sleep(0)
-        assert len(done) == SHARE
+        assert len(done) == MAX_SEATS_PER_FLOW
 
 
 async def test_a_request_that_needs_many_seats_is_not_overtaken_for_ever(turns, call, store):
-    for number in range(fairness.OBJECTS_A_SEAT * fairness.WIDEST):
+    for number in range(fairness.OBJECTS_PER_SEAT * fairness.MAX_LIST_SEATS):
         store.write("configmaps", Key("default", f"m{number}"), {"metadata": {}})
     await store.tidy()
     slow, lists = Slow(), Slow()
@@ -143,14 +148,14 @@ async def test_a_request_that_needs_many_seats_is_not_overtaken_for_ever(turns, 
         slow.ends.set()
         await turn()
         assert lists.begun == ["eve"]
-        assert turns.seats == fairness.WIDEST + 5
+        assert turns.seats == fairness.MAX_LIST_SEATS + 5
         lists.ends.set()
         later.ends.set()
 
 
 @pytest.mark.parametrize(("query", "width"), [("?limit=10", 1), ("?limit=600", 2), ("", 3)])
 async def test_a_list_takes_seats_as_it_has_objects(turns, call, store, query, width):
-    for number in range(fairness.OBJECTS_A_SEAT * 2):
+    for number in range(fairness.OBJECTS_PER_SEAT * 2):
         store.write("configmaps", Key("default", f"m{number}"), {"metadata": {}})
     await store.tidy()
     slow = Slow()
@@ -164,21 +169,21 @@ async def test_a_list_takes_seats_as_it_has_objects(turns, call, store, query, w
 async def test_who_waits_with_too_many_is_refused(turns, call):
     slow = Slow()
     async with asyncio.TaskGroup() as group:
-        start(group, turns, slow, [call("bob")] * (SHARE + LONGEST_QUEUE))
+        start(group, turns, slow, [call("bob")] * (MAX_SEATS_PER_FLOW + MAX_QUEUED_PER_FLOW))
         await turn()
         with pytest.raises(TooManyRequests) as refusal:
             await turns.serve(call("bob"), at_once)
         assert refusal.value.details.retry_after_seconds == fairness.RETRY_SECONDS
-        assert turns.refused == 1
+        assert turns.rejected == 1
         await turns.serve(call("eve"), at_once)
         slow.ends.set()
 
 
 async def test_who_has_waited_too_long_is_refused(turns, call, monkeypatch):
-    monkeypatch.setattr(fairness, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(fairness, "QUEUE_TIMEOUT_SECONDS", 0.01)
     slow = Slow()
     async with asyncio.TaskGroup() as group:
-        start(group, turns, slow, [call("bob")] * SHARE)
+        start(group, turns, slow, [call("bob")] * MAX_SEATS_PER_FLOW)
         await turn()
         with pytest.raises(TooManyRequests):
             await turns.serve(call("bob"), at_once)
@@ -187,13 +192,15 @@ async def test_who_has_waited_too_long_is_refused(turns, call, monkeypatch):
 
 
 async def test_administrators_wait_but_are_never_refused(turns, call, monkeypatch):
-    monkeypatch.setattr(fairness, "PATIENCE_SECONDS", 0.0)
-    calls = [call("root", groups=ADMINISTRATOR.groups)] * (SHARE + LONGEST_QUEUE + 1)
+    monkeypatch.setattr(fairness, "QUEUE_TIMEOUT_SECONDS", 0.0)
+    calls = [call("root", groups=ADMINISTRATOR.groups)] * (
+        MAX_SEATS_PER_FLOW + MAX_QUEUED_PER_FLOW + 1
+    )
     slow = Slow()
     async with asyncio.TaskGroup() as group:
         start(group, turns, slow, calls)
         await turn()
-        assert turns.waiting == LONGEST_QUEUE + 1
+        assert turns.waiting == MAX_QUEUED_PER_FLOW + 1
         slow.ends.set()
     assert len(slow.begun) == len(calls)
 
@@ -213,21 +220,21 @@ async def test_components_of_this_process_do_not_wait(turns, call):
 async def test_who_leaves_while_waiting_or_at_work_leaves_nothing(turns, call):
     slow = Slow()
     async with asyncio.TaskGroup() as group:
-        tasks = start(group, turns, slow, [call("bob")] * (SHARE + 5))
+        tasks = start(group, turns, slow, [call("bob")] * (MAX_SEATS_PER_FLOW + 5))
         await turn()
         for task in tasks:
             task.cancel()
     await turn()
-    assert (turns.seats, turns.waiting, len(slow.begun)) == (0, 0, SHARE)
+    assert (turns.seats, turns.waiting, len(slow.begun)) == (0, 0, MAX_SEATS_PER_FLOW)
     assert (await turns.serve(call("bob"), at_once)).status == 200
 
 
 async def test_who_leaves_just_as_it_is_its_turn_gives_the_seat_on(turns, call):
     slow, after = Slow(), Slow()
     async with asyncio.TaskGroup() as group:
-        first = start(group, turns, slow, [call("bob")] * SHARE)
+        first = start(group, turns, slow, [call("bob")] * MAX_SEATS_PER_FLOW)
         await turn()
-        waiting = start(group, turns, slow, [call("bob")] * SHARE)
+        waiting = start(group, turns, slow, [call("bob")] * MAX_SEATS_PER_FLOW)
         start(group, turns, after, [call("bob")])
         await turn()
         for task in first:
@@ -259,7 +266,7 @@ async def test_a_large_body_takes_more_seats(turns, call):
     large.request.body = b"x" * (3 << 20)
     tasks = [asyncio.create_task(turns.serve(each, slow)) for each in (large, call("ann", "POST"))]
     await turn()
-    assert (turns.seats, turns.waiting) == (SHARE, 1)
+    assert (turns.seats, turns.waiting) == (MAX_SEATS_PER_FLOW, 1)
     slow.ends.set()
     await asyncio.gather(*tasks)
     await turn()
@@ -271,30 +278,32 @@ async def test_who_asks_somebody_outside_has_no_seats_meanwhile(turns, call):
     seated = []
 
     async def ask(asking):
-        async with asking.aside():
+        async with asking.without_seats():
             await answers.wait()
         seated.append(asking.user.name)
         await ends.wait()
         return Response()
 
-    asking = [asyncio.create_task(turns.serve(call("ann"), ask)) for _ in range(2 * SHARE)]
+    asking = [
+        asyncio.create_task(turns.serve(call("ann"), ask)) for _ in range(2 * MAX_SEATS_PER_FLOW)
+    ]
     await turn(6)
     assert (turns.seats, turns.waiting) == (0, 0)
     await asyncio.wait_for(turns.serve(call("ann"), at_once), 60)
     answers.set()
     await turn(6)
-    assert len(seated) == turns.seats == turns.waiting == SHARE
+    assert len(seated) == turns.seats == turns.waiting == MAX_SEATS_PER_FLOW
     ends.set()
     await asyncio.gather(*asking)
     await turn(6)
-    assert (turns.seats, turns.waiting, len(seated)) == (0, 0, 2 * SHARE)
+    assert (turns.seats, turns.waiting, len(seated)) == (0, 0, 2 * MAX_SEATS_PER_FLOW)
 
 
 async def test_who_comes_back_is_before_others_of_the_same_user(turns, call):
     answer, slow, order = asyncio.Event(), Slow(), []
 
     async def ask(asking):
-        async with asking.aside():
+        async with asking.without_seats():
             await answer.wait()
         order.append("back")
         return Response()
@@ -305,7 +314,9 @@ async def test_who_comes_back_is_before_others_of_the_same_user(turns, call):
 
     back = asyncio.create_task(turns.serve(call("ann"), ask))
     await turn(6)
-    others = [asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(SHARE)]
+    others = [
+        asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(MAX_SEATS_PER_FLOW)
+    ]
     await turn(6)
     new = asyncio.create_task(turns.serve(call("ann"), come))
     await turn(6)
@@ -317,11 +328,11 @@ async def test_who_comes_back_is_before_others_of_the_same_user(turns, call):
 
 
 async def test_for_one_user_a_bounded_number_is_asked_outside(turns, call, monkeypatch):
-    monkeypatch.setattr(fairness, "MOST_ASIDE", 2)
+    monkeypatch.setattr(fairness, "MAX_WITHOUT_SEATS", 2)
     answer = asyncio.Event()
 
     async def ask(asking):
-        async with asking.aside():
+        async with asking.without_seats():
             await answer.wait()
         return Response()
 
@@ -341,13 +352,15 @@ async def test_who_leaves_while_somebody_outside_is_asked_leaves_nothing(turns, 
     answer, slow = asyncio.Event(), Slow()
 
     async def ask(asking):
-        async with asking.aside():
+        async with asking.without_seats():
             await answer.wait()
         return Response()
 
     asking = asyncio.create_task(turns.serve(call("ann"), ask))
     await turn(6)
-    others = [asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(SHARE)]
+    others = [
+        asyncio.create_task(turns.serve(call("ann"), slow)) for _ in range(MAX_SEATS_PER_FLOW)
+    ]
     await turn(6)
     if moment == "coming back":
         answer.set()

@@ -16,49 +16,49 @@ def sized(**headers):
 
 def test_a_user_has_a_share():
     budget = Budget(3 * LARGE, 100 * LARGE)
-    with budget.hold("ann", LARGE), budget.hold("ann", LARGE):
-        budget.require_room("ann", LARGE)
-        with budget.hold("ann", LARGE):
+    with budget.reserve("ann", LARGE), budget.reserve("ann", LARGE):
+        budget.check_room("ann", LARGE)
+        with budget.reserve("ann", LARGE):
             with pytest.raises(TooManyRequests) as refused:
-                budget.require_room("ann")
+                budget.check_room("ann")
             assert refused.value.details.retry_after_seconds == 1
-            budget.require_room("bob", LARGE)
-        budget.require_room("ann", LARGE)
-    assert budget.held == 0
+            budget.check_room("bob", LARGE)
+        budget.check_room("ann", LARGE)
+    assert budget.used == 0
 
 
 def test_what_all_hold_is_bounded_but_who_holds_nothing_comes_in():
     budget = Budget(3 * LARGE, 3 * LARGE)
-    with budget.hold("ann", LARGE), budget.hold("bob", 2 * LARGE):
+    with budget.reserve("ann", LARGE), budget.reserve("bob", 2 * LARGE):
         with pytest.raises(TooManyRequests):
-            budget.require_room("ann")
-        budget.require_room("eve", LARGE)
+            budget.check_room("ann")
+        budget.check_room("eve", LARGE)
 
 
 def test_what_is_larger_than_the_share_comes_in_alone():
     budget = Budget(LARGE, LARGE)
-    budget.require_room("ann", 5 * LARGE)
-    with budget.hold("ann", 5 * LARGE), pytest.raises(TooManyRequests):
-        budget.require_room("ann", LARGE)
+    budget.check_room("ann", 5 * LARGE)
+    with budget.reserve("ann", 5 * LARGE), pytest.raises(TooManyRequests):
+        budget.check_room("ann", LARGE)
 
 
 def test_what_is_small_is_not_counted():
     budget = Budget(LARGE, LARGE)
-    with budget.hold("ann", SMALL_BYTES):
-        assert budget.held == 0
+    with budget.reserve("ann", SMALL_BYTES):
+        assert budget.used == 0
 
 
 def test_what_is_small_may_be_less_for_some():
     budget = Budget(LARGE, LARGE, small=10)
-    with budget.hold("ann", 11), budget.hold("ann", 10):
-        assert budget.held == 11
+    with budget.reserve("ann", 11), budget.reserve("ann", 10):
+        assert budget.used == 11
 
 
 def test_a_failure_gives_the_bytes_back():
     budget = Budget(LARGE, LARGE)
-    with pytest.raises(ValueError, match="x"), budget.hold("ann", LARGE):
+    with pytest.raises(ValueError, match="x"), budget.reserve("ann", LARGE):
         raise ValueError("x")
-    budget.require_room("ann", LARGE)
+    budget.check_room("ann", LARGE)
 
 
 def test_a_body_is_as_large_as_told_or_as_it_may_be():

@@ -4,30 +4,30 @@ from pathlib import Path
 
 import pytest
 
-from corral.server.flowcontrol.memory_trim import AFTER_SECONDS, FROM, Trimming
+from corral.server.flowcontrol.memory_trim import DELAY_SECONDS, MIN_STREAMS, MemoryTrim
 
 pytestmark = pytest.mark.looptime
 
 
 async def test_memory_is_given_back_once_after_many_streams():
     trims = []
-    trimming = Trimming(lambda: trims.append(1))
-    for _ in range(FROM - 1):
-        trimming.ended()
-    await asyncio.sleep(2 * AFTER_SECONDS)
+    trimming = MemoryTrim(lambda: trims.append(1))
+    for _ in range(MIN_STREAMS - 1):
+        trimming.stream_ended()
+    await asyncio.sleep(2 * DELAY_SECONDS)
     assert trims == []
-    for _ in range(FROM):
-        trimming.ended()
-    await asyncio.sleep(2 * AFTER_SECONDS)
+    for _ in range(MIN_STREAMS):
+        trimming.stream_ended()
+    await asyncio.sleep(2 * DELAY_SECONDS)
     assert trims == [1]
 
 
 async def test_the_system_takes_memory_back():
     kept = [[bytes(3000) for _ in range(20_000)][::50]]  # so that it does not end in one piece
-    trimming, held = Trimming(), resident()
-    for _ in range(FROM):
-        trimming.ended()
-    await asyncio.sleep(2 * AFTER_SECONDS)
+    trimming, held = MemoryTrim(), resident()
+    for _ in range(MIN_STREAMS):
+        trimming.stream_ended()
+    await asyncio.sleep(2 * DELAY_SECONDS)
     assert kept
     assert resident() < held - (20 << 20)
 

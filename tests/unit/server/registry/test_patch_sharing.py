@@ -23,7 +23,7 @@ STATUS = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 def versions(monkeypatch):
     """Of each update: what was wanted, and the old version before and after it."""
     seen = []
-    updated = Rest.updated
+    updated = Rest.evaluate_update
 
     async def watched(self, call, record, wanted, old=None):
         before = encode(old)
@@ -32,7 +32,7 @@ def versions(monkeypatch):
         seen.append((shares, before, encode(old)))
         return document
 
-    monkeypatch.setattr(Rest, "updated", watched)
+    monkeypatch.setattr(Rest, "evaluate_update", watched)
     return seen
 
 

@@ -308,7 +308,7 @@ async def test_each_table_watcher_is_told_the_columns_once(ask):
 
 
 async def test_one_user_has_not_more_watches_than_are_allowed(ask, monkeypatch):
-    monkeypatch.setattr("corral.server.registry.watch.MOST_WATCHES", 2)
+    monkeypatch.setattr("corral.server.registry.watch.MAX_WATCHES_PER_USER", 2)
 
     async def opened(name):
         user = User(name="whoever they act for", groups=("system:masters",))

@@ -2,35 +2,35 @@
 
 import asyncio
 
-from corral.server.registry.watch_backlog import BUFFERED_BYTES, TURNS, Backlog
+from corral.server.registry.watch_backlog import BUFFERED_BYTES, GRACE_ITERATIONS, Backlog
 
 ONE = 100_000
 
 
 async def some_turns():
     """Until whoever still waits is counted."""
-    for _ in range(TURNS):
+    for _ in range(GRACE_ITERATIONS):
         await asyncio.sleep(0)
 
 
 class Watcher:
-    """Someone who is told a piece, and reads it or not."""
+    """Someone who is told a chunk, and reads it or not."""
 
-    def __init__(self, backlog, user, piece):
+    def __init__(self, backlog, user, chunk):
         self.was_cut = False
-        self._held = backlog.hold(user, piece, self.cut)
-        self._held.__enter__()
+        self._tracked = backlog.track(user, chunk, self.cut)
+        self._tracked.__enter__()
 
     def cut(self):
         self.was_cut = True
 
     def read(self):
-        self._held.__exit__(None, None, None)
+        self._tracked.__exit__(None, None, None)
 
 
 async def test_bytes_for_which_several_wait_are_counted_once():
-    backlog, piece = Backlog(), bytes(ONE)
-    first, second = (Watcher(backlog, "a", piece) for _ in range(2))
+    backlog, chunk = Backlog(), bytes(ONE)
+    first, second = (Watcher(backlog, "a", chunk) for _ in range(2))
     other = Watcher(backlog, "b", bytes(ONE))
     assert backlog.size == 0, "none has waited yet"
     await some_turns()
@@ -48,7 +48,7 @@ async def test_who_has_waited_longest_is_cut_off():
     await some_turns()
     assert [slow.was_cut, quick.was_cut, late.was_cut, last.was_cut] == [True, False, False, False]
     assert backlog.size == 3 * (BUFFERED_BYTES + ONE)
-    slow.read()  # its connection is gone, and so is the piece
+    slow.read()  # its connection is gone, and so is the chunk
     assert backlog.size == 3 * (BUFFERED_BYTES + ONE)
     for each in (quick, late, last):
         each.read()

@@ -400,11 +400,11 @@ async def test_who_holds_many_answers_gets_no_more(ask, speak, writing):
     writing.may.set()
     await ask.create(MAPS, "a", data={"x": "x" * 100_000})
     name = ask.user.name
-    with ask.server.turns.answers.hold(name, 64 << 20):
+    with ask.server.fairness.responses.reserve(name, 64 << 20):
         status, refused = await speak("GET", f"{MAPS}/a", told=False)
     assert (status, refused["reason"], writing.most) == (429, "TooManyRequests", 0)
     assert (await speak("GET", f"{MAPS}/a"))[0] == 200
-    assert ask.server.turns.answers.held == 0
+    assert ask.server.fairness.responses.used == 0
 
 
 async def test_options_that_take_long_to_read_are_read_beside_the_loop(ask, speak, monkeypatch):

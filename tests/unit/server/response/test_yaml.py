@@ -268,8 +268,8 @@ async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
 
 async def test_who_holds_many_answers_gets_no_more_in_yaml(ask, thread):
     thread.may.set()
-    answers = ask.server.turns.answers
-    monopoly = answers.hold("ann", 64 << 20)
+    answers = ask.server.fairness.responses
+    monopoly = answers.reserve("ann", 64 << 20)
     ann = ask.as_user("ann", "system:masters")
     async with asyncio.TaskGroup() as group:
         thread.may.clear()

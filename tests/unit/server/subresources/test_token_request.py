@@ -12,7 +12,7 @@ from corral.daemon.rbac import settle_policy
 from corral.pki import SigningKey
 from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
-from corral.server.authn.service_accounts import ISSUER, counted_as
+from corral.server.authn.service_accounts import ISSUER, flow_name
 from corral.store import Store
 
 SPACE = "/api/v1/namespaces/default"
@@ -114,7 +114,7 @@ async def test_the_accounts_of_a_namespace_are_counted_as_one_user(served):
 
 @pytest.mark.parametrize("name", ["bob", "system:node:alpha", "system:serviceaccount:torn"])
 def test_everybody_else_is_counted_by_name(name):
-    assert counted_as(User(name=name)) == name
+    assert flow_name(User(name=name)) == name
 
 
 @pytest.mark.parametrize("namespace", ["kubevirt", "kube-system"])

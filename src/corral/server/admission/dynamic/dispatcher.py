@@ -82,7 +82,7 @@ class Reviewers:
         await self.validate(call, document, None)
         return document
 
-    async def asked(self, call: Call) -> Call:
+    async def admit_request(self, call: Call) -> Call:
         """A question that is answered and not kept, as those want it who had a say in it."""
         everybody = (*self._mutating, *self._validating)
         if call.verb != "create" or not any(reviewer.concerns(call) for reviewer in everybody):

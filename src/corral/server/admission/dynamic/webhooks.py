@@ -212,7 +212,7 @@ class Validating(Webhooks):
         wanting = list(self._wanting(act, self._all()))
         if not wanting:
             return
-        async with act.call.aside():
+        async with act.call.without_seats():
             asked = [self._ask(webhook, act, version) for webhook, version in wanting]
             answers = await asyncio.gather(*asked, return_exceptions=True)
         for answer in answers:
@@ -254,7 +254,7 @@ class Mutating(Webhooks):
         return changed
 
     async def _changed(self, webhook: Webhook, act: Act, version: Version) -> bool:
-        async with act.call.aside():
+        async with act.call.without_seats():
             answer = await self._ask(webhook, act, version)
         if answer is None or not answer.patch:
             return False

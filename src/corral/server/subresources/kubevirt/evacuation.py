@@ -69,7 +69,7 @@ async def _evacuation(rest: Rest, call: Call, pod: Document, record: Record) -> 
     if at(machine, "status", "nodeName") != node:
         return Denial("Eviction request for target Pod")
     machine["status"]["evacuationNodeName"] = node
-    return Denial(triggered, await rest.updated(_ours(call, name), record, machine))
+    return Denial(triggered, await rest.evaluate_update(_ours(call, name), record, machine))
 
 
 def _is_to_leave(machine: Document, strategy: str | None) -> bool:
@@ -122,7 +122,7 @@ async def cancel(rest: Rest, call: Call) -> Response:
         raise kubevirt_options.conflict(_MACHINE, call.name, why)
     del machine["status"]["evacuationNodeName"]
     asked = replace(call, query=kubevirt_options.query(call, options.dry_run))
-    changed = await rest.updated(_ours(asked, call.name), record, machine)
+    changed = await rest.evaluate_update(_ours(asked, call.name), record, machine)
     if changed is not None and "All" not in (options.dry_run or ()):
         await rest.store.write(storage(_MACHINE), call.key, changed)
     return Response()

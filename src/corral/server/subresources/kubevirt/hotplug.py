@@ -69,7 +69,7 @@ async def answer(rest: Rest, call: Call) -> Response:
         subresource="status" if of_vm else "",
         query=kubevirt_options.query(call, options.dry_run),
     )
-    changed = await rest.updated(ours, found, wanted)
+    changed = await rest.evaluate_update(ours, found, wanted)
     if changed is not None and "All" not in (options.dry_run or ()):
         await rest.store.write(storage(call.kind), call.key, changed)
     return Response(status=202)

@@ -193,18 +193,20 @@ async def _staged(
     if change.spec:
         wanted = vm.document()
         wanted["spec"] |= change.spec
-        if (new := await rest.updated(ours, vm, wanted)) is not None:
+        if (new := await rest.evaluate_update(ours, vm, wanted)) is not None:
             staged.append((VIRTUAL_MACHINE, new))
     if change.requests:
         wanted = vm.document()
         wanted["status"] = _asked(wanted.get("status") or {}, change.requests)
-        if (new := await rest.updated(replace(ours, subresource="status"), vm, wanted)) is not None:
+        if (
+            new := await rest.evaluate_update(replace(ours, subresource="status"), vm, wanted)
+        ) is not None:
             staged.append((VIRTUAL_MACHINE, new))
     if change.grace_seconds is not None and vmi is not None:
         wanted = vmi.document()
         wanted["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
         of_machine = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
-        if (new := await rest.updated(of_machine, vmi, wanted)) is not None:
+        if (new := await rest.evaluate_update(of_machine, vmi, wanted)) is not None:
             staged.append((VIRTUAL_MACHINE_INSTANCE, new))
     return staged
 
