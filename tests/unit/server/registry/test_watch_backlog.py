@@ -83,4 +83,4 @@ async def test_who_reads_at_once_does_not_wait_however_many_do():
         assert backlog.size == 0
         assert not any(each.was_cut for each in several)
     await some_turns()
-    assert not backlog._fresh
+    assert not backlog._recent
