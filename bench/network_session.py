@@ -153,7 +153,7 @@ async def up(guest: Guest) -> None:
     async for change in guest.changes():
         if change is Change.AGENT_CONNECTED:
             break
-    while not (told := await guest.introduce()) or not any(
+    while not (told := await guest.query_guest_info()) or not any(
         card.addresses for card in told.interfaces
     ):
         await asyncio.sleep(0.2)

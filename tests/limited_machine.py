@@ -14,7 +14,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
-from corral.node.machine.boot_slots import Boots
+from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.lifecycle import Machine
 from corral.node.network.attachment import Networking
 from corral.node.qemu.hypervisor import Qemu
@@ -59,7 +59,7 @@ def disk_with(directory: Path, code: bytes) -> Path:
     return disk
 
 
-class Voice:
+class MachineEvents:
     """Keeps what a machine tells."""
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class Voice:
     def changed(self) -> None:
         self.changes.set()
 
-    def of_instance(self, event_type: str, reason: str, message: str) -> None:
+    def vmi_event(self, event_type: str, reason: str, message: str) -> None:
         self.events.append((event_type, reason, message))
 
-    def of_pod(self, event_type: str, reason: str, message: str) -> None:
+    def pod_event(self, event_type: str, reason: str, message: str) -> None:
         self.events.append((event_type, reason, message))
 
 
@@ -87,8 +87,8 @@ class Limited:
         self, qemu: Qemu, directory: Path, disk: Path, bounds: Bounds, limits: Limits
     ) -> None:
         self.directory = directory
-        self.voice = Voice()
-        self.steps: list[str] = []
+        self.recorder = MachineEvents()
+        self.on_step: list[str] = []
         named = {"namespace": "default", "instance": "vm", "pod": "pod", "pod_uid": "pod"}
         record = records.read(directory) or Record(uid=directory.name, bounds=bounds, **named)
         self._definition = definition(directory, disk)
@@ -97,15 +97,15 @@ class Limited:
             directory,
             hypervisor=qemu,
             networking=Networking(None),
-            boots=Boots(qemu.boots_at_once),
-            voice=self.voice,
-            steps=self.step,
-            beside=_idle,
+            boot_slots=BootSlots(qemu.boots_at_once),
+            recorder=self.recorder,
+            on_step=self.step,
+            start_guest_tasks=_idle,
             limits=limits,
         )
 
     def step(self, step: str) -> None:
-        self.steps.append(step)
+        self.on_step.append(step)
 
     @property
     def vmi(self) -> VirtualMachineInstance:
@@ -121,8 +121,8 @@ class Limited:
         """Until its guest runs; its process."""
         async with asyncio.timeout(300):
             while self.machine.facts.state.value != "running":
-                self.voice.changes.clear()
-                await self.voice.changes.wait()
+                self.recorder.changes.clear()
+                await self.recorder.changes.wait()
         assert self.machine.guest.pid is not None
         return self.machine.guest.pid
 

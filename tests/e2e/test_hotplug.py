@@ -58,7 +58,7 @@ async def following():
 
 @pytest.fixture
 async def machine(qemu, tmp_path, demo_disk, following):
-    """Boots a machine, and answers it with its definition."""
+    """Boots a machine, and returns it with its definition."""
     guests = []
 
     async def boot(**spec):
@@ -113,7 +113,7 @@ async def disk_of(guest, serial: str) -> str:
 
 async def gone(plugs, volume: str) -> None:
     async with asyncio.timeout(PATIENCE):
-        while volume in await plugs.settle():
+        while volume in await plugs.recover():
             await asyncio.sleep(0.05)
 
 
@@ -122,7 +122,7 @@ async def test_what_a_guest_writes_to_a_disk_is_there_for_the_next_guest(machine
     drives = {"data": raw(tmp_path / "data.img", b"from the host")}
     one, vmi = await machine()
     await one.plugs.plug(vmi, plug("data", bus), drives)
-    assert await one.plugs.settle() == {"data": "claim.of.data"}
+    assert await one.plugs.recover() == {"data": "claim.of.data"}
     name = await disk_of(one, "data")
     assert await shell(one, f"head -c 13 /dev/{name}") == "from the host"
     await shell(one, f"echo from a guest | dd of=/dev/{name} conv=fsync; sync")
@@ -130,7 +130,7 @@ async def test_what_a_guest_writes_to_a_disk_is_there_for_the_next_guest(machine
     other, vmi = await machine()
     with pytest.raises(GuestError, match="lock"):
         await other.plugs.plug(vmi, plug("data", bus), drives)
-    assert await other.plugs.settle() == {}
+    assert await other.plugs.recover() == {}
 
     await one.plugs.unplug("data", "claim.of.data")
     await gone(one.plugs, "data")
@@ -155,7 +155,7 @@ async def test_disks_stay_when_a_guest_restarts(machine, tmp_path):
                     if await shell(guest, "cat /proc/sys/kernel/random/boot_id") != booted:
                         break
     assert {await disk_of(guest, "one"), await disk_of(guest, "two")} == {"vdb", "sda"}
-    assert await guest.plugs.settle() == {"one": "claim.of.one", "two": "claim.of.two"}
+    assert await guest.plugs.recover() == {"one": "claim.of.one", "two": "claim.of.two"}
 
 
 async def test_a_clone_is_plugged_in_with_all_its_layers(machine, tmp_path):
@@ -237,7 +237,7 @@ async def test_a_manager_that_is_killed_at_any_step_leaves_nothing_behind(
             break
         await guest.release()
         guest = await qemu.find(guest._directory)
-        if await guest.plugs.settle():  # the last step was taken
+        if await guest.plugs.recover():  # the last step was taken
             break
         nodes = await guest._monitor.execute("query-named-block-nodes", {"flat": True})
         assert not [node for node in nodes if node["node-name"].startswith("plug-")]
@@ -247,13 +247,13 @@ async def test_a_manager_that_is_killed_at_any_step_leaves_nothing_behind(
     assert await shell(guest, f"head -c 4 /dev/{name}") == "kept"
 
     told = asyncio.Event()
-    guest.plugs.on_gone(lambda _volume: told.set())
+    guest.plugs.on_released(lambda _volume: told.set())
     await guest.plugs.unplug("data", one.claim)
     async with asyncio.timeout(PATIENCE):
         await told.wait()
     for cut in range(20):
         try:
-            left = await QemuPlugs(Cutting(guest._monitor, cut)).settle()
+            left = await QemuPlugs(Cutting(guest._monitor, cut)).recover()
         except Cut:
             continue
         assert left == {}
@@ -268,16 +268,16 @@ async def test_a_guest_that_sleeps_lets_go_of_a_disk_once_it_is_awake(machine, t
     await guest.plugs.plug(vmi, plug("data", "virtio"), {"data": raw(tmp_path / "data.img", b"")})
     await disk_of(guest, "data")
     told = asyncio.Event()
-    guest.plugs.on_gone(lambda _volume: told.set())
+    guest.plugs.on_released(lambda _volume: told.set())
     await guest.pause()
     await guest.plugs.unplug("data", "claim.of.data")
     await guest.plugs.unplug("data", "claim.of.data")  # asked once more
-    assert await guest.plugs.settle() == {"data": "claim.of.data"}
+    assert await guest.plugs.recover() == {"data": "claim.of.data"}
     assert not told.is_set()
     await guest.resume()
     async with asyncio.timeout(PATIENCE):
         await told.wait()
-    assert await guest.plugs.settle() == {}
+    assert await guest.plugs.recover() == {}
 
 
 def with_plugs(wanted, drives, *plugs: HotplugDisk):
@@ -302,7 +302,7 @@ async def test_a_disk_that_a_guest_was_started_with_is_free_once_it_is_taken_out
     guest = await qemu.start(with_plugs(wanted, drives, plug("data", "scsi")))
     await guest.resume()
     await following(guest)
-    assert await guest.plugs.settle() == {"data": "claim.of.data"}
+    assert await guest.plugs.recover() == {"data": "claim.of.data"}
     with drives["data"].path.open("rb") as disk:
         with pytest.raises(BlockingIOError):
             fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -323,7 +323,7 @@ async def test_a_guest_that_was_started_with_such_disks_can_be_saved(qemu, tmp_p
     memory = Memory(file=tmp_path / "memory", shape=shape)
     restored = await qemu.start(replace(wanted, memory=memory))
     assert not restored.halted
-    assert set(await restored.plugs.settle()) == set(drives)
+    assert set(await restored.plugs.recover()) == set(drives)
     await restored.destroy()
     await restored.release()
 
@@ -387,10 +387,10 @@ async def test_a_drive_on_usb_takes_media(qemu, tmp_path, demo_disk):
     assert "cd" in await guest._monitor.execute("human-monitor-command", tree)
     one = medium("cd", "one.claim", "usb")
     await guest.plugs.plug(wanted.vmi, one, read_only(tmp_path / "1.iso", b"first"))
-    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    assert await guest.plugs.recover() == {"cd": "one.claim"}
     assert not await drive_is_open(guest)
     await guest.plugs.unplug("cd", "one.claim")
-    assert await guest.plugs.settle() == {}
+    assert await guest.plugs.recover() == {}
     await guest.release()
 
 
@@ -402,19 +402,19 @@ async def test_a_guest_reads_what_is_put_into_its_drive_and_nothing_once_that_is
     guest = await qemu.start(with_drive(wanted, *drive("cd", bus)))
     await guest.resume()
     await following(guest)
-    assert await guest.plugs.settle() == {}
+    assert await guest.plugs.recover() == {}
     await reads(guest, HEAD, "No medium found")
     first, second = read_only(tmp_path / "1.iso", b"first"), read_only(tmp_path / "2.iso", b"other")
     await guest.plugs.plug(wanted.vmi, medium("cd", "one.claim", bus), first)
-    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    assert await guest.plugs.recover() == {"cd": "one.claim"}
     await reads(guest, HEAD, "first")
     await guest.plugs.unplug("cd", "one.claim")
-    assert await guest.plugs.settle() == {}
+    assert await guest.plugs.recover() == {}
     await guest.plugs.plug(wanted.vmi, medium("cd", "two.claim", bus), second)
-    assert await guest.plugs.settle() == {"cd": "two.claim"}
+    assert await guest.plugs.recover() == {"cd": "two.claim"}
     await reads(guest, HEAD, "other")
     await guest.plugs.unplug("cd", "two.claim")
-    assert await guest.plugs.settle() == {}
+    assert await guest.plugs.recover() == {}
     await reads(guest, HEAD, "No medium found")
     await guest.release()
 
@@ -429,14 +429,14 @@ async def test_a_guest_that_has_locked_its_drive_is_waited_for(
     guest = await qemu.start(replace(wanted, drives=drives))
     await guest.resume()
     await following(guest)
-    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    assert await guest.plugs.recover() == {"cd": "one.claim"}
     told: list[str] = []
-    guest.plugs.on_gone(told.append)
+    guest.plugs.on_released(told.append)
     await reads(guest, HEAD, "first")
     # Who has the drive open has it locked.
     await shell(guest, "sleep 1000 </dev/sr0 >/dev/null 2>&1 & echo $! >/tmp/reader")
     await guest.plugs.unplug("cd", "one.claim")
-    assert await guest.plugs.settle() == {"cd": "one.claim"}
+    assert await guest.plugs.recover() == {"cd": "one.claim"}
     assert not told
     await reads(guest, HEAD, "first")
     await shell(guest, "echo 1 >/proc/sys/dev/cdrom/autoeject; kill $(cat /tmp/reader)")
@@ -445,7 +445,7 @@ async def test_a_guest_that_has_locked_its_drive_is_waited_for(
             await asyncio.sleep(0.05)
     assert told == ["cd"]
     await guest.plugs.unplug("cd", "one.claim")
-    assert await guest.plugs.settle() == {}
+    assert await guest.plugs.recover() == {}
     await reads(guest, HEAD, "No medium found")
     await guest.release()
 
@@ -467,12 +467,12 @@ async def test_a_manager_that_is_killed_while_it_changes_a_medium_leaves_no_driv
             plugs = QemuPlugs(Cutting(guest._monitor, cuts))
             try:
                 await change(plugs)
-                await plugs.settle()
+                await plugs.recover()
             except Cut:
                 done = False
             await guest.release()
             guest = await qemu.find(guest._directory)
-            present = await guest.plugs.settle()
+            present = await guest.plugs.recover()
             assert not await drive_is_open(guest)
             nodes = await guest._monitor.execute("query-named-block-nodes", {"flat": True})
             left = {one["node-name"] for one in nodes if one["node-name"].startswith("plug-")}
@@ -484,14 +484,14 @@ async def test_a_manager_that_is_killed_while_it_changes_a_medium_leaves_no_driv
                 return cuts
             if present:
                 await guest.plugs.unplug("cd", present["cd"])
-                await guest.plugs.settle()
+                await guest.plugs.recover()
         raise AssertionError("it never came to its end")
 
     vmi = wanted.vmi
     for claim, drives in media.items():
         one = medium("cd", claim)
         assert await cut_at_every_step(lambda it: it.plug(vmi, one, drives)) > 5  # noqa: B023
-        assert await guest.plugs.settle() == {"cd": claim}
+        assert await guest.plugs.recover() == {"cd": claim}
         await guest.plugs.unplug("cd", claim)
-        assert await guest.plugs.settle() == {}
+        assert await guest.plugs.recover() == {}
     await guest.release()

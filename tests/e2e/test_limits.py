@@ -115,8 +115,8 @@ async def test_a_bounded_guest_can_be_talked_to_paused_and_ended(machine):
         for _ in range(3):
             await guest.pause()
             await guest.resume()
-        guest.step_back(True)
-        guest.step_back(False)
+        guest.lower_priority(True)
+        guest.lower_priority(False)
         one.machine.stop(0)
         async with asyncio.timeout(300):
             while not one.machine.facts.ended:
@@ -132,11 +132,11 @@ async def test_a_guest_that_wants_more_memory_than_it_may_have_is_ended_and_told
         await one.running()
         async with asyncio.timeout(300):
             while not one.machine.facts.ended:
-                one.voice.changes.clear()
-                await one.voice.changes.wait()
+                one.recorder.changes.clear()
+                await one.recorder.changes.wait()
     assert one.machine.facts.out_of_memory
     assert one.machine.record.out_of_memory
-    event_type, reason, message = one.voice.events[-1]
+    event_type, reason, message = one.recorder.events[-1]
     assert (event_type, reason) == ("Warning", "Stopped")
     assert "more memory than its pod's limit of 50 MiB" in message
     assert not groups(tmp_path)
@@ -159,8 +159,8 @@ async def test_a_limit_below_what_qemu_takes_is_told_before_the_guest_runs(machi
     async with living(one):
         async with asyncio.timeout(300):
             while one.machine.facts.trouble is None:
-                one.voice.changes.clear()
-                await one.voice.changes.wait()
+                one.recorder.changes.clear()
+                await one.recorder.changes.wait()
         trouble = one.machine.facts.trouble
         assert trouble.reason == "MemoryLimitTooLow"
         assert "4 MiB, is less than the" in trouble.message

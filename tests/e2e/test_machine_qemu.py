@@ -59,13 +59,13 @@ def mode_of(descriptor: Path) -> int:
 
 async def test_a_guest_boots_in_64_megabytes_and_introduces_itself(booted):
     guest, _ = booted
-    introduction = None
+    guest_info = None
     async with asyncio.timeout(180):
-        while introduction is None or not any(one.addresses for one in introduction.interfaces):
-            introduction = await guest.introduce()
+        while guest_info is None or not any(one.addresses for one in guest_info.interfaces):
+            guest_info = await guest.query_guest_info()
             await asyncio.sleep(0.2)
-    assert introduction.interfaces[0].addresses[0] == "10.0.2.15"
-    assert introduction.os
+    assert guest_info.interfaces[0].addresses[0] == "10.0.2.15"
+    assert guest_info.os
 
 
 async def test_qemu_has_no_privileges(guest):

@@ -74,8 +74,8 @@ async def test_a_shell_goes_on_counting_where_it_was(qemu, tmp_path, counting):
         await restored.resume()
         await seen(changes, Change.AGENT_CONNECTED)
         assert 0 < await counted(screen) < 1000
-        introduction = await restored.introduce()
-        assert introduction.interfaces[0].addresses[0] == "10.0.2.15"
+        guest_info = await restored.query_guest_info()
+        assert guest_info.interfaces[0].addresses[0] == "10.0.2.15"
     await restored.destroy()
     await restored.release()
 

@@ -46,7 +46,7 @@ async def main():
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "resumed" and stopped:
             one.machine.stop(0)
-    one.machine._chronicle.step = step
+    one.machine._state.step = step
     await one.run()
 
 asyncio.run(main())

@@ -56,7 +56,7 @@ async def main():
         known(name)
         if name == kill_at:
             die()
-    one.machine._chronicle.step = step
+    one.machine._state.step = step
     await one.run()
 
 asyncio.run(main())
@@ -144,7 +144,7 @@ async def ran_out(tmp_path):
             if name == "resumed":  # its guest takes memory from here on
                 life.cancel()
 
-        one.machine._chronicle.step = step
+        one.machine._state.step = step
         life = asyncio.create_task(one.run())
         await asyncio.wait({life})
         pid = read_record(directory).pid
@@ -175,8 +175,8 @@ async def test_who_ends_machines_from_elsewhere_finds_their_groups(ran_out, tmp_
 
 async def test_a_kill_between_the_count_and_the_record_loses_neither(ran_out, tmp_path):
     first = ran_out(Limits(tmp_path))
-    first.machine._chronicle.close = lambda _facts: asyncio.current_task().cancel()
-    first.machine._fence.take_down = asyncio.Event().wait  # it is cancelled where it waits
+    first.machine._state.record_end = lambda _facts: asyncio.current_task().cancel()
+    first.machine._limits.remove = asyncio.Event().wait  # it is cancelled where it waits
     with pytest.raises(asyncio.CancelledError):
         await first.run()
     assert groups(tmp_path)

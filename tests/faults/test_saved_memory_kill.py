@@ -30,7 +30,7 @@ import msgspec
 from tests.real_machine import definition
 
 from corral.node.state import machine_record as records
-from corral.node.machine.boot_slots import Boots
+from corral.node.machine.boot_slots import BootSlots
 from corral.node.hypervisor import Drive, Layer
 from corral.node.images import qcow
 from corral.node.machine.lifecycle import Machine
@@ -49,16 +49,16 @@ class SavedMemoryClaims:
     async def find(self, key):
         return SavedMemory(place)
 
-class Voice:
+class MachineEvents:
     def changed(self):
         pass
 
-    def of_instance(self, event_type, reason, message):
+    def vmi_event(self, event_type, reason, message):
         print(event_type, reason, message, flush=True)
         if verb == "restore" and reason in ("Restored", "Started"):
             asyncio.get_running_loop().call_soon(sys.exit)
 
-    of_pod = of_instance
+    pod_event = vmi_event
 
 def step(name):
     print("step", name, flush=True)
@@ -103,8 +103,8 @@ async def main():
     record = records.read(directory) or records.Record(uid=directory.name, **named)
     machine = Machine(
         record, directory, hypervisor=qemu, networking=Networking(None),
-        boots=Boots(qemu.boots_at_once), voice=Voice(), steps=step, beside=idle,
-        saved_memories=SavedMemoryClaims(),
+        boot_slots=BootSlots(qemu.boots_at_once), recorder=MachineEvents(), on_step=step,
+        start_guest_tasks=idle, saved_memories=SavedMemoryClaims(),
     )
     if verb == "save":
         machine.save("memory", 0, in_order=True)

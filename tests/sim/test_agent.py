@@ -23,9 +23,9 @@ from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node.agent.agent import Agent
 from corral.node.agent.host_parts import HostParts
-from corral.node.agent.machines import ASK_SECONDS
+from corral.node.agent.machines import REFRESH_SECONDS
 from corral.node.hollow.hypervisor import CAPACITY, Behaviour, Hollow, HollowGuest, HollowNetworks
-from corral.node.hypervisor import Change, GuestError, GuestInterface, Introduction
+from corral.node.hypervisor import Change, GuestError, GuestInfo, GuestInterface
 from corral.node.images.store import ImageStore
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS
 from corral.node.state import machine_record as records
@@ -750,7 +750,7 @@ async def test_a_machine_whose_start_finds_no_room_on_record_has_never_started(
 
 async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monkeypatch):
     addresses = []
-    monkeypatch.setattr(HollowGuest, "introduce", lambda _self: introduction(addresses))
+    monkeypatch.setattr(HollowGuest, "query_guest_info", lambda _self: guest_info(addresses))
 
     async def shown():
         machine = await host.whole.client.get(Machine, "vm", "default")
@@ -774,7 +774,7 @@ async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monke
         await asyncio.sleep(100)
         for address in ("192.0.2.7", "192.0.2.8"):
             addresses[:] = [address]
-            await host.whole.until(told, ASK_SECONDS * 2)
+            await host.whole.until(told, REFRESH_SECONDS * 2)
         [guest] = host.hypervisor.guests.values()
         addresses[:] = ["192.0.2.9"]
         guest.happen(Change.RESUMED)
@@ -784,11 +784,11 @@ async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monke
 async def test_a_guest_whose_agent_comes_and_goes_is_not_asked_each_time(tmp_path, monkeypatch):
     asked = []
 
-    async def introduce(_guest):
+    async def query_guest_info(_guest):
         asked.append(asyncio.get_running_loop().time())
-        return await introduction([f"192.0.2.{len(asked)}"])
+        return await guest_info([f"192.0.2.{len(asked)}"])
 
-    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    monkeypatch.setattr(HollowGuest, "query_guest_info", query_guest_info)
     async with node(tmp_path) as host:
         await host.whole.client.create(Machine, lonely())
 
@@ -807,6 +807,6 @@ async def test_a_guest_whose_agent_comes_and_goes_is_not_asked_each_time(tmp_pat
 MAC = "02:00:00:00:00:01"
 
 
-async def introduction(addresses):
+async def guest_info(addresses):
     card = GuestInterface(name="eth0", mac=MAC, addresses=tuple(addresses))
-    return Introduction(interfaces=(card,))
+    return GuestInfo(interfaces=(card,))

@@ -15,7 +15,7 @@ from corral.node.host.process import Pulse
 pytestmark = pytest.mark.looptime
 
 LONGEST_SECONDS = (
-    2 * hang_detector.LOOK_SECONDS + hang_detector.QUESTIONS * hang_detector.ANSWER_SECONDS + 1
+    2 * hang_detector.INTERVAL_SECONDS + hang_detector.PINGS * hang_detector.ANSWER_SECONDS + 1
 )
 
 
@@ -88,7 +88,7 @@ async def test_one_that_answered_while_it_was_saved_is_asked_again_though_it_wor
         guest.hung = True
         await turns(c, machine, "Unknown")
         with monkeypatch.context() as saved:
-            saved.setattr(hang_detector, "_guest", lambda _: None)
+            saved.setattr(hang_detector, "_monitored_guest", lambda _: None)
             guest.hung = False
             await asyncio.sleep(hang_detector._RETURN_SECONDS)
         await turns(c, machine, "Running")

@@ -82,7 +82,7 @@ async def running(c, document):
 
 
 async def plugged(c):
-    return dict(await c.guest(await machine(c)).plugs.settle())
+    return dict(await c.guest(await machine(c)).plugs.recover())
 
 
 async def has_exactly(c, names):
@@ -225,7 +225,7 @@ async def test_a_guest_that_keeps_its_drive_shut_is_told_of():
         await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
         assert await told(c, "VolumeInUse") == ["The guest does not let go of volume cd"]
         assert await plugged(c) == {"cd": "data"}
-        guest.plugs.let_go()
+        guest.plugs.release_requested()
         await until_volumes(c, cd="Ready")
         assert await plugged(c) == {"cd": "more"}
 
@@ -310,7 +310,7 @@ async def test_a_guest_that_keeps_a_disk_is_told_of_and_asked_again():
         assert (entry.phase, entry.reason) == ("Detaching", "VolumeInUse")
         assert entry.message == "The guest does not let go of volume data"
         assert await told(c, "VolumeInUse") == [entry.message]
-        guest.plugs.let_go()
+        guest.plugs.release_requested()
         await until_volumes(c)
 
 

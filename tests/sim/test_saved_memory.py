@@ -337,7 +337,7 @@ async def test_a_memory_of_another_kind_of_machine_is_thrown_away(tmp_path, monk
         mark = await saved(host)
         monkeypatch.setattr("corral.node.hollow.hypervisor._SHAPE", ("another",))
         assert await running(host, "vm", resume_annotations("memory", mark)) != before
-        assert "of no use" in await told(host, "vm", "RestoreFailed")
+        assert "unusable" in await told(host, "vm", "RestoreFailed")
         await unmarked(host)
 
 

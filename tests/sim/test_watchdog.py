@@ -51,7 +51,10 @@ async def test_a_watchdog_does_what_it_was_told(action, follows, phase, deed):
     async with cluster() as c:
         await c.client.create(VirtualMachineInstance, guarded(action))
         machine = await in_phase(c, "Running")
-        c.end(machine, Change.CUT_OFF if action == "poweroff" else Change.UNFED)
+        c.end(
+            machine,
+            Change.WATCHDOG_POWERED_OFF if action == "poweroff" else Change.WATCHDOG_EXPIRED,
+        )
         if follows is not None:
             c.end(machine, follows)
 

@@ -1,4 +1,4 @@
-"""What a guest's disks, cards and processors have done since its start."""
+"""Counters of a guest's disks, interfaces and vCPUs since its start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A direction of a disk, which takes ``nanos``, or of a card, with ``errors`` and ``drops``."""
+    """One direction of a disk (with ``nanos``) or of an interface (with ``errors``, ``drops``)."""
 
     count: int = 0
     bytes: int = 0
@@ -17,7 +17,7 @@ class Flow:
 
 
 class Disk(NamedTuple):
-    """What a guest has asked of a disk."""
+    """I/O of a disk."""
 
     reads: Flow
     writes: Flow
@@ -25,14 +25,14 @@ class Disk(NamedTuple):
 
 
 class Card(NamedTuple):
-    """What has come to a guest, and what it has sent."""
+    """Traffic of an interface."""
 
     received: Flow
     sent: Flow
 
 
 class Processor(NamedTuple):
-    """For how long a virtual processor has run, and has waited for a real one."""
+    """CPU time of a vCPU, and the time that it waited for a CPU."""
 
     ran_nanos: int
     waited_nanos: int
@@ -40,10 +40,10 @@ class Processor(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """All of it: disks by their volume, processors by their number.
+    """All counters of a guest: disks by volume, vCPUs by number.
 
-    ``user_nanos`` and ``system_nanos``: of the process as a whole.  ``balloon_bytes``: the memory
-    that the balloon leaves to the guest, where it has one.
+    ``user_nanos`` and ``system_nanos``: of the whole process.  ``balloon_bytes``: the memory that
+    the balloon leaves to the guest, where there is one.
     """
 
     disks: Mapping[str, Disk] = field(default_factory=dict)

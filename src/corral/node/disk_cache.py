@@ -1,7 +1,7 @@
-"""The cache mode of a disk, whichever hypervisor runs it: what it has, and may have.  Pure.
+"""The cache mode of a disk, and the modes that it may have, with any hypervisor.  Pure.
 
-A disk that must not be lost is written past the host's cache where its file system lets that be
-(KubeVirt's default), else through it.
+A disk that must not be lost bypasses the host's cache where its file system supports O_DIRECT
+(KubeVirt's default), else it is written through.
 """
 
 from corral.api.kinds.vmi.disks import Disk
@@ -9,13 +9,13 @@ from corral.node.hypervisor import Drive
 
 NONE, WRITETHROUGH = "none", "writethrough"
 DIRECT = frozenset({NONE, "directsync"})
-"""The modes that go past the host's cache."""
+"""The modes that bypass the host's cache (O_DIRECT)."""
 THROUGH = frozenset({WRITETHROUGH, "directsync"})
-"""The modes in which a write has ended only when the host's storage has it."""
+"""The modes in which a write completes only when it is on the host's storage."""
 
 
 def mode(disk: Disk, drive: Drive) -> str:
-    """The cache mode of a disk; empty where nothing is asked for and nothing is at stake."""
+    """Return the cache mode of a disk; empty where none is requested and nothing can be lost."""
     if drive.ephemeral:
         return disk.cache
     best = NONE if drive.direct else WRITETHROUGH
@@ -23,7 +23,7 @@ def mode(disk: Disk, drive: Drive) -> str:
 
 
 def fault(disk: Disk, drive: Drive) -> str:
-    """Why a disk cannot have what it asks for; empty where it can."""
+    """Return why a disk cannot have the requested mode; empty if it can."""
     chosen = mode(disk, drive)
     if not drive.ephemeral and chosen in DIRECT and not drive.direct:
         return f"its cache mode is {chosen}, but its file system does not support direct I/O"

@@ -1,4 +1,4 @@
-"""Whether a part of the node is well, for ``corral status`` and the log."""
+"""Health of a part of the node, for ``corral status`` and the log."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ log = structlog.get_logger()
 
 
 class Health:
-    """What is wrong with a part: ``problem``, empty while it is well.
+    """The health of one part: ``problem``, which is empty while it is well.
 
-    A problem is logged when it begins and when it is over, and ``changed`` is called then.
+    The begin and the end of a problem are logged, and ``changed`` is called.
     """
 
     def __init__(self, part: str, changed: Callable[[], None]) -> None:
@@ -18,13 +18,13 @@ class Health:
         self._part = part
         self._changed = changed
 
-    def say(self, problem: str) -> None:
-        """Tell how it is; what was told before is not told again."""
+    def report(self, problem: str) -> None:
+        """Set the problem, or (empty) none; the same one is not logged again."""
         if problem == self.problem:
             return
         self.problem = problem
         if problem:
-            log.warning("not well", part=self._part, problem=problem)
+            log.warning("unhealthy", part=self._part, problem=problem)
         else:
-            log.info("well again", part=self._part)
+            log.info("healthy again", part=self._part)
         self._changed()

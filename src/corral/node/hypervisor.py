@@ -1,7 +1,7 @@
-"""The seam between a machine's life and what runs it: QEMU, or a simulation of it.
+"""The interface between the life of a machine and what runs it: QEMU, or a simulation.
 
-``corral.node.machine.lifecycle`` drives a VM through these few verbs and never learns which of the
-two it has.  A guest tells what happens to it as a stream of ``Change``; nothing is polled.
+``corral.node.machine.lifecycle`` drives a machine through this interface only.  Guests report
+``Change`` events as a stream; nothing is polled.
 """
 
 import os
@@ -23,7 +23,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class Change(Enum):
-    """Something that happened to a guest."""
+    """An event of a guest, as its hypervisor reports it."""
 
     AGENT_CONNECTED = "agent-connected"
     AGENT_DISCONNECTED = "agent-disconnected"
@@ -31,19 +31,19 @@ class Change(Enum):
     PAUSED_BY_IO_ERROR = "paused-by-io-error"
     RESUMED = "resumed"
     REBOOTED = "rebooted"
-    POWERED_OFF = "powered-off"  # the guest shut itself down, or obeyed the power button
+    POWERED_OFF = "powered-off"  # the guest shut down by itself, or on the power button
     PANICKED = "panicked"
-    UNFED = "unfed"  # the guest no longer fed its watchdog, which acts; what that did follows
-    CUT_OFF = "cut-off"  # the guest no longer fed its watchdog, which turned it off
-    LOST = "lost"  # the last one: it runs, but tells nothing any more, and must be found anew
-    GONE = "gone"  # the last one: nothing of it runs any more
+    WATCHDOG_EXPIRED = "watchdog-expired"  # its action follows, as an event of its own
+    WATCHDOG_POWERED_OFF = "watchdog-powered-off"  # by the watchdog's action
+    LOST = "lost"  # the last event: the guest runs, but its monitor is gone; find it again
+    GONE = "gone"  # the last event: the process has ended
 
 
 LAST = frozenset({Change.LOST, Change.GONE})
 
 
 class Layer(NamedTuple):
-    """A file below an overlay: never written, and opened so.  The format is raw or qcow2."""
+    """A backing file below an overlay, opened read-only.  The format is raw or qcow2."""
 
     path: Path
     format: str
@@ -51,13 +51,13 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """The file behind one disk of a VM, and the ``layers`` below it, the nearest one first.
+    """The file behind one disk of a machine, and its backing files (``layers``), nearest first.
 
-    ``volume``: whose it is.  ``format``: ``raw`` or ``qcow2``; never guessed, as a guest could fake
-    a header.
-    ``read_only`` ones (the drive of a CD-ROM is one) are opened such that not even a guest that
-    broke out of its QEMU can write them.  The content of an ``ephemeral`` one may be lost with the
-    host, so nothing is flushed.  ``direct``: whether its file can be written past the host's cache.
+    ``volume``: the name of the volume.  ``format``: ``raw`` or ``qcow2``; never probed, since a
+    guest could write a header of another format.  ``read_only`` files (those of a CD-ROM too) are
+    opened so that even a guest that broke out of its QEMU cannot write them.  ``ephemeral`` content
+    may be lost when the host goes down, so it is not flushed.  ``direct``: whether the file system
+    supports O_DIRECT.
     """
 
     volume: str
@@ -69,26 +69,26 @@ class Drive:
     direct: bool = False
 
     def files(self) -> Iterator[tuple[Path, int]]:
-        """Every file behind it, and the flags to open it with."""
+        """Iterate over the file and its layers, each with the flags to open it with."""
         yield self.path, os.O_RDONLY if self.read_only else os.O_RDWR
         for layer in self.layers:
             yield layer.path, os.O_RDONLY
 
 
 class Network(Protocol):
-    """What a machine is plugged into; it lasts as long as what was started in it."""
+    """The network of a machine; it lasts as long as the processes that were started in it."""
 
     @property
     def taps(self) -> Mapping[str, int]:
-        """Descriptors of the host's ends of the machine's cards, by name of the interface."""
+        """File descriptors of the host's ends of the interfaces, by interface name."""
 
     async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call a function in a thread inside: what it starts is born there."""
+        """Call a function in a thread inside the network's namespace; its children stay there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """A guest's memory in a file, and the ``shape`` of the machine that it was saved of."""
+    """The saved memory of a guest in a file, and the ``shape`` of the machine that it came from."""
 
     file: Path
     shape: tuple[str, ...]
@@ -96,10 +96,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """What is to run: an instance, the files of its volumes, and the directory that is its own.
+    """A machine to start: its VMI, the files of its volumes, and its own directory.
 
-    Without a ``network`` its cards are behind a user network of the hypervisor's own; with a
-    ``memory`` its guest goes on from there, instead of booting.
+    Without a ``network`` its interfaces use the hypervisor's user network; with a ``memory`` its
+    guest resumes from there instead of booting.
     """
 
     vmi: VirtualMachineInstance
@@ -110,7 +110,7 @@ class Definition:
 
 
 class Usage(NamedTuple):
-    """What a guest has taken: processor time since its start, and the memory that it holds now."""
+    """Resource usage of a guest: CPU time since its start, and the memory that it holds now."""
 
     cpu_nanos: int
     memory_bytes: int
@@ -118,7 +118,7 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestInterface:
-    """A network interface as the guest itself sees it."""
+    """A network interface as the guest itself reports it."""
 
     name: str
     mac: str
@@ -126,8 +126,8 @@ class GuestInterface:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduction:
-    """What a guest says of itself through its agent; ``os`` is KubeVirt's guestOSInfo."""
+class GuestInfo:
+    """Guest information as its agent reports it; ``os`` is KubeVirt's guestOSInfo."""
 
     os: Mapping[str, str] = field(default_factory=dict)
     hostname: str = ""
@@ -135,10 +135,10 @@ class Introduction:
 
 
 class StartError(Exception):
-    """A VM could not be started: a reason for conditions, what happened, and what helps.
+    """A machine could not be started: a reason for conditions, a message, and a hint what to do.
 
-    busy: the volume whose disk another machine has, where that is why.
-    lasting: whether it is so for good, so that waiting helps nobody.
+    busy: the volume whose disk another machine has locked, where that is the cause.
+    lasting: whether a retry is pointless until something changes.
     """
 
     def __init__(
@@ -156,36 +156,36 @@ class StartError(Exception):
 
 
 class GuestError(Exception):
-    """A guest cannot be told what to do, or what it runs on does not answer."""
+    """A guest cannot do what was requested, or its hypervisor does not answer."""
 
 
 class NoAnswerError(GuestError):
-    """What a guest runs in does not answer in time: it hangs, or is slow."""
+    """The hypervisor process does not answer in time: it hangs, or is slow."""
 
 
 class HungError(GuestError):
-    """What a guest runs in can be reached no more: it does nothing, or nobody listens there."""
+    """The hypervisor process is unreachable: it does not run on, or does not listen."""
 
 
 class StuckError(GuestError):
-    """What a guest runs in was killed and does not end: it waits for the kernel."""
+    """The hypervisor process was killed and does not end: it waits in the kernel."""
 
 
 class RefusedError(GuestError):
-    """A guest's agent answers that it has not done what it was told."""
+    """A guest's agent refused a command, or failed at it."""
 
 
 class DiskBusyError(GuestError):
-    """A guest cannot have a disk, as another machine has it."""
+    """A disk is locked by another machine."""
 
 
 class MemoryMisfitError(Exception):
-    """A guest cannot go on from a memory: it is of another machine, damaged, or used up."""
+    """A saved memory cannot be resumed: it is of another machine, damaged, or used already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A program that ran in a guest, and what it wrote."""
+    """A program that ran in a guest to its end, with its output."""
 
     exit_code: int
     output: bytes = b""
@@ -193,199 +193,202 @@ class Finished:
 
 
 class GuestAgent(Protocol):
-    """The program in a guest that does things for the host.
+    """The agent in a guest that runs commands for the host.
 
-    All of it raises GuestError where the agent does not answer, or not as it should.
+    All methods raise GuestError where the agent does not answer, or answers an error.
     """
 
     async def ping(self) -> None:
-        """Whether it answers at all."""
+        """Check that the agent answers."""
 
     async def describe(self) -> Document:
-        """The fields of KubeVirt's VirtualMachineInstanceGuestAgentInfo."""
+        """Return the fields of KubeVirt's VirtualMachineInstanceGuestAgentInfo."""
 
     async def users(self) -> list[Document]:
-        """Who is logged in: items of KubeVirt's VirtualMachineInstanceGuestOSUserList."""
+        """Return logged-in users: items of KubeVirt's VirtualMachineInstanceGuestOSUserList."""
 
     async def filesystems(self) -> list[Document]:
-        """What is mounted: items of KubeVirt's VirtualMachineInstanceFileSystemList."""
+        """Return mounted file systems: items of KubeVirt's VirtualMachineInstanceFileSystemList."""
 
     async def freeze(self) -> None:
-        """Write everything to the disks, and hold every further write back."""
+        """Flush all file systems, and block further writes."""
 
     async def thaw(self) -> None:
-        """Let writes go on."""
+        """Unblock writes."""
 
     async def set_time(self, seconds: float) -> None:
-        """Set the guest's clock, in seconds of the epoch."""
+        """Set the guest's clock, in seconds since the epoch."""
 
     async def authorize(self, user: str, keys: Sequence[str]) -> None:
-        """Let these public keys log in as a user, and no others."""
+        """Let exactly these public keys log in as a user."""
 
     async def set_password(self, user: str, password: str) -> None:
-        """Give a user a password."""
+        """Set a user's password."""
 
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
-        """Run a program in the guest to its end, with this as its standard input."""
+        """Run a program in the guest to its end, with ``typed`` as its standard input."""
 
 
 class Plugs(Protocol):
-    """The disks of a guest that come and go while it runs, and the media in its CD-ROM drives.
+    """The hotplugged disks of a running guest, and the media in its CD-ROM drives.
 
-    Their verbs raise GuestError, and can be taken again after they were cut.
+    Methods raise GuestError; each can be repeated after it was interrupted.
     """
 
-    def on_gone(self, listener: Callable[[str], None]) -> None:
-        """Whom to call whenever a guest lets go of a volume that it was asked for."""
+    def on_released(self, listener: Callable[[str], None]) -> None:
+        """Set the listener for volumes that the guest has released after ``unplug``."""
 
-    async def settle(self) -> Mapping[str, str]:
-        """The volumes whose disks are there, and their claims; rests of others are cleared away."""
+    async def recover(self) -> Mapping[str, str]:
+        """Return the claims of plugged volumes, by volume; remove half-plugged ones."""
 
     async def plug(
         self, vmi: VirtualMachineInstance, plug: HotplugDisk, drives: Mapping[str, Drive]
     ) -> None:
-        """Give the guest a disk that it does not have yet."""
+        """Plug a disk in that the guest does not have yet."""
 
     async def unplug(self, volume: str, claim: str) -> None:
-        """Ask the guest to let go of a disk, which may take its time, or ignore it."""
+        """Request the guest to release a disk; it may take its time, or ignore the request."""
 
 
 class Guest(Protocol):
-    """A VM that runs, or ran.  Its verbs raise GuestError where it does not do as it is told."""
+    """A running or ended machine.  Its methods raise GuestError where it does not comply."""
 
     @property
     def agent(self) -> GuestAgent:
-        """Its agent, whether that is there or not."""
+        """The guest agent, whether it is connected or not."""
 
     @property
     def plugs(self) -> Plugs:
-        """Its disks that come and go."""
+        """The hotplugged disks."""
 
     @property
     def pid(self) -> int | None:
-        """The process that it runs in; None where it is none of its own."""
+        """The process of the machine; None where it has none of its own."""
 
     @property
     def halted(self) -> bool:
-        """Whether its processors have never run: it waits for the first ``resume``."""
+        """Whether its vCPUs have never run: it waits for the first ``resume``."""
 
     def usage(self) -> Usage | None:
-        """What it takes of its node, told without waking it; None once it has ended."""
+        """Return its resource usage without waking it; None once it has ended."""
 
     def ran_nanos(self) -> int:
-        """How long what answers for it has run, told without waking it."""
+        """Return the CPU time of the thread that answers the monitor, without waking it."""
 
     def pulse(self) -> Pulse | None:
-        """The same, and whether it waits for a processor; None once it has ended."""
+        """Return that CPU time, and whether the thread waits for a CPU; None once it has ended."""
 
     async def ping(self, seconds: float) -> None:
-        """Have what it runs in answer, its guest may be paused.  Raises NoAnswerError."""
+        """Wait for an answer of the hypervisor process; the guest may be paused.
+
+        Raises NoAnswerError.
+        """
 
     async def counters(self, vmi: VirtualMachineInstance) -> Counters:
-        """What its disks and processors have done so far, told without waking it."""
+        """Return the counters of its disks and vCPUs, without waking it."""
 
     def changes(self) -> AsyncIterator[Change]:
-        """What happens from now on, beginning with what is so already; LOST or GONE is last."""
+        """Iterate over changes, beginning with the present state; LOST or GONE is the last one."""
 
     async def watch(self) -> None:
-        """Beside ``changes``: has them tell when the guest cannot be reached any more."""
+        """Watch the connection, beside ``changes``, so that these report LOST when it breaks."""
 
     async def resume(self) -> None:
-        """Let the virtual CPUs run: the first time, this starts the guest."""
+        """Run the vCPUs; the first time, this starts the guest."""
 
     async def pause(self) -> None:
-        """Stop the virtual CPUs, until ``resume``."""
+        """Stop the vCPUs, until ``resume``."""
 
     async def reset(self) -> None:
         """Press the reset button."""
 
     async def reboot(self) -> None:
-        """Ask the guest to shut down and start again: by its agent, else by the power button."""
+        """Request a shutdown and a new start: by the agent, else by the power button."""
 
-    def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
-        """Leave the processors to others as far as they want them, or claim a full share again."""
+    def lower_priority(self, low: bool) -> None:  # noqa: FBT001 - a switch
+        """Run only on CPU time that others leave, or (False) with a full share again."""
 
     async def booted(self, processors: float) -> None:
-        """Until it is up as far as can be told from outside, or has ended.
+        """Wait until the guest has booted, as far as that shows from outside, or has ended.
 
-        ``processors``: how many it may use, which may be a fraction of one.
+        ``processors``: how many CPUs it may use, which may be a fraction of one.
         """
 
     async def save(self, descriptor: int) -> None:
-        """Stop it, and write its memory and the state of its devices to an open file.
+        """Stop the guest, and write its memory and the state of its devices to an open file.
 
-        None of its disks is written from then on, unless it is resumed.  Where this fails it stays
-        stopped too.
+        None of its disks is written from then on, unless it is resumed.  After a failure the guest
+        stays stopped, too.
         """
 
-    async def give_up_saving(self) -> None:
-        """Write no more of its memory, if that was begun; it stays stopped."""
+    async def cancel_save(self) -> None:
+        """Cancel a save that has begun; the guest stays stopped."""
 
     async def shape(self) -> tuple[str, ...]:
-        """What a machine must have in common with this one to go on from its memory."""
+        """Return what another machine must have in common with this one to resume its memory."""
 
     async def io_errors(self, vmi: VirtualMachineInstance) -> Mapping[str, bool]:
-        """The volumes that it is paused for, and whether there was no space for a write."""
+        """Return the volumes whose I/O errors paused the guest, and whether space was missing."""
 
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
-        """Let the disk that shows a volume have so many bytes, while the guest uses it."""
+        """Resize the disk of a volume to ``size`` bytes, while the guest uses it."""
 
     async def replug(self, vmi: VirtualMachineInstance) -> None:
-        """Pull the cables out of the cards that have the pod's address, and plug them in again."""
+        """Take the links with the pod's address down and up, so that the guest renews its lease."""
 
-    async def hears_power_button(self) -> bool:
-        """Whether its system listens to the power button; True also where nobody can tell."""
+    async def listens_to_power_button(self) -> bool:
+        """Return whether the guest's OS handles the power button; True if that is unknown."""
 
     async def power_down(self) -> None:
         """Press the power button.  The guest may take its time, or ignore it."""
 
     async def destroy(self) -> None:
-        """End it now; GONE follows.  Raises StuckError where that takes longer than it should."""
+        """Kill it; GONE follows.  Raises StuckError where it does not end in time."""
 
-    async def introduce(self) -> Introduction | None:
-        """Ask the guest's agent who it is; None where it does not answer properly."""
+    async def query_guest_info(self) -> GuestInfo | None:
+        """Query the agent for OS, host name and interfaces; None without a proper answer."""
 
     async def console(self) -> StreamLine:
-        """Open the serial console.  One line at a time: the next waits until this one is closed."""
+        """Open the serial console, for one client at a time: the next one waits for its close."""
 
     async def screen(self) -> StreamLine:
-        """Open its screen: the remote framebuffer protocol (RFC 6143), as VNC speaks it."""
+        """Open the screen, as a remote framebuffer (RFC 6143), the protocol of VNC."""
 
     async def screenshot(self, *, move_cursor: bool = False) -> bytes:
-        """What the screen shows, as PNG; moving the cursor wakes a screen that was blanked."""
+        """Return a PNG of the screen; moving the cursor wakes a screen that was blanked."""
 
     async def release(self) -> None:
-        """Let go of it without ending it: the manager stops, the VM runs on."""
+        """Disconnect without ending it: the manager stops, the machine runs on."""
 
 
 class Hypervisor(Protocol):
-    """Starts guests, and finds the ones that a manager before this one has started."""
+    """Starts machines, and finds those that an earlier manager has started."""
 
     name: str
     needs_drives: bool
-    """Whether it opens the files behind the disks: a simulation does not."""
+    """Whether it opens the files of the disks: a simulation does not."""
 
     async def prepare(self) -> None:
-        """Get ready: run once, beside everything else; whoever needs its result waits for it."""
+        """Probe the host, once, in the background; methods that need the result wait for it."""
 
     async def boots_at_once(self) -> int:
-        """How many guests may boot at the same time without being in each other's way."""
+        """Return how many guests may boot at the same time without slowing each other down."""
 
     async def start(self, definition: Definition) -> Guest:
-        """Start it with halted CPUs.  Raises StartError, and MemoryMisfitError."""
+        """Start a machine with halted vCPUs.  Raises StartError and MemoryMisfitError."""
 
     async def find(self, directory: Path) -> Guest | None:
-        """The guest that runs for this directory, whoever started it; None where none does.
+        """Return the machine that runs for this directory, whoever started it; None if none does.
 
-        Raises GuestError where one runs that cannot be managed, at least not now, and HungError
-        where it looks as if that will stay so.
+        Raises GuestError where it cannot be managed at present, and HungError where it does not
+        look as if it will recover.
         """
 
     async def end(self, directory: Path) -> None:
-        """End what runs for this directory, whether it can be managed or not.
+        """Kill the machine that runs for this directory, whether it can be managed or not.
 
-        Raises StuckError where it is killed, and does not end.
+        Raises StuckError where it does not end in time.
         """
 
     def facts(self) -> Mapping[str, Any]:
-        """What ``corral status`` tells of it: version, accelerator, why."""
+        """Return facts for ``corral status``: version, accelerator, and why that one."""

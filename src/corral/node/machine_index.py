@@ -1,4 +1,4 @@
-"""Who is on a node: its machines, found by what the API calls them."""
+"""Index of the machines of a node, by pod, VMI, claim and image."""
 
 from collections.abc import Iterator, Mapping
 
@@ -18,8 +18,8 @@ from corral.reconcile.objects import controller_uid, key_of
 _INSTANCE = "instance"
 
 
-class Roster:
-    """Looks up ``machines``, which are kept by their pods, and the objects that they are of."""
+class MachineIndex:
+    """Looks up ``machines``, which are keyed by pod, and the pods and VMIs that they belong to."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class Roster:
         return next(iter(self._instances.indexed("uid", uid)), None)
 
     def pods_of(self, uid: str) -> Iterator[Key]:
-        """The pods on this node that an instance has."""
+        """Iterate over the pods of a VMI on this node."""
         return map(key_of, self._pods.indexed(_INSTANCE, uid))
 
     def machine_of_pod(self, key: Key) -> Machine | None:
         return self._machines.get(key)
 
     def machine_of_instance(self, key: Key, uid: str) -> Machine | None:
-        """The machine of an instance, by name and uid."""
+        """Return the machine of a VMI, by name and uid."""
         for pod in self.pods_of(uid):
             machine = self._machines.get(pod)
             if machine is not None and machine.record.instance == key.name:
@@ -52,7 +52,7 @@ class Roster:
         return None
 
     def machines_with(self, claim: Key) -> Iterator[tuple[Machine, VirtualMachineInstance, str]]:
-        """The machines that have a claim, and the volumes that it is there."""
+        """Iterate over machines that use a claim, with their VMIs and the claim's volumes."""
         for machine in self._machines.values():
             vmi = self.instance(machine.record.uid)
             if vmi is None or machine.facts.ended or vmi.metadata.namespace != claim.namespace:
@@ -62,7 +62,7 @@ class Roster:
                     yield machine, vmi, volume
 
     def users(self, vmi: VirtualMachineInstance, volume: str) -> str:
-        """Which other machines run with the claim behind a volume, in words; empty for none."""
+        """Name the other VMIs that run with the claim behind a volume; empty if none does."""
         claim = Key(vmi.metadata.namespace, claims_of(vmi.spec.volumes).get(volume, ""))
         names = {
             other.metadata.name
@@ -72,14 +72,14 @@ class Roster:
         return f"the claim {claim.name} is in use by {', '.join(sorted(names))}" if names else ""
 
     def waiting(self, vmi: VirtualMachineInstance) -> Iterator[Machine]:
-        """The machines that have not started, and have a claim of this one."""
+        """Iterate over machines that have not started and share a claim with this one."""
         for name in claims_of(vmi.spec.volumes).values():
             for machine, _, _ in self.machines_with(Key(vmi.metadata.namespace, name)):
                 if machine.facts.state is not State.RUNNING:
                     yield machine
 
     def without(self, image: str) -> Iterator[Machine]:
-        """The machines that have not started, and may miss an image of that full name."""
+        """Iterate over machines that may wait for this image (a full reference) to start."""
         for machine in self._machines.values():
             vmi = self.instance(machine.record.uid)
             if vmi is None or machine.facts.ended or machine.facts.state is State.RUNNING:
@@ -88,7 +88,7 @@ class Roster:
                 yield machine
 
     def running_pods(self) -> Iterator[RunningPod]:
-        """The pods that run, and their machines."""
+        """Iterate over running pods with their machines."""
         for key, machine in self._machines.items():
             pod = self._pods.get(key)
             if pod is not None and machine.facts.state is State.RUNNING:
@@ -96,7 +96,7 @@ class Roster:
 
 
 def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:
-    """Whether a machine runs with a volume, which may be one that has yet to be plugged in."""
+    """Whether a machine runs with a volume; a hotplugged one counts once it is plugged in."""
     if volume in hotplug_disks(vmi.spec):
         plugged = (machine.facts.plugs or {}).get(volume)
         return plugged is not None and plugged.phase == READY
@@ -104,7 +104,7 @@ def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:
 
 
 def _may_miss(machine: Machine, volume: Volume, image: str) -> bool:
-    """Whether a volume is of that image, and nothing else is known to be in the machine's way."""
+    """Whether a volume is of that image, and no other problem is known to block the machine."""
     trouble = machine.facts.trouble
     return (
         volume.container_disk is not None

@@ -1,4 +1,4 @@
-"""Open lines into guests: byte streams, and datagrams."""
+"""Byte streams and datagrams between clients and guests."""
 
 import asyncio
 import socket
@@ -10,21 +10,21 @@ from corral import sockets
 
 CHUNK = 64 * 1024
 STALLED_SECONDS = 60.0
-"""How long the other side may take nothing of what it is sent before it is given up."""
+"""How long the peer may read nothing before a write fails."""
 LINGER_SECONDS = 10.0
-"""The same once all is said, and how long it may then take to hang up."""
+"""How long the peer may read nothing after the last write, and take to close the connection."""
 _PAUSED_SECONDS = 3600
-"""How long a guest may be silent altogether: those that are paused keep their connections."""
+"""TCP keepalive: paused guests answer nothing for as long as they are paused, and keep theirs."""
 _UNIX_PIECE = 4096
-"""A unix socket tells of what was sent at once that it is taken when all of it is; a serial port
-takes it byte by byte."""
+"""The kernel frees the buffer of a unix socket by whole writes, and a serial port reads byte by
+byte: with small pieces progress shows before a whole chunk is read."""
 
 
 class Line(Protocol):
-    """One open line into a guest: to its serial console, its screen, or a port."""
+    """An open stream to a guest: its serial console, its screen, or a port."""
 
     async def read(self) -> bytes:
-        """What comes out of the guest next; empty when the line is closed."""
+        """Return the next bytes from the guest; empty once the line is closed."""
 
     async def write(self, data: bytes) -> None:
         """Raises ConnectionError when the line is closed."""
@@ -33,11 +33,11 @@ class Line(Protocol):
 
 
 class StreamLine:
-    """A connected stream socket, which is the line's from then on.
+    """A line over a connected stream socket, which it owns from then on.
 
-    What is under way is in the kernel only.  So a side that takes nothing more takes nothing away
-    from what it has said before, who does not read is not read from, and what was written goes out
-    after the line is closed.
+    Nothing is buffered here, only in the kernel.  So a peer that stops reading loses nothing that
+    it has sent before, a client that does not read slows its guest down, and what was written is
+    still sent after the line is closed.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -51,18 +51,18 @@ class StreamLine:
         self._socket = connected
 
     async def read(self) -> bytes:
-        """What comes next; empty at the end, and where the connection broke."""
-        await asyncio.sleep(0)  # what is there is read without waiting, and others are to live
+        """Return the next bytes; empty at the end, and when the connection breaks."""
+        await asyncio.sleep(0)  # sock_recv does not yield while data is there
         try:
             return await asyncio.get_running_loop().sock_recv(self._socket, CHUNK)
         except OSError:
             return b""
 
     async def write(self, data: bytes) -> None:
-        """Hand all of it to the kernel.
+        """Hand all data to the kernel.
 
         Raises ConnectionError when the line is closed, or was ended by us, and TimeoutError when
-        the other side has taken nothing for STALLED_SECONDS.
+        the peer has read nothing for STALLED_SECONDS.
         """
         rest = memoryview(data)
         while rest:
@@ -72,10 +72,10 @@ class StreamLine:
                 await self._room()
 
     async def _room(self) -> None:
-        """Wait until more can be written, for as long as what was written goes out.
+        """Wait until the socket is writable, for as long as the peer reads anything at all.
 
-        A socket has room again when a good part of what it held is gone, which a slow side may need
-        minutes for.
+        A socket is writable again only when a good part of its buffer is free, which may take
+        minutes with a slow peer.
         """
         loop, descriptor = asyncio.get_running_loop(), self._socket.fileno()
         left, room = sockets.untaken(self._socket), asyncio.Event()
@@ -93,15 +93,15 @@ class StreamLine:
             loop.remove_writer(descriptor)
 
     def end(self) -> None:
-        """Tell the other side that nothing more will be sent; it may still answer."""
-        with suppress(OSError):  # it has gone meanwhile
+        """Shut the sending side down; the peer may still answer."""
+        with suppress(OSError):  # the peer has closed meanwhile
             self._socket.shutdown(socket.SHUT_WR)
 
     async def finish(self) -> None:
-        """Say that this was all, and let the other side take it, for as long as it does.
+        """Shut the sending side down, and wait while the peer still reads.
 
-        What it answers goes nowhere, but it is read: a connection that is closed with something
-        unread in it is reset, and takes back what was sent.
+        Answers are read and dropped: a socket that is closed with unread data is reset, and the
+        peer loses what was sent to it.
         """
         self.end()
         left = sockets.untaken(self._socket)
@@ -117,12 +117,12 @@ class StreamLine:
             return
 
     def close(self) -> None:
-        """What has been written still goes out, unless something was left unread."""
+        """Close the line; written data is still sent, unless received data was left unread."""
         self._socket.close()
 
 
 class SecureLine:
-    """A stream inside of TLS, for a question and its answer."""
+    """A line inside of TLS, for one request and its response."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -130,7 +130,7 @@ class SecureLine:
 
     @classmethod
     async def over(cls, connected: socket.socket, tls: ssl.SSLContext) -> "SecureLine":
-        """Over a socket that is connected, and theirs from then on.  Raises OSError."""
+        """Start TLS over a connected socket, which the line owns from then on.  Raises OSError."""
         reader, writer = await asyncio.open_connection(sock=connected)
         try:
             await writer.start_tls(tls)
@@ -155,16 +155,16 @@ class SecureLine:
 
 
 class DatagramLine:
-    """A datagram socket that is connected: each piece is one datagram, both ways."""
+    """A line over a connected datagram socket: each piece is one datagram, both ways."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
 
     async def read(self) -> bytes:
-        """The next datagram that is not empty; empty when the line is closed, or leads nowhere.
+        """Return the next datagram that is not empty; empty when the line is closed.
 
-        A port that nobody listens on says so in answer to what was sent (ECONNREFUSED), and may
-        have a listener the next time.
+        ECONNREFUSED reports that nobody listened when an earlier datagram arrived; somebody may
+        listen by now.
         """
         loop = asyncio.get_running_loop()
         while self._socket.fileno() >= 0:

@@ -10,7 +10,7 @@ def test_a_problem_is_told_when_it_begins_changes_and_is_over():
     health = Health("DNS", lambda: told.append(health.problem))
     with capture_logs() as logged:
         for problem in ("", "no server", "no server", "no socket", "", ""):
-            health.say(problem)
+            health.report(problem)
     assert told == ["no server", "no socket", ""]
     assert [(one["log_level"], one.get("problem")) for one in logged] == [
         ("warning", "no server"),

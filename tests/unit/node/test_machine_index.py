@@ -8,7 +8,7 @@ import pytest
 from corral.api.kinds.vmi.hotplug import ATTACHED, READY
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.node.machine_index import Roster
+from corral.node.machine_index import MachineIndex
 from corral.node.state.facts import Facts, Plugged, State, Trouble
 
 RUNS = Facts(state=State.RUNNING)
@@ -41,7 +41,7 @@ def instance(name, *volumes, plug=False):
     )
 
 
-def roster(*machines):
+def index(*machines):
     """Of instances and what is known of them."""
     kept = {
         Key("default", f"pod-{vmi.metadata.name}"): SimpleNamespace(
@@ -49,7 +49,7 @@ def roster(*machines):
         )
         for vmi, facts in machines
     }
-    return Roster(kept, Instances(), Instances(*(vmi for vmi, _ in machines)))
+    return MachineIndex(kept, Instances(), Instances(*(vmi for vmi, _ in machines)))
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def roster(*machines):
 )
 def test_who_has_a_claim_is_named(other, facts, has):
     mine = instance("mine")
-    told = roster((mine, RUNS), (other, facts)).users(mine, "disk")
+    told = index((mine, RUNS), (other, facts)).users(mine, "disk")
     assert told == ("the claim data is in use by other" if has else "")
 
 
 def test_nobody_has_what_is_no_claim():
     mine = instance("mine")
-    assert roster((mine, RUNS), (instance("other"), RUNS)).users(mine, "nosuch") == ""
+    assert index((mine, RUNS), (instance("other"), RUNS)).users(mine, "nosuch") == ""
 
 
 def test_only_those_that_have_not_started_wait_for_a_claim():
     mine, late = instance("mine"), instance("late")
-    found = roster((mine, RUNS), (late, Facts()), (instance("other"), RUNS)).waiting(mine)
+    found = index((mine, RUNS), (late, Facts()), (instance("other"), RUNS)).waiting(mine)
     assert [machine.record.uid for machine in found] == ["late"]
 
 
@@ -100,6 +100,6 @@ def test_only_those_that_have_not_started_wait_for_a_claim():
 )
 def test_only_those_that_may_miss_an_image_wait_for_it(facts, waits):
     one = instance("one", {"name": "root", "containerDisk": {"image": "lab/disk:1"}})
-    machines = roster((one, facts))
+    machines = index((one, facts))
     assert bool(list(machines.without("docker.io/lab/disk:1"))) == waits
     assert not list(machines.without("docker.io/lab/disk:2"))

@@ -1,9 +1,9 @@
-"""The kubelet of machines: runs the pods bound to this node, and tells what becomes of them.
+"""The kubelet of machines: runs the pods bound to this node, and reports their status.
 
-A controller whose keys are this node's pods.  What a machine does by itself (start, crash, power
-off) makes its pod's key due, as a change in the API does; ``pod_sync`` then passes on what the API
-asks for and writes what is new.  Machines live in tasks of their own (``machines``) and never wait
-for the API.
+A controller whose keys are this node's pods.  An event of a machine (start, crash, power off)
+enqueues its pod, as a change in the API does; ``pod_sync`` then passes the requests of the API on
+to the machine, and writes changed status.  Machines live in tasks of their own (``machines``) and
+never wait for the API.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from corral.node.agent.hang_detector import HangDetector
 from corral.node.agent.host_parts import HostParts
 from corral.node.agent.machines import Machines
 from corral.node.agent.pod_sync import PodSync
-from corral.node.guest.guest_tasks import Companions
+from corral.node.guest.guest_tasks import GuestTasks
 from corral.node.hypervisor import GuestError, Hypervisor
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.vmi_endpoints import Doors
@@ -29,7 +29,7 @@ from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.vmi_metrics import Step, VmiMetrics, log_step
 from corral.node.network.guest_ports import Ports
 from corral.node.pressure.evictions import Evictions
-from corral.node.state.events import ApiVoice
+from corral.node.state.events import MachineEventRecorder
 from corral.node.status.node_status import (
     Capacity,
     Heartbeat,
@@ -48,11 +48,11 @@ _WORKERS = 32
 
 
 class Agent:
-    """One node.
+    """The agent of one node.
 
-    ``host`` is what it shares with the other nodes of its host; ``boots_at_once``: how many guests
-    may boot at the same time, where that is not left to the hypervisor; ``retired``: whether the
-    node goes with its last machine.
+    ``host``: the parts that all nodes of this host share; ``boots_at_once``: how many guests may
+    boot at the same time, by default the hypervisor's choice; ``retired``: whether the node ends
+    with its last machine.
     """
 
     def __init__(
@@ -89,23 +89,23 @@ class Agent:
             boots_at_once=boots_at_once,
             due=self._queue.add,
             step=self._on_step,
-            attend=self._attend,
+            start_tasks=self._start_guest_tasks,
         )
-        self.roster = self._machines.roster
-        self.vmi_metrics = VmiMetrics(name, self._machines.values, self.roster.instance)
+        self.index = self._machines.index
+        self.vmi_metrics = VmiMetrics(name, self._machines.values, self.index.instance)
         ports = Ports(host.network, host.destinations)
-        self._companions = Companions(
-            context, self.roster, self._machines.larder, host.images, ports
+        self._guest_tasks = GuestTasks(
+            context, self.index, self._machines.dependencies, host.images, ports
         )
         self._kubelet = Kubelet(
-            self.roster.machine_of_pod,
+            self.index.machine_of_pod,
             self._machines.logs,
-            Doors(self.roster.machine_of_instance, ports),
+            Doors(self.index.machine_of_instance, ports),
             ResourceEndpoints(name, host.sampler),
             beside=self.vmi_metrics.routes(),
         )
         self.asgi = self._kubelet.asgi
-        sync = PodSync(context, self._host, self._pods, self._machines, self._companions)
+        sync = PodSync(context, self._host, self._pods, self._machines, self._guest_tasks)
         self._controller: Controller[Key] = Controller(
             f"node-{name}",
             sync.sync,
@@ -113,19 +113,22 @@ class Agent:
             sources=(self._pods, self._instances),
             workers=_WORKERS,
         )
-        host.sampler.add(name, self.roster.running_pods)
+        host.sampler.add(name, self.index.running_pods)
         if host.pressure is not None:
             node, events = partial(self._self.get, Key("", name)), self._machines.kubelet_events
-            host.pressure.add(Evictions(self.roster, events, node, self.register_again))
+            host.pressure.add(Evictions(self.index, events, node, self.register_again))
 
     async def run(self) -> None:
-        """Serve the node until cancelled; machines run on.  One that is retired: to their end."""
+        """Serve the node until cancelled; machines run on.
+
+        A retired node ends with its machines.
+        """
         async with Background() as tasks:
             tasks.start(self._prepare_hypervisor(), name="hypervisor")
             tasks.start(self._heartbeat.run(), name="heartbeat")
             tasks.start(self._machines.logs.run(), name="logs")
             tasks.start(self._kubelet.run(), name="doors")
-            tasks.start(self._machines.ask_around(), name="ask around")
+            tasks.start(self._machines.refresh_guest_info(), name="guest info")
             tasks.start(HangDetector(self._machines.values).run(), name="hangs")
             await self._pods.synced()
             await self._instances.synced()
@@ -143,7 +146,7 @@ class Agent:
         self.register_again()
 
     def register_again(self) -> None:
-        """Write the node anew at once: what it says of itself has changed."""
+        """Write the Node again at once: its status or annotations have changed."""
         self._heartbeat.register_again()
 
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
@@ -152,7 +155,7 @@ class Agent:
 
     def _on_node(self, _old: Node | None, new: Node | None) -> None:
         if new is None:
-            self.register_again()  # somebody has deleted it, but here it is
+            self.register_again()  # somebody has deleted it, but it still runs
         elif new.spec is not None:
             ranges = new.spec.podCIDRs or ()
             self._machines.networking.assign(ranges)
@@ -162,23 +165,23 @@ class Agent:
         self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None
     ) -> None:
         if (vmi := new or old) is not None:
-            for pod in self.roster.pods_of(vmi.metadata.uid):
+            for pod in self.index.pods_of(vmi.metadata.uid):
                 self._queue.add(pod)
 
     def _on_step(self, uid: str, step: str) -> None:
         self.vmi_metrics.step(uid, step)
         self._step(uid, step)
 
-    def _attend(
+    def _start_guest_tasks(
         self,
-        tasks: Background,
         vmi: VirtualMachineInstance | None,
-        voice: ApiVoice,
+        recorder: MachineEventRecorder,
         machine: Machine,
+        tasks: Background,
     ) -> None:
-        """What goes on for as long as a guest runs."""
+        """Start the tasks that run beside a guest for as long as it runs."""
         self._kubelet.recall(machine)
-        self._companions.attend(tasks, vmi, voice, machine)
+        self._guest_tasks.start_tasks(tasks, vmi, recorder, machine)
 
 
 def _host(
@@ -190,7 +193,7 @@ def _host(
     *,
     retired: bool,
 ) -> Host:
-    """What the node says of itself."""
+    """Return the Node's properties, from the parts that know them."""
     storage, limits, pressure = parts.storage, parts.limits, parts.pressure
     return Host(
         name=name,
@@ -206,12 +209,12 @@ def _host(
 
 
 async def grow_claim(agents: Iterable[Agent], claim: Key, size: int) -> None:
-    """Let every machine that shows a claim to its guest have it in so many bytes: by its own QEMU.
+    """Resize a claim's disk in every machine that uses it, by its QEMU.
 
-    Raises GuestError where none does, or one does not do as it is told.
+    Raises GuestError if no machine uses it, or a resize fails.
     """
-    using = [each for agent in agents for each in agent.roster.machines_with(claim)]
+    using = [each for agent in agents for each in agent.index.machines_with(claim)]
     if not using:
-        raise GuestError("the machine that has it is not found")
+        raise GuestError("no machine that uses the claim is found")
     for machine, vmi, volume in using:
         await machine.guest.grow(vmi, volume, size)

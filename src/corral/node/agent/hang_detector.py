@@ -1,11 +1,10 @@
-"""Finds machines whose QEMU hangs: it was stopped by somebody, or waits for the kernel.
+"""Detects machines whose QEMU hangs: it was stopped (SIGSTOP), or waits in the kernel.
 
-One look at all machines every few seconds tells how long the main thread of each QEMU has run,
-which answers its monitor.  Where that is more than at the last look it lives, and nobody asks it;
-only one that has not run at all meanwhile (its guest is idle, paused, or hangs) has to answer.  So
-an idle machine costs one read of a small file.
+Every few seconds the CPU time of each QEMU's main thread, which answers its monitor, is sampled.
+If it has grown, QEMU lives, and is not pinged; only one that has not run meanwhile (its guest is
+idle, paused, or hangs) has to answer.  So an idle machine costs one read of a small file.
 
-Who does not answer hangs only if it stands still: who works, or waits for a processor, is slow.
+One that does not answer hangs only if it stands still: one that runs, or waits for a CPU, is slow.
 """
 
 import asyncio
@@ -17,59 +16,59 @@ from corral.node.hypervisor import Guest, GuestError, NoAnswerError
 from corral.node.machine.lifecycle import Machine
 from corral.node.state.machine_record import Stage
 
-LOOK_SECONDS = 10.0
-"""How often all machines are looked at."""
+INTERVAL_SECONDS = 10.0
+"""How often all machines are sampled."""
 ANSWER_SECONDS = 10.0
-"""How long one may take to answer: it may be stopped for its limit, or its disk be slow."""
-QUESTIONS = 3
-"""So often in a row it does not answer, and stands still meanwhile, before it is said to hang."""
+"""How long a ping may take: QEMU may be throttled by its CPU limit, or its disk be slow."""
+PINGS = 3
+"""How many pings in a row must fail, with no progress meanwhile, before QEMU is said to hang."""
 _RETURN_SECONDS = 300.0
-"""How long one that hangs is waited for until it is asked again: what is asked is kept for it."""
+"""Timeout of a ping to a hung QEMU; it is answered as soon as QEMU runs again."""
 
 
 class HangDetector:
-    """Looks at all machines of a node."""
+    """Samples all machines of a node, and pings those that stand still."""
 
     def __init__(self, machines: Callable[[], Iterable[Machine]]) -> None:
         self._machines = machines
         self._ran: dict[Guest, int] = {}
-        self._asked: set[Guest] = set()
+        self._pinging: set[Guest] = set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Sample until cancelled."""
         async with Background() as tasks:
             while True:
-                await asyncio.sleep(LOOK_SECONDS)
-                await self._look(tasks)
+                await asyncio.sleep(INTERVAL_SECONDS)
+                await self._sample(tasks)
 
-    async def _look(self, tasks: Background) -> None:
+    async def _sample(self, tasks: Background) -> None:
         before, self._ran = self._ran, {}
         async for machines in in_turns([*self._machines()], OBJECTS_A_TURN):
             for machine in machines:
-                guest = _guest(machine)
-                if guest is None or guest in self._asked:
+                guest = _monitored_guest(machine)
+                if guest is None or guest in self._pinging:
                     continue
                 self._ran[guest] = ran = guest.ran_nanos()
                 if before.get(guest) == ran or machine.facts.silent:
-                    self._asked.add(guest)
-                    tasks.start(self._ask(machine, guest), name="does it hang")
+                    self._pinging.add(guest)
+                    tasks.start(self._check(machine, guest), name="hang check")
 
-    async def _ask(self, machine: Machine, guest: Guest) -> None:
+    async def _check(self, machine: Machine, guest: Guest) -> None:
         hangs = True
         try:
             while hangs:
-                why = await (_return(guest) if machine.facts.silent else _hangs(guest))
-                hangs = bool(why) and _guest(machine) is guest
-                if _guest(machine) is guest:
-                    machine.note_silence(why)
+                why = await (_recovers(guest) if machine.facts.silent else _hangs(guest))
+                hangs = bool(why) and _monitored_guest(machine) is guest
+                if _monitored_guest(machine) is guest:
+                    machine.report_monitor(why)
         except GuestError:
-            pass  # its monitor has hung up, which is found out elsewhere
+            pass  # its connection has closed, which is detected elsewhere
         finally:
-            self._asked.discard(guest)
+            self._pinging.discard(guest)
 
 
-def _guest(machine: Machine) -> Guest | None:
-    """The guest of a machine that has to answer: it runs, and its memory is not on its way."""
+def _monitored_guest(machine: Machine) -> Guest | None:
+    """Return the guest of a machine that has to answer: it runs, and is not being saved."""
     facts = machine.facts
     if facts.saving or facts.outcome is not None or machine.record.stage is not Stage.STARTED:
         return None
@@ -80,9 +79,9 @@ def _guest(machine: Machine) -> Guest | None:
 
 
 async def _hangs(guest: Guest) -> str:
-    """Why it is to be said to hang; empty where it lives, or has ended.  Raises GuestError."""
+    """Return why QEMU is said to hang; empty if it does not, or has ended.  Raises GuestError."""
     why = ""
-    for _ in range(QUESTIONS):
+    for _ in range(PINGS):
         before = guest.pulse()
         try:
             await guest.ping(ANSWER_SECONDS)
@@ -95,8 +94,8 @@ async def _hangs(guest: Guest) -> str:
     return why
 
 
-async def _return(guest: Guest) -> str:
-    """Why one that hung still does; empty where it answers again.  Raises GuestError."""
+async def _recovers(guest: Guest) -> str:
+    """Return why a hung QEMU still hangs; empty if it answers again.  Raises GuestError."""
     try:
         await guest.ping(_RETURN_SECONDS)
     except NoAnswerError as error:

@@ -1,4 +1,4 @@
-"""What the nodes of one host share, and their agents are given."""
+"""Parts that all nodes of one host share; the manager hands them to each agent."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ from corral.node.storage import Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostParts:
-    """The parts; where one is None, or is not given, the host does without.
+    """The shared parts; None for those that this host does not have.
 
-    storage: where the volumes of claims lie.
+    storage: the volumes of claims.
     host_disks: the directory whose files machines may have as disks.
-    limits: what bounds machines.
-    network: by which guests are reached; networks: where machines get addresses.
-    network_facts: what nodes say of both.
-    destinations: where probes may lead.
-    sampler: what samples the usage of machines.
-    pressure: what watches over what the host has left.
+    limits: sets resource limits of machines.
+    network: connects to guests; networks: attaches machines and allocates addresses.
+    network_facts: annotations of the Node about both.
+    destinations: the addresses that probes may connect to.
+    sampler: samples the resource usage of machines.
+    pressure: watches memory, disk and PIDs of the host.
     """
 
     images: ImageStore

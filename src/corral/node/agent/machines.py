@@ -1,4 +1,4 @@
-"""The machines of a node: they begin, live in tasks of their own, and leave nothing behind."""
+"""The machines of a node, each in a task of its own, from adoption or start to removal."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -14,24 +14,26 @@ from corral.api.object import Key
 from corral.node.agent.host_parts import HostParts
 from corral.node.hypervisor import Hypervisor, StuckError
 from corral.node.kubelet.logs import Logs
-from corral.node.machine.boot_slots import Boots
-from corral.node.machine.dependencies import Larder
+from corral.node.machine.boot_slots import BootSlots
+from corral.node.machine.dependencies import Dependencies
 from corral.node.machine.lifecycle import Machine
-from corral.node.machine_index import Roster
+from corral.node.machine_index import MachineIndex
 from corral.node.metrics.vmi_metrics import Step
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
-from corral.node.state.events import ApiVoice
+from corral.node.state.events import MachineEventRecorder
 from corral.node.state.machine_record import Record, Stage
 from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.reconcile.context import ControllerContext
 
-ASK_SECONDS = 300.0
-"""How often each guest's agent is asked for the guest's addresses, one machine after the other."""
-_AFTER_A_FAULT_SECONDS = 10.0
+REFRESH_SECONDS = 300.0
+"""How often each guest's agent is queried for its addresses, one machine after the other."""
+_FAULT_PAUSE_SECONDS = 10.0
 
-Attend = Callable[[Background, VirtualMachineInstance | None, ApiVoice, Machine], None]
-"""Starts what goes on for as long as a guest runs."""
+StartTasks = Callable[
+    [VirtualMachineInstance | None, MachineEventRecorder, Machine, Background], None
+]
+"""Starts the tasks that run beside a guest for as long as it runs."""
 
 log = structlog.get_logger()
 
@@ -39,8 +41,8 @@ log = structlog.get_logger()
 class Machines:
     """The machines of one node by their pods, and what they share.
 
-    ``due`` is called with the key of a pod of whose machine there is news, ``step`` with each step
-    of each machine; ``attend`` starts what goes on beside a guest.
+    ``due`` enqueues a pod whose machine has changed; ``step`` is called with each step of each
+    machine; ``start_tasks`` starts the tasks beside a guest.
     """
 
     def __init__(
@@ -54,23 +56,23 @@ class Machines:
         boots_at_once: int | None,
         due: Callable[[Key], None],
         step: Step,
-        attend: Attend,
+        start_tasks: StartTasks,
     ) -> None:
         client, storage = context.client, host.storage
         self.networking = Networking(host.networks)
-        self.larder = Larder(
+        self.dependencies = Dependencies(
             client, host.images, storage, host.host_disks, needed=hypervisor.needs_drives
         )
         self.saved_memories = SavedMemoryClaims(client, storage) if storage is not None else None
         self.logs = Logs()
         self.due = due
         self.empty = asyncio.Event()
-        """Set while there is none."""
+        """Set while there are no machines."""
         self.empty.set()
         self._machines: dict[Key, Machine] = {}
         self._uids: set[str] = set()
-        """The instances of these machines."""
-        self.roster = Roster(
+        """The uids of their VMIs."""
+        self.index = MachineIndex(
             self._machines,
             context.informers.of(Pod, fields=f"spec.nodeName={node}"),
             context.informers.of(VirtualMachineInstance),
@@ -81,9 +83,9 @@ class Machines:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._hypervisor = hypervisor
         self._limits = host.limits
-        self._boots = Boots(hypervisor.boots_at_once, size=boots_at_once)
+        self._boot_slots = BootSlots(hypervisor.boots_at_once, size=boots_at_once)
         self._step = step
-        self._attend = attend
+        self._start_tasks = start_tasks
         self._tasks: Background | None = None
 
     def get(self, pod: Key) -> Machine | None:
@@ -93,19 +95,19 @@ class Machines:
         return self._machines.values()
 
     def runs(self, uid: str) -> bool:
-        """Whether an instance has a machine here."""
+        """Whether a VMI has a machine here."""
         return uid in self._uids
 
     async def prepare(self) -> None:
-        """Find out what bounds and runs machines here."""
+        """Probe the host for resource limits and the hypervisor."""
         if self._limits is not None:
             await self._limits.prepare()
         await self._hypervisor.prepare()
 
     async def adopt(self, tasks: Background) -> None:
-        """Go on with what an earlier manager has left: its machines, or their remains.
+        """Adopt the machines that an earlier manager has left, or remove their remains.
 
-        Machines live in ``tasks`` from now on.
+        Machines run in ``tasks`` from now on.
         """
         self._tasks = tasks
         remains = []
@@ -116,13 +118,13 @@ class Machines:
             key = Key(record.namespace, record.pod)
             if record.stage is not Stage.ENDED:
                 self.networking.restore(record.uid, record.addresses)
-            log.info("machine taken over", instance=f"{record.namespace}/{record.instance}")
-            self.begin(key, record, self.roster.instance(record.uid))
+            log.info("machine adopted", instance=f"{record.namespace}/{record.instance}")
+            self.begin(key, record, self.index.instance(record.uid))
             self.due(key)
-        await asyncio.gather(*map(self._clear_away, remains))
+        await asyncio.gather(*map(self._remove_remains, remains))
 
-    async def _clear_away(self, directory: Path) -> None:
-        """What nobody knows the owner of.  What does not end stays, and is tried at each start."""
+    async def _remove_remains(self, directory: Path) -> None:
+        """Remove a directory without a readable record; one whose QEMU does not end stays."""
         try:
             await self._hypervisor.end(directory)
         except StuckError as error:
@@ -131,9 +133,9 @@ class Machines:
             await asyncio.to_thread(records.erase, directory)
 
     def begin(self, key: Key, record: Record, vmi: VirtualMachineInstance | None) -> Machine:
-        """Give a machine its task."""
+        """Start a machine's task."""
         assert self._tasks is not None
-        voice = ApiVoice(
+        recorder = MachineEventRecorder(
             partial(self.due, key),
             record,
             handler=self._handler_events,
@@ -144,13 +146,13 @@ class Machines:
             self._directory / record.uid,
             hypervisor=self._hypervisor,
             networking=self.networking,
-            boots=self._boots,
-            voice=voice,
-            steps=partial(self._on_step, record.uid),
+            boot_slots=self._boot_slots,
+            recorder=recorder,
+            on_step=partial(self._on_step, record.uid),
             saved_memories=self.saved_memories,
             limits=self._limits,
-            beside=partial(self._beside, vmi, voice),
-            users=self.roster.users,
+            start_guest_tasks=partial(self._start_tasks, vmi, recorder),
+            users=self.index.users,
         )
         self._machines[key] = machine
         self._uids.add(record.uid)
@@ -159,35 +161,26 @@ class Machines:
         self._tasks.start(self._live(machine, vmi), name=f"machine-{record.instance}")
         return machine
 
-    def _beside(
-        self,
-        vmi: VirtualMachineInstance | None,
-        voice: ApiVoice,
-        machine: Machine,
-        tasks: Background,
-    ) -> None:
-        self._attend(tasks, vmi, voice, machine)
-
     def _on_step(self, uid: str, step: str) -> None:
-        if step == "spawned":  # its console log is there from now on
+        if step == "spawned":  # its console log exists from now on
             self.logs.follow(self._directory / uid)
         self._step(uid, step)
 
     async def _live(self, machine: Machine, vmi: VirtualMachineInstance | None) -> None:
         while not machine.facts.ended:
             try:
-                await machine.run(vmi, partial(self.larder.at_start, machine, vmi))
+                await machine.run(vmi, partial(self.dependencies.at_start, machine, vmi))
             except Exception:
-                # The one door: a fault over one machine must not end all the others.
+                # Top-level handler: a fault in one machine must not end all the others.
                 log.exception("machine failed", uid=machine.record.uid)
-                await asyncio.sleep(_AFTER_A_FAULT_SECONDS)
+                await asyncio.sleep(_FAULT_PAUSE_SECONDS)
         self.logs.wake(machine.directory)
-        if (last := self.roster.instance(machine.record.uid) or vmi) is not None:
-            for other in self.roster.waiting(last):
+        if (last := self.index.instance(machine.record.uid) or vmi) is not None:
+            for other in self.index.waiting(last):
                 other.retry()
 
     async def erase(self, key: Key, machine: Machine) -> None:
-        """Remove what remains of a machine that has ended."""
+        """Remove the remains of a machine that has ended."""
         self.logs.forget(machine.directory)
         await machine.erase()
         self._machines.pop(key, None)
@@ -195,12 +188,12 @@ class Machines:
         if not self._machines:
             self.empty.set()
 
-    async def ask_around(self) -> None:
-        """Guests change their addresses without a word: ask each of them now and then."""
+    async def refresh_guest_info(self) -> None:
+        """Query each guest now and then: guests report no changes of their addresses."""
         while True:
             machines = list(self._machines.values())
             for machine in machines:
-                machine.ask()
-                await asyncio.sleep(ASK_SECONDS / len(machines))
+                machine.refresh_guest_info()
+                await asyncio.sleep(REFRESH_SECONDS / len(machines))
             if not machines:
-                await asyncio.sleep(ASK_SECONDS)
+                await asyncio.sleep(REFRESH_SECONDS)

@@ -1,4 +1,4 @@
-"""Brings a pod's machine and the API together (a kubelet's syncPod)."""
+"""Syncs pods to machines (a kubelet's syncPod), and machines' state back to the API."""
 
 from lightkube.models.core_v1 import Pod
 
@@ -7,7 +7,7 @@ from corral.api.kinds.vmi.saved_memory import saves_to
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.agent.machines import Machines
-from corral.node.guest.guest_tasks import Companions
+from corral.node.guest.guest_tasks import GuestTasks
 from corral.node.machine.lifecycle import Machine
 from corral.node.state import machine_record as records
 from corral.node.state.facts import Facts, Trouble
@@ -31,7 +31,7 @@ _FINAL = frozenset({"Succeeded", "Failed"})
 
 
 class PodSync:
-    """The reconciler of the pods of one node."""
+    """The reconciler of a node's pods."""
 
     def __init__(
         self,
@@ -39,51 +39,53 @@ class PodSync:
         host: Host,
         pods: Informer[Pod],
         machines: Machines,
-        companions: Companions,
+        guest_tasks: GuestTasks,
     ) -> None:
         self._client = context.client
         self._clock = context.clock
         self._host = host
         self._pods = pods
         self._machines = machines
-        self._companions = companions
+        self._guest_tasks = guest_tasks
         self._deleted_pods = DeletedPods(context, pods, machines)
         self._reports = Reports(context, host.address, machines.saved_memories)
 
     async def sync(self, key: Key) -> Result | None:
-        """Pass on to a pod's machine what the API asks for, and write what is new.
+        """Pass the API's requests on to the pod's machine, and write changed status.
 
         Raises ApiError.
         """
         pod = self._pods.get(key)
         machine = self._machines.get(key)
         if machine is not None and (pod is None or uid_of(pod) != machine.record.pod_uid):
-            if await self._deleted_pods.include(key, machine.record.pod_uid):
-                await self._abandon(key, machine)
+            if await self._deleted_pods.is_deleted(key, machine.record.pod_uid):
+                await self._remove_orphan(key, machine)
             return None
         if pod is None:
             return None
-        vmi = self._machines.roster.instance(controller_uid(pod))
+        vmi = self._machines.index.instance(controller_uid(pod))
         if machine is None:
-            machine = await self._meet(key, pod, vmi)
-        if machine is None or not await self._knows(machine, vmi):
+            machine = await self._start_machine(key, pod, vmi)
+        if machine is None or not await self._is_certain(machine, vmi):
             return None
-        self._companions.wake(machine.record.uid)
-        self._pass_on_wishes(machine, pod, vmi)
+        self._guest_tasks.wake(machine.record.uid)
+        self._pass_on_requests(machine, pod, vmi)
         await self._reports.of_machine(machine, pod, vmi)
         if machine.facts.ended and is_being_deleted(pod):
             await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
         return None
 
-    async def _knows(self, machine: Machine, vmi: VirtualMachineInstance | None) -> bool:
-        """Whether it is certain what becomes of a machine: its instance is there, or is gone."""
+    async def _is_certain(self, machine: Machine, vmi: VirtualMachineInstance | None) -> bool:
+        """Whether the VMI is cached, or certainly deleted: a cache alone may lag or miss it."""
         of = machine.record
         key = Key(of.namespace, of.instance)
         kind = kind_of(VirtualMachineInstance)
         return vmi is not None or not await exists(self._client, key, of.uid, kind)
 
-    async def _meet(self, key: Key, pod: Pod, vmi: VirtualMachineInstance | None) -> Machine | None:
-        """A pod without a machine: a new one, or one whose machine has ended."""
+    async def _start_machine(
+        self, key: Key, pod: Pod, vmi: VirtualMachineInstance | None
+    ) -> Machine | None:
+        """Start a machine for a pod, unless the pod has finished, waits or is rejected."""
         if is_being_deleted(pod):
             await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
             return None
@@ -91,7 +93,7 @@ class PodSync:
             return None
         if (objection := pod_admission.objection(pod)) is not None:
             if await self._reports.of_pod(pod, Facts(trouble=objection)):
-                self._say(pod, objection)
+                self._warn(pod, objection)
             return None
         if vmi is None or vmi.is_final or is_being_deleted(vmi):
             return None
@@ -102,60 +104,60 @@ class PodSync:
         if rejection is not None:
             status = {"phase": "Failed", "reason": rejection.reason, "message": rejection.message}
             await self._client.patch(Pod, key, {"status": status}, subresource="status")
-            self._say(pod, rejection)
+            self._warn(pod, rejection)
             return None
         return self._machines.begin(key, records.new(pod, vmi), vmi)
 
-    def _say(self, pod: Pod, why: Trouble) -> None:
+    def _warn(self, pod: Pod, why: Trouble) -> None:
         self._machines.kubelet_events.event(
             object_reference(pod), "Warning", why.reason, why.message
         )
 
-    async def _abandon(self, key: Key, machine: Machine) -> None:
-        """The pod was taken away by force: nothing may remain of its machine."""
+    async def _remove_orphan(self, key: Key, machine: Machine) -> None:
+        """End the machine of a pod that was force-deleted, and remove its remains."""
         machine.stop(0)
         if machine.facts.ended:
             await self._machines.erase(key, machine)
             self._deleted_pods.forget(machine.record.pod_uid)
-            if self._pods.get(key) is not None:  # the next of that name
+            if self._pods.get(key) is not None:  # a new pod of that name
                 self._machines.due(key)
 
-    def _pass_on_wishes(
+    def _pass_on_requests(
         self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None
     ) -> None:
-        """Deletion of pod or instance means: shut down in the time that is granted."""
+        """Stop the machine if its pod or VMI is deleted, else request or cancel its save."""
         if vmi is None:
             machine.stop(0)
             return
-        granted = guest_seconds(vmi)
+        grace = guest_seconds(vmi)
         if (left := seconds_left(pod, vmi, self._clock())) is not None:
-            machine.stop(left, in_order=granted == 0)
+            machine.stop(left, in_order=grace == 0)
         elif self._machines.saved_memories is not None:
-            machine.save(saves_to(vmi), granted, in_order=granted == 0)
+            machine.save(saves_to(vmi), grace, in_order=grace == 0)
 
 
 class DeletedPods:
-    """Remembers which pods of machines the server said are deleted, and asks about all others.
+    """Pods of machines that the API server has reported deleted; it is queried about all others.
 
-    Only where a pod is gone for certain, nothing may remain of its machine: what is missing in a
-    cache may be damaged on the server's disk, and there all the same.
+    Remains are removed only if the pod is certainly gone: an object that is missing in the cache
+    may still exist, though damaged on the server's disk.
     """
 
     def __init__(self, context: ControllerContext, pods: Informer[Pod], machines: Machines) -> None:
         self._client = context.client
         self._machines = machines
-        self._uids: set[str] = set()
-        pods.handle_deleted(self._note)
+        self._deleted: set[str] = set()
+        pods.handle_deleted(self._on_deleted)
 
-    async def include(self, key: Key, uid: str) -> bool:
-        """Whether the pod of this uid, which is in no cache, is gone.  Raises ApiError."""
-        return uid in self._uids or not await exists(self._client, key, uid, kind_of(Pod))
+    async def is_deleted(self, key: Key, uid: str) -> bool:
+        """Whether the pod of this uid, which is in no cache, is deleted.  Raises ApiError."""
+        return uid in self._deleted or not await exists(self._client, key, uid, kind_of(Pod))
 
     def forget(self, uid: str) -> None:
-        """Nothing remains of that pod's machine: nobody asks any more."""
-        self._uids.discard(uid)
+        """Drop a pod whose machine was removed."""
+        self._deleted.discard(uid)
 
-    def _note(self, pod: Pod) -> None:
+    def _on_deleted(self, pod: Pod) -> None:
         machine = self._machines.get(key_of(pod))
         if machine is not None and machine.record.pod_uid == uid_of(pod):
-            self._uids.add(uid_of(pod))
+            self._deleted.add(uid_of(pod))

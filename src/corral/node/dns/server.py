@@ -172,7 +172,7 @@ class Dns:
                     await bound(socket.SOCK_STREAM) as streams,
                 ):
                     streams.listen()
-                    self._health.say("")
+                    self._health.report("")
                     transport, _ = await loop.create_datagram_endpoint(
                         lambda: _Datagrams(self, tasks), sock=datagrams
                     )
@@ -181,7 +181,7 @@ class Dns:
                     finally:
                         transport.close()
             except (OSError, NetworkError) as error:
-                self._health.say(f"DNS cannot serve on {gateway}: {describe(error)}")
+                self._health.report(f"DNS cannot serve on {gateway}: {describe(error)}")
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _accept(self, listening: socket.socket, tasks: Background) -> None:

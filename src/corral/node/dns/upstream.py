@@ -78,14 +78,14 @@ class Upstream:
 
     def _replied(self) -> None:
         self._failures = 0
-        self._health.say("")
+        self._health.report("")
 
     def _failed(self) -> None:
         self._failures += 1
         if not self._servers:
-            self._health.say(f"{self._configuration} names no name server")
+            self._health.report(f"{self._configuration} names no name server")
         elif self._failures >= FAILURES:
-            self._health.say(f"no name server of the host replies ({', '.join(self._servers)})")
+            self._health.report(f"no name server of the host replies ({', '.join(self._servers)})")
 
     def servers(self) -> Sequence[str]:
         """The addresses to ask, in order; those that did not reply come last."""

@@ -14,7 +14,7 @@ from corral.api.kinds.vmi.referenced_objects import secret_of
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import GuestError
 from corral.node.machine.lifecycle import Machine
-from corral.node.state.events import Voice
+from corral.node.state.events import MachineEvents
 
 CONDITION = "AccessCredentialsSynchronized"
 SUCCESS, FAILURE = "AccessCredentialsSyncSuccess", "AccessCredentialsSyncFailed"
@@ -102,7 +102,9 @@ class Credentials:
             keeping.stale |= stale
             keeping.due.set()
 
-    async def run(self, machine: Machine, vmi: VirtualMachineInstance, voice: Voice) -> None:
+    async def run(
+        self, machine: Machine, vmi: VirtualMachineInstance, recorder: MachineEvents
+    ) -> None:
         """Keep them in place for as long as the guest runs, until cancelled."""
         credentials = wanted(vmi)
         if not credentials:
@@ -118,7 +120,7 @@ class Credentials:
                 why = await self._apply(machine, vmi.metadata.namespace, credentials)
                 _learn(machine, why)
                 if why != told:
-                    _tell(voice, why)
+                    _tell(recorder, why)
                 told = why
                 if why:
                     await wait_at_most(keeping.due, pause)
@@ -175,11 +177,11 @@ def _told(vmi: VirtualMachineInstance) -> str | None:
 
 
 def _learn(machine: Machine, why: str) -> None:
-    machine.learn(replace(machine.facts, credentials=why))
+    machine.set_facts(replace(machine.facts, credentials=why))
 
 
-def _tell(voice: Voice, why: str) -> None:
+def _tell(recorder: MachineEvents, why: str) -> None:
     if why:
-        voice.of_instance("Warning", FAILURE, f"Access credentials sync failed: {why}")
+        recorder.vmi_event("Warning", FAILURE, f"Access credentials sync failed: {why}")
     else:
-        voice.of_instance("Normal", SUCCESS, "Access credentials sync successful.")
+        recorder.vmi_event("Normal", SUCCESS, "Access credentials sync successful.")

@@ -75,12 +75,12 @@ class Freezer:
                 raise GuestError(_NOT_CONNECTED)
             if seconds:
                 self._promise(machine, seconds)
-            machine.learn(replace(machine.facts, frozen=True))
+            machine.set_facts(replace(machine.facts, frozen=True))
             try:
                 await agent.freeze()
             except GuestError as error:
                 if isinstance(error, RefusedError):
-                    machine.learn(replace(machine.facts, frozen=before))
+                    machine.set_facts(replace(machine.facts, frozen=before))
                 if not seconds and not before:
                     self._promise(machine, AGAIN_SECONDS)
                 raise
@@ -99,7 +99,7 @@ class Freezer:
     async def _thaw(self, machine: Machine) -> None:
         await machine.guest.agent.thaw()
         self._forget(machine)
-        machine.learn(replace(machine.facts, frozen=False))
+        machine.set_facts(replace(machine.facts, frozen=False))
 
     def _promise(self, machine: Machine, seconds: float) -> None:
         """Thaw it in so many seconds.  Raises GuestError."""

@@ -14,33 +14,33 @@ from corral.node.guest.access_credentials import Credentials, wanted
 from corral.node.guest.volume_hotplug import HotPlug
 from corral.node.images.image import Image
 from corral.node.images.store import ImageStore
-from corral.node.machine.dependencies import Larder
+from corral.node.machine.dependencies import Dependencies
 from corral.node.machine.lifecycle import Machine
-from corral.node.machine_index import Roster
+from corral.node.machine_index import MachineIndex
 from corral.node.network.guest_ports import Ports
 from corral.node.probes.prober import Prober, is_probed
-from corral.node.state.events import Voice
+from corral.node.state.events import MachineEvents
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import key_of
 
 _INDEX = "references"
 
 
-class Companions:
+class GuestTasks:
     """The companions of a node's guests; each sleeps until it is woken, or has something to do."""
 
     def __init__(
         self,
         context: ControllerContext,
-        roster: Roster,
-        larder: Larder,
+        index: MachineIndex,
+        dependencies: Dependencies,
         images: ImageStore,
         ports: Ports,
     ) -> None:
-        self._roster = roster
+        self._index = index
         self._ports = ports
-        self._hotplug = HotPlug(roster.instance, larder.drives, roster.users)
-        self._credentials = Credentials(larder.secret)
+        self._hotplug = HotPlug(index.instance, dependencies.drives, index.users)
+        self._credentials = Credentials(dependencies.secret)
         self._supplies = Supplies(context, self._supplied)
         images.handle(self._imported)
 
@@ -49,31 +49,31 @@ class Companions:
         self._hotplug.wake(uid)
         self._credentials.wake(uid)
 
-    def attend(
+    def start_tasks(
         self,
         tasks: Background,
         vmi: VirtualMachineInstance | None,
-        voice: Voice,
+        recorder: MachineEvents,
         machine: Machine,
     ) -> None:
         """Keep a guest company for as long as ``tasks`` go on."""
-        self._hotplug.attend(tasks, machine, voice)
+        self._hotplug.start_tasks(tasks, machine, recorder)
         if vmi is None:
             return
         if is_probed(vmi) or machine.facts.unhealthy:
-            tasks.start(Prober(vmi, self._ports, voice).run(machine), name="probe")
+            tasks.start(Prober(vmi, self._ports, recorder).run(machine), name="probe")
         if wanted(vmi):
-            tasks.start(self._credentials.run(machine, vmi, voice), name="let in")
+            tasks.start(self._credentials.run(machine, vmi, recorder), name="let in")
 
     def _supplied(self, vmi: VirtualMachineInstance) -> None:
         """An object has changed that an instance names: it may be what its machine waits for."""
-        if (machine := self._roster.machine_of_instance(vmi.key, vmi.metadata.uid)) is not None:
+        if (machine := self._index.machine_of_instance(vmi.key, vmi.metadata.uid)) is not None:
             machine.retry()
             self._credentials.wake(vmi.metadata.uid, stale=True)
 
     def _imported(self, image: Image) -> None:
         """An image is here now that machines may wait for."""
-        for machine in self._roster.without(image.reference):
+        for machine in self._index.without(image.reference):
             machine.retry()
 
 

@@ -28,7 +28,7 @@ from corral.node.hypervisor import DiskBusyError, Drive, GuestError
 from corral.node.machine.drives import DriveError
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, Users
-from corral.node.state.events import Voice
+from corral.node.state.events import MachineEvents
 from corral.node.state.facts import Plugged
 from corral.reconcile.objects import is_being_deleted
 
@@ -56,11 +56,11 @@ class HotPlug:
         if (plugging := self._running.get(uid)) is not None:
             plugging.due.set()
 
-    def attend(self, tasks: Background, machine: Machine, voice: Voice) -> None:
+    def start_tasks(self, tasks: Background, machine: Machine, recorder: MachineEvents) -> None:
         """Follow an instance's wishes for as long as ``tasks`` go on, which hold what is known."""
-        plugging = _Plugging(machine, voice, self._drives, self._users)
+        plugging = _Plugging(machine, recorder, self._drives, self._users)
         self._running[machine.record.uid] = plugging
-        machine.guest.plugs.on_gone(plugging.let_go)
+        machine.guest.plugs.on_released(plugging.on_released)
         tasks.whenever(plugging.due, self._follow, plugging, name="plug")
 
     async def _follow(self, plugging: "_Plugging") -> None:
@@ -111,7 +111,7 @@ class _Plugging:
     """
 
     machine: Machine
-    voice: Voice
+    recorder: MachineEvents
     drives: Drives
     users: Users
     due: Signal = field(default_factory=lambda: Signal(is_set=True))
@@ -123,7 +123,7 @@ class _Plugging:
         self.present = None
         self.due.set()
 
-    def let_go(self, volume: str) -> None:
+    def on_released(self, volume: str) -> None:
         """The guest lets go of a volume: who waits for that need not wait any longer.
 
         But a moment after the last try: a guest may open and lock a drive again at will.
@@ -143,7 +143,7 @@ class _Plugging:
         wanted = hotplug_disks(vmi.spec)
         if self.present is None:
             try:
-                self.present = await self.machine.guest.plugs.settle()
+                self.present = await self.machine.guest.plugs.recover()
             except GuestError:
                 return FIRST_BACK_OFF_SECONDS
             self._tell_of(self.present, vmi, wanted)
@@ -217,15 +217,15 @@ class _Plugging:
             why = f"Successfully attach hotplugged volume {volume} to VM"
             ready = Plugged(phase=READY, reason="VolumeReady", message=why)
             if self._learn(volume, ready) and phase_of(vmi, volume) != READY:
-                self.voice.of_instance("Normal", ready.reason, why)
+                self.recorder.vmi_event("Normal", ready.reason, why)
         going = {each.name for each in vmi.status.volume_status if each.phase == DETACHING}
         known = self.machine.facts.plugs or {}
         going |= {volume for volume, each in known.items() if each.phase == DETACHING}
         for volume in going - present.keys():
             why = f"Volume {volume} has been taken out of the guest"
-            self.voice.of_instance("Normal", "VolumeUnplugged", why)
+            self.recorder.vmi_event("Normal", "VolumeUnplugged", why)
         if self.machine.facts.plugs is None:
-            self.machine.learn(replace(self.machine.facts, plugs={}))
+            self.machine.set_facts(replace(self.machine.facts, plugs={}))
 
     def _forget(self, present: Mapping[str, str], wanted: Mapping[str, HotplugDisk]) -> None:
         """Tell no more of disks that are out, nor of those that never got in."""
@@ -235,7 +235,7 @@ class _Plugging:
 
     def _warn(self, volume: str, phase: str, reason: str, message: str) -> None:
         if self._learn(volume, Plugged(phase=phase, reason=reason, message=message)):
-            self.voice.of_instance("Warning", reason, message)
+            self.recorder.vmi_event("Warning", reason, message)
 
     def _learn(self, volume: str, plugged: Plugged | None) -> bool:
         """Note how a volume is; whether that is new."""
@@ -245,7 +245,7 @@ class _Plugging:
             plugs[volume] = plugged
         if plugs == facts.plugs:
             return False
-        self.machine.learn(replace(facts, plugs=plugs))
+        self.machine.set_facts(replace(facts, plugs=plugs))
         return True
 
 

@@ -30,7 +30,7 @@ from corral.node.hypervisor import (
     LAST,
     Change,
     Definition,
-    Introduction,
+    GuestInfo,
     Memory,
     MemoryMisfitError,
     NoAnswerError,
@@ -307,7 +307,7 @@ class HollowGuest:
         else:
             self.happen(Change.RESUMED)
 
-    def step_back(self, back: bool) -> None:  # noqa: FBT001
+    def lower_priority(self, low: bool) -> None:  # noqa: FBT001
         """It claims nothing."""
 
     async def booted(self, processors: float) -> None:  # noqa: ARG002
@@ -332,7 +332,7 @@ class HollowGuest:
         self.write()
         os.write(descriptor, msgspec.json.encode(self._written))
 
-    async def give_up_saving(self) -> None:
+    async def cancel_save(self) -> None:
         """It is saved at once."""
 
     async def replug(self, vmi: VirtualMachineInstance) -> None:
@@ -347,7 +347,7 @@ class HollowGuest:
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
         """It has no disks."""
 
-    async def hears_power_button(self) -> bool:
+    async def listens_to_power_button(self) -> bool:
         return self._up.is_set()
 
     async def power_down(self) -> None:
@@ -361,8 +361,8 @@ class HollowGuest:
             raise StuckError("it was told not to end")
         self._vanish()
 
-    async def introduce(self) -> Introduction | None:
-        return Introduction(os={"name": "hollow"}, hostname=self._directory.name)
+    async def query_guest_info(self) -> GuestInfo | None:
+        return GuestInfo(os={"name": "hollow"}, hostname=self._directory.name)
 
     async def console(self) -> StreamLine:
         return await echo(b"\r\nhollow login: ")

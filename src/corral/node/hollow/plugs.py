@@ -27,10 +27,10 @@ class HollowPlugs:
         if plugs := hotplug_disks(vmi.spec):
             self._write({name: plug.claim for name, plug in plugs.items()})
 
-    def on_gone(self, listener: Callable[[str], None]) -> None:
+    def on_released(self, listener: Callable[[str], None]) -> None:
         self._listener = listener
 
-    async def settle(self) -> Mapping[str, str]:
+    async def recover(self) -> Mapping[str, str]:
         return self._read()
 
     async def plug(
@@ -44,9 +44,9 @@ class HollowPlugs:
     async def unplug(self, volume: str, claim: str) -> None:
         self._asked[volume] = claim
         if not self.stubborn:
-            self.let_go()
+            self.release_requested()
 
-    def let_go(self) -> None:
+    def release_requested(self) -> None:
         """Let go of the disks that the guest was asked for."""
         left = {name: claim for name, claim in self._read().items() if name not in self._asked}
         gone, self._asked = self._asked, {}

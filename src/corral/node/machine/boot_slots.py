@@ -1,11 +1,11 @@
-"""Bounds how many guests boot at once.
+"""Limits how many guests boot at the same time.
 
-Emulated guests that boot together crawl together: ten at once are all ready after the last one
-could have been, had they come two by two, and the first is ready no earlier.  The rest waits its
-turn, in order.
+Emulated guests that boot together slow each other down: of ten at once all are ready after the
+last one would have been, had they booted two by two, and the first one no earlier.  The others
+wait in a queue.
 
-One guest more than there are processors keeps these busy while others wait for their disks, but
-it must not slow them down: the last one to come steps back, until one of the others is up.
+One guest more than there are CPUs keeps the CPUs busy while others wait for their disks, but must
+not slow them down: the last one in runs at low priority, until one of the others is up.
 """
 
 import asyncio
@@ -15,16 +15,15 @@ from typing import Any, Self
 from corral.aio import Background
 
 BOOT_SECONDS = 60.0
-"""A guest that is not up after this long gives its slot to the next."""
+"""Timeout of a boot: after it the slot goes to the next guest."""
 
-StepBack = Callable[[bool], None]
+LowerPriority = Callable[[bool], None]
 
 
-class Boots:
-    """The slots of a node.
+class BootSlots:
+    """The boot slots of a node.
 
-    Their number is ``size`` where somebody has set it; else ``at_once`` is asked when the first one
-    is taken.
+    Their number is ``size`` if set; else ``at_once`` is queried when the first one is acquired.
     """
 
     def __init__(self, at_once: Callable[[], Awaitable[int]], *, size: int | None = None) -> None:
@@ -32,64 +31,64 @@ class Boots:
         self._set_size = size
         self._slots: asyncio.Semaphore | None = None
         self._size = 0
-        self._taken: list[Slot] = []
+        self._acquired: list[Slot] = []
 
-    async def take(self, waits: Callable[[int], None]) -> "Slot":
-        """A slot; ``waits`` is told how many there are, when all of them are taken."""
+    async def acquire(self, on_wait: Callable[[int], None]) -> "Slot":
+        """Acquire a slot; ``on_wait`` is called with their number if all are in use."""
         if self._slots is None:
             size = self._set_size or await self._at_once()
-            if self._slots is None:  # nobody else was told meanwhile
+            if self._slots is None:  # another call may have set it meanwhile
                 self._slots, self._size = asyncio.Semaphore(size), size
         if self._slots.locked():
-            waits(self._size)
+            on_wait(self._size)
         await self._slots.acquire()
-        slot = Slot(self._give_back)
-        self._taken.append(slot)
+        slot = Slot(self._release)
+        self._acquired.append(slot)
         self._rank()
         return slot
 
-    def _give_back(self, slot: "Slot") -> None:
+    def _release(self, slot: "Slot") -> None:
         assert self._slots is not None
-        self._taken.remove(slot)
+        self._acquired.remove(slot)
         self._rank()
         self._slots.release()
 
     def _rank(self) -> None:
-        for place, slot in enumerate(self._taken, start=1):
-            slot.rank(last=place == self._size > 1)
+        for position, slot in enumerate(self._acquired, start=1):
+            slot.rank(last=position == self._size > 1)
 
 
 class Slot:
-    """The right to boot.  Giving it back twice is giving it back once."""
+    """The right to boot.  A second release does nothing."""
 
-    def __init__(self, give_back: Callable[["Slot"], None]) -> None:
-        self._give_back: Callable[[Slot], None] | None = give_back
+    def __init__(self, release: Callable[["Slot"], None]) -> None:
+        self._release: Callable[[Slot], None] | None = release
         self._last = False
-        self._step_back: StepBack | None = None
+        self._lower_priority: LowerPriority | None = None
 
     def rank(self, *, last: bool) -> None:
         if last != self._last:
             self._last = last
-            if self._step_back is not None:
-                self._step_back(last)
+            if self._lower_priority is not None:
+                self._lower_priority(last)
 
-    def boots(self, step_back: StepBack) -> None:
-        """Who boots here is told to step back (True) while it is the last one of all."""
-        if self._give_back is None:
+    def start_boot(self, lower_priority: LowerPriority) -> None:
+        """Set the callback, which gets True while this guest has the last of all slots."""
+        if self._release is None:
             return
-        self._step_back = step_back
+        self._lower_priority = lower_priority
         if self._last:
-            step_back(True)  # noqa: FBT003
+            lower_priority(True)  # noqa: FBT003
 
-    def give_back(self) -> None:
-        if self._give_back is not None:
-            if self._last and self._step_back is not None:
-                self._step_back(False)  # noqa: FBT003
-            self._give_back(self)
-            self._give_back = None
+    def release(self) -> None:
+        if self._release is not None:
+            if self._last and self._lower_priority is not None:
+                self._lower_priority(False)  # noqa: FBT003
+            self._release(self)
+            self._release = None
 
-    async def hold_until(self, *signs: Coroutine[Any, Any, object]) -> None:
-        """Give it back when the first of these signs that the guest is up is there."""
+    async def release_at(self, *signs: Coroutine[Any, Any, object]) -> None:
+        """Release the slot at the first of these signs of a booted guest, or at a timeout."""
         with self:
             async with Background() as tasks:
                 waiting = {tasks.start(one, name="sign of boot") for one in signs}
@@ -101,4 +100,4 @@ class Slot:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.give_back()
+        self.release()

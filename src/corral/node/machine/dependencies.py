@@ -1,4 +1,4 @@
-"""What a machine needs before it can start: its drives, and what the API holds for them."""
+"""Dependencies of a machine: its drives, and the objects of the API that they are made of."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,11 @@ from corral.node.volumes import VolumeContext
 from corral.reconcile.objects import uid_of
 
 TOKEN_SECONDS = 365 * 86400
-"""How long the token on a machine's disk is good, as long as its pod is there: nobody renews it."""
+"""Lifetime of a ServiceAccount token on a disk, while its pod exists: nothing renews it there."""
 
 
-class Larder:
-    """Where a node's machines get their drives from.
+class Dependencies:
+    """Provides the drives of a node's machines.
 
     ``host_disks``: the directory whose files machines may have as disks; ``needed``: whether the
     hypervisor opens drives at all.
@@ -54,24 +54,24 @@ class Larder:
     async def at_start(
         self, machine: Machine, vmi: VirtualMachineInstance | None
     ) -> Mapping[str, Drive]:
-        """The drives that a machine starts with.  Raises DriveError.
+        """Return the drives that a machine starts with.  Raises DriveError.
 
-        A disk that comes and goes is among them if it can be had; else it comes later.
+        A hotplugged disk that cannot be prepared is left out; it is plugged in later.
         """
         if vmi is None:
             return {}
         plugs = hotplug_disks(vmi.spec)
         disks = [one for one in vmi.spec.domain.devices.disks if one.name not in plugs]
-        found = dict(await self.drives(machine, with_only_disks(vmi, disks)))
+        prepared = dict(await self.drives(machine, with_only_disks(vmi, disks)))
         for plug in plugs.values():
             with suppress(DriveError):
-                found |= await self.drives(machine, with_only_disks(vmi, [plug.disk]))
-        return found
+                prepared |= await self.drives(machine, with_only_disks(vmi, [plug.disk]))
+        return prepared
 
     async def drives(
         self, machine: Machine, vmi: VirtualMachineInstance | None
     ) -> Mapping[str, Drive]:
-        """The drives of a machine, by volume.  Raises DriveError."""
+        """Return the drives of a machine, by volume.  Raises DriveError."""
         if vmi is None or not self._needed:
             return {}
         namespace = vmi.metadata.namespace
@@ -90,7 +90,7 @@ class Larder:
         return await drives.prepare(context, machine)
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
-        """What a Secret holds.  Raises NotFound."""
+        """Return the data of a Secret.  Raises NotFound."""
         return data_of(await self._client.get(Secret, name, namespace))
 
     async def _config_map(self, namespace: str, name: str) -> Mapping[str, bytes]:
@@ -116,5 +116,5 @@ class Larder:
 
 
 def data_of(secret: Secret) -> Mapping[str, bytes]:
-    """What a Secret holds."""
+    """Return the decoded data of a Secret."""
     return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}

@@ -1,4 +1,4 @@
-"""The files behind an instance's disks: all volumes at once, so that the slowest one decides."""
+"""Prepares the files behind a VMI's disks, all volumes at the same time."""
 
 import asyncio
 import binascii
@@ -18,9 +18,9 @@ from corral.node.volumes.source import failed
 
 
 class DriveError(Exception):
-    """A volume of an instance cannot be had.
+    """A volume of a VMI cannot be prepared.
 
-    ``image`` names the container image that is missing, where it is one.
+    ``image`` names the container image that cannot be pulled, if that is why.
     """
 
     def __init__(self, volume: Volume, error: ImageError | VolumeError) -> None:
@@ -33,29 +33,29 @@ class DriveError(Exception):
         self.image = source.image if is_image and source is not None else ""
 
 
-class Pulls(Protocol):
-    """Who is told of images that have to be fetched."""
+class PullListener(Protocol):
+    """Gets notified of image pulls."""
 
     def pulling(self, image: str) -> None: ...
 
     def pulled(self, image: str, seconds: float) -> None: ...
 
 
-async def prepare(context: VolumeContext, pulls: Pulls) -> Mapping[str, Drive]:
-    """Every volume that a disk of the instance shows, by name.
+async def prepare(context: VolumeContext, pulls: PullListener) -> Mapping[str, Drive]:
+    """Prepare every volume that a disk of the VMI shows; return the drives by volume.
 
-    Raises DriveError for the first one that fails; the others are left in peace to finish, since
-    whoever asks again will need them.
+    Raises DriveError for the first volume that fails, after the others have finished: the next
+    attempt will need them.
     """
-    wanted = _shown(context.vmi)
-    answers = await _each(wanted, context, pulls)
+    shown = _shown(context.vmi)
+    results = await _prepare_all(shown, context, pulls)
     drives: dict[str, Drive] = {}
-    for (volume, disk), answer in zip(wanted, answers, strict=True):
-        if isinstance(answer, DriveError):
-            raise answer
-        drives[volume.name] = drive = _shown_by(disk, answer)
-        if wrong := disk_cache.fault(disk, drive):
-            raise DriveError(volume, failed(volume, wrong))
+    for (volume, disk), result in zip(shown, results, strict=True):
+        if isinstance(result, DriveError):
+            raise result
+        drives[volume.name] = drive = _shown_by(disk, result)
+        if fault := disk_cache.fault(disk, drive):
+            raise DriveError(volume, failed(volume, fault))
     return drives
 
 
@@ -66,29 +66,31 @@ def _shown(vmi: VirtualMachineInstance) -> list[tuple[Volume, Disk]]:
     ]
 
 
-async def _each(
-    wanted: list[tuple[Volume, Disk]], context: VolumeContext, pulls: Pulls
+async def _prepare_all(
+    shown: list[tuple[Volume, Disk]], context: VolumeContext, pulls: PullListener
 ) -> list[Drive | DriveError]:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_one(volume, context, pulls)) for volume, _ in wanted]
+        tasks = [group.create_task(_prepare(volume, context, pulls)) for volume, _ in shown]
     return [task.result() for task in tasks]
 
 
-async def _one(volume: Volume, context: VolumeContext, pulls: Pulls) -> Drive | DriveError:
+async def _prepare(
+    volume: Volume, context: VolumeContext, pulls: PullListener
+) -> Drive | DriveError:
     image = volume.container_disk.image if volume.container_disk is not None else ""
     begun: list[float] = []
     clock = asyncio.get_running_loop().time
 
-    def progress(told: Progress) -> None:
-        if told.stage == "download" and not begun:
+    def on_progress(progress: Progress) -> None:
+        if progress.stage == "download" and not begun:
             begun.append(clock())
             pulls.pulling(image)
 
     try:
-        disk = await volumes.prepare(volume, replace(context, progress=progress))
+        disk = await volumes.prepare(volume, replace(context, progress=on_progress))
     except (ImageError, VolumeError) as error:
         return DriveError(volume, error)
-    except (ApiError, binascii.Error) as error:  # a refusal, or a Secret that is not base64
+    except (ApiError, binascii.Error) as error:  # no such object, or a Secret that is not base64
         return DriveError(volume, failed(volume, str(error)))
     if begun:
         pulls.pulled(image, clock() - begun[0])
@@ -96,7 +98,7 @@ async def _one(volume: Volume, context: VolumeContext, pulls: Pulls) -> Drive | 
 
 
 def _shown_by(device: Disk, drive: Drive) -> Drive:
-    """A CD-ROM and a disk that is read-only for its guest are so for the hypervisor too."""
+    """Open the drive of a CD-ROM or read-only disk read-only in the hypervisor, too."""
     target = device.disk or device.lun
     is_read_only = device.cdrom is not None or bool(target is not None and target.readonly)
     return replace(drive, read_only=drive.read_only or is_read_only)

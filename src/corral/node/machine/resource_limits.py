@@ -1,4 +1,4 @@
-"""The limits of one machine, from before its guest's first instruction until it has ended."""
+"""Resource limits of one machine, from before its guest's first instruction until its end."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,42 +10,42 @@ from corral.failures import describe
 from corral.node.hypervisor import Guest, StartError
 from corral.node.limits.limits import Limits, TooLittle
 from corral.node.state.facts import Facts, out_of_memory
-from corral.node.state.machine_state import Chronicle
+from corral.node.state.machine_state import MachineState
 
 LEAST_PROCESSORS = 0.01
-"""With less QEMU does not even answer in time that its guest runs."""
+"""With less CPU QEMU does not even answer its monitor in time."""
 _MEBIBYTE = 2**20
 _FIRST_PAUSE_SECONDS = 10.0
 _LONGEST_PAUSE_SECONDS = 300.0
 
 
-class Fence:
-    """Keeps one machine within its bounds; it does nothing where there are none."""
+class MachineLimits:
+    """Keeps one machine within its limits; does nothing if it has none."""
 
     def __init__(
-        self, chronicle: Chronicle, limits: Limits | None, alarm: Callable[[], None] = lambda: None
+        self, state: MachineState, limits: Limits | None, alarm: Callable[[], None] = lambda: None
     ) -> None:
-        """``alarm`` is called when the guest holds too much memory, and has to be ended."""
+        """``alarm`` is called when the guest exceeds its memory limit, and has to be ended."""
         self._alarm = alarm
-        self._chronicle = chronicle
-        self._limits = limits if chronicle.record.bounds else None
-        self._over = Signal()
-        self._open = False
+        self._state = state
+        self._limits = limits if state.record.bounds else None
+        self._is_over = Signal()
+        self._unapplied = False
 
     @property
     def processors(self) -> float:
-        """How many processors its guest may use."""
-        bounds = self._chronicle.record.bounds
+        """The CPU limit of its guest, in CPUs."""
+        bounds = self._state.record.bounds
         return bounds.processors if self._limits is not None else float("inf")
 
     async def wake(self) -> None:
-        """Let what runs go on: stopped by an earlier manager, it would not answer."""
+        """Resume processes that an earlier manager has stopped: they would not answer."""
         if self._limits is not None:
-            await self._limits.wake(self._chronicle.directory)
+            await self._limits.wake(self._state.directory)
 
-    async def put_up(self, guest: Guest) -> None:
-        """Bound a new guest, before its first instruction.  Raises StartError."""
-        self._over.clear()
+    async def apply(self, guest: Guest) -> None:
+        """Apply the limits to a new guest, before its first instruction.  Raises StartError."""
+        self._is_over.clear()
         if self._limits is not None and self.processors < LEAST_PROCESSORS:
             raise StartError(
                 "CPULimitTooLow",
@@ -56,38 +56,38 @@ class Fence:
                 lasting=True,
             )
         try:
-            await self._hold(guest, fresh=True)
+            await self._apply(guest, fresh=True)
         except ProcessLookupError as error:
             raise StartError("StartFailed", "QEMU has ended before its guest ran") from error
 
-    async def mend(self, guest: Guest) -> None:
-        """Bound a guest that an earlier manager has started, and perhaps bounded."""
-        self._open = False
+    async def reapply(self, guest: Guest) -> None:
+        """Apply the limits to a guest that an earlier manager has started."""
+        self._unapplied = False
         try:
-            await self._hold(guest, fresh=False)
+            await self._apply(guest, fresh=False)
         except ProcessLookupError:
-            return  # it has just ended, which is told by others
+            return  # it has just ended, which is reported by others
         except StartError as error:
-            self._open = True
-            self._chronicle.voice.of_pod("Warning", error.reason, str(error))
+            self._unapplied = True
+            self._state.recorder.pod_event("Warning", error.reason, str(error))
 
-    async def _hold(self, guest: Guest, *, fresh: bool) -> None:
-        """Raises StartError, and ProcessLookupError where the guest has just ended."""
-        record = self._chronicle.record
+    async def _apply(self, guest: Guest, *, fresh: bool) -> None:
+        """Raise StartError, and ProcessLookupError if the guest has just ended."""
+        record = self._state.record
         if self._limits is None or guest.pid is None:
             return
         try:
-            self._note(await self._limits.places(record.uid, guest.pid, record.bounds))
+            self._record_groups(await self._limits.places(record.uid, guest.pid, record.bounds))
             await self._limits.hold(
-                record.uid, guest.pid, record.bounds, fresh=fresh, over=self._exceeded
+                record.uid, guest.pid, record.bounds, fresh=fresh, over=self._on_exceeded
             )
         except ProcessLookupError:
             raise
         except TooLittle as error:
-            limit, held = (-(-size // _MEBIBYTE) for size in (error.limit, error.held))
+            limit, used = (-(-size // _MEBIBYTE) for size in (error.limit, error.held))
             raise StartError(
                 "MemoryLimitTooLow",
-                f"the memory limit of the pod, {limit} MiB, is less than the {held} MiB that QEMU"
+                f"the memory limit of the pod, {limit} MiB, is less than the {used} MiB that QEMU"
                 " takes before its guest runs",
                 "raise spec.domain.resources.limits.memory, or the LimitRange's default",
                 lasting=True,
@@ -96,77 +96,77 @@ class Fence:
             raise StartError(
                 "LimitsNotSet", f"its limits cannot be set: {describe(error)}"
             ) from error
-        self._chronicle.step("bounded")
+        self._state.step("bounded")
 
-    def _note(self, places: Sequence[str]) -> None:
-        """Put it on record where a machine is bounded before it is.  Raises OSError."""
-        record = self._chronicle.record
+    def _record_groups(self, places: Sequence[str]) -> None:
+        """Record the control groups of a machine before it is moved there.  Raises OSError."""
+        record = self._state.record
         groups = tuple(dict.fromkeys((*record.groups, *places)))
         if groups != record.groups:
-            self._chronicle.write(msgspec.structs.replace(record, groups=groups))
+            self._state.write(msgspec.structs.replace(record, groups=groups))
 
-    def step_back(self, guest: Guest, back: bool) -> None:  # noqa: FBT001 - a switch
-        """Have a guest leave the processors to others, in and outside of its fence."""
-        guest.step_back(back)
+    def lower_priority(self, guest: Guest, low: bool) -> None:  # noqa: FBT001 - a switch
+        """Lower a guest's CPU priority, in QEMU and in its control group."""
+        guest.lower_priority(low)
         if self._limits is not None:
-            self._limits.step_back(self._chronicle.record.uid, back)
+            self._limits.step_back(self._state.record.uid, low)
 
     def guard(self, tasks: Background, guest: Guest) -> None:
-        """End a guest that holds more memory than it may, where the kernel does not.
+        """End a guest that exceeds its memory limit, where the kernel does not.
 
-        One that could not be bounded is bounded as soon as that is possible.
+        Limits that could not be applied are retried.
         """
-        tasks.when(self._over, self._condemn, guest, name="guard")
-        if self._open:
-            tasks.start(self._close(guest), name="mend")
+        tasks.when(self._is_over, self._end_for_memory, guest, name="guard")
+        if self._unapplied:
+            tasks.start(self._retry(guest), name="retry limits")
 
-    async def _close(self, guest: Guest) -> None:
+    async def _retry(self, guest: Guest) -> None:
         pause = _FIRST_PAUSE_SECONDS
-        while self._open:
+        while self._unapplied:
             await asyncio.sleep(pause)
-            await self.mend(guest)
+            await self.reapply(guest)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
-    async def _condemn(self, guest: Guest) -> None:
-        self.judge()
+    async def _end_for_memory(self, guest: Guest) -> None:
+        self.record_exceeded()
         await self.destroy(guest)
 
     async def destroy(self, guest: Guest) -> None:
-        """End a guest, whose QEMU has only moments to write down what it holds of the disks."""
+        """End a guest, without a CPU limit: QEMU has only moments to flush its disks."""
         await self.lift()
-        await self._chronicle.destroy(guest)
+        await self._state.destroy(guest)
 
     async def lift(self) -> None:
-        """Bound the processors of what is ended no more."""
+        """Lift the CPU limit of a guest that is being ended."""
         if self._limits is not None:
-            record = self._chronicle.record
+            record = self._state.record
             await self._limits.lift(record.uid, record.groups)
 
-    def judge(self) -> bool:
-        """Whether a guest has to be ended for the memory that it holds, which is put on record."""
-        if self._over.is_set():
-            limit = self._chronicle.record.bounds.memory_bytes
-            self._chronicle.decide(out_of_memory(self._chronicle.facts, limit))
-        return self._over.is_set()
+    def record_exceeded(self) -> bool:
+        """Whether the guest has exceeded its memory limit; if so, record that as its outcome."""
+        if self._is_over.is_set():
+            limit = self._state.record.bounds.memory_bytes
+            self._state.record_outcome(out_of_memory(self._state.facts, limit))
+        return self._is_over.is_set()
 
-    def _exceeded(self) -> None:
-        self._over.set()
+    def _on_exceeded(self) -> None:
+        self._is_over.set()
         self._alarm()
 
     def release(self) -> None:
-        """The manager lets go of the guest."""
+        """Stop watching the guest: the manager stops, or the guest has ended."""
         if self._limits is not None:
-            self._limits.release(self._chronicle.record.uid)
+            self._limits.release(self._state.record.uid)
 
-    async def verdict(self, facts: Facts) -> Facts:
-        """The guest has ended: what is known then, if it was for its memory."""
-        record = self._chronicle.record
+    async def add_outcome(self, facts: Facts) -> Facts:
+        """Return the facts of an ended guest: OOM-killed, if the kernel says so."""
+        record = self._state.record
         limit = record.bounds.memory_bytes
         if self._limits is not None and limit and await self._limits.ran_out(record.groups):
             return out_of_memory(facts, limit)
         return facts
 
-    async def take_down(self) -> None:
-        """Nothing of it stays, once it is on record how its guest has ended."""
+    async def remove(self) -> None:
+        """Remove the control groups, once the outcome of the guest is recorded."""
         if self._limits is not None:
-            await self._limits.clear(self._chronicle.record.uid, self._chronicle.record.groups)
+            await self._limits.clear(self._state.record.uid, self._state.record.groups)

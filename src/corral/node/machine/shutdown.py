@@ -1,7 +1,7 @@
-"""Ends the machines of a host that no manager looks after: ``corral down``.
+"""Ends the machines of a host without a manager: ``corral down``.
 
-Each is ended as its manager would end it, and what became of it is put on record, so the next
-manager tells the API.  Beside the record its logs stay, until the next manager removes the machine.
+Each is ended as its manager would end it, and its outcome is recorded, so that the next manager
+reports it to the API.  The record and the logs stay, until the next manager removes the machine.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from pathlib import Path
 from corral.aio import Background
 from corral.node.hypervisor import Drive, Hypervisor, StuckError
 from corral.node.limits.limits import Limits
-from corral.node.machine.boot_slots import Boots
+from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.lifecycle import Machine
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
 
 _KILLING_SECONDS = 60.0
-"""So long one may take to be found, and to end when its guest has had its time."""
+"""How long one may take to be found, and to end after its deadline."""
 
 
-class _Silence:
-    """Nobody is there to be told."""
+class _NoEvents:
+    """An event recorder without an API: the next manager reports the outcome."""
 
     def changed(self) -> None: ...
 
-    def of_instance(self, event_type: str, reason: str, message: str) -> None: ...
+    def vmi_event(self, event_type: str, reason: str, message: str) -> None: ...
 
-    def of_pod(self, event_type: str, reason: str, message: str) -> None: ...
+    def pod_event(self, event_type: str, reason: str, message: str) -> None: ...
 
 
 async def end_machines(
@@ -39,10 +39,10 @@ async def end_machines(
     ended: Callable[[str], None],
     limits: Limits | None = None,
 ) -> None:
-    """Shut the guests of a node's directory down, within so many seconds; then end them.
+    """Shut the guests of a node's directory down within so many seconds; then kill them.
 
-    ``ended`` is told the name of each instance whose machine has ended.  Raises StuckError once no
-    other is left but those that do not end.
+    ``ended`` is called with the name of each VMI whose machine has ended.  Raises StuckError once
+    only machines are left that do not end.
     """
     end = partial(_end, hypervisor=hypervisor, seconds=seconds, ended=ended, limits=limits)
     async with Background() as tasks:
@@ -53,8 +53,8 @@ async def end_machines(
         stuck = [name for each in waiting if (name := await each)]
     if stuck:
         raise StuckError(
-            f"killed, and not gone: {', '.join(stuck)}: the kernel holds their QEMU, perhaps for a"
-            " disk that does not answer"
+            f"killed, but still there: {', '.join(stuck)}: their QEMU waits in the kernel, perhaps"
+            " for a disk that does not answer"
         )
 
 
@@ -67,22 +67,22 @@ async def _end(
     ended: Callable[[str], None],
     limits: Limits | None,
 ) -> str:
-    """End one machine; answers the name of its instance if that takes longer than it should."""
+    """End one machine; return the name of its VMI if it does not end in time, else nothing."""
     machine = Machine(
         record,
         directory,
         hypervisor=hypervisor,
         networking=Networking(None),
-        boots=Boots(hypervisor.boots_at_once),
-        voice=_Silence(),
-        steps=lambda _step: None,
-        beside=_unasked,
+        boot_slots=BootSlots(hypervisor.boots_at_once),
+        recorder=_NoEvents(),
+        on_step=lambda _step: None,
+        start_guest_tasks=_no_guest_tasks,
         limits=limits,
     )
     machine.stop(seconds, in_order=True)
     try:
         async with asyncio.timeout(seconds + _KILLING_SECONDS):
-            await machine.run(None, _nothing)
+            await machine.run(None, _no_drives)
     except TimeoutError:
         return record.instance
     if machine.record.stage is records.Stage.ENDED:
@@ -91,10 +91,10 @@ async def _end(
     return ""
 
 
-def _unasked(_machine: Machine, _tasks: Background) -> None:
-    """Whether a machine that is to end is ready does not matter any more."""
+def _no_guest_tasks(_machine: Machine, _tasks: Background) -> None:
+    """A machine that is to end needs no probes and no hotplug."""
 
 
-async def _nothing() -> Mapping[str, Drive]:
+async def _no_drives() -> Mapping[str, Drive]:
     """A machine that is to end needs no drives."""
     return {}

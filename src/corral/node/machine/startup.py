@@ -1,6 +1,6 @@
-"""How a machine comes up: its network, its drives, QEMU, and the guest's first instruction.
+"""Starts a machine: its network, its drives, QEMU, and the guest's first instruction.
 
-The record says that the guest has been started before it is: so a guest that was once started is
+The record says that the guest has been started before it is, so a guest that was once started is
 never started again, whenever the manager is killed.
 """
 
@@ -23,190 +23,190 @@ from corral.node.hypervisor import (
     Network,
     StartError,
 )
-from corral.node.machine.boot_slots import Boots, Slot
+from corral.node.machine.boot_slots import BootSlots, Slot
 from corral.node.machine.drives import DriveError
-from corral.node.machine.memory.restore import Restoring
-from corral.node.machine.resource_limits import Fence
+from corral.node.machine.memory.restore import MemoryRestore
+from corral.node.machine.resource_limits import MachineLimits
 from corral.node.network.attachment import NO_SANDBOX, Networking
 from corral.node.state import machine_record as records
-from corral.node.state.facts import State, Trouble, stillborn
-from corral.node.state.machine_state import Chronicle
+from corral.node.state.facts import State, Trouble, start_failed
+from corral.node.state.machine_state import MachineState
 
 FIRST_BACK_OFF_SECONDS = 10.0
 LONGEST_BACK_OFF_SECONDS = 300.0
 """A kubelet's back-off when an image cannot be pulled; doubled each time."""
 _ERROR_SHOWN_SECONDS = 2.0
-"""How long the error itself is shown before the state is called a back-off."""
+"""How long the error itself is shown before the reason becomes a back-off."""
 
 Prepare = Callable[[], Awaitable[Mapping[str, Drive]]]
-Begin = Callable[[Guest, VirtualMachineInstance], Awaitable[None]]
-"""Lets a guest execute its first instruction.  Raises OSError and MemoryMisfitError."""
+ResumeGuest = Callable[[Guest, VirtualMachineInstance], Awaitable[None]]
+"""Starts or resumes a guest's vCPUs.  Raises OSError and MemoryMisfitError."""
 Users = Callable[[VirtualMachineInstance, str], str]
-"""Who else has what a volume shows, in words; empty where that is nobody."""
-Born = Callable[[Guest, Slot], None]
-"""Takes a guest over, and the slot that it boots in."""
+"""Names the other VMIs that use the claim behind a volume; empty if none does."""
+OnStarted = Callable[[Guest, Slot], None]
+"""Takes over a guest that was started, and the slot that it boots in."""
 
 
-class Starting:
-    """Brings one machine up; ``born`` gets what came of it."""
+class Startup:
+    """Starts one machine; ``started`` gets its guest."""
 
     def __init__(
         self,
-        chronicle: Chronicle,
+        state: MachineState,
         *,
         hypervisor: Hypervisor,
         networking: Networking,
-        boots: Boots,
-        restoring: Restoring,
-        fence: Fence,
-        born: Born,
+        boot_slots: BootSlots,
+        restore: MemoryRestore,
+        limits: MachineLimits,
+        started: OnStarted,
         users: Users,
     ) -> None:
-        self._chronicle = chronicle
+        self._state = state
         self._hypervisor = hypervisor
         self._networking = networking
-        self._boots = boots
-        self._restoring = restoring
-        self._fence = fence
-        self._born = born
+        self._boot_slots = boot_slots
+        self._restore = restore
+        self._limits = limits
+        self._on_started = started
         self._users = users
-        self._news = Signal()
+        self._retry = Signal()
 
     def retry(self) -> None:
-        """What was missing may be there now: rest no longer."""
-        self._news.set()
+        """Retry now: what was missing may be there."""
+        self._retry.set()
 
     async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
-        """Try until there is a guest: after growing pauses, or at news where those help nobody.
+        """Retry until there is a guest, after growing pauses, or on ``retry`` alone.
 
-        There is none of a machine that is to fail at its start.
+        Return without a guest if the VMI is to fail at its start (an annotation for tests).
         """
         pause = FIRST_BACK_OFF_SECONDS
         while True:
-            self._news.clear()
+            self._retry.clear()
             try:
                 await self._attempt(vmi, prepare)
             except DriveError as error:
                 await self._back_off_from_drive(error, pause)
             except (StartError, OSError) as error:
                 reason = error.reason if isinstance(error, StartError) else "StartFailed"
-                why = self._explained(error, vmi)
-                self._chronicle.trouble(Trouble(reason=reason, message=why))
-                voice = self._chronicle.voice
-                say = voice.of_pod if reason == NO_SANDBOX else voice.of_instance
+                why = self._explain(error, vmi)
+                self._state.set_trouble(Trouble(reason=reason, message=why))
+                recorder = self._state.recorder
+                say = recorder.pod_event if reason == NO_SANDBOX else recorder.vmi_event
                 say("Warning", reason, why)
                 if isinstance(error, StartError) and error.lasting:
-                    await self._news.wait()
-                await wait_at_most(self._news, pause)
+                    await self._retry.wait()
+                await wait_at_most(self._retry, pause)
             else:
                 return
             longer = min(pause * 2, LONGEST_BACK_OFF_SECONDS)
-            pause = FIRST_BACK_OFF_SECONDS if self._news.is_set() else longer
+            pause = FIRST_BACK_OFF_SECONDS if self._retry.is_set() else longer
 
-    def _explained(self, error: StartError | OSError, vmi: VirtualMachineInstance) -> str:
-        """What is wrong, and who has the disk that is missing, where it is that."""
+    def _explain(self, error: StartError | OSError, vmi: VirtualMachineInstance) -> str:
+        """Describe the error, and who uses the disk if that is why."""
         if isinstance(error, StartError) and error.busy:
             return ": ".join(filter(None, (describe(error), self._users(vmi, error.busy))))
         return describe(error)
 
     async def _attempt(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
-        chronicle = self._chronicle
-        network = await self._join(vmi)
+        state = self._state
+        network = await self._attach_network(vmi)
         if FAILS_AT_START in vmi.metadata.annotations:
             why = f"its annotation {FAILS_AT_START} says so"
-            chronicle.learn(stillborn(chronicle.facts, why))
+            state.set_facts(start_failed(state.facts, why))
             return
-        kept = await self._restoring.find(vmi)
+        saved = await self._restore.find(vmi)
         drives = await prepare()
-        chronicle.step("prepared")
-        definition = Definition(
-            vmi=vmi, directory=chronicle.directory, drives=drives, network=network
-        )
-        if kept is None:
-            await self._start(definition, self.let_go)
+        state.step("prepared")
+        definition = Definition(vmi=vmi, directory=state.directory, drives=drives, network=network)
+        if saved is None:
+            await self._start(definition, self.run_guest)
             return
         try:
-            kept.check(drives.values())
-            definition = replace(definition, memory=kept.memory)
-            await self._start(definition, partial(self._restoring.go_on, kept))
+            saved.check(drives.values())
+            definition = replace(definition, memory=saved.memory)
+            await self._start(definition, partial(self._restore.resume, saved))
         except MemoryMisfitError as error:
-            await self._restoring.give_up(kept, describe(error))
+            await self._restore.give_up(saved, describe(error))
             await self._attempt(vmi, prepare)
 
-    async def _join(self, vmi: VirtualMachineInstance) -> Network | None:
-        """Its addresses are on record before anything has them."""
-        chronicle = self._chronicle
+    async def _attach_network(self, vmi: VirtualMachineInstance) -> Network | None:
+        """Record the addresses before they are assigned, and attach the machine to its network."""
+        state = self._state
         addresses = await self._networking.addresses(vmi)
-        on_record = (chronicle.directory / records.NAME).exists()
-        if addresses != chronicle.record.addresses or not on_record:
-            chronicle.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            chronicle.write(msgspec.structs.replace(chronicle.record, addresses=addresses))
-            chronicle.step("defined")
+        on_record = (state.directory / records.NAME).exists()
+        if addresses != state.record.addresses or not on_record:
+            state.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            state.write(msgspec.structs.replace(state.record, addresses=addresses))
+            state.step("defined")
         network = await self._networking.attach(vmi, addresses)
-        chronicle.learn(replace(chronicle.facts, addresses=addresses))
+        state.set_facts(replace(state.facts, addresses=addresses))
         return network
 
-    async def _start(self, definition: Definition, begin: Begin) -> None:
-        chronicle = self._chronicle
-        slot = await self._boots.take(self._queued)
+    async def _start(self, definition: Definition, resume: ResumeGuest) -> None:
+        state = self._state
+        slot = await self._boot_slots.acquire(self._queued)
         guest: Guest | None = None
-        born = False
+        started = False
         try:
-            chronicle.learn(replace(chronicle.facts, state=State.STARTING, trouble=None))
+            state.set_facts(replace(state.facts, state=State.STARTING, trouble=None))
             guest = await self._hypervisor.start(definition)
-            chronicle.step("spawned")
-            await self._fence.put_up(guest)
-            chronicle.voice.of_instance("Normal", "Created", "VirtualMachineInstance defined.")
-            await begin(guest, definition.vmi)
-            self._born(guest, slot)
-            born = True
+            state.step("spawned")
+            await self._limits.apply(guest)
+            state.recorder.vmi_event("Normal", "Created", "VirtualMachineInstance defined.")
+            await resume(guest, definition.vmi)
+            self._on_started(guest, slot)
+            started = True
         except (OSError, MemoryMisfitError, StartError) as error:
             if guest is not None:
-                await chronicle.destroy(guest)
-                await self._fence.take_down()
+                await state.destroy(guest)
+                await self._limits.remove()
             if not isinstance(error, OSError):
                 raise
             raise StartError("StartFailed", describe(error)) from error
         finally:
-            if not born:
-                slot.give_back()
-                self._fence.release()
+            if not started:
+                slot.release()
+                self._limits.release()
                 if guest is not None:
                     await guest.release()
 
     def _queued(self, slots: int) -> None:
-        chronicle = self._chronicle
-        chronicle.learn(replace(chronicle.facts, state=State.QUEUED, trouble=None))
-        chronicle.voice.of_instance(
+        state = self._state
+        state.set_facts(replace(state.facts, state=State.QUEUED, trouble=None))
+        state.recorder.vmi_event(
             "Normal", "BootQueued", f"Waits for its turn to boot: {slots} at a time."
         )
 
-    async def let_go(self, guest: Guest, vmi: VirtualMachineInstance) -> None:
-        """The guest's first instruction, after the record says so.  Raises OSError."""
-        chronicle = self._chronicle
-        chronicle.write(chronicle.record.started())
-        chronicle.step("recorded")
+    async def run_guest(self, guest: Guest, vmi: VirtualMachineInstance) -> None:
+        """Record the start, then run the guest's first instruction.  Raises OSError."""
+        state = self._state
+        state.write(state.record.started())
+        state.step("recorded")
         paused = vmi.spec.start_strategy == "Paused"
-        if await chronicle.let_run(guest, paused=paused) and not paused:
-            chronicle.voice.of_instance("Normal", "Started", "VirtualMachineInstance started.")
+        if await state.resume_guest(guest, paused=paused) and not paused:
+            state.recorder.vmi_event("Normal", "Started", "VirtualMachineInstance started.")
 
     async def _back_off_from_drive(self, error: DriveError, pause: float) -> None:
-        voice = self._chronicle.voice
+        recorder = self._state.recorder
         trouble = Trouble(reason=error.reason, message=error.message, volume=error.volume)
-        self._chronicle.trouble(trouble)
+        self._state.set_trouble(trouble)
         if not error.image:
-            voice.of_pod("Warning", error.reason, error.message)
-            await wait_at_most(self._news, pause)
+            recorder.pod_event("Warning", error.reason, error.message)
+            await wait_at_most(self._retry, pause)
             return
-        voice.of_pod("Warning", "Failed", f'Failed to pull image "{error.image}": {error.message}')
-        voice.of_pod("Warning", "Failed", f"Error: {error.reason}")
-        await wait_at_most(self._news, _ERROR_SHOWN_SECONDS)
-        if self._news.is_set():
+        recorder.pod_event(
+            "Warning", "Failed", f'Failed to pull image "{error.image}": {error.message}'
+        )
+        recorder.pod_event("Warning", "Failed", f"Error: {error.reason}")
+        await wait_at_most(self._retry, _ERROR_SHOWN_SECONDS)
+        if self._retry.is_set():
             return
         if error.reason == "ErrImagePull":
             message = f'Back-off pulling image "{error.image}"'
-            self._chronicle.trouble(
+            self._state.set_trouble(
                 replace(trouble, reason="ImagePullBackOff", message=f"{message}: {error.message}")
             )
-            voice.of_pod("Normal", "BackOff", message)
-        await wait_at_most(self._news, pause - _ERROR_SHOWN_SECONDS)
+            recorder.pod_event("Normal", "BackOff", message)
+        await wait_at_most(self._retry, pause - _ERROR_SHOWN_SECONDS)

@@ -85,10 +85,10 @@ class Helper:
             try:
                 process = await self.ensure()
             except NetworkError as error:
-                self._health.say(error.full_message)
+                self._health.report(error.full_message)
             else:
                 if backoff == FIRST_BACKOFF_SECONDS:
-                    self._health.say("")
+                    self._health.report("")
                 await self._wait_for_end(process)
             if loop.time() - started > _STABLE_SECONDS:
                 backoff = FIRST_BACKOFF_SECONDS
@@ -113,12 +113,12 @@ class Helper:
             async with asyncio.timeout(_STABLE_SECONDS):
                 await process.wait()
         except TimeoutError:
-            self._health.say("")
+            self._health.report("")
             await process.wait()
-            self._health.say(f"{self.name} has ended and is started again")
+            self._health.report(f"{self.name} has ended and is started again")
         else:
             reason = f": {output}" if (output := self._first_output()) else ""
-            self._health.say(f"{self.name} has ended early and is started again{reason}")
+            self._health.report(f"{self.name} has ended early and is started again{reason}")
 
     async def _adopt(self) -> Process | None:
         return await Process.adopt(self._directory) if runs(self._directory) else None

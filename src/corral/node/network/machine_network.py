@@ -196,7 +196,7 @@ class MachineNetwork:
         try:
             return await self.namespace.call(open_notification_sockets)
         except NetworkError as error:
-            self._repair_health.say(
+            self._repair_health.report(
                 f"removed parts of the network are not noticed: {error.full_message}"
             )
             return ()

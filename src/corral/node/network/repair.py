@@ -62,9 +62,9 @@ class NetworkRepair:
         try:
             await self._restore()
         except NetworkError as error:
-            self._health.say(
+            self._health.report(
                 f"removed parts of the network cannot be restored: {error.full_message}"
             )
             return False
-        self._health.say("")
+        self._health.report("")
         return True

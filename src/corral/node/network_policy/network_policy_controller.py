@@ -89,11 +89,11 @@ class Policies:
             try:
                 await self._write()
             except NetworkError as error:
-                self._health.say(f"NetworkPolicies are not in force: {error.full_message}")
+                self._health.report(f"NetworkPolicies are not in force: {error.full_message}")
                 self._table, self._is_absent = None, False
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._health.say("")
+                self._health.report("")
                 await wait_at_most(self._woken, PROBE_SECONDS)
 
     async def _write(self) -> None:

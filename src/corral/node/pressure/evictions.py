@@ -12,7 +12,7 @@ from corral.api.kinds.core.node_pressure import (
 )
 from corral.node.hypervisor import GuestError
 from corral.node.machine.lifecycle import Machine
-from corral.node.machine_index import Roster
+from corral.node.machine_index import MachineIndex
 from corral.node.pressure.ranking import Candidate
 from corral.node.state import machine_record as records
 from corral.reconcile.events import EventRecorder
@@ -34,29 +34,29 @@ class Evictions:
 
     def __init__(
         self,
-        roster: Roster,
+        index: MachineIndex,
         events: EventRecorder,
         node: Callable[[], Node | None],
         register_again: Callable[[], None],
     ) -> None:
-        self._roster = roster
+        self._index = index
         self._events = events
         self._node = node
         self._register_again = register_again
 
     def candidates(self, resource: str) -> Iterator[Candidate]:
         """The machines that run on, and what they take of what is short."""
-        for tenant in self._roster.running_pods():
+        for tenant in self._index.running_pods():
             if not tenant.machine.facts.evicted:
                 yield Candidate(tenant.pod, _usage(tenant.machine, resource))
 
     def is_busy(self) -> bool:
         """Whether a machine has yet to end that was told to go."""
-        return any(tenant.machine.facts.evicted for tenant in self._roster.running_pods())
+        return any(tenant.machine.facts.evicted for tenant in self._index.running_pods())
 
     def evict(self, victim: Candidate, why: str) -> None:
         """End a machine at once."""
-        machine = self._roster.machine_of_pod(victim.key)
+        machine = self._index.machine_of_pod(victim.key)
         if machine is not None:
             self._events.event(object_reference(victim.pod), "Warning", EVICTED, why)
             machine.evict(why)

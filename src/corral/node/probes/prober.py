@@ -15,7 +15,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.machine.lifecycle import Machine
 from corral.node.network.guest_ports import Ports
 from corral.node.probes.handlers import Answer, Question
-from corral.node.state.events import Voice
+from corral.node.state.events import MachineEvents
 from corral.node.state.grace_period import guest_seconds
 
 PERIOD_SECONDS = 10
@@ -50,10 +50,12 @@ def is_probed(vmi: VirtualMachineInstance) -> bool:
 class Prober:
     """The probes of one machine."""
 
-    def __init__(self, vmi: VirtualMachineInstance | None, ports: Ports, voice: Voice) -> None:
+    def __init__(
+        self, vmi: VirtualMachineInstance | None, ports: Ports, recorder: MachineEvents
+    ) -> None:
         self._vmi = vmi
         self._ports = ports
-        self._voice = voice
+        self._recorder = recorder
 
     async def run(self, machine: Machine) -> None:
         """Ask for as long as its guest runs, until cancelled."""
@@ -61,7 +63,7 @@ class Prober:
         if vmi is None:
             return
         if machine.facts.unhealthy:  # as an earlier manager has found
-            machine.condemn(machine.facts.unhealthy, guest_seconds(vmi))
+            machine.stop_unhealthy(machine.facts.unhealthy, guest_seconds(vmi))
         ready, alive = vmi.spec.readiness_probe, vmi.spec.liveness_probe
         async with asyncio.TaskGroup() as group:
             if ready is not None:
@@ -85,22 +87,24 @@ class Prober:
                     if name == "Readiness":
                         self._judge(machine, tally.verdict)
                     elif tally.verdict is False and not machine.stopping:
-                        self._voice.of_pod(
+                        self._recorder.pod_event(
                             "Normal", "Killing", "Container compute failed liveness probe"
                         )
-                        machine.condemn(answer.why, guest_seconds(vmi))
+                        machine.stop_unhealthy(answer.why, guest_seconds(vmi))
                 period = probe.period_seconds or PERIOD_SECONDS
                 await asyncio.sleep(max(0.0, begun + period - loop.time()))
 
     def _tell(self, name: str, answer: Answer) -> None:
         if answer.why:
-            self._voice.of_pod("Warning", "Unhealthy", f"{name} probe failed: {answer.why}")
+            self._recorder.pod_event("Warning", "Unhealthy", f"{name} probe failed: {answer.why}")
         elif answer.warning:
-            self._voice.of_pod("Warning", "ProbeWarning", f"{name} probe warning: {answer.warning}")
+            self._recorder.pod_event(
+                "Warning", "ProbeWarning", f"{name} probe warning: {answer.warning}"
+            )
 
     def _judge(self, machine: Machine, verdict: bool | None) -> None:  # noqa: FBT001
         if verdict is not None and machine.facts.ready is not verdict:
-            machine.learn(replace(machine.facts, ready=verdict))
+            machine.set_facts(replace(machine.facts, ready=verdict))
 
     async def _answer(self, machine: Machine, question: Question) -> Answer | None:
         """The answer, or None where the guest cannot be blamed for it."""

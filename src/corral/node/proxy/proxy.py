@@ -120,12 +120,12 @@ class Proxy:
             try:
                 await action()
             except NetworkError as error:
-                self._health[problem].say(error.full_message)
+                self._health[problem].report(error.full_message)
                 await asyncio.sleep(backoff)
                 backoff = min(2 * backoff, MAX_RETRY_SECONDS)
                 continue
             backoff = RETRY_SECONDS
-            self._health[problem].say("")
+            self._health[problem].report("")
             await wait_at_most(due, seconds)
 
     async def _write(self) -> None:

@@ -11,7 +11,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.counters import Counters
 from corral.node.host.process import Process, Pulse
-from corral.node.hypervisor import Change, GuestError, Introduction, Memory, StuckError, Usage
+from corral.node.hypervisor import Change, GuestError, GuestInfo, Memory, StuckError, Usage
 from corral.node.qemu import migration_file as memories, power_button
 from corral.node.qemu.counters import count
 from corral.node.qemu.devices.agent import CHARDEV
@@ -48,7 +48,7 @@ _STATES = {
 END: Event = {"event": "END"}  # not of QEMU: its process has ended
 SILENCE: Event = {"event": "SILENCE"}  # not of QEMU: its monitor has hung up
 FLUSH_SECONDS = 5.0
-_STEPPED_BACK = 15  # niceness: a thirtieth of the share of the others
+_LOW_PRIORITY_NICE = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
 _IDLE_NANOS = _SAMPLE_SECONDS * 0.25e9  # a quarter of what it may take: one that boots takes more
@@ -144,7 +144,7 @@ class QemuGuest:
         await memories.stand_still(self._monitor)
         await memories.save(self._monitor, descriptor, self._saves)
 
-    async def give_up_saving(self) -> None:
+    async def cancel_save(self) -> None:
         """A manager before this one may have begun: QEMU would go on, and stop the guest at last.
 
         ``changes`` has to be followed meanwhile.
@@ -206,10 +206,10 @@ class QemuGuest:
             self._reboot.forget()
         return change
 
-    def step_back(self, back: bool) -> None:  # noqa: FBT001 - a switch
+    def lower_priority(self, low: bool) -> None:  # noqa: FBT001 - a switch
         """By niceness, where the way back is allowed: to processes of another user it is root's."""
         if os.geteuid() == 0:
-            self._process.renice(_STEPPED_BACK if back else 0)
+            self._process.renice(_LOW_PRIORITY_NICE if low else 0)
 
     async def booted(self, processors: float) -> None:
         """Until the guest has done with booting: its processors have become idle, or it ended.
@@ -243,7 +243,7 @@ class QemuGuest:
         node = node_of(vmi, volume)
         await self._monitor.execute("block_resize", {"node-name": node, "size": size})
 
-    async def hears_power_button(self) -> bool:
+    async def listens_to_power_button(self) -> bool:
         return await power_button.is_heard(self._monitor)
 
     async def power_down(self) -> None:
@@ -256,8 +256,8 @@ class QemuGuest:
         """End it at once, and wait until it is gone.  Raises StuckError."""
         await put_out(self._process)
 
-    async def introduce(self) -> Introduction | None:
-        return await self.agent.introduce()
+    async def query_guest_info(self) -> GuestInfo | None:
+        return await self.agent.query_guest_info()
 
     async def console(self) -> StreamLine:
         try:
@@ -330,7 +330,11 @@ def translate(event: Event) -> Change | None:
         case "BLOCK_IO_ERROR" if data.get("action") == "stop":
             return Change.PAUSED_BY_IO_ERROR
         case "WATCHDOG":
-            return Change.CUT_OFF if data.get("action") == "poweroff" else Change.UNFED
+            return (
+                Change.WATCHDOG_POWERED_OFF
+                if data.get("action") == "poweroff"
+                else Change.WATCHDOG_EXPIRED
+            )
         case "SHUTDOWN" if not data.get("guest") or data.get("reason") == "guest-panic":
             return None  # somebody ended QEMU: GONE follows; or GUEST_PANICKED has said so
         case name:

@@ -25,8 +25,8 @@ from corral.node.hypervisor import (
     Change,
     Finished,
     GuestError,
+    GuestInfo,
     GuestInterface,
-    Introduction,
     RefusedError,
 )
 from corral.node.qemu import guest_agent_info
@@ -119,7 +119,7 @@ class QemuAgent:
     def close(self) -> None:
         self._connection.close()
 
-    async def introduce(self) -> Introduction | None:
+    async def query_guest_info(self) -> GuestInfo | None:
         """Ask for operating system, host name and addresses; None where nothing answers properly.
 
         An agent that knows only a part of this introduces its guest by that part.
@@ -315,7 +315,7 @@ class _Talk:
 _HOST_NAME = "guest-get-host-name"
 
 
-async def _interview(talk: _Talk) -> Introduction:
+async def _interview(talk: _Talk) -> GuestInfo:
     system: Mapping[str, str] = {}
     hostname = ""
     interfaces: list[_Interface] = []
@@ -325,7 +325,7 @@ async def _interview(talk: _Talk) -> Introduction:
         hostname = (await talk.ask(_HOST_NAME, _HostName)).host_name
     with suppress(AgentError):
         interfaces = await talk.ask("guest-network-get-interfaces", list[_Interface])
-    return Introduction(os=system, hostname=text(hostname), interfaces=interfaces_of(interfaces))
+    return GuestInfo(os=system, hostname=text(hostname), interfaces=interfaces_of(interfaces))
 
 
 def _answer(line: bytes, form: type[T]) -> T:

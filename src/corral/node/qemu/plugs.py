@@ -50,7 +50,7 @@ class QemuPlugs:
         self._listener: Callable[[str], None] = lambda _volume: None
         self._asked: set[str] = set()
 
-    def on_gone(self, listener: Callable[[str], None]) -> None:
+    def on_released(self, listener: Callable[[str], None]) -> None:
         self._listener = listener
 
     def note(self, event: Event) -> None:
@@ -61,7 +61,7 @@ class QemuPlugs:
         elif (volume := self._trays.freed(event)) is not None:
             self._listener(volume)
 
-    async def settle(self) -> Mapping[str, str]:
+    async def recover(self) -> Mapping[str, str]:
         """Clear away the rests of disks that are gone, or never came to be.
 
         QEMU takes a device's name away a moment before it lets go of the block nodes, and tells of
@@ -102,7 +102,7 @@ class QemuPlugs:
     async def plug(
         self, vmi: VirtualMachineInstance, plug: HotplugDisk, drives: Mapping[str, Drive]
     ) -> None:
-        """What is left of a step that failed is cleared away by ``settle``."""
+        """What is left of a step that failed is cleared away by ``recover``."""
         disk, drive = plug.disk, drives[plug.disk.name]
         devices = await self._devices()
         if plug.is_medium:

@@ -1,4 +1,4 @@
-"""What machines tell, and how the API is told of it: events about the instance and its pod."""
+"""Events of machines, about VMIs and their pods, and the recorder that writes them to the API."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,33 +11,33 @@ from corral.reconcile.events import EventRecorder
 
 IO_ERROR = "IOerror"
 
-EXPIRED = frozenset({Change.UNFED, Change.CUT_OFF})
+EXPIRED = frozenset({Change.WATCHDOG_EXPIRED, Change.WATCHDOG_POWERED_OFF})
 WATCHDOG_EXPIRED = "WatchdogExpired"
 RESET = "reset"
 """The action of a watchdog that does not name one (KubeVirt)."""
 
-_DEEDS = {
+_WATCHDOG_ACTIONS = {
     RESET: "it is reset",
     "shutdown": "it is asked to shut down",
     "poweroff": "it is powered off",
 }
 
 
-class Voice(Protocol):
-    """Whom a machine tells what happens to it."""
+class MachineEvents(Protocol):
+    """Records the events of one machine."""
 
     def changed(self) -> None:
-        """Its facts are other ones now."""
+        """Notify the pod's reconciler: the machine's facts have changed."""
 
-    def of_instance(self, event_type: str, reason: str, message: str) -> None:
-        """An event about the instance."""
+    def vmi_event(self, event_type: str, reason: str, message: str) -> None:
+        """Record an event about the VMI."""
 
-    def of_pod(self, event_type: str, reason: str, message: str) -> None:
-        """An event about its pod."""
+    def pod_event(self, event_type: str, reason: str, message: str) -> None:
+        """Record an event about the pod."""
 
 
-class ApiVoice:
-    """Tells the API what a machine tells: events about it, and that its pod is due."""
+class MachineEventRecorder:
+    """Records events in the API as virt-handler and kubelet; ``due`` enqueues the pod."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ApiVoice:
         self._kubelet = kubelet
         self._record = record
 
-    def of_instance(self, event_type: str, reason: str, message: str) -> None:
+    def vmi_event(self, event_type: str, reason: str, message: str) -> None:
         record = self._record
         instance = {
             "apiVersion": VirtualMachineInstance.api_version,
@@ -63,7 +63,7 @@ class ApiVoice:
         }
         self._handler.event(instance, event_type, reason, message)
 
-    def of_pod(self, event_type: str, reason: str, message: str) -> None:
+    def pod_event(self, event_type: str, reason: str, message: str) -> None:
         record = self._record
         pod = {
             "apiVersion": "v1",
@@ -75,35 +75,37 @@ class ApiVoice:
         self._kubelet.event(pod, event_type, reason, message)
 
 
-async def tell_io_errors(guest: Guest, vmi: VirtualMachineInstance | None, voice: Voice) -> None:
-    """One event for each disk that could not be read or written, in the words of virt-launcher.
+async def report_io_errors(
+    guest: Guest, vmi: VirtualMachineInstance | None, recorder: MachineEvents
+) -> None:
+    """Record an event for each disk with an I/O error, in virt-launcher's words.
 
-    The guest is paused until somebody lets it go on.
+    The guest stays paused until a user resumes it.
     """
     if vmi is None:
         return
-    with suppress(GuestError):  # it has ended: that is told elsewhere
+    with suppress(GuestError):  # it has ended, which is reported by others
         for volume, is_full in (await guest.io_errors(vmi)).items():
             why = "not enough space on volume" if is_full else "IO error at the volume"
-            voice.of_instance("Warning", IO_ERROR, f"VM Paused due to {why}: {volume}")
+            recorder.vmi_event("Warning", IO_ERROR, f"VM Paused due to {why}: {volume}")
 
 
-def action_of(vmi: VirtualMachineInstance) -> str:
-    """What the watchdog of a machine does; empty where it has none."""
-    wanted = vmi.spec.domain.devices.watchdog
-    if wanted is None or wanted.i6300esb is None:
+def watchdog_action(vmi: VirtualMachineInstance) -> str:
+    """Return the action of a VMI's watchdog; empty without a watchdog."""
+    watchdog = vmi.spec.domain.devices.watchdog
+    if watchdog is None or watchdog.i6300esb is None:
         return ""
-    return wanted.i6300esb.action or RESET
+    return watchdog.i6300esb.action or RESET
 
 
-def tell_watchdog(vmi: VirtualMachineInstance | None, voice: Voice) -> None:
-    """A guest has stopped feeding its watchdog, and what that does to it.
+def report_watchdog(vmi: VirtualMachineInstance | None, recorder: MachineEvents) -> None:
+    """Record an event that the guest's watchdog has expired, and what it does.
 
-    The device acts by itself; KubeVirt says nothing of it, so the words are ours.
+    The device acts by itself.  KubeVirt records no such event, so the wording is ours.
     """
     if vmi is None:
         return
-    deed = _DEEDS.get(action_of(vmi), "its watchdog acts")
-    voice.of_instance(
-        "Warning", WATCHDOG_EXPIRED, f"The guest no longer feeds its watchdog: {deed}."
+    action = _WATCHDOG_ACTIONS.get(watchdog_action(vmi), "its watchdog acts")
+    recorder.vmi_event(
+        "Warning", WATCHDOG_EXPIRED, f"The guest no longer feeds its watchdog: {action}."
     )

@@ -1,15 +1,15 @@
-"""What is known of a machine, and what a change makes of it.  Pure."""
+"""Facts: the observed state of a machine, and the functions that update it.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from corral.node.hypervisor import Change, Introduction
+from corral.node.hypervisor import Change, GuestInfo
 from corral.node.state.machine_record import Outcome
 
 
 class State(Enum):
-    """What a machine is doing."""
+    """The state of a machine on its way from preparation to its end."""
 
     PREPARING = "preparing"
     PULLING = "pulling"
@@ -21,7 +21,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why a machine does not start: a word, a sentence, and the volume that it is about."""
+    """Why a machine does not start: reason, message, and the volume concerned."""
 
     reason: str
     message: str
@@ -30,7 +30,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugged:
-    """How far a disk that comes and goes has come: a phase, a word, and a sentence."""
+    """The state of a hotplugged disk: phase, reason, and message."""
 
     phase: str
     reason: str = ""
@@ -39,44 +39,43 @@ class Plugged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """A machine as it is now."""
+    """The observed state of a machine."""
 
     state: State = State.PREPARING
     trouble: Trouble | None = None
     addresses: tuple[str, ...] = ()
-    """The pod's, as soon as its network is there."""
+    """The pod's addresses, once its network is set up."""
     paused: str = ""
     """The reason of KubeVirt's Paused condition; empty while the guest runs."""
     ready: bool | None = None
-    """The verdict of its readiness probe; None while there is none."""
+    """The result of the readiness probe; None before the first one."""
     silent: bool = False
-    """Whether nobody knows how its guest is: what it runs in answers nothing, and does nothing."""
+    """Whether QEMU neither answers nor runs, so that the guest's state is unknown."""
     agent_connected: bool = False
     agent_sessions: int = 0
-    """How often the agent has connected: a guest that starts again has another one."""
+    """How often the agent has connected: a guest that reboots connects again."""
     credentials: str | None = None
-    """Why the guest does not let in who its access credentials name; empty where it does, None
-    where nobody knows."""
-    introduction: Introduction | None = None
+    """Why access credentials are not in force in the guest; empty if they are, None if unknown."""
+    guest_info: GuestInfo | None = None
     frozen: bool | None = None
-    """Whether the guest's file systems hold writes back; None where an earlier manager may know."""
+    """Whether the guest's file systems are frozen; None after a restart of the manager: unknown."""
     saving: bool = False
-    """Whether the guest stands still because its memory is saved."""
+    """Whether the guest is stopped while its memory is saved."""
     plugs: Mapping[str, Plugged] | None = None
-    """Its disks that come and go, by their volumes; None until it is known which are there."""
+    """Hotplugged disks, by volume; None until the hypervisor was queried."""
     unhealthy: str = ""
-    """Why it does not live, once it is ended for that: then it has failed, however it ends."""
+    """Why its liveness probe failed; a machine that is ended for that has failed."""
     evicted: str = ""
-    """Why it has to go for its node's sake: then it has failed, however it ends."""
+    """Why its node evicts it; a machine that is evicted has failed."""
     outcome: Outcome | None = None
     message: str = ""
-    """Why it ended as it did."""
+    """The message of the outcome."""
     out_of_memory: bool = False
-    """Whether it ended since it wanted more memory than it may have."""
+    """Whether it was ended for exceeding its memory limit."""
 
     @property
     def address(self) -> str:
-        """The first of its pod's addresses; empty where it has none."""
+        """The first of the pod's addresses; empty if there are none."""
         return next(iter(self.addresses), "")
 
     @property
@@ -85,11 +84,11 @@ class Facts:
 
 
 SILENT = "MonitorSilent"
-"""The reason of Synchronized while a machine runs that cannot be managed."""
+"""Reason of the condition Synchronized while a running machine cannot be managed."""
 STUCK = "FailedKillPod"
-"""A kubelet's word for a pod that it cannot end; the reason of Synchronized meanwhile."""
+"""A kubelet's event reason for a pod that it cannot kill; reason of Synchronized meanwhile."""
 OOM_KILLED = "OOMKilled"
-"""A kubelet's word for what ended since it wanted more memory than it may have."""
+"""A kubelet's reason for a container that exceeded its memory limit."""
 PAUSED_BY_USER = "PausedByUser"
 PAUSED_BY_IO_ERROR = "PausedIOError"
 
@@ -98,15 +97,15 @@ CUT_OFF = "The VirtualMachineInstance was powered off by its watchdog."
 SHUT_DOWN = "The VirtualMachineInstance was shut down."
 SAVED = "The VirtualMachineInstance was saved."
 
-_VERDICTS = {
+_OUTCOMES = {
     Change.POWERED_OFF: (Outcome.SUCCEEDED, SHUT_DOWN),
     Change.PANICKED: (Outcome.FAILED, CRASHED),
-    Change.CUT_OFF: (Outcome.FAILED, CUT_OFF),
+    Change.WATCHDOG_POWERED_OFF: (Outcome.FAILED, CUT_OFF),
 }
 
 
 def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a change
-    """What is known after a change."""
+    """Return the facts after a change of the guest."""
     match change:
         case Change.AGENT_CONNECTED:
             sessions = facts.agent_sessions + 1
@@ -122,11 +121,11 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
             return _running(facts, paused=PAUSED_BY_IO_ERROR)
         case Change.RESUMED:
             return _running(facts, paused="")
-        case Change.POWERED_OFF | Change.PANICKED | Change.CUT_OFF:
-            return _decided(facts, *_VERDICTS[change])
+        case Change.POWERED_OFF | Change.PANICKED | Change.WATCHDOG_POWERED_OFF:
+            return _with_outcome(facts, *_OUTCOMES[change])
         case Change.GONE:
-            decided = answering(_decided(facts, Outcome.FAILED, CRASHED))
-            return replace(decided, state=State.ENDED, agent_connected=False, paused="")
+            ended = responsive(_with_outcome(facts, Outcome.FAILED, CRASHED))
+            return replace(ended, state=State.ENDED, agent_connected=False, paused="")
         case _:
             return facts
 
@@ -135,28 +134,28 @@ def _running(facts: Facts, *, paused: str) -> Facts:
     return replace(facts, state=State.RUNNING, paused=paused, trouble=None, silent=False)
 
 
-def unanswering(facts: Facts, why: str, *, hangs: bool) -> Facts:
-    """What is known of a machine that runs and cannot be managed.
+def unresponsive(facts: Facts, why: str, *, hangs: bool) -> Facts:
+    """Return the facts of a running machine that cannot be managed at present.
 
-    It may be slow.  Only of one that ``hangs`` nobody knows how it is (phase Unknown).
+    It may only be slow.  The phase is Unknown only for one that ``hangs``.
     """
     trouble = Trouble(reason=SILENT, message=f"QEMU runs, but is silent: {why}")
     return replace(facts, state=State.RUNNING, trouble=trouble, silent=hangs)
 
 
-def answering(facts: Facts) -> Facts:
-    """What is known of a machine that can be managed, perhaps again."""
+def responsive(facts: Facts) -> Facts:
+    """Return the facts of a machine that can be managed (again)."""
     silent = facts.trouble is not None and facts.trouble.reason == SILENT
     return replace(facts, silent=False, trouble=None if silent else facts.trouble)
 
 
 def stuck(facts: Facts, why: str) -> Facts:
-    """What is known of a machine that was killed, and does not end."""
+    """Return the facts of a machine that was killed and does not end."""
     return replace(facts, trouble=Trouble(reason=STUCK, message=why))
 
 
-def _decided(facts: Facts, outcome: Outcome, message: str) -> Facts:
-    """The first verdict counts: that QEMU ends after the guest did is no crash."""
+def _with_outcome(facts: Facts, outcome: Outcome, message: str) -> Facts:
+    """Set the outcome, unless there is one: that QEMU ends after its guest did is no crash."""
     if facts.outcome is not None:
         return facts
     if facts.evicted:
@@ -168,21 +167,21 @@ def _decided(facts: Facts, outcome: Outcome, message: str) -> Facts:
 
 
 def never_started(facts: Facts) -> Facts:
-    """What is known of a machine that was to stop before its guest ran."""
-    return _decided(
+    """Return the facts of a machine that was stopped before its guest ran."""
+    return _with_outcome(
         facts, Outcome.FAILED, "The VirtualMachineInstance was stopped before it was started."
     )
 
 
-def stillborn(facts: Facts, why: str) -> Facts:
-    """What is known of a machine whose guest was to run, and perhaps did."""
-    return _decided(
+def start_failed(facts: Facts, why: str) -> Facts:
+    """Return the facts of a machine whose guest could not be started, or may have run briefly."""
+    return _with_outcome(
         facts, Outcome.FAILED, f"The VirtualMachineInstance could not be started: {why}"
     )
 
 
 def out_of_memory(facts: Facts, limit: int) -> Facts:
-    """What is known of a machine that is ended for its memory; ``limit`` is in bytes."""
+    """Return the facts of a machine that is ended for its memory; ``limit`` is in bytes."""
     if facts.outcome is not None:
         return facts
     message = (
@@ -193,39 +192,39 @@ def out_of_memory(facts: Facts, limit: int) -> Facts:
 
 
 def saved(facts: Facts) -> Facts:
-    """What is known of a machine whose guest has been saved, and executes nothing any more."""
-    return _decided(facts, Outcome.SUCCEEDED, SAVED)
+    """Return the facts of a machine that was saved: its guest executes nothing any more."""
+    return _with_outcome(facts, Outcome.SUCCEEDED, SAVED)
 
 
-def not_up(facts: Facts) -> Facts:
-    """What is known when a guest is about to be destroyed whose system had not come up."""
-    return _decided(
+def not_booted(facts: Facts) -> Facts:
+    """Return the facts of a machine that is destroyed before its OS has booted."""
+    return _with_outcome(
         facts,
         Outcome.FAILED,
         "The VirtualMachineInstance was destroyed: its guest had not come up, and could not be"
-        " told to shut down.",
+        " asked to shut down.",
     )
 
 
-def doomed(facts: Facts, *, in_order: bool) -> Facts:
-    """What is known when the machine is about to be destroyed.
+def destroyed(facts: Facts, *, in_order: bool) -> Facts:
+    """Return the facts of a machine that is about to be destroyed.
 
-    To be destroyed is ``in_order`` where nobody could expect the guest to shut down: it has no
-    ACPI, or no time was granted (KubeVirt).
+    ``in_order``: that is no failure, since the guest could not shut down: it has no ACPI, or a
+    grace period of zero (KubeVirt).
     """
     if in_order:
-        return _decided(facts, Outcome.SUCCEEDED, SHUT_DOWN)
-    return _decided(
+        return _with_outcome(facts, Outcome.SUCCEEDED, SHUT_DOWN)
+    return _with_outcome(
         facts,
         Outcome.FAILED,
         "The VirtualMachineInstance was destroyed: its guest did not shut down in time.",
     )
 
 
-def end_type(facts: Facts, *, told: bool) -> str:
-    """The type of the event that tells of the end: a Warning where nobody wanted it.
+def end_type(facts: Facts, *, stopping: bool) -> str:
+    """Return the type of the event Stopped: a Warning if the end was not requested.
 
-    ``told``: it was told to end.
+    ``stopping``: the machine was requested to stop.
     """
-    unasked = facts.outcome is Outcome.FAILED and not (told and not facts.unhealthy)
-    return "Warning" if unasked or facts.message == CRASHED else "Normal"
+    unexpected = facts.outcome is Outcome.FAILED and not (stopping and not facts.unhealthy)
+    return "Warning" if unexpected or facts.message == CRASHED else "Normal"

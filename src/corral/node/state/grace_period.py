@@ -1,4 +1,4 @@
-"""How much time a machine has left, when its pod or its instance is to go.  Pure."""
+"""Time that a machine has left once its pod or VMI is deleted.  Pure."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from corral.api.time import parse_rfc3339
 
 
 def guest_seconds(vmi: VirtualMachineInstance) -> float:
-    """How long the guest may take to shut down; none where it cannot be told to."""
+    """Return the grace period of the guest; none without ACPI, since it cannot be shut down."""
     features = vmi.spec.domain.features
     if features is not None and features.acpi is not None and features.acpi.enabled is False:
         return 0
@@ -18,7 +18,7 @@ def guest_seconds(vmi: VirtualMachineInstance) -> float:
 
 
 def seconds_left(pod: Pod, vmi: VirtualMachineInstance, now: datetime) -> float | None:
-    """Until the machine must be gone, or None where nobody has deleted either of the two."""
+    """Return the seconds until the machine must be gone; None if neither object is deleted."""
     grace = guest_seconds(vmi)
     waits = [
         left for left in (_of_pod(pod, now), _of_instance(vmi, grace, now)) if left is not None
@@ -34,7 +34,7 @@ def _of_instance(vmi: VirtualMachineInstance, grace: float, now: datetime) -> fl
 
 
 def _of_pod(pod: Pod, now: datetime) -> float | None:
-    """A pod's deletionTimestamp is the end of its grace, not the beginning."""
+    """A pod's deletionTimestamp is the end of its grace period, not the beginning."""
     if pod.metadata is None or pod.metadata.deletionTimestamp is None:
         return None
     return (pod.metadata.deletionTimestamp - now).total_seconds()

@@ -1,7 +1,7 @@
-"""What is written down of a machine, so that the next manager knows what this one was doing.
+"""The record of a machine on disk, from which the next manager resumes its life.
 
-One small file in the machine's directory, a line for each state.  It need not survive the host: no
-machine does.
+One small file in the machine's directory, with one line of JSON for each state.  It need not
+survive a crash of the host: no machine does.
 """
 
 import os
@@ -22,37 +22,36 @@ from corral.reconcile.objects import key_of, uid_of
 
 NAME = "machine.json"
 MACHINES = "machines"
-"""The part of a node's directory that holds a directory for each machine, named by its uid."""
+"""The subdirectory of a node's directory with a directory for each machine, named by its uid."""
 
 
 class Stage(Enum):
-    """How far a machine had come."""
+    """The last stage that a machine had reached, as recorded before the step to the next one."""
 
-    DEFINED = "Defined"  # its directory is there; its guest has not executed anything
-    WAKING = "Waking"  # its guest goes on from a memory, once the seal of that is broken
+    DEFINED = "Defined"  # its directory exists; its guest has not executed anything
+    WAKING = "Waking"  # its guest resumes from a memory, once the seal of that is broken
     STARTED = "Started"  # its guest runs, or ran: if nothing runs now, it has crashed
     SAVING = "Saving"  # its guest runs, until its memory is sealed
     ENDED = "Ended"
 
 
 class Outcome(Enum):
-    """How a machine ended: KubeVirt's final phases, which are also a pod's."""
+    """The final phase of the VMI and its pod."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose machine it is, and how far it has come.
+    """The identity of a machine, and the stage that it has reached.
 
-    addresses: its pod's; none where it is behind QEMU's user network.
-    started_at: when its guest was let go, in seconds of the epoch.
-    claim: whose volume its memory is saved to, or was to be restored from.
-    memory: that volume's directory; paused: whether that guest was paused by its user.
-    bounds: what it may take of its node; out_of_memory: whether it ended for wanting more.
-    groups: the control groups that bound it, or were about to.
-    unhealthy: why its guest is made to end, if that is so.
-    evicted: why it had to go for its node's sake, if it had.
+    addresses: the pod's; none behind QEMU's user network.
+    started_at: when its guest started, in seconds since the epoch.
+    claim: the claim that its memory is saved to, or restored from.
+    memory: that claim's directory; paused: whether that guest was paused by its user.
+    bounds: its resource limits; out_of_memory: whether it was ended for exceeding its memory limit.
+    groups: the control groups that limit it, or were about to.
+    unhealthy: why its liveness probe failed; evicted: why its node evicted it.
     """
 
     namespace: str
@@ -75,16 +74,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     evicted: str = ""
 
     def started(self) -> "Record":
-        """The same machine once its guest runs, which is now."""
+        """Return the record of the machine whose guest starts now."""
         return msgspec.structs.replace(self, stage=Stage.STARTED, started_at=time.time())
 
-    def going_on(self) -> "Record":
-        """The same machine when it is not saved after all."""
+    def save_cancelled(self) -> "Record":
+        """Return the record of the machine after a save that was cancelled."""
         return msgspec.structs.replace(self, stage=Stage.STARTED)
 
 
 def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
-    """What is written down first, of an instance and its pod."""
+    """Return the first record of a machine, from its VMI and pod."""
     key = key_of(pod)
     return Record(
         namespace=key.namespace,
@@ -97,37 +96,37 @@ def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
 
 
 def write(directory: Path, record: Record) -> None:
-    """Raises OSError, for instance where the disk is full."""
+    """Write a record.  Raises OSError, for instance if the disk is full."""
     files.note(directory / NAME, msgspec.json.encode(record))
 
 
 def read(directory: Path) -> Record | None:
-    """The record of a directory; None where there is none that can be read."""
+    """Return the record in a directory; None if there is none, or none that can be read."""
     return files.noted(directory / NAME, Record)
 
 
 def scan(directory: Path) -> Iterator[tuple[Path, Record | None]]:
-    """Every machine's directory with its record."""
+    """Iterate over the machines' directories, with their records."""
     for entry in sorted(directory.iterdir()):
         if entry.is_dir():
             yield entry, read(entry)
 
 
 def unfinished(node_directory: Path) -> Iterator[tuple[Path, Record]]:
-    """The machines of a node's directory of which it is not on record that they have ended."""
+    """Iterate over the machines of a node's directory that have not ended."""
     for directory, record in scan(node_directory / MACHINES):
         if record is not None and record.stage is not Stage.ENDED:
             yield directory, record
 
 
 def has_machines(node_directory: Path) -> bool:
-    """Whether a node's directory holds a machine, whatever has become of it."""
+    """Whether a node's directory has machines, whatever their stage."""
     machines = node_directory / MACHINES
     return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
 
 
 def own_bytes(directory: Path) -> int:
-    """What a machine takes of the disk for itself; images that others link to are not its own."""
+    """Return the disk usage of a machine, without images that others have hard links to."""
     total = 0
     for entry in directory.rglob("*"):
         with suppress(FileNotFoundError):
@@ -137,16 +136,16 @@ def own_bytes(directory: Path) -> int:
 
 
 def strip(directory: Path) -> None:
-    """Remove what only a machine that runs needs: its disks, say.  Its record and its logs stay."""
+    """Remove the disks and sockets of a machine that has ended; its record and logs stay."""
     for entry in [*os.scandir(directory)]:
         if entry.name != NAME and ".log" not in entry.name:
             _remove(entry)
 
 
 def erase(directory: Path) -> None:
-    """Remove a machine's directory.  The record goes last, lest a rest of it have no owner.
+    """Remove a machine's directory, if it exists.
 
-    One that is missing was erased already.
+    The record goes last: a directory without one has no known owner.
     """
     try:
         rests = [entry for entry in os.scandir(directory) if entry.name != NAME]
@@ -157,7 +156,7 @@ def erase(directory: Path) -> None:
     try:
         (directory / NAME).unlink(missing_ok=True)
         directory.rmdir()
-    except OSError:  # something has come meanwhile
+    except OSError:  # a file was added meanwhile
         shutil.rmtree(directory, ignore_errors=True)
 
 

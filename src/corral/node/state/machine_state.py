@@ -1,4 +1,4 @@
-"""What is known of one machine, what is on record of it, and who is told: its parts share this."""
+"""The state of one machine, which its parts share: observed facts, the record on disk, events."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,34 +9,36 @@ import structlog
 
 from corral.node.hypervisor import Change, Guest, GuestError, StuckError
 from corral.node.state import machine_record as records
-from corral.node.state.events import Voice
+from corral.node.state.events import MachineEvents
 from corral.node.state.facts import (
     SILENT,
     STUCK,
     Facts,
     State,
     Trouble,
-    answering,
     fold,
-    stillborn,
+    responsive,
+    start_failed,
     stuck,
-    unanswering,
+    unresponsive,
 )
 from corral.node.state.machine_record import Record, Stage
 
-Steps = Callable[[str], None]
-"""Is told each step that was taken, for the timeline."""
+OnStep = Callable[[str], None]
+"""Called with the name of each step in a machine's life, for metrics and the timeline."""
 
 log = structlog.get_logger()
 
 
-class Chronicle:
+class MachineState:
     """The facts and the record of a machine, in its directory.
 
-    ``voice`` is told what the API shall hear of; ``step`` is told each step that was taken.
+    ``recorder`` gets its events; ``step`` is called with each step.
     """
 
-    def __init__(self, record: Record, directory: Path, *, voice: Voice, step: Steps) -> None:
+    def __init__(
+        self, record: Record, directory: Path, *, recorder: MachineEvents, step: OnStep
+    ) -> None:
         self.record = record
         self.directory = directory
         self.facts = Facts(
@@ -47,85 +49,86 @@ class Chronicle:
             message=record.message,
             out_of_memory=record.out_of_memory,
         )
-        self.voice = voice
+        self.recorder = recorder
         self.step = step
 
-    def learn(self, facts: Facts) -> None:
+    def set_facts(self, facts: Facts) -> None:
         if facts != self.facts:
             self.facts = facts
-            self.voice.changed()
+            self.recorder.changed()
 
-    def trouble(self, trouble: Trouble) -> None:
-        """Tell why it does not start."""
-        self.learn(replace(self.facts, state=State.PREPARING, trouble=trouble))
+    def set_trouble(self, trouble: Trouble) -> None:
+        """Set the reason why it does not start."""
+        self.set_facts(replace(self.facts, state=State.PREPARING, trouble=trouble))
 
-    async def let_run(self, guest: Guest, *, paused: bool) -> bool:
-        """Have a guest execute, unless it begins paused; whether it can.
+    async def resume_guest(self, guest: Guest, *, paused: bool) -> bool:
+        """Resume a guest, unless it starts paused; return whether that worked.
 
-        Where that fails, nobody knows whether it runs: it is ended, lest it be started twice.
+        After a failure it is unknown whether the guest runs: it is destroyed, lest it be started
+        twice.
         """
         if paused:
-            self.learn(fold(self.facts, Change.PAUSED))
+            self.set_facts(fold(self.facts, Change.PAUSED))
             return True
         try:
             await guest.resume()
         except GuestError as error:
-            self.decide(stillborn(self.facts, str(error)))
+            self.record_outcome(start_failed(self.facts, str(error)))
             await self.destroy(guest)
             return False
         self.step("resumed")
         return True
 
     async def destroy(self, guest: Guest) -> None:
-        """End a guest; of one that does not end it is told, and its end is heard of as of any."""
+        """Destroy a guest; one that does not end is reported, and its GONE still follows."""
         try:
             await guest.destroy()
         except StuckError as error:
-            self.tell_stuck(str(error))
+            self.report_stuck(str(error))
 
-    def tell_stuck(self, why: str) -> None:
-        """What was killed does not end."""
+    def report_stuck(self, why: str) -> None:
+        """Report that a killed process does not end."""
         if self.facts.trouble is None or self.facts.trouble.reason != STUCK:
-            self.voice.of_pod("Warning", STUCK, f"error killing pod: {why}")
-        self.learn(stuck(self.facts, why))
+            self.recorder.pod_event("Warning", STUCK, f"error killing pod: {why}")
+        self.set_facts(stuck(self.facts, why))
 
-    def note_silence(self, why: str, *, hangs: bool) -> None:
-        """QEMU cannot be managed, and perhaps hangs; or it can, where there is no why."""
+    def report_monitor(self, why: str, *, hangs: bool) -> None:
+        """Report why QEMU cannot be managed, and whether it hangs; an empty ``why``: it answers."""
         before = self.facts
-        self.learn(unanswering(before, why, hangs=hangs) if why else answering(before))
+        self.set_facts(unresponsive(before, why, hangs=hangs) if why else responsive(before))
         if self.facts.silent and not before.silent:
-            self.voice.of_instance("Warning", SILENT, f"QEMU hangs: {why}")
+            self.recorder.vmi_event("Warning", SILENT, f"QEMU hangs: {why}")
         elif before.silent and not self.facts.silent:
-            self.voice.of_instance("Normal", "MonitorAnswers", "QEMU answers again.")
+            self.recorder.vmi_event("Normal", "MonitorAnswers", "QEMU answers again.")
 
     def write(self, record: Record) -> None:
-        """Put something on record.  Raises OSError."""
+        """Write a record.  Raises OSError."""
         records.write(self.directory, record)
         self.record = record
 
-    def condemn(self, *, unhealthy: str = "", evicted: str = "") -> None:
-        """Why it is made to end: on record, lest the next manager let it go on."""
+    def record_cause(self, *, unhealthy: str = "", evicted: str = "") -> None:
+        """Record why it is made to end, before it is, lest the next manager let it run on."""
         unhealthy, evicted = unhealthy or self.facts.unhealthy, evicted or self.facts.evicted
-        told = msgspec.structs.replace(self.record, unhealthy=unhealthy, evicted=evicted)
+        record = msgspec.structs.replace(self.record, unhealthy=unhealthy, evicted=evicted)
         try:
-            self.write(told)
+            self.write(record)
         except OSError as error:  # a full disk: the next manager finds out for itself
-            log.warning("why a machine has to end is not on record", error=str(error))
-        self.learn(replace(self.facts, unhealthy=unhealthy, evicted=evicted))
+            log.warning("the reason for the end of a machine is not recorded", error=str(error))
+        self.set_facts(replace(self.facts, unhealthy=unhealthy, evicted=evicted))
 
-    def decide(self, facts: Facts) -> None:
-        """How it ends is known: on record before it is ended, lest the next manager know less."""
+    def record_outcome(self, facts: Facts) -> None:
+        """Record the outcome before the guest is destroyed, lest the next manager find a crash."""
         if self.record.outcome is None and facts.outcome is not None:
-            self._put_on_record(facts, self.record.stage)
+            self._write_outcome(facts, self.record.stage)
             self.step("decided")
-        self.learn(facts)
+        self.set_facts(facts)
 
-    def close(self, facts: Facts) -> None:
-        """Nothing of it runs any more, which is on record from now on."""
-        self._put_on_record(facts, Stage.ENDED)
+    def record_end(self, facts: Facts) -> None:
+        """Record the end, once nothing of the machine runs any more."""
+        self._write_outcome(facts, Stage.ENDED)
         self.step("ended")
 
-    def _put_on_record(self, facts: Facts, stage: Stage) -> None:
+    def _write_outcome(self, facts: Facts, stage: Stage) -> None:
         ended = msgspec.structs.replace(
             self.record,
             stage=stage,
@@ -136,4 +139,4 @@ class Chronicle:
         try:
             self.write(ended)
         except OSError as error:  # a full disk: the next manager would find it crashed
-            log.warning("the end of a machine is not on record", error=str(error))
+            log.warning("the end of a machine is not recorded", error=str(error))

@@ -69,7 +69,7 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: st
         volumes = volume_status(vmi, facts)
         if volumes != msgspec.to_builtins(vmi.status.volume_status):
             changes["volumeStatus"] = volumes
-    system = facts.introduction.os if facts.introduction is not None else {}
+    system = facts.guest_info.os if facts.guest_info is not None else {}
     if system and system != msgspec.to_builtins(vmi.status.guest_os_info):
         changes["guestOSInfo"] = dict(system)
     if facts.frozen not in (None, bool(vmi.status.fs_freeze_status)):
@@ -154,8 +154,8 @@ def _conditions(
 
 def _interfaces(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:
     """Every card of the instance, then what else the guest tells of (a bridge of its own, say)."""
-    introduction = facts.introduction
-    told = {one.mac: one for one in introduction.interfaces} if introduction else {}
+    guest_info = facts.guest_info
+    told = {one.mac: one for one in guest_info.interfaces} if guest_info else {}
     ours = [
         _interface(vmi, one, facts.addresses, told.pop(mac_of(vmi, one), None))
         for one in vmi.spec.domain.devices.interfaces

@@ -118,7 +118,7 @@ async def test_a_guest_that_refuses_to_be_frozen_is_not(freezer, quick, cold):
 
     quick.freeze = refuse
     for before in (None, False, True):
-        cold.learn(replace(cold.facts, frozen=before))
+        cold.set_facts(replace(cold.facts, frozen=before))
         with pytest.raises(RefusedError):
             await freezer.freeze(cold, 300)
         assert cold.facts.frozen is before
@@ -132,7 +132,7 @@ async def test_a_mute_guest_is_asked_less_and_less(freezer, agent, machine):
 
 
 async def test_a_guest_without_an_agent_cannot_be_frozen(freezer, agent, machine):
-    machine.learn(replace(machine.facts, agent_connected=False))
+    machine.set_facts(replace(machine.facts, agent_connected=False))
     with pytest.raises(GuestError, match="not connected"):
         await freezer.freeze(machine, 10)
     await asyncio.sleep(60)
@@ -141,7 +141,7 @@ async def test_a_guest_without_an_agent_cannot_be_frozen(freezer, agent, machine
 
 async def test_a_machine_that_has_ended_is_thawed_no_more(freezer, agent, machine):
     await freezer.freeze(machine, 10)
-    machine.learn(replace(machine.facts, state=State.ENDED))
+    machine.set_facts(replace(machine.facts, state=State.ENDED))
     await asyncio.sleep(60)
     assert agent.told == ["freeze"]
     assert not (machine.directory / "frozen.json").exists()

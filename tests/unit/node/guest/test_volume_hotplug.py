@@ -34,10 +34,10 @@ class Site:
         self.guest = SimpleNamespace(plugs=self)
         self._saved_meanwhile = saved_meanwhile
 
-    def learn(self, facts):
+    def set_facts(self, facts):
         self.facts = facts
 
-    async def settle(self):
+    async def recover(self):
         return {}
 
     async def plug(self, vmi, plug, drives):
@@ -45,12 +45,12 @@ class Site:
 
     async def drives(self, machine, vmi):
         if self._saved_meanwhile:
-            self.learn(replace(self.facts, saving=True))
+            self.set_facts(replace(self.facts, saving=True))
         return {}
 
     async def step(self):
-        voice = SimpleNamespace(of_instance=lambda *_: None)
-        return await _Plugging(self, voice, self.drives, lambda *_: "in use by keeper").step(
+        recorder = SimpleNamespace(vmi_event=lambda *_: None)
+        return await _Plugging(self, recorder, self.drives, lambda *_: "in use by keeper").step(
             INSTANCE
         )
 
@@ -63,7 +63,7 @@ async def test_a_guest_is_given_its_disks():
 
 async def test_a_guest_that_is_saved_is_given_none():
     site = Site()
-    site.learn(replace(site.facts, saving=True))
+    site.set_facts(replace(site.facts, saving=True))
     assert await site.step() == FIRST_BACK_OFF_SECONDS
     assert site.given == []
 

@@ -40,7 +40,7 @@ class Machine:
         self.record = SimpleNamespace(uid="uid", instance="vm")
         self.trouble = None
 
-    def learn(self, facts):
+    def set_facts(self, facts):
         self.facts = facts
 
     @property

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from corral.node.machine.boot_slots import Boots
+from corral.node.machine.boot_slots import BootSlots
 
 
 async def two() -> int:
@@ -10,21 +10,21 @@ async def two() -> int:
 
 
 async def test_no_more_boot_than_there_are_slots():
-    boots = Boots(two)
+    start_boot = BootSlots(two)
     waited = []
-    first = await boots.take(waited.append)
-    second = await boots.take(waited.append)
+    first = await start_boot.acquire(waited.append)
+    second = await start_boot.acquire(waited.append)
     assert waited == []
     async with asyncio.TaskGroup() as tasks:
-        third = tasks.create_task(boots.take(waited.append))
+        third = tasks.create_task(start_boot.acquire(waited.append))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert waited == [2]
         assert not third.done()
-        second.give_back()
-        second.give_back()  # counts once
+        second.release()
+        second.release()  # counts once
     async with asyncio.TaskGroup() as tasks:
-        fourth = tasks.create_task(boots.take(waited.append))
+        fourth = tasks.create_task(start_boot.acquire(waited.append))
         await asyncio.sleep(0)
         assert not fourth.done()
         with first:
@@ -33,20 +33,20 @@ async def test_no_more_boot_than_there_are_slots():
 
 
 async def test_the_last_of_all_steps_back_until_another_one_is_up():
-    boots = Boots(two)
+    start_boot = BootSlots(two)
     told: list[tuple[str, bool]] = []
-    first, second = [await boots.take(lambda _: None) for _ in range(2)]
-    first.boots(lambda back: told.append(("first", back)))
-    second.boots(lambda back: told.append(("second", back)))
+    first, second = [await start_boot.acquire(lambda _: None) for _ in range(2)]
+    first.start_boot(lambda back: told.append(("first", back)))
+    second.start_boot(lambda back: told.append(("second", back)))
     assert told == [("second", True)]
-    first.give_back()
+    first.release()
     assert told[1:] == [("second", False)]
-    third = await boots.take(lambda _: None)
-    third.boots(lambda back: told.append(("third", back)))
+    third = await start_boot.acquire(lambda _: None)
+    third.start_boot(lambda back: told.append(("third", back)))
     assert told[2:] == [("third", True)]
-    third.give_back()
+    third.release()
     assert told[3:] == [("third", False)]
-    second.give_back()
+    second.release()
     assert len(told) == 4
 
 
@@ -55,37 +55,37 @@ async def test_the_only_one_never_steps_back():
         return 1
 
     told: list[bool] = []
-    with await Boots(one).take(lambda _: None) as slot:
-        slot.boots(told.append)
+    with await BootSlots(one).acquire(lambda _: None) as slot:
+        slot.start_boot(told.append)
     assert told == []
 
 
 async def test_who_gives_up_waiting_takes_nothing_along():
-    boots = Boots(two)
-    first, _second = [await boots.take(lambda _: None) for _ in range(2)]
-    waiting = asyncio.create_task(boots.take(lambda _: None))
+    start_boot = BootSlots(two)
+    first, _second = [await start_boot.acquire(lambda _: None) for _ in range(2)]
+    waiting = asyncio.create_task(start_boot.acquire(lambda _: None))
     await asyncio.sleep(0)
     waiting.cancel()
-    first.give_back()
+    first.release()
     async with asyncio.timeout(60):
-        await boots.take(lambda _: None)
+        await start_boot.acquire(lambda _: None)
 
 
 async def test_a_number_that_was_set_counts():
-    boots = Boots(two, size=1)
+    start_boot = BootSlots(two, size=1)
     waited = []
-    await boots.take(waited.append)
+    await start_boot.acquire(waited.append)
     async with asyncio.TaskGroup() as tasks:
-        second = tasks.create_task(boots.take(waited.append))
+        second = tasks.create_task(start_boot.acquire(waited.append))
         await asyncio.sleep(0)
         assert waited == [1]
         second.cancel()
 
 
 async def test_who_has_given_its_slot_back_does_not_step_back():
-    boots = Boots(two)
-    _, last = [await boots.take(lambda _: None) for _ in range(2)]
-    last.give_back()
+    start_boot = BootSlots(two)
+    _, last = [await start_boot.acquire(lambda _: None) for _ in range(2)]
+    last.release()
     told: list[bool] = []
-    last.boots(told.append)
+    last.start_boot(told.append)
     assert told == []

@@ -10,9 +10,9 @@ import pytest
 from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hollow.hypervisor import Behaviour, Hollow, HollowGuest
-from corral.node.hypervisor import Definition, GuestInterface, HungError, Introduction
+from corral.node.hypervisor import Definition, GuestInfo, GuestInterface, HungError
 from corral.node.limits.bounds import Bounds
-from corral.node.machine.boot_slots import Boots
+from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.lifecycle import Machine
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
@@ -78,8 +78,8 @@ def hypervisor(limits):
 
 
 @pytest.fixture
-def boots(hypervisor):
-    return Boots(hypervisor.boots_at_once, size=2)
+def boot_slots(hypervisor):
+    return BootSlots(hypervisor.boots_at_once, size=2)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def told():
 
 
 @pytest.fixture
-def machine_of(tmp_path, hypervisor, limits, boots, told, monkeypatch):
+def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
     """A new machine, or one that an earlier manager has left: its record says so much."""
     monkeypatch.setattr(asyncio, "to_thread", inline)
     directory = tmp_path / "machines" / "u"
@@ -103,14 +103,14 @@ def machine_of(tmp_path, hypervisor, limits, boots, told, monkeypatch):
             directory,
             hypervisor=hypervisor,
             networking=Networking(None),
-            boots=boots,
-            voice=SimpleNamespace(
+            boot_slots=boot_slots,
+            recorder=SimpleNamespace(
                 changed=lambda: None,
-                of_pod=lambda *event: told.append(event),
-                of_instance=lambda *event: told.append(event),
+                pod_event=lambda *event: told.append(event),
+                vmi_event=lambda *event: told.append(event),
             ),
-            steps=lambda _step: None,
-            beside=lambda _machine, _tasks: None,
+            on_step=lambda _step: None,
+            start_guest_tasks=lambda _machine, _tasks: None,
             limits=limits,
         )
 
@@ -181,16 +181,18 @@ async def test_a_machine_tells_that_it_shuts_down_where_it_gets_the_time_to(
     assert [reason for _, reason, _ in told] == ["Created", "Started", *events]
 
 
-async def test_the_last_of_those_that_boot_lets_the_others_go_first(machine_of, limits, boots):
+async def test_the_last_of_those_that_boot_lets_the_others_go_first(machine_of, limits, boot_slots):
     limits.stopped = False
-    await boots.take(lambda _size: None)
+    await boot_slots.acquire(lambda _size: None)
     async with running(machine_of()):
         assert limits.back == [True]
         await asyncio.sleep(10)
         assert limits.back == [True, False], "it is up"
 
 
-async def test_of_a_start_that_failed_nothing_is_held(machine_of, hypervisor, limits, boots, told):
+async def test_of_a_start_that_failed_nothing_is_held(
+    machine_of, hypervisor, limits, boot_slots, told
+):
     limits.stopped = False
     hypervisor.behaviour = Behaviour(start_failures=1)
     async with running(machine_of()):
@@ -198,7 +200,7 @@ async def test_of_a_start_that_failed_nothing_is_held(machine_of, hypervisor, li
         assert limits.released
         async with asyncio.timeout(1):
             for _ in range(2):
-                await boots.take(lambda _size: None)
+                await boot_slots.acquire(lambda _size: None)
 
 
 async def test_a_guest_is_asked_who_it_is_until_it_knows_its_addresses(
@@ -207,20 +209,20 @@ async def test_a_guest_is_asked_who_it_is_until_it_knows_its_addresses(
     """Its agent may be up before its network is.  What it has told by then is known at once."""
     asked = []
 
-    async def introduce(_guest):
+    async def query_guest_info(_guest):
         asked.append(round(asyncio.get_running_loop().time()) - 10)
         known = (LINK,) if len(asked) == 4 else ()
-        return Introduction(hostname="vm", interfaces=known) if len(asked) > 1 else None
+        return GuestInfo(hostname="vm", interfaces=known) if len(asked) > 1 else None
 
-    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    monkeypatch.setattr(HollowGuest, "query_guest_info", query_guest_info)
     limits.stopped = False
     machine = machine_of()
     async with running(machine):
         await asyncio.sleep(12)
-        assert machine.facts.introduction == Introduction(hostname="vm")
+        assert machine.facts.guest_info == GuestInfo(hostname="vm")
         await asyncio.sleep(100)
         assert asked == [0, 1, 3, 7]
-        assert machine.facts.introduction.interfaces
+        assert machine.facts.guest_info.interfaces
 
 
 async def test_what_has_not_run_yet_does_not_tell_that_it_shuts_down(machine_of, told):
@@ -245,11 +247,11 @@ async def test_what_has_ended_is_not_ended_again(machine_of, limits, told):
 
 
 async def test_what_is_stopped_before_its_guest_runs_has_failed_and_says_so(
-    machine_of, limits, boots
+    machine_of, limits, boot_slots
 ):
     limits.stopped = False
     for _ in range(2):
-        await boots.take(lambda _size: None)
+        await boot_slots.acquire(lambda _size: None)
     machine = machine_of()
     async with running(machine):
         assert machine.facts.state is State.QUEUED
@@ -273,15 +275,15 @@ async def test_a_manager_that_goes_lets_go_of_the_limits_of_what_runs_on(machine
 async def test_what_a_guest_has_told_of_itself_stays_while_it_does_not_answer(
     machine_of, limits, monkeypatch
 ):
-    answers = [Introduction(hostname="vm")]
+    answers = [GuestInfo(hostname="vm")]
 
-    async def introduce(_guest):
+    async def query_guest_info(_guest):
         return answers.pop() if answers else None
 
-    monkeypatch.setattr(HollowGuest, "introduce", introduce)
+    monkeypatch.setattr(HollowGuest, "query_guest_info", query_guest_info)
     limits.stopped = False
     machine = machine_of()
     async with running(machine):
         await asyncio.sleep(60)
         assert answers == []
-        assert machine.facts.introduction == Introduction(hostname="vm")
+        assert machine.facts.guest_info == GuestInfo(hostname="vm")

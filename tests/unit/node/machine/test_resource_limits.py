@@ -12,11 +12,11 @@ from corral.aio import Background
 from corral.node.hypervisor import StartError
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import TooLittle
-from corral.node.machine.resource_limits import Fence
+from corral.node.machine.resource_limits import MachineLimits
 from corral.node.state import machine_record as records
 from corral.node.state.facts import Facts, State
 from corral.node.state.machine_record import Record
-from corral.node.state.machine_state import Chronicle
+from corral.node.state.machine_state import MachineState
 
 pytestmark = pytest.mark.looptime
 BOUNDS = Bounds(cpu_nanos=300_000_000, memory_bytes=64 << 20)
@@ -65,24 +65,24 @@ def told():
 
 
 @pytest.fixture
-def chronicle(tmp_path, told):
-    voice = SimpleNamespace(
-        changed=lambda: None, of_pod=lambda *event: told.append(event), of_instance=None
+def state(tmp_path, told):
+    recorder = SimpleNamespace(
+        changed=lambda: None, pod_event=lambda *event: told.append(event), vmi_event=None
     )
     record = Record(bounds=BOUNDS, **NAMED)
-    return Chronicle(record, tmp_path, voice=voice, step=told.append)
+    return MachineState(record, tmp_path, recorder=recorder, step=told.append)
 
 
 @pytest.fixture
-def fence(chronicle, limits):
-    return Fence(chronicle, limits)
+def fence(state, limits):
+    return MachineLimits(state, limits)
 
 
 GUEST = SimpleNamespace(pid=4711, halted=True)
 
 
 async def test_a_new_guest_is_bounded_and_that_is_a_step(fence, limits, told):
-    await fence.put_up(GUEST)
+    await fence.apply(GUEST)
     assert limits.fresh == [True]
     assert told == ["bounded"]
     assert fence.processors == 0.3
@@ -98,31 +98,31 @@ async def test_a_new_guest_is_bounded_and_that_is_a_step(fence, limits, told):
 async def test_a_guest_that_cannot_be_bounded_is_not_started(fence, limits, error, reason, words):
     limits.error = error
     with pytest.raises(StartError, match=words) as refused:
-        await fence.put_up(GUEST)
+        await fence.apply(GUEST)
     assert refused.value.reason == reason
 
 
 @pytest.mark.parametrize(("nanos", "starts"), [(10_000_000, True), (9_000_000, False)])
-async def test_who_may_take_too_little_to_answer_is_not_started(chronicle, limits, nanos, starts):
-    chronicle.record = msgspec.structs.replace(chronicle.record, bounds=Bounds(cpu_nanos=nanos))
-    fence = Fence(chronicle, limits)
+async def test_who_may_take_too_little_to_answer_is_not_started(state, limits, nanos, starts):
+    state.record = msgspec.structs.replace(state.record, bounds=Bounds(cpu_nanos=nanos))
+    fence = MachineLimits(state, limits)
     if starts:
-        await fence.put_up(GUEST)
+        await fence.apply(GUEST)
         return
     with pytest.raises(StartError, match="limit of the pod, 9m, is too little") as refused:
-        await fence.put_up(GUEST)
+        await fence.apply(GUEST)
     assert refused.value.lasting
     assert not limits.fresh
-    await fence.mend(GUEST)
+    await fence.reapply(GUEST)
     assert limits.fresh == [False], "one that runs is bounded"
 
 
 async def test_a_guest_that_runs_already_runs_on_and_it_is_told(fence, limits, told):
     limits.error = OSError(errno.EROFS, "Read-only file system")
-    await fence.mend(GUEST)
+    await fence.reapply(GUEST)
     assert [event[:2] for event in told] == [("Warning", "LimitsNotSet")]
     limits.error = ProcessLookupError()
-    await fence.mend(GUEST)
+    await fence.reapply(GUEST)
     assert len(told) == 1
     assert limits.fresh == [False, False]
 
@@ -131,7 +131,7 @@ async def test_a_guest_that_could_not_be_bounded_is_bounded_as_soon_as_that_is_p
     fence, limits, told
 ):
     limits.error = OSError(errno.EROFS, "Read-only file system")
-    await fence.mend(GUEST)
+    await fence.reapply(GUEST)
     async with Background() as tasks:
         fence.guard(tasks, GUEST)
         await asyncio.sleep(25)
@@ -145,86 +145,86 @@ async def test_a_guest_that_could_not_be_bounded_is_bounded_as_soon_as_that_is_p
 async def test_a_new_guest_that_ended_before_it_was_bounded_is_no_guest(fence, limits):
     limits.error = ProcessLookupError()
     with pytest.raises(StartError, match="has ended"):
-        await fence.put_up(GUEST)
+        await fence.apply(GUEST)
 
 
-async def test_who_holds_too_much_while_nobody_can_talk_to_it_is_told_of(chronicle, limits):
+async def test_who_holds_too_much_while_nobody_can_talk_to_it_is_told_of(state, limits):
     alarm = asyncio.Event()
-    fence = Fence(chronicle, limits, alarm.set)
-    await fence.put_up(GUEST)
-    assert not fence.judge()
+    fence = MachineLimits(state, limits, alarm.set)
+    await fence.apply(GUEST)
+    assert not fence.record_exceeded()
     limits.over()
     assert alarm.is_set()
-    assert fence.judge()
-    assert chronicle.record.out_of_memory
-    await fence.put_up(GUEST)  # another one
-    assert not fence.judge()
+    assert fence.record_exceeded()
+    assert state.record.out_of_memory
+    await fence.apply(GUEST)  # another one
+    assert not fence.record_exceeded()
 
 
-async def test_who_holds_too_much_is_ended_for_that(fence, limits, chronicle):
+async def test_who_holds_too_much_is_ended_for_that(fence, limits, state):
     ended = asyncio.Event()
 
     async def destroy():
         ended.set()
 
-    await fence.put_up(GUEST)
+    await fence.apply(GUEST)
     async with Background() as tasks, asyncio.timeout(60):
         fence.guard(tasks, SimpleNamespace(destroy=destroy))
         await asyncio.sleep(1)
         assert not ended.is_set()
         limits.over()
         await ended.wait()
-    assert chronicle.facts.out_of_memory
+    assert state.facts.out_of_memory
 
 
 async def test_what_the_kernel_has_ended_is_found_out_at_the_end(fence, limits):
     facts = Facts(state=State.RUNNING)
-    await fence.put_up(GUEST)
-    assert await fence.verdict(facts) == facts
+    await fence.apply(GUEST)
+    assert await fence.add_outcome(facts) == facts
     limits.out_of_memory = True
-    assert (await fence.verdict(facts)).out_of_memory
+    assert (await fence.add_outcome(facts)).out_of_memory
     decided = replace(facts, message="It has shut down.", outcome="any")
-    assert await fence.verdict(decided) == decided
+    assert await fence.add_outcome(decided) == decided
 
 
 async def test_groups_are_on_record_before_a_guest_is_in_them_and_found_by_who_ends_it(
-    fence, limits, chronicle
+    fence, limits, state
 ):
     on_record = []
 
     async def hold(*_, **__):
-        on_record.append(records.read(chronicle.directory).groups)
+        on_record.append(records.read(state.directory).groups)
 
     limits.hold = hold
-    await fence.put_up(GUEST)
-    await fence.mend(GUEST)
+    await fence.apply(GUEST)
+    await fence.reapply(GUEST)
     assert on_record == [("/sys/fs/cgroup/corral-u",)] * 2
     limits.out_of_memory = True
-    record = records.read(chronicle.directory)
-    later = Fence(Chronicle(record, chronicle.directory, voice=None, step=print), limits)
-    assert (await later.verdict(Facts())).out_of_memory
-    await later.take_down()
+    record = records.read(state.directory)
+    later = MachineLimits(MachineState(record, state.directory, recorder=None, step=print), limits)
+    assert (await later.add_outcome(Facts())).out_of_memory
+    await later.remove()
     assert limits.cleared == ("/sys/fs/cgroup/corral-u",)
 
 
-async def test_without_a_limit_of_memory_nothing_is_ended_for_that(chronicle, limits):
-    chronicle.record = Record(bounds=Bounds(cpu_nanos=10**8), **NAMED)
+async def test_without_a_limit_of_memory_nothing_is_ended_for_that(state, limits):
+    state.record = Record(bounds=Bounds(cpu_nanos=10**8), **NAMED)
     limits.out_of_memory = True
-    fence = Fence(chronicle, limits)
-    await fence.put_up(GUEST)
-    assert not (await fence.verdict(Facts())).out_of_memory
+    fence = MachineLimits(state, limits)
+    await fence.apply(GUEST)
+    assert not (await fence.add_outcome(Facts())).out_of_memory
 
 
 @pytest.mark.parametrize("bounds", [Bounds(), BOUNDS])
-async def test_without_bounds_or_means_nothing_is_done(chronicle, limits, bounds):
-    chronicle.record = Record(bounds=bounds, **NAMED)
-    fence = Fence(chronicle, None if bounds else limits)
-    await fence.put_up(GUEST)
-    await fence.mend(GUEST)
+async def test_without_bounds_or_means_nothing_is_done(state, limits, bounds):
+    state.record = Record(bounds=bounds, **NAMED)
+    fence = MachineLimits(state, None if bounds else limits)
+    await fence.apply(GUEST)
+    await fence.reapply(GUEST)
     await fence.wake()
     fence.release()
-    assert await fence.verdict(Facts()) == Facts()
-    await fence.take_down()
+    assert await fence.add_outcome(Facts()) == Facts()
+    await fence.remove()
     assert fence.processors == float("inf")
     assert not limits.fresh
 
@@ -234,6 +234,6 @@ async def test_a_guest_is_ended_only_when_its_processors_are_not_bounded_any_mor
         assert limits.lifted == tuple(limits.groups)
         limits.lifted = "destroyed"
 
-    await fence.put_up(GUEST)
+    await fence.apply(GUEST)
     await fence.destroy(SimpleNamespace(destroy=destroy))
     assert limits.lifted == "destroyed"

@@ -9,7 +9,7 @@ from corral.api.kinds.vmi.volumes import ContainerDisk, EmptyDisk, Volume
 from corral.node.hypervisor import StartError
 from corral.node.images.error import ImageError
 from corral.node.machine.drives import DriveError
-from corral.node.machine.startup import Starting
+from corral.node.machine.startup import Startup
 from corral.node.volumes import VolumeError
 
 pytestmark = pytest.mark.looptime
@@ -33,16 +33,18 @@ def told():
 
 @pytest.fixture
 def starting(tries, told, monkeypatch):
-    voice = SimpleNamespace(of_pod=lambda *event: told.append(event), of_instance=lambda *_: None)
-    chronicle = SimpleNamespace(voice=voice, trouble=lambda _: None)
-    made = Starting(
-        chronicle,
+    recorder = SimpleNamespace(
+        pod_event=lambda *event: told.append(event), vmi_event=lambda *_: None
+    )
+    state = SimpleNamespace(recorder=recorder, set_trouble=lambda _: None)
+    made = Startup(
+        state,
         hypervisor=None,
         networking=None,
-        boots=None,
-        restoring=None,
-        fence=None,
-        born=None,
+        boot_slots=None,
+        restore=None,
+        limits=None,
+        started=None,
         users=lambda *_: "",
     )
 
@@ -75,7 +77,7 @@ async def test_an_image_that_cannot_be_pulled_is_told_as_a_kubelet_tells_it(
         raise DriveError(image, ImageError("ErrImagePull", "no such host"))
 
     monkeypatch.setattr(starting, "_attempt", attempt)
-    monkeypatch.setattr(starting._chronicle, "trouble", lambda one: troubles.append(one.reason))
+    monkeypatch.setattr(starting._state, "set_trouble", lambda one: troubles.append(one.reason))
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(9)
     assert troubles == ["ErrImagePull", "ImagePullBackOff"]
@@ -94,7 +96,7 @@ async def test_what_comes_without_words_is_told_in_words(starting, tries, monkey
 
     told = []
     monkeypatch.setattr(starting, "_attempt", attempt)
-    monkeypatch.setattr(starting._chronicle, "trouble", told.append)
+    monkeypatch.setattr(starting._state, "set_trouble", told.append)
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(2)
     assert [(one.reason, one.message) for one in told] == [("StartFailed", "it took too long")]

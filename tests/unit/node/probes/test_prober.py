@@ -56,29 +56,29 @@ class Machine:
         self.record = SimpleNamespace(started_at=NOW)
         self.agent = Agent()
         self.shuts_down = False
-        self.condemned = None
+        self.ended_within = None
         """The grace that it was given."""
         self.guest = SimpleNamespace(agent=self.agent)
 
-    def learn(self, facts):
+    def set_facts(self, facts):
         self.facts = facts
 
     @property
     def stopping(self):
-        return self.condemned is not None or self.shuts_down
+        return self.ended_within is not None or self.shuts_down
 
-    def condemn(self, why, seconds):
+    def stop_unhealthy(self, why, seconds):
         self.facts = replace(self.facts, unhealthy=why)
-        self.condemned = seconds
+        self.ended_within = seconds
 
 
-class Voice:
+class MachineEvents:
     """Keeps what it is told."""
 
     def __init__(self):
         self.said = []
 
-    def of_pod(self, kind, reason, message):
+    def pod_event(self, kind, reason, message):
         self.said.append((kind, reason, message))
 
 
@@ -150,14 +150,14 @@ def machine(monkeypatch):
 
 
 @pytest.fixture
-def voice():
-    return Voice()
+def recorder():
+    return MachineEvents()
 
 
-async def watched(machine, voice, vmi, seconds, network=None):
+async def watched(machine, recorder, vmi, seconds, network=None):
     """Let its probes run for so long."""
     async with Background() as tasks:
-        tasks.start(Prober(vmi, Ports(network), voice).run(machine), name="probes")
+        tasks.start(Prober(vmi, Ports(network), recorder).run(machine), name="probes")
         await asyncio.sleep(seconds)
 
 
@@ -183,35 +183,35 @@ def test_a_verdict_takes_some_answers_in_a_row(success, failure, answers, verdic
 
 
 @pytest.mark.looptime
-async def test_probes_keep_to_their_times(machine, voice):
+async def test_probes_keep_to_their_times(machine, recorder):
     probe = {"guestAgentPing": {}, "initialDelaySeconds": 20, "periodSeconds": 5}
-    await watched(machine, voice, instance(readinessProbe=probe), 36)
+    await watched(machine, recorder, instance(readinessProbe=probe), 36)
     assert seconds_of(machine.agent) == [20, 25, 30, 35]
     assert machine.facts.ready is True
-    assert not voice.said
+    assert not recorder.said
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("ago", "left"), [(0, 300), (100, 200), (300, 0), (9e8, 0), (-9e8, 300)])
-async def test_a_new_manager_waits_for_what_is_left_of_the_delay(machine, voice, ago, left):
+async def test_a_new_manager_waits_for_what_is_left_of_the_delay(machine, recorder, ago, left):
     machine.record.started_at -= ago
     probe = {"guestAgentPing": {}, "initialDelaySeconds": 300, "periodSeconds": 1000}
-    await watched(machine, voice, instance("Running", readinessProbe=probe), 301)
+    await watched(machine, recorder, instance("Running", readinessProbe=probe), 301)
     assert seconds_of(machine.agent) == [left]
 
 
 @pytest.mark.looptime
-async def test_a_machine_without_probes_is_not_asked(machine, voice):
-    await watched(machine, voice, instance(), 100)
-    await watched(machine, voice, None, 100)
+async def test_a_machine_without_probes_is_not_asked(machine, recorder):
+    await watched(machine, recorder, instance(), 100)
+    await watched(machine, recorder, None, 100)
     assert not machine.agent.asked
     assert machine.facts.ready is None
 
 
 @pytest.mark.looptime
-async def test_readiness_comes_and_goes(machine, voice):
+async def test_readiness_comes_and_goes(machine, recorder):
     probe = {"guestAgentPing": {}, "periodSeconds": 1, "failureThreshold": 2}
-    prober = Prober(instance(readinessProbe=probe), Ports(None), voice)
+    prober = Prober(instance(readinessProbe=probe), Ports(None), recorder)
     async with Background() as tasks:
         tasks.start(prober.run(machine), name="probes")
         await asyncio.sleep(0.5)
@@ -225,34 +225,34 @@ async def test_readiness_comes_and_goes(machine, voice):
         await asyncio.sleep(1)
         assert machine.facts.ready is True
     unhealthy = "Readiness probe failed: the guest agent does not answer"
-    assert voice.said == [("Warning", "Unhealthy", unhealthy)] * 2
-    assert machine.condemned is None
+    assert recorder.said == [("Warning", "Unhealthy", unhealthy)] * 2
+    assert machine.ended_within is None
 
 
 @pytest.mark.looptime
-async def test_a_guest_that_is_paused_is_not_asked(machine, voice):
+async def test_a_guest_that_is_paused_is_not_asked(machine, recorder):
     machine.facts = Facts(state=State.RUNNING, paused=PAUSED_BY_USER)
-    await watched(machine, voice, instance(readinessProbe={"guestAgentPing": {}}), 100)
+    await watched(machine, recorder, instance(readinessProbe={"guestAgentPing": {}}), 100)
     assert not machine.agent.asked
 
 
 @pytest.mark.looptime
-async def test_a_guest_that_is_frozen_is_not_blamed(machine, voice):
+async def test_a_guest_that_is_frozen_is_not_blamed(machine, recorder):
     vmi = instance(livenessProbe={"exec": {"command": ["false"]}, "failureThreshold": 1})
     machine.facts = replace(machine.facts, frozen=True)
-    await watched(machine, voice, vmi, 100)
+    await watched(machine, recorder, vmi, 100)
     assert not machine.agent.asked
     vmi.status.fs_freeze_status = "frozen"
     machine.facts = replace(machine.facts, frozen=None)
-    await watched(machine, voice, vmi, 100)
+    await watched(machine, recorder, vmi, 100)
     assert not machine.agent.asked, "an earlier manager has frozen it"
     machine.facts = replace(machine.facts, frozen=False)
-    await watched(machine, voice, vmi, 100)
-    assert machine.condemned is not None
+    await watched(machine, recorder, vmi, 100)
+    assert machine.ended_within is not None
 
 
 @pytest.mark.looptime
-async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, voice):
+async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, recorder):
     async def mute():
         await asyncio.sleep(0.5)
         machine.facts = replace(machine.facts, frozen=True)
@@ -260,26 +260,26 @@ async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, voice):
 
     machine.agent.ping = mute
     probe = {"guestAgentPing": {}, "failureThreshold": 1}
-    await watched(machine, voice, instance(livenessProbe=probe), 100)
-    assert machine.condemned is None
-    assert not voice.said
+    await watched(machine, recorder, instance(livenessProbe=probe), 100)
+    assert machine.ended_within is None
+    assert not recorder.said
 
 
 @pytest.mark.looptime
-async def test_a_machine_that_does_not_live_is_ended(machine, voice):
+async def test_a_machine_that_does_not_live_is_ended(machine, recorder):
     machine.agent.well = False
     probe = {"guestAgentPing": {}, "periodSeconds": 2, "failureThreshold": 3}
     vmi = instance(livenessProbe=probe, terminationGracePeriodSeconds=7)
-    await watched(machine, voice, vmi, 60)
-    assert machine.condemned == 7
+    await watched(machine, recorder, vmi, 60)
+    assert machine.ended_within == 7
     assert machine.facts.unhealthy == "the guest agent does not answer"
     assert seconds_of(machine.agent) == [0, 2, 4]
-    assert voice.said[-1][1] == "Killing"
+    assert recorder.said[-1][1] == "Killing"
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("asked", [False, True])
-async def test_a_machine_that_shuts_down_need_not_live(machine, voice, asked):
+async def test_a_machine_that_shuts_down_need_not_live(machine, recorder, asked):
     async def end():
         machine.shuts_down = True
         raise GuestError("the guest agent does not answer")
@@ -287,35 +287,35 @@ async def test_a_machine_that_shuts_down_need_not_live(machine, voice, asked):
     machine.shuts_down = not asked
     machine.agent.ping = end
     vmi = instance(livenessProbe={"guestAgentPing": {}, "failureThreshold": 1})
-    await watched(machine, voice, vmi, 60)
-    assert machine.condemned is None
-    assert "Killing" not in {reason for _, reason, _ in voice.said}
+    await watched(machine, recorder, vmi, 60)
+    assert machine.ended_within is None
+    assert "Killing" not in {reason for _, reason, _ in recorder.said}
 
 
 @pytest.mark.looptime
-async def test_an_answer_has_a_deadline(machine, voice):
+async def test_an_answer_has_a_deadline(machine, recorder):
     async def never():
         await asyncio.Event().wait()
 
     machine.agent.ping = never
     probe = {"guestAgentPing": {}, "timeoutSeconds": 3, "failureThreshold": 1}
-    await watched(machine, voice, instance(readinessProbe=probe), 4)
+    await watched(machine, recorder, instance(readinessProbe=probe), 4)
     assert machine.facts.ready is False
-    assert voice.said[0][2] == "Readiness probe failed: no answer within 3 s"
+    assert recorder.said[0][2] == "Readiness probe failed: no answer within 3 s"
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("command", "ready"), [("true", True), ("false", False)])
-async def test_a_command_in_the_guest_decides(machine, voice, command, ready):
+async def test_a_command_in_the_guest_decides(machine, recorder, command, ready):
     probe = {"exec": {"command": [command]}, "failureThreshold": 1}
-    await watched(machine, voice, instance(readinessProbe=probe), 1)
+    await watched(machine, recorder, instance(readinessProbe=probe), 1)
     assert machine.facts.ready is ready
     if not ready:
-        assert "the command exited with 1: it is false" in voice.said[0][2]
+        assert "the command exited with 1: it is false" in recorder.said[0][2]
 
 
 @pytest.mark.looptime
-async def test_a_command_that_takes_too_long_never_says_yes(machine, voice):
+async def test_a_command_that_takes_too_long_never_says_yes(machine, recorder):
     begun = []
 
     async def run(command, typed=b""):
@@ -325,8 +325,8 @@ async def test_a_command_that_takes_too_long_never_says_yes(machine, voice):
 
     machine.agent.run = run
     probe = {"exec": {"command": ["slow"]}, "failureThreshold": 4}
-    await watched(machine, voice, instance(livenessProbe=probe), 40)
-    assert machine.condemned is not None
+    await watched(machine, recorder, instance(livenessProbe=probe), 40)
+    assert machine.ended_within is not None
     assert len(begun) == 2, "no second one while the first one runs"
 
 
@@ -343,12 +343,12 @@ async def test_a_command_that_takes_too_long_never_says_yes(machine, voice):
         (None, False),
     ],
 )
-async def test_an_http_request_decides(machine, voice, answer, ready):
+async def test_an_http_request_decides(machine, recorder, answer, ready):
     site = Site(answer)
     headers = [{"name": "host", "value": "x"}, {"name": "a", "value": "b\r\nc: d"}]
     action = {"port": "web", "path": "up", "httpHeaders": headers}
     probe = {"httpGet": action, "failureThreshold": 1}
-    await watched(machine, voice, instance(readinessProbe=probe), 1, site)
+    await watched(machine, recorder, instance(readinessProbe=probe), 1, site)
     assert machine.facts.ready is ready
     assert site.connected == [(ADDRESS, 80)]
     if site.requests:
@@ -359,28 +359,28 @@ async def test_an_http_request_decides(machine, voice, answer, ready):
 
 
 @pytest.mark.looptime
-async def test_a_port_that_opens_decides(machine, voice):
+async def test_a_port_that_opens_decides(machine, recorder):
     probe = {"tcpSocket": {"port": 22}, "failureThreshold": 1}
-    await watched(machine, voice, instance(readinessProbe=probe), 1, Site())
+    await watched(machine, recorder, instance(readinessProbe=probe), 1, Site())
     assert machine.facts.ready is True
-    await watched(machine, voice, instance(readinessProbe=probe), 1, Site(None))
+    await watched(machine, recorder, instance(readinessProbe=probe), 1, Site(None))
     assert machine.facts.ready is False
-    assert "dial tcp 10.244.0.7:22: connect: connection refused" in voice.said[0][2]
+    assert "dial tcp 10.244.0.7:22: connect: connection refused" in recorder.said[0][2]
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "nul\0", "a]b", "[x", "a\u2100b"])
 @pytest.mark.parametrize(("way", "told"), [("tcpSocket", "dial tcp"), ("httpGet", "Get ")])
-async def test_a_host_that_is_none_is_told_of(machine, voice, host, way, told):
+async def test_a_host_that_is_none_is_told_of(machine, recorder, host, way, told):
     probe = {way: {"port": 22, "host": host}, "failureThreshold": 1}
-    await watched(machine, voice, instance(readinessProbe=probe), 1, Loopback())
+    await watched(machine, recorder, instance(readinessProbe=probe), 1, Loopback())
     assert machine.facts.ready is False
-    assert told in voice.said[0][2]
+    assert told in recorder.said[0][2]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "10.244.0.8"])
 @pytest.mark.parametrize("way", ["tcpSocket", "httpGet"])
-async def test_a_probe_does_not_ask_the_host_or_pods_of_others(machine, voice, host, way):
+async def test_a_probe_does_not_ask_the_host_or_pods_of_others(machine, recorder, host, way):
     site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
     question = Question(
         instance(), msgspec.convert({way: {"port": 22, "host": host}}, Probe), Ports(site, cluster)
@@ -416,19 +416,19 @@ async def test_a_name_that_means_nothing_is_told_in_words(machine, monkeypatch, 
 
 
 @pytest.mark.looptime
-async def test_a_port_that_nobody_declares_is_told_of(machine, voice):
+async def test_a_port_that_nobody_declares_is_told_of(machine, recorder):
     probe = {"httpGet": {"port": "nosuch"}, "failureThreshold": 1}
-    await watched(machine, voice, instance(readinessProbe=probe), 1, Site())
-    assert "no interface has a port named 'nosuch'" in voice.said[0][2]
+    await watched(machine, recorder, instance(readinessProbe=probe), 1, Site())
+    assert "no interface has a port named 'nosuch'" in recorder.said[0][2]
 
 
 @pytest.mark.looptime
-async def test_a_redirect_to_elsewhere_is_a_yes_with_a_warning(machine, voice):
+async def test_a_redirect_to_elsewhere_is_a_yes_with_a_warning(machine, recorder):
     site = Site(b"HTTP/1.1 302 Found\r\nLocation: https://login.example/\r\n\r\n")
-    await watched(machine, voice, instance(readinessProbe={"httpGet": {"port": 80}}), 1, site)
+    await watched(machine, recorder, instance(readinessProbe={"httpGet": {"port": 80}}), 1, site)
     assert machine.facts.ready is True
     warning = "Readiness probe warning: Probe terminated redirects"
-    assert voice.said == [("Warning", "ProbeWarning", warning)]
+    assert recorder.said == [("Warning", "ProbeWarning", warning)]
 
 
 LATE = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
@@ -453,27 +453,27 @@ class Silent(Site):
         ),
     ],
 )
-async def test_a_port_that_is_silent_is_told_of(machine, voice, probe, why):
+async def test_a_port_that_is_silent_is_told_of(machine, recorder, probe, why):
     vmi = instance(readinessProbe={**probe, "failureThreshold": 1})
-    await watched(machine, voice, vmi, 5, Silent())
+    await watched(machine, recorder, vmi, 5, Silent())
     assert machine.facts.ready is False
-    assert voice.said[0][2] == f"Readiness probe failed: {why}"
+    assert recorder.said[0][2] == f"Readiness probe failed: {why}"
 
 
 @pytest.mark.looptime
-async def test_questions_keep_their_rhythm_however_long_answers_take(machine, voice):
+async def test_questions_keep_their_rhythm_however_long_answers_take(machine, recorder):
     async def slow():
         machine.agent.asked.append(("ping", asyncio.get_running_loop().time()))
         await asyncio.sleep(2.5)
 
     machine.agent.ping = slow
     probe = {"guestAgentPing": {}, "periodSeconds": 5, "timeoutSeconds": 4}
-    await watched(machine, voice, instance(readinessProbe=probe), 16)
+    await watched(machine, recorder, instance(readinessProbe=probe), 16)
     assert seconds_of(machine.agent) == [0, 5, 10, 15]
 
 
 @pytest.mark.looptime
-async def test_a_command_that_hangs_is_not_started_again(machine, voice):
+async def test_a_command_that_hangs_is_not_started_again(machine, recorder):
     ends = asyncio.Event()
 
     async def hang(command, typed=b""):
@@ -483,7 +483,7 @@ async def test_a_command_that_hangs_is_not_started_again(machine, voice):
 
     machine.agent.run = hang
     probe = {"exec": {"command": ["check"]}, "periodSeconds": 5, "failureThreshold": 1}
-    prober = Prober(instance(readinessProbe=probe), Ports(None), voice)
+    prober = Prober(instance(readinessProbe=probe), Ports(None), recorder)
     async with Background() as tasks:
         tasks.start(prober.run(machine), name="probes")
         await asyncio.sleep(22)

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from corral.node.hypervisor import Finished, GuestError, GuestInterface, Introduction
+from corral.node.hypervisor import Finished, GuestError, GuestInfo, GuestInterface
 from corral.node.qemu import guest_agent
 from corral.node.qemu.guest_agent import QemuAgent
 from corral.node.qemu.guest_agent_info import LONGEST_TEXT, MOST_ITEMS, system
@@ -85,7 +85,7 @@ def line(answer):
 
 
 async def test_a_guest_introduces_itself(agent):
-    assert await QemuAgent(await agent(honest)).introduce() == Introduction(
+    assert await QemuAgent(await agent(honest)).query_guest_info() == GuestInfo(
         os={"name": "Debian", "kernelRelease": "6.1", "id": "debian"},
         hostname="vm[2J",
         interfaces=(
@@ -98,7 +98,7 @@ async def test_a_guest_introduces_itself(agent):
 
 async def test_an_agent_that_knows_little_tells_that(agent):
     path = await agent(lambda request: honest(request, {"guest-get-host-name": {"host-name": "a"}}))
-    assert await QemuAgent(path).introduce() == Introduction(hostname="a")
+    assert await QemuAgent(path).query_guest_info() == GuestInfo(hostname="a")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_an_agent_that_knows_little_tells_that(agent):
 )
 async def test_nonsense_is_no_introduction(agent, answer, monkeypatch):
     monkeypatch.setattr(guest_agent, "SECONDS", 0.3)
-    assert await QemuAgent(await agent(lambda request: answer)).introduce() is None
+    assert await QemuAgent(await agent(lambda request: answer)).query_guest_info() is None
 
 
 async def test_one_that_talks_without_end_is_not_listened_to(agent):
@@ -140,11 +140,11 @@ async def test_what_an_earlier_client_has_left_is_skipped(agent):
             (left if request["execute"] == "guest-sync-delimited" else b"") + honest(request)
         )
     )
-    assert (await QemuAgent(path).introduce()).hostname == "vm[2J"
+    assert (await QemuAgent(path).query_guest_info()).hostname == "vm[2J"
 
 
 async def test_nobody_there_is_no_introduction(tmp_path):
-    assert await QemuAgent(tmp_path / "agent.sock").introduce() is None
+    assert await QemuAgent(tmp_path / "agent.sock").query_guest_info() is None
 
 
 def test_texts_of_a_guest_are_cut_and_printable():

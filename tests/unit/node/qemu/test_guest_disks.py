@@ -41,13 +41,13 @@ class Monitor:
         return self.answer
 
 
-class Voice:
+class MachineEvents:
     """Remembers what was said of the instance."""
 
     def __init__(self):
         self.said = []
 
-    def of_instance(self, *event):
+    def vmi_event(self, *event):
         self.said.append(event)
 
 
@@ -95,10 +95,10 @@ async def test_people_are_told_which_volume_failed(tmp_path, started, status, te
         {"qdev": "cdrom"},
         {"qdev": "c", "io-status": status, "inserted": {"node-name": "another"}},
     ]
-    voice = Voice()
+    recorder = MachineEvents()
     guest = guest_of(tmp_path, started("sleep", "60"), Monitor(blocks))
-    await events.tell_io_errors(guest, VMI, voice)
-    assert voice.said == [("Warning", "IOerror", text)]
+    await events.report_io_errors(guest, VMI, recorder)
+    assert recorder.said == [("Warning", "IOerror", text)]
 
 
 async def test_qemu_writes_down_what_it_holds_before_it_ends(tmp_path, started):

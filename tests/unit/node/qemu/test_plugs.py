@@ -143,10 +143,10 @@ async def test_a_scsi_disk_comes_with_the_controller_if_that_is_not_there(drives
     await plugs.plug(*wanted(), drives)
     assert monitor.devices["scsi0"] == "virtio-scsi-pci"
     assert monitor.added["id"] == "plug-data.my.claim"
-    assert await plugs.settle() == {"data": "my.claim"}
+    assert await plugs.recover() == {"data": "my.claim"}
     assert len(monitor.nodes) == 5, "a chain of two, and the disk that was there"
     await plugs.unplug("data", "my.claim")
-    assert await plugs.settle() == {}
+    assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
     await plugs.plug(*wanted(), drives)
     assert monitor.told.count("device_add") == 3, "the controller stays"
@@ -156,18 +156,18 @@ async def test_a_disk_counts_as_there_until_qemu_has_let_go_of_it(drives):
     monitor = Monitor(*ports(4))
     plugs = QemuPlugs(monitor)
     heard = []
-    plugs.on_gone(heard.append)
+    plugs.on_released(heard.append)
     await plugs.plug(*wanted(), drives)
     monitor.holding = {name for name in monitor.nodes if name.startswith("plug-")}
     await plugs.unplug("data", "my.claim")
-    assert await plugs.settle() == {"data": "my.claim"}
+    assert await plugs.recover() == {"data": "my.claim"}
     monitor.holding.clear()
     plugs.note({"event": "DEVICE_DELETED", "data": {"path": "/machine/x"}})
     plugs.note({"event": "DEVICE_DELETED", "data": {"device": "nic0"}})
     assert heard == []
     plugs.note({"event": "DEVICE_DELETED", "data": {"device": "plug-data.my.claim"}})
     assert heard == ["data"]
-    assert await plugs.settle() == {}
+    assert await plugs.recover() == {}
 
 
 async def test_each_disk_on_virtio_takes_the_first_free_port(drives):
@@ -192,7 +192,7 @@ async def test_a_file_that_is_gone_is_named_without_its_directory(drives):
     monitor = Monitor(*ports(4))
     with pytest.raises(GuestError, match=r"^top cannot be opened: No such file or directory$"):
         await QemuPlugs(monitor).plug(*wanted(), drives)
-    assert await QemuPlugs(monitor).settle() == {}
+    assert await QemuPlugs(monitor).recover() == {}
     assert monitor.fdsets == {}
 
 
@@ -217,17 +217,17 @@ def drive_monitor():
 async def test_a_medium_is_put_into_its_drive_and_the_drive_is_shut(drives):
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
-    assert await plugs.settle() == {}
+    assert await plugs.recover() == {}
     await plugs.plug(*wanted(CDROM), drives)
-    assert await plugs.settle() == {"data": "my.claim"}
+    assert await plugs.recover() == {"data": "my.claim"}
     assert (monitor.open, monitor.marks) == (set(), set())
     assert len(monitor.nodes) == 5, "a chain of two, and the disk that was there"
     assert sorted(monitor.fdsets.values()) == ["medium-data.my.claim"] * 2
     heard = []
-    plugs.on_gone(heard.append)
+    plugs.on_released(heard.append)
     await plugs.unplug("data", "my.claim")
     assert heard == ["data"]
-    assert await plugs.settle() == {}
+    assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets, monitor.open) == ({"disk0"}, {}, set())
     assert "device_add" not in monitor.told
     assert "device_del" not in monitor.told
@@ -237,7 +237,7 @@ async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_i
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
     heard = []
-    plugs.on_gone(heard.append)
+    plugs.on_released(heard.append)
 
     def move(*, is_open, drive="/machine/peripheral/tray-data"):
         monitor._note({"event": "DEVICE_TRAY_MOVED", "data": {"id": drive, "tray-open": is_open}})
@@ -246,10 +246,10 @@ async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_i
 
     await plugs.plug(*wanted(CDROM), drives)
     move(is_open=True)  # the guest, which nobody has asked
-    await plugs.settle()
+    await plugs.recover()
     monitor.locked.add("tray-data")
     await plugs.unplug("data", "my.claim")
-    assert await plugs.settle() == {"data": "my.claim"}
+    assert await plugs.recover() == {"data": "my.claim"}
     assert not monitor.marks
     move(is_open=False)
     move(is_open=True, drive="tray-other")
@@ -259,11 +259,11 @@ async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_i
     assert heard == ["data"], "once for each time that it is asked"
     monitor.locked.clear()
     await plugs.unplug("data", "my.claim")
-    assert await plugs.settle() == {}
+    assert await plugs.recover() == {}
     monitor.locked.add("tray-data")
     with pytest.raises(GuestError, match="the guest keeps its drive shut"):
         await plugs.plug(*wanted(CDROM), drives)
-    assert await plugs.settle() == {}
+    assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
 
 
@@ -271,9 +271,9 @@ async def test_a_drive_that_the_guest_itself_opened_stays_open(drives):
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
     await plugs.plug(*wanted(CDROM), drives)
-    await plugs.settle()
+    await plugs.recover()
     monitor.open.add("tray-data")
-    assert await QemuPlugs(monitor).settle() == {"data": "my.claim"}
+    assert await QemuPlugs(monitor).recover() == {"data": "my.claim"}
     assert monitor.open == {"tray-data"}
 
 

@@ -9,13 +9,13 @@ from corral.node.state.facts import (
     Facts,
     State,
     Trouble,
-    answering,
-    doomed,
+    destroyed,
     fold,
     never_started,
     out_of_memory,
+    responsive,
     stuck,
-    unanswering,
+    unresponsive,
 )
 from corral.node.state.machine_record import Outcome
 
@@ -34,8 +34,8 @@ def after(*changes: Change, facts: Facts = RUNNING) -> Facts:
         ((Change.POWERED_OFF, Change.PAUSED, Change.GONE), Outcome.SUCCEEDED),
         ((Change.PANICKED, Change.POWERED_OFF, Change.GONE), Outcome.FAILED),
         ((Change.GONE,), Outcome.FAILED),
-        ((Change.CUT_OFF, Change.GONE), Outcome.FAILED),
-        ((Change.UNFED, Change.POWERED_OFF, Change.GONE), Outcome.SUCCEEDED),
+        ((Change.WATCHDOG_POWERED_OFF, Change.GONE), Outcome.FAILED),
+        ((Change.WATCHDOG_EXPIRED, Change.POWERED_OFF, Change.GONE), Outcome.SUCCEEDED),
         ((Change.REBOOTED, Change.AGENT_CONNECTED, Change.GONE), Outcome.FAILED),
     ],
 )
@@ -74,15 +74,15 @@ def test_trouble_is_over_when_the_guest_runs():
 
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_silence_is_over_when_qemu_answers_and_other_trouble_is_not(hangs):
-    silent = unanswering(Facts(), "no answer", hangs=hangs)
+    silent = unresponsive(Facts(), "no answer", hangs=hangs)
     assert silent.state is State.RUNNING
     assert silent.silent is hangs
     assert silent.trouble.reason == "MonitorSilent"
     assert silent.trouble.message.endswith("no answer")
-    assert answering(silent) == RUNNING
+    assert responsive(silent) == RUNNING
     still = stuck(silent, "its disk does not answer")
     assert still.trouble == Trouble(reason="FailedKillPod", message="its disk does not answer")
-    assert answering(still) == replace(still, silent=False)
+    assert responsive(still) == replace(still, silent=False)
 
 
 @pytest.mark.parametrize("change", [Change.PAUSED, Change.PAUSED_BY_IO_ERROR])
@@ -99,13 +99,13 @@ def test_a_reboot_loses_the_agent():
 
 
 def test_to_be_destroyed_is_a_failure_unless_nothing_else_was_possible():
-    assert fold(doomed(RUNNING, in_order=False), Change.GONE).outcome is Outcome.FAILED
-    assert fold(doomed(RUNNING, in_order=True), Change.GONE).outcome is Outcome.SUCCEEDED
+    assert fold(destroyed(RUNNING, in_order=False), Change.GONE).outcome is Outcome.FAILED
+    assert fold(destroyed(RUNNING, in_order=True), Change.GONE).outcome is Outcome.SUCCEEDED
 
 
 def test_the_first_verdict_counts():
     off = after(Change.POWERED_OFF)
-    assert doomed(off, in_order=False) == off
+    assert destroyed(off, in_order=False) == off
     assert fold(never_started(Facts()), Change.GONE) == replace(
         never_started(Facts()), state=State.ENDED
     )

@@ -37,7 +37,7 @@ def test_a_guest_is_on_record_as_started_since_when_it_was_let_go():
         started, started_at=0.0
     )
     saving = msgspec.structs.replace(started, stage=Stage.SAVING)
-    assert saving.going_on() == started
+    assert saving.save_cancelled() == started
 
 
 @pytest.mark.parametrize(

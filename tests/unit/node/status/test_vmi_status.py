@@ -12,7 +12,7 @@ from corral.api.kinds.vmi.addresses import mac
 from corral.api.kinds.vmi.networks import Bridge
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.schema import schema_for
-from corral.node.hypervisor import Change, GuestInterface, Introduction
+from corral.node.hypervisor import Change, GuestInfo, GuestInterface
 from corral.node.state.facts import Facts, State, Trouble, fold
 from corral.node.status.pod_status import differs, pod_status
 from corral.node.status.vmi_status import instance_status, live_migratable
@@ -272,8 +272,8 @@ def test_a_pod_has_its_addresses_before_its_machine_runs():
 
 def guest(*interfaces: GuestInterface, binding="masquerade", **changes):
     """What an instance says of its interfaces, whose guest says this."""
-    told = Introduction(interfaces=interfaces) if interfaces else None
-    facts = Facts(state=State.RUNNING, introduction=told, addresses=("10.244.0.7", "fd00::7"))
+    told = GuestInfo(interfaces=interfaces) if interfaces else None
+    facts = Facts(state=State.RUNNING, guest_info=told, addresses=("10.244.0.7", "fd00::7"))
     instance = vmi()
     card = instance.spec.domain.devices.interfaces[0]
     if binding == "bridge":
@@ -334,11 +334,11 @@ def test_addresses_come_from_the_guest_where_it_tells_them():
     assert without[0]["ipAddress"] == "10.0.2.15"
     assert without[0]["mac"] == card
     assert without[0]["infoSource"] == "domain"
-    told = Introduction(
+    told = GuestInfo(
         os={"name": "Debian"},
         interfaces=(GuestInterface(name="eth0", mac=card, addresses=("10.0.2.99", "fd00::1")),),
     )
-    changes = instance_status(Facts(state=State.RUNNING, introduction=told), vmi(), a_pod(), NOW)
+    changes = instance_status(Facts(state=State.RUNNING, guest_info=told), vmi(), a_pod(), NOW)
     assert changes["interfaces"][0]["ipAddresses"] == ["10.0.2.99", "fd00::1"]
     assert changes["interfaces"][0]["interfaceName"] == "eth0"
     assert changes["interfaces"][0]["infoSource"] == "domain, guest-agent"

@@ -1,6 +1,6 @@
-"""A machine's memory that is kept: saved to a claim's volume, and gone on from by another machine.
+"""Saved memory of a machine: saved to a claim's volume, and resumed by another machine.
 
-``storage.saved_memory`` is what lies in the volume; ``save`` and ``restore`` are the steps, each of
-which may be the last one of a manager; ``storage.saved_memory_claims`` finds volumes by their
-claims, and marks these.
+``save`` and ``restore`` are the steps, after each of which the manager may be killed.  The files
+in the volume are ``storage.saved_memory``; ``storage.saved_memory_claims`` finds volumes by their
+claims, and annotates the claims.
 """

@@ -1,13 +1,13 @@
-"""How a machine's memory is saved; each step may be the last one of a manager.
+"""Saves the memory of a machine; the manager may be killed after each step.
 
-    on record: saving       what is found from here on is looked at: is there a seal?
+    recorded: Saving        the next manager checks for a seal
     the guest is stopped, its memory is written
     sealed                  from here on the guest executes nothing any more
-    QEMU is ended
-    on record: ended        the claim is marked, and the instance tells that it has succeeded
+    QEMU is destroyed
+    recorded: Ended         the claim is annotated, and the VMI has succeeded
 
-Until the claim can take the memory, the guest runs on, and whoever wishes may think better of it.
-Without a seal it goes on as if nothing had been, and is saved anew, or shut down.
+Until the claim can take the memory the guest runs on, and the request can be withdrawn.
+Without a seal the guest resumes as if nothing had happened, and is saved again, or shut down.
 """
 
 import asyncio
@@ -32,81 +32,82 @@ from corral.node.machine.drives import DriveError
 from corral.node.machine.startup import Prepare
 from corral.node.state.facts import fold, saved as saved_facts
 from corral.node.state.machine_record import Stage
-from corral.node.state.machine_state import Chronicle
+from corral.node.state.machine_state import MachineState
 from corral.node.storage import StorageError
 from corral.node.storage.saved_memory import SavedMachine, SavedMemory
 from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.node.volumes.source import FOLDER
 
-SILENT_SECONDS = 3.0
-"""So long a claim may take to have a volume before that is told of."""
+PENDING_SECONDS = 3.0
+"""How long a claim may take to be bound before an event reports that."""
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 10.0
 _DEVICES_BYTES = 32 << 20
-"""What the state of devices takes at most, the screen's memory included."""
+"""The most that the state of devices takes, including video memory."""
 
 
-class Saving:
-    """Saves one machine, when it is told to."""
+class MemorySave:
+    """Saves one machine on request."""
 
-    def __init__(self, chronicle: Chronicle, saved_memories: SavedMemoryClaims | None) -> None:
-        self._chronicle = chronicle
+    def __init__(self, state: MachineState, saved_memories: SavedMemoryClaims | None) -> None:
+        self._state = state
         self._saved_memories = saved_memories
         self._claim = ""
         self._give_up: Callable[[], None] = lambda: None
         self._changed = Signal()
-        self._is_begun = False
+        self._interrupted = False
         self.idle = Signal()
-        """Set unless it is being saved: what the guest is told meanwhile is lost on it."""
+        """Cleared while the guest is being saved: requests to it, such as a shutdown, would be
+        lost."""
         self.idle.set()
 
-    def wish(self, claim: str, give_up: Callable[[], None] = lambda: None) -> None:
-        """Save it to a claim, or not any more where that is none, unless it is being saved already.
+    def request(self, claim: str, give_up: Callable[[], None] = lambda: None) -> None:
+        """Request a save to a claim, or cancel it if empty; ignored once the save has begun.
 
-        ``give_up`` is called if that fails.
+        ``give_up`` is called if the save fails.
         """
         if claim != self._claim and self.idle.is_set():
             self._claim, self._give_up = claim, give_up
             self._changed.set()
 
-    def recall(self) -> None:
-        """An earlier manager may have sealed its memory: then it ends, and has ended well."""
-        record = self._chronicle.record
+    def check_sealed(self) -> None:
+        """Set the outcome to saved if an earlier manager has sealed the memory."""
+        record = self._state.record
         if record.stage is Stage.SAVING and SavedMemory(Path(record.memory)).read() is not None:
-            self._chronicle.learn(saved_facts(self._chronicle.facts))
+            self._state.set_facts(saved_facts(self._state.facts))
 
-    def attend(
+    def start_tasks(
         self,
         tasks: Background,
         guest: Guest,
         vmi: VirtualMachineInstance | None,
         prepare: Prepare,
     ) -> None:
-        """Beside a guest: save it when that is wished, which ends it."""
-        self._is_begun = self._chronicle.record.stage is Stage.SAVING
-        if self._claim or self._is_begun:
+        """Start the task that saves the guest on request, which ends it."""
+        self._interrupted = self._state.record.stage is Stage.SAVING
+        if self._claim or self._interrupted:
             self._changed.set()
         tasks.whenever(self._changed, self._run, guest, vmi, prepare, name="save")
 
     async def _run(
         self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare
     ) -> None:
-        if self._is_begun:
-            self._is_begun = False
-            await self._take_up(guest)
-        while vmi is not None and self._claim and self._chronicle.facts.outcome is None:
+        if self._interrupted:
+            self._interrupted = False
+            await self._resume_interrupted(guest)
+        while vmi is not None and self._claim and self._state.facts.outcome is None:
             self._changed.clear()
-            if (place := await self._place(vmi)) is not None:
+            if (place := await self._wait_for_place(vmi)) is not None:
                 await self._save_to(place, guest, vmi, prepare)
 
-    async def _take_up(self, guest: Guest) -> None:
-        """Go on where an earlier manager was killed."""
-        self.recall()
-        if self._chronicle.facts.outcome is not None:
-            await self._chronicle.destroy(guest)
+    async def _resume_interrupted(self, guest: Guest) -> None:
+        """Complete, or cancel, a save during which the manager was killed."""
+        self.check_sealed()
+        if self._state.facts.outcome is not None:
+            await self._state.destroy(guest)
             return
         with suppress(GuestError, OSError):
-            await self._go_on(guest)
+            await self._cancel(guest)
 
     async def _save_to(
         self, place: SavedMemory, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
@@ -115,79 +116,82 @@ class Saving:
         try:
             await self._save(place, guest, vmi, prepare)
         except (GuestError, OSError, DriveError, StorageError, ApiError) as error:
-            await self._fail(guest, describe(error))
+            await self._give_up_saving(guest, describe(error))
         finally:
             self.idle.set()
 
     async def _save(
         self, place: SavedMemory, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare
     ) -> None:
-        chronicle = self._chronicle
-        own, others = _sorted(chronicle.directory / FOLDER, (await prepare()).values())
-        before = chronicle.record
+        state = self._state
+        own, others = _split(state.directory / FOLDER, (await prepare()).values())
+        before = state.record
         saved = SavedMachine(
             volume=place.directory.name,
             identity=identity(vmi),
             instance=str(vmi.key),
             saved_at=time.time(),
             shape=await guest.shape(),
-            # What an earlier manager has begun to save stands still for that, not for its user.
-            paused=before.paused if before.stage is Stage.SAVING else bool(chronicle.facts.paused),
+            # A guest that an interrupted save has stopped was not paused by its user.
+            paused=before.paused if before.stage is Stage.SAVING else bool(state.facts.paused),
         )
-        # An older memory of it, which nobody went on from, must not be taken for the new one.
+        # An older memory in the place, which nobody resumed from, must not be taken for this one.
         await asyncio.to_thread(place.clear)
-        chronicle.write(
+        state.write(
             msgspec.structs.replace(
-                chronicle.record,
+                state.record,
                 stage=Stage.SAVING,
                 claim=self._claim,
                 memory=str(place.directory),
                 paused=saved.paused,
             )
         )
-        chronicle.learn(replace(chronicle.facts, saving=True))
-        chronicle.step("saving")
-        chronicle.voice.of_instance(
+        state.set_facts(replace(state.facts, saving=True))
+        state.step("saving")
+        state.recorder.vmi_event(
             "Normal", "Saving", f"Saving the memory of the guest to claim {self._claim}."
         )
         await self._write(guest, place)
         if await guest.shape() != saved.shape:
-            raise GuestError("a disk was plugged in or taken out meanwhile")
-        chronicle.step("written")
+            raise GuestError("a disk was plugged in or unplugged meanwhile")
+        state.step("written")
         sealed = await finished(asyncio.to_thread(place.seal, saved, own, others))
-        chronicle.step("sealed")
-        chronicle.voice.of_instance(
+        state.step("sealed")
+        state.recorder.vmi_event(
             "Normal",
             "Saved",
             f"Saved the guest to claim {self._claim}: {sealed.memory_bytes >> 20} MiB of memory.",
         )
-        chronicle.learn(saved_facts(chronicle.facts))
-        await chronicle.destroy(guest)
+        state.set_facts(saved_facts(state.facts))
+        await state.destroy(guest)
 
-    async def _place(self, vmi: VirtualMachineInstance) -> SavedMemory | None:
-        """Where it is saved to, as soon as there is room for it; None if that is not wished now."""
+    async def _wait_for_place(self, vmi: VirtualMachineInstance) -> SavedMemory | None:
+        """Return the place to save to, once it has room; None if the request has changed."""
         key = Key(vmi.metadata.namespace, self._claim)
         loop = asyncio.get_running_loop()
-        begun, pause, told = loop.time(), _FIRST_PAUSE_SECONDS, ""
+        begun, pause, reported = loop.time(), _FIRST_PAUSE_SECONDS, ""
         while not self._changed.is_set():
             try:
-                return await self._found(key, vmi)
+                return await self._find_place(key, vmi)
             except (GuestError, OSError, StorageError, ApiError) as error:
                 why = describe(error)
-            if why != told and loop.time() - begun >= SILENT_SECONDS:
+            if why != reported and loop.time() - begun >= PENDING_SECONDS:
                 message = f"The guest runs on until it can be saved to claim {key.name}: {why}"
-                self._chronicle.voice.of_instance("Warning", "SavePending", message)
-                told = why
+                self._state.recorder.vmi_event("Warning", "SavePending", message)
+                reported = why
             await wait_at_most(self._changed, pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
         return None
 
-    async def _found(self, key: Key, vmi: VirtualMachineInstance) -> SavedMemory:
-        """Raises GuestError, OSError, StorageError and ApiError, all of which may pass."""
+    async def _find_place(self, key: Key, vmi: VirtualMachineInstance) -> SavedMemory:
+        """Find the place.
+
+        Raises GuestError, OSError, StorageError and ApiError: all may be transient.
+        """
         if self._saved_memories is None:
-            raise StorageError("nobody is there to be asked")
+            raise StorageError("this node has no storage for claims")
         place = await self._saved_memories.find(key)
-        _check(place, vmi, self._chronicle.directory)
+        _check(place, vmi, self._state.directory)
         return place
 
     async def _write(self, guest: Guest, place: SavedMemory) -> None:
@@ -197,40 +201,40 @@ class Saving:
         finally:
             os.close(descriptor)
 
-    async def _fail(self, guest: Guest, why: str) -> None:
-        """It goes on, to be shut down as if nobody had wanted to save it."""
-        chronicle = self._chronicle
+    async def _give_up_saving(self, guest: Guest, why: str) -> None:
+        """Resume the guest, and give up, which shuts it down."""
+        state = self._state
         self._claim = ""
-        chronicle.step("failed")
-        chronicle.voice.of_instance(
+        state.step("failed")
+        state.recorder.vmi_event(
             "Warning", "SaveFailed", f"The guest cannot be saved, and is shut down: {why}"
         )
         try:
-            await self._go_on(guest)
+            await self._cancel(guest)
         except (GuestError, OSError):
-            # it hangs in between, or there is no room to say that it does not
-            await chronicle.destroy(guest)
+            # it hangs half-way, or the record cannot be written
+            await state.destroy(guest)
         self._give_up()
 
-    async def _go_on(self, guest: Guest) -> None:
-        chronicle = self._chronicle
-        record = chronicle.record
+    async def _cancel(self, guest: Guest) -> None:
+        state = self._state
+        record = state.record
         if record.stage is not Stage.SAVING:
             return
-        await guest.give_up_saving()
+        await guest.cancel_save()
         await asyncio.to_thread(SavedMemory(Path(record.memory)).clear)
         if not record.paused:
             await guest.resume()
-            chronicle.learn(fold(chronicle.facts, Change.RESUMED))
-        chronicle.write(record.going_on())
-        chronicle.learn(replace(chronicle.facts, saving=False))
-        chronicle.step("not saved")
+            state.set_facts(fold(state.facts, Change.RESUMED))
+        state.write(record.save_cancelled())
+        state.set_facts(replace(state.facts, saving=False))
+        state.step("not saved")
 
 
 def _check(place: SavedMemory, vmi: VirtualMachineInstance, directory: Path) -> None:
-    """Raises GuestError where a machine cannot be saved to a place; OSError."""
-    if (kept := place.read()) is not None and kept.identity != identity(vmi):
-        raise GuestError(f"the claim holds the memory of {kept.instance}")
+    """Raise GuestError if a machine cannot be saved to a place.  Raises OSError."""
+    if (present := place.read()) is not None and present.identity != identity(vmi):
+        raise GuestError(f"the claim holds the memory of {present.instance}")
     if place.directory.stat().st_dev != directory.stat().st_dev:
         raise GuestError("the claim's volume is on another file system than the machine's disks")
     most = guest_memory(vmi.spec.domain).rounded_up() + _DEVICES_BYTES
@@ -238,8 +242,8 @@ def _check(place: SavedMemory, vmi: VirtualMachineInstance, directory: Path) -> 
         raise GuestError(f"the claim has {place.capacity_bytes} bytes, and this may take {most}")
 
 
-def _sorted(folder: Path, drives: Iterable[Drive]) -> tuple[list[Path], list[Path]]:
-    """The disks that belong to the machine alone, and those that outlive it."""
+def _split(folder: Path, drives: Iterable[Drive]) -> tuple[list[Path], list[Path]]:
+    """Return the disks that are saved with the machine, and those that outlive it."""
     own = sorted(folder.iterdir()) if folder.is_dir() else []
     paths = {path for one in drives for path in (one.path, *(layer.path for layer in one.layers))}
     return own, sorted(path for path in paths if path.parent != folder)
