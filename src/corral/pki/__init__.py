@@ -1,4 +1,4 @@
-"""Certificates, tokens, their keys, and kubeconfigs.  The only door to cryptography."""
+"""Certificates, signing keys, tokens and kubeconfigs.  The only user of ``cryptography``."""
 
 from pathlib import Path
 
@@ -10,14 +10,13 @@ from corral.pki.certificate_requests import (
     sign_request,
 )
 from corral.pki.certificates import SKEW, PkiError
-from corral.pki.clients import LONGEST_NAME, credentials
+from corral.pki.clients import credentials
 from corral.pki.kubeconfig import Credentials, kubeconfig, kubeconfig_of
 from corral.pki.server_identity import CLIENT_DAYS, Identity, ensure, front_proxy_authority, renew
 from corral.pki.signing import SigningKey
 
 __all__ = [
     "CLIENT_DAYS",
-    "LONGEST_NAME",
     "SKEW",
     "Credentials",
     "Identity",
@@ -38,5 +37,5 @@ __all__ = [
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace a file whole or not at all; nobody but its owner may ever read it."""
+    """Replace a file atomically and durably, with mode 0600."""
     files.replace(path, content, durable=True)

@@ -1,4 +1,4 @@
-"""Requests for certificates (PKCS #10): read without trust, and signed where they are to be."""
+"""Certificate signing requests (PKCS #10): parsed as untrusted input, and signed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,39 +11,41 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-from corral.pki.certificates import PublicKey, issue_client, pem, subject_of, told
+from corral.pki.certificates import PublicKey, issue_client, pem, pki_errors, subject_of
 from corral.pki.server_identity import CLIENT_DAYS, clients_authority
 
 _REQUEST: Final = "CERTIFICATE REQUEST"
 _CERTIFICATE: Final = "CERTIFICATE"
 _BEGIN, _END, _DASHES = b"-----BEGIN ", b"-----END ", b"-----"
 _UNVERIFIED: Final = "x509: cannot verify signature: algorithm unimplemented"
-_FALSE: Final[dict[type, str]] = {
+_SIGNATURE_ERRORS: Final[dict[type, str]] = {
     ec.EllipticCurvePublicKey: "x509: ECDSA verification failure",
     ed25519.Ed25519PublicKey: "x509: Ed25519 verification failure",
     rsa.RSAPublicKey: "crypto/rsa: verification error",
 }
-"""The keys that are taken, and what is said of a signature that is none of theirs."""
+"""Supported types of keys, and Go's errors for their invalid signatures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """For whom a certificate is wanted, as Kubernetes reads it: the CN, and every O."""
+class CertificateRequest:
+    """The subject and key of a request, as Kubernetes reads them: user is the CN, groups the Os."""
 
     name: str
     groups: tuple[str, ...]
     key: PublicKey
 
 
-def read_request(content: bytes) -> Wanted:
-    """What a request in PEM says; its sender has the key.  Raises ValueError for anything else."""
+def read_request(content: bytes) -> CertificateRequest:
+    """Parse a request (PEM) and verify its signature.  Raises ValueError."""
     label, block = next(_blocks(content), ("", b""))
     if label != _REQUEST:
         raise ValueError(f"PEM block type must be {_REQUEST}")
     try:
         request = x509.load_pem_x509_csr(block)
         key = request.public_key()
-        failure = next((text for known, text in _FALSE.items() if isinstance(key, known)), "")
+        failure = next(
+            (text for type_, text in _SIGNATURE_ERRORS.items() if isinstance(key, type_)), ""
+        )
         if not failure:
             raise ValueError(_UNVERIFIED)
         if not request.is_signature_valid:
@@ -51,7 +53,7 @@ def read_request(content: bytes) -> Wanted:
     except UnsupportedAlgorithm:
         raise ValueError(_UNVERIFIED) from None
     names = [(each.oid, each.value) for each in request.subject if isinstance(each.value, str)]
-    return Wanted(
+    return CertificateRequest(
         name=next((value for oid, value in reversed(names) if oid == NameOID.COMMON_NAME), ""),
         groups=tuple(value for oid, value in names if oid == NameOID.ORGANIZATION_NAME),
         key=cast("PublicKey", key),
@@ -59,26 +61,25 @@ def read_request(content: bytes) -> Wanted:
 
 
 def sign_request(directory: Path, content: bytes, seconds: int | None) -> bytes:
-    """A client's certificate (PEM) for a request, by the authority of a server's directory.
+    """Return a client certificate (PEM) for a request, signed by a server directory's client CA.
 
-    It says who asks and nothing else of what the request holds, lasts for so many seconds and
-    CLIENT_DAYS at most.  Raises PkiError for files that cannot be used, and ValueError for a
-    request that cannot be met.
+    The certificate has the request's subject and none of its extensions; it is valid for that many
+    seconds, at most CLIENT_DAYS.  Raises PkiError for unusable files, ValueError for the request.
     """
-    wanted = read_request(content)
-    if not wanted.name:
+    request = read_request(content)
+    if not request.name:
         raise ValueError("the request names no user: its subject has no common name (CN)")
     lifetime = timedelta(days=CLIENT_DAYS)
     if seconds is not None:
         lifetime = min(lifetime, timedelta(seconds=seconds))
-    with told(directory):
+    with pki_errors(directory):
         authority = clients_authority(directory)
-        subject = subject_of(wanted.name, wanted.groups)
-        return pem(issue_client(authority, subject, wanted.key, lifetime))
+        subject = subject_of(request.name, request.groups)
+        return pem(issue_client(authority, subject, request.key, lifetime))
 
 
 def certificate_fault(content: bytes) -> str:
-    """Why something is not a certificate with those that follow it (PEM); empty where it is."""
+    """Return the error of a certificate chain (PEM); empty if it is valid PEM."""
     count = 0
     for label, block in _blocks(content):
         if label != _CERTIFICATE:
@@ -94,7 +95,7 @@ def certificate_fault(content: bytes) -> str:
 
 
 def certificate_end(content: bytes) -> datetime | None:
-    """When a certificate's time is up; None of what is none."""
+    """Return a certificate's notAfter; None if it cannot be parsed."""
     try:
         return x509.load_pem_x509_certificate(content).not_valid_after_utc.astimezone(UTC)
     except ValueError:
@@ -102,17 +103,17 @@ def certificate_end(content: bytes) -> datetime | None:
 
 
 def _blocks(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The blocks of PEM content, each with what it is labelled; text between them counts not."""
-    at = 0
-    while (begins := content.find(_BEGIN, at)) >= 0:
-        named = content.find(_DASHES, begins + len(_BEGIN))
-        label = content[begins + len(_BEGIN) : named]
-        if named < 0 or b"\n" in label:
-            at = begins + len(_BEGIN)
+    """Yield label and content of each PEM block; ignores text between blocks (RFC 7468)."""
+    position = 0
+    while (start := content.find(_BEGIN, position)) >= 0:
+        label_end = content.find(_DASHES, start + len(_BEGIN))
+        label = content[start + len(_BEGIN) : label_end]
+        if label_end < 0 or b"\n" in label:
+            position = start + len(_BEGIN)
             continue
-        end = _END + label + _DASHES
-        ends = content.find(end, named)
-        if ends < 0:
+        footer = _END + label + _DASHES
+        footer_start = content.find(footer, label_end)
+        if footer_start < 0:
             return
-        at = ends + len(end)
-        yield label.decode("ascii", "replace"), content[begins:at] + b"\n"
+        position = footer_start + len(footer)
+        yield label.decode("ascii", "replace"), content[start:position] + b"\n"

@@ -1,4 +1,4 @@
-"""X.509 certificates with their keys: issued, read from files, and written there."""
+"""X.509 certificates and keys: issuing, and reading and writing their files."""
 
 import ipaddress
 import secrets
@@ -20,18 +20,18 @@ from corral import files
 AUTHORITY_DAYS: Final = 3650
 SERVER_DAYS: Final = 365
 SKEW: Final = timedelta(minutes=5)
-"""How long before its issue a certificate is good: another machine's clock may be behind ours."""
+"""Backdating of notBefore, for clients whose clocks are behind ours."""
 
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | rsa.RSAPublicKey
 
 
 class PkiError(Exception):
-    """A file that cannot be used; the message names it and what to do."""
+    """A file is unusable; the message names it and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and the key that belongs to it."""
+    """A certificate and its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -40,7 +40,7 @@ class Pair:
         return self.certificate.not_valid_after_utc - datetime.now(UTC) < time
 
     def serves(self, authority: "Pair", names: Sequence[x509.GeneralName]) -> bool:
-        """Whether a server's certificate is the authority's and covers all names."""
+        """Report whether a server certificate is issued by an authority and covers all names."""
         try:
             self.certificate.verify_directly_issued_by(authority.certificate)
             found = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -57,7 +57,7 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def issue_authority(name: str) -> Pair:
-    """An authority that certifies itself, and others directly; no two have the same name."""
+    """Issue a self-signed CA (path length 0) with a unique name."""
     key = new_key()
     subject = subject_of(f"{name}-{secrets.token_hex(4)}")
     builder = (
@@ -82,14 +82,14 @@ def issue_server(authority: Pair, names: Sequence[x509.GeneralName]) -> Pair:
 def issue_client(
     authority: Pair, subject: x509.Name, key: PublicKey, lifetime: timedelta
 ) -> x509.Certificate:
-    """A client's certificate; it ends with the authority at the latest."""
+    """Issue a client certificate, which expires no later than its CA."""
     ends = min(datetime.now(UTC) + lifetime, authority.certificate.not_valid_after_utc)
     builder = _issued(authority, subject, key, ends, ExtendedKeyUsageOID.CLIENT_AUTH)
     return builder.sign(authority.key, hashes.SHA256())
 
 
 def subject_of(name: str, groups: Sequence[str] = ()) -> x509.Name:
-    """Who a certificate is about, as Kubernetes reads it.  Raises ValueError."""
+    """Return a subject as Kubernetes reads it: CN and Os.  Raises ValueError."""
     organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
     return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
@@ -138,11 +138,11 @@ def _key_usage(*, sign_certificates: bool) -> x509.KeyUsage:
 
 
 def general_name(host: str) -> x509.GeneralName:
-    """A host as a certificate names it.  Raises PkiError."""
+    """Return a host as a subject alternative name.  Raises PkiError."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:
-        pass  # then it is a name
+        pass  # a DNS name
     try:
         return x509.DNSName(host if host.isascii() else host.encode("idna").decode("ascii"))
     except ValueError as error:
@@ -153,8 +153,8 @@ def general_name(host: str) -> x509.GeneralName:
 
 
 @contextmanager
-def told(directory: Path) -> Iterator[None]:
-    """Tell a failing file system as what it keeps from working."""
+def pki_errors(directory: Path) -> Iterator[None]:
+    """Turn an OSError into a PkiError for a directory."""
     try:
         yield
     except OSError as error:
@@ -162,11 +162,11 @@ def told(directory: Path) -> Iterator[None]:
 
 
 def read_pair(certificate: Path, key: Path) -> Pair | None:
-    """A certificate and its key; None when either is missing.  Raises PkiError."""
+    """Return a certificate and its key; None if either is missing.  Raises PkiError."""
     if not certificate.exists() or not key.exists():
         return None
     try:
-        known = x509.load_pem_x509_certificate(certificate.read_bytes())
+        loaded = x509.load_pem_x509_certificate(certificate.read_bytes())
         private = serialization.load_pem_private_key(key.read_bytes(), password=None)
     except (ValueError, TypeError) as error:
         raise PkiError(
@@ -175,20 +175,20 @@ def read_pair(certificate: Path, key: Path) -> Pair | None:
         ) from error
     if not isinstance(private, ec.EllipticCurvePrivateKey):
         raise PkiError(f"{key} is not an elliptic curve key. Remove it and {certificate}.")
-    if private.public_key() != known.public_key():
+    if private.public_key() != loaded.public_key():
         raise PkiError(f"{key} does not belong to {certificate}. Remove both.")
-    return Pair(known, private)
+    return Pair(loaded, private)
 
 
 def write_pair(certificate: Path, key: Path, pair: Pair) -> None:
-    """The certificate comes last: a pair that a crash cut in two is seen as missing or mended."""
+    """Write a pair, the certificate last: after a crash in between it reads as missing."""
     certificate.unlink(missing_ok=True)
     files.replace(key, key_pem(pair.key), durable=True)
     files.replace(certificate, pem(pair.certificate), durable=True)
 
 
 def read_bundle(path: Path) -> list[x509.Certificate]:
-    """The certificates of a file; none where it is missing.  Raises PkiError."""
+    """Return the certificates of a file; none if it is missing.  Raises PkiError."""
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except FileNotFoundError:

@@ -1,26 +1,23 @@
-"""Certificates for clients, and the kubeconfigs that hold them."""
+"""Client certificates with generated keys."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from corral.pki.certificates import issue_client, key_pem, new_key, pem, subject_of, told
+from corral.pki.certificates import issue_client, key_pem, new_key, pem, pki_errors, subject_of
 from corral.pki.kubeconfig import Credentials
 from corral.pki.server_identity import clients_authority
-
-LONGEST_NAME = 64
-"""Letters that a name may have in a certificate (X.509)."""
 
 
 def credentials(
     directory: Path, user: str, groups: Sequence[str], lifetime: timedelta
 ) -> Credentials:
-    """A new certificate of a user, and its key; it ends with the authority at the latest.
+    """Issue a user's certificate and key, which the server of this directory accepts at once.
 
-    The server that has this directory knows it at once.  Raises PkiError for files that cannot be
-    used, and ValueError for a name that no certificate can hold.
+    It expires no later than its CA.  Raises PkiError for unusable files, and ValueError for a name
+    that is invalid in a certificate.
     """
-    with told(directory):
+    with pki_errors(directory):
         authority = clients_authority(directory)
         subject = subject_of(user, groups)
         key = new_key()

@@ -1,4 +1,4 @@
-"""The files by which clients find the server and are known to it."""
+"""Kubeconfigs."""
 
 import base64
 import json
@@ -11,14 +11,14 @@ from corral.pki.server_identity import Identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """By what a user is known: a token, or a certificate with its key (PEM)."""
+    """A user's credentials: a token, or a certificate with its key (PEM)."""
 
     token: str = field(default="", repr=False)
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
 
     def fields(self) -> dict[str, str]:
-        """As a kubeconfig has them."""
+        """Return the fields of a kubeconfig's user."""
         if self.token:
             return {"token": self.token}
         return {
@@ -28,9 +28,9 @@ class Credentials:
 
 
 def kubeconfig(identity: Identity, address: str) -> bytes:
-    """The file by which kubectl finds the server at ``host:port`` and is its administrator.
+    """Return the administrator's kubeconfig for a server at ``host:port``.
 
-    Of a server that listens everywhere it names one address where it is found.
+    For a wildcard address the kubeconfig has one reachable address.
     """
     listening, _, port = address.rpartition(":")
     host = hosts.reachable(listening.strip("[]"))
@@ -52,19 +52,19 @@ def kubeconfig_of(
     context: str,
     namespace: str = "default",
 ) -> bytes:
-    """The file by which a user finds a server; ``authority`` is PEM."""
+    """Return a kubeconfig; ``authority`` is the server's CA (PEM)."""
     cluster = {
         "server": server,
         "certificate-authority-data": base64.b64encode(authority).decode(),
     }
-    chosen = {"cluster": "corral", "user": user, "namespace": namespace}
+    context_fields = {"cluster": "corral", "user": user, "namespace": namespace}
     document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "corral", "cluster": cluster}],
         "users": [{"name": user, "user": credentials.fields()}],
-        "contexts": [{"name": context, "context": chosen}],
+        "contexts": [{"name": context, "context": context_fields}],
         "current-context": context,
     }
-    # JSON is YAML, and needs no YAML writer here
+    # JSON is valid YAML.
     return json.dumps(document, indent=2).encode() + b"\n"

@@ -1,8 +1,7 @@
-"""What a server is known by: its files, in one directory, made where they are missing.
+"""A server's identity: CAs, certificates, keys and token, in one directory.
 
-Keys are readable by their owner alone.  ``ensure`` makes what is missing or runs out soon and keeps
-the rest, so that kubeconfigs which people copied go on working; a server that runs for months calls
-``renew`` once a day.
+Keys have mode 0600.  ``ensure`` creates what is missing or expires soon and keeps the rest, so that
+copied kubeconfigs remain valid; a running server calls ``renew`` once a day.
 """
 
 import re
@@ -24,25 +23,25 @@ from corral.pki.certificates import (
     issue_authority,
     issue_server,
     pem,
+    pki_errors,
     read_bundle,
     read_pair,
-    told,
     write_pair,
 )
 from corral.pki.signing import SigningKey
 
 RENEW_DAYS = 30
 CLIENT_DAYS = 365
-"""How long a client's certificate is good at most."""
+"""Maximum lifetime of a client certificate."""
 _TOKEN = re.compile(rb"[!-~]{32,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a server needs to be trusted, and its administrator to be known.
+    """The files and secrets of a server.
 
-    ``clients`` are the authorities by which clients' certificates are known; ``account_key`` signs
-    the tokens of ServiceAccounts.
+    authority: the CA of the server's certificate; clients: the bundle of client CAs.
+    token: the administrator's; account_key: signs ServiceAccount tokens.
     """
 
     certificate: Path
@@ -54,14 +53,14 @@ class Identity:
 
 
 def ensure(directory: Path, listening: Sequence[str] = ()) -> Identity:
-    """The CA, the token, and a server's certificate for this machine and where it listens.
+    """Create or load the identity, with a server certificate for this host and its addresses.
 
-    A wildcard address stands for all addresses of the machine.  Raises PkiError for files that are
-    damaged, do not belong together, or may be another user's work.
+    listening: addresses; a wildcard stands for all of the host.  Raises PkiError for files that are
+    damaged, do not match, or may have been written by another user.
     """
-    with told(directory):
+    with pki_errors(directory):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _refuse_strangers(directory)
+        _require_trusted_files(directory)
         certificate, key = _server(directory, listening)
         clients_authority(directory)
         return Identity(
@@ -70,19 +69,19 @@ def ensure(directory: Path, listening: Sequence[str] = ()) -> Identity:
             directory / "ca.crt",
             directory / "clients.crt",
             token=_secret(directory / "token"),
-            account_key=SigningKey.kept_in(directory / "service-accounts.pem"),
+            account_key=SigningKey.load_or_create(directory / "service-accounts.pem"),
         )
 
 
 def renew(directory: Path, listening: Sequence[str], context: ssl.SSLContext) -> bool:
-    """Re-issue what runs out soon, or lacks a new address, and serve it from now on.
+    """Reissue certificates that expire soon or lack an address, and load them into the context.
 
-    Connections that are there keep what they have.  True where anything changed: the kubeconfig is
-    then to be written again, since the CA may be another one.  Raises PkiError; what was served
-    before is served on.
+    Established connections are not affected.  Returns True if the server's certificate changed: the
+    caller then writes the kubeconfig again, since the CA may have changed.  Raises PkiError; the
+    context keeps the previous certificate then.
     """
-    with told(directory):
-        _refuse_strangers(directory)
+    with pki_errors(directory):
+        _require_trusted_files(directory)
         before = (directory / "server.crt").read_bytes()
         certificate, key = _server(directory, listening)
         clients_authority(directory)
@@ -93,8 +92,8 @@ def renew(directory: Path, listening: Sequence[str], context: ssl.SSLContext) ->
         return True
 
 
-def _refuse_strangers(directory: Path) -> None:
-    """Whoever could write here could be the administrator of every machine."""
+def _require_trusted_files(directory: Path) -> None:
+    """Raises PkiError for files that other users can write: they could replace the CA."""
     for path in (directory, *sorted(directory.iterdir())):
         if reason := files.distrusted(path):
             raise PkiError(
@@ -104,7 +103,7 @@ def _refuse_strangers(directory: Path) -> None:
 
 
 def _server(directory: Path, listening: Sequence[str]) -> tuple[Path, Path]:
-    """The server's certificate and its key, made where what is there does not do."""
+    """Return the server's certificate and key, reissued if they expire soon or lack a name."""
     authority = _authority(directory)
     certificate, key = directory / "server.crt", directory / "server.key"
     names = _general_names(listening)
@@ -116,15 +115,15 @@ def _server(directory: Path, listening: Sequence[str]) -> tuple[Path, Path]:
 
 
 def _general_names(listening: Sequence[str]) -> list[x509.GeneralName]:
-    """By what names the server is to be trusted; sorted, so that the same ones give the same."""
-    wanted = {"127.0.0.1", "::1", "localhost", socket.gethostname(), *listening}
+    """Return the server certificate's subject alternative names, sorted."""
+    names = {"127.0.0.1", "::1", "localhost", socket.gethostname(), *listening}
     if any(map(hosts.is_wildcard, listening)):
-        wanted.update(hosts.addresses())
-    return [general_name(name) for name in sorted(wanted) if not hosts.is_wildcard(name)]
+        names.update(hosts.addresses())
+    return [general_name(name) for name in sorted(names) if not hosts.is_wildcard(name)]
 
 
 def _authority(directory: Path) -> Pair:
-    """Who certifies this server."""
+    """Load or issue the CA of the server certificate."""
     certificate, key = directory / "ca.crt", directory / "ca.key"
     pair = read_pair(certificate, key)
     if pair is None or pair.ends_within(timedelta(days=RENEW_DAYS)):
@@ -134,9 +133,9 @@ def _authority(directory: Path) -> Pair:
 
 
 def clients_authority(directory: Path) -> Pair:
-    """Who certifies clients: another authority, as no server is to pass for a user.
+    """Load or issue the client CA, a separate one so that a server certificate is no client's.
 
-    It is replaced while what it has issued is still good, and trusted until that has ended.
+    It is replaced before the certificates that it issued expire, and trusted until then.
     """
     certificate, key = directory / "clients-ca.crt", directory / "clients-ca.key"
     pair = read_pair(certificate, key)
@@ -144,46 +143,45 @@ def clients_authority(directory: Path) -> Pair:
         _trust(directory, pair.certificate)
         return pair
     pair = issue_authority("corral-clients-ca")
-    _trust(directory, pair.certificate)  # first: a crash must not take the trust in the old one
+    _trust(directory, pair.certificate)  # before the pair: a crash must leave the old CA trusted
     write_pair(certificate, key, pair)
     return pair
 
 
 def front_proxy_authority(directory: Path) -> str:
-    """Who certifies what forwards requests in users' names to other API servers, as PEM.
+    """Return the front-proxy CA (PEM) for extension API servers.  Raises PkiError.
 
-    Nothing does so here, and nobody is to pass for it: the key is thrown away as it is made.
-    Raises PkiError.
+    corral has no aggregation layer, so the CA's key is discarded and no certificate is issued.
     """
     path = directory / "front-proxy-ca.crt"
-    with told(directory):
-        known = read_bundle(path)
-        if not known or known[0].not_valid_after_utc - datetime.now(UTC) < timedelta(RENEW_DAYS):
-            known = [issue_authority("corral-front-proxy-ca").certificate]
-            files.replace(path, pem(*known), durable=True)
-        return pem(*known).decode()
+    with pki_errors(directory):
+        bundle = read_bundle(path)
+        if not bundle or bundle[0].not_valid_after_utc - datetime.now(UTC) < timedelta(RENEW_DAYS):
+            bundle = [issue_authority("corral-front-proxy-ca").certificate]
+            files.replace(path, pem(*bundle), durable=True)
+        return pem(*bundle).decode()
 
 
 def _trust(directory: Path, authority: x509.Certificate) -> None:
-    """Have an authority of clients among those that are trusted, and none that has ended."""
+    """Add a client CA to the bundle of trusted ones, and remove expired ones."""
     path = directory / "clients.crt"
-    known = read_bundle(path)
-    lasting = [each for each in known if each.not_valid_after_utc > datetime.now(UTC)]
-    if authority not in lasting:
-        lasting.append(authority)
-    if lasting != known:
-        files.replace(path, pem(*lasting), durable=True)
+    present = read_bundle(path)
+    bundle = [each for each in present if each.not_valid_after_utc > datetime.now(UTC)]
+    if authority not in bundle:
+        bundle.append(authority)
+    if bundle != present:
+        files.replace(path, pem(*bundle), durable=True)
 
 
 def _secret(path: Path) -> str:
-    """A bearer token, or a key to sign them: 256 bits at random, made when missing."""
+    """Load a bearer token, or create one of 256 random bits.  Raises PkiError."""
     try:
-        held = path.read_bytes().strip()
+        token = path.read_bytes().strip()
     except FileNotFoundError:
-        held = secrets.token_urlsafe(32).encode()
-        files.replace(path, held + b"\n", durable=True)
-    if not _TOKEN.fullmatch(held):
+        token = secrets.token_urlsafe(32).encode()
+        files.replace(path, token + b"\n", durable=True)
+    if not _TOKEN.fullmatch(token):
         raise PkiError(
             f"{path} holds no {path.suffix[1:] or path.stem}. Remove it to have a new one made."
         )
-    return held.decode("ascii")
+    return token.decode("ascii")

@@ -1,4 +1,4 @@
-"""Signatures that everybody can check: ECDSA with P-256 and SHA-256 (ES256 of RFC 7518)."""
+"""Signing keys for JSON Web Tokens: ECDSA with P-256 and SHA-256 (ES256, RFC 7518)."""
 
 import base64
 import hashlib
@@ -17,14 +17,14 @@ from corral import files
 from corral.pki.certificates import PkiError, key_pem, new_key
 
 SIGNATURE_BYTES: Final = 64
-_HALF: Final = 32
-_HOW: Final = ec.ECDSA(hashes.SHA256())
+_INTEGER_BYTES: Final = 32
+_ALGORITHM: Final = ec.ECDSA(hashes.SHA256())
 
 
 class SigningKey:
-    """A private key that signs, and what others need to check that; a new one unless given.
+    """A private key with its public part; generated unless given.
 
-    ``name`` tells it from others (``kid``), as Kubernetes names its keys.
+    name: the key id (``kid``), as Kubernetes derives it.
     """
 
     def __init__(self, key: ec.EllipticCurvePrivateKey | None = None) -> None:
@@ -42,15 +42,15 @@ class SigningKey:
         return hash(self.name)
 
     @classmethod
-    def kept_in(cls, path: Path) -> "SigningKey":
-        """The key of a file, made when missing.  Raises PkiError."""
+    def load_or_create(cls, path: Path) -> "SigningKey":
+        """Load the key of a file, or create it.  Raises PkiError."""
         try:
-            held = path.read_bytes()
+            content = path.read_bytes()
         except FileNotFoundError:
-            held = key_pem(new_key())
-            files.replace(path, held, durable=True)
+            content = key_pem(new_key())
+            files.replace(path, content, durable=True)
         try:
-            key = serialization.load_pem_private_key(held, password=None)
+            key = serialization.load_pem_private_key(content, password=None)
         except (ValueError, TypeError) as error:
             raise PkiError(f"{path} cannot be read: {error}. {_ADVICE}") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
@@ -58,23 +58,26 @@ class SigningKey:
         return cls(key)
 
     def sign(self, content: bytes) -> bytes:
-        """Both numbers of the signature, one behind the other."""
-        r, s = decode_dss_signature(self._key.sign(content, _HOW))
-        return r.to_bytes(_HALF, "big") + s.to_bytes(_HALF, "big")
+        """Return the signature as RFC 7518 has it: r and s, concatenated."""
+        r, s = decode_dss_signature(self._key.sign(content, _ALGORITHM))
+        return r.to_bytes(_INTEGER_BYTES, "big") + s.to_bytes(_INTEGER_BYTES, "big")
 
     def has_signed(self, content: bytes, signature: bytes) -> bool:
         if len(signature) != SIGNATURE_BYTES:
             return False
-        r, s = (int.from_bytes(half, "big") for half in (signature[:_HALF], signature[_HALF:]))
+        r, s = (
+            int.from_bytes(half, "big")
+            for half in (signature[:_INTEGER_BYTES], signature[_INTEGER_BYTES:])
+        )
         try:
-            self._public.verify(encode_dss_signature(r, s), content, _HOW)
+            self._public.verify(encode_dss_signature(r, s), content, _ALGORITHM)
         except InvalidSignature:
             return False
         return True
 
     @property
     def public(self) -> dict[str, str]:
-        """The public key as others read it (a JSON Web Key, RFC 7517)."""
+        """The public key as a JSON Web Key (RFC 7517)."""
         point = self._public.public_numbers()
         return {
             "use": "sig",
@@ -82,8 +85,8 @@ class SigningKey:
             "kid": self.name,
             "crv": "P-256",
             "alg": "ES256",
-            "x": _text(point.x.to_bytes(_HALF, "big")),
-            "y": _text(point.y.to_bytes(_HALF, "big")),
+            "x": _text(point.x.to_bytes(_INTEGER_BYTES, "big")),
+            "y": _text(point.y.to_bytes(_INTEGER_BYTES, "big")),
         }
 
 

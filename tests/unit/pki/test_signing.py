@@ -9,9 +9,9 @@ from corral.pki import PkiError, SigningKey
 
 def test_a_key_is_kept(tmp_path):
     path = tmp_path / "key.pem"
-    key = SigningKey.kept_in(path)
+    key = SigningKey.load_or_create(path)
     assert path.stat().st_mode & 0o777 == 0o600
-    again = SigningKey.kept_in(path)
+    again = SigningKey.load_or_create(path)
     assert again.name == key.name
     assert again.public == key.public
     assert again.has_signed(b"content", key.sign(b"content"))
@@ -48,4 +48,4 @@ def test_a_file_with_another_key_is_named(tmp_path, held):
     path = tmp_path / "key.pem"
     path.write_bytes(held)
     with pytest.raises(PkiError, match=r"key\.pem .*Remove it"):
-        SigningKey.kept_in(path)
+        SigningKey.load_or_create(path)
