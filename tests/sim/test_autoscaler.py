@@ -17,8 +17,8 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.cluster.autoscaler import autoscaler as loop, metrics_client, targets
 from corral.cluster.autoscaler.autoscaler import EARLY_SECONDS, FIRST_SECONDS, SYNC_SECONDS
-from corral.cluster.autoscaler.behavior import DOWN_SECONDS
-from corral.cluster.autoscaler.metrics_client import EXTERNAL, Measured
+from corral.cluster.autoscaler.behavior import DOWN_WINDOW_SECONDS
+from corral.cluster.autoscaler.metrics_client import EXTERNAL, MetricsClient
 from corral.cluster.autoscaler.replicas import MetricError, Unmeasured
 from corral.node.hypervisor import Change
 from corral.node.metrics.sampling.sampler import PERIOD_SECONDS
@@ -64,7 +64,7 @@ class Queue:
         self.seconds = 0.0
         self.is_silent = False
         self._asked = asyncio.Event()
-        monkeypatch.setattr(Measured, "of_external", self.of_external)
+        monkeypatch.setattr(MetricsClient, "of_external", self.of_external)
 
     async def is_asked(self) -> None:
         """Wait until somebody asks anew."""
@@ -198,8 +198,8 @@ async def test_a_load_makes_two_of_one_and_its_end_one_of_two(target):
 
         await whole.until(is_idle, 60, TICK)
         last_busy = now() - SYNC_SECONDS
-        gone = await scene.has(1, 2 * DOWN_SECONDS)
-        assert gone - last_busy == pytest.approx(DOWN_SECONDS, abs=2 * TICK)
+        gone = await scene.has(1, 2 * DOWN_WINDOW_SECONDS)
+        assert gone - last_busy == pytest.approx(DOWN_WINDOW_SECONDS, abs=2 * TICK)
         assert (await scene.told("SuccessfulRescale"))[-1] == (
             "New size: 1; reason: All metrics below target"
         )
@@ -225,7 +225,7 @@ async def test_while_it_waits_it_says_so():
         assert told.endswith("applying the highest recent recommendation")
         status = (await scene.get()).status
         assert (status.currentReplicas, status.desiredReplicas) == (2, 2)
-        await scene.has(1, DOWN_SECONDS + 60)
+        await scene.has(1, DOWN_WINDOW_SECONDS + 60)
         await scene.says("AbleToScale", "ReadyForNewScale")
         active = await scene.says("ScalingActive", "ValidMetricFound")
         assert active == (
@@ -294,7 +294,7 @@ async def test_silence_of_a_node_scales_nothing():
         await asyncio.sleep(SETTLED)
         await scene.load(1.0)
         await scene.has(2)
-        await asyncio.sleep(DOWN_SECONDS)
+        await asyncio.sleep(DOWN_WINDOW_SECONDS)
         whole.silence("node0")
         told = await scene.says("ScalingActive", "FailedGetResourceMetric")
         assert told == (
@@ -304,7 +304,7 @@ async def test_silence_of_a_node_scales_nothing():
         assert (await scene.get()).status.currentMetrics[0].resource is None
         await asyncio.sleep(15)
         whole.start_node("node0")
-        await scene.stays(2, 2 * DOWN_SECONDS)
+        await scene.stays(2, 2 * DOWN_WINDOW_SECONDS)
         assert (await scene.condition("ScalingActive"))[1] == "ValidMetricFound"
         assert len(await scene.told("SuccessfulRescale")) == 1
 
@@ -342,7 +342,7 @@ async def test_in_the_first_seconds_of_all_a_metric_is_unknown_without_a_warning
     async def say_nothing(*_arguments):
         raise Unmeasured("no metrics returned from resource metrics API")
 
-    monkeypatch.setattr(Measured, "of_pods", say_nothing)
+    monkeypatch.setattr(MetricsClient, "of_pods", say_nothing)
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -365,11 +365,14 @@ async def test_a_long_silence_is_no_reason_for_haste(monkeypatch):
             raise MetricError("nobody looked")
 
         with monkeypatch.context() as silenced:
-            silenced.setattr(Measured, "of_pods", say_nothing)
+            silenced.setattr(MetricsClient, "of_pods", say_nothing)
             await scene.load(0.0)
-            await scene.stays(2, 3 * DOWN_SECONDS)
+            await scene.stays(2, 3 * DOWN_WINDOW_SECONDS)
         begun = now()
-        assert await scene.has(1, 2 * DOWN_SECONDS) - begun >= DOWN_SECONDS - SYNC_SECONDS
+        assert (
+            await scene.has(1, 2 * DOWN_WINDOW_SECONDS) - begun
+            >= DOWN_WINDOW_SECONDS - SYNC_SECONDS
+        )
 
 
 async def test_what_held_through_a_silence_adds_nothing(monkeypatch):
@@ -383,7 +386,7 @@ async def test_what_held_through_a_silence_adds_nothing(monkeypatch):
         await whole.scale("test", 2)
         await scene.stays(2, 60)
         waiting.is_silent, waiting.length = False, 2
-        await scene.stays(2, DOWN_SECONDS)
+        await scene.stays(2, DOWN_WINDOW_SECONDS)
         assert await scene.told("SuccessfulRescale") == []
 
 
@@ -429,11 +432,11 @@ async def test_a_paused_machine_is_no_idle_one():
         paused, running = await whole.machines("default")
         whole.guest(paused).load = 0.0
         whole.guest(paused).happen(Change.PAUSED)
-        await scene.stays(2, 2 * DOWN_SECONDS)
+        await scene.stays(2, 2 * DOWN_WINDOW_SECONDS)
         whole.guest(running).load = 0.0
-        await scene.stays(2, 2 * DOWN_SECONDS)
+        await scene.stays(2, 2 * DOWN_WINDOW_SECONDS)
         whole.guest(paused).happen(Change.RESUMED)
-        await scene.has(1, DOWN_SECONDS + 60)
+        await scene.has(1, DOWN_WINDOW_SECONDS + 60)
 
 
 async def test_a_pod_that_requests_nothing_is_named():
@@ -460,7 +463,7 @@ async def test_a_metric_that_tells_nothing_holds_what_others_would_remove():
         scene = Scene(whole)
         await scene.begin(2, metrics=[queue("1"), cpu(75)], most=4)
         await scene.says("ScalingActive", "FailedGetExternalMetric", seconds=120)
-        await scene.stays(2, DOWN_SECONDS + 60)
+        await scene.stays(2, DOWN_WINDOW_SECONDS + 60)
         metrics = (await scene.get()).status.currentMetrics
         assert [one.type for one in metrics] == ["", "Resource"]
         await scene.load(1.0)
@@ -659,7 +662,7 @@ async def test_a_target_that_cannot_be_read_for_a_moment_is_a_rivals_still(monke
 
 
 async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
-    ask, of_pods = Client.request, Measured.of_pods
+    ask, of_pods = Client.request, MetricsClient.of_pods
     looks: list[float] = []
 
     async def hang(client, method, path, **given):
@@ -672,8 +675,8 @@ async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
         return await of_pods(*arguments)
 
     monkeypatch.setattr(Client, "request", hang)
-    monkeypatch.setattr(Measured, "of_pods", look)
-    monkeypatch.setattr(metrics_client, "AT_ONCE", 4)
+    monkeypatch.setattr(MetricsClient, "of_pods", look)
+    monkeypatch.setattr(metrics_client, "MAX_CONCURRENT", 4)
     monkeypatch.setattr(loop, "WORKERS", 16)
     async with cluster() as whole:
         for number in range(4 * loop.WORKERS):
@@ -696,7 +699,7 @@ async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch)
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, least=0, most=5, metrics=[queue("1")])
-        await scene.has(0, DOWN_SECONDS + 60)
+        await scene.has(0, DOWN_WINDOW_SECONDS + 60)
         told = await scene.says("ScaledToZero", "ScaledToZero")
         assert told == "the HPA controller scaled the workload to zero"
         await scene.stays(0, 60)
@@ -709,7 +712,7 @@ async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch)
         )
         await whole.settled("test", 3)
         waiting.length = 0
-        await scene.has(0, DOWN_SECONDS + 60)
+        await scene.has(0, DOWN_WINDOW_SECONDS + 60)
         # Who wants one at the least again gets it, though there is none.
         change = {"spec": {"minReplicas": 2}}
         await whole.client.patch(Autoscaler, Key("default", "lab"), change)
@@ -740,7 +743,7 @@ async def test_what_came_back_by_hand_and_went_by_hand_stays_away(monkeypatch):
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, least=0, most=5, metrics=[queue("1")])
-        await scene.has(0, DOWN_SECONDS + 60)
+        await scene.has(0, DOWN_WINDOW_SECONDS + 60)
         await whole.scale("test", 2)
         waiting.length = 2
         await scene.says("ScaledToZero", "NotScaledToZero")
@@ -762,7 +765,7 @@ async def test_who_is_cut_off_while_it_leaves_none_makes_some_again(monkeypatch)
         with monkeypatch.context() as cut:
             cut.setattr(targets, "rescale", rescale_and_fail)
             await scene.begin(1, least=0, most=5, metrics=[queue("1")])
-            await scene.has(0, DOWN_SECONDS + 60)
+            await scene.has(0, DOWN_WINDOW_SECONDS + 60)
             await whole.crash_loops()
         whole.start_loops()
         waiting.length = 3
@@ -785,11 +788,11 @@ async def test_a_new_controller_is_in_no_haste():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(2)
-        await asyncio.sleep(DOWN_SECONDS - 30)
+        await asyncio.sleep(DOWN_WINDOW_SECONDS - 30)
         await whole.crash_loops()
         whole.start_loops()
         begun = now()
-        assert await scene.has(1, DOWN_SECONDS + 60) - begun >= DOWN_SECONDS - 1
+        assert await scene.has(1, DOWN_WINDOW_SECONDS + 60) - begun >= DOWN_WINDOW_SECONDS - 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -807,7 +810,7 @@ async def test_whatever_happens_the_number_follows_the_load(seed):
         await scene.has(3, 120)
         await whole.settled("test", 3)
         await scene.load(0.0)
-        await scene.has(1, DOWN_SECONDS + 120)
+        await scene.has(1, DOWN_WINDOW_SECONDS + 120)
         await whole.settled("test", 1)
         sizes = [told.split(";")[0] for told in await scene.told("SuccessfulRescale")]
         assert set(sizes) <= {"New size: 1", "New size: 2", "New size: 3"}

@@ -1,6 +1,7 @@
-"""Stand-ins for what Kubernetes brings: scheduler, volumes, garbage collector, lost nodes.
+"""Controllers of kube-controller-manager and kube-scheduler, which a cluster would bring.
 
-Where corral runs on a cluster these stay away.  To add one: write its file, name it in STAND_INS.
+They are off where corral runs on a cluster. To add one: write its module and name its factory in
+STAND_INS.
 """
 
 from collections.abc import Callable
@@ -50,7 +51,5 @@ STAND_INS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     garbage_collector.controller,
     namespace.controller,
 )
-"""Each makes one loop; they run beside each other and meet only in the API's objects.
-
-The last three look at the metadata of every kind, and share the caches of those before them.
-"""
+"""Factories; each makes one controller, and controllers meet only in the API's objects. The last
+three read the metadata of every kind, and share the caches of those before them."""

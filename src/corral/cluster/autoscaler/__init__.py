@@ -1,9 +1,9 @@
-"""Sets how many of something there are, by how busy they are: Kubernetes' horizontal autoscaler.
+"""HorizontalPodAutoscaler controller.
 
-``replicas`` reckons how many one metric asks for, ``behavior`` how fast that may be followed; both
-are pure.  ``metrics`` asks what was measured, ``proposals`` joins it with the arithmetic for each
-kind of metric, ``targets`` reads and changes what is scaled, ``status`` holds what is told of it
-all, and ``autoscaler`` looks at every autoscaler each 15 seconds.
+``replicas`` computes the replicas that one metric proposes, ``behavior`` limits the rate of change;
+both are pure. ``metrics_client`` fetches metrics, ``proposals`` joins it with the arithmetic for
+each metric source, ``targets`` reads and writes the scale subresource, ``status`` builds the
+status, and ``autoscaler`` syncs every autoscaler each 15 seconds.
 """
 
 from corral.cluster.autoscaler.autoscaler import controller

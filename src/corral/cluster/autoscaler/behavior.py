@@ -1,9 +1,9 @@
-"""How fast a number of replicas may be followed: what was recommended and done lately bounds it.
+"""Limits the rate of scaling: stabilization windows and scaling policies.
 
-The rules are those of pkg/controller/podautoscaler/horizontal.go, but for what holds while metrics
-are silent (``History.hold``).  Moments are seconds of a clock that never runs backwards.  What is
-remembered lives in memory, as in Kubernetes: after a restart the present number counts as just
-recommended, so that nothing is scaled down in haste.
+The rules are those of pkg/controller/podautoscaler/horizontal.go, except while metrics are
+unavailable (``History.hold``). Times are seconds of a monotonic clock. History is in memory, as in
+Kubernetes: after a restart the present number counts as just recommended, so that nothing is scaled
+down at once.
 """
 
 import math
@@ -17,51 +17,52 @@ from lightkube.models.autoscaling_v2 import (
     HPAScalingRules,
 )
 
-DOWN_SECONDS = 300
-"""For how long the highest recommendation holds, where nothing else is said."""
-_FASTEST = 2
-_ALWAYS_ALLOWED = 4
-"""Without a behavior, so many times as many are made at once, or so many altogether."""
+DOWN_WINDOW_SECONDS = 300
+"""Default stabilization window for scaling down."""
+_MAX_FACTOR = 2
+"""Without a behavior: maximum factor of one scale-up."""
+_MIN_LIMIT = 4
+"""Without a behavior: replicas that one scale-up may always reach."""
 
 
 class Change(NamedTuple):
-    """Something that was recommended, or done, at a moment."""
+    """A recommendation, or a change, at a time."""
 
-    moment: float
+    time: float
     replicas: int
 
 
 @dataclass(slots=True)
 class History:
-    """What was recommended for one target lately, and by how many it was changed."""
+    """Recent recommendations for one target, and recent changes of it."""
 
     recommended: list[Change] = field(default_factory=list)
-    held: list[Change] = field(default_factory=list)
-    """What was recommended last, at each moment at which nothing was known."""
+    repeated: list[Change] = field(default_factory=list)
+    """The last recommendation, repeated whenever metrics were unavailable."""
     added: list[Change] = field(default_factory=list)
     removed: list[Change] = field(default_factory=list)
 
     def begin(self, replicas: int, now: float) -> None:
-        """What there is counts as recommended where nothing was."""
+        """Take the present number as the first recommendation."""
         if not self.recommended:
             self.recommended.append(Change(now, replicas))
 
     def recommend(
         self, replicas: int, behavior: HorizontalPodAutoscalerBehavior | None, now: float
     ) -> None:
-        """Remember a recommendation, and none that matters no more."""
+        """Add a recommendation; drop those older than both windows."""
         oldest = now - max(_window(behavior, up=True), _window(behavior, up=False))
         self.recommended = [*_since(oldest, self.recommended), Change(now, replicas)]
-        self.held = _since(oldest, self.held)
+        self.repeated = _since(oldest, self.repeated)
 
-    def hold(self, behavior: HorizontalPodAutoscalerBehavior | None, now: float) -> None:
-        """While nothing is known, what was recommended last still is.
+    def repeat_last(self, behavior: HorizontalPodAutoscalerBehavior | None, now: float) -> None:
+        """Repeat the last recommendation while metrics are unavailable.
 
-        So a number that was high when the metrics fell silent is not low once they speak again.
-        Such a number only keeps what there is: nothing is made for it, or not made.
+        So a number that was high when the metrics failed still prevents scaling down once they are
+        back. It never causes scaling up.
         """
         oldest = now - _window(behavior, up=False)
-        self.held = [*_since(oldest, self.held), Change(now, self.recommended[-1].replicas)]
+        self.repeated = [*_since(oldest, self.repeated), Change(now, self.recommended[-1].replicas)]
 
     def scaled(
         self,
@@ -70,7 +71,7 @@ class History:
         behavior: HorizontalPodAutoscalerBehavior | None,
         now: float,
     ) -> None:
-        """Remember a change of the target, for policies that say how much may change in a time."""
+        """Add a change of the target, for policies that limit changes per period."""
         if behavior is None:
             return
         policies = (*_policies(behavior, up=True), *_policies(behavior, up=False))
@@ -83,15 +84,18 @@ class History:
 
 
 class Bounds(NamedTuple):
-    """How many there are, and how few and how many there may be."""
+    """Present, minimum and maximum number of replicas."""
 
     current: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
 
 class Outcome(NamedTuple):
-    """How many there shall be now, and what to tell of it: each a reason and a text."""
+    """The desired replicas, and the conditions AbleToScale and ScalingLimited.
+
+    Each condition is a pair of reason and message.
+    """
 
     replicas: int
     able: tuple[str, str]
@@ -99,10 +103,12 @@ class Outcome(NamedTuple):
     is_limited: bool
 
 
-_HELD = "recent recommendations were {} than current one, applying the {} recent recommendation"
+_STABILIZED = (
+    "recent recommendations were {} than current one, applying the {} recent recommendation"
+)
 _READY = ("ReadyForNewScale", "recommended size matches current size")
-_DOWN_HELD = ("ScaleDownStabilized", _HELD.format("higher", "highest"))
-_UP_HELD = ("ScaleUpStabilized", _HELD.format("lower", "lowest"))
+_DOWN_STABILIZED = ("ScaleDownStabilized", _STABILIZED.format("higher", "highest"))
+_UP_STABILIZED = ("ScaleUpStabilized", _STABILIZED.format("lower", "lowest"))
 _WITHIN = ("DesiredWithinRange", "the desired count is within the acceptable range")
 _TOO_FEW = ("TooFewReplicas", "the desired replica count is less than the minimum replica count")
 _TOO_MANY = ("TooManyReplicas", "the desired replica count is more than the maximum replica count")
@@ -116,70 +122,71 @@ _TOO_FAST_DOWN = (
 )
 
 
-def settle(
-    wanted: int,
+def normalize(
+    proposed: int,
     bounds: Bounds,
     behavior: HorizontalPodAutoscalerBehavior | None,
     history: History,
     now: float,
 ) -> Outcome:
-    """How many there shall be, where ``wanted`` is what the metrics ask for."""
+    """Return the desired replicas, where ``proposed`` is what the metrics propose."""
     if behavior is None:
-        steady, held = _highest(wanted, bounds.current, DOWN_SECONDS, history, now), _DOWN_HELD
+        stabilized_count = _highest(proposed, bounds.current, DOWN_WINDOW_SECONDS, history, now)
+        stabilized = _DOWN_STABILIZED
     else:
-        steady, held = _steady(wanted, bounds.current, behavior, history, now)
+        stabilized_count, stabilized = _stabilize(proposed, bounds.current, behavior, history, now)
     replicas, limit = (
-        _within(steady, bounds)
+        _limit(stabilized_count, bounds)
         if behavior is None
-        else _within_rate(steady, bounds, behavior, history, now)
+        else _limit_by_policies(stabilized_count, bounds, behavior, history, now)
     )
-    able = _READY if steady == wanted else held
-    return Outcome(replicas, able, limit, is_limited=replicas != steady)
+    able = _READY if stabilized_count == proposed else stabilized
+    return Outcome(replicas, able, limit, is_limited=replicas != stabilized_count)
 
 
-def _steady(
-    wanted: int,
+def _stabilize(
+    proposed: int,
     current: int,
     behavior: HorizontalPodAutoscalerBehavior,
     history: History,
     now: float,
 ) -> tuple[int, tuple[str, str]]:
-    """The present number, moved into what was recommended during each direction's window."""
-    lowest = min([wanted, *_during(_window(behavior, up=True), history.recommended, now)])
-    highest = _highest(wanted, current, _window(behavior, up=False), history, now)
-    held = _UP_HELD if wanted >= current else _DOWN_HELD
-    return min(max(current, lowest), highest), held
+    """Return the present number, moved into the recommendations of both windows."""
+    lowest = min([proposed, *_during(_window(behavior, up=True), history.recommended, now)])
+    highest = _highest(proposed, current, _window(behavior, up=False), history, now)
+    stabilized = _UP_STABILIZED if proposed >= current else _DOWN_STABILIZED
+    return min(max(current, lowest), highest), stabilized
 
 
-def _within(wanted: int, bounds: Bounds) -> tuple[int, tuple[str, str]]:
-    fastest = max(_FASTEST * bounds.current, _ALWAYS_ALLOWED)
-    if wanted < bounds.least:
-        return bounds.least, _TOO_FEW
-    if wanted > min(bounds.most, fastest):
-        return min(bounds.most, fastest), _TOO_FAST_UP if fastest < bounds.most else _TOO_MANY
-    return wanted, _WITHIN
+def _limit(proposed: int, bounds: Bounds) -> tuple[int, tuple[str, str]]:
+    upper = max(_MAX_FACTOR * bounds.current, _MIN_LIMIT)
+    if proposed < bounds.minimum:
+        return bounds.minimum, _TOO_FEW
+    if proposed > min(bounds.maximum, upper):
+        return min(bounds.maximum, upper), _TOO_FAST_UP if upper < bounds.maximum else _TOO_MANY
+    return proposed, _WITHIN
 
 
-def _within_rate(
-    wanted: int,
+def _limit_by_policies(
+    proposed: int,
     bounds: Bounds,
     behavior: HorizontalPodAutoscalerBehavior,
     history: History,
     now: float,
 ) -> tuple[int, tuple[str, str]]:
-    current, least, most = bounds
-    if wanted > current:
-        fastest = max(current, _fastest(current, behavior, history, now, up=True))
-        if wanted > min(most, fastest):
-            return min(most, fastest), _TOO_FAST_UP if fastest < most else _TOO_MANY
-    elif wanted < current:
-        slowest = min(current, _fastest(current, behavior, history, now, up=False))
-        if wanted < max(least, slowest):
-            return max(least, slowest), _TOO_FAST_DOWN if slowest > least else _TOO_FEW
-    return wanted, _WITHIN
+    current, minimum, maximum = bounds
+    if proposed > current:
+        upper = max(current, _policy_limit(current, behavior, history, now, up=True))
+        if proposed > min(maximum, upper):
+            return min(maximum, upper), _TOO_FAST_UP if upper < maximum else _TOO_MANY
+    elif proposed < current:
+        lower = min(current, _policy_limit(current, behavior, history, now, up=False))
+        if proposed < max(minimum, lower):
+            return max(minimum, lower), _TOO_FAST_DOWN if lower > minimum else _TOO_FEW
+    return proposed, _WITHIN
 
 
-def _fastest(
+def _policy_limit(
     current: int,
     behavior: HorizontalPodAutoscalerBehavior,
     history: History,
@@ -187,23 +194,23 @@ def _fastest(
     *,
     up: bool,
 ) -> int:
-    """How far the policies of a direction let the number go at this moment."""
+    """Return the limit that the policies of a direction set now."""
     rules = _rules(behavior, up=up)
     select = (rules and rules.selectPolicy) or "Max"
     if select == "Disabled":
         return current
-    reached = []
+    limits = []
     for policy in _policies(behavior, up=up):
         oldest = now - policy.periodSeconds
         added = sum(change.replicas for change in _since(oldest, history.added))
         removed = sum(change.replicas for change in _since(oldest, history.removed))
-        reached.append(_moved(current - added + removed, policy, up=up))
-    farthest = max if up == (select == "Max") else min
-    return farthest(reached)
+        limits.append(_limit_of(current - added + removed, policy, up=up))
+    select_limit = max if up == (select == "Max") else min
+    return select_limit(limits)
 
 
-def _moved(start: int, policy: HPAScalingPolicy, *, up: bool) -> int:
-    """Where a policy lets a number go that was ``start`` when its period began."""
+def _limit_of(start: int, policy: HPAScalingPolicy, *, up: bool) -> int:
+    """Return the limit of a policy for a number that was ``start`` when its period began."""
     if policy.type == "Pods":
         return start + policy.value if up else start - policy.value
     if up:
@@ -217,7 +224,7 @@ def _rules(behavior: HorizontalPodAutoscalerBehavior, *, up: bool) -> HPAScaling
 
 _DEFAULT_POLICIES = {
     True: (
-        HPAScalingPolicy(type="Pods", value=_ALWAYS_ALLOWED, periodSeconds=15),
+        HPAScalingPolicy(type="Pods", value=_MIN_LIMIT, periodSeconds=15),
         HPAScalingPolicy(type="Percent", value=100, periodSeconds=15),
     ),
     False: (HPAScalingPolicy(type="Percent", value=100, periodSeconds=15),),
@@ -230,23 +237,23 @@ def _policies(behavior: HorizontalPodAutoscalerBehavior, *, up: bool) -> Sequenc
 
 
 def _window(behavior: HorizontalPodAutoscalerBehavior | None, *, up: bool) -> int:
-    """Seconds for which recommendations hold a direction back."""
+    """Return the stabilization window of a direction in seconds."""
     rules = _rules(behavior, up=up) if behavior is not None else None
     if rules is not None and rules.stabilizationWindowSeconds is not None:
         return rules.stabilizationWindowSeconds
-    return 0 if up else DOWN_SECONDS
+    return 0 if up else DOWN_WINDOW_SECONDS
 
 
-def _highest(wanted: int, current: int, seconds: float, history: History, now: float) -> int:
-    """The most that was asked for in a time; what was held keeps no more than there is."""
-    held = (min(each, current) for each in _during(seconds, history.held, now))
-    return max([wanted, *_during(seconds, history.recommended, now), *held])
+def _highest(proposed: int, current: int, seconds: float, history: History, now: float) -> int:
+    """Return the highest recommendation in a window; repeated ones count up to ``current``."""
+    repeated = (min(each, current) for each in _during(seconds, history.repeated, now))
+    return max([proposed, *_during(seconds, history.recommended, now), *repeated])
 
 
 def _during(seconds: float, changes: Iterable[Change], now: float) -> list[int]:
     return [change.replicas for change in _since(now - seconds, changes)]
 
 
-def _since(moment: float, changes: Iterable[Change]) -> list[Change]:
-    """Changes after a moment; what happened just then is over."""
-    return [change for change in changes if change.moment > moment]
+def _since(time: float, changes: Iterable[Change]) -> list[Change]:
+    """Return changes after a time, without those at that time."""
+    return [change for change in changes if change.time > time]

@@ -1,8 +1,7 @@
-"""Asks what was measured: of pods, of other objects, and of what is no object here at all.
+"""Client of metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io.
 
-The three APIs are metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io; the texts of
-failures are Kubernetes'.  What answers may be anybody's, so a value counts only if it can be one: a
-pod of which nonsense is told is a pod of which nothing is known.
+Errors have Kubernetes' messages. Servers of these APIs are not trusted: a pod with an invalid value
+counts as unmeasured.
 """
 
 import asyncio
@@ -26,24 +25,24 @@ from corral.api.time import parse_duration, parse_rfc3339
 from corral.client.client import Client
 from corral.client.decoding import decoder
 from corral.cluster.autoscaler.replicas import MetricError, Sample, Unmeasured
-from corral.cluster.autoscaler.targets import NoTarget, kind_of_reference
+from corral.cluster.autoscaler.targets import TargetNotFound, kind_of_reference
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 10.0
-"""For how long an answer is waited for."""
-AT_ONCE = 32
-"""Questions that wait for the answers of one API of custom or external metrics."""
-TURN_SECONDS = 3.0
-"""For how long a question waits until fewer do: where an API hangs, the rest is not held up too."""
+TIMEOUT_SECONDS = 10.0
+"""Timeout of a request."""
+MAX_CONCURRENT = 32
+"""Maximum of concurrent requests to one API of custom or external metrics."""
+QUEUE_SECONDS = 3.0
+"""Maximum wait for a slot among them: an API that hangs must not hold up the rest."""
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 _CUSTOM_WINDOW = timedelta(minutes=1)
-"""Over what a custom metric is an average, where it does not say."""
-_LARGEST = 2**63 - 1
+"""Averaging window of a custom metric that names none."""
+_MAX_VALUE = 2**63 - 1
 _FAILED = "unable to fetch metrics from {} metrics API"
-_NOBODY = "404 page not found"
-"""What a server says of groups that it has never heard of."""
+_GROUP_NOT_FOUND = "404 page not found"
+"""Message of a 404 for an unknown API group."""
 
 log = structlog.get_logger()
 
@@ -65,43 +64,45 @@ class _Values(Struct):
     items: list[_Value] = []
 
 
-class Measured:
-    """What is measured, as a client may read it.  Everything raises MetricError."""
+class MetricsClient:
+    """Reads metrics. Every method raises MetricError."""
 
     def __init__(self, client: Client, kinds: KindTable) -> None:
         self._client = client
         self._kinds = kinds
-        self._turns = {api: asyncio.Semaphore(AT_ONCE) for api in ("custom", "external")}
+        self._slots = {api: asyncio.Semaphore(MAX_CONCURRENT) for api in ("custom", "external")}
 
     async def of_pods(
         self, namespace: str, selector: str, resource: str, container: str = ""
     ) -> dict[str, Sample]:
-        """By pod, what each uses of a resource; with a container, what that container uses."""
-        listed = await _asked("resource", self._client.list(PodMetrics, namespace, labels=selector))
+        """Return the usage of a resource by pod, or by one container of each pod."""
+        listed = await _request(
+            "resource", self._client.list(PodMetrics, namespace, labels=selector)
+        )
         if not listed.items:
             raise Unmeasured("no metrics returned from resource metrics API")
-        return _known({each.key.name: _of_pod(each, resource, container) for each in listed.items})
+        return _valid({each.key.name: _of_pod(each, resource, container) for each in listed.items})
 
     async def of_custom(
         self, namespace: str, selector: str, metric: MetricIdentifier
     ) -> dict[str, Sample]:
-        """By pod, what a custom metric is at."""
+        """Return a custom metric by pod."""
         found = await self._custom(
             f"/namespaces/{_part(namespace)}/pods/*/{_part(metric.name)}",
             labelSelector=selector,
             metricLabelSelector=_selector(metric),
         )
-        return _known({each.described_object.name: _of_custom(each) for each in found.items})
+        return _valid({each.described_object.name: _of_custom(each) for each in found.items})
 
     async def of_object(
         self, namespace: str, reference: CrossVersionObjectReference, metric: MetricIdentifier
     ) -> int:
-        """What a custom metric of one object is at, in thousandths."""
+        """Return a custom metric of one object, in thousandths."""
         try:
             kind = kind_of_reference(self._kinds, reference)
-        except NoTarget as error:
+        except TargetNotFound as error:
             raise MetricError(f"unable to fetch metrics from custom metrics API: {error}") from None
-        # An object of another namespace is none that may be looked at, by whatever name.
+        # Only objects of the autoscaler's namespace: names are quoted, so no path escapes it.
         path = f"/namespaces/{_part(namespace)}"
         if (kind.group, kind.name) == ("", "Namespace"):
             path += "/metrics"
@@ -112,18 +113,18 @@ class Measured:
         return _thousandths(found.items[0].value)
 
     async def of_external(self, namespace: str, metric: MetricIdentifier) -> int:
-        """What all that is told of an external metric adds up to, in thousandths."""
+        """Return the sum of an external metric's values, in thousandths."""
         path = f"{EXTERNAL}/namespaces/{_part(namespace)}/{_part(metric.name)}"
         found = await self._values("external", path, labelSelector=_selector(metric))
-        return min(sum(_thousandths(each.value) for each in found.items), _LARGEST)
+        return min(sum(_thousandths(each.value) for each in found.items), _MAX_VALUE)
 
     async def _custom(self, path: str, **query: str) -> _Values:
         return await self._values("custom", CUSTOM + path, **query)
 
     async def _values(self, api: str, path: str, **query: str) -> _Values:
-        given = urlencode({name: value for name, value in query.items() if value})
-        async with self._turn(api):
-            body = await _asked(api, self._client.request("GET", path, query=given))
+        query_string = urlencode({name: value for name, value in query.items() if value})
+        async with self._slot(api):
+            body = await _request(api, self._client.request("GET", path, query=query_string))
         try:
             found: _Values = decoder(_Values).decode(body)
         except msgspec.DecodeError as error:
@@ -133,32 +134,32 @@ class Measured:
         return found
 
     @asynccontextmanager
-    async def _turn(self, api: str) -> AsyncIterator[None]:
-        turns = self._turns[api]
+    async def _slot(self, api: str) -> AsyncIterator[None]:
+        slots = self._slots[api]
         try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await turns.acquire()
+            async with asyncio.timeout(QUEUE_SECONDS):
+                await slots.acquire()
         except TimeoutError:
-            text = f"{AT_ONCE} other questions wait for its answers"
+            text = f"{MAX_CONCURRENT} other requests are waiting for it"
             raise MetricError(f"{_FAILED.format(api)}: {text}") from None
         try:
             yield
         finally:
-            turns.release()
+            slots.release()
 
 
-async def _asked(api: str, answer: Awaitable[T]) -> T:
+async def _request(api: str, response: Awaitable[T]) -> T:
     failed = _FAILED.format(api)
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await answer
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            return await response
     except ApiError as error:
-        if str(error) == _NOBODY:
+        if str(error) == _GROUP_NOT_FOUND:
             group = f"{api}.metrics.k8s.io"
             raise MetricError(f"{failed}: no {api} metrics API ({group}) registered") from None
         raise MetricError(f"{failed}: {error}") from error
     except TimeoutError:
-        raise MetricError(f"{failed}: no answer within {ANSWER_SECONDS:.0f} seconds") from None
+        raise MetricError(f"{failed}: no answer within {TIMEOUT_SECONDS:.0f} seconds") from None
 
 
 def _of_pod(metrics: PodMetrics, resource: str, container: str) -> Sample | None:
@@ -175,39 +176,39 @@ def _of_pod(metrics: PodMetrics, resource: str, container: str) -> Sample | None
         window = timedelta(seconds=parse_duration(metrics.window))
         return Sample(sum(map(_thousandths, values)), parse_rfc3339(metrics.timestamp), window)
     except (ValueError, OverflowError, MetricError) as error:
-        _refuse(metrics.key.name, error)
+        _log_invalid(metrics.key.name, error)
         return None
 
 
-def _of_custom(told: _Value) -> Sample | None:
+def _of_custom(item: _Value) -> Sample | None:
     try:
         window = (
             _CUSTOM_WINDOW
-            if told.window_seconds is None
-            else timedelta(seconds=told.window_seconds)
+            if item.window_seconds is None
+            else timedelta(seconds=item.window_seconds)
         )
-        return Sample(_thousandths(told.value), parse_rfc3339(told.timestamp), window)
+        return Sample(_thousandths(item.value), parse_rfc3339(item.timestamp), window)
     except (ValueError, OverflowError, MetricError) as error:
-        _refuse(told.described_object.name, error)
+        _log_invalid(item.described_object.name, error)
         return None
 
 
-def _refuse(pod: str, error: Exception) -> None:
-    log.warning("metric refused", pod=pod, error=str(error))
+def _log_invalid(pod: str, error: Exception) -> None:
+    log.warning("ignored invalid metric", pod=pod, error=str(error))
 
 
-def _known(samples: Mapping[str, Sample | None]) -> dict[str, Sample]:
+def _valid(samples: Mapping[str, Sample | None]) -> dict[str, Sample]:
     return {name: sample for name, sample in samples.items() if sample is not None}
 
 
 def _thousandths(value: object) -> int:
-    """What a quantity is worth, where it can be the measure of something.  Raises MetricError."""
+    """Return a quantity in thousandths. Raises MetricError unless it is plausible."""
     try:
         found = quantity.parse(str(value)).rounded_up(-3)
     except ValueError as error:
-        raise MetricError(f"the value of the metric cannot be read: {error}") from None
-    if not 0 <= found <= _LARGEST:
-        raise MetricError(f"the value of the metric cannot be true: {value}")
+        raise MetricError(f"the value of the metric is no quantity: {error}") from None
+    if not 0 <= found <= _MAX_VALUE:
+        raise MetricError(f"the value of the metric is out of range: {value}")
     return found
 
 

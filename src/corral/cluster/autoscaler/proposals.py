@@ -1,4 +1,4 @@
-"""How many replicas each metric of an autoscaler asks for, and what is told of it."""
+"""The replicas that each metric of an autoscaler proposes, and its entry in the status."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
@@ -17,42 +17,42 @@ from lightkube.models.autoscaling_v2 import (
 from corral.api import quantity
 from corral.api.object import Document
 from corral.api.quantity import Amount, Form
-from corral.cluster.autoscaler.metrics_client import Measured
+from corral.cluster.autoscaler.metrics_client import MetricsClient
 from corral.cluster.autoscaler.replicas import (
-    USUAL,
+    DEFAULT_TOLERANCE,
     MetricError,
     Proposal,
     Sample,
-    Situation,
+    ScaleState,
     Tolerance,
     Unmeasured,
     by_average,
-    by_share,
     by_utilization,
     by_value,
+    by_value_per_pod,
 )
 
 UNKNOWN: Document = {"type": ""}
-"""Stands for a metric that tells nothing, so that each of the others keeps its place."""
+"""Status of an unavailable metric, so that the others keep their index."""
 
 
 @dataclass(eq=False)
-class Refusal(Exception):
-    """Why a metric asks for no number of replicas.
+class InvalidMetric(Exception):
+    """A metric is unavailable or invalid.
 
-    ``told`` is the text of the event and of the condition, ``whole`` the one that is told where
-    all metrics are spoken of.  ``is_unmeasured``, where the pods may be too new to be known.
+    ``message`` is the message of the event and the condition, ``summary`` the one in the summary of
+    all metrics. ``is_unmeasured``: the pods may be too new to have metrics.
     """
 
     reason: str
-    told: str
-    whole: str
+    message: str
+    summary: str
     is_unmeasured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """How many a metric asks for, how people are told of the metric, and what it is at."""
+class MetricProposal:
+    """Proposed replicas of a metric, its name in messages, and its status."""
 
     replicas: int
     name: str
@@ -60,9 +60,9 @@ class Asked:
 
 
 def tolerance_of(autoscaler: HorizontalPodAutoscaler) -> Tolerance:
-    """By how much metrics may be off: what the autoscaler says, else the usual."""
+    """Return the tolerances of the autoscaler, or the defaults."""
     behavior = autoscaler.spec.behavior
-    tolerance = USUAL
+    tolerance = DEFAULT_TOLERANCE
     for field, rules in (
         ("down", behavior and behavior.scaleDown),
         ("up", behavior and behavior.scaleUp),
@@ -73,33 +73,35 @@ def tolerance_of(autoscaler: HorizontalPodAutoscaler) -> Tolerance:
 
 
 class Proposals:
-    """What the metrics of one autoscaler ask for at present.
+    """Evaluates the metrics of one autoscaler.
 
-    ``selector`` names the pods of its target in its ``namespace``.
+    ``selector`` selects the pods of its target in its ``namespace``.
     """
 
     def __init__(
-        self, metrics: Measured, namespace: str, selector: str, situation: Situation
+        self, metrics: MetricsClient, namespace: str, selector: str, state: ScaleState
     ) -> None:
         self._metrics = metrics
         self._namespace = namespace
         self._selector = selector
-        self._situation = situation
+        self._state = state
 
-    async def of_each(self, specs: Iterable[MetricSpec]) -> list[Asked | Refusal]:
-        """What each metric asks for; all of them are asked about at once."""
+    async def evaluate_all(
+        self, specs: Iterable[MetricSpec]
+    ) -> list[MetricProposal | InvalidMetric]:
+        """Evaluate all metrics concurrently."""
         async with asyncio.TaskGroup() as tasks:
-            asking = [tasks.create_task(self._of(spec)) for spec in specs]
-        return [each.result() for each in asking]
+            evaluations = [tasks.create_task(self._evaluate(spec)) for spec in specs]
+        return [each.result() for each in evaluations]
 
-    async def _of(self, spec: MetricSpec) -> Asked | Refusal:
+    async def _evaluate(self, spec: MetricSpec) -> MetricProposal | InvalidMetric:
         try:
-            return await self.of(spec)
-        except Refusal as refusal:
-            return refusal
+            return await self.evaluate(spec)
+        except InvalidMetric as error:
+            return error
 
-    async def of(self, spec: MetricSpec) -> Asked:
-        """What one metric asks for.  Raises Refusal."""
+    async def evaluate(self, spec: MetricSpec) -> MetricProposal:
+        """Evaluate one metric. Raises Refusal."""
         match spec.type:
             case "Resource" if spec.resource is not None:
                 return await self._resource(spec.resource.name, "", spec.resource.target)
@@ -112,118 +114,124 @@ class Proposals:
             case "External" if spec.external is not None:
                 return await self._external(spec.external)
         text = f'unknown metric source type "{spec.type}"'
-        raise Refusal("InvalidMetricSourceType", text, text)
+        raise InvalidMetric("InvalidMetricSourceType", text, text)
 
-    async def _resource(self, resource: str, container: str, target: MetricTarget) -> Asked:
+    async def _resource(
+        self, resource: str, container: str, target: MetricTarget
+    ) -> MetricProposal:
         words = _RESOURCE if not container else _CONTAINER
         try:
-            proposal = await self._used(resource, container, target)
+            proposal = await self._usage_proposal(resource, container, target)
         except MetricError as error:
-            whole = f"failed to get {container or resource} {words.value} value: {error}"
+            summary = f"failed to get {container or resource} {words.value} value: {error}"
             is_unmeasured = isinstance(error, Unmeasured)
-            raise Refusal(words.failed, str(error), whole, is_unmeasured) from None
-        told: Document = {"name": resource, "current": _of_resource(resource, proposal)}
+            raise InvalidMetric(words.failed, str(error), summary, is_unmeasured) from None
+        source: Document = {"name": resource, "current": _of_resource(resource, proposal)}
         if container:
-            told["container"] = container
+            source["container"] = container
         name = f"{resource} resource"
         if proposal.utilization is not None:
             name = f"{resource} {words.name} utilization (percentage of request)"
-        return Asked(proposal.replicas, name, {"type": words.type, words.field: told})
+        return MetricProposal(proposal.replicas, name, {"type": words.type, words.field: source})
 
-    async def _used(self, resource: str, container: str, target: MetricTarget) -> Proposal:
-        """How many the use of a resource asks for.  Raises MetricError."""
+    async def _usage_proposal(
+        self, resource: str, container: str, target: MetricTarget
+    ) -> Proposal:
+        """Return the proposal for the usage of a resource. Raises MetricError."""
         if target.averageValue is None and target.averageUtilization is None:
             raise MetricError(
                 "invalid resource metric source: neither an average utilization target nor an "
                 "average value (usage) target was set"
             )
-        aim = "utilization" if target.averageValue is None else "usage"
+        target_name = "utilization" if target.averageValue is None else "usage"
         try:
-            samples = await _fetched(
+            samples = await _fetch(
                 f"metrics for resource {resource}",
                 self._metrics.of_pods(self._namespace, self._selector, resource, container),
             )
             if target.averageValue is not None:
-                wanted = _thousandths(target.averageValue)
-                return by_average(self._situation, samples, wanted, resource=resource)
+                average = _thousandths(target.averageValue)
+                return by_average(self._state, samples, average, resource=resource)
             assert target.averageUtilization is not None
             return by_utilization(
-                self._situation,
+                self._state,
                 samples,
                 target.averageUtilization,
                 resource=resource,
                 container=container,
             )
         except MetricError as error:
-            raise type(error)(f"failed to get {resource} {aim}: {error}") from None
+            raise type(error)(f"failed to get {resource} {target_name}: {error}") from None
 
-    async def _pods(self, metric: MetricIdentifier, target: MetricTarget) -> Asked:
+    async def _pods(self, metric: MetricIdentifier, target: MetricTarget) -> MetricProposal:
         try:
-            samples = await _fetched(
+            samples = await _fetch(
                 f"metric {metric.name}",
                 self._metrics.of_custom(self._namespace, self._selector, metric),
             )
-            proposal = by_average(self._situation, samples, _thousandths(target.averageValue))
+            proposal = by_average(self._state, samples, _thousandths(target.averageValue))
         except MetricError as error:
-            whole = f"failed to get pods metric value: {error}"
-            raise Refusal("FailedGetPodsMetric", str(error), whole) from None
-        told = {"metric": _identifier(metric), "current": {"averageValue": _milli(proposal.value)}}
-        status = {"type": "Pods", "pods": told}
-        return Asked(proposal.replicas, f"pods metric {metric.name}", status)
+            summary = f"failed to get pods metric value: {error}"
+            raise InvalidMetric("FailedGetPodsMetric", str(error), summary) from None
+        current = {"averageValue": _milli(proposal.value)}
+        status = {"type": "Pods", "pods": {"metric": _identifier(metric), "current": current}}
+        return MetricProposal(proposal.replicas, f"pods metric {metric.name}", status)
 
-    async def _object(self, source: ObjectMetricSource) -> Asked:
+    async def _object(self, source: ObjectMetricSource) -> MetricProposal:
         metric, described = source.metric, source.describedObject
-        wrapped = "failed to get object metric value: "
+        prefix = "failed to get object metric value: "
         if source.target.type == "AverageValue":
-            wrapped += f"failed to get {metric.name} object metric: "
-        place = f"{described.kind} {self._namespace}/{described.name}"
+            prefix += f"failed to get {metric.name} object metric: "
+        location = f"{described.kind} {self._namespace}/{described.name}"
         try:
             try:
                 total = await self._metrics.of_object(self._namespace, described, metric)
             except MetricError as error:
                 raise MetricError(
-                    f"unable to get metric {metric.name} on {place}: {error}"
+                    f"unable to get metric {metric.name} on {location}: {error}"
                 ) from None
-            field, proposal = self._total(total, source.target, "object")
+            field, proposal = self._total_proposal(total, source.target, "object")
         except MetricError as error:
-            raise Refusal("FailedGetObjectMetric", str(error), f"{wrapped}{error}") from None
-        told = {
+            raise InvalidMetric("FailedGetObjectMetric", str(error), f"{prefix}{error}") from None
+        status = {
             "metric": _identifier(metric),
             "describedObject": msgspec.to_builtins(described),
             "current": {field: _milli(proposal.value)},
         }
         name = f"{described.kind} metric {metric.name}"
         if field == "averageValue":
-            name = f"external metric {metric.name}({_go(metric)})"
-        return Asked(proposal.replicas, name, {"type": "Object", "object": told})
+            name = f"external metric {metric.name}({_go_format(metric)})"
+        return MetricProposal(proposal.replicas, name, {"type": "Object", "object": status})
 
-    async def _external(self, source: ExternalMetricSource) -> Asked:
+    async def _external(self, source: ExternalMetricSource) -> MetricProposal:
         metric = source.metric
-        wrapped = f"failed to get {metric.name} external metric value: "
+        prefix = f"failed to get {metric.name} external metric value: "
         if source.target.averageValue is not None:
-            wrapped += f"failed to get {metric.name} external metric: "
+            prefix += f"failed to get {metric.name} external metric: "
         elif source.target.value is not None:
-            wrapped += f"failed to get external metric {metric.name}: "
-        place = f"{self._namespace}/{metric.name}/{_go(metric)}"
+            prefix += f"failed to get external metric {metric.name}: "
+        location = f"{self._namespace}/{metric.name}/{_go_format(metric)}"
         try:
             try:
                 total = await self._metrics.of_external(self._namespace, metric)
             except MetricError as error:
-                raise MetricError(f"unable to get external metric {place}: {error}") from None
-            field, proposal = self._total(total, source.target, "external")
+                raise MetricError(f"unable to get external metric {location}: {error}") from None
+            field, proposal = self._total_proposal(total, source.target, "external")
         except MetricError as error:
-            raise Refusal("FailedGetExternalMetric", str(error), f"{wrapped}{error}") from None
-        told = {"metric": _identifier(metric), "current": {field: _milli(proposal.value)}}
-        name = f"external metric {metric.name}({_go(metric)})"
-        return Asked(proposal.replicas, name, {"type": "External", "external": told})
+            raise InvalidMetric("FailedGetExternalMetric", str(error), f"{prefix}{error}") from None
+        status = {"metric": _identifier(metric), "current": {field: _milli(proposal.value)}}
+        name = f"external metric {metric.name}({_go_format(metric)})"
+        return MetricProposal(proposal.replicas, name, {"type": "External", "external": status})
 
-    def _total(self, total: int, target: MetricTarget, source: str) -> tuple[str, Proposal]:
-        """How many a metric of no pod's asks for, and which field tells what it is at."""
+    def _total_proposal(
+        self, total: int, target: MetricTarget, source: str
+    ) -> tuple[str, Proposal]:
+        """Return the status field and the proposal of a metric that is not of pods."""
         if target.averageValue is not None:
-            wanted = _thousandths(target.averageValue)
-            return "averageValue", by_share(self._situation, total, wanted)
+            average = _thousandths(target.averageValue)
+            return "averageValue", by_value_per_pod(self._state, total, average)
         if target.value is not None:
-            return "value", by_value(self._situation, total, _thousandths(target.value))
+            return "value", by_value(self._state, total, _thousandths(target.value))
         raise MetricError(
             f"invalid {source} metric source: neither a value target nor an average value target "
             "was set"
@@ -232,7 +240,7 @@ class Proposals:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What metrics of resources are called in one of their two forms."""
+    """Field names and message parts of the two resource metric sources."""
 
     type: str
     field: str
@@ -251,11 +259,13 @@ _CONTAINER = _Words(
 )
 
 
-async def _fetched(what: str, samples: Awaitable[Mapping[str, Sample]]) -> Mapping[str, Sample]:
+async def _fetch(
+    description: str, samples: Awaitable[Mapping[str, Sample]]
+) -> Mapping[str, Sample]:
     try:
         return await samples
     except MetricError as error:
-        raise type(error)(f"unable to get {what}: {error}") from None
+        raise type(error)(f"unable to get {description}: {error}") from None
 
 
 def _of_resource(resource: str, proposal: Proposal) -> Document:
@@ -275,12 +285,12 @@ def _thousandths(text: str | None) -> int:
 
 
 def _identifier(metric: MetricIdentifier) -> Document:
-    told: Document = msgspec.to_builtins(metric)
-    return told
+    document: Document = msgspec.to_builtins(metric)
+    return document
 
 
-def _go(metric: MetricIdentifier) -> str:
-    """A metric's selector as Go prints it: people look for these texts as they know them."""
+def _go_format(metric: MetricIdentifier) -> str:
+    """Return a selector in Go's format, which KubeVirt's and Kubernetes' users search for."""
     selector = metric.selector
     if selector is None:
         return "nil"

@@ -1,10 +1,9 @@
-"""How many replicas a metric asks for: the arithmetic of Kubernetes' autoscaler.
+"""The arithmetic of Kubernetes' autoscaler: replicas that a metric proposes. Pure.
 
-Nobody is asked here: pods and what was measured go in, a number comes out.  Values are whole
-thousandths of the metric's unit, as Kubernetes reckons: a processor is 1000, a byte too.  The rules
-are those of pkg/controller/podautoscaler/replica_calculator.go; what is not known of a pod is
-supposed to be what speaks against a change.  Machines are not containers, so two rules are ours: a
-paused one is as if nothing were known of it, and those that boot never make a need smaller.
+Values are whole thousandths of the metric's unit, as in Kubernetes: a CPU is 1000, a byte too. The
+rules are those of pkg/controller/podautoscaler/replica_calculator.go; for an unmeasured pod the
+value is assumed that argues against a change. VMs are not containers, so two rules are ours: a
+paused one counts as unmeasured, and those that boot never cause scaling down.
 """
 
 import math
@@ -20,34 +19,34 @@ from corral.api.kinds.vmi.derived import UNPAUSED
 from corral.reconcile.objects import is_being_deleted, key_of
 
 WARM_UP = timedelta(minutes=5)
-"""In its first minutes a pod's use of the processor counts only while it is ready."""
+"""In the first minutes of a pod its CPU usage counts only while it is ready."""
 FIRST_READINESS = timedelta(seconds=30)
-"""A pod that turned unready within this time of its start is one that was never ready."""
-MOST = 2**31 - 1
-"""The largest number of replicas that Kubernetes can write down."""
+"""A pod that became unready within this time of its start was never ready."""
+MAX_REPLICAS = 2**31 - 1
+"""Largest number of replicas that the API can hold."""
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _FINISHED = ("Succeeded", "Failed")
 
 
 class MetricError(Exception):
-    """Why a metric tells nothing at present, in Kubernetes' words."""
+    """A metric is unavailable; the message is Kubernetes'."""
 
 
 class Unmeasured(MetricError):
-    """Of none of the pods anything was measured."""
+    """None of the pods has metrics."""
 
 
 class Sample(NamedTuple):
-    """What was measured of one pod: the average over a window of time that ends at a moment."""
+    """Average of one pod's metric over a window that ends at a time."""
 
     value: int
-    moment: datetime
+    time: datetime
     window: timedelta
 
 
 class Tolerance(NamedTuple):
-    """By which share of its target a metric may be off before anything is done about it."""
+    """Deviation from the target, as a ratio, within which nothing is scaled."""
 
     down: float = 0.1
     up: float = 0.1
@@ -56,29 +55,30 @@ class Tolerance(NamedTuple):
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
-USUAL = Tolerance()
+DEFAULT_TOLERANCE = Tolerance()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """What a metric is weighed against.
+class ScaleState:
+    """Inputs of the arithmetic.
 
-    current: how many are wanted at present; observed: how many there are.
-    pods: those that belong to them.
+    current: desired replicas in the target's spec.
+    observed: replicas in its status.
+    pods: the pods of the target.
     """
 
     current: int
     observed: int
     pods: Sequence[Pod]
     now: datetime
-    tolerance: Tolerance = USUAL
+    tolerance: Tolerance = DEFAULT_TOLERANCE
 
 
 class Proposal(NamedTuple):
-    """How many replicas a metric asks for, and what it is at.
+    """Proposed replicas and the current value of a metric.
 
     ``value`` is the total, or the average of the pods; ``utilization`` that average in percent of
-    what the pods request.
+    the pods' requests.
     """
 
     replicas: int
@@ -87,30 +87,30 @@ class Proposal(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Sorted:
-    """The names of pods, by what is known of them."""
+class _PodStates:
+    """Names of pods by the state of their metrics."""
 
     measured: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
     unready: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
-    """Those that go or have ended: nothing is supposed of them."""
+    """Finished or being deleted: no value is assumed for them."""
 
 
 def by_utilization(
-    situation: Situation,
+    state: ScaleState,
     samples: Mapping[str, Sample],
     target: int,
     *,
     resource: str,
     container: str = "",
 ) -> Proposal:
-    """So many that the pods use ``target`` percent of the resource that they request.
+    """Propose replicas so that pods use ``target`` percent of their requests.
 
-    With a container, only what that container uses and requests is looked at.  Raises MetricError.
+    With a container, only its usage and requests count. Raises MetricError.
     """
-    found, values = _measured(situation, samples, resource)
-    requests = {key_of(pod).name: _requested(pod, resource, container) for pod in situation.pods}
+    states, values = _measured(state, samples, resource)
+    requests = {key_of(pod).name: _requested(pod, resource, container) for pod in state.pods}
 
     def utilization(values: Mapping[str, int]) -> int:
         requested = sum(requests[name] for name in values)
@@ -118,29 +118,29 @@ def by_utilization(
             raise MetricError("no metrics returned matched known pods")
         return sum(values.values()) * 100 // requested
 
-    supposed = max(100, target)
+    assumed = max(100, target)
     replicas = _replicas(
-        situation,
-        found,
+        state,
+        states,
         values,
         ratio=lambda values: _ratio(utilization(values), target),
-        full=lambda name: requests[name] * supposed // 100,
+        full=lambda name: requests[name] * assumed // 100,
     )
     return Proposal(replicas, sum(values.values()) // len(values), utilization(values))
 
 
 def by_average(
-    situation: Situation, samples: Mapping[str, Sample], target: int, *, resource: str = ""
+    state: ScaleState, samples: Mapping[str, Sample], target: int, *, resource: str = ""
 ) -> Proposal:
-    """So many that the pods' average is ``target``.  Raises MetricError."""
-    found, values = _measured(situation, samples, resource)
+    """Propose replicas so that the pods' average is ``target``. Raises MetricError."""
+    states, values = _measured(state, samples, resource)
 
     def average(values: Mapping[str, int]) -> int:
         return sum(values.values()) // len(values)
 
     replicas = _replicas(
-        situation,
-        found,
+        state,
+        states,
         values,
         ratio=lambda values: _ratio(average(values), target),
         full=lambda _name: target,
@@ -148,99 +148,102 @@ def by_average(
     return Proposal(replicas, average(values))
 
 
-def by_value(situation: Situation, total: int, target: int) -> Proposal:
-    """As many as bring a metric of no pod's to ``target``, if it goes down as they go up.
+def by_value(state: ScaleState, total: int, target: int) -> Proposal:
+    """Propose replicas that bring an object or external metric to ``target``.
 
-    Of none there are made as many as the metric is targets.  Pods that are not ready yet never turn
-    a metric above its target into fewer replicas.  Raises MetricError.
+    It is assumed to be proportional to the inverse of the replicas; from zero, one replica per
+    target is proposed. Pods that are not ready never cause scaling down while the metric is above
+    its target. Raises MetricError.
     """
     ratio = _ratio(total, target)
-    if situation.current == 0:
-        return Proposal(_whole(ratio), total)
-    if situation.tolerance.covers(ratio):
-        return Proposal(situation.current, total)
-    if not situation.pods:
+    if state.current == 0:
+        return Proposal(_round_up(ratio), total)
+    if state.tolerance.covers(ratio):
+        return Proposal(state.current, total)
+    if not state.pods:
         raise MetricError(
             "unable to calculate ready pods: no pods returned by selector while calculating "
             "replica count"
         )
-    replicas = _whole(ratio * sum(map(_is_ready, situation.pods)))
-    return Proposal(max(replicas, situation.current) if ratio > 1 else replicas, total)
+    replicas = _round_up(ratio * sum(map(_is_ready, state.pods)))
+    return Proposal(max(replicas, state.current) if ratio > 1 else replicas, total)
 
 
-def by_share(situation: Situation, total: int, target: int) -> Proposal:
-    """So many that each has ``target`` of a metric of no pod's.  Raises MetricError."""
-    wanted, observed = _ratio(total, target), situation.observed
+def by_value_per_pod(state: ScaleState, total: int, target: int) -> Proposal:
+    """Propose replicas so that each has ``target`` of a total. Raises MetricError."""
+    replicas, observed = _ratio(total, target), state.observed
     if not observed:
-        return Proposal(_whole(wanted), 0)
-    is_close = situation.tolerance.covers(wanted / observed)
-    return Proposal(observed if is_close else _whole(wanted), -(-total // observed))
+        return Proposal(_round_up(replicas), 0)
+    is_close = state.tolerance.covers(replicas / observed)
+    return Proposal(observed if is_close else _round_up(replicas), -(-total // observed))
 
 
 def _replicas(
-    situation: Situation,
-    found: _Sorted,
+    state: ScaleState,
+    states: _PodStates,
     values: Mapping[str, int],
     *,
     ratio: Callable[[Mapping[str, int]], float],
     full: Callable[[str], int],
 ) -> int:
-    """What the pods' values ask for; ``full`` is what a pod is supposed to take at the most."""
-    current, tolerance = situation.current, situation.tolerance
-    seen = ratio(values)
-    grows = seen > 1 and bool(found.unready)
-    if not grows and not found.missing:
-        return current if tolerance.covers(seen) else _whole(seen * len(values))
-    supposed = dict(values)
-    if seen < 1:
-        supposed |= {name: full(name) for name in found.missing}
-    elif seen > 1:
-        supposed |= dict.fromkeys(found.missing, 0)
-    if grows:
-        supposed |= dict.fromkeys(found.unready, 0)
-    new = ratio(supposed)
-    if tolerance.covers(new) or (seen < 1) != (new < 1):
+    """Return the replicas for the pods' values; ``full`` is the assumed maximum of a pod."""
+    current, tolerance = state.current, state.tolerance
+    measured_ratio = ratio(values)
+    counts_unready = measured_ratio > 1 and bool(states.unready)
+    if not counts_unready and not states.missing:
+        return (
+            current if tolerance.covers(measured_ratio) else _round_up(measured_ratio * len(values))
+        )
+    assumed = dict(values)
+    if measured_ratio < 1:
+        assumed |= {name: full(name) for name in states.missing}
+    elif measured_ratio > 1:
+        assumed |= dict.fromkeys(states.missing, 0)
+    if counts_unready:
+        assumed |= dict.fromkeys(states.unready, 0)
+    new = ratio(assumed)
+    if tolerance.covers(new) or (measured_ratio < 1) != (new < 1):
         return current
-    replicas = _whole(new * len(supposed))
+    replicas = _round_up(new * len(assumed))
     return max(replicas, current) if new > 1 else min(replicas, current)
 
 
 def _measured(
-    situation: Situation, samples: Mapping[str, Sample], resource: str
-) -> tuple[_Sorted, dict[str, int]]:
-    """The pods by what is known of them, and the values of those that count.
+    state: ScaleState, samples: Mapping[str, Sample], resource: str
+) -> tuple[_PodStates, dict[str, int]]:
+    """Return the pods by state, and the values of those that count.
 
     Raises MetricError where none does.
     """
-    if not situation.pods:
+    if not state.pods:
         raise MetricError("no pods returned by selector while calculating replica count")
-    found = _sort(situation, samples, resource)
-    if not samples.keys() - found.unready - found.finished:
+    states = _classify(state, samples, resource)
+    if not samples.keys() - states.unready - states.finished:
         raise MetricError("did not receive metrics for targeted pods (pods might be unready)")
-    if not found.measured:
+    if not states.measured:
         raise MetricError("no metrics returned matched known pods")
-    return found, {name: samples[name].value for name in found.measured}
+    return states, {name: samples[name].value for name in states.measured}
 
 
-def _sort(situation: Situation, samples: Mapping[str, Sample], resource: str) -> _Sorted:
-    found = _Sorted()
-    for pod in situation.pods:
+def _classify(state: ScaleState, samples: Mapping[str, Sample], resource: str) -> _PodStates:
+    states = _PodStates()
+    for pod in state.pods:
         name, phase = key_of(pod).name, _phase(pod)
         if is_being_deleted(pod) or phase in _FINISHED:
-            found.finished.add(name)
+            states.finished.add(name)
         elif phase == "Pending":
-            found.unready.add(name)
+            states.unready.add(name)
         elif (sample := samples.get(name)) is None or _is_paused(pod):
-            found.missing.add(name)
-        elif resource == "cpu" and _is_warming_up(pod, sample, situation.now):
-            found.unready.add(name)
+            states.missing.add(name)
+        elif resource == "cpu" and _is_warming_up(pod, sample, state.now):
+            states.unready.add(name)
         else:
-            found.measured.add(name)
-    return found
+            states.measured.add(name)
+    return states
 
 
 def _is_paused(pod: Pod) -> bool:
-    """Whether the pod's machine is stopped: what it does not use tells nothing of the need."""
+    """Report whether the VMI of the pod is paused: its usage says nothing about the load."""
     return any(
         condition.type == UNPAUSED and condition.status == "False"
         for condition in (pod.status and pod.status.conditions) or ()
@@ -248,19 +251,19 @@ def _is_paused(pod: Pod) -> bool:
 
 
 def _is_warming_up(pod: Pod, sample: Sample, now: datetime) -> bool:
-    """Whether a pod is starting still, so that its use of the processor tells nothing."""
-    status, turned = _readiness(pod)
+    """Report whether a pod still starts, so that its CPU usage does not count."""
+    status, since = _readiness(pod)
     started = pod.status.startTime if pod.status else None
     if not status or started is None:
         return True
-    # Moments are told by others: between any two of them lies a time, added to they may overflow.
+    # Only differences: times from other components may be so large that a sum overflows.
     if now - started < WARM_UP:
-        return status == "False" or sample.moment - turned < sample.window
-    return status == "False" and turned - started < FIRST_READINESS
+        return status == "False" or sample.time - since < sample.window
+    return status == "False" and since - started < FIRST_READINESS
 
 
 def _readiness(pod: Pod) -> tuple[str, datetime]:
-    """The status of the pod's condition Ready, and since when it is so."""
+    """Return the status of the pod's condition Ready, and since when."""
     for condition in (pod.status and pod.status.conditions) or ():
         if condition.type == "Ready":
             return condition.status, condition.lastTransitionTime or _BEGINNING
@@ -276,12 +279,12 @@ def _phase(pod: Pod) -> str:
 
 
 def _requested(pod: Pod, resource: str, container: str) -> int:
-    """What a pod, or one container of it, requests; what ends before it runs does not count."""
+    """Return the request of a pod, or of one container; init containers do not count."""
     spec = pod.spec
     assert spec is not None
-    helpers = [each for each in spec.initContainers or () if each.restartPolicy == "Always"]
+    sidecars = [each for each in spec.initContainers or () if each.restartPolicy == "Always"]
     total = 0
-    for each in (*spec.containers, *helpers):
+    for each in (*spec.containers, *sidecars):
         if container and each.name != container:
             continue
         requests = (each.resources and each.resources.requests) or {}
@@ -304,5 +307,5 @@ def _ratio(value: int, target: int) -> float:
     return value / target
 
 
-def _whole(replicas: float) -> int:
-    return min(math.ceil(replicas), MOST)
+def _round_up(replicas: float) -> int:
+    return min(math.ceil(replicas), MAX_REPLICAS)

@@ -1,4 +1,4 @@
-"""Which autoscalers look after which pods, so that no two of them pull at the same ones."""
+"""Index of autoscalers by the pods of their targets, to find two that scale the same pods."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,50 +9,50 @@ from corral.api.selectors import LabelSelector
 from corral.reconcile.objects import key_of, labels_of
 
 
-class Rivals:
-    """The pods that each autoscaler's target selects, found by a pod's labels."""
+class SelectorConflicts:
+    """The selectors of all autoscalers' targets, indexed by label."""
 
     def __init__(self) -> None:
         self._selectors: dict[Key, LabelSelector] = {}
-        self._by_word: dict[str, set[Key]] = {}
+        self._by_label: dict[str, set[Key]] = {}
 
-    def put(self, autoscaler: Key, selector: LabelSelector) -> None:
+    def set(self, autoscaler: Key, selector: LabelSelector) -> None:
         if self._selectors.get(autoscaler) == selector:
             return
         self.forget(autoscaler)
         self._selectors[autoscaler] = selector
-        self._by_word.setdefault(_word(autoscaler, selector), set()).add(autoscaler)
+        self._by_label.setdefault(_index_key(autoscaler, selector), set()).add(autoscaler)
 
     def forget(self, autoscaler: Key) -> None:
         selector = self._selectors.pop(autoscaler, None)
         if selector is not None:
-            word = _word(autoscaler, selector)
-            self._by_word[word].discard(autoscaler)
-            if not self._by_word[word]:
-                del self._by_word[word]
+            key = _index_key(autoscaler, selector)
+            self._by_label[key].discard(autoscaler)
+            if not self._by_label[key]:
+                del self._by_label[key]
 
     def of(self, pods: Iterable[Pod]) -> list[Key]:
-        """The autoscalers that look after any of these pods, in order."""
+        """Return the autoscalers that select any of these pods, sorted."""
         return sorted(
             {
                 autoscaler
                 for pod in pods
-                for word in _words(pod)
-                for autoscaler in self._by_word.get(word, ())
+                for key in _index_keys(pod)
+                for autoscaler in self._by_label.get(key, ())
                 if self._selectors[autoscaler].matches(labels_of(pod))
             }
         )
 
 
-def _word(autoscaler: Key, selector: LabelSelector) -> str:
-    """By what a selector is found: a label that its pods all have; none where it asks for none."""
+def _index_key(autoscaler: Key, selector: LabelSelector) -> str:
+    """Return the index key of a selector: a label that all its pods have; none without one."""
     for requirement in selector.requirements:
         if requirement.operator in ("=", "=="):
             return f"{autoscaler.namespace}/{requirement.key}={requirement.values[0]}"
     return f"{autoscaler.namespace}/"
 
 
-def _words(pod: Pod) -> Iterator[str]:
+def _index_keys(pod: Pod) -> Iterator[str]:
     namespace = key_of(pod).namespace
     yield f"{namespace}/"
     for label, value in labels_of(pod).items():

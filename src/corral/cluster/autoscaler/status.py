@@ -1,4 +1,4 @@
-"""What an autoscaler says of itself: conditions, what its metrics are at, how many there are."""
+"""Builds the status of a HorizontalPodAutoscaler: conditions, current metrics, replicas."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ SCALED_TO_ZERO = "ScaledToZero"
 
 
 class Status:
-    """The status that an autoscaler has, while it is brought up to date."""
+    """The status of an autoscaler during its sync."""
 
     def __init__(self, autoscaler: HorizontalPodAutoscaler, now: datetime) -> None:
         self._stored: Document = msgspec.to_builtins(autoscaler.status) if autoscaler.status else {}
@@ -25,34 +25,36 @@ class Status:
         self._document: Document = dict(self._stored)
         self._document.setdefault("desiredReplicas", 0)
 
-    def say(self, condition: str, reason: str, message: str, *, holds: bool = True) -> None:
-        """Set a condition to True, or False where it does not hold."""
+    def set_condition(
+        self, condition: str, reason: str, message: str, *, is_true: bool = True
+    ) -> None:
+        """Set a condition to True or False."""
         self._document["conditions"] = set_condition(
             self._document.get("conditions"),
             condition,
-            "True" if holds else "False",
+            "True" if is_true else "False",
             reason=reason,
             message=message,
             now=self._now,
         )
 
-    def says(self, condition: str) -> bool:
-        """Whether a condition holds."""
+    def is_true(self, condition: str) -> bool:
+        """Report whether a condition is True."""
         found = get_condition(self._document.get("conditions"), condition)
         return found is not None and found["status"] == "True"
 
-    def counted(self, current: int, metrics: Sequence[Document]) -> None:
-        """There are so many, and the metrics are at this; what was wanted last stays said."""
+    def set_observed(self, current: int, metrics: Sequence[Document]) -> None:
+        """Set current replicas and metrics; desired replicas stay."""
         self._document["currentReplicas"] = current
         self._document["currentMetrics"] = list(metrics) or None
 
-    def decided(self, desired: int, *, is_change: bool) -> None:
-        """There shall be so many."""
+    def set_desired(self, desired: int, *, is_scaled: bool) -> None:
+        """Set the desired replicas."""
         self._document["desiredReplicas"] = desired
-        if is_change:
+        if is_scaled:
             self._document["lastScaleTime"] = self._now
 
     def change(self) -> Document | None:
-        """The status as a merge patch writes it; None where the stored one says the same."""
-        said = {name: value for name, value in self._document.items() if value is not None}
-        return None if said == self._stored else self._document
+        """Return the merge patch of the status; None if the stored one is equal."""
+        stored = {name: value for name, value in self._document.items() if value is not None}
+        return None if stored == self._stored else self._document

@@ -1,4 +1,4 @@
-"""What an autoscaler scales: the ``/scale`` of an object of any kind that has it."""
+"""Scale subresource of an autoscaler's target, of any kind that has one."""
 
 from typing import NamedTuple
 
@@ -12,15 +12,15 @@ from corral.api.object import Document, Key
 from corral.client.client import Client
 
 _TRIES = 4
-"""How often a change is tried anew when something else of the object has changed meanwhile."""
+"""Retries of a write that conflicts with a change of other fields."""
 
 
-class NoTarget(Exception):
-    """Why an autoscaler's reference leads nowhere, in Kubernetes' words."""
+class TargetNotFound(Exception):
+    """The reference of an autoscaler cannot be resolved; the message is Kubernetes'."""
 
 
 class Target(NamedTuple):
-    """Something that can be scaled, as it was a moment ago."""
+    """The scale subresource of an object, as it was read."""
 
     kind: Kind
     key: Key
@@ -28,46 +28,46 @@ class Target(NamedTuple):
 
     @property
     def replicas(self) -> int:
-        """How many are wanted of it."""
+        """Return the desired replicas."""
         return (self.scale.spec and self.scale.spec.replicas) or 0
 
     @property
     def observed(self) -> int:
-        """How many there are."""
+        """Return the replicas in the status."""
         return (self.scale.status and self.scale.status.replicas) or 0
 
     @property
     def selector(self) -> str:
-        """Which pods are its own."""
+        """Return the selector of its pods."""
         return (self.scale.status and self.scale.status.selector) or ""
 
 
 def kind_of_reference(kinds: KindTable, reference: CrossVersionObjectReference) -> Kind:
-    """The kind that a reference names, whichever of its versions.  Raises NoTarget."""
+    """Return the kind that a reference names, in any version. Raises NoTarget."""
     api_version = reference.apiVersion or ""
     if api_version.count("/") > 1:
-        raise NoTarget(f"unexpected GroupVersion string: {api_version}")
+        raise TargetNotFound(f"unexpected GroupVersion string: {api_version}")
     group = api_version.partition("/")[0] if "/" in api_version else ""
     kind = kinds.by_kind(group, reference.kind)
     if kind is None:
-        raise NoTarget(f'no matches for kind "{reference.kind}" in group "{group}"')
+        raise TargetNotFound(f'no matches for kind "{reference.kind}" in group "{group}"')
     return kind
 
 
 async def read(
     client: Client, kinds: KindTable, namespace: str, reference: CrossVersionObjectReference
 ) -> Target:
-    """How many there are of what a reference names.  Raises NoTarget and ApiError."""
+    """Read the scale of what a reference names. Raises NoTarget and ApiError."""
     kind = kind_of_reference(kinds, reference)
     if kind.scale is None:
-        raise NoTarget("the server could not find the requested resource")
+        raise TargetNotFound("the server could not find the requested resource")
     return await _read(client, kind, Key(namespace, reference.name))
 
 
 async def rescale(client: Client, target: Target, replicas: int) -> None:
-    """Ask for so many, unless somebody asked for another number since the target was read.
+    """Write the desired replicas, unless they were changed since the target was read.
 
-    Raises ApiError; Conflict where the number was decided by what is true no more.
+    Raises ApiError; Conflict if the replicas were changed meanwhile.
     """
     latest = target
     for _ in range(_TRIES):

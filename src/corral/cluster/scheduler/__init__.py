@@ -1,4 +1,4 @@
-"""Finds a node for each pod, as kube-scheduler does where there is a cluster."""
+"""Scheduler: assigns pods to nodes, as kube-scheduler does."""
 
 from corral.cluster.scheduler.scheduler import controller
 

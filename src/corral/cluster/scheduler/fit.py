@@ -1,7 +1,6 @@
-"""Which nodes can take a pod, and which of them takes it best.  Pure.
+"""Filters and scores nodes for a pod. Pure.
 
-The reasons are kube-scheduler's, word for word: they end up in events and conditions that people
-search for.
+The reasons are kube-scheduler's, word for word: users search for them in events and conditions.
 """
 
 from collections import Counter
@@ -26,19 +25,19 @@ from corral.reconcile.objects import key_of, labels_of
 
 PODS = "pods"
 NO_CPU = "Insufficient cpu"
-_WHERE, _, _WHAT = RATIO_FIELD.rpartition(".")
-DENSER = (
-    f"A machine without a cpu request asks for 1/{_WHAT} of a processor for each virtual one: "
-    f"machines made after it is raised, in the KubeVirt object ({_WHERE}) or by "
-    "corral up --cpu-allocation-ratio, ask for less."
+_PATH, _, _FIELD = RATIO_FIELD.rpartition(".")
+RATIO_HINT = (
+    f"A VMI without a cpu request requests 1/{_FIELD} of a CPU for each vCPU: VMIs created after "
+    f"the ratio is raised, in the KubeVirt object ({_PATH}) or by corral up "
+    "--cpu-allocation-ratio, request less."
 )
-"""The way out for machines that find no processor: their request was written by nobody."""
+"""Hint for VMIs that do not fit for lack of CPU: they did not choose their request themselves."""
 _PERCENT = 100.0
 
 
 @dataclass(slots=True)
-class Room:
-    """A node, and what the pods on it have asked for: billionths of each resource."""
+class NodeInfo:
+    """A node, and the sum of the requests of its pods in billionths of each resource."""
 
     node: Node
     used: Counter[str] = field(default_factory=Counter)
@@ -49,58 +48,60 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The node that a pod goes to; without one, why not, in kube-scheduler's words."""
+class Placement:
+    """The selected node; without one, kube-scheduler's message."""
 
     node: str = ""
     message: str = ""
 
 
 def choose(
-    pod: Pod, rooms: Sequence[Room], fault_of: Callable[[Node], str] = lambda _: ""
-) -> Verdict:
-    """The node that suits the pod best.
+    pod: Pod, infos: Sequence[NodeInfo], volume_reason: Callable[[Node], str] = lambda _: ""
+) -> Placement:
+    """Select the best node for a pod.
 
-    ``fault_of`` says why a node that suits otherwise does not do: what its volumes ask.
+    ``volume_reason`` returns why a node that fits otherwise does not, for the pod's volumes.
     """
-    if not rooms:
-        return Verdict(message="no nodes available to schedule pods")
-    asked = requests(pod)
+    if not infos:
+        return Placement(message="no nodes available to schedule pods")
+    requested = requests(pod)
     reasons: Counter[str] = Counter()
     fitting = []
-    for room in rooms:
-        against = faults(pod, room, asked)
-        if not against and (fault := fault_of(room.node)):
-            against = [fault]
-        reasons.update(against)
-        if not against:
-            fitting.append(room)
+    for info in infos:
+        unfit = unfit_reasons(pod, info, requested)
+        if not unfit and (reason := volume_reason(info.node)):
+            unfit = [reason]
+        reasons.update(unfit)
+        if not unfit:
+            fitting.append(info)
     if fitting:
-        best = max(fitting, key=lambda room: (score(pod, room, asked), room.name))
-        return Verdict(node=best.name)
-    told = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-    way_out = f" {DENSER}" if reasons[NO_CPU] and _is_machine(pod) else ""
-    return Verdict(message=f"0/{len(rooms)} nodes are available: {told}.{way_out}")
+        best = max(fitting, key=lambda info: (score(pod, info, requested), info.name))
+        return Placement(node=best.name)
+    summary = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    hint = f" {RATIO_HINT}" if reasons[NO_CPU] and _is_launcher(pod) else ""
+    return Placement(message=f"0/{len(infos)} nodes are available: {summary}.{hint}")
 
 
-def nowhere(fault: str, rooms: Sequence[Room]) -> Verdict:
-    """No node will do, whichever it is."""
-    none = f"0/{len(rooms)} nodes are available"
-    helpless = f"{len(rooms)} Preemption is not helpful for scheduling"
-    return Verdict(message=f"{none}: {fault}. preemption: {none}: {helpless}.")
+def no_node(reason: str, infos: Sequence[NodeInfo]) -> Placement:
+    """Return the result where no node can fit, whichever it is."""
+    none = f"0/{len(infos)} nodes are available"
+    unhelpful = f"{len(infos)} Preemption is not helpful for scheduling"
+    return Placement(message=f"{none}: {reason}. preemption: {none}: {unhelpful}.")
 
 
 def requests(pod: Pod) -> Counter[str]:
-    """What a pod asks of its node, its place among the pods included."""
-    asked: Counter[str] = Counter({PODS: NANO})
+    """Return the requests of a pod, and its slot among the node's pods."""
+    requested: Counter[str] = Counter({PODS: NANO})
     if pod.spec is not None:
-        asked.update({name: one.nanos for name, one in pod_resources.requests(pod.spec).items()})
-    return asked
+        requested.update(
+            {name: one.nanos for name, one in pod_resources.requests(pod.spec).items()}
+        )
+    return requested
 
 
-def faults(pod: Pod, room: Room, asked: Mapping[str, int]) -> list[str]:
-    """Why a node cannot take a pod; the first kind of reason hides the others."""
-    node = room.node
+def unfit_reasons(pod: Pod, info: NodeInfo, requested: Mapping[str, int]) -> list[str]:
+    """Return why a node does not fit; the first kind of reason hides the others."""
+    node = info.node
     if node.spec is not None and node.spec.unschedulable:
         return ["node(s) were unschedulable"]
     if not is_ready(node):
@@ -108,30 +109,30 @@ def faults(pod: Pod, room: Room, asked: Mapping[str, int]) -> list[str]:
     for taint in (*((node.spec and node.spec.taints) or ()), *pressure_taints(node)):
         if taint.effect != "PreferNoSchedule" and not tolerates(pod, taint):
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"]
-    if not suits(pod, node):
+    if not matches_affinity(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
     allocatable = (node.status and node.status.allocatable) or {}
     short = []
-    for resource, amount in asked.items():
-        if amount and room.used[resource] + amount > _nanos(allocatable.get(resource, 0)):
+    for resource, amount in requested.items():
+        if amount and info.used[resource] + amount > _nanos(allocatable.get(resource, 0)):
             short.append("Too many pods" if resource == PODS else f"Insufficient {resource}")
     return short
 
 
-def score(pod: Pod, room: Room, asked: Mapping[str, int]) -> float:
-    """How well a node suits: what it likes, what it bears, and how much of it stays free."""
-    allocatable = (room.node.status and room.node.status.allocatable) or {}
+def score(pod: Pod, info: NodeInfo, requested: Mapping[str, int]) -> float:
+    """Return the score of a node: preferences, tolerated taints, free resources."""
+    allocatable = (info.node.status and info.node.status.allocatable) or {}
     free = []
     for resource in ("cpu", "memory", PODS):
-        whole = _nanos(allocatable.get(resource, 0))
-        if whole:
-            free.append(1 - (room.used[resource] + asked.get(resource, 0)) / whole)
-    unwanted = sum(
+        total = _nanos(allocatable.get(resource, 0))
+        if total:
+            free.append(1 - (info.used[resource] + requested.get(resource, 0)) / total)
+    untolerated = sum(
         taint.effect == "PreferNoSchedule" and not tolerates(pod, taint)
-        for taint in (room.node.spec and room.node.spec.taints) or ()
+        for taint in (info.node.spec and info.node.spec.taints) or ()
     )
     least_used = _PERCENT * sum(free) / len(free) if free else 0.0
-    return least_used + _preference(pod, room.node) - _PERCENT * unwanted
+    return least_used + _preference(pod, info.node) - _PERCENT * untolerated
 
 
 def is_ready(node: Node) -> bool:
@@ -140,12 +141,12 @@ def is_ready(node: Node) -> bool:
 
 
 def tolerates(pod: Pod, taint: Taint) -> bool:
-    """Whether one of the pod's tolerations bears the taint (core/v1 Toleration)."""
-    return any(_bears(each, taint) for each in (pod.spec and pod.spec.tolerations) or ())
+    """Report whether one of the pod's tolerations tolerates the taint."""
+    return any(_tolerates(each, taint) for each in (pod.spec and pod.spec.tolerations) or ())
 
 
-def suits(pod: Pod, node: Node) -> bool:
-    """Whether nodeSelector and the required node affinity are met."""
+def matches_affinity(pod: Pod, node: Node) -> bool:
+    """Report whether nodeSelector and required node affinity match."""
     if pod.spec is None:
         return True
     labels = labels_of(node)
@@ -156,35 +157,35 @@ def suits(pod: Pod, node: Node) -> bool:
     required = affinity and affinity.requiredDuringSchedulingIgnoredDuringExecution
     if not required:
         return True
-    return meets_any(node, required.nodeSelectorTerms)
+    return matches_any(node, required.nodeSelectorTerms)
 
 
-def meets_any(node: Node, terms: Iterable[NodeSelectorTerm]) -> bool:
-    """Whether a node has what one of the terms asks."""
-    return any(_meets(node, term) for term in terms)
+def matches_any(node: Node, terms: Iterable[NodeSelectorTerm]) -> bool:
+    """Report whether a node matches one of the terms."""
+    return any(_matches(node, term) for term in terms)
 
 
-def _is_machine(pod: Pod) -> bool:
+def _is_launcher(pod: Pod) -> bool:
     return labels_of(pod).get("kubevirt.io") == "virt-launcher"
 
 
 def _preference(pod: Pod, node: Node) -> float:
     affinity = pod.spec and pod.spec.affinity and pod.spec.affinity.nodeAffinity
     terms = (affinity and affinity.preferredDuringSchedulingIgnoredDuringExecution) or ()
-    return float(sum(term.weight for term in terms if _meets(node, term.preference)))
+    return float(sum(term.weight for term in terms if _matches(node, term.preference)))
 
 
-def _meets(node: Node, term: NodeSelectorTerm) -> bool:
+def _matches(node: Node, term: NodeSelectorTerm) -> bool:
     expressions, fields = term.matchExpressions or (), term.matchFields or ()
     if not expressions and not fields:
         return False
     labels, own_fields = labels_of(node), {"metadata.name": key_of(node).name}
-    return all(_holds(each, labels) for each in expressions) and all(
-        _holds(each, own_fields) for each in fields
+    return all(_matches_requirement(each, labels) for each in expressions) and all(
+        _matches_requirement(each, own_fields) for each in fields
     )
 
 
-def _holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _matches_requirement(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value, values = labels.get(requirement.key), requirement.values or []
     match requirement.operator:
         case "In":
@@ -209,7 +210,7 @@ def _compares(operator: str, value: str | None, bounds: Sequence[str]) -> bool:
     return number > bound if operator == "Gt" else number < bound
 
 
-def _bears(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -220,7 +221,7 @@ def _bears(toleration: Toleration, taint: Taint) -> bool:
 
 
 def add_all(total: Counter[str], amounts: Iterable[tuple[str, int]], sign: int) -> None:
-    """Add (1) or take away (-1) the amounts."""
+    """Add (1) or subtract (-1) the amounts."""
     for resource, amount in amounts:
         total[resource] += sign * amount
 

@@ -1,4 +1,4 @@
-"""The loop of the scheduler: keeps count of what is asked of each node, and binds pods to them."""
+"""Scheduler: sums up the requests on each node, and binds pods to nodes."""
 
 from collections import Counter
 from datetime import datetime
@@ -13,25 +13,25 @@ from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.api.volume_binding import USED_BY, claim_index, claim_of, claims_of, reserve
 from corral.cluster.scheduler import fit, volume_binding
-from corral.cluster.scheduler.fit import Room, Verdict
-from corral.cluster.scheduler.volume_binding import Stock, Wanted
+from corral.cluster.scheduler.fit import NodeInfo, Placement
+from corral.cluster.scheduler.volume_binding import Listers, PodVolumes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 NAME = "default-scheduler"
-"""Pods that ask for another scheduler are left alone."""
+"""Pods with another ``schedulerName`` are ignored."""
 WORKERS = 32
 WAKE_SECONDS = 0.1
-"""When room is made somewhere, pods that found none are looked at again after this time."""
-PATIENCE_SECONDS = 300.0
-"""They are looked at again after this time in any case, as kube-scheduler does."""
+"""Delay after which unschedulable pods are retried when resources become free."""
+RETRY_SECONDS = 300.0
+"""Interval after which they are retried in any case, as in kube-scheduler."""
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that binds pods to nodes."""
+    """Return the controller that binds pods to nodes."""
     loop = Scheduler(context)
     return Controller(
         "scheduler",
@@ -43,7 +43,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Scheduler:
-    """What is asked of each node, by pods that are bound and pods that are being bound."""
+    """Caches, and the requests on each node of pods that are bound or being bound."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -55,68 +55,68 @@ class Scheduler:
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(NAME)
-        self._rooms: dict[str, Room] = {}
-        self._placed: dict[str, tuple[str, Counter[str]]] = {}
-        """By the pod's uid: its node, and what it asks."""
-        self._waiting: set[Key] = set()
-        self._stock = self._storage()
+        self._nodes: dict[str, NodeInfo] = {}
+        self._assigned: dict[str, tuple[str, Counter[str]]] = {}
+        """Node and requests by the pod's uid."""
+        self._unschedulable: set[Key] = set()
+        self._listers = self._make_listers()
         self.nodes.handle(self._node_changed)
         self.pods.handle(self._pod_changed)
         self.claims.handle(self._claim_changed)
         self.volumes.handle(self._volume_changed)
         self.classes.handle(self._storage_changed)
 
-    def _storage(self) -> Stock:
+    def _make_listers(self) -> Listers:
         self.pods.index(USED_BY, claim_index)
         self.volumes.index("class", lambda volume: (class_name(volume) or "",))
-        return Stock(
+        return Listers(
             claim=self.claims.get,
             volume=self.volumes.get,
             storage_class=self.classes.get,
-            offered=lambda name: self.volumes.indexed("class", name),
+            volumes_of_class=lambda name: self.volumes.indexed("class", name),
             users=lambda key: self.pods.indexed(USED_BY, str(key)),
         )
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bind one pod, or say why that cannot be done."""
+        """Bind one pod, or report why it is unschedulable."""
         pod = self.pods.get(key)
         if pod is None or not _is_ours(pod):
-            self._waiting.discard(key)
+            self._unschedulable.discard(key)
             return None
         uid = uid_of(pod)
-        if _node_of(pod) or uid in self._placed:
+        if _node_of(pod) or uid in self._assigned:
             return None
-        wanted = volume_binding.wanted(pod, self._stock)
-        verdict = self._choose(pod, wanted)
-        if not verdict.node:
-            self._waiting.add(key)
-            await self._refuse(pod, verdict.message)
-            return Result(requeue_after=PATIENCE_SECONDS)
-        if wanted.choices or wanted.is_filling:
-            self._waiting.add(key)
-            await self._claim_on(self._rooms[verdict.node].node, wanted)
-            return Result(requeue_after=PATIENCE_SECONDS)
-        self._waiting.discard(key)
-        self._place(uid, verdict.node, fit.requests(pod))
+        pod_volumes = volume_binding.pod_volumes(pod, self._listers)
+        placement = self._choose(pod, pod_volumes)
+        if not placement.node:
+            self._unschedulable.add(key)
+            await self._report_unschedulable(pod, placement.message)
+            return Result(requeue_after=RETRY_SECONDS)
+        if pod_volumes.delayed or pod_volumes.is_filling:
+            self._unschedulable.add(key)
+            await self._bind_volumes(self._nodes[placement.node].node, pod_volumes)
+            return Result(requeue_after=RETRY_SECONDS)
+        self._unschedulable.discard(key)
+        self._assume(uid, placement.node, fit.requests(pod))
         try:
-            await self._bind(pod, verdict.node)
+            await self._bind(pod, placement.node)
         except BaseException:
-            # Cancelled, too: a pod that is counted as placed is never looked at again.
-            self._displace(uid)
+            # On cancellation, too: a pod that counts as assigned is never scheduled again.
+            self._forget(uid)
             raise
-        text = f"Successfully assigned {key} to {verdict.node}"
+        text = f"Successfully assigned {key} to {placement.node}"
         self._recorder.event(pod, "Normal", "Scheduled", text)
         return None
 
-    def _choose(self, pod: Pod, wanted: Wanted) -> Verdict:
-        rooms = list(self._rooms.values())
-        if wanted.fault and rooms:
-            return fit.nowhere(wanted.fault, rooms)
-        return fit.choose(pod, rooms, wanted.node_fault)
+    def _choose(self, pod: Pod, pod_volumes: PodVolumes) -> Placement:
+        infos = list(self._nodes.values())
+        if pod_volumes.reason and infos:
+            return fit.no_node(pod_volumes.reason, infos)
+        return fit.choose(pod, infos, pod_volumes.unfit_reason)
 
-    async def _claim_on(self, node: Node, wanted: Wanted) -> None:
-        """Have volumes bound for a node, or made there; the pod follows when they are."""
-        for each in wanted.bindings(node) or ():
+    async def _bind_volumes(self, node: Node, pod_volumes: PodVolumes) -> None:
+        """Have the pod's volumes bound or provisioned for a node; the pod is bound afterwards."""
+        for each in pod_volumes.bindings(node) or ():
             if each.volume is not None:
                 if (patch := reserve(each.volume, each.claim)) is not None:
                     await self._client.patch(PersistentVolume, key_of(each.volume), patch)
@@ -138,38 +138,38 @@ class Scheduler:
         }
         await self._client.post(Pod, key, "binding", binding)
 
-    async def _refuse(self, pod: Pod, message: str) -> None:
+    async def _report_unschedulable(self, pod: Pod, message: str) -> None:
         self._recorder.event(pod, "Warning", "FailedScheduling", message)
         if (conditions := unschedulable(pod, message, self._context.clock())) is not None:
             status = {"phase": "Pending", "conditions": conditions}
             await self._client.patch(Pod, key_of(pod), {"status": status}, subresource="status")
 
-    # -- counting -----------------------------------------------------------------------------
+    # -- accounting ---------------------------------------------------------------------------
 
-    def _place(self, uid: str, node: str, asked: Counter[str]) -> None:
-        self._placed[uid] = (node, asked)
-        if (room := self._rooms.get(node)) is not None:
-            fit.add_all(room.used, asked.items(), 1)
+    def _assume(self, uid: str, node: str, requested: Counter[str]) -> None:
+        self._assigned[uid] = (node, requested)
+        if (info := self._nodes.get(node)) is not None:
+            fit.add_all(info.used, requested.items(), 1)
 
-    def _displace(self, uid: str) -> None:
-        node, asked = self._placed.pop(uid, ("", Counter[str]()))
-        if (room := self._rooms.get(node)) is not None:
-            fit.add_all(room.used, asked.items(), -1)
+    def _forget(self, uid: str) -> None:
+        node, requested = self._assigned.pop(uid, ("", Counter[str]()))
+        if (info := self._nodes.get(node)) is not None:
+            fit.add_all(info.used, requested.items(), -1)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             assert old is not None
-            del self._rooms[key_of(old).name]
+            del self._nodes[key_of(old).name]
             return
         name = key_of(new).name
-        if (room := self._rooms.get(name)) is not None:
-            room.node = new
+        if (info := self._nodes.get(name)) is not None:
+            info.node = new
         else:
-            room = self._rooms[name] = Room(new)
-            for node, asked in self._placed.values():
+            info = self._nodes[name] = NodeInfo(new)
+            for node, requested in self._assigned.values():
                 if node == name:
-                    fit.add_all(room.used, asked.items(), 1)
-        if old is None or _offers(old) != _offers(new):
+                    fit.add_all(info.used, requested.items(), 1)
+        if old is None or _fingerprint(old) != _fingerprint(new):
             self._wake()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -177,22 +177,22 @@ class Scheduler:
         assert pod is not None
         uid = uid_of(pod)
         if new is None or _is_finished(new):
-            if uid in self._placed:
-                self._displace(uid)
+            if uid in self._assigned:
+                self._forget(uid)
                 self._wake()
-            self._waiting.discard(key_of(pod))
+            self._unschedulable.discard(key_of(pod))
         elif not _node_of(new):
             if old is None and _is_ours(new):
                 self.queue.add(key_of(new))
-        elif uid not in self._placed:
-            self._place(uid, _node_of(new), fit.requests(new))
+        elif uid not in self._assigned:
+            self._assume(uid, _node_of(new), fit.requests(new))
 
     def _claim_changed(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
     ) -> None:
         claim = new or old
         assert claim is not None
-        self._look_again(key_of(claim))
+        self._enqueue_users(key_of(claim))
 
     def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         if new is None:
@@ -200,28 +200,28 @@ class Scheduler:
         if (named := claim_of(new)) is None:
             self._storage_changed(None, new)
         else:
-            self._look_again(Key(named.namespace or "", named.name or ""))
+            self._enqueue_users(Key(named.namespace or "", named.name or ""))
 
-    def _look_again(self, claim: Key) -> None:
-        """At the pods that wait for a claim."""
+    def _enqueue_users(self, claim: Key) -> None:
+        """Enqueue unschedulable pods that use a claim."""
         for pod in self.pods.indexed(USED_BY, str(claim)):
-            if key_of(pod) in self._waiting:
+            if key_of(pod) in self._unschedulable:
                 self.queue.add(key_of(pod))
 
     def _storage_changed(self, _old: msgspec.Struct | None, _new: msgspec.Struct | None) -> None:
-        """Pods that wait for any volume of a kind may find one now."""
-        for key in self._waiting:
+        """Enqueue unschedulable pods with claims: they may find a volume now."""
+        for key in self._unschedulable:
             pod = self.pods.get(key)
             if pod is not None and claims_of(pod):
                 self.queue.add_after(key, WAKE_SECONDS)
 
     def _wake(self) -> None:
-        for key in self._waiting:
+        for key in self._unschedulable:
             self.queue.add_after(key, WAKE_SECONDS)
 
 
 def unschedulable(pod: Pod, message: str, now: datetime) -> list[Document] | None:
-    """The pod's conditions once PodScheduled says why it has no node; None when it says so."""
+    """Return the pod's conditions with PodScheduled set to False; None if unchanged."""
     conditions = (pod.status and pod.status.conditions) or []
     since = rfc3339(now)
     others: list[Document] = []
@@ -258,8 +258,8 @@ def _node_of(pod: Pod) -> str:
     return (pod.spec and pod.spec.nodeName) or ""
 
 
-def _offers(node: Node) -> tuple[object, ...]:
-    """What of a node decides which pods it can take."""
+def _fingerprint(node: Node) -> tuple[object, ...]:
+    """Return the fields of a node that determine which pods fit."""
     spec, status = node.spec, node.status
     return (
         fit.is_ready(node),

@@ -1,4 +1,4 @@
-"""What a pod's claims ask of its node: volumes that reach it, or that can be made for it.  Pure.
+"""Constraints of a pod's claims on its node: reachable volumes, or provisionable ones. Pure.
 
 The reasons are kube-scheduler's, word for word (its plugins VolumeBinding, VolumeRestrictions).
 """
@@ -20,7 +20,7 @@ from corral.api.kinds.storage.common import (
 )
 from corral.api.object import Key
 from corral.api.volume_binding import best, claims_of, is_delayed, is_finished, node_of
-from corral.cluster.scheduler.fit import meets_any
+from corral.cluster.scheduler.fit import matches_any
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, labels_of, uid_of
 
 UNREACHABLE = "node(s) had volume node affinity conflict"
@@ -33,8 +33,8 @@ UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
-    """Where claims and volumes are looked up.
+class Listers:
+    """Lookups of claims and volumes.
 
     offered: the volumes of a class.
     users: the pods that use a claim.
@@ -43,47 +43,47 @@ class Stock:
     claim: Callable[[Key], PersistentVolumeClaim | None]
     volume: Callable[[Key], PersistentVolume | None]
     storage_class: Callable[[Key], StorageClass | None]
-    offered: Callable[[str], Iterable[PersistentVolume]]
+    volumes_of_class: Callable[[str], Iterable[PersistentVolume]]
     users: Callable[[Key], Iterable[Pod]]
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a claim gets once its node is known: a volume that is there, or one that is made."""
+    """A claim and the volume to bind to it; without one it is provisioned."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """A claim whose volume is chosen with the node, and the volumes to choose from."""
+class _DelayedClaim:
+    """A claim with delayed binding, and the volumes of its class."""
 
     claim: PersistentVolumeClaim
     storage_class: StorageClass
-    offered: Sequence[PersistentVolume]
+    volumes_of_class: Sequence[PersistentVolume]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a pod's claims ask of its node.
+class PodVolumes:
+    """Constraints of a pod's claims on its node.
 
-    fault: why no node will do, whichever it is.
-    volumes: what the node has to reach; None for a volume that is not there.
-    choices: claims whose volumes are chosen with the node.
-    is_taken: whether another pod has a claim that only one may have.
-    is_filling: whether a claim has yet to get its content: the pod is placed when that is there.
+    fault: why no node fits, whichever it is.
+    volumes: the volumes to reach; None for one that does not exist.
+    choices: claims with delayed binding, whose volumes are selected with the node.
+    is_taken: whether another pod uses a ReadWriteOncePod claim.
+    is_filling: whether a claim is not populated yet: the pod is bound afterwards.
     """
 
-    fault: str = ""
+    reason: str = ""
     volumes: Sequence[PersistentVolume | None] = ()
-    choices: Sequence[_Choice] = ()
-    is_taken: bool = False
+    delayed: Sequence[_DelayedClaim] = ()
+    is_in_use: bool = False
     is_filling: bool = False
 
-    def node_fault(self, node: Node) -> str:
-        """Why this node will not do; empty where it does."""
-        if self.is_taken:
+    def unfit_reason(self, node: Node) -> str:
+        """Return why this node does not fit; empty where it does."""
+        if self.is_in_use:
             return IN_USE
         for volume in self.volumes:
             if volume is None:
@@ -93,60 +93,60 @@ class Wanted:
         return NOTHING_TO_BIND if self.bindings(node) is None else ""
 
     def bindings(self, node: Node) -> list[Binding] | None:
-        """What the claims get on a node; None where one of them gets nothing there."""
+        """Return the bindings of the claims on a node; None where one cannot be bound there."""
         bindings: list[Binding] = []
-        taken: set[str] = set()
-        for choice in self.choices:
-            selected = annotations_of(choice.claim).get(SELECTED_NODE, key_of(node).name)
+        used: set[str] = set()
+        for candidate in self.delayed:
+            selected = annotations_of(candidate.claim).get(SELECTED_NODE, key_of(node).name)
             volume = best(
-                choice.claim,
-                (each for each in choice.offered if uid_of(each) not in taken),
+                candidate.claim,
+                (each for each in candidate.volumes_of_class if uid_of(each) not in used),
                 reaches=lambda volume: reaches(volume, node),
             )
             if selected != key_of(node).name or (
-                volume is None and not _is_made(choice.storage_class, node)
+                volume is None and not _is_provisionable(candidate.storage_class, node)
             ):
                 return None
             if volume is not None:
-                taken.add(uid_of(volume))
-            bindings.append(Binding(choice.claim, volume))
+                used.add(uid_of(volume))
+            bindings.append(Binding(candidate.claim, volume))
         return bindings
 
 
-NOTHING = Wanted()
+NOTHING = PodVolumes()
 
 
-def wanted(pod: Pod, stock: Stock) -> Wanted:
-    """What a pod's claims ask of its node."""
+def pod_volumes(pod: Pod, listers: Listers) -> PodVolumes:
+    """Return the constraints of a pod's claims."""
     volumes: list[PersistentVolume | None] = []
-    choices: list[_Choice] = []
-    is_taken = is_filling = False
+    delayed: list[_DelayedClaim] = []
+    is_in_use = is_filling = False
     for key in claims_of(pod):
-        claim = stock.claim(key)
+        claim = listers.claim(key)
         if claim is None or claim.spec is None:
-            return Wanted(f'persistentvolumeclaim "{key.name}" not found')
-        if fault := _claim_fault(claim):
-            return Wanted(fault)
-        is_taken = is_taken or _is_taken(pod, claim, stock)
+            return PodVolumes(f'persistentvolumeclaim "{key.name}" not found')
+        if reason := _claim_reason(claim):
+            return PodVolumes(reason)
+        is_in_use = is_in_use or _is_in_use(pod, claim, listers)
         if BIND_COMPLETED in annotations_of(claim):
-            volumes.append(stock.volume(Key("", claim.spec.volumeName or "")))
+            volumes.append(listers.volume(Key("", claim.spec.volumeName or "")))
             is_filling = is_filling or not is_populated(claim)
-        elif (choice := _choice(claim, stock)) is not None:
-            choices.append(choice)
+        elif (candidate := _delayed_claim(claim, listers)) is not None:
+            delayed.append(candidate)
         else:
-            return Wanted(UNBOUND)
-    return Wanted("", volumes, choices, is_taken, is_filling)
+            return PodVolumes(UNBOUND)
+    return PodVolumes("", volumes, delayed, is_in_use, is_filling)
 
 
 def reaches(volume: PersistentVolume, node: Node) -> bool:
-    """Whether a volume can be used on a node."""
+    """Report whether a volume can be used on a node."""
     affinity = volume.spec and volume.spec.nodeAffinity
     if not affinity or affinity.required is None:
         return True
-    return meets_any(node, affinity.required.nodeSelectorTerms)
+    return matches_any(node, affinity.required.nodeSelectorTerms)
 
 
-def _claim_fault(claim: PersistentVolumeClaim) -> str:
+def _claim_reason(claim: PersistentVolumeClaim) -> str:
     name = key_of(claim).name
     if claim.status is not None and claim.status.phase == LOST:
         volume = (claim.spec and claim.spec.volumeName) or ""
@@ -154,28 +154,28 @@ def _claim_fault(claim: PersistentVolumeClaim) -> str:
     return f'persistentvolumeclaim "{name}" is being deleted' if is_being_deleted(claim) else ""
 
 
-def _choice(claim: PersistentVolumeClaim, stock: Stock) -> _Choice | None:
-    """The choice that is left for a claim without a volume; None where others make it."""
+def _delayed_claim(claim: PersistentVolumeClaim, listers: Listers) -> _DelayedClaim | None:
+    """Return a claim without a volume if its binding is delayed; None if others bind it."""
     name = class_name(claim) or ""
-    storage_class = stock.storage_class(Key("", name))
+    storage_class = listers.storage_class(Key("", name))
     named = claim.spec is not None and claim.spec.volumeName
     if named or storage_class is None or not is_delayed(storage_class):
         return None
-    return _Choice(claim, storage_class, list(stock.offered(name)))
+    return _DelayedClaim(claim, storage_class, list(listers.volumes_of_class(name)))
 
 
-def _is_taken(pod: Pod, claim: PersistentVolumeClaim, stock: Stock) -> bool:
-    """Whether another pod has a claim that is for one pod only."""
+def _is_in_use(pod: Pod, claim: PersistentVolumeClaim, listers: Listers) -> bool:
+    """Report whether another pod uses a ReadWriteOncePod claim."""
     if ONE_POD not in ((claim.spec and claim.spec.accessModes) or ()):
         return False
     return any(
         uid_of(other) != uid_of(pod) and node_of(other) and not is_finished(other)
-        for other in stock.users(key_of(claim))
+        for other in listers.users(key_of(claim))
     )
 
 
-def _is_made(storage_class: StorageClass, node: Node) -> bool:
-    """Whether the class has volumes made, and for this node."""
+def _is_provisionable(storage_class: StorageClass, node: Node) -> bool:
+    """Report whether the class provisions volumes for this node."""
     if storage_class.provisioner.startswith(IN_TREE):
         return False
     terms = storage_class.allowedTopologies

@@ -13,7 +13,7 @@ from lightkube.models.autoscaling_v2 import (
     HPAScalingRules,
 )
 
-from corral.cluster.autoscaler.behavior import Bounds, Change, History, settle
+from corral.cluster.autoscaler.behavior import Bounds, Change, History, normalize
 
 NOW = 10_000.0
 
@@ -44,9 +44,9 @@ def spread(changes, seconds: float) -> list[Change]:
 class Case:
     source: str
     current: int
-    wanted: int
-    least: int
-    most: int
+    proposed: int
+    minimum: int
+    maximum: int
     replicas: int
     reason: str
     up: HPAScalingRules | None = None
@@ -251,16 +251,16 @@ def test_policies_bound_how_far_a_number_goes(case):
         added=spread(case.added, 120) if case.added else [],
         removed=spread(case.removed, 120) if case.removed else [],
     )
-    bounds = Bounds(case.current, case.least, case.most)
+    bounds = Bounds(case.current, case.minimum, case.maximum)
     behavior = Behavior(scaleUp=case.up, scaleDown=case.down or quick)
-    outcome = settle(case.wanted, bounds, behavior, history, NOW)
+    outcome = normalize(case.proposed, bounds, behavior, history, NOW)
     assert (outcome.replicas, outcome.limit[0]) == (case.replicas, case.reason)
     assert outcome.is_limited is (case.reason != WITHIN)
     assert outcome.able == ("ReadyForNewScale", "recommended size matches current size")
 
 
 @pytest.mark.parametrize(
-    ("current", "wanted", "least", "most", "replicas", "reason"),
+    ("current", "proposed", "minimum", "maximum", "replicas", "reason"),
     [
         # HC TestConvertDesiredReplicasWithRules
         (5, 7, 3, 8, 7, WITHIN),
@@ -273,8 +273,10 @@ def test_policies_bound_how_far_a_number_goes(case):
         (0, 9, 0, 10, 4, "ScaleUpLimit"),
     ],
 )
-def test_without_a_behavior_numbers_double_at_most(current, wanted, least, most, replicas, reason):
-    outcome = settle(wanted, Bounds(current, least, most), None, History(), NOW)
+def test_without_a_behavior_numbers_double_at_most(
+    current, proposed, minimum, maximum, replicas, reason
+):
+    outcome = normalize(proposed, Bounds(current, minimum, maximum), None, History(), NOW)
     assert (outcome.replicas, outcome.limit[0]) == (replicas, reason)
 
 
@@ -282,7 +284,7 @@ MINUTE = 60.0
 
 
 @pytest.mark.parametrize(
-    ("recommended", "wanted", "replicas"),
+    ("recommended", "proposed", "replicas"),
     [
         # HC TestNormalizeDesiredReplicas: minutes ago, and what was recommended then
         ({}, 5, 5),
@@ -295,11 +297,11 @@ MINUTE = 60.0
         ({4.99: 9}, 3, 9),
     ],
 )
-def test_without_a_behavior_the_highest_of_five_minutes_holds(recommended, wanted, replicas):
+def test_without_a_behavior_the_highest_of_five_minutes_holds(recommended, proposed, replicas):
     lately = [Change(NOW - ago * MINUTE, count) for ago, count in recommended.items()]
-    outcome = settle(wanted, Bounds(9, 1, 10), None, History(recommended=lately), NOW)
+    outcome = normalize(proposed, Bounds(9, 1, 10), None, History(recommended=lately), NOW)
     assert outcome.replicas == replicas
-    is_held = replicas != wanted
+    is_held = replicas != proposed
     assert outcome.able[0] == ("ScaleDownStabilized" if is_held else "ReadyForNewScale")
 
 
@@ -309,7 +311,7 @@ def follow(behavior: Behavior | None, current: int, wishes) -> list[int]:
     for minute, wish in enumerate(wishes):
         now = NOW + minute * MINUTE
         history.begin(current, now)
-        outcome = settle(wish, Bounds(current, 1, 1000), behavior, history, now)
+        outcome = normalize(wish, Bounds(current, 1, 1000), behavior, history, now)
         history.recommend(wish, behavior, now)
         if outcome.replicas != current:
             history.scaled(current, outcome.replicas, behavior, now)
@@ -364,19 +366,19 @@ def test_a_wish_that_goes_to_and_fro_changes_nothing():
 def test_who_waits_says_in_which_direction():
     behavior = Behavior(scaleUp=rules(percent=100, window=60), scaleDown=rules(percent=100))
     history = History(recommended=[Change(NOW - 10, 2)])
-    held = settle(4, Bounds(2, 1, 9), behavior, history, NOW)
-    assert (held.replicas, held.able[0]) == (2, "ScaleUpStabilized")
+    repeated = normalize(4, Bounds(2, 1, 9), behavior, history, NOW)
+    assert (repeated.replicas, repeated.able[0]) == (2, "ScaleUpStabilized")
     behavior = Behavior(scaleUp=rules(percent=100), scaleDown=rules(percent=100, window=60))
-    held = settle(1, Bounds(2, 1, 9), behavior, history, NOW)
-    assert (held.replicas, held.able[0]) == (2, "ScaleDownStabilized")
+    repeated = normalize(1, Bounds(2, 1, 9), behavior, history, NOW)
+    assert (repeated.replicas, repeated.able[0]) == (2, "ScaleDownStabilized")
 
 
 def test_what_was_just_there_counts_as_recommended_after_a_restart():
     history = History()
     history.begin(6, NOW)
     history.begin(2, NOW)
-    assert settle(1, Bounds(6, 1, 9), None, history, NOW + 299).replicas == 6
-    assert settle(1, Bounds(6, 1, 9), None, history, NOW + 300).replicas == 1
+    assert normalize(1, Bounds(6, 1, 9), None, history, NOW + 299).replicas == 6
+    assert normalize(1, Bounds(6, 1, 9), None, history, NOW + 300).replicas == 1
 
 
 @pytest.mark.parametrize(("before", "replicas"), [(6, 6), (1, 1)])
@@ -385,8 +387,8 @@ def test_what_was_recommended_last_holds_through_a_silence(before, replicas):
     history.recommend(6, None, NOW)
     history.recommend(before, None, NOW + 15)
     for second in range(30, 900, 15):
-        history.hold(None, NOW + second)
-    assert settle(1, Bounds(6, 1, 9), None, history, NOW + 900).replicas == replicas
+        history.repeat_last(None, NOW + second)
+    assert normalize(1, Bounds(6, 1, 9), None, history, NOW + 900).replicas == replicas
 
 
 @pytest.mark.parametrize("behavior", [None, Behavior(), Behavior(scaleUp=rules(percent=100))])
@@ -394,11 +396,11 @@ def test_what_held_through_a_silence_makes_none_and_forbids_none(behavior):
     history = History()
     history.recommend(6, behavior, NOW)
     for second in range(15, 900, 15):
-        history.hold(behavior, NOW + second)
+        history.repeat_last(behavior, NOW + second)
     # Somebody has made fewer meanwhile: as many as there are is as many as are kept.
-    assert settle(2, Bounds(2, 1, 9), behavior, history, NOW + 900).replicas == 2
-    assert settle(1, Bounds(2, 1, 9), behavior, history, NOW + 900).replicas == 2
-    assert settle(1, Bounds(8, 1, 9), behavior, history, NOW + 900).replicas == 6
+    assert normalize(2, Bounds(2, 1, 9), behavior, history, NOW + 900).replicas == 2
+    assert normalize(1, Bounds(2, 1, 9), behavior, history, NOW + 900).replicas == 2
+    assert normalize(1, Bounds(8, 1, 9), behavior, history, NOW + 900).replicas == 6
 
 
 def test_a_silence_does_not_hold_a_number_down():
@@ -406,28 +408,28 @@ def test_a_silence_does_not_hold_a_number_down():
     history = History()
     history.recommend(1, behavior, NOW)
     for second in range(15, 900, 15):
-        history.hold(behavior, NOW + second)
-    assert settle(2, Bounds(1, 1, 9), behavior, history, NOW + 900).replicas == 2
+        history.repeat_last(behavior, NOW + second)
+    assert normalize(2, Bounds(1, 1, 9), behavior, history, NOW + 900).replicas == 2
 
 
 def test_a_word_between_two_silences_makes_no_haste():
     history = History()
     history.recommend(6, None, NOW)
     for second in range(15, 900, 15):
-        history.hold(None, NOW + second)
+        history.repeat_last(None, NOW + second)
     history.recommend(1, None, NOW + 900)
-    history.hold(None, NOW + 915)
-    assert settle(1, Bounds(6, 1, 9), None, history, NOW + 930).replicas == 6
+    history.repeat_last(None, NOW + 915)
+    assert normalize(1, Bounds(6, 1, 9), None, history, NOW + 930).replicas == 6
 
 
 def test_nothing_is_remembered_for_longer_than_it_matters():
     history, behavior = History(), Behavior(scaleUp=rules(1, 60), scaleDown=rules(1, 90))
     for second in range(0, 3000, 15):
         history.recommend(second, None, NOW + second)
-        history.hold(None, NOW + second)
+        history.repeat_last(None, NOW + second)
         history.scaled(1, 2, behavior, NOW + second)
         history.scaled(2, 1, behavior, NOW + second)
-    assert len(history.recommended) == len(history.held) == 20
+    assert len(history.recommended) == len(history.repeated) == 20
     assert len(history.added) == len(history.removed) == 6
     history.scaled(1, 2, None, NOW)
     assert len(history.added) == 6

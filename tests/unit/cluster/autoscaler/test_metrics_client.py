@@ -13,10 +13,10 @@ from corral.api.kinds import KINDS
 from corral.api.request import Request, Response
 from corral.client.client import Client
 from corral.cluster.autoscaler.metrics_client import (
-    ANSWER_SECONDS,
-    AT_ONCE,
-    TURN_SECONDS,
-    Measured,
+    MAX_CONCURRENT,
+    QUEUE_SECONDS,
+    TIMEOUT_SECONDS,
+    MetricsClient,
 )
 from corral.cluster.autoscaler.replicas import MetricError, Sample
 
@@ -41,9 +41,9 @@ class Answering:
         return Response(status=200, body=msgspec.json.encode(self.answer))
 
 
-def metrics(answer) -> tuple[Measured, Answering]:
+def metrics(answer) -> tuple[MetricsClient, Answering]:
     transport = Answering(answer)
-    return Measured(Client(transport), KINDS), transport
+    return MetricsClient(Client(transport), KINDS), transport
 
 
 def pod(name: str, *usages, timestamp: str = MOMENT, window: str = "15s") -> dict:
@@ -164,7 +164,7 @@ async def test_external_values_are_added_up():
 @pytest.mark.parametrize("value", ["NaN", "-3", "9223372036854775808", "+Inf", ""])
 async def test_a_total_that_cannot_be_is_refused(value):
     known, _ = metrics(values({"value": value}, {"value": "4"}))
-    with pytest.raises(MetricError, match="the value of the metric can"):
+    with pytest.raises(MetricError, match="the value of the metric is"):
         await known.of_external("default", QUEUE)
 
 
@@ -199,20 +199,22 @@ async def test_who_does_not_answer_is_not_waited_for():
     begun = asyncio.get_running_loop().time()
     with pytest.raises(MetricError, match="no answer within 10 seconds"):
         await known.of_external("default", QUEUE)
-    assert asyncio.get_running_loop().time() - begun == pytest.approx(ANSWER_SECONDS)
+    assert asyncio.get_running_loop().time() - begun == pytest.approx(TIMEOUT_SECONDS)
 
 
 @pytest.mark.looptime
 async def test_only_so_many_questions_wait_for_an_api_that_hangs(looptime):
     known, transport = metrics(None)
-    asking = [asyncio.ensure_future(known.of_external("default", QUEUE)) for _ in range(AT_ONCE)]
+    asking = [
+        asyncio.ensure_future(known.of_external("default", QUEUE)) for _ in range(MAX_CONCURRENT)
+    ]
     await asyncio.sleep(0)
     with pytest.raises(MetricError) as caught:
         await known.of_external("default", QUEUE)
-    assert looptime == TURN_SECONDS
-    text = f"{AT_ONCE} other questions wait for its answers"
+    assert looptime == QUEUE_SECONDS
+    text = f"{MAX_CONCURRENT} other requests are waiting for it"
     assert str(caught.value) == f"unable to fetch metrics from external metrics API: {text}"
-    assert len(transport.asked) == AT_ONCE
+    assert len(transport.asked) == MAX_CONCURRENT
     # Another API is another matter.
     with pytest.raises(MetricError, match="no answer within 10 seconds"):
         await known.of_custom("default", "app=web", QUEUE)

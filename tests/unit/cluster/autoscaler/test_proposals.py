@@ -8,8 +8,13 @@ import pytest
 from lightkube.models.autoscaling_v2 import HorizontalPodAutoscaler, MetricSpec
 from lightkube.models.core_v1 import Pod
 
-from corral.cluster.autoscaler.proposals import Asked, Proposals, Refusal, tolerance_of
-from corral.cluster.autoscaler.replicas import MetricError, Sample, Situation, Tolerance
+from corral.cluster.autoscaler.proposals import (
+    InvalidMetric,
+    MetricProposal,
+    Proposals,
+    tolerance_of,
+)
+from corral.cluster.autoscaler.replicas import MetricError, Sample, ScaleState, Tolerance
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 POD = {
@@ -67,9 +72,9 @@ class Told:
 
 async def ask(spec: dict, value: int | str):
     pod = msgspec.convert(POD, Pod, strict=False)
-    situation = Situation(current=1, observed=2, pods=[pod], now=NOW)
-    proposals = Proposals(Told(value), "default", "app=web", situation)
-    return await proposals.of(msgspec.convert(spec, MetricSpec))
+    state = ScaleState(current=1, observed=2, pods=[pod], now=NOW)
+    proposals = Proposals(Told(value), "default", "app=web", state)
+    return await proposals.evaluate(msgspec.convert(spec, MetricSpec))
 
 
 def resource(name="cpu", **target) -> dict:
@@ -148,9 +153,9 @@ def metric(kind: str, selector=None, **target) -> dict:
 async def test_each_metric_is_told_in_kubernetes_words(spec, value, replicas, name, current):
     asked = await ask(spec, value)
     assert (asked.replicas, asked.name) == (replicas, name)
-    (source,) = (told for field, told in asked.status.items() if field != "type")
+    (source,) = (message for field, message in asked.status.items() if field != "type")
     assert source["current"] == current
-    (given,) = (told for field, told in spec.items() if field != "type")
+    (given,) = (message for field, message in spec.items() if field != "type")
     kept = {"name", "container", "metric", "describedObject"}
     assert {field: source[field] for field in source if field in kept} == {
         field: given[field] for field in given if field in kept
@@ -158,7 +163,7 @@ async def test_each_metric_is_told_in_kubernetes_words(spec, value, replicas, na
 
 
 @pytest.mark.parametrize(
-    ("spec", "reason", "told", "whole"),
+    ("spec", "reason", "message", "summary"),
     [
         (
             resource(averageUtilization=75),
@@ -222,18 +227,18 @@ async def test_each_metric_is_told_in_kubernetes_words(spec, value, replicas, na
         ),
     ],
 )
-async def test_each_failure_is_told_in_kubernetes_words(spec, reason, told, whole):
-    with pytest.raises(Refusal) as caught:
+async def test_each_failure_is_told_in_kubernetes_words(spec, reason, message, summary):
+    with pytest.raises(InvalidMetric) as caught:
         await ask(spec, "why")
     refusal = caught.value
-    assert (refusal.reason, refusal.told) == (reason, told)
-    assert refusal.whole == whole.format(told)
+    assert (refusal.reason, refusal.message) == (reason, message)
+    assert refusal.summary == summary.format(message)
 
 
 async def test_a_total_without_a_target_is_refused():
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(InvalidMetric) as caught:
         await ask(metric("External"), 5000)
-    assert caught.value.told == (
+    assert caught.value.message == (
         "invalid external metric source: neither a value target nor an average value target was set"
     )
 
@@ -259,11 +264,11 @@ async def test_metrics_are_asked_about_at_once(looptime):
             await asyncio.sleep(10)
             return self.known()
 
-    situation = Situation(current=1, observed=1, pods=[], now=NOW)
-    proposals = Proposals(Slow(3000), "default", "app=web", situation)
+    state = ScaleState(current=1, observed=1, pods=[], now=NOW)
+    proposals = Proposals(Slow(3000), "default", "app=web", state)
     target = {"type": "AverageValue", "averageValue": "1"}
     queue = {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
     specs = [queue, {"type": "Odd"}, queue]
-    answers = await proposals.of_each(msgspec.convert(specs, list[MetricSpec]))
-    assert [type(each) for each in answers] == [Asked, Refusal, Asked]
+    answers = await proposals.evaluate_all(msgspec.convert(specs, list[MetricSpec]))
+    assert [type(each) for each in answers] == [MetricProposal, InvalidMetric, MetricProposal]
     assert looptime == 10

@@ -22,16 +22,16 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from corral.cluster.autoscaler.replicas import (
     FIRST_READINESS,
-    MOST,
+    MAX_REPLICAS,
     WARM_UP,
     MetricError,
     Sample,
-    Situation,
+    ScaleState,
     Tolerance,
     by_average,
-    by_share,
     by_utilization,
     by_value,
+    by_value_per_pod,
 )
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -117,8 +117,8 @@ def samples(levels) -> dict[str, Sample]:
     }
 
 
-def situation(case: Case, *, observed: int | None = None) -> Situation:
-    return Situation(
+def state(case: Case, *, observed: int | None = None) -> ScaleState:
+    return ScaleState(
         current=case.current,
         observed=case.current if observed is None else observed,
         pods=pods(case),
@@ -340,7 +340,7 @@ UTILIZATION = [
 
 @pytest.mark.parametrize("case", UTILIZATION, ids=str)
 def test_as_many_as_bring_the_utilization_to_its_target(case):
-    found = by_utilization(situation(case), samples(case.levels), case.target, resource="cpu")
+    found = by_utilization(state(case), samples(case.levels), case.target, resource="cpu")
     assert found.replicas == case.replicas
     assert found.utilization == case.utilization
     if case.value is not None:
@@ -397,7 +397,7 @@ AVERAGE = [
 
 @pytest.mark.parametrize("case", AVERAGE, ids=str)
 def test_as_many_as_bring_the_average_to_its_target(case):
-    found = by_average(situation(case), samples(case.levels), case.target)
+    found = by_average(state(case), samples(case.levels), case.target)
     assert found.replicas == case.replicas
     assert found.utilization is None
     if case.value is not None:
@@ -417,7 +417,7 @@ VALUE = [
         3,
         tolerance=Tolerance(0.1, 0.01),
     ),
-    Case("RC an object metric beyond all is the most that can be", MOST, (LARGEST,), 1, 3),
+    Case("RC an object metric beyond all is the most that can be", MAX_REPLICAS, (LARGEST,), 1, 3),
     Case("RC external metric down", 3, (8600,), 14334, 5),
     Case("RC external metric within tolerance", 3, (8600,), 8888, 3),
     # Kubernetes goes down to 2 here: it reckons with the one ready pod alone.
@@ -431,7 +431,7 @@ VALUE = [
 @pytest.mark.parametrize("case", VALUE, ids=str)
 def test_as_many_as_bring_a_total_to_its_target(case):
     (total,) = case.levels
-    found = by_value(situation(case), total, case.target)
+    found = by_value(state(case), total, case.target)
     assert (found.replicas, found.value) == (case.replicas, total)
 
 
@@ -450,7 +450,9 @@ SHARE = [
     ),
     Case("RC share of none", 4, (20000,), 5000, 0, value=0),
     Case("RC share of none where nothing is", 0, (0,), 5000, 0, value=0),
-    Case("RC share beyond all is the most that can be", MOST, (LARGEST,), 1, 1, value=LARGEST),
+    Case(
+        "RC share beyond all is the most that can be", MAX_REPLICAS, (LARGEST,), 1, 1, value=LARGEST
+    ),
     Case("RC share with a target as large", 1, (LARGEST,), LARGEST, 1, value=LARGEST),
 ]
 
@@ -458,7 +460,7 @@ SHARE = [
 @pytest.mark.parametrize("case", SHARE, ids=str)
 def test_as_many_as_have_their_share_of_a_total(case):
     (total,) = case.levels
-    found = by_share(situation(case), total, case.target)
+    found = by_value_per_pod(state(case), total, case.target)
     assert (found.replicas, found.value) == (case.replicas, case.value)
 
 
@@ -470,26 +472,26 @@ def refused(ask, *arguments, **options) -> str:
 
 def test_a_container_that_requests_nothing_is_named():
     case = Case("RC missing request", 0, (200,), 100, 1, requests=(None,))
-    text = refused(by_utilization, situation(case), samples((200,)), 100, resource="cpu")
+    text = refused(by_utilization, state(case), samples((200,)), 100, resource="cpu")
     assert text == "missing request for cpu in container compute of Pod pod-0"
 
 
 def test_what_is_told_of_other_pods_alone_tells_nothing():
     case = Case("RC disjoint names", 0, (), 100, 1)
     other = {"an-older-pod": Sample(100, NOW, WINDOW)}
-    text = refused(by_utilization, situation(case), other, 100, resource="cpu")
+    text = refused(by_utilization, state(case), other, 100, resource="cpu")
     assert text == "no metrics returned matched known pods"
 
 
 def test_pods_that_are_not_ready_alone_tell_nothing():
     case = Case("RC unready", 0, (), 100, 2, ready="FF")
-    told = samples((900, 900))
-    text = refused(by_utilization, situation(case), told, 100, resource="cpu")
+    message = samples((900, 900))
+    text = refused(by_utilization, state(case), message, 100, resource="cpu")
     assert text == "did not receive metrics for targeted pods (pods might be unready)"
 
 
 def test_without_pods_nothing_can_be_reckoned():
-    empty = Situation(current=2, observed=2, pods=[], now=NOW)
+    empty = ScaleState(current=2, observed=2, pods=[], now=NOW)
     text = refused(by_average, empty, samples((1,)), 100)
     assert text == "no pods returned by selector while calculating replica count"
     text = refused(by_value, empty, 900, 100)
@@ -498,9 +500,9 @@ def test_without_pods_nothing_can_be_reckoned():
 
 def test_a_target_of_nothing_is_refused():
     case = Case("OURS", 0, (), 0, 1)
-    assert "greater than 0" in refused(by_average, situation(case), samples((1,)), 0)
-    assert "greater than 0" in refused(by_value, situation(case), 5, 0)
-    assert "greater than 0" in refused(by_share, situation(case), 5, 0)
+    assert "greater than 0" in refused(by_average, state(case), samples((1,)), 0)
+    assert "greater than 0" in refused(by_value, state(case), 5, 0)
+    assert "greater than 0" in refused(by_value_per_pod, state(case), 5, 0)
 
 
 def test_only_the_container_that_is_named_counts():
@@ -508,11 +510,11 @@ def test_only_the_container_that_is_named_counts():
     one.spec.containers.append(
         Container(name="helper", resources=ResourceRequirements(requests={"cpu": "500m"}))
     )
-    seen = Situation(current=1, observed=1, pods=[one], now=NOW)
-    told = samples((450,))
-    found = by_utilization(seen, told, 30, resource="cpu", container="helper")
+    seen = ScaleState(current=1, observed=1, pods=[one], now=NOW)
+    message = samples((450,))
+    found = by_utilization(seen, message, 30, resource="cpu", container="helper")
     assert (found.replicas, found.utilization) == (3, 90)
-    text = refused(by_utilization, seen, told, 30, resource="cpu", container="other")
+    text = refused(by_utilization, seen, message, 30, resource="cpu", container="other")
     assert text == "container other not found in Pod pod-0"
 
 
@@ -523,7 +525,7 @@ def test_helpers_that_run_on_are_counted_and_those_that_end_are_not():
         Container(name="log", resources=small, restartPolicy="Always"),
         Container(name="prepare", resources=ResourceRequirements(requests={"cpu": "4"})),
     ]
-    seen = Situation(current=1, observed=1, pods=[one], now=NOW)
+    seen = ScaleState(current=1, observed=1, pods=[one], now=NOW)
     found = by_utilization(seen, samples((300,)), 75, resource="cpu")
     assert found.utilization == 285
 
@@ -538,7 +540,7 @@ def test_pods_of_which_nothing_is_known_never_turn_the_direction(levels, target)
     case = Case("OURS", 0, tuple(levels), target, len(levels))
     known = [level for level in levels if level is not None]
     utilization = sum(known) * 100 // (1000 * len(known))
-    found = by_utilization(situation(case), samples(levels), target, resource="cpu")
+    found = by_utilization(state(case), samples(levels), target, resource="cpu")
     assert found.utilization == utilization
     if utilization >= target:
         assert found.replicas >= len(levels)
@@ -553,8 +555,8 @@ def test_pods_of_which_nothing_is_known_are_never_taken_for_idle_ones(levels, ta
     idle = [0 if level is None else level for level in levels]
 
     def asked(levels) -> int:
-        told = samples(levels)
-        return by_utilization(situation(case), told, target, resource="cpu").replicas
+        message = samples(levels)
+        return by_utilization(state(case), message, target, resource="cpu").replicas
 
     assert asked(levels) >= asked(idle)
 
@@ -564,10 +566,10 @@ def warmed(*, started: timedelta, turned: timedelta, ready: str, sampled: timede
     one = pod("pod-0", "R", ready, "-", "1")
     one.status.startTime = NOW - started
     one.status.conditions[0].lastTransitionTime = NOW - turned
-    seen = Situation(current=1, observed=1, pods=[one], now=NOW)
-    told = {"pod-0": Sample(500, NOW - sampled, WINDOW)}
+    seen = ScaleState(current=1, observed=1, pods=[one], now=NOW)
+    message = {"pod-0": Sample(500, NOW - sampled, WINDOW)}
     try:
-        by_utilization(seen, told, 50, resource="cpu")
+        by_utilization(seen, message, 50, resource="cpu")
     except MetricError:
         return False
     return True
@@ -622,7 +624,7 @@ def test_moments_may_be_any(started, turned, ready, sampled, counts):
 @pytest.mark.parametrize("level", [0, 4000])
 def test_a_paused_machine_is_as_if_nothing_were_known_of_it(level):
     case = Case("OURS", 0, (), 100, 2)
-    seen = situation(case)
+    seen = state(case)
     seen.pods[0].status.conditions.append(
         PodCondition(type="kubevirt.io/virtual-machine-unpaused", status="False")
     )
@@ -637,7 +639,7 @@ def test_a_paused_machine_is_as_if_nothing_were_known_of_it(level):
 def test_a_pod_that_says_nothing_of_its_readiness_is_not_ready():
     one = pod("pod-0", "R", "T", "-", "1")
     one.status.conditions = None
-    seen = Situation(current=1, observed=1, pods=[one], now=NOW)
+    seen = ScaleState(current=1, observed=1, pods=[one], now=NOW)
     refused(by_utilization, seen, samples((500,)), 50, resource="cpu")
     found = by_average(seen, samples((500,)), 500, resource="memory")
     assert found.replicas == 1

@@ -7,7 +7,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from corral.api.object import Key
 from corral.api.selectors import LabelSelector, parse_labels
-from corral.cluster.autoscaler.selector_conflicts import Rivals
+from corral.cluster.autoscaler.selector_conflicts import SelectorConflicts
 
 WEB, DATABASE = Key("default", "web"), Key("default", "database")
 
@@ -16,10 +16,10 @@ def pod(namespace: str = "default", **labels: str) -> Pod:
     return Pod(metadata=ObjectMeta(name="pod", namespace=namespace, labels=labels))
 
 
-def knowing(**selectors: str) -> Rivals:
-    known = Rivals()
+def knowing(**selectors: str) -> SelectorConflicts:
+    known = SelectorConflicts()
     for name, text in selectors.items():
-        known.put(Key("default", name), parse_labels(text))
+        known.set(Key("default", name), parse_labels(text))
     return known
 
 
@@ -39,7 +39,7 @@ def test_those_that_share_a_pod_are_all_found():
 
 def test_what_is_forgotten_or_changed_is_not_found():
     known = knowing(web="app=web", database="app=web")
-    known.put(DATABASE, parse_labels("app=database"))
+    known.set(DATABASE, parse_labels("app=database"))
     assert known.of([pod(app="web")]) == [WEB]
     known.forget(WEB)
     known.forget(WEB)
@@ -52,7 +52,7 @@ LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("123"))
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | TEXTS)), st.lists(LABELS, max_size=3))
 def test_looking_up_finds_what_looking_at_all_finds(changes, labels):
-    known, plain = Rivals(), dict[Key, LabelSelector]()
+    known, plain = SelectorConflicts(), dict[Key, LabelSelector]()
     for number, text in changes:
         key = Key("default", str(number))
         if text is None:
@@ -60,7 +60,7 @@ def test_looking_up_finds_what_looking_at_all_finds(changes, labels):
             plain.pop(key, None)
         else:
             plain[key] = parse_labels(text)
-            known.put(key, plain[key])
+            known.set(key, plain[key])
     pods = [pod(**each) for each in labels]
-    wanted = {key for key, one in plain.items() if any(map(one.matches, labels))}
-    assert known.of(pods) == sorted(wanted)
+    proposed = {key for key, one in plain.items() if any(map(one.matches, labels))}
+    assert known.of(pods) == sorted(proposed)

@@ -9,7 +9,7 @@ from corral.api.kinds import KINDS
 from corral.api.request import Request, Response
 from corral.client.client import Client
 from corral.cluster.autoscaler import targets
-from corral.cluster.autoscaler.targets import NoTarget
+from corral.cluster.autoscaler.targets import TargetNotFound
 
 SET = Reference(apiVersion="kubevirt.io/v1", kind="VirtualMachineInstanceReplicaSet", name="web")
 PATH = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets/web/scale"
@@ -26,7 +26,7 @@ class Scales:
     async def send(self, request: Request) -> Response:
         assert request.path == PATH
         if request.method == "PUT":
-            self.put(msgspec.json.decode(request.body))
+            self.set(msgspec.json.decode(request.body))
         return Response(status=200, body=msgspec.json.encode(self.document()))
 
     def document(self) -> dict:
@@ -42,7 +42,7 @@ class Scales:
             "status": {"replicas": 1, "selector": "app=web"},
         }
 
-    def put(self, scale: dict) -> None:
+    def set(self, scale: dict) -> None:
         if self.meanwhile:
             self.replicas = self.meanwhile.pop(0)
             self.version += 1
@@ -83,7 +83,7 @@ async def test_what_somebody_else_scaled_meanwhile_is_not_overruled():
 
 
 @pytest.mark.parametrize(
-    ("api_version", "kind", "told"),
+    ("api_version", "kind", "message"),
     [
         ("a/b/c", "Thing", "unexpected GroupVersion string: a/b/c"),
         ("example.com/v1", "Crowd", 'no matches for kind "Crowd" in group "example.com"'),
@@ -91,11 +91,11 @@ async def test_what_somebody_else_scaled_meanwhile_is_not_overruled():
         ("v1", "Pod", "the server could not find the requested resource"),
     ],
 )
-async def test_a_reference_to_nothing_that_scales_is_told(api_version, kind, told):
+async def test_a_reference_to_nothing_that_scales_is_told(api_version, kind, message):
     reference = Reference(apiVersion=api_version, kind=kind, name="web")
-    with pytest.raises(NoTarget) as caught:
+    with pytest.raises(TargetNotFound) as caught:
         await targets.read(Client(Scales(1)), KINDS, "default", reference)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
 async def test_any_version_of_a_kind_will_do():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, strategies as st
 from lightkube.models.core_v1 import Node, NodeCondition, Pod
 
-from corral.cluster.scheduler.fit import Room, add_all, choose, faults, requests
+from corral.cluster.scheduler.fit import NodeInfo, add_all, choose, requests, unfit_reasons
 
 
 def pod(cpu="100m", memory="64Mi", **spec):
@@ -14,7 +14,7 @@ def pod(cpu="100m", memory="64Mi", **spec):
     )
 
 
-def room(name="node0", cpu="2", memory="1Gi", pods="110", ready="True", labels=None, **spec):
+def info(name="node0", cpu="2", memory="1Gi", pods="110", ready="True", labels=None, **spec):
     document = {
         "metadata": {"name": name, "labels": labels or {}},
         "spec": spec,
@@ -23,7 +23,7 @@ def room(name="node0", cpu="2", memory="1Gi", pods="110", ready="True", labels=N
             "conditions": [{"type": "Ready", "status": ready}],
         },
     }
-    return Room(msgspec.convert(document, Node))
+    return NodeInfo(msgspec.convert(document, Node))
 
 
 TAINT = {"key": "gone", "value": "", "effect": "NoSchedule"}
@@ -37,56 +37,56 @@ IN_ZONE = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "offered", "reason"),
+    ("requested", "volumes_of_class", "reason"),
     [
-        (pod(cpu="3"), room(), "Insufficient cpu"),
-        (pod(memory="2Gi"), room(), "Insufficient memory"),
-        (pod(), room(pods="0"), "Too many pods"),
-        (pod(), room(unschedulable=True), "node(s) were unschedulable"),
-        (pod(), room(ready="Unknown"), "node(s) were not ready"),
-        (pod(), room(taints=[TAINT]), "node(s) had untolerated taint {gone: }"),
+        (pod(cpu="3"), info(), "Insufficient cpu"),
+        (pod(memory="2Gi"), info(), "Insufficient memory"),
+        (pod(), info(pods="0"), "Too many pods"),
+        (pod(), info(unschedulable=True), "node(s) were unschedulable"),
+        (pod(), info(ready="Unknown"), "node(s) were not ready"),
+        (pod(), info(taints=[TAINT]), "node(s) had untolerated taint {gone: }"),
         (
             pod(nodeSelector={"zone": "b"}),
-            room(labels={"zone": "a"}),
+            info(labels={"zone": "a"}),
             "node(s) didn't match Pod's node affinity/selector",
         ),
         (
             pod(affinity={"nodeAffinity": IN_ZONE}),
-            room(labels={"zone": "b"}),
+            info(labels={"zone": "b"}),
             "node(s) didn't match Pod's node affinity/selector",
         ),
     ],
 )
-def test_a_node_that_cannot_take_a_pod_says_why(asked, offered, reason):
-    assert faults(asked, offered, requests(asked)) == [reason]
-    assert choose(asked, [offered]).message == f"0/1 nodes are available: 1 {reason}."
+def test_a_node_that_cannot_take_a_pod_says_why(requested, volumes_of_class, reason):
+    assert unfit_reasons(requested, volumes_of_class, requests(requested)) == [reason]
+    assert choose(requested, [volumes_of_class]).message == f"0/1 nodes are available: 1 {reason}."
 
 
 @pytest.mark.parametrize(
-    ("asked", "offered"),
+    ("requested", "volumes_of_class"),
     [
-        (pod(), room()),
-        (pod(cpu="2", memory="1Gi"), room()),
-        (pod(tolerations=[{"operator": "Exists"}]), room(taints=[TAINT])),
-        (pod(tolerations=[{"key": "gone", "effect": "NoSchedule"}]), room(taints=[TAINT])),
-        (pod(), room(taints=[{**TAINT, "effect": "PreferNoSchedule"}])),
-        (pod(affinity={"nodeAffinity": IN_ZONE}), room(labels={"zone": "a"})),
+        (pod(), info()),
+        (pod(cpu="2", memory="1Gi"), info()),
+        (pod(tolerations=[{"operator": "Exists"}]), info(taints=[TAINT])),
+        (pod(tolerations=[{"key": "gone", "effect": "NoSchedule"}]), info(taints=[TAINT])),
+        (pod(), info(taints=[{**TAINT, "effect": "PreferNoSchedule"}])),
+        (pod(affinity={"nodeAffinity": IN_ZONE}), info(labels={"zone": "a"})),
     ],
 )
-def test_a_node_that_can_is_chosen(asked, offered):
-    assert choose(asked, [offered]).node == "node0"
+def test_a_node_that_can_is_chosen(requested, volumes_of_class):
+    assert choose(requested, [volumes_of_class]).node == "node0"
 
 
 def test_reasons_are_counted():
-    rooms = [room("a", cpu="1m"), room("b", cpu="1m"), room("c", unschedulable=True)]
-    assert choose(pod(), rooms).message == (
+    infos = [info("a", cpu="1m"), info("b", cpu="1m"), info("c", unschedulable=True)]
+    assert choose(pod(), infos).message == (
         "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu."
     )
     assert choose(pod(), []).message == "no nodes available to schedule pods"
 
 
 def test_a_node_under_pressure_takes_nothing_before_it_has_its_taint():
-    short = room()
+    short = info()
     pressure = msgspec.convert({"type": "DiskPressure", "status": "True"}, NodeCondition)
     short.node.status.conditions.append(pressure)
     assert choose(pod(), [short]).message == (
@@ -98,17 +98,17 @@ def test_a_node_under_pressure_takes_nothing_before_it_has_its_taint():
 def test_a_machine_that_finds_no_processor_is_told_the_way_out():
     machine = pod(cpu="3")
     machine.metadata.labels = {"kubevirt.io": "virt-launcher"}
-    said = choose(machine, [room()]).message
-    assert said.startswith("0/1 nodes are available: 1 Insufficient cpu. A machine without a cpu ")
+    said = choose(machine, [info()]).message
+    assert said.startswith("0/1 nodes are available: 1 Insufficient cpu. A VMI without a cpu ")
     assert "spec.configuration.developerConfiguration" in said
     assert "cpuAllocationRatio" in said
     assert "corral up --cpu-allocation-ratio" in said
-    assert choose(machine, [room(pods="0", cpu="4")]).message.endswith("Too many pods.")
+    assert choose(machine, [info(pods="0", cpu="4")]).message.endswith("Too many pods.")
 
 
 def test_what_is_avoided_and_what_is_preferred_weighs_more_than_room():
-    avoided = room("empty", taints=[{**TAINT, "effect": "PreferNoSchedule"}])
-    used = room("used")
+    avoided = info("empty", taints=[{**TAINT, "effect": "PreferNoSchedule"}])
+    used = info("used")
     used.used.update({"cpu": 10**9, "memory": 2**29 * 10**9})
     assert choose(pod(), [avoided, used]).node == "used"
     liked = {
@@ -121,9 +121,9 @@ def test_what_is_avoided_and_what_is_preferred_weighs_more_than_room():
             ]
         }
     }
-    ssd = room("ssd", labels={"ssd": "yes"})
+    ssd = info("ssd", labels={"ssd": "yes"})
     ssd.used.update(used.used)
-    assert choose(pod(affinity=liked), [room("other"), ssd]).node == "ssd"
+    assert choose(pod(affinity=liked), [info("other"), ssd]).node == "ssd"
 
 
 def test_init_containers_count_only_where_they_ask_for_more():
@@ -132,20 +132,20 @@ def test_init_containers_count_only_where_they_ask_for_more():
         "image": "i",
         "resources": {"requests": {"cpu": "1", "memory": "1Mi"}},
     }
-    asked = requests(pod(initContainers=[init]))
-    assert asked["cpu"] == 10**9
-    assert asked["memory"] == 64 * 2**20 * 10**9
+    requested = requests(pod(initContainers=[init]))
+    assert requested["cpu"] == 10**9
+    assert requested["memory"] == 64 * 2**20 * 10**9
 
 
 @given(st.lists(st.integers(1, 900), max_size=40), st.integers(1, 4))
 def test_no_node_is_ever_overfilled(millis, nodes):
-    rooms = [room(f"n{number}", cpu="2") for number in range(nodes)]
+    infos = [info(f"n{number}", cpu="2") for number in range(nodes)]
     for each in millis:
-        asked = pod(cpu=f"{each}m")
-        verdict = choose(asked, rooms)
-        if verdict.node:
-            chosen = next(one for one in rooms if one.name == verdict.node)
-            add_all(chosen.used, requests(asked).items(), 1)
+        requested = pod(cpu=f"{each}m")
+        placement = choose(requested, infos)
+        if placement.node:
+            chosen = next(one for one in infos if one.name == placement.node)
+            add_all(chosen.used, requests(requested).items(), 1)
         else:
-            assert all(one.used["cpu"] + each * 10**6 > 2 * 10**9 for one in rooms)
-    assert all(one.used["cpu"] <= 2 * 10**9 for one in rooms)
+            assert all(one.used["cpu"] + each * 10**6 > 2 * 10**9 for one in infos)
+    assert all(one.used["cpu"] <= 2 * 10**9 for one in infos)

@@ -6,7 +6,7 @@ from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeCla
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.cluster.scheduler import volume_binding
-from corral.cluster.scheduler.volume_binding import Stock, wanted
+from corral.cluster.scheduler.volume_binding import Listers, pod_volumes
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 SSD = {
@@ -57,15 +57,15 @@ def storage_class(provisioner="corral.dev/directory", mode="WaitForFirstConsumer
     return msgspec.convert(document, StorageClass)
 
 
-def stock(*things, users=()):
+def listers(*things, users=()):
     claims = {one.metadata.name: one for one in things if isinstance(one, PersistentVolumeClaim)}
     there = {one.metadata.name: one for one in things if isinstance(one, PersistentVolume)}
     classes = {one.metadata.name: one for one in things if isinstance(one, StorageClass)}
-    return Stock(
+    return Listers(
         claim=lambda key: claims.get(key.name),
         volume=lambda key: there.get(key.name),
         storage_class=lambda key: classes.get(key.name),
-        offered=lambda name: [
+        volumes_of_class=lambda name: [
             one for one in there.values() if (one.spec.storageClassName or "") == name
         ],
         users=lambda _key: users,
@@ -77,8 +77,12 @@ def node(name="node0", **labels):
 
 
 def test_a_pod_without_claims_asks_nothing():
-    asked = wanted(pod(), stock())
-    assert (asked.fault, asked.node_fault(node()), asked.bindings(node())) == ("", "", [])
+    requested = pod_volumes(pod(), listers())
+    assert (requested.reason, requested.unfit_reason(node()), requested.bindings(node())) == (
+        "",
+        "",
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_a_pod_without_claims_asks_nothing():
     ],
 )
 def test_what_no_node_can_mend_is_told(things, why):
-    assert wanted(pod("data"), stock(*things)).fault == why
+    assert pod_volumes(pod("data"), listers(*things)).reason == why
 
 
 @pytest.mark.parametrize(
@@ -111,9 +115,11 @@ def test_what_no_node_can_mend_is_told(things, why):
     ],
 )
 def test_a_node_must_reach_the_volumes_that_are_bound(things, labels, why):
-    asked = wanted(pod("data"), stock(claim(annotations=BOUND, volumeName="disk"), *things))
-    assert asked.fault == ""
-    assert asked.node_fault(node(**labels)) == why
+    requested = pod_volumes(
+        pod("data"), listers(claim(annotations=BOUND, volumeName="disk"), *things)
+    )
+    assert requested.reason == ""
+    assert requested.unfit_reason(node(**labels)) == why
 
 
 @pytest.mark.parametrize(
@@ -136,19 +142,21 @@ def test_a_node_must_reach_the_volumes_that_are_bound(things, labels, why):
     ],
 )
 def test_what_waits_for_its_node_gets_a_volume_there_or_has_one_made(things, found):
-    asked = wanted(pod("data"), stock(claim(storageClassName="late"), *things))
-    bindings = asked.bindings(node())
+    requested = pod_volumes(pod("data"), listers(claim(storageClassName="late"), *things))
+    bindings = requested.bindings(node())
     if found is None:
         assert bindings is None
-        assert asked.node_fault(node()) == volume_binding.NOTHING_TO_BIND
+        assert requested.unfit_reason(node()) == volume_binding.NOTHING_TO_BIND
     else:
         assert [one.volume and one.volume.metadata.name for one in bindings] == found
 
 
 def test_two_claims_of_a_pod_do_not_share_a_volume():
     things = [claim(name, storageClassName="late") for name in ("a", "b")]
-    asked = wanted(pod("a", "b"), stock(*things, storage_class(), volume(storageClassName="late")))
-    made = [one.volume is None for one in asked.bindings(node())]
+    requested = pod_volumes(
+        pod("a", "b"), listers(*things, storage_class(), volume(storageClassName="late"))
+    )
+    made = [one.volume is None for one in requested.bindings(node())]
     assert made == [False, True]
 
 
@@ -156,16 +164,16 @@ def test_a_claim_that_was_promised_to_a_node_goes_there():
     promised = claim(
         annotations={"volume.kubernetes.io/selected-node": "node1"}, storageClassName="late"
     )
-    asked = wanted(pod("data"), stock(promised, storage_class()))
-    assert asked.node_fault(node()) == volume_binding.NOTHING_TO_BIND
-    assert asked.node_fault(node("node1")) == ""
+    requested = pod_volumes(pod("data"), listers(promised, storage_class()))
+    assert requested.unfit_reason(node()) == volume_binding.NOTHING_TO_BIND
+    assert requested.unfit_reason(node("node1")) == ""
 
 
 def test_a_claim_for_one_pod_is_not_shared():
     alone = claim(annotations=BOUND, volumeName="disk", accessModes=["ReadWriteOncePod"])
     other = pod("data", uid="other", node="node0")
-    asked = wanted(pod("data"), stock(alone, volume(), users=[other]))
-    assert asked.node_fault(node()) == volume_binding.IN_USE
-    asked = wanted(other, stock(alone, volume(), users=[other]))
-    assert asked.node_fault(node()) == ""
-    assert wanted(pod("data"), stock(alone, volume())).is_taken is False
+    requested = pod_volumes(pod("data"), listers(alone, volume(), users=[other]))
+    assert requested.unfit_reason(node()) == volume_binding.IN_USE
+    requested = pod_volumes(other, listers(alone, volume(), users=[other]))
+    assert requested.unfit_reason(node()) == ""
+    assert pod_volumes(pod("data"), listers(alone, volume())).is_in_use is False
