@@ -12,7 +12,7 @@ from lightkube.models.admissionregistration_v1 import ValidatingAdmissionPolicy
 
 from corral.api.errors import Conflict, NotFound, TooLarge
 from corral.api.kinds.admissionregistration.type_checking import (
-    checked,
+    kinds_to_check,
     params_schema,
     warnings,
 )
@@ -48,7 +48,7 @@ class PolicyTypes:
         spec: Document = msgspec.to_builtins(policy.spec) if policy.spec is not None else {}
         found: list[Document] = []
         kinds = self._kinds.table
-        for some in warnings(spec, checked(spec, kinds), params_schema(spec, kinds)):
+        for some in warnings(spec, kinds_to_check(spec, kinds), params_schema(spec, kinds)):
             found += some
             await asyncio.sleep(0)  # a long policy lets others have their turn
         try:

@@ -7,7 +7,7 @@ from corral.api.kind import Verdict
 from corral.api.kinds.causes import each_invalid, invalid, required
 from corral.api.kinds.columns import age, field
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
-from corral.api.kinds.workloads.template import nothing_acts
+from corral.api.kinds.workloads.template import no_effect_warning
 from corral.api.names import label_faults
 from corral.api.object import Document
 
@@ -18,7 +18,7 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     causes += each_invalid("handler", handler, label_faults(handler) if handler else ())
     if old is not None and handler != old["handler"]:
         causes.append(invalid("handler", handler, "field is immutable"))
-    return Verdict(limited(causes), [nothing_acts("RuntimeClass")])
+    return Verdict(limited(causes), [no_effect_warning("RuntimeClass")])
 
 
 RUNTIME_CLASS = kubernetes_kind(

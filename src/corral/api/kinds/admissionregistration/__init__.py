@@ -1,4 +1,4 @@
-"""Who has a say in what is stored: webhooks and policies (admissionregistration.k8s.io)."""
+"""Dynamic admission: webhooks and policies (admissionregistration.k8s.io)."""
 
 from corral.api.kinds.admissionregistration.policies import BINDING, POLICY
 from corral.api.kinds.admissionregistration.webhooks import MUTATING, VALIDATING

@@ -1,4 +1,4 @@
-"""What webhooks and policies are about: rules of operations on resources, selectors, conditions."""
+"""Match rules of webhooks and policies: operations, resources, selectors, CEL conditions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -28,14 +28,14 @@ SCOPES: Final = ("*", "Cluster", "Namespaced")
 MOST_CONDITIONS: Final = 64
 
 VARIABLES: Final = {"object": "dyn", "oldObject": "dyn", "request": "map", "authorizer": "map"}
-"""What every expression may look at, and the type of each."""
+"""Variables of all expressions, and their types."""
 
 
 # ------------------------------------------------------------------- defaults
 
 
 def default_selection(selection: Document, rules: str) -> None:
-    """Who says nothing asks for everything; ``rules`` is where the rules are."""
+    """Default selectors and scopes to match everything; ``rules`` is the field of the rules."""
     selection.setdefault("matchPolicy", EQUIVALENT)
     for selector in ("namespaceSelector", "objectSelector"):
         if selection.get(selector) is None:
@@ -48,7 +48,7 @@ def default_selection(selection: Document, rules: str) -> None:
 
 
 def selection_causes(path: str, selection: Document) -> Iterator[Cause]:
-    """What is wrong with a match policy and with selectors."""
+    """Check match policy and selectors."""
     policy = selection["matchPolicy"]
     if policy not in MATCH_POLICIES:
         yield unsupported(f"{path}.matchPolicy", policy, MATCH_POLICIES)
@@ -57,58 +57,58 @@ def selection_causes(path: str, selection: Document) -> Iterator[Cause]:
 
 
 def rule_causes(path: str, rule: Document) -> Iterator[Cause]:
-    """What is wrong with one rule of operations on resources."""
-    yield from _operations(f"{path}.operations", rule.get("operations") or ())
-    yield from _alone(f"{path}.apiGroups", rule.get("apiGroups") or (), "API groups")
+    """Check a rule of operations on resources."""
+    yield from _check_operations(f"{path}.operations", rule.get("operations") or ())
+    yield from _check_wildcard(f"{path}.apiGroups", rule.get("apiGroups") or (), "API groups")
     versions = rule.get("apiVersions") or ()
-    yield from _alone(f"{path}.apiVersions", versions, "API versions")
-    yield from _no_empty(f"{path}.apiVersions", versions)
-    yield from _resources(f"{path}.resources", rule.get("resources") or ())
+    yield from _check_wildcard(f"{path}.apiVersions", versions, "API versions")
+    yield from _check_not_empty(f"{path}.apiVersions", versions)
+    yield from _check_resources(f"{path}.resources", rule.get("resources") or ())
     if rule["scope"] not in SCOPES:
         yield unsupported(f"{path}.scope", rule["scope"], SCOPES)
 
 
-def _operations(path: str, operations: Sequence[str]) -> Iterator[Cause]:
-    yield from _alone(path, operations, "operations")
+def _check_operations(path: str, operations: Sequence[str]) -> Iterator[Cause]:
+    yield from _check_wildcard(path, operations, "operations")
     for index, operation in enumerate(operations):
         if operation not in OPERATIONS:
             yield unsupported(f"{path}[{index}]", operation, OPERATIONS)
 
 
-def _alone(path: str, names: Sequence[str], what: str) -> Iterator[Cause]:
-    """There is something, and a star stands alone."""
+def _check_wildcard(path: str, names: Sequence[str], noun: str) -> Iterator[Cause]:
+    """Check that names are not empty, and that ``*`` is the only one."""
     if not names:
         yield required(path)
     if len(names) > 1 and "*" in names:
-        yield invalid(path, names, f"if '*' is present, must not specify other {what}")
+        yield invalid(path, names, f"if '*' is present, must not specify other {noun}")
 
 
-def _no_empty(path: str, names: Iterable[str]) -> Iterator[Cause]:
+def _check_not_empty(path: str, names: Iterable[str]) -> Iterator[Cause]:
     for index, name in enumerate(names):
         if not name:
             yield required(f"{path}[{index}]")
 
 
-def _resources(path: str, resources: Sequence[str]) -> Iterator[Cause]:
+def _check_resources(path: str, resources: Sequence[str]) -> Iterator[Cause]:
     if not resources:
         yield required(path)
-    yield from _no_empty(path, resources)
-    all_below: set[str] = set()
-    below_all: set[str] = set()
+    yield from _check_not_empty(path, resources)
+    resources_with_all: set[str] = set()
+    subresources_of_all: set[str] = set()
     for index, resource in enumerate(resources):
-        above, slash, below = resource.partition("/")
+        resource_name, slash, subresource = resource.partition("/")
         if not slash:
             continue
-        if above in all_below:
-            why = f"if '{above}/*' is present, must not specify {resource}"
+        if resource_name in resources_with_all:
+            why = f"if '{resource_name}/*' is present, must not specify {resource}"
             yield invalid(f"{path}[{index}]", resource, why)
-        if below in below_all:
-            why = f"if '*/{below}' is present, must not specify {resource}"
+        if subresource in subresources_of_all:
+            why = f"if '*/{subresource}' is present, must not specify {resource}"
             yield invalid(f"{path}[{index}]", resource, why)
-        if below == "*":
-            all_below.add(above)
-        if above == "*":
-            below_all.add(below)
+        if subresource == "*":
+            resources_with_all.add(resource_name)
+        if resource_name == "*":
+            subresources_of_all.add(subresource)
     if len(resources) > 1 and "*/*" in resources:
         why = "if '*/*' is present, must not specify other resources"
         yield invalid(path, resources, why)
@@ -123,7 +123,7 @@ def _resources(path: str, resources: Sequence[str]) -> Iterator[Cause]:
 def condition_causes(
     path: str, conditions: Sequence[Document], variables: dict[str, str]
 ) -> Iterator[Cause]:
-    """What is wrong with match conditions."""
+    """Check match conditions."""
     if len(conditions) > MOST_CONDITIONS:
         yield too_many(path, len(conditions), MOST_CONDITIONS)
     seen: set[str] = set()
@@ -146,13 +146,13 @@ def expression_causes(
     *,
     returns: Sequence[str] = ("bool",),
     never: Sequence[str] = (),
-    made: Mapping[str, str] | None = None,
+    policy_variables: Mapping[str, str] | None = None,
     why: str = "",
 ) -> Iterator[Cause]:
-    """What is wrong with an expression, which has to be of one of the types in ``returns``.
+    """Check an expression, which must have one of the types in ``returns``.
 
-    ``never`` are types that it must neither be of nor hold; ``made`` are those of the policy's own
-    variables, if it may look at such.
+    ``never`` are types that it must neither have nor contain; ``policy_variables`` are the types of
+    the policy's own variables, if it may use them.
     """
     if not (expression or "").strip():
         yield required(path, why)
@@ -160,46 +160,53 @@ def expression_causes(
     assert expression is not None
     try:
         program = compile_expression(expression, variables)
-        told = _fitting(program, made) if made is not None else program.returns
+        result_type = (
+            _checked_type(program, policy_variables)
+            if policy_variables is not None
+            else program.returns
+        )
     except CelError as error:
         yield invalid(path, expression, f"compilation failed: {error}")
         return
-    for word in never:
-        if word in told:
+    for forbidden_type in never:
+        if forbidden_type in result_type:
             why = (
-                f"a value of type {word} cannot be kept: write it as a string, or where it is used"
+                f"a value of type {forbidden_type} cannot be kept: "
+                "write it as a string, or where it is used"
             )
             yield invalid(path, expression, why)
-    if returns and told not in returns:
+    if returns and result_type not in returns:
         yield invalid(path, expression, f"must evaluate to {' or '.join(returns)}")
 
 
-def type_of(expression: str | None, variables: dict[str, str], made: Mapping[str, str]) -> str:
-    """The type of a policy's variable; ``dyn`` where only a run tells, or nothing does."""
+def type_of(
+    expression: str | None, variables: dict[str, str], policy_variables: Mapping[str, str]
+) -> str:
+    """Return the type of a policy's variable; ``dyn`` if it is unknown before evaluation."""
     try:
-        return _fitting(compile_expression(expression or "", variables), made)
+        return _checked_type(compile_expression(expression or "", variables), policy_variables)
     except CelError:
         return "dyn"
 
 
-def _fitting(program: Program, made: Mapping[str, str]) -> str:
-    """The type of an expression's value, by those of the policy's variables.
+def _checked_type(program: Program, policy_variables: Mapping[str, str]) -> str:
+    """Return the type of an expression, from the types of the policy's variables.
 
-    Raises CelError where types do not go together, and what ``variable_types`` raises.
+    Raises CelError if types do not match, and for unknown variables.
     """
-    return program.require_fit(variable_types(program, made))
+    return program.require_fit(variable_types(program, policy_variables))
 
 
-def variable_types(program: Program, made: Mapping[str, str]) -> dict[int, str]:
-    """The types of those parts of an expression that are a policy's variables, by their numbers.
+def variable_types(program: Program, policy_variables: Mapping[str, str]) -> dict[int, str]:
+    """Return the types of the nodes of an expression that are the policy's variables, by number.
 
-    Raises CelError for a variable that there is not.
+    Raises CelError for an unknown variable.
     """
     types = {}
     for node in syntax_tree.walk(program.tree):
-        of = node.parts[0] if node.kind == "field" else node
-        if node.kind == "field" and (of.kind, of.text) == ("name", "variables"):
-            if node.text not in made:
+        operand = node.parts[0] if node.kind == "field" else node
+        if node.kind == "field" and (operand.kind, operand.text) == ("name", "variables"):
+            if node.text not in policy_variables:
                 raise program.fault(node, f"undefined field '{node.text}'")
-            types[node.number] = made[node.text]
+            types[node.number] = policy_variables[node.text]
     return types

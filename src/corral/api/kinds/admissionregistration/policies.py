@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy and its binding: rules in CEL, and what they are about."""
+"""ValidatingAdmissionPolicy and its binding."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,21 +49,21 @@ MOST_ANNOTATIONS: Final = 20
 LONGEST_ANNOTATION: Final = 5 << 10
 
 _NAME = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
-_NOTHING = "validations or auditAnnotations must contain at least one item"
-_PASSING: Final = ("duration", "timestamp", "type")
-"""What a variable may not be: the library cannot be given such a value again."""
+_NO_ITEMS = "validations or auditAnnotations must contain at least one item"
+_UNSUPPORTED_TYPES: Final = ("duration", "timestamp", "type")
+"""Types that a variable must not have: the CEL library cannot take such values as input."""
 _NO_EXPRESSION = "expression is not specified"
 
 
-def without_rights(variables: Mapping[str, str]) -> dict[str, str]:
-    """What an expression that makes a message may look at."""
-    return {name: told for name, told in variables.items() if name != "authorizer"}
+def without_authorizer(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of message expressions, which have no ``authorizer``."""
+    return {name: cel_type for name, cel_type in variables.items() if name != "authorizer"}
 
 
 def variables_of(spec: Mapping[str, Document | None]) -> dict[str, str]:
-    """What the expressions of a policy may look at."""
-    told = {**VARIABLES, "namespaceObject": "dyn", "variables": "map"}
-    return {**told, "params": "dyn"} if spec.get("paramKind") is not None else told
+    """Return the variables of a policy's expressions, and their types."""
+    variables = {**VARIABLES, "namespaceObject": "dyn", "variables": "map"}
+    return {**variables, "params": "dyn"} if spec.get("paramKind") is not None else variables
 
 
 # ------------------------------------------------------------------- defaults
@@ -95,31 +95,39 @@ def _default_resources(resources: Document) -> None:
 
 def _validate_policy(document: Document, old: Document | None, _user: str) -> Verdict:
     name, spec = document["metadata"]["name"], document.get("spec") or {"failurePolicy": FAIL}
-    return Verdict(limited([*_policy(name, spec), *status_condition_causes(document, old)]))
+    return Verdict(limited([*_check_policy(name, spec), *status_condition_causes(document, old)]))
 
 
-def _policy(name: str, spec: Document) -> Iterator[Cause]:
-    known = variables_of(spec)
+def _check_policy(name: str, spec: Document) -> Iterator[Cause]:
+    variables = variables_of(spec)
     if spec["failurePolicy"] not in FAILURE_POLICIES:
         yield unsupported("spec.failurePolicy", spec["failurePolicy"], FAILURE_POLICIES)
     if spec.get("paramKind") is not None:
-        yield from _param_kind("spec.paramKind", spec["paramKind"])
-    yield from _constraints("spec.matchConstraints", spec.get("matchConstraints"))
+        yield from _check_param_kind("spec.paramKind", spec["paramKind"])
+    yield from _check_constraints("spec.matchConstraints", spec.get("matchConstraints"))
     conditions = spec.get("matchConditions") or ()
-    yield from condition_causes("spec.matchConditions", conditions, known)
-    made: dict[str, str] = {}
+    yield from condition_causes("spec.matchConditions", conditions, variables)
+    policy_variables: dict[str, str] = {}
     for index, variable in enumerate(spec.get("variables") or ()):
-        yield from _variable(f"spec.variables[{index}]", variable, known, made)
-        made[variable.get("name") or ""] = type_of(variable.get("expression"), known, made)
+        yield from _check_variable(
+            f"spec.variables[{index}]", variable, variables, policy_variables
+        )
+        policy_variables[variable.get("name") or ""] = type_of(
+            variable.get("expression"), variables, policy_variables
+        )
     if not spec.get("validations") and not spec.get("auditAnnotations"):
-        yield required("spec.validations", _NOTHING)
-        yield required("spec.auditAnnotations", _NOTHING)
+        yield required("spec.validations", _NO_ITEMS)
+        yield required("spec.auditAnnotations", _NO_ITEMS)
     for index, validation in enumerate(spec.get("validations") or ()):
-        yield from _validation(f"spec.validations[{index}]", validation, known, made)
-    yield from _annotations(name, spec.get("auditAnnotations") or (), known, made)
+        yield from _check_validation(
+            f"spec.validations[{index}]", validation, variables, policy_variables
+        )
+    yield from _check_annotations(
+        name, spec.get("auditAnnotations") or (), variables, policy_variables
+    )
 
 
-def _param_kind(path: str, kind: Document) -> Iterator[Cause]:
+def _check_param_kind(path: str, kind: Document) -> Iterator[Cause]:
     api_version, name = kind.get("apiVersion") or "", kind.get("kind") or ""
     group, slash, version = api_version.rpartition("/")
     if not api_version:
@@ -138,25 +146,27 @@ def _param_kind(path: str, kind: Document) -> Iterator[Cause]:
         yield invalid(f"{path}.kind", name, why)
 
 
-def _constraints(path: str, resources: Document | None) -> Iterator[Cause]:
+def _check_constraints(path: str, resources: Document | None) -> Iterator[Cause]:
     if resources is None:
         yield required(path)
         return
-    yield from _resources(path, resources)
+    yield from _check_resources(path, resources)
     if not resources.get("resourceRules"):
         yield required(f"{path}.resourceRules")
 
 
-def _resources(path: str, resources: Document) -> Iterator[Cause]:
+def _check_resources(path: str, resources: Document) -> Iterator[Cause]:
     yield from selection_causes(path, resources)
     for part in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(resources.get(part) or ()):
             where = f"{path}.{part}[{index}]"
-            yield from _resource_names(f"{where}.resourceNames", rule.get("resourceNames") or ())
+            yield from _check_resource_names(
+                f"{where}.resourceNames", rule.get("resourceNames") or ()
+            )
             yield from rule_causes(where, rule)
 
 
-def _resource_names(path: str, names: Sequence[str]) -> Iterator[Cause]:
+def _check_resource_names(path: str, names: Sequence[str]) -> Iterator[Cause]:
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         yield from each_invalid(f"{path}[{index}]", name, path_segment_faults(name))
@@ -164,8 +174,8 @@ def _resource_names(path: str, names: Sequence[str]) -> Iterator[Cause]:
             yield duplicate(f"{path}[{index}]", name)
 
 
-def _variable(
-    path: str, variable: Document, known: dict[str, str], made: dict[str, str]
+def _check_variable(
+    path: str, variable: Document, variables: dict[str, str], policy_variables: dict[str, str]
 ) -> Iterator[Cause]:
     name = variable.get("name") or ""
     if not name.strip():
@@ -175,24 +185,40 @@ def _variable(
     expression = variable.get("expression")
     where = f"{path}.expression"
     yield from expression_causes(
-        where, expression, known, returns=(), never=_PASSING, made=made, why=_NO_EXPRESSION
+        where,
+        expression,
+        variables,
+        returns=(),
+        never=_UNSUPPORTED_TYPES,
+        policy_variables=policy_variables,
+        why=_NO_EXPRESSION,
     )
 
 
-def _validation(
-    path: str, validation: Document, known: dict[str, str], made: dict[str, str]
+def _check_validation(
+    path: str, validation: Document, variables: dict[str, str], policy_variables: dict[str, str]
 ) -> Iterator[Cause]:
     expression = validation.get("expression")
     yield from expression_causes(
-        f"{path}.expression", expression, known, made=made, why=_NO_EXPRESSION
+        f"{path}.expression",
+        expression,
+        variables,
+        policy_variables=policy_variables,
+        why=_NO_EXPRESSION,
     )
-    telling = validation.get("messageExpression") or ""
+    message_expression = validation.get("messageExpression") or ""
     where = f"{path}.messageExpression"
-    if telling and not telling.strip():
-        yield invalid(where, telling, "must be non-empty if specified")
-    elif telling:
-        kept = without_rights(known)
-        yield from expression_causes(where, telling, kept, returns=("string",), made=made)
+    if message_expression and not message_expression.strip():
+        yield invalid(where, message_expression, "must be non-empty if specified")
+    elif message_expression:
+        message_variables = without_authorizer(variables)
+        yield from expression_causes(
+            where,
+            message_expression,
+            message_variables,
+            returns=("string",),
+            policy_variables=policy_variables,
+        )
     message = validation.get("message") or ""
     if message and not message.strip():
         yield invalid(f"{path}.message", message, "message must be non-empty if specified")
@@ -203,8 +229,11 @@ def _validation(
         yield unsupported(f"{path}.reason", reason, REASONS)
 
 
-def _annotations(
-    name: str, annotations: Sequence[Document], known: dict[str, str], made: dict[str, str]
+def _check_annotations(
+    name: str,
+    annotations: Sequence[Document],
+    variables: dict[str, str],
+    policy_variables: dict[str, str],
 ) -> Iterator[Cause]:
     path = "spec.auditAnnotations"
     if len(annotations) > MOST_ANNOTATIONS:
@@ -226,9 +255,9 @@ def _annotations(
         yield from expression_causes(
             f"{where}.valueExpression",
             expression,
-            known,
+            variables,
             returns=types,
-            made=made,
+            policy_variables=policy_variables,
             why="valueExpression is not specified",
         )
 
@@ -237,22 +266,22 @@ def _annotations(
 
 
 def _validate_binding(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict(limited(_binding(document.get("spec") or {})))
+    return Verdict(limited(_check_binding(document.get("spec") or {})))
 
 
-def _binding(spec: Document) -> Iterator[Cause]:
+def _check_binding(spec: Document) -> Iterator[Cause]:
     name = spec.get("policyName") or ""
     if not name:
         yield required("spec.policyName")
     yield from each_invalid("spec.policyName", name, subdomain_faults(name) if name else ())
     if spec.get("paramRef") is not None:
-        yield from _param_ref("spec.paramRef", spec["paramRef"])
+        yield from _check_param_ref("spec.paramRef", spec["paramRef"])
     if spec.get("matchResources") is not None:
-        yield from _resources("spec.matchResources", spec["matchResources"])
-    yield from _actions("spec.validationActions", spec.get("validationActions") or ())
+        yield from _check_resources("spec.matchResources", spec["matchResources"])
+    yield from _check_actions("spec.validationActions", spec.get("validationActions") or ())
 
 
-def _param_ref(path: str, reference: Document) -> Iterator[Cause]:
+def _check_param_ref(path: str, reference: Document) -> Iterator[Cause]:
     name, selector = reference.get("name"), reference.get("selector")
     if name:
         yield from each_invalid(f"{path}.name", name, path_segment_faults(name))
@@ -270,7 +299,7 @@ def _param_ref(path: str, reference: Document) -> Iterator[Cause]:
         yield unsupported(f"{path}.parameterNotFoundAction", action, NOT_FOUND_ACTIONS)
 
 
-def _actions(path: str, actions: Sequence[str]) -> Iterator[Cause]:
+def _check_actions(path: str, actions: Sequence[str]) -> Iterator[Cause]:
     first: dict[str, int] = {}
     for index, action in enumerate(actions):
         if action not in ACTIONS:
@@ -310,7 +339,7 @@ POLICY = kubernetes_kind(
     view=ValidatingAdmissionPolicy,
     namespaced=False,
     columns=(
-        length("Validations", "spec", "validations", description="how many rules the policy has"),
+        length("Validations", "spec", "validations", description="number of its validations"),
         Column(
             name="ParamKind",
             cell=param_kind_cell,

@@ -1,8 +1,8 @@
-"""What a policy's expressions have against the types of what it is about.
+"""Type checking of the expressions of ValidatingAdmissionPolicies.
 
-A policy is stored whatever it says of objects, since they may be of any kind.  Where its rules name
-resources, their schemas tell which fields there are, and what types go together (Kubernetes'
-validatingadmissionpolicy type checker, whose texts these are).
+A policy is accepted whatever fields its expressions select, since objects may be of any kind.  If
+its rules name resources, the expressions are checked with their schemas afterwards; the warnings
+are those of Kubernetes' validatingadmissionpolicy type checker.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,21 +21,21 @@ from corral.api.object import Document
 from corral.api.schema import structural
 
 MOST_TYPES: Final = 10
-"""Kinds that are looked at."""
+"""The most kinds that are checked."""
 MOST_CHARACTERS: Final = 128 << 10
-"""Of all that is told of one policy: it is kept in the policy, beside what that says itself."""
+"""The most characters of all warnings of a policy, which are stored in its status."""
 
 
-class Checked(NamedTuple):
-    """A kind as messages name it, and its schema."""
+class CheckedKind(NamedTuple):
+    """A kind to check: its name in messages, and its schema."""
 
     name: str
     schema: Mapping[str, Any]
 
 
-def checked(spec: Document, kinds: KindTable) -> list[Checked]:
-    """The kinds that a policy's rules name; what they ask for with ``*`` is anything."""
-    served, found = _served(kinds), dict[tuple[str, str, str], Checked]()
+def kinds_to_check(spec: Document, kinds: KindTable) -> list[CheckedKind]:
+    """Return the kinds that a policy's rules name; rules with ``*`` are skipped."""
+    served, checked = _served(kinds), dict[tuple[str, str, str], CheckedKind]()
     for rule in at(spec, "matchConstraints", "resourceRules") or ():
         parts = ("apiGroups", "apiVersions", "resources")
         groups, versions, resources = (frozenset(rule.get(part) or ()) for part in parts)
@@ -45,14 +45,16 @@ def checked(spec: Document, kinds: KindTable) -> list[Checked]:
             for version, plural, kind in served[group]:
                 if version in versions and plural in resources:
                     name = f"{group}/{version}, Kind={kind.name}"
-                    found[group, version, kind.name] = Checked(name, structural(kind, version))
-                    if len(found) == MOST_TYPES:
-                        return [found[name] for name in sorted(found)]
-    return [found[name] for name in sorted(found)]
+                    checked[group, version, kind.name] = CheckedKind(
+                        name, structural(kind, version)
+                    )
+                    if len(checked) == MOST_TYPES:
+                        return [checked[name] for name in sorted(checked)]
+    return [checked[name] for name in sorted(checked)]
 
 
 def params_schema(spec: Document, kinds: KindTable) -> Mapping[str, Any] | None:
-    """Return the schema of ``params``; None where no kind that is served is named."""
+    """Return the schema of ``params``; None if its kind is not set or not served."""
     api_version, name = (at(spec, "paramKind", part) or "" for part in ("apiVersion", "kind"))
     group, _, version = api_version.rpartition("/")
     kind = kinds.by_kind(group, name)
@@ -62,62 +64,66 @@ def params_schema(spec: Document, kinds: KindTable) -> Mapping[str, Any] | None:
 
 
 def _served(kinds: KindTable) -> Mapping[str, Sequence[tuple[str, str, Kind]]]:
-    """The versions, plurals and kinds of each group: a rule may name much that there is not."""
+    """Return the served versions, plurals and kinds by group: rules may name many others."""
     served: dict[str, list[tuple[str, str, Kind]]] = {}
     for kind in kinds:
         for version in kind.versions:
-            found = kinds.find(kind.group, version.name, kind.plural)
-            if found is not None:
-                served.setdefault(kind.group, []).append((version.name, kind.plural, found))
-    return {group: sorted(found, key=itemgetter(0, 1)) for group, found in served.items()}
+            row = kinds.find(kind.group, version.name, kind.plural)
+            if row is not None:
+                served.setdefault(kind.group, []).append((version.name, kind.plural, row))
+    return {group: sorted(rows, key=itemgetter(0, 1)) for group, rows in served.items()}
 
 
 def warnings(
-    spec: Document, types: Sequence[Checked], params: Mapping[str, Any] | None = None
+    spec: Document, types: Sequence[CheckedKind], params: Mapping[str, Any] | None = None
 ) -> Iterator[Sequence[Document]]:
-    """What there is against each of a policy's validations (ExpressionWarning).
+    """Yield the warnings about each of a policy's validations (ExpressionWarning).
 
-    ``params`` is the schema of parameters, if it is known.  They are looked at one by one: all of
-    them may take long.  What is against many is cut.
+    ``params`` is the schema of the parameters, if it is known.  The caller can pause between items,
+    since checking all may take long.  Warnings stop at MOST_CHARACTERS.
     """
-    known = variables_of(spec)
-    made: dict[str, str] = {}
+    variables = variables_of(spec)
+    policy_variables: dict[str, str] = {}
     for variable in spec.get("variables") or ():
-        made[variable["name"]] = type_of(variable["expression"], known, made)
+        policy_variables[variable["name"]] = type_of(
+            variable["expression"], variables, policy_variables
+        )
         yield ()
-    room = MOST_CHARACTERS
+    remaining = MOST_CHARACTERS
     for index, validation in enumerate(spec.get("validations") or ()):
-        told = []
+        found = []
         for field in ("expression", "messageExpression"):
             text = validation.get(field)
-            warning = "\n".join(_faults(text, known, made, types, params)) if text else ""
+            warning = (
+                "\n".join(_faults(text, variables, policy_variables, types, params)) if text else ""
+            )
             if warning:
                 path = f"spec.validations[{index}].{field}"
-                told.append({"fieldRef": path, "warning": warning})
-                room -= len(path) + len(warning)
-            if room <= 0:
-                yield told
+                found.append({"fieldRef": path, "warning": warning})
+                remaining -= len(path) + len(warning)
+            if remaining <= 0:
+                yield found
                 return
-        yield told
+        yield found
 
 
 def _faults(
     text: str,
-    known: dict[str, str],
-    made: Mapping[str, str],
-    types: Sequence[Checked],
+    variables: dict[str, str],
+    policy_variables: Mapping[str, str],
+    types: Sequence[CheckedKind],
     params: Mapping[str, Any] | None,
 ) -> Iterator[str]:
     try:
-        program = compile_expression(text, known)
-        variables = variable_types(program, made)
+        program = compile_expression(text, variables)
+        types_of_variables = variable_types(program, policy_variables)
     except CelError:
-        return  # it was stored by a server that knew more
-    of_params = {} if params is None else {"params": params}
+        return  # stored by a newer server
+    params_schemas = {} if params is None else {"params": params}
     for each in types:
-        schemas = {"object": each.schema, "oldObject": each.schema, **of_params}
+        schemas = {"object": each.schema, "oldObject": each.schema, **params_schemas}
         try:
-            _require_fit(program, variables, schemas)
+            _require_fit(program, types_of_variables, schemas)
         except CelError as fault:
             yield f"{each.name}: compilation failed: {shortened(str(fault), LONGEST_MESSAGE)}\n"
 
@@ -126,7 +132,7 @@ def _require_fit(
     program: Program, variables: Mapping[int, str], schemas: Mapping[str, Mapping[str, Any]]
 ) -> None:
     try:
-        found = read_fields(program.tree, schemas, escaped)
+        selections = read_fields(program.tree, schemas, escaped)
     except UnknownFieldError as fault:
         raise program.fault(fault.node, fault.why) from None
-    program.require_fit({**found.types, **variables})
+    program.require_fit({**selections.types, **variables})

@@ -1,1 +1,1 @@
-"""Who somebody is and what one may do: reviews, RBAC, and requests for certificates."""
+"""Authentication and authorization: reviews, RBAC, CertificateSigningRequests."""

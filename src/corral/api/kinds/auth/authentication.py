@@ -1,4 +1,4 @@
-"""Questions about who somebody is (Kubernetes' authentication.k8s.io): answered, never kept."""
+"""TokenReview and SelfSubjectReview (authentication.k8s.io), which are never stored."""
 
 from lightkube.models.authentication_v1 import SelfSubjectReview, TokenReview
 

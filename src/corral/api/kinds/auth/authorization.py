@@ -1,4 +1,4 @@
-"""Questions about rights: may one do something, and what may one do (authorization.k8s.io)."""
+"""Access reviews (authorization.k8s.io), which are never stored."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,44 +18,52 @@ from corral.api.object import Document
 
 GROUP: Final = "authorization.k8s.io"
 
-_WHAT = "spec.resourceAttributes"
-_PATH = "spec.nonResourceAttributes"
+_RESOURCE = "spec.resourceAttributes"
+_NON_RESOURCE = "spec.nonResourceAttributes"
 
 
 def _validate_self(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict(limited(_what(document)))
+    return Verdict(limited(_check_attributes(document)))
 
 
 def _validate_subject(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict(limited((*_what(document), *_who(document))))
+    return Verdict(limited((*_check_attributes(document), *_check_subject(document))))
 
 
 def _validate_local(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict(limited((*_what(document), *_who(document), *_local(document))))
+    return Verdict(
+        limited(
+            (*_check_attributes(document), *_check_subject(document), *_check_namespace(document))
+        )
+    )
 
 
-def _what(document: Document) -> Iterator[Cause]:
-    resource, path = (at(document, "spec", name.partition(".")[2]) for name in (_WHAT, _PATH))
+def _check_attributes(document: Document) -> Iterator[Cause]:
+    resource, path = (
+        at(document, "spec", name.partition(".")[2]) for name in (_RESOURCE, _NON_RESOURCE)
+    )
     if resource is not None and path is not None:
-        yield invalid(_PATH, path, "cannot be specified in combination with resourceAttributes")
+        yield invalid(
+            _NON_RESOURCE, path, "cannot be specified in combination with resourceAttributes"
+        )
     if resource is None and path is None:
         fault = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        yield invalid(_WHAT, None, fault)
+        yield invalid(_RESOURCE, None, fault)
 
 
-def _who(document: Document) -> Iterator[Cause]:
+def _check_subject(document: Document) -> Iterator[Cause]:
     spec = document["spec"]
     if not spec.get("user") and not spec.get("groups"):
         fault = "at least one of user or group must be specified"
         yield invalid("spec.user", spec.get("user") or "", fault)
 
 
-def _local(document: Document) -> Iterator[Cause]:
+def _check_namespace(document: Document) -> Iterator[Cause]:
     if at(document, "spec", "nonResourceAttributes") is not None:
-        yield invalid(_PATH, None, "disallowed on this kind of request")
+        yield invalid(_NON_RESOURCE, None, "disallowed on this kind of request")
     namespace = at(document, "spec", "resourceAttributes", "namespace") or ""
     if namespace != document["metadata"]["namespace"]:
-        yield invalid(f"{_WHAT}.namespace", namespace, "must match metadata.namespace")
+        yield invalid(f"{_RESOURCE}.namespace", namespace, "must match metadata.namespace")
 
 
 SELF_SUBJECT_ACCESS_REVIEW = review_kind(

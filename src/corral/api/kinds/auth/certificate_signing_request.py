@@ -1,7 +1,7 @@
-"""CertificateSigningRequest: who wants a certificate of which signer, and what became of it.
+"""CertificateSigningRequest: a request for a certificate of a signer.
 
-The rules are the real server's (pkg/apis/certificates/validation).  What is inside the request and
-the certificate is looked at by the server, which knows who asks and by which door.
+Validation is that of kube-apiserver (pkg/apis/certificates/validation).  The contents of the
+request and of the certificate are checked on admission, which knows the user and the subresource.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from corral.api.time import human_duration
 
 GROUP: Final = "certificates.k8s.io"
 CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
-"""The signer of certificates by which users are known to the API."""
+"""The signer of client certificates for the API server."""
 APPROVED: Final = "Approved"
 DENIED: Final = "Denied"
 FAILED: Final = "Failed"
@@ -44,15 +44,15 @@ USAGES: Final = (
     *("key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime"),
     *("server auth", "signing", "timestamping"),
 )
-_FINAL: Final = (APPROVED, DENIED, FAILED)
-"""Conditions that are true once they are there, and stay."""
+_PERMANENT: Final = (APPROVED, DENIED, FAILED)
+"""Conditions that can only be True and cannot be removed."""
 
 
 def _validate(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict(limited(chain(_wanted(document["spec"]), _conditions(document))))
+    return Verdict(limited(chain(_check_spec(document["spec"]), _check_conditions(document))))
 
 
-def _wanted(spec: Document) -> Iterator[Cause]:
+def _check_spec(spec: Document) -> Iterator[Cause]:
     usages = spec.get("usages") or []
     if not usages:
         yield required("spec.usages")
@@ -63,15 +63,15 @@ def _wanted(spec: Document) -> Iterator[Cause]:
     for index, usage in enumerate(usages):
         if first.setdefault(usage, index) < index:
             yield duplicate(f"spec.usages[{index}]", usage)
-    yield from _signer("spec.signerName", spec["signerName"])
+    yield from _check_signer("spec.signerName", spec["signerName"])
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < SHORTEST_SECONDS:
         fault = "may not specify a duration less than 600 seconds (10 minutes)"
         yield invalid("spec.expirationSeconds", seconds, fault)
 
 
-def _signer(path: str, name: str) -> Iterator[Cause]:
-    """A signer's name is a domain and a path in it: ``example.com/signer-name``."""
+def _check_signer(path: str, name: str) -> Iterator[Cause]:
+    """Check a signer's name: a domain and a path, as in ``example.com/signer-name``."""
     if name == _LEGACY_SIGNER:
         yield invalid(path, name, "the legacy signerName is not allowed via this API version")
         return
@@ -86,17 +86,21 @@ def _signer(path: str, name: str) -> Iterator[Cause]:
     if len(domain) > _LONGEST_DOMAIN:
         yield too_long(path, _LONGEST_DOMAIN)
     labels = domain.split(".")
-    yield from _labels(path, domain, ((each, label_faults(each)) for each in labels))
+    yield from _check_labels(path, domain, ((each, label_faults(each)) for each in labels))
     if len(labels) < 2:
         fault = "should be a domain with at least two segments separated by dots"
         yield invalid(path, domain, fault)
-    yield from _labels(path, rest, ((each, subdomain_faults(each)) for each in rest.split(".")))
+    yield from _check_labels(
+        path, rest, ((each, subdomain_faults(each)) for each in rest.split("."))
+    )
     if len(name) > _LONGEST_SIGNER:
         yield too_long(path, _LONGEST_SIGNER)
 
 
-def _labels(path: str, whole: str, checked: Iterator[tuple[str, Sequence[str]]]) -> Iterator[Cause]:
-    """What is wrong with the first bad part of a name."""
+def _check_labels(
+    path: str, whole: str, checked: Iterator[tuple[str, Sequence[str]]]
+) -> Iterator[Cause]:
+    """Yield the causes of the first invalid label of a name."""
     for label, faults in checked:
         if faults:
             for fault in faults:
@@ -104,13 +108,13 @@ def _labels(path: str, whole: str, checked: Iterator[tuple[str, Sequence[str]]])
             return
 
 
-def _conditions(document: Document) -> Iterator[Cause]:
+def _check_conditions(document: Document) -> Iterator[Cause]:
     seen: set[str] = set()
     for index, condition in enumerate(conditions(document)):
         path, name = f"status.conditions[{index}]", condition.get("type") or ""
         if not name:
             yield required(f"{path}.type")
-        allowed = ("True",) if name in _FINAL else ("False", "True", "Unknown")
+        allowed = ("True",) if name in _PERMANENT else ("False", "True", "Unknown")
         status = condition.get("status") or ""
         if not status:
             yield required(f"{path}.status")
@@ -125,9 +129,9 @@ def _conditions(document: Document) -> Iterator[Cause]:
 
 
 def change_causes(document: Document, old: Document, *, door: str) -> Iterator[Cause]:
-    """What a change may not do that came by a subresource (``door``), or by none."""
+    """Check a change through a subresource (``door``), or through none."""
     path = "status.conditions"
-    for name in _FINAL:
+    for name in _PERMANENT:
         if _count(document, name) < _count(old, name):
             yield forbidden(path, f'updates may not remove a condition of type "{name}"')
     if door != "approval":
@@ -148,7 +152,7 @@ def conditions(document: Document) -> Sequence[Document]:
 
 
 def certificate(document: Document) -> str:
-    """What the signer gave, in base64; empty as long as that is nothing."""
+    """Return the issued certificate in base64; empty if there is none."""
     return at(document, "status", "certificate") or ""
 
 
@@ -181,17 +185,17 @@ SIGNING_REQUEST = kubernetes_kind(
     approval=True,
     columns=(
         age(),
-        field("SignerName", "spec", "signerName", description="who is to sign"),
-        field("Requestor", "spec", "username", description="which user asks for it"),
+        field("SignerName", "spec", "signerName", description="the signer"),
+        field("Requestor", "spec", "username", description="the user who requests it"),
         Column(
             name="RequestedDuration",
             cell=_duration,
-            description="how long the certificate is wanted to be good",
+            description="requested lifetime of the certificate",
         ),
         Column(
             name="Condition",
             cell=_state,
-            description="whether it is approved or denied, and whether a certificate is there",
+            description="whether it is approved or denied, and whether a certificate was issued",
         ),
     ),
     selectable={"spec.signerName": text("spec", "signerName")},

@@ -1,4 +1,4 @@
-"""Who may what: roles, and who has them (rbac.authorization.k8s.io)."""
+"""RBAC: roles and bindings (rbac.authorization.k8s.io)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -21,7 +21,7 @@ USER: Final = "User"
 GROUP_OF_USERS: Final = "Group"
 SERVICE_ACCOUNT: Final = "ServiceAccount"
 MOST_RULES: Final = 1000
-"""Rules of one role: whoever has it is asked about with each of them."""
+"""The most rules of a role: each one is evaluated on requests of its subjects."""
 
 _SUBJECTS = (SERVICE_ACCOUNT, USER, GROUP_OF_USERS)
 
@@ -30,15 +30,15 @@ _SUBJECTS = (SERVICE_ACCOUNT, USER, GROUP_OF_USERS)
 
 
 def _validate_role(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict(limited(_rules(document, namespaced=True)))
+    return Verdict(limited(_check_rules(document, namespaced=True)))
 
 
 def _validate_cluster_role(document: Document, _old: Document | None, _user: str) -> Verdict:
-    return Verdict(limited(_cluster_role(document)))
+    return Verdict(limited(_check_cluster_role(document)))
 
 
-def _cluster_role(document: Document) -> Iterator[Cause]:
-    yield from _rules(document, namespaced=False)
+def _check_cluster_role(document: Document) -> Iterator[Cause]:
+    yield from _check_rules(document, namespaced=False)
     aggregation = document.get("aggregationRule")
     if aggregation is None:
         return
@@ -51,17 +51,17 @@ def _cluster_role(document: Document) -> Iterator[Cause]:
         yield from selector_causes(f"{path}[{index}]", selector)
 
 
-def _rules(document: Document, *, namespaced: bool) -> Iterator[Cause]:
+def _check_rules(document: Document, *, namespaced: bool) -> Iterator[Cause]:
     count = len(document.get("rules") or ())
     if count > MOST_RULES:
         yield too_many("rules", count, MOST_RULES)
         return
     for index, rule in enumerate(document.get("rules") or ()):
-        yield from _rule(f"rules[{index}]", rule, namespaced=namespaced)
+        yield from _check_rule(f"rules[{index}]", rule, namespaced=namespaced)
 
 
-def _rule(path: str, rule: Document, *, namespaced: bool) -> Iterator[Cause]:
-    """A rule is about resources or about addresses, never both."""
+def _check_rule(path: str, rule: Document, *, namespaced: bool) -> Iterator[Cause]:
+    """Check a rule: it is about resources or about URLs, never both."""
     if not rule.get("verbs"):
         yield required(f"{path}.verbs", "verbs must contain at least one value")
     if urls := rule.get("nonResourceURLs"):
@@ -79,12 +79,12 @@ def _rule(path: str, rule: Document, *, namespaced: bool) -> Iterator[Cause]:
 
 
 def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
-    """The rules of a ClusterRole that is made of others: of those that its selectors choose.
+    """Return the rules of an aggregated ClusterRole, from the roles that its selectors match.
 
-    Each is told once, and found by its text: held against each other, as many as a few roles may
-    have would take minutes.
+    Duplicates are found by the encoded rule: comparing all pairs of a few large roles would take
+    minutes.
     """
-    chosen = [
+    matchers = [
         label_selector(each) for each in at(role, "aggregationRule", "clusterRoleSelectors") or ()
     ]
     rules: dict[bytes, Document] = {}
@@ -92,7 +92,7 @@ def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
         labels = part["metadata"].get("labels") or {}
         if part["metadata"]["name"] == role["metadata"]["name"]:
             continue
-        if any(selector.matches(labels) for selector in chosen):
+        if any(selector.matches(labels) for selector in matchers):
             for rule in part.get("rules") or ():
                 rules.setdefault(encode_sorted(rule), rule)
     return list(rules.values())
@@ -122,7 +122,7 @@ CLUSTER_ROLE = kubernetes_kind(
 
 
 def default_binding(document: Document) -> None:
-    """Roles, users and groups are of this API's group; ServiceAccounts are of the core group."""
+    """Default the API group of role, users and groups; ServiceAccounts have the core group."""
     reference = document.get("roleRef")
     if reference is not None and not reference.get("apiGroup"):
         reference["apiGroup"] = GROUP
@@ -134,13 +134,13 @@ def default_binding(document: Document) -> None:
 def _binding_validator(
     *roles: str, namespaced: bool
 ) -> Callable[[Document, Document | None, str], Verdict]:
-    """The rules of bindings to such roles."""
+    """Return the validation of bindings to these kinds of roles."""
 
     def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-        causes = limited(_binding(document, roles, namespaced=namespaced))
+        causes = limited(_check_binding(document, roles, namespaced=namespaced))
         if old is not None and document["roleRef"] != old["roleRef"]:
-            shown = dict(_reference(document))
-            causes.append(invalid("roleRef", shown, "cannot change roleRef"))
+            reference = dict(_reference(document))
+            causes.append(invalid("roleRef", reference, "cannot change roleRef"))
         return Verdict(causes)
 
     return validate
@@ -153,7 +153,9 @@ def _reference(document: Document) -> Iterator[tuple[str, str]]:
     yield "Name", reference["name"]
 
 
-def _binding(document: Document, roles: Sequence[str], *, namespaced: bool) -> Iterator[Cause]:
+def _check_binding(
+    document: Document, roles: Sequence[str], *, namespaced: bool
+) -> Iterator[Cause]:
     reference = document["roleRef"]
     if reference["apiGroup"] != GROUP:
         yield unsupported("roleRef.apiGroup", reference["apiGroup"], (GROUP,))
@@ -164,10 +166,10 @@ def _binding(document: Document, roles: Sequence[str], *, namespaced: bool) -> I
     else:
         yield required("roleRef.name")
     for index, subject in enumerate(document.get("subjects") or ()):
-        yield from _subject(f"subjects[{index}]", subject, namespaced=namespaced)
+        yield from _check_subject(f"subjects[{index}]", subject, namespaced=namespaced)
 
 
-def _subject(path: str, subject: Document, *, namespaced: bool) -> Iterator[Cause]:
+def _check_subject(path: str, subject: Document, *, namespaced: bool) -> Iterator[Cause]:
     kind, name, group = subject["kind"], subject["name"], subject.get("apiGroup") or ""
     if not name:
         yield required(f"{path}.name")
@@ -191,8 +193,8 @@ def _role(document: Document) -> str:
     return f"{at(document, 'roleRef', 'kind')}/{at(document, 'roleRef', 'name')}"
 
 
-def _subjects(name: str, kind: str, description: str) -> Column:
-    """The names of the subjects of one kind."""
+def _subjects_column(name: str, kind: str, description: str) -> Column:
+    """Return a column of the names of the subjects of one kind."""
 
     def cell(document: Document) -> str:
         of_kind = (one for one in document.get("subjects") or () if one.get("kind") == kind)
@@ -206,11 +208,11 @@ def _subjects(name: str, kind: str, description: str) -> Column:
 
 
 _BINDING_COLUMNS = (
-    Column(name="Role", cell=_role, description="the role that is given"),
+    Column(name="Role", cell=_role, description="the role that is granted"),
     age(),
-    _subjects("Users", USER, "users who have it"),
-    _subjects("Groups", GROUP_OF_USERS, "groups whose users have it"),
-    _subjects("ServiceAccounts", SERVICE_ACCOUNT, "ServiceAccounts that have it"),
+    _subjects_column("Users", USER, "users who have it"),
+    _subjects_column("Groups", GROUP_OF_USERS, "groups whose users have it"),
+    _subjects_column("ServiceAccounts", SERVICE_ACCOUNT, "ServiceAccounts that have it"),
 )
 
 ROLE_BINDING = kubernetes_kind(

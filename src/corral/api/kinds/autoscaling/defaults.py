@@ -1,11 +1,11 @@
-"""What an autoscaler does of what it does not say (pkg/apis/autoscaling/v2 of Kubernetes)."""
+"""Defaults of HorizontalPodAutoscalers (pkg/apis/autoscaling/v2 of Kubernetes)."""
 
 from typing import Any
 
 from corral.api.object import Document
 
 CPU_UTILIZATION = 80
-"""Percent of the cpu requests that an autoscaler without metrics aims at."""
+"""Target of an autoscaler without metrics, in percent of CPU requests."""
 
 _SCALE_UP = {
     "stabilizationWindowSeconds": 0,
@@ -22,9 +22,9 @@ _SCALE_DOWN = {
 
 
 def default(document: Document) -> None:
-    """One replica at least, and 80 % of the cpu; behavior is completed where some is said.
+    """Default the minimum to one replica, the metric to 80 % CPU, and the fields of ``behavior``.
 
-    How long scaling down waits is left unsaid: the controller has its own default for that.
+    The stabilization window of scaling down is left out: the controller has its own default.
     """
     spec = document.get("spec")
     if spec is None:
@@ -34,24 +34,24 @@ def default(document: Document) -> None:
         spec["metrics"] = [cpu_metric(CPU_UTILIZATION)]
     behavior = spec.get("behavior")
     if behavior is not None:
-        behavior["scaleUp"] = _rules(_SCALE_UP, behavior.get("scaleUp"))
-        behavior["scaleDown"] = _rules(_SCALE_DOWN, behavior.get("scaleDown"))
+        behavior["scaleUp"] = _complete_rules(_SCALE_UP, behavior.get("scaleUp"))
+        behavior["scaleDown"] = _complete_rules(_SCALE_DOWN, behavior.get("scaleDown"))
 
 
 def default_create(document: Document) -> None:
-    """Before the first look at it nothing is known, and no number is wished for."""
+    """Set the status of a new autoscaler."""
     document["status"] = {"desiredReplicas": 0}
 
 
 def cpu_metric(percent: int) -> Document:
-    """The metric that aims at a share of the cpu requests."""
+    """Return the metric of a target in percent of CPU requests."""
     target = {"type": "Utilization", "averageUtilization": percent}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
 
-def _rules(defaults: Document, said: Document | None) -> Document:
-    copied: dict[str, Any] = {
+def _complete_rules(defaults: Document, rules: Document | None) -> Document:
+    result: dict[str, Any] = {
         name: [dict(policy) for policy in value] if isinstance(value, list) else value
         for name, value in defaults.items()
     }
-    return copied | (said or {})
+    return result | (rules or {})

@@ -1,6 +1,6 @@
-"""HorizontalPodAutoscaler: sets how many of something there are, by how busy they are.
+"""HorizontalPodAutoscaler: scales an object by metrics.
 
-Stored as autoscaling/v2; ``autoscaler_v1`` turns the old form into it and back.
+Stored as autoscaling/v2; ``v1`` converts the old version from and to it.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ GROUP = "autoscaling"
 _UNKNOWN = "<unknown>"
 _MOST_SHOWN = 2
 _SOURCES = {"External": "external", "Pods": "pods", "Object": "object"}
-_OF_REQUESTS = {"Resource": "resource", "ContainerResource": "containerResource"}
+_REQUEST_SOURCES = {"Resource": "resource", "ContainerResource": "containerResource"}
 
 
 def _reference(document: Document) -> str:
@@ -30,7 +30,7 @@ def _reference(document: Document) -> str:
 
 
 def _targets(document: Document) -> str:
-    """Where each metric is and where it shall be: ``cpu: 2%/75%``, as kubectl's printer has it."""
+    """Return current and target value of each metric as kubectl prints them: ``cpu: 2%/75%``."""
     shown = list(_each_target(document))
     if len(shown) > _MOST_SHOWN:
         return f"{', '.join(shown[:_MOST_SHOWN])} + {len(shown) - _MOST_SHOWN} more..."
@@ -45,14 +45,14 @@ def _each_target(document: Document) -> Iterator[str]:
 
 
 def _target(metric: Document, status: Document) -> str:
-    if name := _OF_REQUESTS.get(metric["type"]):
+    if name := _REQUEST_SOURCES.get(metric["type"]):
         target, now = at(metric, name, "target"), at(status, name, "current") or {}
-        told = f"{at(metric, name, 'name')}: "
+        prefix = f"{at(metric, name, 'name')}: "
         if target.get("averageValue") is not None:
-            return f"{told}{now.get('averageValue') or _UNKNOWN}/{target['averageValue']}"
+            return f"{prefix}{now.get('averageValue') or _UNKNOWN}/{target['averageValue']}"
         share = target.get("averageUtilization")
-        wanted = "<auto>" if share is None else f"{share}%"
-        return f"{told}{_percent(now.get('averageUtilization'))}/{wanted}"
+        target_share = "<auto>" if share is None else f"{share}%"
+        return f"{prefix}{_percent(now.get('averageUtilization'))}/{target_share}"
     if name := _SOURCES.get(metric["type"]):
         target, now = at(metric, name, "target"), at(status, name, "current") or {}
         if target.get("averageValue") is None:
@@ -66,9 +66,9 @@ def _percent(share: int | None) -> str:
     return _UNKNOWN if share is None else f"{share}%"
 
 
-def _least(document: Document) -> str:
-    least: Any = at(document, "spec", "minReplicas")
-    return "<unset>" if least is None else str(least)
+def _min_replicas(document: Document) -> str:
+    minimum: Any = at(document, "spec", "minReplicas")
+    return "<unset>" if minimum is None else str(minimum)
 
 
 HORIZONTAL_POD_AUTOSCALER = kubernetes_kind(
@@ -88,15 +88,17 @@ HORIZONTAL_POD_AUTOSCALER = kubernetes_kind(
     view=autoscaling_v2.HorizontalPodAutoscaler,
     columns=(
         Column(name="Reference", cell=_reference, description="what it scales"),
-        Column(name="Targets", cell=_targets, description="how busy it is, and may be"),
-        Column(name="MinPods", cell=_least, description="how few there may be"),
         Column(
-            name="MaxPods", cell=value("spec", "maxReplicas"), description="how many there may be"
+            name="Targets", cell=_targets, description="current and target values of its metrics"
+        ),
+        Column(name="MinPods", cell=_min_replicas, description="minimum of replicas"),
+        Column(
+            name="MaxPods", cell=value("spec", "maxReplicas"), description="maximum of replicas"
         ),
         Column(
             name="Replicas",
             cell=lambda document: at(document, "status", "currentReplicas") or 0,
-            description="how many there are",
+            description="current replicas",
         ),
         age(),
     ),

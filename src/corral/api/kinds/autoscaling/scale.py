@@ -1,6 +1,6 @@
-"""autoscaling/v1 Scale: how many are wanted, in one form for every kind that can be scaled.
+"""autoscaling/v1 Scale: the object of the subresource ``/scale``.
 
-It is no kind that is served: it is what ``/scale`` below objects takes and answers.
+It is not a kind of its own: it is only read and written through ``/scale``.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ SCALE: Final = kubernetes_kind(
     plural="scales",
     view=Scale,
     columns=(
-        number("Desired", "spec", "replicas", description="how many are wanted"),
-        number("Available", "status", "replicas", description="how many there are"),
+        number("Desired", "spec", "replicas", description="desired replicas"),
+        number("Available", "status", "replicas", description="observed replicas"),
         age(),
     ),
 )

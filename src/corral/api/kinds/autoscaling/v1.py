@@ -1,8 +1,8 @@
-"""autoscaling/v1: the old form of autoscalers, which knows one target for the cpu and no more.
+"""Conversion of autoscaling/v1, the old version of autoscalers, which only has a CPU target.
 
-What it has no fields for travels in annotations, named and written as the real server does, so that
-who reads this form and writes it back loses nothing.  In an annotation metrics have a third form:
-that of autoscaling/v2beta1, with flat fields (k8s.io/api/autoscaling/v1 has its types).
+Other fields are in annotations, in kube-apiserver's names and format, so that a round trip through
+v1 loses nothing.  Metrics have a third form in annotations: the flat one of autoscaling/v2beta1
+(its types are in k8s.io/api/autoscaling/v1).
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ CURRENT_METRICS = "autoscaling.alpha.kubernetes.io/current-metrics"
 CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
 
 
-class _Flat(NamedTuple):
-    """A field of the flat form, and where it is in v2; ``always`` is written as 0 if unset."""
+class _FlatField(NamedTuple):
+    """A field of the flat form, and its path in v2; with ``always`` it is 0 if unset."""
 
     name: str
     path: tuple[str, ...]
@@ -41,66 +41,66 @@ class _Flat(NamedTuple):
 
 _METRIC = ("metric", "name")
 _SELECTOR = ("metric", "selector")
-_TARGETS: Mapping[str, tuple[_Flat, ...]] = {
+_TARGETS: Mapping[str, tuple[_FlatField, ...]] = {
     "object": (
-        _Flat("target", ("describedObject",)),
-        _Flat("metricName", _METRIC),
-        _Flat("targetValue", ("target", "value"), always=True),
-        _Flat("selector", _SELECTOR),
-        _Flat("averageValue", ("target", "averageValue")),
+        _FlatField("target", ("describedObject",)),
+        _FlatField("metricName", _METRIC),
+        _FlatField("targetValue", ("target", "value"), always=True),
+        _FlatField("selector", _SELECTOR),
+        _FlatField("averageValue", ("target", "averageValue")),
     ),
     "pods": (
-        _Flat("metricName", _METRIC),
-        _Flat("targetAverageValue", ("target", "averageValue"), always=True),
-        _Flat("selector", _SELECTOR),
+        _FlatField("metricName", _METRIC),
+        _FlatField("targetAverageValue", ("target", "averageValue"), always=True),
+        _FlatField("selector", _SELECTOR),
     ),
     "resource": (
-        _Flat("name", ("name",)),
-        _Flat("targetAverageUtilization", ("target", "averageUtilization")),
-        _Flat("targetAverageValue", ("target", "averageValue")),
+        _FlatField("name", ("name",)),
+        _FlatField("targetAverageUtilization", ("target", "averageUtilization")),
+        _FlatField("targetAverageValue", ("target", "averageValue")),
     ),
     "containerResource": (
-        _Flat("name", ("name",)),
-        _Flat("targetAverageUtilization", ("target", "averageUtilization")),
-        _Flat("targetAverageValue", ("target", "averageValue")),
-        _Flat("container", ("container",)),
+        _FlatField("name", ("name",)),
+        _FlatField("targetAverageUtilization", ("target", "averageUtilization")),
+        _FlatField("targetAverageValue", ("target", "averageValue")),
+        _FlatField("container", ("container",)),
     ),
     "external": (
-        _Flat("metricName", _METRIC),
-        _Flat("metricSelector", _SELECTOR),
-        _Flat("targetValue", ("target", "value")),
-        _Flat("targetAverageValue", ("target", "averageValue")),
+        _FlatField("metricName", _METRIC),
+        _FlatField("metricSelector", _SELECTOR),
+        _FlatField("targetValue", ("target", "value")),
+        _FlatField("targetAverageValue", ("target", "averageValue")),
     ),
 }
-_CURRENTS: Mapping[str, tuple[_Flat, ...]] = {
+_CURRENTS: Mapping[str, tuple[_FlatField, ...]] = {
     "object": (
-        _Flat("target", ("describedObject",)),
-        _Flat("metricName", _METRIC),
-        _Flat("currentValue", ("current", "value"), always=True),
-        _Flat("selector", _SELECTOR),
-        _Flat("averageValue", ("current", "averageValue")),
+        _FlatField("target", ("describedObject",)),
+        _FlatField("metricName", _METRIC),
+        _FlatField("currentValue", ("current", "value"), always=True),
+        _FlatField("selector", _SELECTOR),
+        _FlatField("averageValue", ("current", "averageValue")),
     ),
     "pods": (
-        _Flat("metricName", _METRIC),
-        _Flat("currentAverageValue", ("current", "averageValue"), always=True),
-        _Flat("selector", _SELECTOR),
+        _FlatField("metricName", _METRIC),
+        _FlatField("currentAverageValue", ("current", "averageValue"), always=True),
+        _FlatField("selector", _SELECTOR),
     ),
     "resource": (
-        _Flat("name", ("name",)),
-        _Flat("currentAverageUtilization", ("current", "averageUtilization")),
-        _Flat("currentAverageValue", ("current", "averageValue"), always=True),
+        _FlatField("name", ("name",)),
+        _FlatField("currentAverageUtilization", ("current", "averageUtilization")),
+        _FlatField("currentAverageValue", ("current", "averageValue"), always=True),
     ),
     "containerResource": (
-        _Flat("name", ("name",)),
-        _Flat("currentAverageUtilization", ("current", "averageUtilization")),
-        _Flat("currentAverageValue", ("current", "averageValue"), always=True),
-        _Flat("container", ("container",)),
+        _FlatField("name", ("name",)),
+        _FlatField("currentAverageUtilization", ("current", "averageUtilization")),
+        _FlatField("currentAverageValue", ("current", "averageValue"), always=True),
+        _FlatField("container", ("container",)),
     ),
     "external": (
-        _Flat("metricName", _METRIC),
-        _Flat("metricSelector", _SELECTOR),
-        _Flat("currentValue", ("current", "value"), always=True),
-        _Flat("currentAverageValue", ("current", "averageValue")),
+        _FlatField("metricName", _METRIC),
+        _FlatField("metricSelector", _SELECTOR),
+        _FlatField("currentValue", ("current", "value"), always=True),
+        _FlatField("currentAverageValue", ("current", "averageValue")),
     ),
 }
 _RULES = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
@@ -108,38 +108,38 @@ _POLICY = ("type", "value", "periodSeconds")
 
 
 def drop_annotations(document: Document) -> None:
-    """Take away what only v1 says in annotations: in v2 they mean nothing, and are not kept."""
-    _taken(document)
+    """Drop the annotations of v1, which have no meaning in v2."""
+    _pop_annotations(document)
 
 
 def read(document: Document) -> None:
-    """Turn v1 into v2, in place.  Annotations that make no sense are dropped."""
-    said = _taken(document)
+    """Convert v1 to v2, in place.  Invalid annotations are dropped."""
+    values = _pop_annotations(document)
     spec, status = document.get("spec"), document.get("status")
     if isinstance(spec, dict):
-        metrics = [_nested(metric, _TARGETS) for metric in _objects(said.get(METRICS))]
-        metrics = _fitting(metrics, MetricSpec)
+        metrics = [_to_nested(metric, _TARGETS) for metric in _objects(values.get(METRICS))]
+        metrics = _valid(metrics, MetricSpec)
         if (percent := spec.pop("targetCPUUtilizationPercentage", None)) is not None:
             metrics.append(cpu_metric(percent))
         if metrics:
             spec["metrics"] = metrics
-        behavior = _uncapitalized(said.get(BEHAVIOR))
-        for fitting in _fitting(_objects([behavior]), HorizontalPodAutoscalerBehavior):
-            if fitting:
-                spec["behavior"] = fitting
+        behavior = _uncapitalized(values.get(BEHAVIOR))
+        for valid in _valid(_objects([behavior]), HorizontalPodAutoscalerBehavior):
+            if valid:
+                spec["behavior"] = valid
     if isinstance(status, dict):
-        _read_status(status, said)
+        _read_status(status, values)
 
 
 def write(document: Document) -> None:
-    """Turn v2 into v1, in place."""
+    """Convert v2 to v1, in place."""
     annotations: dict[str, str] = {}
     spec, status = document.get("spec") or {}, document.get("status") or {}
     metrics = spec.pop("metrics", None) or []
     cpu = next((metric for metric in metrics if _is_cpu_share(metric)), None)
     if cpu is not None:
         spec["targetCPUUtilizationPercentage"] = cpu["resource"]["target"]["averageUtilization"]
-    if others := [_flat(metric, _TARGETS) for metric in metrics if metric is not cpu]:
+    if others := [_to_flat(metric, _TARGETS) for metric in metrics if metric is not cpu]:
         annotations[METRICS] = _text(others)
     if (behavior := spec.pop("behavior", None)) is not None:
         annotations[BEHAVIOR] = _text(_capitalized_behavior(behavior))
@@ -147,7 +147,7 @@ def write(document: Document) -> None:
         percent = _current_cpu_share(current)
         if percent is not None:
             status["currentCPUUtilizationPercentage"] = percent
-        annotations[CURRENT_METRICS] = _text([_flat(metric, _CURRENTS) for metric in current])
+        annotations[CURRENT_METRICS] = _text([_to_flat(metric, _CURRENTS) for metric in current])
     if conditions := status.pop("conditions", None):
         annotations[CONDITIONS] = _text(conditions)
     document["status"] = {"currentReplicas": 0, "desiredReplicas": 0} | status
@@ -156,43 +156,43 @@ def write(document: Document) -> None:
         metadata["annotations"] = (metadata.get("annotations") or {}) | annotations
 
 
-def _read_status(status: Document, said: Mapping[str, Any]) -> None:
+def _read_status(status: Document, values: Mapping[str, Any]) -> None:
     percent = status.pop("currentCPUUtilizationPercentage", None)
-    current = [_nested(metric, _CURRENTS) for metric in _objects(said.get(CURRENT_METRICS))]
-    if fitting := _fitting(current, MetricStatus):
-        status["currentMetrics"] = fitting
+    current = [_to_nested(metric, _CURRENTS) for metric in _objects(values.get(CURRENT_METRICS))]
+    if valid := _valid(current, MetricStatus):
+        status["currentMetrics"] = valid
     elif percent is not None:
         resource = {"name": "cpu", "current": {"averageUtilization": percent}}
         status["currentMetrics"] = [{"type": "Resource", "resource": resource}]
-    conditions = _fitting(_objects(said.get(CONDITIONS)), HorizontalPodAutoscalerCondition)
+    conditions = _valid(_objects(values.get(CONDITIONS)), HorizontalPodAutoscalerCondition)
     if conditions:
         status["conditions"] = conditions
 
 
-def _taken(document: Document) -> dict[str, Any]:
-    """What the annotations say that v1 has, which are taken out of the document."""
-    said: dict[str, Any] = {}
+def _pop_annotations(document: Document) -> dict[str, Any]:
+    """Remove the annotations of v1 from a document; return their decoded values."""
+    values: dict[str, Any] = {}
     annotations = at(document, "metadata", "annotations")
     if not isinstance(annotations, dict):
-        return said
+        return values
     for name in (METRICS, BEHAVIOR, CURRENT_METRICS, CONDITIONS):
         text = annotations.pop(name, None)
         with suppress(BadRequest):
-            said[name] = decode_any(text.encode()) if isinstance(text, str) else None
+            values[name] = decode_any(text.encode()) if isinstance(text, str) else None
     if not annotations:
         del document["metadata"]["annotations"]
-    return said
+    return values
 
 
 def _objects(items: Any) -> list[Document]:
-    """The objects of a list; none where anything else is among them."""
+    """Return the objects of a list; none if it has other items."""
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         return []
     return items
 
 
-def _fitting(documents: list[Document], view: type[msgspec.Struct]) -> list[Document]:
-    """The documents, when each of them is what a view can read; else none."""
+def _valid(documents: list[Document], view: type[msgspec.Struct]) -> list[Document]:
+    """Return the documents if all conform to a view, else none."""
     schema = _schema(view)
     for document in documents:
         schema.prune(document)
@@ -219,7 +219,7 @@ def _current_cpu_share(metrics: list[Document]) -> int | None:
     return None
 
 
-def _flat(metric: Document, forms: Mapping[str, tuple[_Flat, ...]]) -> Document:
+def _to_flat(metric: Document, forms: Mapping[str, tuple[_FlatField, ...]]) -> Document:
     flat: Document = {"type": metric["type"]}
     for source, fields in forms.items():
         if (nested := metric.get(source)) is None:
@@ -232,7 +232,7 @@ def _flat(metric: Document, forms: Mapping[str, tuple[_Flat, ...]]) -> Document:
     return flat
 
 
-def _nested(metric: Document, forms: Mapping[str, tuple[_Flat, ...]]) -> Document:
+def _to_nested(metric: Document, forms: Mapping[str, tuple[_FlatField, ...]]) -> Document:
     nested: Document = {"type": metric.get("type")}
     for source, fields in forms.items():
         if not isinstance(flat := metric.get(source), dict):
@@ -242,21 +242,21 @@ def _nested(metric: Document, forms: Mapping[str, tuple[_Flat, ...]]) -> Documen
             if (value := flat.get(field.name)) is not None:
                 _put(nested[source], field.path, value)
         if isinstance(target := nested[source].get("target"), dict):
-            _tell_type(target)
+            _set_target_type(target)
     return nested
 
 
 def _put(document: Document, path: tuple[str, ...], value: Any) -> None:
-    *above, last = path
-    for step in above:
+    *parents, last = path
+    for step in parents:
         document = document.setdefault(step, {})
     document[last] = value
 
 
-def _tell_type(target: Document) -> None:
-    """The flat form has no word for the type of a target: its fields tell it.
+def _set_target_type(target: Document) -> None:
+    """Set the type of a target from its fields, since the flat form has no type.
 
-    A value of 0 stands for none beside another, since the flat form cannot leave it out.
+    A value of 0 beside another counts as unset, since the flat form cannot omit it.
     """
     if "averageUtilization" in target:
         target["type"] = "Utilization"
@@ -269,7 +269,7 @@ def _tell_type(target: Document) -> None:
 
 
 def _capitalized_behavior(behavior: Document) -> Document:
-    """How the real server writes behavior: its inner type, which has Go's names."""
+    """Return behavior as kube-apiserver encodes it: the internal type, with Go's field names."""
     return {
         _capitalized(direction): _capitalized_rules(behavior.get(direction))
         for direction in ("scaleUp", "scaleDown")
@@ -292,7 +292,7 @@ def _capitalized(name: str) -> str:
 
 
 def _uncapitalized(value: Any) -> Any:
-    """The value with names as documents have them, without what is null."""
+    """Return a value with JSON field names, without nulls."""
     if isinstance(value, list):
         return [_uncapitalized(item) for item in value]
     if not isinstance(value, dict):

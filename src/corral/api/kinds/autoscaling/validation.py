@@ -1,4 +1,4 @@
-"""What an autoscaler may say (pkg/apis/autoscaling/validation of Kubernetes, and its texts)."""
+"""Validation of HorizontalPodAutoscalers (Kubernetes' pkg/apis/autoscaling/validation)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -18,57 +18,57 @@ from corral.api.names import label_faults, label_key_faults, path_segment_faults
 from corral.api.object import Document
 
 LONGEST_WINDOW = 3600
-"""Seconds of recommendations that are looked back upon, at most."""
+"""The longest stabilization window in seconds."""
 LONGEST_PERIOD = 1800
-"""Seconds that a policy is about, at most."""
+"""The longest period of a policy in seconds."""
 
 MOST_METRICS = 100
-"""Each is asked for at every look.  Kubernetes has no bound but the size of an object."""
+"""Each is queried on every sync.  Kubernetes has no limit but the size of an object."""
 
 _LARGEST = 2**31 - 1
 _SELECT_POLICIES = ("Max", "Min", "Disabled")
 _POLICIES = ("Pods", "Percent")
 _TARGETS = ("Utilization", "Value", "AverageValue")
-_OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
+_CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 def validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    """Counts that can be, a target that can be found, and metrics and behavior that make sense."""
-    return Verdict(limited(_causes(document, old)))
+    """Validate an autoscaler: replica counts, target, metrics and behavior."""
+    return Verdict(limited(_check(document, old)))
 
 
-def _causes(document: Document, old: Document | None) -> Iterator[Cause]:
+def _check(document: Document, old: Document | None) -> Iterator[Cause]:
     spec = document["spec"]
-    yield from _counts(spec)
-    target, before = spec["scaleTargetRef"], at(old, "spec", "scaleTargetRef") or {}
-    yield from _reference("spec.scaleTargetRef", target)
+    yield from _check_replicas(spec)
+    target, old_target = spec["scaleTargetRef"], at(old, "spec", "scaleTargetRef") or {}
+    yield from _check_reference("spec.scaleTargetRef", target)
     names = ("apiVersion", "kind")
-    if [target.get(name) for name in names] != [before.get(name) for name in names]:
-        yield from _api_version("spec.scaleTargetRef.apiVersion", target, core=False)
+    if [target.get(name) for name in names] != [old_target.get(name) for name in names]:
+        yield from _check_api_version("spec.scaleTargetRef.apiVersion", target, core=False)
     if (count := len(spec["metrics"])) > max(MOST_METRICS, len(at(old, "spec", "metrics") or ())):
         yield too_many("spec.metrics", count, MOST_METRICS)
-    yield from _metrics(spec["metrics"], spec["minReplicas"])
+    yield from _check_metrics(spec["metrics"], spec["minReplicas"])
     for direction, rules in (spec.get("behavior") or {}).items():
-        yield from _rules(f"spec.behavior.{direction}", rules)
+        yield from _check_rules(f"spec.behavior.{direction}", rules)
     for name in ("currentReplicas", "desiredReplicas"):
         if (count := at(document, "status", name) or 0) < 0:
             yield invalid(f"status.{name}", count, "must be greater than or equal to 0")
 
 
-def _counts(spec: Document) -> Iterator[Cause]:
-    least, most = spec["minReplicas"], spec["maxReplicas"]
-    if least < 0:
-        yield invalid("spec.minReplicas", least, "must be greater than or equal to 0")
-    if most < 1:
-        yield invalid("spec.maxReplicas", most, "must be greater than 0")
-    if most > _LARGEST:
-        yield invalid("spec.maxReplicas", most, f"must be less than or equal to {_LARGEST}")
-    if most < least:
+def _check_replicas(spec: Document) -> Iterator[Cause]:
+    minimum, maximum = spec["minReplicas"], spec["maxReplicas"]
+    if minimum < 0:
+        yield invalid("spec.minReplicas", minimum, "must be greater than or equal to 0")
+    if maximum < 1:
+        yield invalid("spec.maxReplicas", maximum, "must be greater than 0")
+    if maximum > _LARGEST:
+        yield invalid("spec.maxReplicas", maximum, f"must be less than or equal to {_LARGEST}")
+    if maximum < minimum:
         fault = "must be greater than or equal to `minReplicas`"
-        yield invalid("spec.maxReplicas", most, fault)
+        yield invalid("spec.maxReplicas", maximum, fault)
 
 
-def _reference(path: str, reference: Document) -> Iterator[Cause]:
+def _check_reference(path: str, reference: Document) -> Iterator[Cause]:
     for name in ("kind", "name"):
         if not reference[name]:
             yield required(f"{path}.{name}")
@@ -77,8 +77,8 @@ def _reference(path: str, reference: Document) -> Iterator[Cause]:
         )
 
 
-def _api_version(path: str, reference: Document, *, core: bool) -> Iterator[Cause]:
-    """What can be scaled is in a group; ``core`` allows kinds that are in none."""
+def _check_api_version(path: str, reference: Document, *, core: bool) -> Iterator[Cause]:
+    """Check an apiVersion; ``core`` allows the core group."""
     text = reference.get("apiVersion") or ""
     if text.count("/") > 1:
         yield invalid(path, text, f"unexpected GroupVersion string: {text}")
@@ -89,15 +89,15 @@ def _api_version(path: str, reference: Document, *, core: bool) -> Iterator[Caus
 # -------------------------------------------------------------------- metrics
 
 
-def _metrics(metrics: list[Document], least: int) -> Iterator[Cause]:
+def _check_metrics(metrics: list[Document], minimum: int) -> Iterator[Cause]:
     for index, metric in enumerate(metrics):
-        yield from _metric(f"spec.metrics[{index}]", metric)
-    if least == 0 and not {metric["type"] for metric in metrics} & {"Object", "External"}:
+        yield from _check_metric(f"spec.metrics[{index}]", metric)
+    if minimum == 0 and not {metric["type"] for metric in metrics} & {"Object", "External"}:
         why = "must specify at least one Object or External metric to support scaling to zero "
         yield forbidden("spec.metrics", f"{why}replicas")
 
 
-def _metric(path: str, metric: Document) -> Iterator[Cause]:
+def _check_metric(path: str, metric: Document) -> Iterator[Cause]:
     if not metric["type"]:
         yield required(f"{path}.type", "must specify a metric source type")
     if metric["type"] not in _SOURCES:
@@ -106,7 +106,7 @@ def _metric(path: str, metric: Document) -> Iterator[Cause]:
     if present:
         source = metric[present[0]]
         yield from _CHECKS[present[0]](f"{path}.{present[0]}", source)
-        yield from _target(f"{path}.{present[0]}.target", source["target"])
+        yield from _check_target(f"{path}.{present[0]}.target", source["target"])
     expected = _SOURCES.get(metric["type"], "")
     if expected and expected not in present:
         yield required(
@@ -118,7 +118,7 @@ def _metric(path: str, metric: Document) -> Iterator[Cause]:
                 yield forbidden(f"{path}.{name}", "must populate the given metric source only")
 
 
-def _target(path: str, target: Document) -> Iterator[Cause]:
+def _check_target(path: str, target: Document) -> Iterator[Cause]:
     if not target["type"]:
         yield required(f"{path}.type", "must specify a metric target type")
     if target["type"] not in _TARGETS:
@@ -134,38 +134,38 @@ def _target(path: str, target: Document) -> Iterator[Cause]:
         yield invalid(f"{path}.averageUtilization", percent, fault)
 
 
-def _object(path: str, source: Document) -> Iterator[Cause]:
-    yield from _reference(f"{path}.describedObject", source["describedObject"])
+def _check_object(path: str, source: Document) -> Iterator[Cause]:
+    yield from _check_reference(f"{path}.describedObject", source["describedObject"])
     place = f"{path}.describedObject.apiVersion"
-    yield from _api_version(place, source["describedObject"], core=True)
-    yield from _identifier(f"{path}.metric", source["metric"])
+    yield from _check_api_version(place, source["describedObject"], core=True)
+    yield from _check_identifier(f"{path}.metric", source["metric"])
     if not _has(source, "value") and not _has(source, "averageValue"):
         why = "must set either a target value or averageValue"
         yield required(f"{path}.target.averageValue", why)
 
 
-def _external(path: str, source: Document) -> Iterator[Cause]:
-    yield from _identifier(f"{path}.metric", source["metric"])
+def _check_external(path: str, source: Document) -> Iterator[Cause]:
+    yield from _check_identifier(f"{path}.metric", source["metric"])
     fields = {"value": "a target value for metric", "averageValue": "a per-pod target"}
-    yield from _one_target(path, source, fields)
+    yield from _check_one_target(path, source, fields)
 
 
-def _pods(path: str, source: Document) -> Iterator[Cause]:
-    yield from _identifier(f"{path}.metric", source["metric"])
+def _check_pods(path: str, source: Document) -> Iterator[Cause]:
+    yield from _check_identifier(f"{path}.metric", source["metric"])
     if not _has(source, "averageValue"):
         why = "must specify a positive target averageValue"
         yield required(f"{path}.target.averageValue", why)
 
 
-def _resource(path: str, source: Document) -> Iterator[Cause]:
+def _check_resource(path: str, source: Document) -> Iterator[Cause]:
     if not source["name"]:
         yield required(f"{path}.name", "must specify a resource name")
     fields = {"averageValue": "a target raw value", "averageUtilization": "a target utilization"}
-    yield from _one_target(path, source, fields)
+    yield from _check_one_target(path, source, fields)
 
 
-def _one_target(path: str, source: Document, fields: Mapping[str, str]) -> Iterator[Cause]:
-    """One of two fields of a target has to be set; ``fields`` says what they are."""
+def _check_one_target(path: str, source: Document, fields: Mapping[str, str]) -> Iterator[Cause]:
+    """Check that one of two fields of a target is set; ``fields`` are their descriptions."""
     (first, one), (second, other) = fields.items()
     if not _has(source, first) and not _has(source, second):
         yield required(f"{path}.target.{second}", f"must set either {one} or {other}")
@@ -173,8 +173,8 @@ def _one_target(path: str, source: Document, fields: Mapping[str, str]) -> Itera
         yield forbidden(f"{path}.target.{first}", f"may not set both {one} and {other}")
 
 
-def _container_resource(path: str, source: Document) -> Iterator[Cause]:
-    yield from _resource(path, source)
+def _check_container_resource(path: str, source: Document) -> Iterator[Cause]:
+    yield from _check_resource(path, source)
     name, container = source["name"], source["container"]
     if name:
         yield from each_invalid(f"{path}.name", name, _resource_faults(name))
@@ -185,12 +185,12 @@ def _container_resource(path: str, source: Document) -> Iterator[Cause]:
 
 
 def _resource_faults(name: str) -> list[str]:
-    if "/" in name or name in _OF_CONTAINERS or name.startswith("hugepages-"):
+    if "/" in name or name in _CONTAINER_RESOURCES or name.startswith("hugepages-"):
         return label_key_faults(name)
     return label_key_faults(name) or ["must be a standard resource for containers"]
 
 
-def _identifier(path: str, metric: Document) -> Iterator[Cause]:
+def _check_identifier(path: str, metric: Document) -> Iterator[Cause]:
     if not metric["name"]:
         yield required(f"{path}.name", "must specify a metric name")
     yield from each_invalid(f"{path}.name", metric["name"], path_segment_faults(metric["name"]))
@@ -201,11 +201,11 @@ def _has(source: Document, name: str) -> bool:
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], Iterator[Cause]]] = {
-    "object": _object,
-    "external": _external,
-    "pods": _pods,
-    "resource": _resource,
-    "containerResource": _container_resource,
+    "object": _check_object,
+    "external": _check_external,
+    "pods": _check_pods,
+    "resource": _check_resource,
+    "containerResource": _check_container_resource,
 }
 _SOURCES = {name[0].upper() + name[1:]: name for name in _CHECKS}
 
@@ -213,7 +213,7 @@ _SOURCES = {name[0].upper() + name[1:]: name for name in _CHECKS}
 # ------------------------------------------------------------------- behavior
 
 
-def _rules(path: str, rules: Document) -> Iterator[Cause]:
+def _check_rules(path: str, rules: Document) -> Iterator[Cause]:
     window = rules.get("stabilizationWindowSeconds")
     if window is not None and window < 0:
         fault = "must be greater than or equal to zero"
@@ -226,13 +226,13 @@ def _rules(path: str, rules: Document) -> Iterator[Cause]:
     if not rules["policies"]:
         yield required(f"{path}.policies", "must specify at least one Policy")
     for index, policy in enumerate(rules["policies"]):
-        yield from _policy(f"{path}.policies[{index}]", policy)
+        yield from _check_policy(f"{path}.policies[{index}]", policy)
     tolerance = rules.get("tolerance")
     if tolerance is not None and quantity.amount(tolerance) < quantity.NOTHING:
         yield invalid(f"{path}.tolerance", tolerance, "must be greater or equal to zero")
 
 
-def _policy(path: str, policy: Document) -> Iterator[Cause]:
+def _check_policy(path: str, policy: Document) -> Iterator[Cause]:
     if policy["type"] not in _POLICIES:
         yield unsupported(f"{path}.type", policy["type"], _POLICIES)
     for name in ("value", "periodSeconds"):

@@ -1,9 +1,9 @@
-"""Kinds that are served and kept, and on which nothing here acts.
+"""Kinds that are served and stored, but not implemented.
 
-Kubernetes' own schedulers and controllers, KubeVirt's, and operators list and watch these before
-they begin: where one is not served they wait for ever.  Whoever writes an object of them is warned.
-What would be an order to do something is refused where it is KubeVirt's (``kubevirt``); Kubernetes'
-own orders are kept, since whoever carries them out may run beside.
+Kubernetes' schedulers and controllers, KubeVirt's, and operators list and watch these before they
+start: if one is not served they wait for ever.  Writes of them get a warning.  Kinds that request
+an operation are refused if they are KubeVirt's (``kubevirt``); Kubernetes' are stored, since
+another controller may implement them.
 """
 
 from corral.api.kinds.unimplemented import (
@@ -28,6 +28,6 @@ KINDS = (
     *storagemigration.KINDS,
     *flowcontrol.KINDS,
 )
-"""Kubernetes' own."""
+"""Kinds of Kubernetes."""
 KUBEVIRT = kubevirt.KINDS
-"""KubeVirt's and CDI's."""
+"""Kinds of KubeVirt and CDI."""

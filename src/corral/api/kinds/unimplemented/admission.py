@@ -1,4 +1,4 @@
-"""MutatingAdmissionPolicy and its binding: changes that are made by rules in CEL."""
+"""MutatingAdmissionPolicy and its binding."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -22,14 +22,14 @@ _WHY: Final = "corral changes objects by webhooks, not by policies"
 _CATEGORIES: Final = ("api-extensions",)
 
 
-def _policy_causes(document: Document) -> Iterator[Cause]:
+def _check_policy(document: Document) -> Iterator[Cause]:
     if not at(document, "spec", "mutations"):
         yield required("spec.mutations", "mutations must contain at least one item")
     if not at(document, "spec", "matchConstraints", "resourceRules"):
         yield required("spec.matchConstraints")
 
 
-def _binding_causes(document: Document) -> Iterator[Cause]:
+def _check_binding(document: Document) -> Iterator[Cause]:
     if not at(document, "spec", "policyName"):
         yield required("spec.policyName")
 
@@ -39,7 +39,7 @@ KINDS = (
         MutatingAdmissionPolicy,
         "mutatingadmissionpolicies",
         _V1,
-        length("Mutations", "spec", "mutations", description="how many changes the policy makes"),
+        length("Mutations", "spec", "mutations", description="number of its mutations"),
         Column(
             name="ParamKind",
             cell=param_kind_cell,
@@ -48,7 +48,7 @@ KINDS = (
         age(),
         why=_WHY,
         categories=_CATEGORIES,
-        causes=_policy_causes,
+        causes=_check_policy,
     ),
     unimplemented(
         MutatingAdmissionPolicyBinding,
@@ -63,6 +63,6 @@ KINDS = (
         age(),
         why=_WHY,
         categories=_CATEGORIES,
-        causes=_binding_causes,
+        causes=_check_binding,
     ),
 )

@@ -1,4 +1,4 @@
-"""Whom pods trust, and certificates of their own that they ask for (certificates.k8s.io)."""
+"""ClusterTrustBundle and PodCertificateRequest (certificates.k8s.io)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,17 +17,17 @@ _OUTCOMES: Final = ("Denied", "Failed", "Issued")
 
 
 def _state(document: Document) -> str:
-    """What has become of a request, as Kubernetes prints it."""
-    found = (each for each in _OUTCOMES if condition_status(document, each) == "True")
-    return next(found, "Pending")
+    """Return the state of a request, as Kubernetes prints it."""
+    states = (each for each in _OUTCOMES if condition_status(document, each) == "True")
+    return next(states, "Pending")
 
 
 def _annotations(document: Document) -> str:
-    told = at(document, "spec", "unverifiedUserAnnotations") or {}
-    return ",".join(f"{key}={value}" for key, value in sorted(told.items()))
+    annotations = at(document, "spec", "unverifiedUserAnnotations") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(annotations.items()))
 
 
-def _bundle_causes(document: Document) -> Iterator[Cause]:
+def _check_bundle(document: Document) -> Iterator[Cause]:
     if not document["spec"]["trustBundle"]:
         yield required("spec.trustBundle")
 
@@ -37,23 +37,23 @@ KINDS = (
         ClusterTrustBundle,
         "clustertrustbundles",
         _V1,
-        field("SignerName", "spec", "signerName", description="whose certificates are trusted"),
+        field("SignerName", "spec", "signerName", description="the signer"),
         why="corral gives machines no bundles of authorities",
-        causes=_bundle_causes,
+        causes=_check_bundle,
     ),
     unimplemented(
         PodCertificateRequest,
         "podcertificaterequests",
         _V1,
-        field("PodName", "spec", "podName", description="who asks"),
-        field("ServiceAccountName", "spec", "serviceAccountName", description="as whom"),
-        field("NodeName", "spec", "nodeName", description="where the pod runs"),
-        field("SignerName", "spec", "signerName", description="who shall sign"),
-        Column(name="State", cell=_state, description="what has become of the request"),
+        field("PodName", "spec", "podName", description="the pod"),
+        field("ServiceAccountName", "spec", "serviceAccountName", description="its ServiceAccount"),
+        field("NodeName", "spec", "nodeName", description="its node"),
+        field("SignerName", "spec", "signerName", description="the signer"),
+        Column(name="State", cell=_state, description="state of the request"),
         Column(
             name="UnverifiedUserAnnotations",
             cell=_annotations,
-            description="what the pod tells the signer",
+            description="annotations for the signer",
         ),
         why="corral signs no certificates of pods",
         namespaced=True,

@@ -1,4 +1,4 @@
-"""Which requests go before others, and how many of them at once (flowcontrol.apiserver.k8s.io)."""
+"""FlowSchema and PriorityLevelConfiguration (flowcontrol.apiserver.k8s.io)."""
 
 from typing import Final
 
@@ -33,8 +33,8 @@ def _default_level(document: Document) -> None:
 
 def _limit(name: str, *path: str, description: str) -> Column:
     def cell(document: Document) -> str:
-        found = at(document, "spec", "limited", *path)
-        return NONE if found is None else str(found)
+        value = at(document, "spec", "limited", *path)
+        return NONE if value is None else str(value)
 
     return Column(name=name, cell=cell, description=description)
 
@@ -49,11 +49,16 @@ KINDS = (
             *("spec", "priorityLevelConfiguration", "name"),
             description="the level of its requests",
         ),
-        field("MatchingPrecedence", "spec", "matchingPrecedence", description="lowest goes first"),
+        field(
+            "MatchingPrecedence",
+            "spec",
+            "matchingPrecedence",
+            description="precedence; lower is matched first",
+        ),
         Column(
             name="DistinguisherMethod",
             cell=lambda document: at(document, "spec", "distinguisherMethod", "type") or NONE,
-            description="what tells its flows apart",
+            description="what distinguishes its flows",
         ),
         age(),
         Column(
@@ -73,14 +78,14 @@ KINDS = (
         _limit(
             "NominalConcurrencyShares",
             "nominalConcurrencyShares",
-            description="its share of what is carried out at once",
+            description="its share of concurrent requests",
         ),
         *(
             _limit(name, "limitResponse", "queuing", member, description=description)
             for name, member, description in (
-                ("Queues", "queues", "how many queues it has"),
-                ("HandSize", "handSize", "among how many of them a flow is spread"),
-                ("QueueLengthLimit", "queueLengthLimit", "how many requests may wait in each"),
+                ("Queues", "queues", "number of its queues"),
+                ("HandSize", "handSize", "number of queues of each flow"),
+                ("QueueLengthLimit", "queueLengthLimit", "the most requests in each queue"),
             )
         ),
         age(),

@@ -1,9 +1,8 @@
-"""KubeVirt's and CDI's kinds on which nothing here acts yet.
+"""KubeVirt's and CDI's kinds that are not implemented.
 
-Those by which something is ordered (move this machine, take a snapshot of it) are refused when they
-are made, as KubeVirt refuses them while the feature gate is off: an object of theirs that nobody
-acts on would look like work under way, and whoever waits for it would wait for ever.  Those that
-say how things shall be are kept, with a warning.  Clients that list or watch any of them find none.
+Kinds that request an operation, such as a migration or a snapshot, are refused on create, as
+KubeVirt does while their feature gate is off: an accepted object would look like work in progress,
+and its client would wait for ever.  Kinds that are settings are stored, with a warning.
 """
 
 from collections.abc import Callable
@@ -33,18 +32,18 @@ _MAKES_VOLUMES: Final = "corral makes volumes itself, in its own way"
 
 
 class _Spec(Object, kw_only=True):
-    """An object on which nothing acts, and which has no status.
+    """An object without effect and without status.
 
-    spec: what is asked for.
+    spec: desired state.
     """
 
     spec: AnyFields = msgspec.field(default_factory=dict)
 
 
 class _SpecAndStatus(_Spec, kw_only=True):
-    """An object on which nothing acts.
+    """An object without effect.
 
-    status: what has come of it.
+    status: observed state.
     """
 
     status: AnyFields = msgspec.field(default_factory=dict)
@@ -64,10 +63,10 @@ def _kind(
     webhook: Webhook | None = None,
     others: tuple[Version, ...] = (),
 ) -> Kind:
-    """A row.
+    """Return a row of the table of kinds.
 
-    ``api_version`` is stored, and ``others`` are served beside it.  ``about`` is what the served
-    OpenAPI says of the kind.
+    ``api_version`` is stored, and ``others`` are served beside it.  ``about`` is the description of
+    the kind in OpenAPI.
     """
     group, version = api_version.split("/")
     namespace = {"__doc__": about, "api_version": api_version, "kind": name}
@@ -87,7 +86,7 @@ def _kind(
     )
 
 
-def _order(
+def _operation(
     name: str,
     api_version: str,
     about: str,
@@ -97,9 +96,9 @@ def _order(
     webhook: str | tuple[str, str] = "",
     others: tuple[Version, ...] = (),
 ) -> Kind:
-    """The row of a kind that is refused when it is created."""
+    """Return the row of a kind whose objects are refused on create."""
     cause = Cause("kind", f"{why}: nothing would act on this {name}", "FieldValueNotSupported")
-    hooks = (webhook, webhook) if isinstance(webhook, str) else webhook
+    webhooks = (webhook, webhook) if isinstance(webhook, str) else webhook
 
     def validate(_document: Document, old: Document | None, _user: str) -> Verdict:
         return Verdict([cause] if old is None else [])
@@ -113,21 +112,21 @@ def _order(
         validate=validate,
         short=short,
         categories=("all",),
-        webhook=Webhook(*hooks) if webhook else None,
+        webhook=Webhook(*webhooks) if webhook else None,
         others=others,
     )
 
 
-def _warned(name: str, why: str) -> Callable[[Document, Document | None, str], Verdict]:
+def _warning_validator(name: str, why: str) -> Callable[[Document, Document | None, str], Verdict]:
     warning = f"{why}: nothing acts on this {name}"
     return lambda _document, _old, _user: Verdict(warnings=[warning])
 
 
 _OLD: Final = (Version(name="v1alpha1"),)
-_PHASE: Final = field("Phase", "status", "phase", description="how far it is")
+_PHASE: Final = field("Phase", "status", "phase", description="its phase")
 _SOURCE: Final = (
-    field("SourceKind", "spec", "source", "kind", description="what kind it is about"),
-    field("SourceName", "spec", "source", "name", description="which one it is about"),
+    field("SourceKind", "spec", "source", "kind", description="kind of the source"),
+    field("SourceName", "spec", "source", "name", description="name of the source"),
 )
 _READY: Final = (
     truth("ReadyToUse", "status", "readyToUse", description="whether it can be used"),
@@ -135,22 +134,22 @@ _READY: Final = (
     field("Error", "status", "error", "message", description="why it failed"),
 )
 
-_ORDERS = (
-    _order(
+_OPERATIONS = (
+    _operation(
         "VirtualMachineInstanceMigration",
         f"{GROUP}/v1",
-        "The order to move a running machine to another node.",
+        "A request to migrate a running machine to another node.",
         "vmim",
-        field("Phase", "status", "phase", description="how far the migration is"),
-        field("VMI", "spec", "vmiName", description="the machine that moves"),
+        field("Phase", "status", "phase", description="phase of the migration"),
+        field("VMI", "spec", "vmiName", description="the machine that migrates"),
         why=_ONE_HOST,
         webhook=(f"migration-create-validator.{GROUP}", f"migration-update-validator.{GROUP}"),
         others=(Version(name="v1alpha3", deprecated=True),),
     ),
-    _order(
+    _operation(
         "VirtualMachineSnapshot",
         f"{SNAPSHOT}/v1beta1",
-        "The order to keep a machine as it is now.",
+        "A request to snapshot a machine.",
         "vmsnapshot",
         *_SOURCE,
         _PHASE,
@@ -159,32 +158,32 @@ _ORDERS = (
         webhook=f"virtualmachinesnapshot-validator.{SNAPSHOT}",
         others=_OLD,
     ),
-    _order(
+    _operation(
         "VirtualMachineSnapshotContent",
         f"{SNAPSHOT}/v1beta1",
-        "What a snapshot consists of.",
+        "The content of a snapshot.",
         "vmsnapshotcontent",
         *_READY,
         why=_NO_SNAPSHOTS,
         others=_OLD,
     ),
-    _order(
+    _operation(
         "VirtualMachineRestore",
         f"{SNAPSHOT}/v1beta1",
-        "The order to make a machine what it was when a snapshot was taken.",
+        "A request to restore a machine from a snapshot.",
         "vmrestore",
-        field("TargetKind", "spec", "target", "kind", description="what kind is restored"),
-        field("TargetName", "spec", "target", "name", description="which one is restored"),
-        truth("Complete", "status", "complete", description="whether that is done"),
-        time("RestoreTime", "status", "restoreTime", description="when it was done"),
+        field("TargetKind", "spec", "target", "kind", description="kind of the target"),
+        field("TargetName", "spec", "target", "name", description="name of the target"),
+        truth("Complete", "status", "complete", description="whether the restore is complete"),
+        time("RestoreTime", "status", "restoreTime", description="when it was completed"),
         why=_NO_SNAPSHOTS,
         webhook=f"virtualmachinerestore-validator.{SNAPSHOT}",
         others=_OLD,
     ),
-    _order(
+    _operation(
         "VirtualMachineExport",
         f"{EXPORT}/v1beta1",
-        "The order to offer disks for download.",
+        "A request to export disks for download.",
         "vmexport",
         *_SOURCE,
         _PHASE,
@@ -192,62 +191,69 @@ _ORDERS = (
         webhook=f"virtualmachineexport-validator.{EXPORT}",
         others=(Version(name="v1"),),
     ),
-    _order(
+    _operation(
         "VirtualMachineClone",
         f"{CLONE}/v1beta1",
-        "The order to make a second machine like another, with disks of its own.",
+        "A request to clone a machine, with its disks.",
         "vmclone",
         _PHASE,
-        field("SourceVirtualMachine", "spec", "source", "name", description="what is cloned"),
-        field("TargetVirtualMachine", "spec", "target", "name", description="the second one"),
+        field("SourceVirtualMachine", "spec", "source", "name", description="the source"),
+        field("TargetVirtualMachine", "spec", "target", "name", description="the clone"),
         why=_NO_CLONES,
         webhook=f"vm-clone-validator.{GROUP}",
         others=_OLD,
     ),
-    _order(
+    _operation(
         "VirtualMachineBackup",
         f"{BACKUP}/v1alpha1",
-        "The order to copy the disks of a running machine.",
+        "A request to back up the disks of a running machine.",
         "vmbackup",
         *_SOURCE,
-        field("Type", "status", "type", description="whether all or what has changed is copied"),
-        field("CheckpointName", "status", "checkpointName", description="what the next goes by"),
+        field("Type", "status", "type", description="full or incremental"),
+        field(
+            "CheckpointName",
+            "status",
+            "checkpointName",
+            description="checkpoint for the next backup",
+        ),
         why=_NO_BACKUPS,
         webhook=f"virtualmachinebackup-validator.{BACKUP}",
     ),
-    _order(
+    _operation(
         "VirtualMachineBackupTracker",
         f"{BACKUP}/v1alpha1",
-        "Which backup of a machine the next one is a continuation of.",
+        "The latest backup of a machine, on which the next incremental one is based.",
         "vmbackuptracker",
         *_SOURCE,
         field(
             "LatestCheckpoint",
             *("status", "latestCheckpoint", "name"),
-            description="what the next backup goes by",
+            description="checkpoint for the next backup",
         ),
         time(
             "CheckpointTime",
             *("status", "latestCheckpoint", "creationTime"),
-            description="when that was taken",
+            description="when the checkpoint was taken",
         ),
         why=_NO_BACKUPS,
         webhook=f"virtualmachinebackuptracker-validator.{BACKUP}",
     ),
 )
-"""What is refused."""
+"""Kinds that are refused."""
 
 _SETTINGS = (
     _kind(
         "VirtualMachineInstancePreset",
         "virtualmachineinstancepresets",
         f"{GROUP}/v1",
-        """What machines with certain labels get where they say nothing themselves.
+        """Defaults of machines with certain labels.
 
-        spec: which machines, and what they get.
+        spec: selector and defaults.
         """,
         age(),
-        validate=_warned("VirtualMachineInstancePreset", "corral has no presets of machines"),
+        validate=_warning_validator(
+            "VirtualMachineInstancePreset", "corral has no presets of machines"
+        ),
         short="vmipreset",
         categories=("all",),
         status=False,
@@ -257,32 +263,32 @@ _SETTINGS = (
         "MigrationPolicy",
         "migrationpolicies",
         f"{MIGRATIONS}/v1alpha1",
-        "How certain machines are moved.",
+        "Migration settings of selected machines.",
         age(),
-        validate=_warned("MigrationPolicy", _ONE_HOST),
+        validate=_warning_validator("MigrationPolicy", _ONE_HOST),
         namespaced=False,
     ),
     _kind(
         "StorageProfile",
         "storageprofiles",
         f"{CDI_GROUP}/v1beta1",
-        "What volumes of a class can do, and how claims for disks ask for them.",
+        "Capabilities and defaults of the volumes of a storage class.",
         age(),
-        validate=_warned("StorageProfile", _MAKES_VOLUMES),
+        validate=_warning_validator("StorageProfile", _MAKES_VOLUMES),
         namespaced=False,
     ),
     _kind(
         "CDI",
         "cdis",
         f"{CDI_GROUP}/v1beta1",
-        "The installation of what imports disks.",
+        "The installation of CDI.",
         age(),
         _PHASE,
-        validate=_warned("CDI", "corral imports disks itself"),
+        validate=_warning_validator("CDI", "corral imports disks itself"),
         short="cdi",
         namespaced=False,
     ),
 )
-"""What is kept, with a warning."""
+"""Kinds that are stored, with a warning."""
 
-KINDS = (*_ORDERS, *_SETTINGS)
+KINDS = (*_OPERATIONS, *_SETTINGS)

@@ -1,4 +1,4 @@
-"""Ranges of Services' addresses, and the addresses that are taken (networking.k8s.io)."""
+"""ServiceCIDR and IPAddress (networking.k8s.io)."""
 
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -19,7 +19,7 @@ _WHY: Final = "corral takes addresses of Services from the range it was started 
 _MOST_RANGES: Final = 2
 
 
-def _range_causes(document: Document) -> Iterator[Cause]:
+def _check_ranges(document: Document) -> Iterator[Cause]:
     ranges = at(document, "spec", "cidrs") or ()
     if not ranges:
         yield required("spec.cidrs", "at least one CIDR required")
@@ -33,7 +33,7 @@ def _range_causes(document: Document) -> Iterator[Cause]:
             yield invalid(f"spec.cidrs[{index}]", each, why)
 
 
-def _address_causes(document: Document) -> Iterator[Cause]:
+def _check_address(document: Document) -> Iterator[Cause]:
     name = document["metadata"].get("name") or ""
     address = parse_address(name)
     if address is None or str(address) != name:
@@ -46,8 +46,8 @@ def _address_causes(document: Document) -> Iterator[Cause]:
 
 def _parent(document: Document) -> str:
     parent = at(document, "spec", "parentRef") or {}
-    named = (parent.get(each) for each in ("group", "resource", "namespace", "name"))
-    return "/".join(each for each in named if each)
+    parts = (parent.get(each) for each in ("group", "resource", "namespace", "name"))
+    return "/".join(each for each in parts if each)
 
 
 KINDS = (
@@ -63,16 +63,16 @@ KINDS = (
         age(),
         why=_WHY,
         status=True,
-        causes=_range_causes,
+        causes=_check_ranges,
     ),
     unimplemented(
         IPAddress,
         "ipaddresses",
         _V1,
-        Column(name="ParentRef", cell=_parent, description="whose address it is"),
+        Column(name="ParentRef", cell=_parent, description="the object that has the address"),
         age(),
         why=_WHY,
         short=("ip",),
-        causes=_address_causes,
+        causes=_check_address,
     ),
 )

@@ -1,4 +1,4 @@
-"""Devices that pods can claim (resource.k8s.io)."""
+"""Dynamic resource allocation: DeviceClass, ResourceClaim, ResourceSlice (resource.k8s.io)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,7 +23,7 @@ _WHY: Final = "corral gives no devices to claims"
 
 
 def _state(document: Document) -> str:
-    """How far a claim has come, as Kubernetes prints it."""
+    """Return the state of a claim, as Kubernetes prints it."""
     status = document.get("status") or {}
     words = []
     if document["metadata"].get("deletionTimestamp"):
@@ -34,7 +34,7 @@ def _state(document: Document) -> str:
     return ",".join((*words, "reserved") if status.get("reservedFor") else words)
 
 
-def _slice_causes(document: Document) -> Iterator[Cause]:
+def _check_slice(document: Document) -> Iterator[Cause]:
     spec = document["spec"]
     if not spec["driver"]:
         yield required("spec.driver")
@@ -49,7 +49,7 @@ KINDS = (
         ResourceClaim,
         "resourceclaims",
         _V1,
-        Column(name="State", cell=_state, description="how far the claim has come"),
+        Column(name="State", cell=_state, description="state of the claim"),
         age(),
         why=_WHY,
         namespaced=True,
@@ -62,11 +62,11 @@ KINDS = (
         ResourceSlice,
         "resourceslices",
         _V1,
-        field("Node", "spec", "nodeName", description="where the devices are"),
-        field("Driver", "spec", "driver", description="who offers them"),
-        field("Pool", "spec", "pool", "name", description="the pool that they are part of"),
+        field("Node", "spec", "nodeName", description="the node of the devices"),
+        field("Driver", "spec", "driver", description="their driver"),
+        field("Pool", "spec", "pool", "name", description="their pool"),
         age(),
         why=_WHY,
-        causes=_slice_causes,
+        causes=_check_slice,
     ),
 )

@@ -1,4 +1,4 @@
-"""What rows of kinds share on which nothing acts."""
+"""Constructor of the rows of Kubernetes' kinds that are not implemented."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,11 +12,11 @@ from corral.api.object import Document
 Causes = Callable[[Document], Iterable[Cause]]
 
 
-def _fine(_document: Document) -> Iterable[Cause]:
+def _no_causes(_document: Document) -> Iterable[Cause]:
     return ()
 
 
-def _nothing(_document: Document) -> None:
+def _no_defaults(_document: Document) -> None:
     """Default nothing."""
 
 
@@ -30,10 +30,10 @@ def unimplemented(
     categories: tuple[str, ...] = (),
     namespaced: bool = False,
     status: bool = False,
-    default: Callable[[Document], None] = _nothing,
-    causes: Causes = _fine,
+    default: Callable[[Document], None] = _no_defaults,
+    causes: Causes = _no_causes,
 ) -> Kind:
-    """The row of one of Kubernetes' kinds; ``why`` is what keeps it from having an effect."""
+    """Return the row of a kind of Kubernetes; ``why`` is why it has no effect, for the warning."""
     name = view.__name__
     group, version = api_version.split("/")
     warning = f"{why}: nothing acts on this {name}"

@@ -1,4 +1,4 @@
-"""Drivers of volumes (CSI), what they offer, and what they have attached (storage.k8s.io)."""
+"""CSI drivers and nodes, VolumeAttachment and VolumeAttributesClass (storage.k8s.io)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -32,7 +32,7 @@ def _default_driver(document: Document) -> None:
     spec.setdefault("volumeLifecycleModes", ["Persistent"])
 
 
-def _truth(name: str, what: str, description: str) -> Column:
+def _boolean_column(name: str, what: str, description: str) -> Column:
     return Column(
         name=name,
         type="boolean",
@@ -42,16 +42,16 @@ def _truth(name: str, what: str, description: str) -> Column:
 
 
 def _tokens(document: Document) -> str:
-    asked = at(document, "spec", "tokenRequests") or ()
-    return ",".join(each.get("audience") or "" for each in asked) if asked else _ABSENT
+    requests = at(document, "spec", "tokenRequests") or ()
+    return ",".join(each.get("audience") or "" for each in requests) if requests else _ABSENT
 
 
-def _class_causes(document: Document) -> Iterator[Cause]:
+def _check_class(document: Document) -> Iterator[Cause]:
     if not document["driverName"]:
         yield required("driverName")
 
 
-def _capacity_causes(document: Document) -> Iterator[Cause]:
+def _check_capacity(document: Document) -> Iterator[Cause]:
     if not document["storageClassName"]:
         yield required("storageClassName")
 
@@ -61,15 +61,23 @@ KINDS = (
         CSIDriver,
         "csidrivers",
         _V1,
-        _truth("AttachRequired", "attachRequired", "whether volumes are attached to nodes first"),
-        _truth("PodInfoOnMount", "podInfoOnMount", "whether the driver is told of pods"),
-        _truth("StorageCapacity", "storageCapacity", "whether the driver tells of its capacity"),
-        Column(name="TokenRequests", cell=_tokens, description="whom tokens of pods are for"),
-        _truth("RequiresRepublish", "requiresRepublish", "whether volumes are mounted repeatedly"),
+        _boolean_column(
+            "AttachRequired", "attachRequired", "whether volumes are attached to nodes first"
+        ),
+        _boolean_column(
+            "PodInfoOnMount", "podInfoOnMount", "whether the driver gets the pod's metadata"
+        ),
+        _boolean_column(
+            "StorageCapacity", "storageCapacity", "whether the driver reports its capacity"
+        ),
+        Column(name="TokenRequests", cell=_tokens, description="audiences of the pods' tokens"),
+        _boolean_column(
+            "RequiresRepublish", "requiresRepublish", "whether volumes are mounted repeatedly"
+        ),
         Column(
             name="Modes",
             cell=lambda document: ",".join(at(document, "spec", "volumeLifecycleModes") or ()),
-            description="how long its volumes last",
+            description="lifecycle modes of its volumes",
         ),
         age(),
         why=_WHY,
@@ -79,7 +87,7 @@ KINDS = (
         CSINode,
         "csinodes",
         _V1,
-        length("Drivers", "spec", "drivers", description="how many drivers the node has"),
+        length("Drivers", "spec", "drivers", description="number of drivers"),
         age(),
         why=_WHY,
     ),
@@ -88,23 +96,23 @@ KINDS = (
         "csistoragecapacities",
         _V1,
         field("StorageClassName", "storageClassName", description="the class of the volumes"),
-        field("Capacity", "capacity", description="how much can be had"),
+        field("Capacity", "capacity", description="available capacity"),
         why=_WHY,
         namespaced=True,
-        causes=_capacity_causes,
+        causes=_check_capacity,
     ),
     unimplemented(
         VolumeAttachment,
         "volumeattachments",
         _V1,
         field("Attacher", "spec", "attacher", description="the driver that attaches"),
-        field("PV", "spec", "source", "persistentVolumeName", description="what is attached"),
-        field("Node", "spec", "nodeName", description="where it is attached"),
+        field("PV", "spec", "source", "persistentVolumeName", description="the volume"),
+        field("Node", "spec", "nodeName", description="the node"),
         Column(
             name="Attached",
             type="boolean",
             cell=lambda document: str(bool(at(document, "status", "attached"))).lower(),
-            description="whether it is",
+            description="whether it is attached",
         ),
         age(),
         why=_WHY,
@@ -114,10 +122,10 @@ KINDS = (
         VolumeAttributesClass,
         "volumeattributesclasses",
         _V1,
-        field("DriverName", "driverName", description="the driver that knows the attributes"),
+        field("DriverName", "driverName", description="the driver"),
         age(),
         why=_WHY,
         short=("vac",),
-        causes=_class_causes,
+        causes=_check_class,
     ),
 )

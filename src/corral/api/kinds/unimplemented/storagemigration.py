@@ -1,4 +1,4 @@
-"""Orders to write all objects of a kind anew, in another version (storagemigration.k8s.io)."""
+"""StorageVersionMigration (storagemigration.k8s.io)."""
 
 from lightkube.models.storagemigration_v1 import StorageVersionMigration
 

@@ -1,7 +1,4 @@
-"""Kinds that run containers: kept and answered for the sake of charts and clients, not acted upon.
-
-Whoever writes one is warned.
-"""
+"""Workloads of containers: served and stored for the sake of charts and clients, with a warning."""
 
 from corral.api.kinds.workloads.cron_job import CRON_JOB
 from corral.api.kinds.workloads.daemon_set import DAEMON_SET

@@ -1,4 +1,4 @@
-"""CronJob: jobs at set times."""
+"""CronJob: names, columns, defaults and validation."""
 
 import re
 from collections.abc import Iterator
@@ -14,15 +14,15 @@ from corral.api.kinds.workloads.job import spec_causes
 from corral.api.kinds.workloads.schedule import schedule_fault
 from corral.api.kinds.workloads.template import (
     default_template,
-    described,
     negative_causes,
-    nothing_acts,
+    no_effect_warning,
+    template_columns,
 )
 from corral.api.object import Document
 
 POLICIES = ("Allow", "Forbid", "Replace")
 LONGEST_NAME = 52
-"""Names of its jobs are eleven characters longer, and labels of pods."""
+"""Names of its jobs are 11 characters longer, and are label values of pods."""
 
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*", re.ASCII)
 
@@ -37,15 +37,15 @@ def _default(document: Document) -> None:
 
 
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
-    causes = list(_causes(document["spec"]))
+    causes = list(_check_spec(document["spec"]))
     name = document["metadata"]["name"]
     if old is None and len(name) > LONGEST_NAME:
         why = f"must be no more than {LONGEST_NAME} characters"
         causes.append(invalid("metadata.name", name, why))
-    return Verdict(limited(causes), [nothing_acts("CronJob")])
+    return Verdict(limited(causes), [no_effect_warning("CronJob")])
 
 
-def _causes(spec: Document) -> Iterator[Cause]:
+def _check_spec(spec: Document) -> Iterator[Cause]:
     if not spec["schedule"]:
         yield required("spec.schedule")
     elif fault := schedule_fault(spec["schedule"]):
@@ -74,33 +74,33 @@ CRON_JOB = kubernetes_kind(
     categories=("all",),
     view=CronJob,
     columns=(
-        field("Schedule", "spec", "schedule", description="when jobs are made"),
+        field("Schedule", "spec", "schedule", description="schedule of its jobs"),
         Column(
             name="Timezone",
             cell=lambda document: at(document, "spec", "timeZone") or NONE,
-            description="where the schedule's clock is",
+            description="time zone of the schedule",
         ),
         Column(
             name="Suspend",
             type="boolean",
             cell=lambda document: str(bool(at(document, "spec", "suspend"))),
-            description="whether no more jobs are made",
+            description="whether no jobs are created",
         ),
-        length("Active", "status", "active", description="jobs that have not ended"),
+        length("Active", "status", "active", description="running jobs"),
         Column(
             name="Last Schedule",
             type="date",
             cell=value("status", "lastScheduleTime"),
             absent=NONE,
-            description="when the last job was made",
+            description="when the last job was created",
         ),
         age(),
-        *described("spec", "jobTemplate", "spec", "template", selector=False),
+        *template_columns("spec", "jobTemplate", "spec", "template", selector=False),
         Column(
             name="Selector",
             cell=lambda _document: NONE,
             priority=1,
-            description="which pods are its own: none but those of its jobs",
+            description="always empty: its jobs have selectors",
         ),
     ),
     default=_default,

@@ -1,4 +1,4 @@
-"""DaemonSet: a pod on every node that its template fits."""
+"""DaemonSet: names, columns, defaults and validation."""
 
 from collections.abc import Iterator
 
@@ -20,12 +20,12 @@ from corral.api.kinds.workloads.rollout import (
 from corral.api.kinds.workloads.template import (
     count,
     default_template,
-    described,
-    kept_causes,
     negative_causes,
-    nothing_acts,
+    no_effect_warning,
+    selector_change_causes,
     selector_text,
-    selector_unchanged,
+    template_columns,
+    workload_causes,
 )
 from corral.api.object import Document
 
@@ -41,14 +41,14 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
         *negative_causes("spec", spec),
-        *kept_causes(spec, "daemonset", "DaemonSet"),
-        *_strategy("spec.updateStrategy", spec["updateStrategy"]),
-        *selector_unchanged(document, old),
+        *workload_causes(spec, "daemonset", "DaemonSet"),
+        *_check_strategy("spec.updateStrategy", spec["updateStrategy"]),
+        *selector_change_causes(document, old),
     ]
-    return Verdict(limited(causes), [nothing_acts("DaemonSet")])
+    return Verdict(limited(causes), [no_effect_warning("DaemonSet")])
 
 
-def _strategy(path: str, strategy: Document) -> Iterator[Cause]:
+def _check_strategy(path: str, strategy: Document) -> Iterator[Cause]:
     if strategy["type"] not in (ROLLING, ON_DELETE):
         yield unsupported(f"{path}.type", strategy["type"], (ROLLING, ON_DELETE))
     if strategy["type"] != ROLLING:
@@ -58,11 +58,11 @@ def _strategy(path: str, strategy: Document) -> Iterator[Cause]:
     yield from faults
     if faults:
         return
-    without, more = (scaled(rolling[name], 100) for name in STEPS)
-    if without and more:
+    unavailable, surge = (scaled(rolling[name], 100) for name in STEPS)
+    if unavailable and surge:
         why = "may not be set when maxUnavailable is non-zero"
         yield invalid(f"{path}.maxSurge", rolling["maxSurge"], why)
-    elif not without and not more:
+    elif not unavailable and not surge:
         yield required(f"{path}.maxUnavailable", "cannot be 0 when maxSurge is 0")
 
 
@@ -74,12 +74,18 @@ DAEMON_SET = kubernetes_kind(
     view=DaemonSet,
     columns=(
         count(
-            "Desired", "status", "desiredNumberScheduled", description="nodes that shall have a pod"
+            "Desired",
+            "status",
+            "desiredNumberScheduled",
+            description="nodes that should have a pod",
         ),
         count("Current", "status", "currentNumberScheduled", description="nodes that have a pod"),
         count("Ready", "status", "numberReady", description="nodes with a pod that is ready"),
         count(
-            "Up-to-date", "status", "updatedNumberScheduled", description="of the newest template"
+            "Up-to-date",
+            "status",
+            "updatedNumberScheduled",
+            description="pods of the newest template",
         ),
         count("Available", "status", "numberAvailable", description="pods that are available"),
         Column(
@@ -87,10 +93,10 @@ DAEMON_SET = kubernetes_kind(
             cell=lambda document: selector_text(
                 at(document, "spec", "template", "spec", "nodeSelector")
             ),
-            description="which nodes shall have a pod",
+            description="labels of its nodes",
         ),
         age(),
-        *described("spec", "template"),
+        *template_columns("spec", "template"),
     ),
     default=_default,
     validate=_validate,

@@ -1,4 +1,4 @@
-"""Deployment: pods that are replaced step by step when their template changes."""
+"""Deployment: names, columns, defaults and validation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,11 +21,11 @@ from corral.api.kinds.workloads.rollout import (
 from corral.api.kinds.workloads.template import (
     count,
     default_template,
-    described,
-    kept_causes,
     negative_causes,
-    nothing_acts,
-    selector_unchanged,
+    no_effect_warning,
+    selector_change_causes,
+    template_columns,
+    workload_causes,
 )
 from corral.api.object import Document
 
@@ -43,15 +43,15 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
         *negative_causes("spec", spec),
-        *kept_causes(spec, "deployment", "ReplicaSet"),
-        *_strategy(spec["strategy"]),
-        *_deadline(spec),
-        *selector_unchanged(document, old),
+        *workload_causes(spec, "deployment", "ReplicaSet"),
+        *_check_strategy(spec["strategy"]),
+        *_check_deadline(spec),
+        *selector_change_causes(document, old),
     ]
-    return Verdict(limited(causes), [nothing_acts("Deployment")])
+    return Verdict(limited(causes), [no_effect_warning("Deployment")])
 
 
-def _deadline(spec: Document) -> Iterator[Cause]:
+def _check_deadline(spec: Document) -> Iterator[Cause]:
     deadline = spec["progressDeadlineSeconds"]
     if 0 <= deadline <= (spec.get("minReadySeconds") or 0):
         yield invalid(
@@ -59,7 +59,7 @@ def _deadline(spec: Document) -> Iterator[Cause]:
         )
 
 
-def _strategy(strategy: Document) -> Iterator[Cause]:
+def _check_strategy(strategy: Document) -> Iterator[Cause]:
     path, name = "spec.strategy", strategy["type"]
     if name not in (RECREATE, ROLLING):
         yield unsupported(f"{path}.type", name, (RECREATE, ROLLING))
@@ -67,10 +67,10 @@ def _strategy(strategy: Document) -> Iterator[Cause]:
         why = "may not be specified when strategy `type` is 'Recreate'"
         yield forbidden(f"{path}.rollingUpdate", why)
     elif name == ROLLING:
-        yield from _rolling(f"{path}.rollingUpdate", strategy["rollingUpdate"])
+        yield from _check_rolling_update(f"{path}.rollingUpdate", strategy["rollingUpdate"])
 
 
-def _rolling(path: str, rolling: Document) -> Iterator[Cause]:
+def _check_rolling_update(path: str, rolling: Document) -> Iterator[Cause]:
     faults = step_causes(path, rolling)
     yield from faults
     if not faults and not any(scaled(rolling[name], 100) for name in STEPS):
@@ -80,11 +80,11 @@ def _rolling(path: str, rolling: Document) -> Iterator[Cause]:
 
 def _ready(document: Document) -> str:
     count: Any = at(document, "status", "readyReplicas") or 0
-    wanted = at(document, "spec", "replicas")
-    return f"{count}/{1 if wanted is None else wanted}"
+    desired = at(document, "spec", "replicas")
+    return f"{count}/{1 if desired is None else desired}"
 
 
-READY = Column(name="Ready", cell=_ready, description="pods that are ready, of those wanted")
+READY = Column(name="Ready", cell=_ready, description="ready pods, of those desired")
 
 DEPLOYMENT = kubernetes_kind(
     group="apps",
@@ -95,10 +95,10 @@ DEPLOYMENT = kubernetes_kind(
     scale=Scale(label_selector=("spec", "selector")),
     columns=(
         READY,
-        count("Up-to-date", "status", "updatedReplicas", description="of the newest template"),
+        count("Up-to-date", "status", "updatedReplicas", description="pods of the newest template"),
         count("Available", "status", "availableReplicas", description="pods that are available"),
         age(),
-        *described("spec", "template"),
+        *template_columns("spec", "template"),
     ),
     default=_default,
     validate=_validate,

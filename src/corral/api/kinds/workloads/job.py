@@ -1,4 +1,4 @@
-"""Job: pods that come to an end."""
+"""Job: names, columns, defaults and validation."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,10 @@ from corral.api.kinds.columns import age, condition_status
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.template import (
     default_template,
-    described,
     negative_causes,
-    nothing_acts,
+    no_effect_warning,
     template_causes,
+    template_columns,
 )
 from corral.api.object import Document
 from corral.api.time import human_duration, parse_rfc3339
@@ -31,7 +31,7 @@ _PREFIX = "batch.kubernetes.io/"
 
 
 def default_spec(spec: Document) -> None:
-    """What every job has, whether its maker said so or not."""
+    """Default the spec of a job."""
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -51,7 +51,7 @@ def _default(document: Document) -> None:
 
 
 def _default_create(document: Document) -> None:
-    """A new job marks its pods, unless its maker says how they are found."""
+    """Label the pods of a new job and set its selector, unless ``manualSelector`` is set."""
     spec, metadata = document.setdefault("spec", {}), document["metadata"]
     template = spec.get("template")
     if not isinstance(template, dict) or spec.get("manualSelector"):
@@ -64,7 +64,7 @@ def _default_create(document: Document) -> None:
 
 
 def spec_causes(path: str, spec: Document) -> Iterator[Cause]:
-    """What is wrong with a job's spec, be it in a job or in the template of one."""
+    """Check the spec of a job or of a job template."""
     yield from negative_causes(path, spec, *_COUNTS)
     mode = spec.get("completionMode", NON_INDEXED)
     if mode not in (INDEXED, NON_INDEXED):
@@ -82,26 +82,26 @@ def spec_causes(path: str, spec: Document) -> Iterator[Cause]:
 
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
-    causes = [*spec_causes("spec", spec), *_selector(spec, old), *_changes(spec, old)]
-    return Verdict(limited(causes), [nothing_acts("Job")])
+    causes = [*spec_causes("spec", spec), *_check_selector(spec, old), *_check_changes(spec, old)]
+    return Verdict(limited(causes), [no_effect_warning("Job")])
 
 
-def _selector(spec: Document, old: Document | None) -> Iterator[Cause]:
-    """Who does not say that the selector is theirs has none, on create."""
+def _check_selector(spec: Document, old: Document | None) -> Iterator[Cause]:
+    """Check that a new job has a selector of its own only with ``manualSelector``."""
     selector = at(spec, "selector", "matchLabels") or {}
     if old is None and not spec.get("manualSelector") and _PREFIX + _UID not in selector:
         yield invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated")
 
 
-def _changes(spec: Document, old: Document | None) -> Iterator[Cause]:
+def _check_changes(spec: Document, old: Document | None) -> Iterator[Cause]:
     if old is None:
         return
-    before = at(old, "spec") or {}
-    fixed = ["selector", "completionMode"]
-    fixed += [] if before.get("suspend") else ["template"]
-    fixed += [] if before.get("completionMode") == INDEXED else ["completions"]
-    for name in fixed:
-        if spec.get(name) != before.get(name):
+    old_spec = at(old, "spec") or {}
+    immutable = ["selector", "completionMode"]
+    immutable += [] if old_spec.get("suspend") else ["template"]
+    immutable += [] if old_spec.get("completionMode") == INDEXED else ["completions"]
+    for name in immutable:
+        if spec.get(name) != old_spec.get(name):
             yield invalid(f"spec.{name}", spec.get(name), "field is immutable")
 
 
@@ -119,21 +119,21 @@ def _status(document: Document) -> str:
 
 def _completions(document: Document) -> str:
     done = at(document, "status", "succeeded") or 0
-    wanted = at(document, "spec", "completions")
-    if wanted is not None:
-        return f"{done}/{wanted}"
+    completions = at(document, "spec", "completions")
+    if completions is not None:
+        return f"{done}/{completions}"
     parallel = at(document, "spec", "parallelism") or 0
     return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
 
 
 def _duration(document: Document) -> str:
-    """How long it took; blank while it has not ended."""
-    ends = (at(document, "status", name) for name in ("startTime", "completionTime"))
+    """Return the duration of a job; blank while it is running."""
+    times = (at(document, "status", name) for name in ("startTime", "completionTime"))
     try:
-        begun, ended = (parse_rfc3339(str(moment)) for moment in ends)
+        started, ended = (parse_rfc3339(str(each)) for each in times)
     except ValueError:
         return ""
-    return human_duration((ended - begun).total_seconds())
+    return human_duration((ended - started).total_seconds())
 
 
 JOB = kubernetes_kind(
@@ -142,11 +142,11 @@ JOB = kubernetes_kind(
     categories=("all",),
     view=Job,
     columns=(
-        Column(name="Status", cell=_status, description="how it is, in one word"),
-        Column(name="Completions", cell=_completions, description="pods that ended well, of all"),
-        Column(name="Duration", cell=_duration, description="how long it took"),
+        Column(name="Status", cell=_status, description="status in one word"),
+        Column(name="Completions", cell=_completions, description="succeeded pods, of all"),
+        Column(name="Duration", cell=_duration, description="its duration"),
         age(),
-        *described("spec", "template"),
+        *template_columns("spec", "template"),
     ),
     selectable={
         "status.successful": lambda document: str(at(document, "status", "succeeded") or 0)

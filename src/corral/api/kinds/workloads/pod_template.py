@@ -1,4 +1,4 @@
-"""PodTemplate: what pods could look like."""
+"""PodTemplate: names, columns, defaults and validation."""
 
 from lightkube.models.core_v1 import PodTemplate
 
@@ -8,9 +8,9 @@ from corral.api.kinds.core import pod
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.template import (
     default_template,
-    described,
     selector_text,
     template_causes,
+    template_columns,
 )
 from corral.api.object import Document
 
@@ -25,7 +25,7 @@ def _validate(document: Document, _old: Document | None, _user: str) -> Verdict:
     return Verdict(limited(causes))
 
 
-_CONTAINERS, _IMAGES = described("template", selector=False)
+_CONTAINERS, _IMAGES = template_columns("template", selector=False)
 
 POD_TEMPLATE = kubernetes_kind(
     group="",

@@ -1,4 +1,4 @@
-"""ReplicaSet and ReplicationController: so many pods of one template, always."""
+"""ReplicaSet and ReplicationController: names, columns, defaults and validation."""
 
 from lightkube.models.apps_v1 import ReplicaSet
 from lightkube.models.core_v1 import ReplicationController
@@ -11,21 +11,21 @@ from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.workloads.template import (
     count,
     default_template,
-    described,
-    kept_causes,
     negative_causes,
-    nothing_acts,
-    selector_unchanged,
+    no_effect_warning,
+    selector_change_causes,
     template_causes,
+    template_columns,
+    workload_causes,
 )
 from corral.api.object import Document
 
 _COLUMNS = (
-    count("Desired", "spec", "replicas", description="pods that are wanted"),
-    count("Current", "status", "replicas", description="pods that there are"),
+    count("Desired", "spec", "replicas", description="desired pods"),
+    count("Current", "status", "replicas", description="observed pods"),
     count("Ready", "status", "readyReplicas", description="pods that are ready"),
     age(),
-    *described("spec", "template"),
+    *template_columns("spec", "template"),
 )
 _SCALE = Scale(label_selector=("spec", "selector"))
 
@@ -43,10 +43,10 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
         *negative_causes("spec", spec),
-        *kept_causes(spec, "deployment", "ReplicaSet"),  # upstream's word is this one
-        *selector_unchanged(document, old),
+        *workload_causes(spec, "deployment", "ReplicaSet"),  # upstream has this message
+        *selector_change_causes(document, old),
     ]
-    return Verdict(limited(causes), [nothing_acts("ReplicaSet")])
+    return Verdict(limited(causes), [no_effect_warning("ReplicaSet")])
 
 
 REPLICA_SET = kubernetes_kind(
@@ -64,7 +64,7 @@ REPLICA_SET = kubernetes_kind(
 
 
 def _controller_default(document: Document) -> None:
-    """Without a selector and labels of its own a controller has those of its template."""
+    """Default selector and labels to the labels of the template."""
     spec = document.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     default_template(spec, "template")
@@ -89,7 +89,7 @@ def _controller_validate(document: Document, _old: Document | None, _user: str) 
             why = "`selector` does not match template `labels`"
             causes.append(invalid("spec.template.metadata.labels", labels, why))
         causes += template_causes("spec.template", template, restarts=("Always",))
-    return Verdict(limited(causes), [nothing_acts("ReplicationController")])
+    return Verdict(limited(causes), [no_effect_warning("ReplicationController")])
 
 
 REPLICATION_CONTROLLER = kubernetes_kind(

@@ -1,4 +1,4 @@
-"""How the pods of a workload are replaced when its template changes."""
+"""Rolling updates of workloads: defaults and validation."""
 
 from corral.api.errors import Cause
 from corral.api.kinds.pod_disruption_budget import bound_causes
@@ -6,11 +6,11 @@ from corral.api.object import Document
 
 RECREATE, ROLLING, ON_DELETE = "Recreate", "RollingUpdate", "OnDelete"
 STEPS = ("maxUnavailable", "maxSurge")
-"""How many pods a step of a rolling update may take away and add: counts, or shares of all."""
+"""The steps of a rolling update: numbers or percentages of pods."""
 
 
 def default_strategy(strategy: Document, *steps: int | str) -> None:
-    """Pods are replaced step by step, in such steps, where nothing else is said."""
+    """Default the strategy to a rolling update with these steps."""
     if not strategy.get("type"):
         strategy["type"] = ROLLING
     if strategy["type"] == ROLLING:
@@ -20,5 +20,5 @@ def default_strategy(strategy: Document, *steps: int | str) -> None:
 
 
 def step_causes(path: str, rolling: Document) -> list[Cause]:
-    """What is wrong with each of the steps by itself."""
+    """Check each of the steps."""
     return [cause for name in STEPS for cause in bound_causes(f"{path}.{name}", rolling[name])]

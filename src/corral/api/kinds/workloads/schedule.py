@@ -1,4 +1,4 @@
-"""Set times as cron writes them: ``*/5 8-18 * * mon-fri`` or ``@daily``."""
+"""Validation of cron schedules: ``*/5 8-18 * * mon-fri`` or ``@daily``."""
 
 import re
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _LONGEST = 1000
 
 
 class _Bounds(NamedTuple):
-    """What one field of a schedule may hold; names stand for numbers from the least on."""
+    """The bounds of a field of a schedule; names stand for numbers from ``least`` on."""
 
     least: int
     most: int
@@ -30,7 +30,7 @@ _FIELDS = (
 
 
 def schedule_fault(schedule: str) -> str:
-    """What is wrong with a schedule; "" where nothing is."""
+    """Return what is wrong with a schedule; empty if it is valid."""
     try:
         _check(schedule)
     except ValueError as error:
@@ -47,15 +47,15 @@ def _check(schedule: str) -> None:
         return
     fields = schedule.split()
     if len(fields) != len(_FIELDS):
-        told = " ".join(fields)
-        raise ValueError(f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: [{told}]")
+        joined = " ".join(fields)
+        raise ValueError(f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: [{joined}]")
     for field, bounds in zip(fields, _FIELDS, strict=True):
         for piece in field.split(","):
             _check_range(piece, bounds)
 
 
 def _check_range(text: str, bounds: _Bounds) -> None:
-    """One of ``*``, ``3``, ``mon-fri``, ``*/5`` and ``1-10/2``."""
+    """Check a range: ``*``, ``3``, ``mon-fri``, ``*/5`` or ``1-10/2``."""
     whole, slash, step = text.partition("/")
     if slash and _number(step, text) == 0:
         raise ValueError(f"step of range should be a positive number: {text}")

@@ -1,4 +1,4 @@
-"""StatefulSet: pods with names and volumes of their own, in order."""
+"""StatefulSet: names, columns, defaults and validation."""
 
 from collections.abc import Iterator
 
@@ -14,15 +14,15 @@ from corral.api.kinds.workloads.deployment import READY
 from corral.api.kinds.workloads.rollout import ON_DELETE, ROLLING
 from corral.api.kinds.workloads.template import (
     default_template,
-    described,
-    kept_causes,
     negative_causes,
-    nothing_acts,
+    no_effect_warning,
+    template_columns,
+    workload_causes,
 )
 from corral.api.object import Document
 
 ORDERED, PARALLEL = "OrderedReady", "Parallel"
-_CHANGEABLE = (
+_MUTABLE = (
     *("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit"),
     *("persistentVolumeClaimRetentionPolicy", "minReadySeconds"),
 )
@@ -43,24 +43,24 @@ def _default(document: Document) -> None:
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", 10)
     default_template(spec, "template")
-    for wanted in spec.get("volumeClaimTemplates") or ():
-        wanted |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
-        persistentvolumeclaim.default(wanted)
-        wanted["status"] = {"phase": "Pending"}
+    for claim in spec.get("volumeClaimTemplates") or ():
+        claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+        persistentvolumeclaim.default(claim)
+        claim["status"] = {"phase": "Pending"}
 
 
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     spec = document["spec"]
     causes = [
         *negative_causes("spec", spec),
-        *kept_causes(spec, "statefulset", "StatefulSet"),
-        *_management(spec),
-        *_changes(spec, old),
+        *workload_causes(spec, "statefulset", "StatefulSet"),
+        *_check_strategies(spec),
+        *_check_changes(spec, old),
     ]
-    return Verdict(limited(causes), [nothing_acts("StatefulSet")])
+    return Verdict(limited(causes), [no_effect_warning("StatefulSet")])
 
 
-def _management(spec: Document) -> Iterator[Cause]:
+def _check_strategies(spec: Document) -> Iterator[Cause]:
     if spec["podManagementPolicy"] not in (ORDERED, PARALLEL):
         why = f"must be '{ORDERED}' or '{PARALLEL}'"
         yield invalid("spec.podManagementPolicy", spec["podManagementPolicy"], why)
@@ -79,14 +79,14 @@ def _management(spec: Document) -> Iterator[Cause]:
             yield invalid(where, policy, "must be 'Retain' or 'Delete'")
 
 
-def _changes(spec: Document, old: Document | None) -> Iterator[Cause]:
-    before = at(old, "spec") or {}
-    fixed = {*spec, *before} - {*_CHANGEABLE}
-    if old is not None and any(spec.get(name) != before.get(name) for name in fixed):
-        *first, last = (f"'{name}'" for name in _CHANGEABLE)
-        told = f"{', '.join(first)} and {last}"
+def _check_changes(spec: Document, old: Document | None) -> Iterator[Cause]:
+    old_spec = at(old, "spec") or {}
+    immutable = {*spec, *old_spec} - {*_MUTABLE}
+    if old is not None and any(spec.get(name) != old_spec.get(name) for name in immutable):
+        *first, last = (f"'{name}'" for name in _MUTABLE)
+        names = f"{', '.join(first)} and {last}"
         yield forbidden(
-            "spec", f"updates to statefulset spec for fields other than {told} are forbidden"
+            "spec", f"updates to statefulset spec for fields other than {names} are forbidden"
         )
 
 
@@ -97,7 +97,7 @@ STATEFUL_SET = kubernetes_kind(
     categories=("all",),
     view=StatefulSet,
     scale=Scale(label_selector=("spec", "selector")),
-    columns=(READY, age(), *described("spec", "template", selector=False)),
+    columns=(READY, age(), *template_columns("spec", "template", selector=False)),
     default=_default,
     validate=_validate,
 )

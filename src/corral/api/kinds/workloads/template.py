@@ -1,4 +1,4 @@
-"""What all workloads share: the template of their pods, and whom they take for their own."""
+"""Pod templates and selectors of workloads: defaults, validation and columns."""
 
 from collections.abc import Iterator
 
@@ -15,20 +15,20 @@ from corral.api.selectors import label_selector
 _COUNTS = ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
 
 
-def nothing_acts(kind: str) -> str:
-    """The warning that goes with every write of a workload: it is kept, and that is all."""
+def no_effect_warning(kind: str) -> str:
+    """Return the warning about a write of a workload, which is stored without effect."""
     return f"corral runs virtual machines, not containers: nothing acts on this {kind}"
 
 
 def default_template(document: Document, *path: str) -> None:
-    """Complete the pod template at a path as a pod itself would be."""
+    """Default the pod template at a path as a pod."""
     template = at(document, *path)
     if isinstance(template, dict):
         pod.default(template)
 
 
 def negative_causes(path: str, document: Document, *names: str) -> Iterator[Cause]:
-    """Counts and seconds are not below zero."""
+    """Check that counts and seconds are not negative."""
     for name in names or ("replicas", *_COUNTS):
         value = document.get(name)
         if value is not None and value < 0:
@@ -36,10 +36,7 @@ def negative_causes(path: str, document: Document, *names: str) -> Iterator[Caus
 
 
 def template_causes(path: str, template: Document, *, restarts: tuple[str, ...]) -> Iterator[Cause]:
-    """What is wrong with a pod template whose pods may restart so.
-
-    Labels are checked as those of pods are.
-    """
+    """Check a pod template; ``restarts`` are the permitted restart policies."""
     yield from check_labels(at(template, "metadata", "labels") or {}, f"{path}.metadata.labels")
     spec = template.get("spec") or {}
     yield from pod.spec_causes(f"{path}.spec", spec)
@@ -48,10 +45,10 @@ def template_causes(path: str, template: Document, *, restarts: tuple[str, ...])
         yield unsupported(f"{path}.spec.restartPolicy", policy, restarts)
 
 
-def kept_causes(spec: Document, kind: str, maker: str) -> Iterator[Cause]:
-    """What is wrong with the selector and the template of something that keeps pods running.
+def workload_causes(spec: Document, kind: str, maker: str) -> Iterator[Cause]:
+    """Check selector and template of a workload whose pods run for ever.
 
-    ``kind`` and ``maker`` are the words that Kubernetes has for it in messages.
+    ``kind`` and ``maker`` are the names of the workload in Kubernetes' messages.
     """
     selector, template = spec.get("selector") or {}, spec.get("template")
     faults = list(selector_causes("spec.selector", selector))
@@ -63,14 +60,14 @@ def kept_causes(spec: Document, kind: str, maker: str) -> Iterator[Cause]:
         yield required("spec.template")
         return
     if not faults:
-        yield from _unmatched(selector, template)
+        yield from _check_match(selector, template)
     yield from template_causes("spec.template", template, restarts=("Always",))
     if at(template, "spec", "activeDeadlineSeconds") is not None:
         where = "spec.template.spec.activeDeadlineSeconds"
         yield forbidden(where, f"activeDeadlineSeconds in {maker} is not Supported")
 
 
-def _unmatched(selector: Document, template: Document) -> Iterator[Cause]:
+def _check_match(selector: Document, template: Document) -> Iterator[Cause]:
     labels = at(template, "metadata", "labels") or {}
     try:
         matches = label_selector(selector).matches(labels)
@@ -82,8 +79,8 @@ def _unmatched(selector: Document, template: Document) -> Iterator[Cause]:
         yield invalid("spec.template.metadata.labels", labels, why)
 
 
-def selector_unchanged(document: Document, old: Document | None) -> Iterator[Cause]:
-    """Whom a workload takes for its own is settled when it is made."""
+def selector_change_causes(document: Document, old: Document | None) -> Iterator[Cause]:
+    """Check that the selector of a workload is unchanged."""
     selector = at(document, "spec", "selector")
     if old is not None and selector != at(old, "spec", "selector"):
         yield invalid("spec.selector", selector, "field is immutable")
@@ -93,7 +90,7 @@ def selector_unchanged(document: Document, old: Document | None) -> Iterator[Cau
 
 
 def count(name: str, *path: str, description: str) -> Column:
-    """A count, zero where it is not told."""
+    """Return a column of a count, 0 if it is absent."""
 
     def cell(document: Document) -> int:
         return int(at(document, *path) or 0)
@@ -101,10 +98,10 @@ def count(name: str, *path: str, description: str) -> Column:
     return Column(name=name, type="integer", cell=cell, description=description)
 
 
-def described(*path: str, selector: bool = True) -> tuple[Column, ...]:
-    """The wide columns of what holds a template at a path: its containers, images, selector."""
+def template_columns(*path: str, selector: bool = True) -> tuple[Column, ...]:
+    """Return the wide columns of a workload with a template at a path."""
 
-    def listed(field: str) -> Column:
+    def list_column(field: str) -> Column:
         def cell(document: Document) -> str:
             containers = at(document, *path, "spec", "containers") or ()
             return ",".join(str(each.get(field, "")) for each in containers)
@@ -112,7 +109,7 @@ def described(*path: str, selector: bool = True) -> tuple[Column, ...]:
         name = "Containers" if field == "name" else "Images"
         return Column(name=name, cell=cell, priority=1, description=f"{name.lower()} of its pods")
 
-    columns = listed("name"), listed("image")
+    columns = list_column("name"), list_column("image")
     return (*columns, _selector_column()) if selector else columns
 
 
@@ -120,11 +117,11 @@ def _selector_column() -> Column:
     def cell(document: Document) -> str:
         return selector_text(at(document, "spec", "selector"))
 
-    return Column(name="Selector", cell=cell, priority=1, description="which pods are its own")
+    return Column(name="Selector", cell=cell, priority=1, description="selector of its pods")
 
 
 def selector_text(selector: Document | None) -> str:
-    """A selector as kubectl prints it; ReplicationControllers have plain labels for one."""
+    """Return a selector as kubectl prints it; that of ReplicationControllers is plain labels."""
     if not selector:
         return NONE
     if not selector.keys() <= {"matchLabels", "matchExpressions"}:

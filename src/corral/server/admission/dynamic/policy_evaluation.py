@@ -15,7 +15,7 @@ from corral.api.kinds.admissionregistration.match_rules import IGNORE
 from corral.api.kinds.admissionregistration.policies import (
     LONGEST_ANNOTATION,
     variables_of,
-    without_rights,
+    without_authorizer,
 )
 from corral.api.object import Document
 from corral.server.admission.dynamic.match_conditions import (
@@ -88,7 +88,7 @@ def _rule(document: Document, known: Mapping[str, str]) -> Rule:
     expression, telling = document["expression"], document.get("messageExpression")
     return Rule(
         program=compiled(expression, known),
-        telling=compiled(telling, without_rights(known)) if telling else None,
+        telling=compiled(telling, without_authorizer(known)) if telling else None,
         message=(document.get("message") or f"failed expression: {expression}").strip(),
         reason=document.get("reason") or "Invalid",
     )

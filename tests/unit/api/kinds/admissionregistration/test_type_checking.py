@@ -4,7 +4,11 @@ import pytest
 
 from corral.api.kinds import KINDS
 from corral.api.kinds.admissionregistration import type_checking
-from corral.api.kinds.admissionregistration.type_checking import MOST_TYPES, checked, warnings
+from corral.api.kinds.admissionregistration.type_checking import (
+    MOST_TYPES,
+    kinds_to_check,
+    warnings,
+)
 
 
 class Counted(str):
@@ -28,14 +32,14 @@ def policy(groups, versions, resources, validations=()):
 
 def test_what_there_is_not_is_looked_up_once_a_name():
     names = [[Counted(f"{part}{index}") for index in range(60)] for part in ("g", "v", "r")]
-    assert checked(policy(*names), KINDS) == []
+    assert kinds_to_check(policy(*names), KINDS) == []
     assert 180 <= Counted.looked_up < 1000
 
 
 def test_the_first_kinds_by_name_are_looked_at():
     plurals = sorted(kind.plural for kind in KINDS if kind.group == "")
     assert len(plurals) > MOST_TYPES
-    found = checked(policy([""], ["v1"], plurals), KINDS)
+    found = kinds_to_check(policy([""], ["v1"], plurals), KINDS)
     wanted = [KINDS.find("", "v1", plural).name for plural in plurals[:MOST_TYPES]]
     assert [each.name for each in found] == [f"/v1, Kind={name}" for name in sorted(wanted)]
 
@@ -43,14 +47,14 @@ def test_the_first_kinds_by_name_are_looked_at():
 @pytest.mark.parametrize("part", range(3))
 def test_what_asks_for_anything_names_no_kind(part):
     parts = [[""], ["v1"], ["pods"]]
-    assert len(checked(policy(*parts), KINDS)) == 1
+    assert len(kinds_to_check(policy(*parts), KINDS)) == 1
     parts[part].append("*")
-    assert checked(policy(*parts), KINDS) == []
+    assert kinds_to_check(policy(*parts), KINDS) == []
 
 
 def test_what_is_told_is_cut(monkeypatch):
     spec = policy([""], ["v1"], ["pods"], ["object.dada == 1"] * 20)
-    types = checked(spec, KINDS)
+    types = kinds_to_check(spec, KINDS)
     whole = [*warnings(spec, types)]
     assert [len(some) for some in whole] == [1] * 20  # in turns, a validation at a time
     size = sum(len(each["fieldRef"]) + len(each["warning"]) for (each,) in whole[:5])
