@@ -19,7 +19,7 @@ from corral.api.kinds.cdi.datasource import DataSource
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.object import Key
 from corral.node.host.open_disks import opened
-from corral.node.images.image_record import Record
+from corral.node.images.image import Record
 from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
 from corral.node.images.work_directory import workplace

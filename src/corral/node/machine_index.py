@@ -8,7 +8,7 @@ from corral.api.kinds.vmi.hotplug import READY, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.api.object import Key
-from corral.node.images.reference import means
+from corral.node.images.reference import refers_to
 from corral.node.machine.lifecycle import Machine
 from corral.node.metrics.sampling.sampler import RunningPod
 from corral.node.state.facts import State
@@ -108,6 +108,6 @@ def _may_miss(machine: Machine, volume: Volume, image: str) -> bool:
     trouble = machine.facts.trouble
     return (
         volume.container_disk is not None
-        and means(volume.container_disk.image, image)
+        and refers_to(volume.container_disk.image, image)
         and (trouble is None or trouble.volume == volume.name)
     )

@@ -125,7 +125,7 @@ def list_(layout: Layout) -> None:
          each.source)
         for each in store.images()
     ]  # fmt: skip
-    if lost := store.nameless():
+    if lost := store.lost_names():
         click.echo(f"warning: {lost}.", err=True)
     if not rows:
         demo = shlex.join(["corral", "image", "build-demo", *layout.option])

@@ -1,7 +1,7 @@
-"""Images: where the disks of containers images come from, and where they are kept.
+"""Images: pulling and importing container disks, and the store that keeps them.
 
-The store hands out read-only disks by image name.  Whatever it is given, by a registry or by a
-user, is taken for hostile until ``qcow.inspect`` has passed it.
+The store returns read-only disks by image name.  All input, from registries and from users, is
+untrusted until ``qcow.inspect`` has checked it.
 """
 
 from corral.node.images.credentials import Credential, SecretName, from_secret

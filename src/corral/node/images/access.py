@@ -1,7 +1,7 @@
-"""Who may use an image that is here: those with whose credentials it came, as a kubelet keeps it.
+"""Access to stored images, by the credentials with which they were pulled.
 
-That is Kubernetes' KubeletEnsureSecretPulledImages (KEP 2535) with its default policy,
-NeverVerifyPreloadedImages: what was imported, or pulled by anybody, is there for all.
+As Kubernetes' KubeletEnsureSecretPulledImages (KEP 2535) with its default policy,
+NeverVerifyPreloadedImages: images that were imported or pulled anonymously are there for all.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ import msgspec
 
 from corral.node.images.credentials import Credential, SecretName
 
-MOST_SECRETS: Final = 100
-"""So many secrets are remembered of an image; whoever comes with another one asks the registry."""
+MAX_SECRETS: Final = 100
+"""Secrets that are kept for an image; for others the registry decides again."""
 
 
-class Opener(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A secret that has opened the registry: which it was, and a hash of what it said."""
+class PullSecret(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A Secret with which the image was pulled, and a hash of its credentials."""
 
     namespace: str
     name: str
@@ -26,50 +26,51 @@ class Opener(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """Whom an image is there for.
+    """Who may use an image.
 
-    everyone: it was imported, or came without anybody's secret.
-    secrets: those with which it came, oldest first.
+    everyone: it was imported, or pulled without a Secret.
+    secrets: those with which it was pulled, oldest first.
     """
 
     everyone: bool = True
-    secrets: tuple[Opener, ...] = ()
+    secrets: tuple[PullSecret, ...] = ()
 
     @classmethod
     def by(cls, credential: Credential | None) -> "Access":
-        """Of an image that came with a credential; one that is in no Secret is the node's own."""
+        """Return the access of a pull; credentials of the node grant it to everyone."""
         if credential is None or credential.secret is None:
             return cls()
-        return cls(everyone=False, secrets=(_opener(credential, credential.secret),))
+        return cls(everyone=False, secrets=(_pull_secret(credential, credential.secret),))
 
     def allows(self, credentials: Iterable[Credential]) -> bool:
-        """Whether whoever has these need not ask the registry.
+        """Report whether one of the credentials permits the image without asking the registry.
 
-        A secret counts whatever it says by now, and what it said in whichever secret it stands.
+        Either the Secret is the same, even with changed content, or the credentials are the same,
+        even in another Secret.
         """
         if self.everyone:
             return True
         hashes = {each.hash for each in self.secrets}
-        known = {(each.namespace, each.name, each.uid) for each in self.secrets}
+        names = {(each.namespace, each.name, each.uid) for each in self.secrets}
         return any(
-            _hash(each) in hashes or (each.secret is not None and tuple(each.secret) in known)
+            _hash(each) in hashes or (each.secret is not None and tuple(each.secret) in names)
             for each in credentials
         )
 
-    def joined(self, other: "Access") -> "Access":
-        """Whom either is there for."""
+    def merge(self, other: "Access") -> "Access":
+        """Return the union of two accesses."""
         if self.everyone or other.everyone:
             return Access()
         both = dict.fromkeys((*self.secrets, *other.secrets))
-        return Access(everyone=False, secrets=tuple(both)[-MOST_SECRETS:])
+        return Access(everyone=False, secrets=tuple(both)[-MAX_SECRETS:])
 
 
-def _opener(credential: Credential, secret: SecretName) -> Opener:
-    return Opener(
+def _pull_secret(credential: Credential, secret: SecretName) -> PullSecret:
+    return PullSecret(
         namespace=secret.namespace, name=secret.name, uid=secret.uid, hash=_hash(credential)
     )
 
 
 def _hash(credential: Credential) -> str:
-    said = msgspec.json.encode((credential.username, credential.password))
-    return hashlib.sha256(said).hexdigest()
+    content = msgspec.json.encode((credential.username, credential.password))
+    return hashlib.sha256(content).hexdigest()

@@ -1,6 +1,6 @@
-"""How a registry asks who we are, and what to answer.  Pure.
+"""HTTP authentication of registries: challenges and credentials.  No I/O.
 
-RFC 9110 section 11 has the grammar, the distribution project's token specification the meaning.
+RFC 9110 section 11 has the grammar, the distribution project's token specification the semantics.
 """
 
 import base64
@@ -12,7 +12,7 @@ import msgspec
 from corral.node.images.credentials import Credential
 
 _PARAMETER = re.compile(r'([A-Za-z0-9_]{1,32})=(?:"((?:[^"\\]|\\.){0,2000})"|([^",\s]{1,2000}))')
-_LONGEST = 8000
+_MAX_HEADER = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Challenge:
 
 
 class Token(msgspec.Struct):
-    """A token server's answer; either field may carry the token."""
+    """The response of a token server; either field may have the token."""
 
     token: str = ""
     access_token: str = ""
 
 
 def parse_challenge(header: str) -> Challenge:
-    """Read the first challenge of a header; one that makes no sense has an empty scheme."""
-    scheme, _, rest = header[:_LONGEST].strip().partition(" ")
+    """Parse the first challenge of a header; a malformed one has an empty scheme."""
+    scheme, _, rest = header[:_MAX_HEADER].strip().partition(" ")
     parameters = {
         name.lower(): re.sub(r"\\(.)", r"\1", quoted) or bare
         for name, quoted, bare in _PARAMETER.findall(rest)
@@ -41,6 +41,6 @@ def parse_challenge(header: str) -> Challenge:
 
 
 def basic(credential: Credential) -> str:
-    """The ``Authorization`` header of a name and password (RFC 7617)."""
+    """Return the ``Authorization`` header of a user and password (RFC 7617)."""
     pair = f"{credential.username}:{credential.password}".encode()
     return f"Basic {base64.b64encode(pair).decode()}"

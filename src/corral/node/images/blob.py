@@ -1,4 +1,4 @@
-"""A layer on its way in: what has arrived of it outlives a lost connection and a killed process."""
+"""A partial layer, which survives a lost connection and a killed process."""
 
 import fcntl
 import hashlib
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Self
 
 
-class Busy(Exception):
-    """Another pull, perhaps of another process, has the layer open."""
+class BlobInUse(Exception):
+    """Another pull, maybe of another process, has the layer open."""
 
 
 class Blob:
-    """A partly fetched layer in ``path``; one pull at a time may have it open.
+    """A partial layer in a file; one pull at a time has it open.
 
-    Use as a context manager; entering raises Busy.  Methods block; ``write`` may run in a thread
-    while the block is left.
+    Use as a context manager; entering raises BlobInUse.  Methods block; ``write`` may run in a
+    thread while the block is left.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -31,13 +31,13 @@ class Blob:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             removed = os.fstat(self._file.fileno()).st_nlink == 0
             if not removed:
-                os.utime(self._file.fileno())  # it is not abandoned
+                os.utime(self._file.fileno())  # keeps it from removal as abandoned
         except BlockingIOError as error:
             self._file.close()
-            raise Busy from error
-        if removed:  # by the pull that had it, between our opening and locking it
+            raise BlobInUse from error
+        if removed:  # by the previous holder, between our open and flock
             self._file.close()
-            raise Busy
+            raise BlobInUse
         self.received = self._file.seek(0, 2)
         if self.received > self._size:
             self.restart()
@@ -47,32 +47,32 @@ class Blob:
         with self._lock:
             self._file.close()
 
-    def write(self, piece: bytes) -> None:
-        """Append what has arrived; without effect once the block was left."""
+    def write(self, chunk: bytes) -> None:
+        """Append received bytes; without effect after the block was left."""
         with self._lock:
             if not self._file.closed:
-                self._file.write(piece)
+                self._file.write(chunk)
                 self._file.flush()
-                self.received += len(piece)
+                self.received += len(chunk)
 
     def restart(self) -> None:
-        """Forget what has arrived."""
+        """Discard the received bytes."""
         self._file.truncate(0)
         self.received = 0
 
     def sha256(self) -> str:
-        """The digest of all that has arrived, in hexadecimal."""
+        """Return the hexadecimal digest of the received bytes."""
         return file_sha256(self._path)
 
 
 def file_sha256(path: Path) -> str:
-    """The digest of a file, in hexadecimal."""
+    """Return the hexadecimal digest of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(disk: Path) -> str:
-    """Make a disk durable and read-only; answer its digest."""
+    """Make a disk durable and read-only; return its digest."""
     digest = file_sha256(disk)
     disk.chmod(0o444)
     with disk.open("rb") as file:

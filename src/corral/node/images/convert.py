@@ -1,7 +1,7 @@
-"""Rewrites a foreign qcow2 disk with qemu-img, in a process that can neither hang nor grow.
+"""Converts an untrusted qcow2 disk with qemu-img, in a process with limits of time and memory.
 
-What the store keeps as qcow2 was thus written by this machine's own QEMU: without compressed
-clusters (they cost a guest most of a second of its boot), snapshots, or a stranger's header.
+All qcow2 files of the store are thus written by this host's QEMU: without compressed clusters (they
+cost a guest most of a second of its boot), snapshots, or an untrusted header.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ _MEMORY_BYTES = 4 << 30  # of address space, of which little is ever touched
 
 
 async def to_plain_qcow2(source: Path, target: Path, name: str, limits: Limits) -> None:
-    """Convert; ``source`` must have passed ``qcow.inspect``.
+    """Convert a disk that has passed ``qcow.inspect``.
 
-    Raises ImageError ``InvalidDisk`` when QEMU finds it damaged, or the result exceeds the limits.
+    Raises ImageError ``InvalidDisk`` if QEMU finds it damaged, or the result exceeds the limits.
     """
-    # The format is named: QEMU must not guess it from content that a stranger wrote.  It ends with
-    # us: what a killed manager began would go on for nobody, in a directory that is swept.
+    # -f: QEMU must not detect the format from untrusted content.  --pdeathsig: without the manager
+    # the conversion is useless, and its directory is removed.
     command = (
         "setpriv", "--pdeathsig=KILL", "--",
         "prlimit", f"--as={_MEMORY_BYTES}", f"--fsize={limits.disk_bytes}",
@@ -40,7 +40,7 @@ async def to_plain_qcow2(source: Path, target: Path, name: str, limits: Limits) 
         raise _no_qemu() from error
     try:
         async with asyncio.timeout(limits.convert_seconds):
-            _, complaint = await process.communicate()
+            _, stderr = await process.communicate()
     except TimeoutError as error:
         raise invalid_disk(
             f"{name} was not converted within {limits.convert_seconds} seconds"
@@ -51,17 +51,17 @@ async def to_plain_qcow2(source: Path, target: Path, name: str, limits: Limits) 
                 process.kill()
             await process.wait()
     if process.returncode:
-        raise _failure(process.returncode, complaint.decode(errors="replace"), name, limits)
+        raise _failure(process.returncode, stderr.decode(errors="replace"), name, limits)
 
 
-def _failure(code: int, complaint: str, name: str, limits: Limits) -> ImageError:
+def _failure(code: int, stderr: str, name: str, limits: Limits) -> ImageError:
     if code == 127:
         return _no_qemu()
-    if code == -signal.SIGXFSZ or "File too large" in complaint:
+    if code == -signal.SIGXFSZ or "File too large" in stderr:
         return invalid_disk(f"{name} occupies more than {limits.disk_bytes} bytes")
-    lines = complaint.strip().splitlines()
+    lines = stderr.strip().splitlines()
     detail = lines[-1].removeprefix("qemu-img: ") if lines else f"qemu-img ended with {code}"
-    if "No space left" in complaint:
+    if "No space left" in stderr:
         return invalid_disk(
             f"{name}: {detail}", "free some space: corral image ls, corral image rm"
         )

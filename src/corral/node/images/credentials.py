@@ -1,4 +1,4 @@
-"""Who pulls: the pull secrets of Kubernetes, matched to registries as a kubelet matches them."""
+"""Registry credentials: Kubernetes' pull secrets, matched to registries as a kubelet does."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ DOCKER_CFG = ".dockercfg"
 
 
 class SecretName(NamedTuple):
-    """Which Secret a credential stands in."""
+    """The Secret of a credential."""
 
     namespace: str
     name: str
@@ -27,10 +27,10 @@ class SecretName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A name and password for the registries that ``registry`` matches.
+    """A user and password for the registries that match ``registry``.
 
-    registry: a host with an optional port and path prefix; ``*`` stands for part of a host label.
-    secret: where it stands; None for one of the node's administrator.
+    registry: a host with an optional port and path prefix; ``*`` matches within a host label.
+    secret: its Secret; None for a credential of the node's administrator.
     """
 
     registry: str
@@ -52,10 +52,10 @@ class _Config(msgspec.Struct):
 def from_secret(
     name: str, data: Mapping[str, bytes], secret: SecretName | None = None
 ) -> tuple[Credential, ...]:
-    """Read a secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
+    """Parse a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.
 
-    Entries without a user name (an identity token, a credential helper) are of no use here and left
-    out.  Raises ImageError when it holds neither form, naming the secret and never its content.
+    Entries without a user name (an identity token, a credential helper) are ignored.  Raises
+    ImageError for other content; the message has the Secret's name, never its content.
     """
     try:
         if DOCKER_CONFIG_JSON in data:
@@ -67,7 +67,7 @@ def from_secret(
         read = (_credential(registry, entry, secret) for registry, entry in entries.items())
         return tuple(each for each in read if each.username)
     except (msgspec.DecodeError, binascii.Error, UnicodeDecodeError):
-        # Not chained: what the decoder quotes may be a password.
+        # Not chained: the decoder's message may quote a password.
         raise _unreadable(name) from None
 
 
@@ -83,11 +83,11 @@ def _credential(registry: str, entry: _Entry, secret: SecretName | None) -> Cred
     username, password = entry.username, entry.password
     if entry.auth:
         username, _, password = base64.b64decode(entry.auth).decode().partition(":")
-    return Credential(_normal(registry), username, password, secret)
+    return Credential(_normalize(registry), username, password, secret)
 
 
-def _normal(registry: str) -> str:
-    """``https://index.docker.io/v1/`` and the like: the scheme and API version say nothing."""
+def _normalize(registry: str) -> str:
+    """Remove scheme and API version, as of ``https://index.docker.io/v1/``."""
     bare = registry.split("://", 1)[-1].rstrip("/")
     for version in ("/v1", "/v2"):
         bare = bare.removesuffix(version)
@@ -98,18 +98,16 @@ def _normal(registry: str) -> str:
 
 
 def matching(credentials: Iterable[Credential], reference: Reference) -> tuple[Credential, ...]:
-    """Those that are meant for an image, the most specific first."""
-    fitting = [each for each in credentials if _matches(_normal(each.registry), reference)]
-    return tuple(sorted(fitting, key=lambda each: len(each.registry), reverse=True))
+    """Return the credentials that match an image, the most specific first."""
+    matched = [each for each in credentials if _matches(_normalize(each.registry), reference)]
+    return tuple(sorted(matched, key=lambda each: len(each.registry), reverse=True))
 
 
 def _matches(pattern: str, reference: Reference) -> bool:
     host, _, path = pattern.partition("/")
-    labels, wanted = reference.registry.split("."), host.split(".")
+    labels, globs = reference.registry.split("."), host.split(".")
     return (
-        len(labels) == len(wanted)
-        and all(
-            fnmatch.fnmatchcase(label, part) for label, part in zip(labels, wanted, strict=True)
-        )
+        len(labels) == len(globs)
+        and all(fnmatch.fnmatchcase(label, glob) for label, glob in zip(labels, globs, strict=True))
         and (not path or f"{reference.repository}/".startswith(f"{path}/"))
     )

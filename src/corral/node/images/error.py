@@ -1,4 +1,4 @@
-"""What goes wrong with an image, in the words that a kubelet uses."""
+"""Errors of images, with a kubelet's reasons."""
 
 import errno
 from collections.abc import Callable
@@ -9,45 +9,47 @@ INVALID_IMAGE_NAME = "InvalidImageName"
 INVALID_DISK = "InvalidDisk"
 NO_SUCH_IMAGE = "ImageNotFound"
 
-_LONGEST_MESSAGE = 1000
+_MAX_MESSAGE = 1000
 
 
 class ImageError(Exception):
-    """An image cannot be had or used; ``str()`` is the message.
+    """An image cannot be pulled, found or used; ``str()`` is the message.
 
     reason: one CamelCase word.  ``ErrImagePull``, ``ErrImageNeverPull`` and ``InvalidImageName``
-    are a kubelet's; ``InvalidDisk`` and ``ImageNotFound`` are met by commands only, as a disk that
-    came out of a registry and is no disk is an ``ErrImagePull``.
+    are a kubelet's; ``InvalidDisk`` and ``ImageNotFound`` occur in commands only, since an invalid
+    disk of a registry is an ``ErrImagePull``.
     message: what is wrong, naming the image or the file.
     hint: what to do about it; may be empty.
     """
 
     def __init__(self, reason: str, message: str, hint: str = "") -> None:
         self.reason = reason
-        self.message = _showable(message)
+        self.message = _sanitize(message)
         self.hint = hint
         super().__init__(self.message)
 
 
-def _showable(text: str) -> str:
-    """Messages quote registries and archives, and end in terminals and in objects' status."""
-    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
-    return shown if len(shown) <= _LONGEST_MESSAGE else shown[:_LONGEST_MESSAGE] + "…"
+def _sanitize(text: str) -> str:
+    """Replace control characters and cut: messages quote untrusted input and reach terminals."""
+    clean = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return clean if len(clean) <= _MAX_MESSAGE else clean[:_MAX_MESSAGE] + "…"
 
 
 def invalid_disk(message: str, hint: str = "") -> ImageError:
-    """The file is not a disk that a machine may be given."""
+    """Return the error of a file that is no usable disk."""
     return ImageError(INVALID_DISK, message, hint)
 
 
 def pull_failed(message: str, hint: str = "") -> ImageError:
-    """The registry's image did not arrive."""
+    """Return the error of a failed pull."""
     return ImageError(ERR_IMAGE_PULL, message, hint)
 
 
-def of_storage(what: str, error: OSError, make: Callable[[str, str], ImageError]) -> ImageError:
-    """What the file system refuses, as an error that ``make`` makes."""
+def from_os_error(
+    prefix: str, error: OSError, make: Callable[[str, str], ImageError]
+) -> ImageError:
+    """Return an error of the file system as an ImageError; ``make`` gets message and hint."""
     hint = (
         "free some space: corral image ls, corral image rm" if error.errno == errno.ENOSPC else ""
     )
-    return make(f"{what}: {error.strerror or error}", hint)
+    return make(f"{prefix}: {error.strerror or error}", hint)

@@ -1,4 +1,4 @@
-"""The small guest of KubeVirt's examples: the names that it has there, and how to have it here."""
+"""Images of KubeVirt's examples, and hints for images without a registry."""
 
 import re
 import shlex
@@ -15,13 +15,13 @@ DEMO_REFERENCES: Final = (
     "quay.io/kubevirt/cirros-container-disk-demo:latest",
     "quay.io/kubevirt/cirros-container-disk-demo:devel",
 )
-"""The names under which KubeVirt's user guide and its labs know it."""
+"""Names of the small guest in KubeVirt's user guide and labs."""
 _COMPLETE: Final = frozenset(map(parse, DEMO_REFERENCES))
 _REPOSITORIES: Final = frozenset(each.repository for each in _COMPLETE)
 
 
-def advice(name: Reference) -> str:
-    """How to have an image without a registry; empty where it is no such guest, or one of them."""
+def build_hint(name: Reference) -> str:
+    """Return the hint to build an example image; empty for other images."""
     if name in _COMPLETE:
         return "corral image build-demo makes it here"
     if name.repository in _REPOSITORIES and not name.digest:
@@ -29,20 +29,20 @@ def advice(name: Reference) -> str:
     return ""
 
 
-def standing_in(name: Reference) -> str:
-    """What may take an image's place where no registry is reached; of an example, ``advice``."""
-    others = f"corral image import FILE {name}"
-    if name.digest or advice(name):
-        return others
-    return f"{others}, or a small Linux guest in its place: corral image build-demo --as {name}"
+def substitute_hint(name: Reference) -> str:
+    """Return the hint to import or substitute an image if its registry is unreachable."""
+    command = f"corral image import FILE {name}"
+    if name.digest or build_hint(name):
+        return command
+    return f"{command}, or a small Linux guest in its place: corral image build-demo --as {name}"
 
 
-def importing(reference: str) -> str:
-    """How to have any image without a registry."""
+def import_hint(reference: str) -> str:
+    """Return the hint to import a disk under a name."""
     return f"import a disk under that name: corral image import FILE {reference}"
 
 
-def located(hint: str, option: Sequence[str]) -> str:
-    """A hint whose commands find the images, wherever these are."""
+def with_option(hint: str, option: Sequence[str]) -> str:
+    """Add the option of the data directory to the commands in a hint."""
     command = " ".join((r"\g<0>", *(shlex.quote(word).replace("\\", r"\\") for word in option)))
     return re.sub(r"\bcorral image [a-z-]+", command, hint)

@@ -1,21 +1,42 @@
-"""A disk of the store, under one of its names."""
+"""Images of the store: the record of a name on disk, and the image that it describes."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from corral.node.images.access import Access
 from corral.node.images.credentials import Credential
-from corral.node.images.image_record import Record, Source
 from corral.node.images.reference import Reference, parse
+
+Source = Literal["import", "pull"]
+
+
+class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """The record of an image name.
+
+    file: the disk's path in the container image; empty for the only one in ``/disk``.
+    disk: the disk's file name.
+    manifest: the digest of the image in its registry; empty for imports.
+    access: who may use it; everyone for records of versions that did not keep this.
+    """
+
+    reference: str
+    file: str = ""
+    disk: str = ""
+    format: str = ""
+    virtual_size: int = 0
+    source: Source
+    manifest: str = ""
+    access: Access = Access()
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk under one of its names.
+    """A stored disk, under one of its names.
 
-    digest: of the disk as it is stored, ``sha256:…``.
-    size: what the disk occupies in the store, in bytes; virtual_size: what a guest sees of it.
+    digest: of the stored disk, ``sha256:…``.
+    size: allocated bytes in the store; virtual_size: the guest's view.
     file, source, manifest, access: see Record.
     """
 
@@ -30,13 +51,13 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str = ""
     access: Access = Access()
 
-    def is_fixed(self, policy: str) -> bool:
-        """Whether no registry is asked for it under an imagePullPolicy."""
+    def satisfies(self, policy: str) -> bool:
+        """Report whether an imagePullPolicy permits the stored image without a registry."""
         return self.source == "import" or policy != "Always"
 
     @classmethod
     def of(cls, record: Record, disk: Path, size: int) -> "Image":
-        """What a record says of a disk that occupies so many bytes."""
+        """Return the image of a record and its disk; size: allocated bytes."""
         return cls(
             reference=record.reference,
             digest=disk.stem.replace("-", ":"),
@@ -51,11 +72,11 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def may_share(image: Image, name: Reference, fitting: Sequence[Credential]) -> bool:
-    """Whether a disk may stand for what another name means, by its manifest alone.
+def may_share(image: Image, name: Reference, credentials: Sequence[Credential]) -> bool:
+    """Report whether another name with the same manifest may share an image's disk.
 
-    Anybody's registry can show a manifest that it has no layers of.
+    Equal manifests are no proof of access: any registry can serve a manifest without its layers.
     """
     home = parse(image.reference)
     is_same = (home.registry, home.repository) == (name.registry, name.repository)
-    return is_same or image.access.allows(fitting)
+    return is_same or image.access.allows(credentials)

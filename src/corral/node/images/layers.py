@@ -1,11 +1,11 @@
-"""Finds the one disk in the layers of a container image, without unpacking them.
+"""Extracts the disk from the layers of a container image, without unpacking them.
 
-A layer is a tar file; the last layer wins, and files named ``.wh.…`` remove what lies below (OCI
-image specification, layer.md).  KubeVirt wants exactly one file in ``/disk``, or the file that
-``containerDisk.path`` names.  The tar reader is our own because tarfile reads headers of any
-declared size into memory; this one's memory does not depend on what the layer says.
+A layer is a tar file; upper layers override lower ones, and files named ``.wh.…`` are whiteouts
+(OCI image specification, layer.md).  KubeVirt requires exactly one file in ``/disk``, or the file
+of ``containerDisk.path``.  The tar reader is our own, since tarfile reads headers of any declared
+size into memory.
 
-Everything here blocks: call it through ``progress.in_thread``.
+All functions block: call them through ``progress.in_thread``.
 """
 
 import tarfile
@@ -19,21 +19,21 @@ from corral.node.images.progress import Meter
 from corral.node.images.streams import BLOCK, Stream, write_sparse
 
 DISK_FOLDER = "disk"
-_RECORD = 512
-_LONGEST_HEADER = 1 << 20
-_LONGEST_PATH = 4096  # as Linux has it
-_MOST_HEADERS = 16
-"""Headers that may tell of one file: three or four are usual."""
-_MOST_HEADER_BYTES = 256 << 20
-"""Of all the longer headers of a layer together: to read them takes a second for some megabytes."""
-_MOST_NAMES = 10_000
+_BLOCK_BYTES = 512
+_MAX_HEADER_BYTES = 1 << 20
+_MAX_PATH = 4096  # PATH_MAX
+_MAX_HEADERS = 16
+"""Extension headers of one file; three or four are usual."""
+_MAX_TOTAL_HEADER_BYTES = 256 << 20
+"""Of all extension headers of a layer: parsing takes a second for some megabytes."""
+_MAX_NAMES = 10_000
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _SPARSE = "GNU.sparse."
-_TOLD = (b"path=", b"size=", _SPARSE.encode())
-"""How the records of an extended header begin that matter here."""
-_LONGEST_LENGTH = len(f"{_LONGEST_HEADER} ")
-_EXTENDING = frozenset(
+_PAX_KEYS = (b"path=", b"size=", _SPARSE.encode())
+"""Prefixes of the pax records that matter here."""
+_MAX_LENGTH_DIGITS = len(f"{_MAX_HEADER_BYTES} ")
+_EXTENSION_TYPES = frozenset(
     {
         tarfile.XHDTYPE,
         tarfile.SOLARIS_XHDTYPE,
@@ -42,41 +42,41 @@ _EXTENDING = frozenset(
         tarfile.GNUTYPE_LONGLINK,
     }
 )
-"""Headers that say more of the file that follows."""
+"""Headers that extend the header of the next file."""
 _REGULAR = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 
 
 class Entry:
-    """One file of a layer; ``pieces`` reads its content once, and before the next entry."""
+    """A file of a layer; ``chunks`` reads its content once, before the next entry."""
 
     def __init__(
         self, stream: Stream, header: tarfile.TarInfo, name: str, size: int, *, sparse: bool
     ) -> None:
         self._stream = stream
         self._left = size
-        self._padding = -size % _RECORD
+        self._padding = -size % _BLOCK_BYTES
         self.name = _clean(name)
         self.sparse = sparse
         self.regular = header.type in _REGULAR
         self.directory = header.type == tarfile.DIRTYPE
 
-    def pieces(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         while self._left:
-            piece = self._stream.read(min(BLOCK, self._left))
-            if not piece:
+            chunk = self._stream.read(min(BLOCK, self._left))
+            if not chunk:
                 raise invalid_disk(f"a layer ends in the middle of {self.name!r}")
-            self._left -= len(piece)
-            yield piece
+            self._left -= len(chunk)
+            yield chunk
 
     def skip(self) -> None:
-        for _ in self.pieces():
+        for _ in self.chunks():
             pass
         self._stream.read(self._padding)
 
 
 def _clean(name: str) -> str:
-    """A path relative to the image's root; ``..`` has no business in a layer."""
-    if len(name) > _LONGEST_PATH:
+    """Return a path relative to the image's root.  Raises ImageError for ``..``."""
+    if len(name) > _MAX_PATH:
         raise invalid_disk(f"a layer has a path of {len(name)} characters")
     parts = PurePosixPath(name.lstrip("/")).parts
     if ".." in parts:
@@ -85,21 +85,21 @@ def _clean(name: str) -> str:
 
 
 def entries(stream: Stream) -> Iterator[Entry]:
-    """The files of a layer in order (POSIX ustar and pax, and GNU's long names)."""
+    """Yield the files of a layer in order (POSIX ustar and pax, GNU long names)."""
     extended: dict[str, str] = {}
     headers = header_bytes = 0
-    while record := stream.read(_RECORD):
-        if record == bytes(_RECORD):
-            return  # the end-of-archive mark; what follows it is padding
+    while record := stream.read(_BLOCK_BYTES):
+        if record == bytes(_BLOCK_BYTES):
+            return  # the end-of-archive block; padding follows
         try:
             header = tarfile.TarInfo.frombuf(record, "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
             raise invalid_disk(f"a layer is not a tar file: {error}") from error
-        if header.type in _EXTENDING:
+        if header.type in _EXTENSION_TYPES:
             body = _body(stream, header)
             headers, header_bytes = headers + 1, header_bytes + len(body)
-            if headers > _MOST_HEADERS or header_bytes > _MOST_HEADER_BYTES:
-                raise invalid_disk("a layer has headers without end")
+            if headers > _MAX_HEADERS or header_bytes > _MAX_TOTAL_HEADER_BYTES:
+                raise invalid_disk("a layer has too many extension headers")
             extended |= _extension(header, body)
             continue
         entry = _entry(stream, header, extended)
@@ -109,7 +109,7 @@ def entries(stream: Stream) -> Iterator[Entry]:
 
 
 def _extension(header: tarfile.TarInfo, body: bytes) -> dict[str, str]:
-    """What a header says of the file that follows."""
+    """Return the fields of an extension header."""
     if header.type in {tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE}:
         return _pax(body)
     return {"path": _text(body)} if header.type == tarfile.GNUTYPE_LONGNAME else {}
@@ -125,7 +125,7 @@ def _entry(stream: Stream, header: tarfile.TarInfo, extended: dict[str, str]) ->
     content = size if header.type in _REGULAR else 0
     name = extended.get("path", header.name)
     entry = Entry(stream, header, name, content, sparse=_SPARSE in extended)
-    if header.type == tarfile.GNUTYPE_SPARSE:  # its content cannot even be skipped by its size
+    if header.type == tarfile.GNUTYPE_SPARSE:  # its stored size is not in the header
         raise _sparse(entry)
     return entry
 
@@ -137,10 +137,10 @@ def _sparse(entry: Entry) -> ImageError:
 
 
 def _body(stream: Stream, header: tarfile.TarInfo) -> bytes:
-    if not 0 <= header.size <= _LONGEST_HEADER:
+    if not 0 <= header.size <= _MAX_HEADER_BYTES:
         raise invalid_disk(f"a layer has a header of {header.size} bytes")
     body = stream.read(header.size)
-    stream.read(-header.size % _RECORD)
+    stream.read(-header.size % _BLOCK_BYTES)
     return body
 
 
@@ -149,44 +149,50 @@ def _text(body: bytes) -> str:
 
 
 def _pax(body: bytes) -> dict[str, str]:
-    """Records of length, blank, key, ``=``, value, newline: keep the keys that matter here."""
-    kept: dict[str, str] = {}
+    """Parse pax records (``LENGTH KEY=VALUE`` lines); keep the keys that matter here."""
+    fields: dict[str, str] = {}
     start = 0
     while start < len(body):
-        length = _length(body[start : start + _LONGEST_LENGTH])
+        length = _length(body[start : start + _MAX_LENGTH_DIGITS])
         blank = body.find(b" ", start) + 1
         end = start + length
         if not (length and blank < end <= len(body)):
             raise invalid_disk("a layer has a malformed extended header")
-        if body.startswith(_TOLD, blank):
+        if body.startswith(_PAX_KEYS, blank):
             key, _, value = body[blank : end - 1].partition(b"=")
             if key in {b"path", b"size"}:
-                kept[_text(key)] = _text(value)
+                fields[_text(key)] = _text(value)
             elif key.startswith(_SPARSE.encode()):
-                kept[_SPARSE] = ""
+                fields[_SPARSE] = ""
         start = end
-    return kept
+    return fields
 
 
 def _length(head: bytes) -> int:
-    """The length that a record begins with, in decimal digits; 0 where it does not."""
+    """Return the decimal length at the start of a record; 0 if malformed."""
     digits, space, _ = head.partition(b" ")
     return int(digits) if space and digits.isdigit() else 0
 
 
 @dataclass(slots=True)
 class _Search:
-    """What the layers read so far, from the last to the first, have decided."""
+    """The state of a search through the layers, from the upper to the lower ones.
+
+    leaf: the file's name in the folder; empty for any single file.
+    ancestors: the folder and its parents.
+    decided: names whose upper entry or whiteout was seen.
+    sealed: whether a whiteout hides the folder in all lower layers.
+    """
 
     folder: str
-    leaf: str  # the one name wanted in the folder; empty: any, but only one
+    leaf: str
     ancestors: frozenset[str]
     decided: set[str] = field(default_factory=set)
     sealed: bool = False
     found: str = ""
 
     @property
-    def wanted(self) -> str:
+    def path(self) -> str:
         return f"/{self.folder}/{self.leaf}".rstrip("/").replace("//", "/")
 
 
@@ -203,7 +209,7 @@ def find_disk(
 ) -> None:
     """Write the image's disk to ``target``; ``layers`` are tar files, the lowest first.
 
-    Raises ImageError ``InvalidDisk`` when there is none, or more than one, or no plain file.
+    Raises ImageError ``InvalidDisk`` for no disk, several, or one that is no regular file.
     """
     search = _search(path)
     for number, layer in reversed(list(enumerate(layers, start=1))):
@@ -220,7 +226,7 @@ def find_disk(
 def _missing(search: _Search) -> ImageError:
     if search.leaf:
         return invalid_disk(
-            f"no file {search.wanted} in the image, no disk present",
+            f"no file {search.path} in the image, no disk present",
             "correct containerDisk.path, or leave it out when the disk is alone in /disk",
         )
     return invalid_disk(
@@ -230,7 +236,7 @@ def _missing(search: _Search) -> ImageError:
 
 
 def _read_layer(search: _Search, stream: Stream, target: Path, limits: Limits) -> None:
-    """Look through one layer; its whiteouts concern the layers below it only."""
+    """Search one layer; its whiteouts apply to lower layers only."""
     decided: set[str] = set()
     sealed = False
     for number, entry in enumerate(entries(stream)):
@@ -240,22 +246,22 @@ def _read_layer(search: _Search, stream: Stream, target: Path, limits: Limits) -
         if name == _OPAQUE:
             sealed = sealed or parent in search.ancestors
         elif name.startswith(_WHITEOUT):
-            gone = f"{parent}/{name.removeprefix(_WHITEOUT)}".lstrip("/")
-            sealed = sealed or gone in search.ancestors
-            decided |= _children(search, gone)
+            removed = f"{parent}/{name.removeprefix(_WHITEOUT)}".lstrip("/")
+            sealed = sealed or removed in search.ancestors
+            decided |= _children(search, removed)
         elif entry.name in search.ancestors:
             _check_folder(entry)
         elif visible := _children(search, entry.name) - search.decided:
             decided |= visible
-            _take(search, entry, visible.pop(), target, limits)
-        if len(decided) > _MOST_NAMES:
-            raise invalid_disk(f"more than {_MOST_NAMES} names in folder /{search.folder}")
+            _extract(search, entry, visible.pop(), target, limits)
+        if len(decided) > _MAX_NAMES:
+            raise invalid_disk(f"more than {_MAX_NAMES} names in folder /{search.folder}")
     search.decided |= decided
     search.sealed = sealed
 
 
 def _children(search: _Search, path: str) -> set[str]:
-    """The name in the searched folder that a path is, or lies below; empty when elsewhere."""
+    """Return the name in the searched folder that a path is or lies below; empty if elsewhere."""
     prefix = f"{search.folder}/" if search.folder else ""
     if not path.startswith(prefix):
         return set()
@@ -268,16 +274,16 @@ def _check_folder(entry: Entry) -> None:
         raise invalid_disk(f"/{entry.name} in the image is a link or a file, not a folder")
 
 
-def _take(search: _Search, entry: Entry, name: str, target: Path, limits: Limits) -> None:
+def _extract(search: _Search, entry: Entry, name: str, target: Path, limits: Limits) -> None:
     if search.found and search.found != name:
         raise invalid_disk(
             f"more than one file found in folder /{search.folder}, only one disk is allowed",
             "name the one to use in containerDisk.path",
         )
-    shown = f"/{search.folder}/{name}"
+    path = f"/{search.folder}/{name}"
     if entry.sparse:
         raise _sparse(entry)
     if not entry.regular or entry.name.rpartition("/")[2] != name:
-        raise invalid_disk(f"{shown} in the image is not a plain file")
+        raise invalid_disk(f"{path} in the image is not a plain file")
     search.found = name
-    write_sparse(target, entry.pieces(), limits, shown)
+    write_sparse(target, entry.chunks(), limits, path)

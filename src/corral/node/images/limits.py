@@ -1,4 +1,4 @@
-"""How much of a machine one image may take: all that comes from a registry is hostile."""
+"""Resource limits for untrusted images."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ GiB = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of a pull or an import; what exceeds one is refused with the bound's value.
+    """Limits of a pull or an import; an error names the exceeded one.
 
-    download_bytes: all layers of one image, as the registry sends them.
-    unpacked_bytes: what any one layer, or an imported file, may expand to.
-    ratio: how many times its packed size a stream may expand, once it is past ``ratio_from_bytes``.
-    files: how many files one layer may have.
-    disk_bytes: what one disk may occupy in the store, holes not counted.
-    virtual_bytes: the size of a disk as its guest sees it.
+    download_bytes: all layers of an image, as downloaded.
+    unpacked_bytes: a layer or an imported file, decompressed.
+    ratio: of decompression, for streams larger than ``ratio_from_bytes``.
+    files: number of files in a layer.
+    disk_bytes: allocated bytes of a disk in the store.
+    virtual_bytes: the guest's view of a disk.
     pull_seconds, convert_seconds: deadlines of a whole pull and of one conversion.
-    stall_seconds: how long a registry may be silent.
-    attempts, retry_seconds: how often a request that got nothing is sent again, and the first
-    pause between two, which doubles.
+    stall_seconds: maximum silence of a registry.
+    attempts, retry_seconds: number of attempts without progress, and the first pause between two,
+    which doubles.
     """
 
     download_bytes: int = 64 * GiB

@@ -1,4 +1,4 @@
-"""Reads what a registry says about an image: which layers, for which platform.  Pure.
+"""Manifests and indexes of images: parsing, choice of the platform, checks of layers.  No I/O.
 
 Docker's schema 2 and OCI's manifests and indexes have the same fields under different media types.
 """
@@ -20,11 +20,11 @@ INDEX_TYPES = (
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_MOST_LAYERS = 127  # as Docker has it
+_MAX_LAYERS = 127  # Docker's limit
 
 
 class Platform(msgspec.Struct, frozen=True):
-    """What an image of an index runs on."""
+    """The platform of an image in an index."""
 
     os: str = ""
     architecture: str = ""
@@ -33,12 +33,12 @@ class Platform(msgspec.Struct, frozen=True):
         return f"{self.os}/{self.architecture}"
 
 
-# Guests are x86-64 machines whatever the host is.
+# Guests are x86-64, whatever the host is.
 PLATFORM = Platform(os="linux", architecture="amd64")
 
 
 class Descriptor(msgspec.Struct, rename="camel", frozen=True):
-    """Names content by its digest (OCI image specification, descriptor.md)."""
+    """A reference to content by digest (OCI image specification, descriptor.md)."""
 
     digest: str
     size: int = 0
@@ -47,7 +47,7 @@ class Descriptor(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Manifest(msgspec.Struct, rename="camel", frozen=True):
-    """An image, or with ``manifests`` the list of its variants."""
+    """A manifest, or with ``manifests`` an index of images by platform."""
 
     media_type: str = ""
     schema_version: int = 0
@@ -56,7 +56,7 @@ class Manifest(msgspec.Struct, rename="camel", frozen=True):
 
 
 def parse(body: bytes, name: str) -> Manifest:
-    """Read a manifest; raises ImageError naming the image."""
+    """Parse a manifest.  Raises ImageError, with the image's name."""
     try:
         manifest = decode_as(body, Manifest)
     except msgspec.DecodeError as error:
@@ -64,9 +64,9 @@ def parse(body: bytes, name: str) -> Manifest:
     if manifest.schema_version != 2:
         raise pull_failed(
             f"{name}: manifest schema {manifest.schema_version} is not supported",
-            "push the image again with a tool of this decade",
+            "push the image again with a current tool",
         )
-    if manifest.layers and manifest.manifests:  # who reads it as which is anybody's guess
+    if manifest.layers and manifest.manifests:  # ambiguous: other tools may read it differently
         raise pull_failed(f"{name}: the manifest is an image and a list of images at once")
     for each in manifest.layers + manifest.manifests:
         if not _DIGEST.fullmatch(each.digest) or each.size < 0:
@@ -75,7 +75,7 @@ def parse(body: bytes, name: str) -> Manifest:
 
 
 def choose(index: Manifest, name: str) -> Descriptor:
-    """The variant of an image for the platform of our guests."""
+    """Return the image for our guests' platform.  Raises ImageError."""
     for each in index.manifests:
         if each.platform == PLATFORM:
             return each
@@ -86,11 +86,11 @@ def choose(index: Manifest, name: str) -> Descriptor:
 
 
 def check_layers(manifest: Manifest, name: str, limits: Limits) -> tuple[Descriptor, ...]:
-    """The layers, the lowest first, if they are few and small enough."""
+    """Return the layers, the lowest first.  Raises ImageError for too many or too large ones."""
     if not manifest.layers:
         raise pull_failed(f"{name}: the image has no layers", "is this a containerDisk?")
-    if len(manifest.layers) > _MOST_LAYERS:
-        raise pull_failed(f"{name}: {len(manifest.layers)} layers; {_MOST_LAYERS} are allowed")
+    if len(manifest.layers) > _MAX_LAYERS:
+        raise pull_failed(f"{name}: {len(manifest.layers)} layers; {_MAX_LAYERS} are allowed")
     total = sum(layer.size for layer in manifest.layers)
     if total > limits.download_bytes:
         raise pull_failed(

@@ -1,4 +1,4 @@
-"""How far a pull or an import has come, told from threads and coroutines alike."""
+"""Progress of pulls and imports, reported from threads and coroutines."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 _THREADS = ThreadPoolExecutor(4, "corral-unpack")
-"""Minutes may go by in each: all who need a thread for a moment only have others."""
+"""A pool of its own: unpacking takes minutes, and must not occupy the shared pool."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ _INTERVAL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """stage: ``download``, ``unpack``, ``convert`` or ``store``; total is 0 when unknown."""
+    """stage: ``download``, ``unpack``, ``convert`` or ``store``; total: 0 if unknown."""
 
     stage: str
     done_bytes: int
@@ -35,13 +35,13 @@ def silent(_: Progress) -> None:
 
 
 class Stopped(Exception):
-    """The waiter has gone: the thread's work is not wanted any more."""
+    """The waiter was cancelled: the thread shall end."""
 
 
 class Meter:
-    """Counts the bytes of one stage, tells the loop at most ten times a second, stops on demand.
+    """Counts the bytes of one stage, and reports at most ten times a second.
 
-    ``advance`` may be called from a thread; the report always runs on the loop that made the meter.
+    ``advance`` may be called from a thread; the report runs on the event loop of the constructor.
     """
 
     def __init__(self, report: Report, stage: str, total_bytes: int = 0) -> None:
@@ -49,22 +49,19 @@ class Meter:
         self._stage = stage
         self._total = total_bytes
         self._done = 0
-        self._told = 0.0
+        self._reported = 0.0
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
 
     def advance(self, count: int) -> None:
-        """Count bytes that are done; raises Stopped when nobody wants them.
-
-        What had to be fetched twice does not count beyond the total.
-        """
+        """Count processed bytes, up to the total.  Raises Stopped after ``stop``."""
         if self._stop.is_set():
             raise Stopped
         self._done = min(self._done + count, self._total or sys.maxsize)
         now = time.monotonic()
         finished = self._total and self._done >= self._total
-        if finished or now - self._told >= _INTERVAL_SECONDS:
-            self._told = now
+        if finished or now - self._reported >= _INTERVAL_SECONDS:
+            self._reported = now
             progress = Progress(self._stage, self._done, self._total)
             self._loop.call_soon_threadsafe(self._report, progress)
 
@@ -76,7 +73,7 @@ class Meter:
 async def in_thread(
     work: Callable[Concatenate[Meter, P], T], meter: Meter, *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Run blocking work off the loop; when the caller is cancelled, the work stops soon after."""
+    """Run blocking work in a thread; if the caller is cancelled, the work stops soon after."""
     try:
         call = partial(work, meter, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(_THREADS, call)

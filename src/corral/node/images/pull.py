@@ -1,4 +1,4 @@
-"""Pulls one disk: manifest, layers, and the file in them."""
+"""Pulls one disk: the manifest, its layers, and the disk file in them."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from corral.node.host.destinations import Destinations
 from corral.node.images import credentials as secrets, manifest as manifests
 from corral.node.images.access import Access
-from corral.node.images.blob import Blob, Busy
+from corral.node.images.blob import Blob, BlobInUse
 from corral.node.images.credentials import Credential
 from corral.node.images.error import pull_failed
 from corral.node.images.layers import find_disk
@@ -26,13 +26,13 @@ _BUSY_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    """What to pull, and where to.
+    """A pull of one disk.
 
     path: a containerDisk's ``path``.
-    blobs: the directory of layers on their way in.
-    target: the file that becomes the disk.
-    known: the manifests of disks that are here already.
-    destinations: where a registry, and whom it refers to, may be.
+    blobs: the directory of partial layers.
+    target: the file to write the disk to.
+    cached: digests of manifests whose disks are stored.
+    destinations: allowed addresses of the registry, its token server and redirect targets.
     """
 
     reference: Reference
@@ -40,36 +40,36 @@ class Pull:
     credentials: Sequence[Credential]
     blobs: Path
     target: Path
-    known: Collection[str]
+    cached: Collection[str]
     limits: Limits
     destinations: Destinations
 
     async def run(self, report: Report) -> tuple[str, Access]:
-        """Fetch the disk; answer the manifest's digest, and to whom the registry gives it.
+        """Fetch the disk; return the manifest's digest, and the access that the registry granted.
 
-        When that is among the known, nothing was fetched and there is no target.
+        For a cached digest, nothing is fetched and there is no target.
         """
         report(Progress("download", 0, 0))
-        fitting = secrets.matching(self.credentials, self.reference) or (None,)
+        matched = secrets.matching(self.credentials, self.reference) or (None,)
         try:
             async with asyncio.timeout(self.limits.pull_seconds):
-                for credential in fitting[:-1]:
+                for credential in matched[:-1]:
                     with contextlib.suppress(Denied):
                         return await self._as(credential, report)
-                return await self._as(fitting[-1], report)
+                return await self._as(matched[-1], report)
         except TimeoutError as error:
             raise pull_failed(
                 f"failed to pull image {str(self.reference)!r}: it took longer than "
                 f"{self.limits.pull_seconds} seconds",
-                "what has arrived is kept: the next attempt goes on from there",
+                "received layers are kept: the next attempt resumes there",
             ) from error
 
     async def _as(self, credential: Credential | None, report: Report) -> tuple[str, Access]:
         async with self._registry(credential) as registry:
             digest, manifest = await registry.manifest()
-            if digest not in self.known:
+            if digest not in self.cached:
                 await self._fetch(registry, manifest, report)
-            return digest, Access() if registry.is_open else Access.by(credential)
+            return digest, Access() if registry.is_anonymous else Access.by(credential)
 
     def _registry(self, credential: Credential | None) -> Registry:
         return Registry(
@@ -83,21 +83,21 @@ class Pull:
         paths = {digest: self.blobs / self._blob_name(digest) for digest in unique}
         meter = Meter(report, "download", sum(layer.size for layer in unique.values()))
         with contextlib.ExitStack() as stack:
-            for digest, layer in sorted(unique.items()):  # pulls that share some cannot deadlock
+            for digest, layer in sorted(unique.items()):  # lock order: pulls may share layers
                 blob = await _open(stack, paths[digest], layer.size)
                 meter.advance(blob.received)
                 await registry.layer(layer, blob, meter)
             try:
                 await self._unpack([paths[layer.digest] for layer in layers], report)
             except asyncio.CancelledError:
-                raise  # the layers are whole: whoever takes over has them
+                raise  # keep the complete layers for another waiter of this pull
             except BaseException:
                 _discard(paths.values())
                 raise
             _discard(paths.values())
 
     def _blob_name(self, digest: str) -> str:
-        """A layer is found by those alone who may fetch from the repository that it came from."""
+        """Return a layer's file name, with its repository: others may have no access to it."""
         home = f"{self.reference.registry}/{self.reference.repository}"
         return f"{hashlib.sha256(home.encode()).hexdigest()[:16]}-{digest.replace(':', '-')}"
 
@@ -117,12 +117,12 @@ class Pull:
 
 
 async def _open(stack: contextlib.ExitStack, path: Path, size: int) -> Blob:
-    """The layer's file, when whoever else fetches it has ended; the pull's deadline holds."""
+    """Open a layer's file, after other pulls of it; the pull's deadline bounds the wait."""
     while True:
         try:
             return stack.enter_context(Blob(path, size))
-        except Busy:
-            # There is no event for a lock that another process gives back.
+        except BlobInUse:
+            # No event announces that another process releases an flock.
             await asyncio.sleep(_BUSY_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""The qcow2 format: reads headers of foreign disks with suspicion, and writes empty disks.
+"""The qcow2 format: checks headers of untrusted disks, and writes empty disks.
 
-A qcow2 header may name other files, which QEMU then opens with its own rights, so none is given to
-QEMU or qemu-img before ``inspect`` has passed it.  The layout is QEMU's docs/interop/qcow2.rst.
+A qcow2 header may refer to other files, which QEMU would open with its own rights, so QEMU and
+qemu-img get no file that ``inspect`` has not passed.  The layout is QEMU's docs/interop/qcow2.rst.
 """
 
 import os
@@ -14,7 +14,7 @@ from corral.node.images.error import invalid_disk
 from corral.node.images.limits import Limits
 
 MAGIC = b"QFI\xfb"
-LARGEST = 1 << 50  # bytes; QEMU's own bound for our cluster size is twice that
+MAX_BYTES = 1 << 50  # QEMU's own limit for our cluster size is twice that
 _SECTOR = 512
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
 _HEADER_3 = struct.Struct(">QQQII")
@@ -22,7 +22,7 @@ _HEADER_LENGTH = {2: _HEADER.size, 3: _HEADER.size + _HEADER_3.size}
 
 # incompatible features (header version 3)
 _CORRUPT, _EXTERNAL_DATA = 1 << 1, 1 << 2
-_KNOWN_FEATURES = 0b11111
+_SUPPORTED_FEATURES = 0b11111
 
 _BACKING_FORMAT = 0xE2792ACA
 _ENCRYPTION = 0x0537BE77
@@ -46,17 +46,17 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What a disk file is: ``raw`` or ``qcow2``, and its size for the guest in bytes."""
+    """Format (``raw`` or ``qcow2``) and virtual size in bytes of a disk file."""
 
     format: str
     virtual_size: int
 
 
 def inspect(path: Path, name: str, limits: Limits) -> Disk:
-    """Recognise a disk by its content; raises ImageError ``InvalidDisk`` calling it ``name``.
+    """Detect a disk's format by its content.  Raises ImageError ``InvalidDisk`` with ``name``.
 
-    As in KubeVirt what is not qcow2 is raw, but formats that a guest could not boot from as raw
-    are refused, and so is every qcow2 that refers to anything outside of itself.
+    As in KubeVirt, all that is not qcow2 is raw; but other well-known formats are rejected, which a
+    guest could not boot from as raw, and so is every qcow2 file that refers to another file.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -110,18 +110,18 @@ def _check_qcow2(file: BinaryIO, head: bytes, size: int, name: str, limits: Limi
     )  # by an L1 entry, when L2 entries are the extended, long ones
     if l1_entries > -(-virtual_size // covered) + cluster:
         raise _damaged(name, f"{l1_entries} L1 entries for {virtual_size} bytes")
-    for what, offset, length in (
+    for table, offset, length in (
         ("L1 table", l1, l1_entries * 8),
         ("refcount table", refcounts, refcount_clusters * cluster),
         ("snapshot table", snapshot_table, snapshots * 40),
     ):
         if offset % cluster or offset + length > size:
-            raise _damaged(name, f"{what} outside of the file")
+            raise _damaged(name, f"{table} outside of the file")
     return int(virtual_size)
 
 
 def _check_features(head: bytes, version: int, name: str) -> int:
-    """Answer the header's length."""
+    """Check version and feature bits; return the header's length."""
     if version == 2:
         return _HEADER.size
     if len(head) < _HEADER_LENGTH[3]:
@@ -131,7 +131,7 @@ def _check_features(head: bytes, version: int, name: str) -> int:
         raise invalid_disk(f"{name} has an external data file, which is not followed")
     if incompatible & _CORRUPT:
         raise _damaged(name, "it is marked corrupt", "try: qemu-img check -r all FILE")
-    if incompatible & ~_KNOWN_FEATURES:
+    if incompatible & ~_SUPPORTED_FEATURES:
         raise invalid_disk(f"{name} needs qcow2 features that are unknown here")
     if refcount_order > 6 or not _HEADER_LENGTH[3] <= length <= _SECTOR:
         raise _damaged(name, f"refcount order {refcount_order}, header length {length}")
@@ -139,7 +139,7 @@ def _check_features(head: bytes, version: int, name: str) -> int:
 
 
 def _check_extensions(file: BinaryIO, start: int, end: int, name: str) -> None:
-    """Extensions lie between the header and the end of the first cluster."""
+    """Check the header extensions, up to the end of the first cluster."""
     position = start
     while position + 8 <= end:
         file.seek(position)
@@ -156,23 +156,22 @@ def _check_extensions(file: BinaryIO, start: int, end: int, name: str) -> None:
         position += 8 + length + -length % 8
 
 
-def _damaged(name: str, what: str, hint: str = "fetch or make it again") -> Exception:
-    return invalid_disk(f"{name} is a damaged qcow2 file: {what}", hint)
+def _damaged(name: str, defect: str, hint: str = "fetch or make it again") -> Exception:
+    return invalid_disk(f"{name} is a damaged qcow2 file: {defect}", hint)
 
 
 def create(path: Path, size: int, *, backing: Path | None = None, backing_format: str = "") -> None:
-    """Write an empty qcow2 disk of ``size`` bytes, or an overlay on ``backing``.
+    """Write an empty qcow2 disk of ``size`` bytes, or an overlay above ``backing``, atomically.
 
-    ``backing`` may be relative, to the directory of ``path``.  The file appears at once and
-    complete.  It is written here because starting ``qemu-img create``
-    takes a hundred times as long, on the way of every machine's start.
+    backing: may be relative to the directory of ``path``.  Not by ``qemu-img create``, which takes
+    a hundred times as long in the start of every machine.
     """
     cluster = 1 << 16
     l1_entries = -(-size // (cluster * (cluster // 8)))
     l1_clusters = -(-l1_entries * 8 // cluster)
     used_clusters = 3 + l1_clusters  # header, refcount table, refcount block, L1 table
     name = os.fsencode(backing) if backing else b""
-    if not 0 < size <= LARGEST or len(name) > 1023:
+    if not 0 < size <= MAX_BYTES or len(name) > 1023:
         raise ValueError(f"{path}: size or backing file name out of qcow2's bounds")
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
@@ -189,10 +188,10 @@ def create(path: Path, size: int, *, backing: Path | None = None, backing_format
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """Where a file's tables are, in bytes, and how large they are.
+    """Offsets in bytes and sizes of a file's tables.
 
-    l1: the first table, which has ``l1_entries``.
-    refcounts: the table of reference counts, which has ``refcount_clusters``.
+    l1: the L1 table, with ``l1_entries``.
+    refcounts: the refcount table, with ``refcount_clusters``.
     """
 
     l1: int
@@ -202,7 +201,7 @@ class Tables:
 
 
 def header(size: int, tables: Tables, *, backing: bytes = b"", backing_format: str = "") -> bytes:
-    """The header of a file with clusters of 64 KiB and nothing out of the ordinary."""
+    """Return a version 3 header with clusters of 64 KiB and no optional features."""
     extensions = _extension(_BACKING_FORMAT, backing_format.encode()) if backing else b""
     extensions += _extension(0, b"")
     name_offset = _HEADER_LENGTH[3] + len(extensions) if backing else 0
@@ -215,7 +214,7 @@ def header(size: int, tables: Tables, *, backing: bytes = b"", backing_format: s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the header of a file that ``inspect`` has passed says."""
+    """Fields of the header of a file that has passed ``inspect``."""
 
     version: int
     cluster_bits: int
@@ -227,7 +226,7 @@ class Header:
 
 
 def read_header(head: bytes) -> Header:
-    """Read the header, which is in the first 512 bytes of a file."""
+    """Parse the header in the first 512 bytes of a file."""
     (_, version, _, _, cluster_bits, size, _, l1_entries, l1, _, _, snapshots, _) = (
         _HEADER.unpack_from(head)
     )
@@ -244,7 +243,7 @@ def read_header(head: bytes) -> Header:
 
 
 def is_blank(path: Path) -> bool:
-    """Whether nothing was ever written to a disk of this machine's own making, nor discarded."""
+    """Report whether a disk from ``create`` was never written to: all L1 entries are zero."""
     with path.open("rb") as file:
         header = _HEADER.unpack(file.read(_HEADER.size))
         l1_entries, l1 = header[7:9]

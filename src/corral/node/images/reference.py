@@ -1,6 +1,6 @@
-"""The name of an image, read and completed as container runtimes do.
+"""Image references, parsed and completed as container runtimes do.
 
-``cirros`` means ``docker.io/library/cirros:latest``.  The grammar is that of the distribution
+``cirros`` is ``docker.io/library/cirros:latest``.  The grammar is that of the distribution
 project's reference package.
 """
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from corral.node.images.error import INVALID_IMAGE_NAME, ImageError
 
-_LONGEST = 1024
-_LONGEST_NAME = 255
+_MAX_LENGTH = 1024
+_MAX_NAME_LENGTH = 255
 _LABEL = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]{{1,5}})?")
 _REPOSITORY = re.compile(
@@ -23,7 +23,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A complete image name: registry, repository, and a tag or a digest or both."""
+    """A complete reference: registry, repository, and a tag or a digest or both."""
 
     registry: str
     repository: str
@@ -37,7 +37,7 @@ class Reference:
 
     @property
     def version(self) -> str:
-        """What the registry is asked for; a digest wins over a tag."""
+        """The version to request; a digest takes precedence over a tag."""
         return self.digest or self.tag
 
     @property
@@ -47,12 +47,12 @@ class Reference:
 
     @property
     def loopback(self) -> bool:
-        """Whether the registry is on this machine, so that plain HTTP is good enough."""
+        """Whether the registry is on this host, so that plain HTTP is permitted."""
         return is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name is this machine; other names are not looked up."""
+    """Report whether a host is a loopback address or ``localhost``; resolves no names."""
     if host == "localhost":
         return True
     try:
@@ -62,9 +62,9 @@ def is_loopback(host: str) -> bool:
 
 
 def parse(text: str) -> Reference:
-    """Read an image name; raises ImageError ``InvalidImageName``."""
-    if len(text) > _LONGEST:
-        raise _invalid(text[:64] + "…", f"it is longer than {_LONGEST} characters")
+    """Parse a reference.  Raises ImageError ``InvalidImageName``."""
+    if len(text) > _MAX_LENGTH:
+        raise _invalid(text[:64] + "…", f"it is longer than {_MAX_LENGTH} characters")
     name, _, digest = text.partition("@")
     if digest and not _DIGEST.fullmatch(digest):
         raise _invalid(text, "its digest is not sha256: and 64 lowercase hexadecimal digits")
@@ -75,17 +75,17 @@ def parse(text: str) -> Reference:
     if not _HOST.fullmatch(registry):
         raise _invalid(text, f"its registry {registry!r} is not a host name with an optional port")
     if not _REPOSITORY.fullmatch(repository):
-        why = "must be lowercase" if _REPOSITORY.fullmatch(repository.lower()) else "is malformed"
-        raise _invalid(text, f"its repository {repository!r} {why}")
-    if len(registry) + 1 + len(repository) > _LONGEST_NAME:
-        raise _invalid(text[:64] + "…", f"its name is longer than {_LONGEST_NAME} characters")
+        error = "must be lowercase" if _REPOSITORY.fullmatch(repository.lower()) else "is malformed"
+        raise _invalid(text, f"its repository {repository!r} {error}")
+    if len(registry) + 1 + len(repository) > _MAX_NAME_LENGTH:
+        raise _invalid(text[:64] + "…", f"its name is longer than {_MAX_NAME_LENGTH} characters")
     if text.endswith(("@", ":")) or ":@" in text:
         raise _invalid(text, "nothing follows its last separator")
     return Reference(registry, repository, tag or ("" if digest else "latest"), digest)
 
 
-def means(text: str, name: str) -> bool:
-    """Whether what somebody has written means the image of a complete name."""
+def refers_to(text: str, name: str) -> bool:
+    """Report whether a possibly incomplete reference refers to the image of a complete name."""
     try:
         return str(parse(text)) == name
     except ImageError:
@@ -93,14 +93,14 @@ def means(text: str, name: str) -> bool:
 
 
 def _split_tag(name: str) -> tuple[str, str]:
-    """A colon after the last slash begins a tag; one before it belongs to a port."""
+    """Split off the tag: a colon after the last slash; an earlier one begins a port."""
     head, slash, last = name.rpartition("/")
     last, _, tag = last.partition(":")
     return head + slash + last, tag
 
 
 def _split_registry(name: str) -> tuple[str, str]:
-    """The first part is a registry when it cannot be a user's name."""
+    """Split off the registry: a first component that cannot be a user's name."""
     first, slash, rest = name.partition("/")
     if not slash or not (first == "localhost" or set(first) & set(".:[") or first != first.lower()):
         registry, repository = "docker.io", name
@@ -113,9 +113,9 @@ def _split_registry(name: str) -> tuple[str, str]:
     return registry, repository
 
 
-def _invalid(text: str, why: str) -> ImageError:
+def _invalid(text: str, error: str) -> ImageError:
     return ImageError(
         INVALID_IMAGE_NAME,
-        f"couldn't parse image name {text!r}: invalid reference format: {why}",
+        f"couldn't parse image name {text!r}: invalid reference format: {error}",
         "write it as [REGISTRY/]REPOSITORY[:TAG][@sha256:DIGEST]",
     )

@@ -1,8 +1,8 @@
-"""Speaks to one OCI registry about one image.  With ``transport`` the door to httpx2.
+"""Client of an OCI registry for one image.  With ``transport`` the only user of httpx2.
 
-Every answer is checked against its digest, so all that a registry, or whom it redirects to, can do
-is to withhold.  Plain HTTP is spoken with registries on this machine only; credentials are sent to
-the registry and to its token server, never to where it redirects.
+All content is verified by digest, so that a registry, or a redirect target, can at worst withhold
+it.  Plain HTTP is used with loopback registries only; credentials are sent to the registry and to
+its token server, never to redirect targets.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from corral.node.host.destinations import Destinations, Refused
 from corral.node.images import authorization, manifest as manifests
 from corral.node.images.credentials import Credential
 from corral.node.images.error import ImageError, pull_failed
-from corral.node.images.examples import standing_in
+from corral.node.images.examples import substitute_hint
 from corral.node.images.limits import Limits
 from corral.node.images.manifest import Descriptor, Manifest
 from corral.node.images.progress import Meter
@@ -33,55 +33,55 @@ if TYPE_CHECKING:
     from corral.node.images.transport import Transport
 
 _DOCKER_HUB = "registry-1.docker.io"
-_LARGEST_DOCUMENT = 4 << 20
-_MOST_REDIRECTS = 5
+_MAX_DOCUMENT_BYTES = 4 << 20
+_MAX_REDIRECTS = 5
 _CONNECT_SECONDS = 10.0
-_LONGEST_PAUSE_SECONDS = 30.0
-_PIECE = 1 << 20
+_MAX_BACKOFF_SECONDS = 30.0
+_CHUNK = 1 << 20
 _ACCEPT = ", ".join(manifests.MANIFEST_TYPES + manifests.INDEX_TYPES)
 
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """The certificate authorities of this machine, read once: it takes tens of milliseconds."""
+    """Load the system's CAs, once: that takes tens of milliseconds."""
     return httpx2.create_ssl_context()
 
 
 def _transport(destinations: Destinations, *, proxies: bool) -> "Transport":
-    """What it imports takes longer than all else of a start, most of which pull nothing."""
+    """Import the transport on demand: it dominates a start's time, and most starts pull nothing."""
     from corral.node.images.transport import Transport  # noqa: PLC0415
 
     return Transport(_trusted(), destinations, proxies=proxies)
 
 
 class Sink(Protocol):
-    """Where a layer goes: what has arrived of it so far stays there when a pull is repeated."""
+    """A partial layer, which a repeated pull resumes."""
 
     received: int
 
-    def write(self, piece: bytes) -> None: ...
+    def write(self, chunk: bytes) -> None: ...
     def restart(self) -> None: ...
     def sha256(self) -> str: ...
 
 
 class Denied(ImageError):
-    """The registry lets others in perhaps, but not with these credentials."""
+    """The registry denies access with these credentials; others may have it."""
 
 
 class _Interrupted(Exception):
-    """The registry or the network failed in a way that may pass."""
+    """The registry or the network failed; a retry may succeed."""
 
-    def __init__(self, why: str, pause_seconds: float = 0) -> None:
-        super().__init__(why)
+    def __init__(self, message: str, pause_seconds: float = 0) -> None:
+        super().__init__(message)
         self.pause_seconds = pause_seconds
 
 
 class _OutOfRange(_Interrupted):
-    """The registry has nothing to follow what has arrived: that cannot be of this layer."""
+    """The registry rejected the range: the partial content is not of this layer."""
 
 
 class Registry:
-    """A session for one image: connections, and what the registry let us in for.
+    """A session for one image: connections and authorization.
 
     Use as a context manager; methods raise ImageError ``ErrImagePull``.
     """
@@ -109,7 +109,7 @@ class Registry:
             transport=await asyncio.to_thread(
                 _transport,
                 self._destinations,
-                # A proxy of the environment cannot reach a registry on this machine.
+                # A proxy of the environment cannot reach a loopback registry.
                 proxies=not self._reference.loopback,
             ),
             timeout=httpx2.Timeout(stall, connect=min(_CONNECT_SECONDS, stall)),
@@ -127,12 +127,12 @@ class Registry:
         await self._http.__aexit__(kind, error, traceback)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it has asked for no credentials so far."""
+    def is_anonymous(self) -> bool:
+        """Whether the registry has required no authorization so far."""
         return not self._authorization
 
     async def manifest(self) -> tuple[str, Manifest]:
-        """The image for our guests' platform, and the digest of what the reference names."""
+        """Return the reference's digest, and the manifest for our guests' platform."""
         digest, found = await self._manifest(self._reference.version)
         if not found.manifests:
             return digest, found
@@ -150,7 +150,7 @@ class Registry:
         return digest, manifests.parse(body, str(self._reference))
 
     async def layer(self, layer: Descriptor, sink: Sink, meter: Meter) -> None:
-        """Fetch a layer into a sink, from where an interrupted fetch has left it."""
+        """Fetch a layer into a sink, resuming what the sink has."""
         attempt = 0
         while True:
             before = sink.received
@@ -182,17 +182,17 @@ class Registry:
                         pending.clear()
                         sink.restart()
                         raise self._failed(f"the layer {layer.digest} is longer than announced")
-                    if len(pending) >= _PIECE:
+                    if len(pending) >= _CHUNK:
                         await _store(sink, pending, meter)
             finally:
-                # What has arrived before a cut need not be fetched again.
+                # Keep what was received before an error: the next attempt resumes there.
                 sink.write(bytes(pending))
                 meter.advance(len(pending))
         if sink.received < layer.size:
             raise _Interrupted(f"the layer {layer.digest} was cut short")
 
     async def _document(self, url: httpx2.URL) -> bytes:
-        """A small answer, asked for again when the network fails."""
+        """Fetch a small document, with retries."""
         attempt = 0
         while True:
             try:
@@ -206,27 +206,28 @@ class Registry:
         body = bytearray()
         async for chunk in response.aiter_raw():
             body += chunk
-            if len(body) > _LARGEST_DOCUMENT:
-                raise self._failed(f"the registry's answer exceeds {_LARGEST_DOCUMENT} bytes")
+            if len(body) > _MAX_DOCUMENT_BYTES:
+                raise self._failed(f"the registry's answer exceeds {_MAX_DOCUMENT_BYTES} bytes")
         return bytes(body)
 
     async def _pause(self, error: _Interrupted, attempt: int) -> None:
         if attempt >= self._limits.attempts:
             raise self._failed(
                 str(error),
-                f"is the registry up, and the network? without one: {standing_in(self._reference)}",
+                "is the registry up, and the network? without one: "
+                f"{substitute_hint(self._reference)}",
             ) from error
         doubled = self._limits.retry_seconds * 2 ** (attempt - 1)
-        await asyncio.sleep(min(max(doubled, error.pause_seconds), _LONGEST_PAUSE_SECONDS))
+        await asyncio.sleep(min(max(doubled, error.pause_seconds), _MAX_BACKOFF_SECONDS))
 
     @asynccontextmanager
     async def _get(
         self, url: httpx2.URL, headers: dict[str, str]
     ) -> AsyncIterator[httpx2.Response]:
-        """A successful answer, after redirects and one round of authorization."""
+        """Yield a successful response, after redirects and at most one authorization."""
         authorized = False
         try:
-            for _ in range(_MOST_REDIRECTS + 2):
+            for _ in range(_MAX_REDIRECTS + 2):
                 own = {"Accept-Encoding": "identity"} | headers
                 if self._authorization and _same_origin(url, self._base):
                     own["Authorization"] = self._authorization
@@ -270,13 +271,13 @@ class Registry:
         if status == 404:
             raise self._failed("not found in the registry", "check the name and the tag")
         if status == 416:
-            raise _OutOfRange("the registry refused to go on with a layer")
+            raise _OutOfRange("the registry rejected the range of a layer")
         if status == 429 or status >= 500:
-            raise _Interrupted(f"the registry answered {status}", _retry_after(response))
-        raise self._failed(f"the registry answered {status}")
+            raise _Interrupted(f"the registry responded {status}", _retry_after(response))
+        raise self._failed(f"the registry responded {status}")
 
     async def _authorize(self, response: httpx2.Response) -> None:
-        """Answer a challenge: the first one, or a later one because a token has expired."""
+        """Respond to a challenge, the first one or one for an expired token."""
         challenge = authorization.parse_challenge(response.headers.get("www-authenticate", ""))
         if challenge.scheme == "basic" and self._credential:
             self._authorization = authorization.basic(self._credential)
@@ -288,24 +289,24 @@ class Registry:
     async def _token(self, challenge: authorization.Challenge) -> str:
         realm = httpx2.URL(challenge.parameters.get("realm", ""))
         self._check_secure(realm)
-        asked = {key: challenge.parameters.get(key, "") for key in ("service", "scope")}
-        url = realm.copy_merge_params({key: value for key, value in asked.items() if value})
+        query = {key: challenge.parameters.get(key, "") for key in ("service", "scope")}
+        url = realm.copy_merge_params({key: value for key, value in query.items() if value})
         headers = (
             {"Authorization": authorization.basic(self._credential)} if self._credential else {}
         )
         async with self._http.stream("GET", url, headers=headers) as response:
             self._check_status(response)
             try:
-                answer = decode_as(await self._read(response), authorization.Token)
+                decoded = decode_as(await self._read(response), authorization.Token)
             except msgspec.DecodeError as error:
                 raise self._failed(f"{realm.host} gave no token") from error
-        token = answer.token or answer.access_token
+        token = decoded.token or decoded.access_token
         if not token.isascii() or not token.isprintable() or not token:
             raise self._failed(f"{realm.host} gave no token")
         return token
 
-    def _failed(self, why: str, hint: str = "") -> ImageError:
-        return pull_failed(f"failed to pull image {str(self._reference)!r}: {why}", hint)
+    def _failed(self, cause: str, hint: str = "") -> ImageError:
+        return pull_failed(f"failed to pull image {str(self._reference)!r}: {cause}", hint)
 
     def _denied(self) -> ImageError:
         failed = self._failed(
@@ -316,10 +317,10 @@ class Registry:
 
 
 async def _store(sink: Sink, pending: bytearray, meter: Meter) -> None:
-    piece = bytes(pending)
+    chunk = bytes(pending)
     pending.clear()
-    await asyncio.to_thread(sink.write, piece)
-    meter.advance(len(piece))
+    await asyncio.to_thread(sink.write, chunk)
+    meter.advance(len(chunk))
 
 
 def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
@@ -327,7 +328,7 @@ def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
 
 
 def _continues(response: httpx2.Response, position: int) -> bool:
-    """Whether the answer begins where we asked; registries may ignore ``Range``."""
+    """Report whether a response begins at the position; registries may ignore ``Range``."""
     content_range = response.headers.get("content-range", "")
     return response.status_code == 206 and content_range.startswith(f"bytes {position}-")
 

@@ -1,4 +1,4 @@
-"""One piece of work for many waiters, which lasts as long as any of them."""
+"""Single flight: concurrent calls of the same key share one piece of work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -17,27 +17,24 @@ class _Flight(Generic[T]):
         self.latest: Progress | None = None
         self.outcome: T | ImageError | None = None
 
-    def tell(self, progress: Progress) -> None:
+    def report(self, progress: Progress) -> None:
         self.latest = progress
         for report in self.reports:
             report(progress)
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """Shares work by key.
 
-    The first waiter does the work itself, so there is no task that could outlive its waiters.
-    When that one is cancelled the next takes over; work that leaves its progress where the next
-    finds it loses little.
+    The first waiter runs the work itself, so that no task outlives its waiters.  If it is
+    cancelled, the next waiter runs the work again; resumable work loses little.
     """
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight[T]] = {}
 
-    async def join(
-        self, key: Hashable, work: Callable[[Report], Awaitable[T]], report: Report
-    ) -> T:
-        """The outcome of the work of that key, an ImageError included, for all that wait now."""
+    async def run(self, key: Hashable, work: Callable[[Report], Awaitable[T]], report: Report) -> T:
+        """Run the work of a key or wait for it; all waiters get its result or ImageError."""
         flight = self._flights.setdefault(key, _Flight())
         flight.reports.append(report)
         if flight.latest:
@@ -45,20 +42,20 @@ class Flights(Generic[T]):
         try:
             async with flight.turn:
                 if flight.outcome is None:
-                    flight.outcome = await _outcome(work, flight.tell)
+                    flight.outcome = await _outcome(work, flight.report)
                     self._end(key, flight)
         finally:
             flight.reports.remove(report)
             if not flight.reports:
                 self._end(key, flight)
         if isinstance(flight.outcome, ImageError):
-            # A copy: an exception that is raised in several tasks collects all their tracebacks.
+            # A copy: an exception raised in several tasks accumulates their tracebacks.
             failure = flight.outcome
             raise ImageError(failure.reason, failure.message, failure.hint) from failure
         return flight.outcome
 
     def _end(self, key: Hashable, flight: _Flight[T]) -> None:
-        """Who comes later asks anew."""
+        """Remove a flight, so that later calls start a new one."""
         if self._flights.get(key) is flight:
             del self._flights[key]
 

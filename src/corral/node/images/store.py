@@ -1,15 +1,16 @@
-"""Keeps disks by their content and finds them by image name.
+"""The image store: disks by digest, found by image name.
 
-    disks/sha256-HEX.qcow2 (or .raw)   read-only, shared by all machines, named after their content
-    references/HEX.json                one record an image name: which disk it means
-    blobs/                             layers on their way in; interrupted pulls go on from them
-    work/                              disks on their way in
+    disks/sha256-HEX.qcow2 (or .raw)   read-only disks, shared by all machines, named by digest
+    references/HEX.json                a record for each image name: its disk
+    blobs/                             partial layers, from which interrupted pulls resume
+    work/                              work directories of pulls and imports
 
-Records and disks are written aside and renamed, the disk first, so a kill at any moment leaves a
-store that is whole.  Several processes may use one store: the manager and ``corral image``.
+Records and disks are written to temporary names and renamed, the disk first, so that a kill at any
+moment leaves a consistent store.  Several processes may use one store: the manager and
+``corral image``.
 
-Directories that somebody takes away are made anew when they are next needed.  Where ``references``
-was one of them, disks are not deleted any more: nobody knows which of them were wanted.
+Missing directories are created again on demand.  If ``references`` was missing, disks are no longer
+deleted, since the names of those that are in use are lost.
 """
 
 import asyncio
@@ -32,29 +33,28 @@ from corral.node.images.error import (
     ERR_IMAGE_NEVER_PULL,
     NO_SUCH_IMAGE,
     ImageError,
+    from_os_error,
     invalid_disk,
-    of_storage,
     pull_failed,
 )
-from corral.node.images.examples import advice, importing, located
-from corral.node.images.image import Image, may_share
-from corral.node.images.image_record import Record
+from corral.node.images.examples import build_hint, import_hint, with_option
+from corral.node.images.image import Image, Record, may_share
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.pull import Pull
 from corral.node.images.reference import Reference, parse
-from corral.node.images.single_flight import Flights
-from corral.node.images.streams import Stream, pieces_of, write_sparse
-from corral.node.images.work_directory import workplace
+from corral.node.images.single_flight import SingleFlight
+from corral.node.images.streams import Stream, chunks_of, write_sparse
+from corral.node.images.work_directory import work_directory
 
 log = structlog.get_logger()
 
 
 class ImageStore:
-    """The images of this machine, in a directory of their own.
+    """The images of a data directory.
 
-    ``destinations``: where registries may be; by themselves tenants name none on this host.
-    ``option``: what commands that are told take to find it.
+    destinations: allowed addresses of registries; tenants must not reach this host's by default.
+    option: the option that selects the data directory, for commands in hints.
     """
 
     def __init__(
@@ -71,41 +71,41 @@ class ImageStore:
         self._blobs = directory / "blobs"
         self._work = directory / "work"
         self.limits = limits or Limits()
-        self._flights: Flights[Image] = Flights()
+        self._pulls: SingleFlight[Image] = SingleFlight()
         self._handlers: list[Callable[[Image], None]] = []
         self._lock = self._references / ".lock"
         self._incomplete = self._references / ".incomplete"
-        self._make()
+        self._make_directories()
 
-    # ------------------------------------------------------------------ asking
+    # ----------------------------------------------------------------- reading
 
     def find(self, reference: str, *, file: str = "") -> Image | None:
-        """The local image of that name; raises ImageError ``InvalidImageName``.
+        """Return the local image of a name, if any.  Raises ImageError ``InvalidImageName``.
 
-        ``file`` is a containerDisk's ``path``; an imported disk is found whatever it says, as it
-        stands for the whole container image.
+        file: a containerDisk's ``path``; an imported disk matches any, since it replaces the whole
+        container image.
         """
         name = str(parse(reference))
-        for wanted in dict.fromkeys(("", file)):
-            image = self._read(self._record_path(name, wanted))
-            if image and (image.source == "import" or wanted == file):
+        for each in dict.fromkeys(("", file)):
+            image = self._read(self._record_path(name, each))
+            if image and (image.source == "import" or each == file):
                 return image
         return None
 
     def images(self) -> list[Image]:
-        """All images, by name."""
+        """Return all images, sorted by name."""
         found = (self._read(path) for path in self._references.glob("*.json"))
         return sorted((each for each in found if each), key=lambda each: each.reference)
 
-    def nameless(self) -> str:
-        """That disks have lost their names, and what to do about it; empty where none has."""
+    def lost_names(self) -> str:
+        """Return a warning if the records of disks were lost; empty if not."""
         if not self._incomplete.exists():
             return ""
         named = {image.path for image in self.images()}
         if not (lost := [disk for disk in self._disks.iterdir() if disk not in named]):
             return ""
         return (
-            f"{len(lost)} of the disks in {self._disks} have no name any more: copy what was in "
+            f"{len(lost)} of the disks in {self._disks} have lost their names: copy what was in "
             f"{self._references} back, or import them anew; rm {self._incomplete} gives them up"
         )
 
@@ -116,52 +116,52 @@ class ImageStore:
         try:
             size = disk.stat().st_blocks * 512
         except FileNotFoundError:
-            return None  # removed meanwhile, or by other hands: as good as absent
+            return None  # removed meanwhile, or by a user
         return Image.of(record, disk, size)
 
-    # ----------------------------------------------------------------- telling
+    # --------------------------------------------------------------- notifying
 
     def handle(self, imported: Callable[[Image], None]) -> None:
-        """Call this with each image that is imported, by any process, while this is watched.
+        """Add a handler of imports, by any process, while ``watch`` runs.
 
-        A pull is told to whoever asked for it; who tries again when it is done would pull for ever.
+        Pulls are not reported: a handler that retries a failed pull would pull for ever.
         """
         self._handlers.append(imported)
 
     async def watch(self) -> None:
-        """Tell of images that are imported, until cancelled."""
+        """Notify handlers of imports until cancelled."""
         watches: list[int] = []
 
         def begin() -> None:
-            self._make()
-            for gone in watches:
-                inotify.remove(gone)
+            self._make_directories()
+            for old in watches:
+                inotify.remove(old)
             root = inotify.add(self._references.parent, IN_MOVE_SELF)
             watches[:] = root, inotify.add(self._references, IN_MOVED_TO | IN_MOVE_SELF)
-            if lost := self.nameless():
-                log.error("images have lost their names", told=lost)
+            if lost := self.lost_names():
+                log.error("images have lost their names", details=lost)
 
         def changed(watch: int, name: str) -> None:
             if name:
-                self._tell(self._read(self._references / name))
+                self._notify(self._read(self._references / name))
                 return
             if watch != OVERFLOW and watch not in watches:
-                return  # the end of one that is watched no more
-            begin()  # the directory is gone, and others may have made it anew
+                return  # IN_IGNORED of a removed watch
+            begin()  # the directory was moved away; another process may have created it again
             for image in self.images():
-                self._tell(image)
+                self._notify(image)
 
         inotify = Inotify(changed)
         await inotify.run(
             begin, otherwise="images that are imported are noticed by the next attempt only"
         )
 
-    def _tell(self, image: Image | None) -> None:
+    def _notify(self, image: Image | None) -> None:
         if image is not None and image.source == "import":
             for imported in self._handlers:
                 imported(image)
 
-    # ----------------------------------------------------------------- getting
+    # ----------------------------------------------------------------- pulling
 
     async def ensure(
         self,
@@ -172,89 +172,91 @@ class ImageStore:
         credentials: Sequence[Credential] = (),
         progress: Report = silent,
     ) -> Image:
-        """The image, pulled if the policy and its absence ask for it; raises ImageError.
+        """Return an image, pulled if the policy requires that.  Raises ImageError.
 
-        ``policy`` is a container's imagePullPolicy (Always, IfNotPresent or Never), and ``path`` a
-        containerDisk's.  What was imported is served under every policy without asking a registry;
-        what came with somebody's secret, to whoever has that, else the registry is asked again.
-        ``progress`` hears of a pull, and of nothing when none is needed.  Callers that want the
-        same at the same time share one pull, which ends when the last of them is cancelled.
+        policy: imagePullPolicy (Always, IfNotPresent or Never); path: a containerDisk's.
+        progress: called with the progress of a pull.
+        An imported image satisfies all policies without a registry.  An image that was pulled with
+        a secret is returned to callers with that secret; for others the registry decides again.
+        Concurrent callers of the same pull share it; it ends when the last of them is cancelled.
         """
         local, name = self.find(reference, file=path), parse(reference)
-        fitting = matching(credentials, name)
-        if local and local.access.allows(fitting) and local.is_fixed(policy):
+        matched = matching(credentials, name)
+        if local and local.access.allows(matched) and local.satisfies(policy):
             return local
         if policy == "Never":
-            raise never_pulled(reference, name, self._option)
+            raise never_pull_error(reference, name, self._option)
 
         async def work(report: Report) -> Image:
             return await self._pull(reference, path, credentials, report)
 
-        # Whoever has other credentials may see another answer.
-        return await self._flights.join((reference, path, tuple(credentials)), work, progress)
+        # The key has the credentials, since the registry may respond differently to others.
+        return await self._pulls.run((reference, path, tuple(credentials)), work, progress)
 
     async def _pull(
         self, reference: str, path: str, credentials: Sequence[Credential], report: Report
     ) -> Image:
         name = parse(reference)
-        fitting = matching(credentials, name)
-        known = {
+        matched = matching(credentials, name)
+        cached = {
             each.manifest: each
             for each in self.images()
-            if each.manifest and each.file == path and may_share(each, name, fitting)
+            if each.manifest and each.file == path and may_share(each, name, matched)
         }
         try:
-            self._make()
-            with workplace(self._work, self._blobs) as work:
+            self._make_directories()
+            with work_directory(self._work, self._blobs) as work:
                 pull = Pull(
                     reference=name,
                     path=path,
                     credentials=credentials,
                     blobs=self._blobs,
                     target=work / "pulled",
-                    known=known.keys(),
+                    cached=cached.keys(),
                     limits=self.limits,
                     destinations=self._destinations,
                 )
                 manifest, access = await pull.run(report)
-                if same := known.get(manifest):
+                if same := cached.get(manifest):
                     return await asyncio.to_thread(self._alias, same, str(name), access)
                 record = Record(
                     reference=str(name), file=path, source="pull", manifest=manifest, access=access
                 )
-                return await self._keep(pull.target, f"the disk of {name}", record, [], report)
+                return await self._add(pull.target, f"the disk of {name}", record, [], report)
         except ImageError as error:
-            raise as_pull(name, error, self._option) from error
+            raise as_pull_error(name, error, self._option) from error
         except OSError as error:
-            raise of_storage(f"failed to pull image {str(name)!r}", error, pull_failed) from error
+            raise from_os_error(
+                f"failed to pull image {str(name)!r}", error, pull_failed
+            ) from error
 
     async def import_disk(
         self, source: Path, references: Sequence[str], *, progress: Report = silent
     ) -> Image:
-        """Take a raw or qcow2 file in, gzip, xz, zstd or bzip2 compressed or not, under some names.
+        """Import a raw or qcow2 file, optionally compressed, under one or more names.
 
-        Answers the image of the first name.  Raises ImageError ``InvalidDisk`` or
-        ``InvalidImageName``.  A name that meant something else means this disk from now on.
+        Compression is gzip, xz, zstd or bzip2.  Existing names are replaced.  Returns the image of
+        the first name.  Raises ImageError ``InvalidDisk`` or ``InvalidImageName``.
         """
         names = [str(parse(each)) for each in references]
         if not names:
             raise ValueError("an imported disk needs a name")
         try:
-            self._make()
-            with workplace(self._work, self._blobs) as work:
+            self._make_directories()
+            with work_directory(self._work, self._blobs) as work:
                 target = work / "imported"
                 packed = await asyncio.to_thread(source.stat)
                 meter = Meter(progress, "unpack", packed.st_size)
                 await in_thread(_copy, meter, source, target, self.limits)
                 record = Record(reference=names[0], source="import")
-                return await self._keep(target, str(source), record, names[1:], progress)
+                return await self._add(target, str(source), record, names[1:], progress)
         except OSError as error:
-            raise of_storage(f"cannot import {source}", error, invalid_disk) from error
+            raise from_os_error(f"cannot import {source}", error, invalid_disk) from error
 
     async def tag(self, reference: str, references: Sequence[str]) -> Image:
-        """Let further names mean the disk of an image, as if it had been imported under them.
+        """Add names to the disk of an image, as if it had been imported under them.
 
-        Answers the image of the first.  Raises ImageError ``ImageNotFound`` or
+        Returns the image of the first name.  Raises ImageError ``ImageNotFound`` or
         ``InvalidImageName``.
         """
         found, (name, *aliases) = self.find(reference), [str(parse(each)) for each in references]
@@ -268,17 +270,17 @@ class ImageStore:
             source="import",
         )
         await asyncio.to_thread(self._commit, found.path, record, aliases)
-        return self._kept(name, "")
+        return self._recorded(name, "")
 
-    async def _keep(
-        self, disk: Path, shown: str, record: Record, aliases: Sequence[str], report: Report
+    async def _add(
+        self, disk: Path, description: str, record: Record, aliases: Sequence[str], report: Report
     ) -> Image:
-        """Check a foreign disk, make it plain, and record it under its names."""
-        kind = await asyncio.to_thread(qcow.inspect, disk, shown, self.limits)
+        """Check an untrusted disk, convert it to plain qcow2, and record it under its names."""
+        kind = await asyncio.to_thread(qcow.inspect, disk, description, self.limits)
         if kind.format == "qcow2":
             meter = Meter(report, "convert")
             plain = disk.with_name("plain")
-            await convert.to_plain_qcow2(disk, plain, shown, self.limits)
+            await convert.to_plain_qcow2(disk, plain, description, self.limits)
             meter.advance(plain.stat().st_size)
             disk = plain
         digest = await asyncio.to_thread(blob.seal, disk)
@@ -289,25 +291,24 @@ class ImageStore:
             virtual_size=kind.virtual_size,
         )
         await asyncio.to_thread(self._commit, disk, record, aliases)
-        return self._kept(record.reference, record.file)
+        return self._recorded(record.reference, record.file)
 
     # ---------------------------------------------------------------- changing
 
     def _commit(self, disk: Path, record: Record, aliases: Sequence[str]) -> None:
-        """The disk first, then the names: a record never means a disk that is not there."""
+        """Move a disk into the store, then write its records, so that a record has its disk."""
         with self._locked():
-            if not (kept := self._disks / record.disk).exists():
-                disk.rename(kept)
+            if not (path := self._disks / record.disk).exists():
+                disk.rename(path)
             files.sync_directory(self._disks)
             for name in (record.reference, *aliases):
-                named = msgspec.structs.replace(record, reference=name)
-                self._write(named)
-            self._collect()
+                self._write(msgspec.structs.replace(record, reference=name))
+            self._collect_garbage()
 
     def _alias(self, image: Image, name: str, access: Access) -> Image:
-        """Let a name mean a disk that is here already, for those to whom the registry gives it.
+        """Record a name for a stored image of the same manifest, with the access of this pull.
 
-        The other name may have come to mean a disk that is not theirs since they began.
+        Raises ImageError if the stored image was replaced since the pull began.
         """
         with self._locked():
             record = files.read_json(self._record_path(image.reference, image.file), Record)
@@ -316,20 +317,21 @@ class ImageStore:
                     f"{image.reference} was removed or replaced as {name} was pulled", "try again"
                 )
             self._write(msgspec.structs.replace(record, reference=name, access=access))
-            self._collect()
-        return self._kept(name, image.file)
+            self._collect_garbage()
+        return self._recorded(name, image.file)
 
-    def _kept(self, name: str, file: str) -> Image:
-        """What a name means that was written a moment ago; raises ImageError."""
+    def _recorded(self, name: str, file: str) -> Image:
+        """Return the image of a record just written.  Raises ImageError if it was removed."""
         image = self._read(self._record_path(name, file))
         if image is None:
-            raise invalid_disk(f"{name} was removed as it came in", "try again")
+            raise invalid_disk(f"{name} was removed while it was stored", "try again")
         return image
 
     def _write(self, record: Record) -> None:
-        """Who had the same image under that name keeps it; the lock is held.
+        """Write a record.  Needs the lock.
 
-        So does what was imported under it while it was pulled: that stands for the image.
+        The access of a previous record of the same manifest is merged.  A pull does not replace an
+        import that was made under its name meanwhile.
         """
         path = self._record_path(record.reference, record.file)
         old = files.read_json(path, Record)
@@ -337,59 +339,58 @@ class ImageStore:
         if is_imported and record.source != "import":
             return
         if old is not None and old.manifest and old.manifest == record.manifest:
-            record = msgspec.structs.replace(record, access=old.access.joined(record.access))
+            record = msgspec.structs.replace(record, access=old.access.merge(record.access))
         files.replace(path, msgspec.json.encode(record), mode=0o600, durable=True)
 
     async def remove(self, reference: str) -> None:
-        """Forget a name, and the disk when it was its last; raises ImageError ``ImageNotFound``.
+        """Remove a name, and its disk with the last name.  Raises ImageError ``ImageNotFound``.
 
-        Machines that run from the disk are not touched: each holds a link of its own to it, so
-        the space is free when the last of them has gone.
+        Running machines have hard links of their own; the space is free when the last has ended.
         """
         await asyncio.to_thread(self._remove, str(parse(reference)))
 
     def _remove(self, name: str) -> None:
         with self._locked():
-            mine = [each for each in self.images() if each.reference == name]
-            if not mine:
+            images = [each for each in self.images() if each.reference == name]
+            if not images:
                 raise ImageError(NO_SUCH_IMAGE, f"no image {name}", "see: corral image ls")
-            for image in mine:
+            for image in images:
                 self._record_path(name, image.file).unlink(missing_ok=True)
             files.sync_directory(self._references)
-            self._collect()
+            self._collect_garbage()
 
-    def _collect(self) -> None:
-        """Delete disks that no name means; the lock is held."""
-        if self.nameless():
+    def _collect_garbage(self) -> None:
+        """Delete disks without a name.  Needs the lock."""
+        if self.lost_names():
             return
         self._incomplete.unlink(missing_ok=True)
         records = [files.read_json(path, Record) for path in self._references.glob("*.json")]
         if None in records:
-            return  # a record that cannot be read may mean any of them
-        meant = {record.disk for record in records if record is not None}
+            return  # an unreadable record may refer to any disk
+        referenced = {record.disk for record in records if record is not None}
         for disk in self._disks.iterdir():
-            if disk.name not in meant:
+            if disk.name not in referenced:
                 disk.unlink()
 
     # ------------------------------------------------------------------- parts
 
     def _record_path(self, name: str, file: str) -> Path:
-        """Names have slashes and any length, so a record's file is called by their hash."""
+        """Return the path of a record: a hash, since names have slashes and any length."""
         key = hashlib.sha256(f"{name}\n{file}".encode()).hexdigest()
         return self._references / f"{key[:32]}.json"
 
-    def _make(self) -> None:
-        """Make the directories that are missing."""
+    def _make_directories(self) -> None:
+        """Create missing directories."""
         for each in (self._disks, self._references, self._blobs, self._work):
             each.mkdir(parents=True, exist_ok=True)
-        # Who brings a disk locks the names first: these have never known the disks that are there.
+        # The lock file is created before the first disk: disks without it have lost their records.
         if not self._lock.exists() and any(self._disks.iterdir()):
             self._incomplete.touch()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone among the processes that use this store; held for moments only."""
-        self._make()
+        """Hold the lock of the store, against other processes too; for short changes only."""
+        self._make_directories()
         with self._lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -398,23 +399,25 @@ class ImageStore:
 def _copy(meter: Meter, source: Path, target: Path, limits: Limits) -> None:
     with source.open("rb") as file:
         stream = Stream(file, name=str(source), limits=limits, meter=meter)
-        write_sparse(target, pieces_of(stream), limits, str(source))
+        write_sparse(target, chunks_of(stream), limits, str(source))
 
 
-def never_pulled(reference: str, name: Reference, option: Sequence[str]) -> ImageError:
-    """An image that may not be pulled is not there, or not for whoever asks.
+def never_pull_error(reference: str, name: Reference, option: Sequence[str]) -> ImageError:
+    """Return the error of policy Never for an image that is absent or not accessible.
 
-    A kubelet says the same of both: that it is there is nobody's business.
+    The message is the same for both, as a kubelet's: it must not reveal which images are present.
     """
     message = f"Container image {reference!r} is not present with pull policy of Never"
     return ImageError(
-        ERR_IMAGE_NEVER_PULL, message, located(advice(name) or importing(reference), option)
+        ERR_IMAGE_NEVER_PULL,
+        message,
+        with_option(build_hint(name) or import_hint(reference), option),
     )
 
 
-def as_pull(name: Reference, error: ImageError, option: Sequence[str]) -> ImageError:
-    """Whatever is wrong with what came from a registry, a kubelet calls it one thing."""
+def as_pull_error(name: Reference, error: ImageError, option: Sequence[str]) -> ImageError:
+    """Return any error of a pull as ``ErrImagePull``, as a kubelet does."""
     prefix = f"failed to pull image {str(name)!r}: "
     message = error.message if error.message.startswith(prefix) else prefix + error.message
-    hint = "; ".join(filter(None, (error.hint, advice(name))))
-    return pull_failed(message, located(hint, option))
+    hint = "; ".join(filter(None, (error.hint, build_hint(name))))
+    return pull_failed(message, with_option(hint, option))

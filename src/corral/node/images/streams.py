@@ -1,6 +1,6 @@
-"""Reads files that may be compressed, and writes disks with holes; neither without a bound.
+"""Bounded reading of compressed files, and writing of sparse disks.
 
-Everything here blocks: call it through ``progress.in_thread``.
+All functions block: call them through ``progress.in_thread``.
 """
 
 import bz2
@@ -23,25 +23,25 @@ else:
 
 BLOCK = 1 << 16
 _ZEROS = bytes(BLOCK)
-_PIECE = 1 << 16
-"""What is read at once: less than all of it is copied for each compressed piece in it."""
+_READ_BYTES = 1 << 16
+"""Of one read; unconsumed input is copied once for each compressed member in it."""
 _XZ_MEMORY = 256 << 20
-_ZSTD_WINDOW_LOG = 27  # 128 MiB: what the zstd tool itself accepts unasked
+_ZSTD_WINDOW_LOG = 27  # 128 MiB: the default limit of the zstd tool
 
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BZIP2 = b"BZh"
-_LONGEST_MAGIC = 6
+_MAX_MAGIC = 6
 
-_MOST_MEMBERS, _LEAST_OF_A_MEMBER = 1000, 512
-"""Compressed files after one another: so many, and one more for each so many bytes of content.
-Tools that pack in pieces make them of a file of a layer, or of 64 KiB; empty ones would keep a
-processor busy for as long as there are any."""
+_MAX_MEMBERS, _MIN_MEMBER_BYTES = 1000, 512
+"""Limits of concatenated compressed files: a number, and one more for that many bytes of content.
+Tools that compress in chunks write a member for each file of a layer or each 64 KiB; without a
+limit empty members would keep a CPU busy."""
 
 
 class _Decompressor(Protocol):
-    """What bz2's, lzma's and zstd's decompressors have in common."""
+    """The common interface of bz2's, lzma's and zstd's decompressors."""
 
     @property
     def eof(self) -> bool: ...
@@ -53,7 +53,7 @@ class _Decompressor(Protocol):
 
 
 class _Gunzip:
-    """zlib's decompressor, which is older than the common form."""
+    """Adapts zlib's decompressor to the common interface."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=31)
@@ -89,10 +89,10 @@ def _decompressor(head: bytes) -> _Decompressor | None:
 
 
 class Stream:
-    """The plain bytes of a file that is gzip, xz, zstd or bzip2 compressed, or not at all.
+    """The decompressed bytes of a file: gzip, xz, zstd, bzip2 or uncompressed.
 
-    Raises ImageError ``InvalidDisk`` when the stream is damaged, cut short, or expands beyond the
-    limits.  ``name`` is what such an error calls it.
+    Raises ImageError ``InvalidDisk``, with ``name``, if the stream is damaged or truncated, or
+    exceeds the limits.
     """
 
     def __init__(self, file: BinaryIO, *, name: str, limits: Limits, meter: Meter) -> None:
@@ -110,22 +110,22 @@ class Stream:
         self.compressed = self._member is not None
 
     def read(self, count: int) -> bytes:
-        """Up to ``count`` bytes, less only at the end."""
+        """Return ``count`` bytes, fewer only at the end."""
         while len(self._plain) < count and self._more(count - len(self._plain)):
             pass
-        piece = bytes(self._plain[:count])
+        chunk = bytes(self._plain[:count])
         del self._plain[:count]
-        return piece
+        return chunk
 
     def _pull(self) -> bool:
-        piece = self._file.read(_PIECE)
-        self._meter.advance(len(piece))
-        self._read_bytes += len(piece)
-        self._packed += piece
-        return bool(piece)
+        chunk = self._file.read(_READ_BYTES)
+        self._meter.advance(len(chunk))
+        self._read_bytes += len(chunk)
+        self._packed += chunk
+        return bool(chunk)
 
-    def _more(self, wanted: int) -> bool:
-        """Add plain bytes; False at the end of the file."""
+    def _more(self, count: int) -> bool:
+        """Decompress about ``count`` bytes more; False at the end of the file."""
         if self._member is None:
             if not self._packed and not self._pull():
                 return False
@@ -133,25 +133,25 @@ class Stream:
         else:
             if self._member.eof and not self._next_member(self._member):
                 return False
-            plain = self._inflate(self._member, max(wanted, BLOCK))
+            plain = self._inflate(self._member, max(count, BLOCK))
         self._plain += plain
         self._unpacked_bytes += len(plain)
         self._check_size()
         return True
 
-    def _inflate(self, member: _Decompressor, wanted: int) -> bytes:
+    def _inflate(self, member: _Decompressor, max_length: int) -> bytes:
         if member.needs_input and not self._packed and not self._pull():
             raise invalid_disk(f"{self._name} is cut short", "fetch or make it again")
         packed, self._packed = (self._packed, b"") if member.needs_input else (b"", self._packed)
         try:
-            return member.decompress(packed, max_length=wanted)
+            return member.decompress(packed, max_length=max_length)
         except (zlib.error, lzma.LZMAError, zstd.ZstdError, OSError) as error:
             raise invalid_disk(f"{self._name} is damaged: {describe(error)}") from error
 
     def _next_member(self, ended: _Decompressor) -> bool:
-        """Compressed files may be several after one another, and be padded with zeros."""
+        """Start the next of several concatenated members, which may be padded with zeros."""
         self._packed = (ended.unused_data + self._packed).lstrip(b"\0")
-        while len(self._packed) < _LONGEST_MAGIC and self._pull():
+        while len(self._packed) < _MAX_MAGIC and self._pull():
             self._packed = self._packed.lstrip(b"\0")
         if not self._packed:
             return False
@@ -159,8 +159,8 @@ class Stream:
         if self._member is None:
             raise invalid_disk(f"{self._name} is damaged: something else follows its end")
         self._members += 1
-        if self._members > _MOST_MEMBERS + self._unpacked_bytes // _LEAST_OF_A_MEMBER:
-            raise _bomb(f"{self._name} is {self._members} compressed pieces with next to nothing")
+        if self._members > _MAX_MEMBERS + self._unpacked_bytes // _MIN_MEMBER_BYTES:
+            raise _bomb(f"{self._name} has {self._members} compressed members with next to nothing")
         return True
 
     def _check_size(self) -> None:
@@ -175,23 +175,23 @@ def _bomb(message: str) -> ImageError:
     return invalid_disk(message, "it looks like a decompression bomb; pack the disk as qcow2")
 
 
-def write_sparse(target: Path, pieces: Iterable[bytes], limits: Limits, name: str) -> None:
-    """Write pieces of up to 64 KiB to a new file, leaving holes for blocks of zeros."""
+def write_sparse(target: Path, chunks: Iterable[bytes], limits: Limits, name: str) -> None:
+    """Write chunks of up to 64 KiB to a new file, leaving holes for chunks of zeros."""
     size = occupied = 0
     with target.open("wb") as file:
-        for piece in pieces:
-            size += len(piece)
-            if piece == _ZEROS[: len(piece)]:
-                file.seek(len(piece), 1)
+        for chunk in chunks:
+            size += len(chunk)
+            if chunk == _ZEROS[: len(chunk)]:
+                file.seek(len(chunk), 1)
                 continue
-            occupied += len(piece)
+            occupied += len(chunk)
             if occupied > limits.disk_bytes:
                 raise invalid_disk(f"{name} occupies more than {limits.disk_bytes} bytes")
-            file.write(piece)
+            file.write(chunk)
         file.truncate(size)
 
 
-def pieces_of(stream: Stream) -> Iterable[bytes]:
-    """All that is left of a stream, in blocks."""
-    while piece := stream.read(BLOCK):
-        yield piece
+def chunks_of(stream: Stream) -> Iterable[bytes]:
+    """Yield the rest of a stream in blocks."""
+    while chunk := stream.read(BLOCK):
+        yield chunk

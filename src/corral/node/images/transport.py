@@ -1,7 +1,7 @@
-"""How a registry is reached: each connection goes to an address that was judged as it was dialled.
+"""HTTP transport to registries: connects to allowed addresses only, checked after name resolution.
 
-A proxy that the administrator's environment names is gone through, and judges in our place what
-names mean; it is asked for no address that is barred here.
+Proxies of the administrator's environment are used, and then resolve names; requests for denied
+literal addresses are not sent to them.
 """
 
 import ssl
@@ -15,12 +15,12 @@ import httpx2
 from corral.aio import apart
 from corral.node.host.destinations import Destinations
 
-_NEXT_SECONDS = 3.0
-"""How long an address is waited for where there is another one: IPv6 may lead nowhere."""
+_FALLBACK_SECONDS = 3.0
+"""Connect timeout if there is another address, since IPv6 may be unroutable."""
 
 
-class _Dialler(httpcore2.AsyncNetworkBackend):
-    """Opens connections, of httpcore2's kind."""
+class _Backend(httpcore2.AsyncNetworkBackend):
+    """Opens connections to allowed addresses."""
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations = destinations
@@ -36,16 +36,16 @@ class _Dialler(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """Raises Refused, and httpcore2's ConnectError and ConnectTimeout."""
         *others, last = await self._addresses(host, port)
-        soon = _NEXT_SECONDS if timeout is None else min(timeout, _NEXT_SECONDS)
+        short = _FALLBACK_SECONDS if timeout is None else min(timeout, _FALLBACK_SECONDS)
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 return await self._plain.connect_tcp(
-                    address, port, soon, local_address, socket_options
+                    address, port, short, local_address, socket_options
                 )
         return await self._plain.connect_tcp(last, port, timeout, local_address, socket_options)
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
-        """Names are looked up in a thread of their own: a server of names may take its time."""
+        """Resolve a name in a thread of its own: a slow name server must not block the pool."""
         try:
             return await apart(self._destinations.addresses, host, port)
         except (OSError, UnicodeError) as error:
@@ -56,15 +56,15 @@ class _Direct(httpx2.AsyncHTTPTransport):
     def __init__(self, tls: ssl.SSLContext, destinations: Destinations) -> None:
         super().__init__(verify=tls)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=tls, network_backend=_Dialler(destinations)
+            ssl_context=tls, network_backend=_Backend(destinations)
         )
 
 
 class Transport(httpx2.AsyncBaseTransport):
-    """Sends requests, each by the way that leads to its host.  Raises Refused, too."""
+    """Sends requests directly or through a proxy.  Raises Refused, too."""
 
     def __init__(self, tls: ssl.SSLContext, destinations: Destinations, *, proxies: bool) -> None:
-        """``proxies``: whether those of the environment are to be used."""
+        """proxies: whether to use those of the environment."""
         self._tls = tls
         self._destinations = destinations
         self._proxies = getproxies() if proxies else {}
@@ -85,7 +85,7 @@ class Transport(httpx2.AsyncBaseTransport):
             await each.aclose()
 
     def _proxy(self, url: httpx2.URL) -> str:
-        """The address of the proxy for a URL; empty where none is to be asked."""
+        """Return the proxy of a URL; empty for none."""
         proxy = self._proxies.get(url.scheme) or self._proxies.get("all") or ""
         if not proxy or proxy_bypass(url.host, self._proxies):
             return ""

@@ -1,4 +1,4 @@
-"""A directory for files in the making: gone when the work ends, or found and removed later."""
+"""Temporary work directories, removed when the work ends, or later if the process was killed."""
 
 import contextlib
 import fcntl
@@ -14,15 +14,14 @@ _LOCK = ".lock"
 
 
 @contextmanager
-def workplace(directory: Path, blobs: Path) -> Iterator[Path]:
-    """Make an own directory in ``directory``.
+def work_directory(directory: Path, blobs: Path) -> Iterator[Path]:
+    """Create a work directory below ``directory``.
 
-    Those of processes that were killed are removed first, as are layers in ``blobs`` that nobody
-    has gone on fetching for a day.
+    Removes those of killed processes, and layers in ``blobs`` that were not resumed for a day.
     """
-    with _alone(directory):
-        _sweep(directory)
-        _forget_layers(blobs)
+    with _locked(directory):
+        _remove_abandoned(directory)
+        _remove_old_layers(blobs)
         work = Path(tempfile.mkdtemp(dir=directory))
         lock = (work / _LOCK).open("w")
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -34,21 +33,21 @@ def workplace(directory: Path, blobs: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Between another's making of a directory and its locking nobody may sweep."""
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold a lock, so that no directory is removed between its creation and its own flock."""
     with (directory / _LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _sweep(directory: Path) -> None:
-    for left in directory.iterdir():
-        if left.is_dir() and not _in_use(left):
-            shutil.rmtree(left, ignore_errors=True)
+def _remove_abandoned(directory: Path) -> None:
+    for each in directory.iterdir():
+        if each.is_dir() and not _in_use(each):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def _in_use(work: Path) -> bool:
-    """Locks end with the process that held them, however it ended."""
+    """Report whether a process holds the flock, which ends with the process."""
     try:
         with (work / _LOCK).open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,7 +58,7 @@ def _in_use(work: Path) -> bool:
     return False
 
 
-def _forget_layers(blobs: Path) -> None:
+def _remove_old_layers(blobs: Path) -> None:
     oldest = time.time() - _ABANDONED_SECONDS
     for layer in blobs.iterdir():
         with contextlib.suppress(FileNotFoundError):

@@ -14,7 +14,7 @@ from corral.node.storage.volume import Format
 
 COPY_SECONDS = 24 * 3600.0
 _QUICK_SECONDS = 60.0
-_LIMITS = Limits(virtual_bytes=qcow.LARGEST)
+_LIMITS = Limits(virtual_bytes=qcow.MAX_BYTES)
 
 
 def make_raw(path: Path, size: int) -> None:

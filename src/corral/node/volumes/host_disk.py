@@ -117,7 +117,7 @@ def _stat(volume: Volume, source: HostDisk, directory: int, name: str) -> os.sta
 def _create(volume: Volume, source: HostDisk, directory: int, name: str) -> None:
     """Create an empty disk atomically."""
     size = quantity.bytes_of(source.capacity or "0") // _SECTOR * _SECTOR
-    if not _SECTOR <= size <= qcow.LARGEST:
+    if not _SECTOR <= size <= qcow.MAX_BYTES:
         raise failed(
             volume,
             f"hostDisk.capacity {source.capacity} is not the size of a disk",

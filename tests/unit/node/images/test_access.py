@@ -1,4 +1,4 @@
-from corral.node.images.access import MOST_SECRETS, Access
+from corral.node.images.access import MAX_SECRETS, Access
 from corral.node.images.credentials import Credential, SecretName
 
 
@@ -20,16 +20,16 @@ def test_a_secret_counts_for_what_it_is_or_for_what_it_says():
 
 
 def test_those_for_whom_an_image_is_there_come_together():
-    both = Access.by(credential("1", "a")).joined(Access.by(credential("2", "b")))
+    both = Access.by(credential("1", "a")).merge(Access.by(credential("2", "b")))
     assert both.allows([credential("1", "a")])
     assert both.allows([credential("2", "b")])
     assert not both.allows([credential("3", "c")])
-    assert both.joined(Access()).allows([])
+    assert both.merge(Access()).allows([])
 
 
 def test_no_more_secrets_are_remembered_than_that():
     access = Access.by(credential("0", "0"))
-    for number in range(MOST_SECRETS):
-        access = access.joined(Access.by(credential(str(number + 1), str(number + 1))))
-    assert len(access.secrets) == MOST_SECRETS
+    for number in range(MAX_SECRETS):
+        access = access.merge(Access.by(credential(str(number + 1), str(number + 1))))
+    assert len(access.secrets) == MAX_SECRETS
     assert not access.allows([credential("0", "0")])

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from corral.node.images.blob import Blob, Busy
+from corral.node.images.blob import Blob, BlobInUse
 
 
 def test_what_has_arrived_is_found_again(tmp_path):
@@ -33,7 +33,7 @@ def test_starting_again(tmp_path):
 def test_one_at_a_time(tmp_path):
     with (
         Blob(tmp_path / "b", 10),
-        pytest.raises(Busy),
+        pytest.raises(BlobInUse),
         Blob(tmp_path / "b", 10),
     ):
         pass
@@ -50,7 +50,7 @@ def test_a_layer_that_was_removed_meanwhile_is_not_taken(tmp_path):
             self.unlink()
             return file
 
-    with pytest.raises(Busy), Blob(Slow(tmp_path / "b"), 10):
+    with pytest.raises(BlobInUse), Blob(Slow(tmp_path / "b"), 10):
         pass
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from corral.node.host.destinations import ANYWHERE
-from corral.node.images.garbage_collection import YOUNG_SECONDS, collect
+from corral.node.images.garbage_collection import MIN_AGE_SECONDS, collect
 from corral.node.images.store import ImageStore
 
 
@@ -16,7 +16,7 @@ def store(tmp_path, limits):
 
 
 def later():
-    return time.time() + YOUNG_SECONDS + 10
+    return time.time() + MIN_AGE_SECONDS + 10
 
 
 async def pulled(store, registry, shapes, name, fill):

@@ -140,7 +140,7 @@ def test_a_raw_disk_has_a_bound_too(inspect):
         inspect(bytes(1024), Limits(virtual_bytes=512))
 
 
-@pytest.mark.parametrize("size", [512, 1 << 20, (1 << 29) + 512, 5 << 30, 1 << 44, qcow.LARGEST])
+@pytest.mark.parametrize("size", [512, 1 << 20, (1 << 29) + 512, 5 << 30, 1 << 44, qcow.MAX_BYTES])
 def test_what_we_write_qemu_accepts(tmp_path, size):
     path = tmp_path / "disk"
     qcow.create(path, size)
@@ -151,7 +151,7 @@ def test_what_we_write_qemu_accepts(tmp_path, size):
         0,
     )
     assert json.loads(run("qemu-img", "info", "--output=json", path))["virtual-size"] == size
-    assert qcow.inspect(path, "it", Limits(virtual_bytes=qcow.LARGEST)).virtual_size == size
+    assert qcow.inspect(path, "it", Limits(virtual_bytes=qcow.MAX_BYTES)).virtual_size == size
     assert [each.name for each in tmp_path.iterdir()] == ["disk"]
 
 
@@ -172,7 +172,7 @@ def test_an_overlay_finds_its_backing_beside_itself(tmp_path):
 
 
 def test_impossible_sizes_are_our_mistake(tmp_path):
-    for size in (0, -1, qcow.LARGEST + 1):
+    for size in (0, -1, qcow.MAX_BYTES + 1):
         with pytest.raises(ValueError, match="out of qcow2's bounds"):
             qcow.create(tmp_path / "disk", size)
 

@@ -92,12 +92,12 @@ async def test_a_busy_registry_is_asked_again(registry, limits, status):
     registry.fault.statuses = [status] * (limits.attempts - 1)
     assert (await fetch(name, limits))[1] == [b"x"]
     registry.fault.statuses = [status] * limits.attempts
-    with pytest.raises(ImageError, match=f"the registry answered {status}"):
+    with pytest.raises(ImageError, match=f"the registry responded {status}"):
         await fetch(name, limits)
 
 
 @pytest.mark.parametrize(
-    ("status", "message"), [(404, "not found"), (403, "access denied"), (400, "answered 400")]
+    ("status", "message"), [(404, "not found"), (403, "access denied"), (400, "responded 400")]
 )
 async def test_other_answers_are_final(registry, limits, status, message):
     name = registry.add("a", b"x", pack=bytes)

@@ -6,7 +6,7 @@ import pytest
 
 from corral.node.images.error import ImageError, pull_failed
 from corral.node.images.progress import Progress, silent
-from corral.node.images.single_flight import Flights
+from corral.node.images.single_flight import SingleFlight
 
 
 class Work:
@@ -30,11 +30,11 @@ class Work:
 
 @pytest.fixture
 async def flights():
-    return Flights()
+    return SingleFlight()
 
 
 async def begin(flights, work, count, report=silent):
-    tasks = [asyncio.create_task(flights.join("key", work, report)) for _ in range(count)]
+    tasks = [asyncio.create_task(flights.run("key", work, report)) for _ in range(count)]
     await work.started.wait()
     return tasks
 
@@ -83,7 +83,7 @@ async def test_who_comes_later_asks_anew(flights):
     (first,) = await begin(flights, work, 1)
     work.go.set()
     await first
-    assert await flights.join("key", work, silent) == "done"
+    assert await flights.run("key", work, silent) == "done"
     assert work.begun == 2
 
 
@@ -91,8 +91,8 @@ async def test_who_comes_again_before_the_others_have_left_asks_anew(flights):
     work = Work()
 
     async def twice():
-        await flights.join("key", work, silent)
-        return await flights.join("key", work, silent)
+        await flights.run("key", work, silent)
+        return await flights.run("key", work, silent)
 
     tasks = [asyncio.create_task(twice()), *await begin(flights, work, 3)]
     work.go.set()

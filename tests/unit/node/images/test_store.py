@@ -16,7 +16,7 @@ from corral.aio import Background
 from corral.node.host.destinations import ANYWHERE
 from corral.node.images.credentials import Credential, SecretName
 from corral.node.images.error import ImageError
-from corral.node.images.examples import advice, located
+from corral.node.images.examples import build_hint, with_option
 from corral.node.images.limits import Limits
 from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
@@ -212,7 +212,7 @@ async def test_the_pull_ends_with_its_last_waiter(store, registry, shapes):
     await asyncio.wait([only])
     registry.fault.gate.set()
     assert store.find(name) is None
-    assert not store._flights._flights
+    assert not store._pulls._flights
 
 
 async def test_a_later_pull_goes_on_where_the_last_one_broke(store, registry, shapes):
@@ -438,16 +438,16 @@ async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path,
     assert [(each["event"], each["log_level"]) for each in logged] == [
         ("images have lost their names", "error")
     ]
-    assert logged[0]["told"].startswith(f"1 of the disks in {image.path.parent} have no name")
+    assert logged[0]["details"].startswith(f"1 of the disks in {image.path.parent} have lost their names")
     assert store.find("demo") is None
     anew = ImageStore(tmp_path / "images", destinations=ANYWHERE)
     await anew.import_disk(other, ["other"])
     await anew.remove("other")
-    assert "2 of the disks" in anew.nameless()
+    assert "2 of the disks" in anew.lost_names()
     shutil.copytree(tmp_path / "away", references, dirs_exist_ok=True)
     assert store.find("demo") == image
     await store.import_disk(other, ["other"])
-    assert store.nameless() == ""
+    assert store.lost_names() == ""
     await store.remove("other")
     assert [*image.path.parent.iterdir()] == [image.path], "deleted, as nothing is lost any more"
 
@@ -456,7 +456,7 @@ async def test_disks_without_names_can_be_given_up(store, tmp_path, source):
     image = await store.import_disk(source, ["demo"])
     shutil.rmtree(tmp_path / "images" / "references")
     anew = ImageStore(tmp_path / "images", destinations=ANYWHERE)
-    *_, mark = anew.nameless().removesuffix(" gives them up").split()
+    *_, mark = anew.lost_names().removesuffix(" gives them up").split()
     Path(mark).unlink()
     await anew.import_disk(source, ["other"])
     await anew.remove("other")
@@ -507,7 +507,7 @@ async def test_how_to_have_an_image_that_is_missing_is_told(store, name, hint):
 
 
 def test_the_demo_guest_is_not_advised_for_an_image_of_a_known_digest():
-    assert advice(parse(f"kubevirt/cirros-container-disk-demo@sha256:{'0' * 64}")) == ""
+    assert build_hint(parse(f"kubevirt/cirros-container-disk-demo@sha256:{'0' * 64}")) == ""
 
 
 async def test_how_to_have_the_demo_image_is_told_where_a_registry_has_it_not(store, registry):
@@ -628,8 +628,8 @@ async def test_another_process_sees_what_was_imported(store, tmp_path, limits, s
 
 def test_commands_that_are_told_name_the_data_directory():
     option = ["--data-dir", "/srv/a b\\1"]
-    assert located("corral image ls, corral image rm", ()) == "corral image ls, corral image rm"
-    assert located("so: corral image build-demo --as x", option) == (
+    assert with_option("corral image ls, corral image rm", ()) == "corral image ls, corral image rm"
+    assert with_option("so: corral image build-demo --as x", option) == (
         "so: corral image build-demo --data-dir '/srv/a b\\1' --as x"
     )
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from corral.node.images.error import ImageError
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, silent
-from corral.node.images.streams import Stream, pieces_of, write_sparse, zstd
+from corral.node.images.streams import Stream, chunks_of, write_sparse, zstd
 
 PACKERS = {
     "plain": bytes,
@@ -40,12 +40,12 @@ def pack(request):
 
 
 async def test_what_was_packed_comes_back(open_stream, pack):
-    assert b"".join(pieces_of(open_stream(pack(TEXT)))) == TEXT
+    assert b"".join(chunks_of(open_stream(pack(TEXT)))) == TEXT
 
 
 async def test_noise_comes_back(open_stream, pack):
     noise = random.Random(1).randbytes(1_200_000)
-    assert b"".join(pieces_of(open_stream(pack(noise)))) == noise
+    assert b"".join(chunks_of(open_stream(pack(noise)))) == noise
 
 
 async def test_reading_in_odd_portions(open_stream, pack):
@@ -60,14 +60,14 @@ async def test_pieces_without_content_come_to_an_end(open_stream, pack):
     if pack is bytes:
         pack = gzip.compress
     stream = open_stream(pack(b"") * 5000)
-    with pytest.raises(ImageError, match="1001 compressed pieces with next to nothing"):
+    with pytest.raises(ImageError, match="1001 compressed members with next to nothing"):
         stream.read(1)
 
 
 async def test_many_pieces_with_content_come_back(open_stream, pack):
     pieces = [b"%05d" % number * 200 for number in range(3000)]
     stream = open_stream(b"".join(map(pack, pieces)))
-    assert b"".join(pieces_of(stream)) == b"".join(pieces)
+    assert b"".join(chunks_of(stream)) == b"".join(pieces)
 
 
 async def test_nothing_is_nothing(open_stream, pack):
@@ -85,7 +85,7 @@ async def test_members_after_one_another_and_padding(open_stream, kind):
 @pytest.mark.parametrize("kind", ["gzip", "xz", "zstd", "bzip2"])
 async def test_what_is_cut_short(open_stream, kind):
     with pytest.raises(ImageError, match="it is cut short"):
-        list(pieces_of(open_stream(PACKERS[kind](TEXT)[:-10])))
+        list(chunks_of(open_stream(PACKERS[kind](TEXT)[:-10])))
 
 
 @pytest.mark.parametrize("kind", ["gzip", "xz", "zstd", "bzip2"])
@@ -94,7 +94,7 @@ async def test_what_is_damaged(open_stream, kind):
     content[len(content) // 2] ^= 0xFF
     content[-6] ^= 0xFF
     with pytest.raises(ImageError, match=r"it is (damaged|cut short)"):
-        list(pieces_of(open_stream(bytes(content))))
+        list(chunks_of(open_stream(bytes(content))))
 
 
 async def test_something_else_after_the_end(open_stream):
@@ -106,11 +106,11 @@ async def test_bombs_are_bounded_in_size_and_ratio(open_stream):
     bomb = zlib.compressobj(wbits=31)
     content = bomb.compress(bytes(8 << 20)) + bomb.flush()
     with pytest.raises(ImageError, match="expands to more than 1048576 bytes") as caught:
-        list(pieces_of(open_stream(content, unpacked_bytes=1 << 20)))
+        list(chunks_of(open_stream(content, unpacked_bytes=1 << 20)))
     assert "bomb" in caught.value.hint
     with pytest.raises(ImageError, match="expands more than 10 times"):
-        list(pieces_of(open_stream(content, ratio=10, ratio_from_bytes=1 << 20)))
-    assert len(b"".join(pieces_of(open_stream(content, ratio=10)))) == 8 << 20
+        list(chunks_of(open_stream(content, ratio=10, ratio_from_bytes=1 << 20)))
+    assert len(b"".join(chunks_of(open_stream(content, ratio=10)))) == 8 << 20
 
 
 async def test_a_bomb_that_asks_for_memory(open_stream):

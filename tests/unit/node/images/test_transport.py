@@ -56,7 +56,7 @@ def silent(registry):
 
 
 async def test_an_address_that_answers_to_nobody_is_not_the_last(registry, silent, monkeypatch):
-    monkeypatch.setattr(transport, "_NEXT_SECONDS", 0.2)
+    monkeypatch.setattr(transport, "_FALLBACK_SECONDS", 0.2)
     monkeypatch.setattr(destinations, "_looked_up", lambda *_: [silent, "127.0.0.1"])
     answer = await get(f"http://both.example:{registry.port}/v2/nothing", destinations=ANYWHERE)
     assert answer.status_code == 404

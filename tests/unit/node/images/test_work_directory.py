@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from corral.node.images.work_directory import workplace
+from corral.node.images.work_directory import work_directory
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def directories(folder):
 
 def test_it_is_gone_afterwards(folders):
     def work_and_fail():
-        with workplace(*folders) as work:
+        with work_directory(*folders) as work:
             (work / "file").write_bytes(b"x")
             raise RuntimeError
 
@@ -33,21 +33,21 @@ def test_it_is_gone_afterwards(folders):
 
 
 def test_what_is_in_use_stays(folders):
-    with workplace(*folders) as one, workplace(*folders) as other:
+    with work_directory(*folders) as one, work_directory(*folders) as other:
         assert sorted(directories(folders[0])) == sorted([one, other])
 
 
 def test_what_a_killed_process_left_is_removed(folders):
     program = (
         "import os, pathlib, sys\n"
-        "from corral.node.images.work_directory import workplace\n"
-        "with workplace(*map(pathlib.Path, sys.argv[1:])) as work:\n"
+        "from corral.node.images.work_directory import work_directory\n"
+        "with work_directory(*map(pathlib.Path, sys.argv[1:])) as work:\n"
         "    (work / 'disk').write_bytes(b'half')\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     subprocess.run([sys.executable, "-c", program, *folders], check=False)
     assert len(directories(folders[0])) == 1
-    with workplace(*folders) as work:
+    with work_directory(*folders) as work:
         assert directories(folders[0]) == [work]
 
 
@@ -56,5 +56,5 @@ def test_layers_that_nobody_fetches_any_more_are_forgotten(folders):
     for each in (old, fresh):
         each.write_bytes(b"x")
     os.utime(old, (0, 0))
-    with workplace(*folders):
+    with work_directory(*folders):
         assert list(folders[1].iterdir()) == [fresh]

@@ -1,8 +1,7 @@
 """Builds the demo guest: packages -> kernels and root directory -> disk.
 
-What stands in the way of a quick boot under emulation is left out: the 64-bit kernel's
-decompressor, module signatures, and (by the command line) the probing of hardware that no virtual
-machine has.
+For a quick boot under emulation it omits the 64-bit kernel's decompressor, module signatures, and
+(by the command line) the probing of hardware that no virtual machine has.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-# How the releases of the two kernels end.
+# Suffixes of the releases of the two kernels.
 WIDE_KERNEL, OTHER_KERNEL = "cloud-amd64", "686"
-# Between a kernel and its initramfs, for the kernel's first tables.
-_ROOM_BYTES = 4 * 1024 * 1024
+# Between a kernel and its initramfs, for the kernel's early page tables.
+_GAP_BYTES = 4 * 1024 * 1024
 
 
 async def build_demo(target: Path, *, cache: Path, progress: Callable[[str], None]) -> Path:
-    """Writes the demo guest's disk (raw, 64 MiB) to `target` and returns that.
+    """Write the demo guest's disk (raw, 64 MiB) to `target`, and return that.
 
     Packages are kept in `cache`, so that a second build needs no network. `progress` is called
     with a line for each step. Raises DemoError.
@@ -41,9 +40,9 @@ async def build_demo(target: Path, *, cache: Path, progress: Callable[[str], Non
 
 
 def demo_recipe_digest(cache: Path | None = None) -> str:
-    """Changes when the disk would: a digest of this package and of the fetched packages' names.
+    """Return a digest of this package's files and of the names of the Debian packages.
 
-    Without a `cache`, or before the first build, the packages count by name only.
+    Without a `cache`, or before the first build, the Debian packages' versions do not count.
     """
     digest = hashlib.sha256()
     with as_file(resources(__package__)) as directory:
@@ -64,7 +63,7 @@ def _recipe_files(directory: Path) -> list[Path]:
 def _build(found: list[Path], target: Path) -> int:
     files: dict[str, bytes] = {}
     for package in found:
-        files |= deb.files(package, contents.is_wanted)
+        files |= deb.files(package, contents.is_included)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -81,10 +80,10 @@ def _build(found: list[Path], target: Path) -> int:
 
 
 def _images(files: dict[str, bytes]) -> list[loader.Image]:
-    """The two kernels, as the boot loader wants them."""
+    """Return the two kernels in the boot loader's format."""
     wide, other = (contents.boot(files, kind) for kind in (WIDE_KERNEL, OTHER_KERNEL))
     other_kernel = kernel.unpack(other.kernel)
-    initramfs = kernel.Part(other_kernel.end + _ROOM_BYTES, lz4.pack(other.initramfs))
+    initramfs = kernel.Part(other_kernel.end + _GAP_BYTES, lz4.pack(other.initramfs))
     return [
         loader.image(kernel.unpack(wide.kernel, wide.initramfs), parameters.WIDE),
         loader.image(other_kernel, parameters.OTHER, initramfs),

@@ -1,7 +1,7 @@
-"""What the demo guest's disk holds: two initramfs, and the root directory.
+"""Contents of the demo guest's disk: two initramfs, and the root directory.
 
-An initramfs is memory until the root directory is there: it holds no more than what leads to that.
-The root's programs are files of the disk, which cost memory only while they are used.
+An initramfs occupies memory until the root is mounted, so it has only what mounts it. The root's
+programs are files of the disk, which occupy memory only while they are used.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from corral.node.images.demo.errors import DemoError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Those that lead to the disk that the guest was booted from, and to its file systems: the first
-# ones are loaded on every machine, and need not be on the disk again.
+# Modules for the boot disk and its file systems; FIRST_MODULES are loaded in every machine.
 _DISKS = ("virtio_scsi", "ahci", "sd_mod", "sr_mod", "isofs")
 FIRST_MODULES = ("virtio_pci", "virtio_blk", "overlay", "crc32c_generic", "ext4", *_DISKS)
 MODULES = (
@@ -35,13 +34,13 @@ MODULES = (
 )  # fmt: skip
 
 _BUSYBOX = "bin/busybox"
-# Programs of packages, and where they are in the guest.
+# Programs of packages -> their paths in the guest.
 _PROGRAMS = {
     "usr/sbin/dropbear": "sbin/dropbear",
     "usr/bin/dropbearkey": "bin/dropbearkey",
     "usr/sbin/qemu-ga": "sbin/qemu-ga",
     "usr/sbin/dhcpcd": "sbin/dhcpcd",  # for IPv6: Debian's busybox has no client for it
-    # the other ends of scp, of today and of before OpenSSH 9
+    # the remote ends of scp, since OpenSSH 9 and before
     "usr/lib/openssh/sftp-server": "usr/lib/sftp-server",
     "usr/bin/scp": "bin/scp",
     "sbin/e2fsck": "sbin/e2fsck",
@@ -65,14 +64,14 @@ _HINT = "another version of a package may be needed: please report it"
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A kernel as its package holds it or as it boots, and the initramfs that goes with it."""
+    """A kernel image and its initramfs."""
 
     kernel: bytes
     initramfs: bytes
 
 
-def is_wanted(path: str) -> bool:
-    """Whether the guest takes the file `path` from a package."""
+def is_included(path: str) -> bool:
+    """Report whether the guest includes the file `path` of a package."""
     name = posixpath.basename(path)
     return (
         path in _PROGRAMS
@@ -85,7 +84,7 @@ def is_wanted(path: str) -> bool:
 
 
 def boot(files: Mapping[str, bytes], kind: str) -> Boot:
-    """The only kernel whose release ends in `kind`, and its initramfs."""
+    """Return the only kernel whose release ends in `kind`, and its initramfs."""
     path = only(files, f"boot/vmlinuz-*-{kind}")
     release = path.removeprefix("boot/vmlinuz-")
     entries = [cpio.directory(path) for path in _INITRAMFS_DIRECTORIES]
@@ -97,7 +96,7 @@ def boot(files: Mapping[str, bytes], kind: str) -> Boot:
 
 
 def root(files: Mapping[str, bytes]) -> list[cpio.Entry]:
-    """The root directory, complete: each entry after the directory in which it is."""
+    """Return the entries of the root directory, each after its parent."""
     entries = [cpio.directory(path) for path in _DIRECTORIES]
     entries += [
         cpio.directory("root", 0o700),
@@ -121,7 +120,7 @@ def root(files: Mapping[str, bytes]) -> list[cpio.Entry]:
 
 
 def only(files: Mapping[str, bytes], pattern: str) -> str:
-    """The path of the one file that matches `pattern`."""
+    """Return the path of the only file that matches `pattern`.  Raises DemoError."""
     matches = [path for path in files if fnmatch(path, pattern)]
     if len(matches) != 1:
         raise DemoError(
@@ -143,8 +142,8 @@ def _busybox(busybox: bytes, applets: Sequence[str]) -> list[cpio.Entry]:
     ]
 
 
-# Debian's crashes on `wget -T`, and its shell prefers its own programs to those in $PATH: so its
-# wget gets another name, in the same order, and a script has the right one.
+# Debian's busybox crashes on `wget -T`, and its shell prefers applets to programs in $PATH. So the
+# applet is renamed, keeping the sort order, and a script is installed as wget.
 _WGET, _OTHER_WGET = b"\0wget\0", b"\0wgeT\0"
 
 
@@ -154,7 +153,7 @@ def _without_wget(busybox: bytes) -> bytes:
     return before + mark + names.replace(_WGET, _OTHER_WGET) + end + rest
 
 
-_NAMES = b"\0[\0[[\0"  # how a table of strings begins: the names that busybox answers to
+_NAMES = b"\0[\0[[\0"  # the start of busybox's table of applet names
 
 
 def _applets(busybox: bytes) -> list[str]:
@@ -171,14 +170,14 @@ def _library(files: Mapping[str, bytes], name: str) -> bytes:
     return files[paths[0]]
 
 
-def _modules(files: Mapping[str, bytes], release: str, wanted: tuple[str, ...]) -> list[cpio.Entry]:
-    """Those of `wanted` that the kernel has as modules, and the tables that say so."""
+def _modules(files: Mapping[str, bytes], release: str, names: tuple[str, ...]) -> list[cpio.Entry]:
+    """Return the modules of `names` with their dependencies, and modprobe's tables."""
     every = {
         modules.name_of(path): content
         for path, content in files.items()
         if path.endswith(".ko") and f"lib/modules/{release}/" in path
     }
-    chosen = {name: modules.lean(every[name]) for name in modules.closure(wanted, every)}
+    chosen = {name: modules.lean(every[name]) for name in modules.closure(names, every)}
     folder = f"lib/modules/{release}"
     tables = {
         "modules.dep": modules.dependency_table(chosen),
@@ -191,7 +190,7 @@ def _modules(files: Mapping[str, bytes], release: str, wanted: tuple[str, ...]) 
 
 
 def _own(folder: str) -> list[cpio.Entry]:
-    """The guest's own files. What begins as a script is executable: a wheel keeps no modes."""
+    """Return our own files. Scripts are made executable, since a wheel keeps no modes."""
     with as_file(resources(__package__) / folder) as directory:
         return [
             _own_file(path.relative_to(directory).as_posix(), path.read_bytes())

@@ -1,7 +1,7 @@
 """Writes the kernel's initramfs: a cpio archive in the `newc` format.
 
-Every entry belongs to root and carries no time, so that the same guest gives the same bytes. The
-format is in the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+Every entry belongs to root and has no time, so that builds are reproducible. The format is in the
+kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def character_device(path: str, major: int, minor: int, permissions: int = 0o600
 
 
 def archive(entries: list[Entry]) -> bytes:
-    """The archive of `entries`, and of the directories that they stand in."""
+    """Return the archive of `entries` and their parent directories."""
     out = bytearray()
     for number, entry in enumerate(complete(entries), start=1):
         out += _member(entry, number)
@@ -46,7 +46,7 @@ def archive(entries: list[Entry]) -> bytes:
 
 
 def complete(entries: list[Entry]) -> list[Entry]:
-    """`entries` and the directories that they stand in, by path; of two, the later counts."""
+    """Return `entries` and their parents sorted by path; the later of two duplicates wins."""
     every = {entry.path: entry for entry in _parents(entries) + entries}
     return [every[path] for path in sorted(every)]
 

@@ -1,4 +1,4 @@
-"""Reads files out of Debian packages: an `ar` archive that holds a compressed `tar`."""
+"""Extracts files from Debian packages: an `ar` archive with a compressed `tar`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _AR_MAGIC = b"!<arch>\n"
 
 
-def files(package: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
-    """The files of `package` whose path (no leading slash) is `wanted`.
+def files(package: Path, is_included: Callable[[str], bool]) -> dict[str, bytes]:
+    """Return the included files of `package` by path, without leading slash.
 
-    Links among them are followed, and left out if they lead elsewhere. Raises DemoError if the
-    package is damaged.
+    Links among them are followed; other links are omitted. Raises DemoError if the package is
+    damaged.
     """
     found: dict[str, bytes] = {}
     links: dict[str, str] = {}
@@ -29,11 +29,11 @@ def files(package: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(_data(package.read_bytes())), mode="r|*") as data:
             for member in data:
                 path = member.name.removeprefix("./")
-                if member.issym() and wanted(path):
+                if member.issym() and is_included(path):
                     links[path] = posixpath.normpath(
                         posixpath.join("/", posixpath.dirname(path), member.linkname)
                     ).lstrip("/")
-                elif wanted(path) and (content := data.extractfile(member)):
+                elif is_included(path) and (content := data.extractfile(member)):
                     found[path] = content.read()
     except (tarfile.TarError, EOFError, ValueError, OSError) as error:
         raise DemoError(

@@ -1,8 +1,7 @@
 """The bootable disk: an ISO 9660 image that also carries a master boot record.
 
-The boot loader is in it twice, for firmware that sees a hard disk, and a CD-ROM. The guest's first
-partition is that image; the second, empty at first, takes what the guest writes. The disk's
-size is a multiple of 1 MiB, as disks want it.
+It boots as a hard disk and as a CD-ROM. The first partition is that image; the second, empty at
+first, is the guest's writable file system. The disk's size is a multiple of 1 MiB.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _DISK_ID = 0x636F7272
 _MIB = 1024 * 1024
 _SECTOR = 512
 _DISK_BYTES = 64 * _MIB  # as large as the smallest claims
-_LEAST_WRITABLE_BYTES = 8 * _MIB
+_MIN_WRITABLE_BYTES = 8 * _MIB
 _LOADER = "/LOADER.;1"
 _DISK_ID_AT = 440
 _ACTIVE, _IMAGE, _LINUX = 0x80, 0x17, 0x83
 _MKE2FS_SECONDS = 60
-# In blocks of a page; a small journal, and nothing left to do for the guest when it is mounted.
+# Blocks of a page, a small journal, and no lazy initialization in the guest.
 _MKE2FS = (
     "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-J", "size=4", "-O", "^metadata_csum",
     "-E", "lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0",
@@ -45,10 +44,7 @@ _MKE2FS = (
 
 
 def write_disk(target: Path, kernels: Sequence[Image], root: Sequence[Entry]) -> None:
-    """Writes the disk to `target`.
-
-    The boot loader finds both `kernels` on it; `root` becomes the directory `root`.
-    """
+    """Write the disk to `target`, with both `kernels`, and `root` as the directory `root`."""
     image = pycdlib.PyCdlib()
     image.new(interchange_level=3, vol_ident=_LABEL, rock_ridge="1.09")
     for path, content in [(_LOADER, bytes(loader.SIZE)), *_named(kernels)]:
@@ -57,7 +53,7 @@ def write_disk(target: Path, kernels: Sequence[Image], root: Sequence[Entry]) ->
     _add_tree(image, root)
     image.add_eltorito(
         _LOADER, "/BOOT.CAT;1", rr_bootcatname="boot.cat",
-        boot_load_size=loader.SIZE // 512, boot_load_seg=loader.PLACE // 16,
+        boot_load_size=loader.SIZE // 512, boot_load_seg=loader.ADDRESS // 16,
     )  # fmt: skip
     image.write(str(target))
     blocks = [image.get_record(iso_path=path).extent_location() for path, _ in _named(kernels)]
@@ -80,7 +76,7 @@ def _named(kernels: Sequence[Image]) -> list[tuple[str, bytes]]:
 
 
 def _add_tree(image: pycdlib.PyCdlib, root: Sequence[Entry]) -> None:
-    """ISO 9660's own names count only: those that people see are Rock Ridge's."""
+    """Add the entries, with numbers as ISO 9660 names; the guest reads the Rock Ridge names."""
     image.add_directory("/ROOT", rr_name="root", file_mode=stat.S_IFDIR | 0o755)
     places = {"": "/ROOT"}
     for number, entry in enumerate(root):
@@ -105,9 +101,9 @@ def _add_writable_partition(target: Path) -> None:
 
 
 def _writable(image_bytes: int) -> range:
-    """The second partition: what the image leaves of the disk."""
+    """Return the byte range of the second partition, behind the image."""
     start = -(-image_bytes // _MIB) * _MIB
-    return range(start, max(_DISK_BYTES, start + _LEAST_WRITABLE_BYTES))
+    return range(start, max(_DISK_BYTES, start + _MIN_WRITABLE_BYTES))
 
 
 def _master_boot_record(image_sectors: int) -> bytes:
@@ -123,16 +119,16 @@ def _master_boot_record(image_sectors: int) -> bytes:
 
 
 def _partition(status: int, kind: int, start: int, sectors: int) -> bytes:
-    """Its place in cylinders is nowhere looked at: all ones, which says that."""
+    """Return an entry of the partition table; CHS addresses are all ones, which means unused."""
     return struct.pack("<B3sB3sII", status, b"\xff" * 3, kind, b"\xff" * 3, start, sectors)
 
 
 def _make_file_system(target: Path, place: range) -> None:
-    """An empty ext4 file system in the last part of `target`."""
+    """Create an empty ext4 file system in a range of `target`."""
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     program = shutil.which("mke2fs", path=places)
     if program is None:
-        raise DemoError("mke2fs is not on this machine", "install the package e2fsprogs")
+        raise DemoError("mke2fs is not installed", "install the package e2fsprogs")
     options = (*_MKE2FS[:-1], f"{_MKE2FS[-1]},offset={place.start}")
     done = subprocess.run(
         [program, *options, str(target), f"{len(place) // 1024}k"],

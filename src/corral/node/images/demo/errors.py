@@ -1,8 +1,8 @@
-"""What can go wrong when the demo guest is built, in words for the person who asked for it."""
+"""Errors of building the demo guest, for the user of the command."""
 
 
 class DemoError(Exception):
-    """The demo guest cannot be built: `message` says why, `hint` what to do."""
+    """The demo guest cannot be built. message: what is wrong; hint: what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message}; {hint}")

@@ -1,8 +1,8 @@
-"""Takes the decompressor out of a Linux kernel for the PC: it then boots at once.
+"""Removes the decompressor from an x86 Linux kernel, so that it boots at once.
 
-Unpacking a kernel in the guest takes over a second where the processor is emulated. What is left is
-the real-mode part that Debian built (kernel: Documentation/arch/x86/boot.rst), and what lies where
-in memory: a boot loader puts it there.
+Decompressing a kernel in the guest takes over a second on an emulated CPU. The result is Debian's
+real-mode setup code (kernel: Documentation/arch/x86/boot.rst) and the kernel's segments, which the
+boot loader copies to their addresses.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from corral.node.images.demo.errors import DemoError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ENTRY = 0x100000  # where a few instructions of ours are, with page tables for the 64-bit kernel
+_ENTRY = 0x100000  # address of our entry code, with page tables for the 64-bit kernel
 _ENTRY_SIZE = 0x4000
 _UNPACKER_SIZE = 0x80
 _ELF_LOAD = 1
 _PAGE = 0x1000
-_SMALLEST_HOLE = 0x10000
+_MIN_HOLE = 0x10000
 _WIDE = 2
 _HINT = "another version of the kernel package may be needed: please report it"
 
-# Sections of the 64-bit kernel. The unwinder's tables serve backtraces only. The types serve BPF.
+# Sections of the 64-bit kernel: the unwinder's tables are for backtraces only, the types for BPF.
 _UNWINDER = (".orc_unwind_ip", ".orc_unwind")
 _TYPES = ".BTF"
-_TYPES_LAST = ".BTF_ids"  # which go with them, and end what is only read
-_SCRATCH = ".init.scratch"  # for encrypting memory: nobody's otherwise, and the last
+_TYPES_LAST = ".BTF_ids"  # the last section of the read-only data
+_SCRATCH = ".init.scratch"  # for memory encryption, unused here; the last section
 _RETURNS = ".return_sites"
 _DATA = ".data"
 
-_VIRTUAL = 0xFFFFFFFF80000000  # where a kernel sees its first physical address
+_VIRTUAL = 0xFFFFFFFF80000000  # __START_KERNEL_map
 _JUMP, _RETURN = 0xE9, b"\xc3\xcc\xcc\xcc\xcc"
-_LOAD_ADDRESS, _PLACES_OF_END = rb"\x48\x8d\x84.", 2  # lea rax, [… + …]
+_LOAD_ADDRESS, _END_REFERENCES = rb"\x48\x8d\x84.", 2  # lea rax, [… + …]
 _MOVE_RDX, _MOVE_RSI, _MOVE_RDI = b"\x48\xc7\xc2", b"\x48\xc7\xc6", b"\x48\xc7\xc7"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What lies in memory from `address` on."""
+    """Memory content from `address` on."""
 
     address: int
     content: bytes
@@ -52,9 +52,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel as it starts: its real-mode part, which enters the others, and where these end.
+    """A kernel ready to start: its real-mode setup, its parts, and the end of the memory it needs.
 
-    Up to `end` it needs memory before it looks for more.
+    The kernel uses memory up to `end` before it reads the memory map.
     """
 
     setup: bytes
@@ -71,15 +71,15 @@ class _Segment:
 
 
 def unpack(image: bytes, initramfs: bytes = b"") -> Kernel:
-    """The kernel of the bzImage `image`. Raises DemoError if it is none that we know.
+    """Unpack a bzImage. Raises DemoError for an unsupported one.
 
-    A 64-bit kernel takes `initramfs` with it, in the room of tables that nobody needs here: the
-    kernel gives that memory back once it has read the files.
+    For a 64-bit kernel, `initramfs` replaces unneeded tables in its image: the kernel frees that
+    memory after it has unpacked the files.
     """
     if image[0x202:0x206] != b"HdrS":
         raise DemoError("the kernel package holds no bzImage", _HINT)
     setup = bytearray(image[: (image[0x1F1] + 1) * 512])
-    elf = _unpacked(_payload(image, len(setup)))
+    elf = _decompress(_payload(image, len(setup)))
     try:
         return _wide(setup, elf, initramfs) if elf[4] == _WIDE else _narrow(setup, elf)
     except struct.error as error:
@@ -88,10 +88,10 @@ def unpack(image: bytes, initramfs: bytes = b"") -> Kernel:
 
 def _payload(image: bytes, setup_size: int) -> bytes:
     offset, length = struct.unpack_from("<II", image, 0x248)
-    return image[setup_size + offset :][: length - 4]  # the size of what it holds follows it
+    return image[setup_size + offset :][: length - 4]  # the unpacked size follows
 
 
-def _unpacked(payload: bytes) -> bytes:
+def _decompress(payload: bytes) -> bytes:
     try:
         elf = lz4.unpack(payload) if lz4.is_legacy(payload) else lzma.decompress(payload)
     except (lzma.LZMAError, ValueError) as error:
@@ -102,7 +102,7 @@ def _unpacked(payload: bytes) -> bytes:
 
 
 def _segments(elf: bytes, *, is_wide: bool) -> list[_Segment]:
-    """What of the ELF file lies in memory, by address."""
+    """Return the loaded segments of an ELF file, sorted by address."""
     if is_wide:
         table, count = *struct.unpack_from("<Q", elf, 32), *struct.unpack_from("<H", elf, 56)
         rows = [struct.unpack_from("<II6Q", elf, table + 56 * index) for index in range(count)]
@@ -115,9 +115,9 @@ def _segments(elf: bytes, *, is_wide: bool) -> list[_Segment]:
 
 
 def _loaded(elf: bytes, segments: list[_Segment]) -> tuple[int, bytearray]:
-    """The ELF file as it lies in memory: its first address, and its bytes from there."""
+    """Return the first address and the memory image of an ELF file."""
     if not segments or segments[0].address < _ENTRY + _ENTRY_SIZE:
-        raise DemoError("the kernel is where its boot loader would be", _HINT)
+        raise DemoError("the kernel overlaps its boot loader", _HINT)
     start, memory = segments[0].address, bytearray()
     for part in segments:
         memory += bytes(part.address - start - len(memory))
@@ -125,7 +125,7 @@ def _loaded(elf: bytes, segments: list[_Segment]) -> tuple[int, bytearray]:
     return start, memory
 
 
-# ------------------------------------------------------------------ of the 64-bit kernel
+# ---------------------------------------------------------------------- 64-bit kernel
 
 
 def _wide(setup: bytearray, elf: bytes, initramfs: bytes) -> Kernel:
@@ -133,59 +133,60 @@ def _wide(setup: bytearray, elf: bytes, initramfs: bytes) -> Kernel:
     sections = _sections(elf)
     if not {*_UNWINDER, _TYPES, _TYPES_LAST, _SCRATCH, _RETURNS, _DATA} <= sections.keys():
         raise DemoError("the kernel lacks sections that were expected", _HINT)
-    _return_at_once(memory, start, sections[_RETURNS])
+    _patch_returns(memory, start, sections[_RETURNS])
     types = sections[_TYPES]
     _free_types(memory, sections)
     _clear(memory, range(types.start - start, types.stop - start))
-    room = _give_room(memory, start, range(*_pages(sections, _UNWINDER)), initramfs)
-    struct.pack_into("<III", setup, 0x214, _ENTRY, room.start, len(room))  # and the ramdisk
+    ramdisk = _insert(memory, start, range(*_pages(sections, _UNWINDER)), initramfs)
+    # code32_start, ramdisk_image, ramdisk_size
+    struct.pack_into("<III", setup, 0x214, _ENTRY, ramdisk.start, len(ramdisk))
     parts = (Part(_ENTRY, _entry(start)), *_parts(start, memory, types))
     return Kernel(bytes(setup), parts, sections[_SCRATCH].start)
 
 
-def _return_at_once(memory: bytearray, start: int, sites: range) -> None:
-    """Writes a `ret` wherever the kernel has a jump to one, and empties its list of these places.
+def _patch_returns(memory: bytearray, start: int, sites: range) -> None:
+    """Replace the jumps to the return thunk by `ret`, and empty the kernel's list of these sites.
 
-    Without mitigations it does the same as it starts, which takes an emulated processor a quarter
-    of a second for 48 000 places.
+    Without mitigations the kernel does this itself at boot, which takes an emulated CPU a quarter
+    of a second for 48 000 sites.
     """
     places = [
         at + struct.unpack_from("<i", memory, at)[0]
         for at in range(sites.start - start, sites.stop - start, 4)
     ]
-    loop = _MOVE_RSI + _seen(sites.stop) + _MOVE_RDI + _seen(sites.start)
+    loop = _MOVE_RSI + _virtual(sites.stop) + _MOVE_RDI + _virtual(sites.start)
     if memory.count(loop) != 1 or any(memory[place] != _JUMP for place in places):
-        return  # a kernel that does it in another way does it itself
+        return  # other code than expected: leave it to the kernel
     for place in places:
         memory[place : place + len(_RETURN)] = _RETURN
-    _replace(memory, loop, _MOVE_RSI + _seen(sites.start) + _MOVE_RDI + _seen(sites.start))
+    _replace(memory, loop, _MOVE_RSI + _virtual(sites.start) + _MOVE_RDI + _virtual(sites.start))
 
 
 def _free_types(memory: bytearray, sections: Mapping[str, range]) -> None:
-    """Has the kernel give back the memory of its types, 4 MB, with the gap that follows them.
+    """Let the kernel free the memory of its types, 4 MB, with the gap behind the read-only data.
 
-    They are the last of what is only read. Where that ends is told in the kernel's instructions:
-    in `mark_rodata_ro`, rounded up to a page there, and where it is kept from being written to.
+    The types are the last read-only sections. This patches the instructions that load the end of
+    these: in `mark_rodata_ro`, rounded up to a page, and where the write protection is set.
     """
     end = -(-sections[_TYPES_LAST].stop // _PAGE) * _PAGE
     new_end = -(-sections[_TYPES].start // _PAGE) * _PAGE
-    gap = _MOVE_RDX + _seen(sections[_DATA].start)
-    freed = _MOVE_RSI + _seen(end + _PAGE - 1) + gap
-    kept = set(re.findall(_LOAD_ADDRESS + re.escape(_seen(end)), memory, re.DOTALL))
-    if memory.count(freed) != 1 or sum(map(memory.count, kept)) != _PLACES_OF_END:
-        return  # a kernel that does it in another way keeps them
-    _replace(memory, freed, _MOVE_RSI + _seen(new_end + _PAGE - 1) + gap)
-    for instruction in kept:
-        _replace(memory, instruction, instruction[:-4] + _seen(new_end))
+    gap = _MOVE_RDX + _virtual(sections[_DATA].start)
+    freed = _MOVE_RSI + _virtual(end + _PAGE - 1) + gap
+    loads = set(re.findall(_LOAD_ADDRESS + re.escape(_virtual(end)), memory, re.DOTALL))
+    if memory.count(freed) != 1 or sum(map(memory.count, loads)) != _END_REFERENCES:
+        return  # other code than expected: keep the types
+    _replace(memory, freed, _MOVE_RSI + _virtual(new_end + _PAGE - 1) + gap)
+    for instruction in loads:
+        _replace(memory, instruction, instruction[:-4] + _virtual(new_end))
 
 
-def _seen(address: int) -> bytes:
-    """A physical address as the kernel's instructions have it."""
+def _virtual(address: int) -> bytes:
+    """Return a physical address as a 32-bit virtual one, as in the kernel's instructions."""
     return struct.pack("<I", address + _VIRTUAL & 0xFFFFFFFF)
 
 
 def _replace(memory: bytearray, old: bytes, new: bytes) -> None:
-    """Both are of one length, so that nothing else moves."""
+    """Replace all occurrences in place; both have the same length."""
     at = memory.find(old)
     while at >= 0:
         memory[at : at + len(old)] = new
@@ -197,28 +198,28 @@ def _clear(memory: bytearray, place: range) -> None:
 
 
 def _pages(sections: Mapping[str, range], names: tuple[str, ...]) -> tuple[int, int]:
-    """The whole pages of sections that follow each other."""
+    """Return the range of whole pages of adjacent sections."""
     first, last = sections[names[0]], sections[names[-1]]
     return -(-first.start // _PAGE) * _PAGE, last.stop // _PAGE * _PAGE
 
 
-def _give_room(memory: bytearray, start: int, room: range, initramfs: bytes) -> range:
-    """Puts `initramfs` into `memory`, where the room is, and returns that.
+def _insert(memory: bytearray, start: int, target: range, initramfs: bytes) -> range:
+    """Write `initramfs` to `memory` at a range of addresses, and return that range.
 
-    The room is declared to be the initramfs as a whole: so the kernel frees all of it.
+    The whole range is declared as the initramfs, so that the kernel frees all of it.
     """
-    if len(initramfs) > len(room):
+    if len(initramfs) > len(target):
         raise DemoError(f"the initramfs of {len(initramfs)} bytes is too large", _HINT)
-    _clear(memory, range(room.start - start, room.stop - start))
-    memory[room.start - start : room.start - start + len(initramfs)] = initramfs
-    return room
+    _clear(memory, range(target.start - start, target.stop - start))
+    memory[target.start - start : target.start - start + len(initramfs)] = initramfs
+    return target
 
 
 def _parts(start: int, memory: bytearray, unused: range) -> tuple[Part, ...]:
-    """What is in `memory`, with holes that are worth it as parts of zeros; nothing of `unused`."""
+    """Split `memory` into parts: data, and large holes as zeros; omits holes in `unused`."""
     parts: list[Part] = []
     below = 0
-    for place in _filled(memory):
+    for place in _data_ranges(memory):
         hole = range(start + below, start + place.start)
         if hole and not (unused.start <= hole.start and hole.stop <= unused.stop):
             parts.append(Part(hole.start, bytes(len(hole))))
@@ -227,14 +228,14 @@ def _parts(start: int, memory: bytearray, unused: range) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _filled(memory: bytearray) -> list[range]:
-    """Where `memory` is not empty, but for holes that are not worth it."""
+def _data_ranges(memory: bytearray) -> list[range]:
+    """Return the non-empty ranges of `memory`, merged across small holes."""
     empty = bytes(_PAGE)
     found: list[range] = []
     for at in range(0, len(memory), _PAGE):
         if memory[at : at + _PAGE] == empty[: len(memory) - at]:
             continue
-        if found and at - found[-1].stop < _SMALLEST_HOLE:
+        if found and at - found[-1].stop < _MIN_HOLE:
             found[-1] = range(found[-1].start, at + _PAGE)
         else:
             found.append(range(at, at + _PAGE))
@@ -243,7 +244,7 @@ def _filled(memory: bytearray) -> list[range]:
 
 
 def _sections(elf: bytes) -> dict[str, range]:
-    """Where each named section of the kernel lies in memory."""
+    """Return the physical address range of each section."""
     (table,) = struct.unpack_from("<Q", elf, 40)
     count, names = struct.unpack_from("<HH", elf, 60)
     rows = [struct.unpack_from("<II4QIIQQ", elf, table + 64 * index) for index in range(count)]
@@ -258,10 +259,9 @@ def _sections(elf: bytes) -> dict[str, range]:
 
 
 def _entry(start: int) -> bytes:
-    """Instructions that enter 64-bit mode and jump to `start`.
+    """Return code that enters 64-bit mode and jumps to `start`.
 
-    As boot.rst asks of a boot loader: all memory that is looked at is mapped to itself, and rsi
-    holds boot_params.
+    As boot.rst requires of a boot loader: the memory is identity-mapped, and rsi has boot_params.
     """
     tables = _ENTRY + _PAGE
     segments, wide_code = (_ENTRY + at for at in (0x800, 0x100))
@@ -285,18 +285,18 @@ def _entry(start: int) -> bytes:
 
 
 def _identity_map(tables: int) -> bytes:
-    """Page tables that map the first GiB to itself, in pages of 2 MiB."""
+    """Return page tables that identity-map the first GiB, in pages of 2 MiB."""
     present, large = 0x3, 0x83
     levels = [struct.pack("<Q", tables + depth * _PAGE | present) for depth in (1, 2)]
     leaves = b"".join(struct.pack("<Q", number << 21 | large) for number in range(512))
     return b"".join(level.ljust(_PAGE, b"\0") for level in levels) + leaves
 
 
-# ------------------------------------------------------------------ of the 32-bit kernel
+# ---------------------------------------------------------------------- 32-bit kernel
 
 
 def _narrow(setup: bytearray, elf: bytes) -> Kernel:
-    """It is packed, for few machines need it, and the disk is to be small."""
+    """Compress the 32-bit kernel again, for a small disk: few machines boot it."""
     segments = _segments(elf, is_wide=False)
     start, memory = _loaded(elf, segments)
     packed = lz4.pack_block(bytes(memory))
@@ -308,7 +308,7 @@ def _narrow(setup: bytearray, elf: bytes) -> Kernel:
 
 
 def _unpacker(start: int, size: int) -> bytes:
-    """Instructions that unpack the block behind them to `start`, and jump there; esi is kept.
+    """Return code that decompresses the LZ4 block behind it to `start` and jumps there; keeps esi.
 
     See LZ4's lz4_Block_format.md.
     """

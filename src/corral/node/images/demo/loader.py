@@ -1,11 +1,11 @@
-"""The boot loader: it looks at the machine's devices, and puts a kernel where that is to lie.
+"""The boot loader: selects a kernel by the machine's PCI devices, and loads it.
 
-The 64-bit kernel rests while the guest has nothing to do, but has drivers for virtio only. Machines
-with other devices get the 32-bit one, which has them all.
+The 64-bit kernel idles without timer ticks, but has drivers for virtio only. Machines with other
+devices get the 32-bit one, which has drivers for all.
 
-Each kernel is one file of the disk, with a table of its parts: the loader reads them by the
-firmware, 60 kB at a time, and copies them to their places. Boot loaders that know file systems read
-16 kB at a time and copy more than once: for an emulated processor that is a tenth of a second.
+Each kernel is one file of the disk, with a table of its parts: the loader reads them through the
+firmware, 60 kB at a time, and copies them to their addresses. Boot loaders with file systems read
+16 kB at a time and copy more than once, which costs an emulated CPU a tenth of a second.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from corral.node.images.demo.kernel import Kernel
 
-BLOCK = 2048  # in which everything on the disk is counted: a CD-ROM's sectors are that large
-PLACE = 0x8000  # where the loader lies in memory
+BLOCK = 2048  # the unit of all disk addresses: a CD-ROM's sector
+ADDRESS = 0x8000  # of the loader in memory
 SIZE = 2048  # of the loader
 
-# Devices that only the 32-bit kernel drives: vendor and device.
+# Devices that need the 32-bit kernel: vendor and device.
 _OTHERS = (
     (0x8086, 0x2922),  # SATA (AHCI)
     (0x8086, 0x100E),  # e1000
@@ -35,18 +35,18 @@ _OTHERS = (
     (0x8086, 0x25AB),  # the watchdog i6300esb
 )
 
-# Where the loader's own things lie in it, after its code.
+# Offsets of the loader's data, after its code.
 _PACKET, _DESCRIPTORS = 0x1D0, 0x1F0
 _DEVICES_AT, _WIDE_AT, _OTHER_AT = 0x200, 0x280, 0x540
 
-# Below the kernels: their real-mode part, whose heap ends where the command line begins.
+# Below the kernels: their real-mode setup, whose heap ends before the command line.
 _SETUP, _HEAP_END, _COMMAND_LINE = 0x40000, 0xE000, 0x4E000
 _HINT = "another version of the kernel package may be needed: please report it"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`blocks` from block `first` of a file on belong at `address`; of no file, they are zero."""
+    """A part: `blocks` from block `first` of the file, loaded at `address`; zeros if None."""
 
     first: int | None
     blocks: int
@@ -55,14 +55,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A kernel as one file, and what of it belongs where."""
+    """A kernel as one file, with the table of its parts."""
 
     content: bytes
     rows: tuple[Row, ...]
 
 
 def image(kernel: Kernel, parameters: Sequence[str], initramfs: Part | None = None) -> Image:
-    """`kernel` with its command line, and `initramfs` unless that lies in it already."""
+    """Return `kernel` with its command line, and with `initramfs` unless it contains that."""
     line = " ".join(parameters).encode() + b"\0"
     if len(line) > BLOCK:
         raise DemoError("the kernel's command line is too long", "please report it")
@@ -86,7 +86,7 @@ def image(kernel: Kernel, parameters: Sequence[str], initramfs: Part | None = No
 
 
 def program(wide: tuple[Image, int], other: tuple[Image, int]) -> bytes:
-    """The loader, which finds each kernel from that block of the disk on."""
+    """Return the loader for two kernels, each with its first block on the disk."""
     devices = b"".join(struct.pack("<HH", device, vendor) for vendor, device in _OTHERS)
     tables = {_DEVICES_AT: devices, _WIDE_AT: _table(*wide), _OTHER_AT: _table(*other)}
     out = bytearray(_CODE.ljust(SIZE, b"\0"))
@@ -219,7 +219,7 @@ _CODE = b"".join(
     (
         _INSTRUCTIONS.ljust(_PACKET, b"\0"),  # drive and shift are among the zeros
         struct.pack("<HHHHQ", 16, 0, 0, 0x2000, 0),  # how many blocks to read, to where, from where
-        struct.pack("<HI", 15, PLACE + _DESCRIPTORS).ljust(16, b"\0"),
+        struct.pack("<HI", 15, ADDRESS + _DESCRIPTORS).ljust(16, b"\0"),
         struct.pack("<QQ", 0, 0x00CF92000000FFFF),  # none, and one for all memory
     )
 )
@@ -229,8 +229,8 @@ BOOT_SECTOR = b"".join(
         b"\xfc\x31\xc0\x8e\xd8\x8e\xd0",  # cld; xor ax, ax; mov ds, ax; mov ss, ax
         b"\xbc\x00\x7c",  # mov sp, 0x7c00
         b"\xbe\x20\x7c\xb4\x42\xcd\x13",  # mov si, packet; mov ah, 0x42; int 0x13
-        b"\x72\x05\xea\x00\x80\x00\x00",  # jc fail; jmp 0:PLACE
+        b"\x72\x05\xea\x00\x80\x00\x00",  # jc fail; jmp 0:ADDRESS
         b"\xcd\x18".ljust(8, b"\0"),  # fail: int 0x18
-        struct.pack("<HHHHQ", 16, SIZE // 512, PLACE, 0, 1),  # packet
+        struct.pack("<HHHHQ", 16, SIZE // 512, ADDRESS, 0, 1),  # packet
     )
 )

@@ -1,7 +1,6 @@
-"""Unpacks what kernels are compressed by, and packs: LZ4's legacy format, blocks of at most 8 MiB.
+"""LZ4's legacy format, which kernels are compressed with: blocks of at most 8 MiB.
 
-It asks for the system's own library, which apt brings along wherever there is one. The format is
-in LZ4's lz4_Frame_format.md.
+Uses the system's liblz4, on which apt depends. The format is in LZ4's lz4_Frame_format.md.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def is_legacy(data: bytes) -> bool:
 
 
 def unpack(data: bytes) -> bytes:
-    """Raises ValueError if `data` is damaged, or the library is not on this machine."""
+    """Decompress `data`. Raises ValueError if it is damaged, or liblz4 is not installed."""
     library = _library()
     out, at = bytearray(), len(_MAGIC)
     block = ctypes.create_string_buffer(_BLOCK_BYTES)
@@ -36,14 +35,14 @@ def unpack(data: bytes) -> bytes:
 
 
 def pack(data: bytes) -> bytes:
-    """`data` as a file of the format. Raises ValueError if the library is not on this machine."""
+    """Compress `data`. Raises ValueError if liblz4 is not installed."""
     starts = range(0, len(data), _BLOCK_BYTES)
     blocks = [pack_block(data[start : start + _BLOCK_BYTES]) for start in starts]
     return _MAGIC + b"".join(struct.pack("<I", len(block)) + block for block in blocks)
 
 
 def pack_block(data: bytes) -> bytes:
-    """`data` as one block, without a head. Raises ValueError as `pack` does."""
+    """Compress `data` to one block, without header. Raises ValueError as `pack` does."""
     library = _library()
     out = ctypes.create_string_buffer(library.LZ4_compressBound(len(data)))
     size = library.LZ4_compress_HC(data, out, len(data), len(out), _LEVEL)
@@ -54,4 +53,4 @@ def _library() -> ctypes.CDLL:
     try:
         return ctypes.CDLL(_LIBRARY)
     except OSError as error:
-        raise ValueError(f"{_LIBRARY} is not on this machine: install liblz4-1") from error
+        raise ValueError(f"{_LIBRARY} is not installed: install liblz4-1") from error

@@ -1,6 +1,6 @@
-"""Kernel modules: which ones a driver needs, and the tables that modprobe reads.
+"""Kernel modules: their dependencies, and the tables that modprobe reads.
 
-Both are told by the modules themselves, in the section `.modinfo`.
+Both come from the modules' section `.modinfo`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _NAME, _TYPE, _FLAGS, _OFFSET, _SIZE, _ALIGNMENT = 0, 1, 2, 4, 5, 8
 _NULL, _NO_BITS = 0, 8
-_UNWANTED = frozenset({b".BTF", b".orc_unwind", b".orc_unwind_ip"})
+_OMITTED = frozenset({b".BTF", b".orc_unwind", b".orc_unwind_ip"})
 _SIGNATURE_MARK = b"~Module signature appended~\n"
 
 
 def name_of(path: str) -> str:
-    """The module's name as the kernel spells it."""
+    """Return the module's name in the kernel's spelling."""
     return PurePosixPath(path).stem.replace("-", "_")
 
 
-def facts(module: bytes, key: str) -> list[str]:
-    """The values of `key` in the module's description, such as `depends` and `alias`."""
+def modinfo(module: bytes, key: str) -> list[str]:
+    """Return the values of `key` in `.modinfo`, such as `depends` and `alias`."""
     pattern = rb"(?<=\0)" + key.encode() + rb"=([^\0]*)\0"
     return [value.decode() for value in re.findall(pattern, module)]
 
@@ -35,16 +35,16 @@ def facts(module: bytes, key: str) -> list[str]:
 def dependencies(module: bytes) -> list[str]:
     return [
         name.replace("-", "_")
-        for line in facts(module, "depends")
+        for line in modinfo(module, "depends")
         for name in line.split(",")
         if name
     ]
 
 
-def closure(wanted: Iterable[str], modules: Mapping[str, bytes]) -> list[str]:
-    """`wanted` and all that they depend on, each after what it needs.
+def closure(names: Iterable[str], modules: Mapping[str, bytes]) -> list[str]:
+    """Return `names` and all their dependencies, each after its own.
 
-    A module that `modules` lacks is built into the kernel.
+    Names that `modules` lacks are built into the kernel.
     """
     order: dict[str, None] = {}
 
@@ -55,13 +55,13 @@ def closure(wanted: Iterable[str], modules: Mapping[str, bytes]) -> list[str]:
             visit(needed)
         order[name] = None
 
-    for name in wanted:
+    for name in names:
         visit(name)
     return list(order)
 
 
 def dependency_table(modules: Mapping[str, bytes]) -> str:
-    """modules.dep: each module's file, then all that must be loaded before, nearest first."""
+    """Return modules.dep: each module's file and its dependencies, nearest first."""
     lines = []
     for name in modules:
         needed = closure(dependencies(modules[name]), modules)
@@ -70,24 +70,23 @@ def dependency_table(modules: Mapping[str, bytes]) -> str:
 
 
 def alias_table(modules: Mapping[str, bytes]) -> str:
-    """modules.alias: which devices each module drives."""
+    """Return modules.alias: the device aliases of each module."""
     return "".join(
-        f"alias {alias} {name}\n" for name in modules for alias in facts(modules[name], "alias")
+        f"alias {alias} {name}\n" for name in modules for alias in modinfo(modules[name], "alias")
     )
 
 
 def lean(module: bytes) -> bytes:
-    """`module` without its signature, and with nothing for backtraces and BPF to be kept of it.
+    """Return `module` without its signature, and without its sections for backtraces and BPF.
 
-    Checking a signature costs an emulated processor milliseconds, and types that go with the
-    kernel's own would have these read.
+    To verify a signature costs an emulated CPU milliseconds, and BTF would need the kernel's own.
     """
     module = unsigned(module)
-    return _without(module, _UNWANTED) if module[:5] == b"\x7fELF\x02" else module
+    return _without(module, _OMITTED) if module[:5] == b"\x7fELF\x02" else module
 
 
 def unsigned(module: bytes) -> bytes:
-    """`module` without its signature."""
+    """Return `module` without its signature."""
     if not module.endswith(_SIGNATURE_MARK):
         return module
     end = len(module) - len(_SIGNATURE_MARK)
@@ -95,8 +94,8 @@ def unsigned(module: bytes) -> bytes:
     return module[: end - 12 - signature_size]
 
 
-def _without(module: bytes, unwanted: frozenset[bytes]) -> bytes:
-    """`module`, an ELF file to be linked, with these of its sections empty."""
+def _without(module: bytes, omitted: frozenset[bytes]) -> bytes:
+    """Return `module`, a relocatable ELF file, with these sections emptied."""
     (table,) = struct.unpack_from("<Q", module, 40)
     count, names = struct.unpack_from("<HH", module, 60)
     rows = [list(_SECTION.unpack_from(module, table + 64 * index)) for index in range(count)]
@@ -104,7 +103,7 @@ def _without(module: bytes, unwanted: frozenset[bytes]) -> bytes:
     out = bytearray(module[:64])
     for row in rows:
         name = module[text + row[_NAME] : module.index(b"\0", text + row[_NAME])]
-        if name.removeprefix(b".rela") in unwanted:
+        if name.removeprefix(b".rela") in omitted:
             row[_FLAGS] = row[_SIZE] = 0
         out += bytes(-len(out) % max(row[_ALIGNMENT], 1))
         if row[_TYPE] not in {_NULL, _NO_BITS}:

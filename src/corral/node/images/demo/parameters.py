@@ -1,4 +1,4 @@
-"""What the guest's kernels are told on their command lines, and why."""
+"""Command lines of the guest's kernels, with the reasons for each parameter."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ _COMMON = (
     "no_timer_check",  # its check of the timer panics now and then when the host is busy
     "cryptomgr.notests",  # the self-tests of all ciphers
     "lsm=",  # AppArmor and friends, which no one configures here
-    # The processor's counter of cycles is the host's: how fast it runs is found out by comparing it
-    # with another clock, and on a busy host the guest is stopped between the looks at the two. The
-    # clock of ACPI has a fixed frequency.
+    # The TSC is calibrated against another clock, which goes wrong on a busy host that stops the
+    # guest between the two reads. The ACPI timer has a fixed frequency.
     "tsc=unstable",
 )
 OTHER = (
     *_COMMON,
-    "noisapnp",  # a third of a second of looking for ISA cards
-    "nolapic_timer",  # a tenth of a second of calibration; PIT ticks as well
-    "highres=off",  # the kernel ticks all the time: without high resolution, for less
+    "noisapnp",  # probing for ISA cards takes a third of a second
+    "nolapic_timer",  # calibration takes a tenth of a second; the PIT suffices
+    "highres=off",  # the kernel ticks periodically: less work without high resolution
     "initcall_blacklist=tracer_init_tracefs",  # megabytes of files for tracing
-    # The firmware names a range beyond 4 GiB reserved; this kernel of 32 bits takes that for
-    # all of its addresses, and would have no room for a device that is plugged in later.
+    # The firmware reserves a range above 4 GiB; a 32-bit kernel truncates that to its whole address
+    # space, and would have no addresses for a device that is plugged in later.
     "pci=no_e820",
 )
 _CGROUPS = (
     "memory", "cpu", "cpuset", "blkio", "pids", "hugetlb", "devices", "freezer", "perf_event",
     "net_cls", "net_prio", "rdma", "misc",
 )  # fmt: skip
-# What takes memory as it starts, and serves those who develop kernels, or many disks and machines.
-_UNWANTED = (
+# Initcalls that use memory and serve kernel developers, or large machines.
+_OMITTED_INITCALLS = (
     "tracer_init_tracefs", "event_trace_init", "init_kprobes", "perf_event_sysfs_init",
     "slab_sysfs_init", "slab_debugfs_init", "bpf_init", "btf_vmlinux_init",
     "hugetlb_init", "init_hugetlbfs_fs", "io_uring_init", "init_mqueue_fs", "zswap_init",
     "dma_atomic_pool_init", "nvme_core_init", "nvme_init", "ksm_init", "xen_pcpu_init",
     "integrity_iintcache_init", "ima_init", "evm_init", "add_pcspkr", "aer_service_init",
-    # These take time: self-tests of ciphers, keys that nobody has, and what describes the kernel.
+    # These take time: self-tests of ciphers, unused keys, and debug information.
     "crypto_kdf108_init", "blake2s_mod_init", "load_system_certificate_list", "init_encrypted",
     "sched_init_debug", "dmi_sysfs_init", "debugfs_kprobe_init",
 )  # fmt: skip
@@ -47,5 +46,5 @@ WIDE = (
     "dhash_entries=1024 ihash_entries=1024 mhash_entries=512 mphash_entries=512",
     "thash_entries=512 uhash_entries=256",
     f"cgroup_disable={','.join(_CGROUPS)}",
-    f"initcall_blacklist={','.join(_UNWANTED)}",
+    f"initcall_blacklist={','.join(_OMITTED_INITCALLS)}",
 )

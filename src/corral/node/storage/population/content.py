@@ -12,7 +12,7 @@ from typing import cast
 from corral.node.images import ImageError, convert, qcow, qcow_rewrite
 from corral.node.images.limits import Limits
 from corral.node.images.progress import Meter, Report, in_thread
-from corral.node.images.streams import Stream, pieces_of, write_sparse
+from corral.node.images.streams import Stream, chunks_of, write_sparse
 from corral.node.storage.disk_space import max_size
 from corral.node.storage.population.error import NO_SPACE, ImageTooLarge, PopulationError
 from corral.node.storage.volume import Format
@@ -37,7 +37,7 @@ async def make_disk(file: Path, capacity: int, name: str, report: Report) -> tup
         unpacked_bytes=max_bytes(capacity),
         ratio=sys.maxsize,  # holes take no space, and the claim's size bounds all else
         disk_bytes=max_bytes(capacity),
-        virtual_bytes=qcow.LARGEST,
+        virtual_bytes=qcow.MAX_BYTES,
         convert_seconds=_CONVERT_SECONDS + capacity / _CONVERT_BYTES_PER_SECOND,
     )
     try:
@@ -63,7 +63,7 @@ async def _decompress(file: Path, name: str, limits: Limits, report: Report) -> 
             stream = Stream(packed, name=name, limits=limits, meter=meter)
             if not stream.compressed:
                 return False
-            write_sparse(target, pieces_of(stream), limits, name)
+            write_sparse(target, chunks_of(stream), limits, name)
             target.chmod(0o600)
             return True
 

@@ -18,7 +18,7 @@ from corral.failures import describe
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.images.image import Image
 from corral.node.images.progress import Progress
-from corral.node.images.reference import means
+from corral.node.images.reference import refers_to
 from corral.node.images.store import ImageStore
 from corral.node.storage.population import job as jobs
 from corral.node.storage.population.error import NotReady, PopulationError
@@ -276,7 +276,7 @@ class Populator:
         """Retry at once the jobs that failed because their image was missing."""
         for uid, imported in self._imported.items():
             source = self._tasks[uid][0].source.registry
-            if source is not None and means(source.image, image.reference):
+            if source is not None and refers_to(source.image, image.reference):
                 imported.set()
 
     def _wake(self, key: Key) -> None:

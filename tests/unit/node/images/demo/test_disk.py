@@ -45,7 +45,7 @@ def test_the_loader_follows_the_first_sector_and_boots_from_a_cd_rom_too(written
     (catalog,) = struct.unpack_from("<I", written, 17 * 2048 + 0x47)
     entry = written[catalog * 2048 + 32 :][:32]
     bootable, segment, sectors, place = struct.unpack_from("<BxHxxHI", entry)
-    assert (bootable, segment * 16, sectors * 512) == (0x88, loader.PLACE, loader.SIZE)
+    assert (bootable, segment * 16, sectors * 512) == (0x88, loader.ADDRESS, loader.SIZE)
     assert written[place * 2048 :].startswith(program)
     # Its tables say where the kernels are.
     for at, text in ((0x280 + 24, b"wide" * 1000), (0x540 + 24, b"other")):

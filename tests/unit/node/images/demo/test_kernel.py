@@ -165,7 +165,7 @@ def test_a_64_bit_kernel_is_entered_with_the_first_gib_mapped_to_itself():
         (image(b"no xz"), b"", "cannot be unpacked"),
         (image(lzma.compress(b"no elf")), b"", "no ELF"),
         (image(lzma.compress(elf(kind=b"\x02"))), b"", "cannot be unpacked"),
-        (image(lzma.compress(elf(start=0x100000))), b"", "where its boot loader would be"),
+        (image(lzma.compress(elf(start=0x100000))), b"", "overlaps its boot loader"),
         (image(lzma.compress(wide_elf({}))), b"", "lacks sections"),
         (image(lzma.compress(wide_elf())), bytes(0x13000), "too large"),
         (image(b"\x02\x21\x4c\x18\x01\x02\x03\x04damaged"), b"", "damaged LZ4 data"),

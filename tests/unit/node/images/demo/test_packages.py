@@ -98,7 +98,7 @@ async def test_a_package_that_is_gone_is_fetched_again_and_no_apt_is_told(tmp_pa
     monkeypatch.setenv("PATH", "/nowhere")
     known(tmp_path)[0].unlink()
     assert packages.fetched(tmp_path) == []
-    with pytest.raises(DemoError, match="apt-get is not on this machine"):
+    with pytest.raises(DemoError, match="apt-get is not installed"):
         await packages.fetch(tmp_path, print)
 
 

@@ -39,7 +39,7 @@ async def send(uploads, pieces, *, way="upload", length=None, method="POST", lea
     return said[0]["status"], said[1]["body"].decode()
 
 
-def pieces_of(content):
+def chunks_of(content):
     return [content[start : start + 65536] for start in range(0, len(content), 65536)]
 
 
@@ -47,7 +47,7 @@ async def test_what_is_sent_arrives(part, content):
     uploads = Uploads()
     async with uploads.accept("uid-1", part) as upload:
         assert await send(uploads, [], method="HEAD") == (200, "")
-        assert await send(uploads, pieces_of(content), way="upload-async") == (200, "")
+        assert await send(uploads, chunks_of(content), way="upload-async") == (200, "")
         assert upload.received.is_set()
     assert part.path.read_bytes() == content
     assert part.record.complete
@@ -56,14 +56,14 @@ async def test_what_is_sent_arrives(part, content):
 async def test_an_upload_without_a_length_arrives_too(part, content):
     uploads = Uploads()
     async with uploads.accept("uid-1", part):
-        assert (await send(uploads, pieces_of(content), way="upload-async", length=-1))[0] == 200
+        assert (await send(uploads, chunks_of(content), way="upload-async", length=-1))[0] == 200
     assert part.path.read_bytes() == content
 
 
 async def test_the_synchronous_way_is_answered_when_the_disk_is_there(part, content):
     uploads = Uploads()
     async with uploads.accept("uid-1", part) as upload:
-        sending = asyncio.ensure_future(send(uploads, pieces_of(content)))
+        sending = asyncio.ensure_future(send(uploads, chunks_of(content)))
         await upload.received.wait()
         await asyncio.sleep(0)
         assert not sending.done()
@@ -81,7 +81,7 @@ async def test_the_synchronous_way_tells_why_it_was_not_taken(part, content):
 
     filling = asyncio.ensure_future(fill())
     await asyncio.sleep(0)
-    answer = await send(uploads, pieces_of(content))
+    answer = await send(uploads, chunks_of(content))
     with pytest.raises(PopulationError):
         await filling
     assert answer == (400, "it is no disk")
@@ -101,7 +101,7 @@ async def test_two_at_once_are_one_too_many(part, content):
 async def test_what_has_arrived_is_not_written_over(part, content):
     uploads = Uploads()
     async with uploads.accept("uid-1", part):
-        assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+        assert (await send(uploads, chunks_of(content), way="upload-async"))[0] == 200
         assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
     assert part.path.read_bytes() == content
 
@@ -124,7 +124,7 @@ async def test_what_is_not_taken_leaves_room_for_the_next(part, content, pieces,
         assert status == 400
         assert words in text
         assert not upload.received.is_set()
-        assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+        assert (await send(uploads, chunks_of(content), way="upload-async"))[0] == 200
     assert part.path.read_bytes() == content
 
 
@@ -136,10 +136,10 @@ async def test_a_full_disk_is_told(part, content, monkeypatch):
     async with uploads.accept("uid-1", part):
         with monkeypatch.context() as patched:
             patched.setattr("corral.node.storage.population.partial_content.write_sparse", full)
-            status, text = await send(uploads, pieces_of(content))
+            status, text = await send(uploads, chunks_of(content))
         assert status == 400
         assert "the disk of the host is full" in text
-        assert (await send(uploads, pieces_of(content), way="upload-async"))[0] == 200
+        assert (await send(uploads, chunks_of(content), way="upload-async"))[0] == 200
 
 
 async def test_a_slow_client_leaves_threads_to_who_needs_one_for_a_moment(part):
