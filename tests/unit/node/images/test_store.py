@@ -438,7 +438,9 @@ async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path,
     assert [(each["event"], each["log_level"]) for each in logged] == [
         ("images have lost their names", "error")
     ]
-    assert logged[0]["details"].startswith(f"1 of the disks in {image.path.parent} have lost their names")
+    assert logged[0]["details"].startswith(
+        f"1 of the disks in {image.path.parent} have lost their names"
+    )
     assert store.find("demo") is None
     anew = ImageStore(tmp_path / "images", destinations=ANYWHERE)
     await anew.import_disk(other, ["other"])
