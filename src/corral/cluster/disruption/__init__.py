@@ -1,9 +1,8 @@
-"""Reckons how many pods each PodDisruptionBudget lets go: Kubernetes' disruption controller.
+"""Controller of PodDisruptionBudgets.
 
-``expected_pods`` says how many pods there should be, ``allowed_disruptions`` what follows from that
-and from the pods that there are; the latter is pure.  ``disruption_controller`` reads the caches
-and writes what changed.  That an eviction takes from a budget what is said here is the server's
-part (``server.eviction``).
+``expected_pods`` counts the expected pods, ``allowed_disruptions`` computes the status from these
+and the observed pods; the latter is pure. ``disruption_controller`` reads the caches and writes
+what changed. Evictions use up the budget in the server.
 """
 
 from corral.cluster.disruption.disruption_controller import controller

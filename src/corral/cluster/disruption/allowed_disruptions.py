@@ -1,4 +1,4 @@
-"""From a budget and its pods to what it allows.  Pure.
+"""Status of a PodDisruptionBudget, from its pods. Pure.
 
 The rules are those of Kubernetes' disruption controller (disruption.go).
 """
@@ -17,30 +17,30 @@ from corral.api.time import parse_rfc3339, rfc3339
 from corral.reconcile.objects import is_being_deleted, is_ready, key_of
 
 DELETION_SECONDS = 120.0
-"""A pod whose eviction was allowed, and that is not going after this time, stays after all."""
+"""A pod that is not being deleted this long after its eviction counts as staying."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """Pods whose eviction was allowed and that are not seen to go yet.
+    """Evicted pods whose deletion is not observed yet.
 
-    ``since`` says from when, by name; ``overdue`` are those that will not go any more.
+    ``since``: times of eviction by name; ``overdue``: pods that exceeded the deadline.
     """
 
     since: dict[str, str]
     overdue: Sequence[Pod]
     next_seconds: float | None
-    """When the next one of them is overdue."""
+    """When the next one becomes overdue."""
 
 
 def unconfirmed(budget: PodDisruptionBudget, pods: Sequence[Pod], now: datetime) -> Unconfirmed:
-    """Which of a budget's pods the server let go of, as far as they are there still."""
-    noted = (budget.status and budget.status.disruptedPods) or {}
+    """Return the evicted pods of a budget that are not being deleted yet."""
+    recorded = (budget.status and budget.status.disruptedPods) or {}
     since: dict[str, str] = {}
     overdue: list[Pod] = []
-    waits: list[float] = []
+    delays: list[float] = []
     for pod in pods:
-        moment = noted.get(key_of(pod).name)
+        moment = recorded.get(key_of(pod).name)
         if moment is None or is_being_deleted(pod):
             continue
         left = parse_rfc3339(moment) + timedelta(seconds=DELETION_SECONDS) - now
@@ -48,24 +48,24 @@ def unconfirmed(budget: PodDisruptionBudget, pods: Sequence[Pod], now: datetime)
             overdue.append(pod)
         else:
             since[key_of(pod).name] = moment
-            waits.append(left.total_seconds())
-    return Unconfirmed(since, overdue, min(waits, default=None))
+            delays.append(left.total_seconds())
+    return Unconfirmed(since, overdue, min(delays, default=None))
 
 
 def is_healthy(pod: Pod) -> bool:
-    """Whether a pod is ready, and not about to go."""
+    """Report whether a pod is ready and not being deleted."""
     return is_ready(pod) and not is_being_deleted(pod)
 
 
 def needs_scale(spec: PodDisruptionBudgetSpec | None) -> bool:
-    """Whether a budget's bound says nothing without the number of pods that there should be."""
+    """Report whether a budget's bound depends on the number of expected pods."""
     return spec is not None and (
         spec.maxUnavailable is not None or isinstance(spec.minAvailable, str)
     )
 
 
 def desired(spec: PodDisruptionBudgetSpec | None, expected: int) -> int:
-    """How many healthy pods there have to be.  Raises ValueError for a bound that is none."""
+    """Return the number of pods that must be healthy. Raises ValueError for an invalid bound."""
     if spec is None:
         return 0
     if spec.maxUnavailable is not None:
@@ -77,56 +77,56 @@ def status(
     budget: PodDisruptionBudget,
     pods: Sequence[Pod],
     expected: int,
-    going: Unconfirmed,
+    evicted: Unconfirmed,
     now: datetime,
 ) -> Document:
-    """The budget's whole status.  Raises ValueError for a bound that is none."""
-    healthy = sum(is_healthy(pod) and key_of(pod).name not in going.since for pod in pods)
-    wanted = desired(budget.spec, expected)
-    reckoned: Document = {
+    """Return the complete status. Raises ValueError for an invalid bound."""
+    healthy = sum(is_healthy(pod) and key_of(pod).name not in evicted.since for pod in pods)
+    desired_healthy = desired(budget.spec, expected)
+    computed: Document = {
         "observedGeneration": _generation(budget),
         "currentHealthy": healthy,
-        "desiredHealthy": wanted,
+        "desiredHealthy": desired_healthy,
         "expectedPods": expected,
-        # A budget without pods allows nothing: the first ones appear before they are counted.
-        "disruptionsAllowed": max(0, healthy - wanted) if expected > 0 else 0,
+        # A budget without pods allows nothing: new pods may exist before they are counted.
+        "disruptionsAllowed": max(0, healthy - desired_healthy) if expected > 0 else 0,
     }
-    if going.since:
-        reckoned["disruptedPods"] = going.since
-    return _with_conditions(budget, reckoned, now)
+    if evicted.since:
+        computed["disruptedPods"] = evicted.since
+    return _with_conditions(budget, computed, now)
 
 
-def failed(budget: PodDisruptionBudget, why: str, now: datetime) -> Document:
-    """The status of a budget that cannot be reckoned: nothing is allowed."""
-    reckoned = before(budget) | {
+def failed(budget: PodDisruptionBudget, message: str, now: datetime) -> Document:
+    """Return the status of a budget that cannot be computed: it allows no disruption."""
+    computed = before(budget) | {
         "observedGeneration": _generation(budget),
         "disruptionsAllowed": 0,
     }
-    return _with_conditions(budget, reckoned, now, failure=why)
+    return _with_conditions(budget, computed, now, failure=message)
 
 
 def patch(budget: PodDisruptionBudget, after: Document) -> Document | None:
-    """The merge patch that makes this the status; None where it is that already."""
+    """Return the merge patch to this status; None if it is unchanged."""
     old = before(budget)
     if old == after:
         return None
-    noted, kept = old.get("disruptedPods", {}), after.get("disruptedPods", {})
-    forgotten = dict.fromkeys(noted.keys() - kept.keys())
+    recorded, kept = old.get("disruptedPods", {}), after.get("disruptedPods", {})
+    forgotten = dict.fromkeys(recorded.keys() - kept.keys())
     return after | {"disruptedPods": {**forgotten, **kept} if kept else None}
 
 
 def before(budget: PodDisruptionBudget) -> Document:
-    """The status that a budget has, without what it does not say."""
+    """Return the present status, without empty fields."""
     whole: Document = msgspec.to_builtins(budget.status) if budget.status is not None else {}
     return {name: value for name, value in whole.items() if value not in (None, {})}
 
 
 def _with_conditions(
-    budget: PodDisruptionBudget, reckoned: Document, now: datetime, *, failure: str = ""
+    budget: PodDisruptionBudget, computed: Document, now: datetime, *, failure: str = ""
 ) -> Document:
     conditions = before(budget).get("conditions")
-    known = reckoned | ({"conditions": conditions} if conditions else {})
-    return reckoned | {"conditions": disruption_conditions(known, rfc3339(now), failure=failure)}
+    current = computed | ({"conditions": conditions} if conditions else {})
+    return computed | {"conditions": disruption_conditions(current, rfc3339(now), failure=failure)}
 
 
 def _generation(budget: PodDisruptionBudget) -> int:

@@ -1,10 +1,10 @@
-"""How many pods of a kind there should be: what shares and ``maxUnavailable`` are reckoned from.
+"""Expected pods of a budget, from which percentages and ``maxUnavailable`` are computed.
 
-Kubernetes asks the owner of each pod for its scale, and a machine, which owns its pod, has none.
-Here the way goes on upwards: to the set of the machine, to its VirtualMachine and to the pool of
-that.  What stands by itself counts once, and so does each VirtualMachine of a pool that leaves it
-to others which of them run.  Sets, pools and VirtualMachines that should have such pods count also
-while they have none, between the end of one machine and the start of the next.
+Kubernetes reads the scale of each pod's controller, and a VMI, which controls its pod, has none.
+Here owners are followed further up: to the replica set of the VMI, to its VirtualMachine and the
+pool of that. A VMI without an owner counts once, and so does each VirtualMachine of a pool whose
+users decide which of them run. Replica sets, pools and VirtualMachines count also while they have
+no pods, between the end of one VMI and the start of the next.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,17 +31,17 @@ from corral.reconcile.objects import (
 )
 
 LAUNCHER = {"kubevirt.io": "virt-launcher"}
-"""The label that every machine's pod has beside its machine's."""
+"""Label that every launcher pod has beside its VMI's."""
 
 Scaled = VirtualMachineInstanceReplicaSet | VirtualMachinePool
-Maker = (
+PodOwner = (
     VirtualMachineInstanceReplicaSet | VirtualMachinePool | VirtualMachine | VirtualMachineInstance
 )
-"""What machines, and so their pods, come from."""
+"""Objects that own VMIs, and so their pods."""
 
 
-class Makers:
-    """What pods come from, as the caches know it."""
+class PodOwners:
+    """Owners of pods, from the caches."""
 
     def __init__(self, context: ControllerContext) -> None:
         informers = context.informers
@@ -49,7 +49,7 @@ class Makers:
         self.pools = informers.of(VirtualMachinePool)
         self.vms = informers.of(VirtualMachine)
         self._by_kind: dict[tuple[str, str], Informer[Any]] = {}
-        for view in get_args(Maker):
+        for view in get_args(PodOwner):
             informer = informers.of(view)
             informer.index("namespace", _namespace)
             self._by_kind[view.api_version.partition("/")[0], view.kind] = informer
@@ -61,9 +61,9 @@ class Makers:
     def expected(
         self, pods: Sequence[Pod], namespace: str, selector: LabelSelector
     ) -> tuple[int, list[str]]:
-        """How many pods there should be, and the names of pods that nobody made.
+        """Return the number of expected pods, and the names of pods without a controller.
 
-        Raises LookupError for a pod whose maker is not known.
+        Raises LookupError for a pod whose controller is not found.
         """
         unmanaged = []
         counted: dict[str, int] = {}
@@ -76,32 +76,32 @@ class Makers:
             if top is None:
                 raise LookupError(f'found no controllers for pod "{key_of(pod).name}"')
             counted[uid_of(top)] = _count(top)
-        for maker in self._with_such_pods(namespace, selector):
-            counted[maker.metadata.uid] = _count(maker)
+        for pod_owner in self._selected_owners(namespace, selector):
+            counted[pod_owner.metadata.uid] = _count(pod_owner)
         return sum(counted.values()), unmanaged
 
-    def _top(self, owner: Owner, namespace: str) -> Maker | None:
-        """The uppermost of the makers, or nothing where one on the way is not known."""
+    def _top(self, owner: Owner, namespace: str) -> PodOwner | None:
+        """Return the topmost owner; None where one of the owners is not found."""
         informer = self._by_kind.get((owner.api_version.partition("/")[0], owner.kind))
-        found: Maker | None = None
+        found: PodOwner | None = None
         if informer is not None:
             found = informer.get(Key(namespace, owner.name))
         if found is None or uid_of(found) != owner.uid:
             return None
-        above = None if isinstance(found, Scaled) else controller_of(found)
-        if above is None:
+        parent = None if isinstance(found, Scaled) else controller_of(found)
+        if parent is None:
             return found
-        top = self._top(above, namespace)
-        return found if top is not None and not _keeps_all(top) else top
+        top = self._top(parent, namespace)
+        return found if top is not None and not _keeps_running(top) else top
 
-    def _with_such_pods(self, namespace: str, selector: LabelSelector) -> Iterator[Maker]:
-        """The uppermost makers that should have pods which are selected."""
-        makers: list[tuple[Maker, Struct]] = [
+    def _selected_owners(self, namespace: str, selector: LabelSelector) -> Iterator[PodOwner]:
+        """Yield the topmost owners whose pods are selected."""
+        pod_owners: list[tuple[PodOwner, Struct]] = [
             *((one, one.spec.template) for one in self.sets.indexed("namespace", namespace)),
             *(
                 (one, one.spec.virtual_machine_template.spec.template)
                 for one in self.pools.indexed("namespace", namespace)
-                if _keeps_all(one)
+                if _keeps_running(one)
             ),
             *(
                 (one, one.spec.template)
@@ -109,52 +109,61 @@ class Makers:
                 if _should_run(one) and self._is_counted(one)
             ),
         ]
-        for maker, template in makers:
-            if not is_being_deleted(maker) and selector.matches(
+        for pod_owner, template in pod_owners:
+            if not is_being_deleted(pod_owner) and selector.matches(
                 {**labels_of(template), **LAUNCHER}
             ):
-                yield maker
+                yield pod_owner
 
     def _is_counted(self, vm: VirtualMachine) -> bool:
-        """Whether it counts by itself, not as one of its pool."""
-        above = controller_of(vm)
-        top = None if above is None else self._top(above, vm.metadata.namespace)
-        return above is None or (top is not None and not _keeps_all(top))
+        """Report whether a VirtualMachine counts by itself, not as part of its pool."""
+        parent = controller_of(vm)
+        top = None if parent is None else self._top(parent, vm.metadata.namespace)
+        return parent is None or (top is not None and not _keeps_running(top))
 
 
-def facts(maker: Maker) -> tuple[object, ...]:
-    """What of a maker the number of its pods depends on."""
-    told: tuple[object, ...] = (uid_of(maker), is_being_deleted(maker), owners_of(maker))
-    match maker:
+def fingerprint(pod_owner: PodOwner) -> tuple[object, ...]:
+    """Return the fields of an owner that determine the number of its pods."""
+    common: tuple[object, ...] = (
+        uid_of(pod_owner),
+        is_being_deleted(pod_owner),
+        owners_of(pod_owner),
+    )
+    match pod_owner:
         case VirtualMachineInstanceReplicaSet():
-            return (*told, maker.spec.replicas, maker.spec.template.metadata.labels)
+            return (*common, pod_owner.spec.replicas, pod_owner.spec.template.metadata.labels)
         case VirtualMachinePool():
-            template = maker.spec.virtual_machine_template.spec.template
-            return (*told, maker.spec.replicas, _keeps_all(maker), template.metadata.labels)
+            template = pod_owner.spec.virtual_machine_template.spec.template
+            return (
+                *common,
+                pod_owner.spec.replicas,
+                _keeps_running(pod_owner),
+                template.metadata.labels,
+            )
         case VirtualMachine():
-            return (*told, _should_run(maker), maker.spec.template.metadata.labels)
+            return (*common, _should_run(pod_owner), pod_owner.spec.template.metadata.labels)
         case _:
-            return told
+            return common
 
 
-def _namespace(maker: Maker) -> tuple[str]:
-    return (maker.metadata.namespace,)
+def _namespace(pod_owner: PodOwner) -> tuple[str]:
+    return (pod_owner.metadata.namespace,)
 
 
-def _keeps_all(maker: Maker) -> bool:
-    """Whether it keeps as many machines running as it is told; else those that run are meant to."""
-    if isinstance(maker, VirtualMachinePool):
-        return maker.spec.virtual_machine_template.spec.strategy == ALWAYS
+def _keeps_running(pod_owner: PodOwner) -> bool:
+    """Report whether an owner keeps its desired number of VMIs running."""
+    if isinstance(pod_owner, VirtualMachinePool):
+        return pod_owner.spec.virtual_machine_template.spec.strategy == ALWAYS
     return True
 
 
 def _should_run(vm: VirtualMachine) -> bool:
-    """Whether it should have a machine, one that failed and is begun anew among them."""
+    """Report whether a VirtualMachine should have a VMI, or restarts one that failed."""
     requests = vm.status.state_change_requests
     return vm.spec.strategy == ALWAYS or any(each.action == START for each in requests)
 
 
-def _count(maker: Maker) -> int:
-    if not isinstance(maker, Scaled):
+def _count(pod_owner: PodOwner) -> int:
+    if not isinstance(pod_owner, Scaled):
         return 1
-    return 1 if maker.spec.replicas is None else maker.spec.replicas
+    return 1 if pod_owner.spec.replicas is None else pod_owner.spec.replicas

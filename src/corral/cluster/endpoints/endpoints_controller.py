@@ -1,4 +1,4 @@
-"""Keeps what is told of each Service's endpoints up to date."""
+"""Controller of endpoints: writes the EndpointSlices and Endpoints of each Service."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,8 +13,8 @@ from corral.cluster.endpoints.members import (
     is_selecting,
     matches,
     members,
-    selector_word,
-    selector_words,
+    selector_key,
+    selector_keys,
     spec_of,
 )
 from corral.cluster.endpoints.slices import Changes
@@ -29,19 +29,19 @@ from corral.reconcile.workqueue import WorkQueue
 
 COMPONENT = "endpoint-slice-mirroring-controller"
 BATCH_SECONDS = 0.05
-"""After a Service was told of, its next changes wait for so long for more of their kind.  Where
-it has many pods, for as long as telling of so many takes: a thousand take a tenth of a second."""
+"""Minimum interval between two syncs of a Service. For Services with many pods it is as long as a
+sync takes: a tenth of a second for a thousand."""
 PODS_A_SECOND = 10_000
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller of endpoints, by Service."""
+    """Return the controller of endpoints, keyed by Service."""
     loop = ServiceEndpoints(context)
     return Controller("endpoints", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
 
 class ServiceEndpoints:
-    """The Services, the pods behind them, and what is told of both."""
+    """Caches and state of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -55,43 +55,43 @@ class ServiceEndpoints:
         self._recorder = context.recorder(COMPONENT)
         self._expected = Expectations[Key](context.monotonic)
         self._triggers = Triggers()
-        self._rested: dict[Key, float] = {}
-        """When each Service may be told of again."""
-        self._bereft: set[Key] = set()
-        """Services that were seen to go: the Endpoints of their names go too."""
-        self.services.index("selector", selector_words)
+        self._next_sync: dict[Key, float] = {}
+        """Earliest time of the next sync, by Service."""
+        self._deleted: set[Key] = set()
+        """Deleted Services, whose Endpoints are deleted by name."""
+        self.services.index("selector", selector_keys)
         self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
-        self.slices.index("service", _service_words)
+        self.slices.index("service", _service_keys)
         self.services.handle(self._service_changed)
         self.pods.handle(self._pod_changed)
         self.slices.handle(self._slice_changed)
         self.endpoints.handle(self._endpoints_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring what is told of one Service in line with its pods, or with its Endpoints."""
+        """Sync the slices of one Service with its pods, or with its Endpoints."""
         unmet = self._expected.unmet_seconds(key)
         if unmet:
             return Result(requeue_after=unmet)
         service = self.services.get(key)
         if service is None:
-            await self._leave(key)
+            await self._clean_up(key)
         elif is_selecting(service):
-            await self._tell(key, service)
+            await self._sync_pods(key, service)
         elif spec_of(service).type != "ExternalName":
             await self._mirror(key)
         return None
 
-    async def _tell(self, key: Key, service: Service) -> None:
+    async def _sync_pods(self, key: Key, service: Service) -> None:
         pods = members(service, self.pods.indexed("namespace", key.namespace))
-        pause = max(BATCH_SECONDS, len(pods) / PODS_A_SECOND)
-        self._rested[key] = self._monotonic() + pause
+        interval = max(BATCH_SECONDS, len(pods) / PODS_A_SECOND)
+        self._next_sync[key] = self._monotonic() + interval
         trigger = self._triggers.time(service, pods)
         changes = slices.plan(
             slices.groups(service, pods),
             self._slices_of(key, slices.MANAGER),
             slices.frame(service, trigger),
         )
-        # What was mirrored while the Service had no selector is no longer true.
+        # Slices mirrored while the Service had no selector are outdated.
         changes.delete.extend(self._slices_of(key, mirror.MANAGER))
         refused = await self._write(key, changes)
         present = self.endpoints.get(key)
@@ -108,22 +108,24 @@ class ServiceEndpoints:
             changes = Changes(delete=mirrored)
         else:
             if count := mirror.skipped(endpoints):
-                text = f"A max of {mirror.LARGEST} addresses can be mirrored to EndpointSlices per "
-                text += f"Endpoints subset. {count} addresses were skipped"
+                text = (
+                    f"A max of {mirror.MAX_ADDRESSES} addresses can be mirrored to EndpointSlices "
+                    f"per Endpoints subset. {count} addresses were skipped"
+                )
                 self._recorder.event(endpoints, "Warning", "TooManyAddressesToMirror", text)
             changes = slices.plan(mirror.groups(endpoints), mirrored, mirror.frame(endpoints))
         refused = await self._write(key, changes)
         if refused:
             raise refused[0]
 
-    async def _leave(self, key: Key) -> None:
-        """A Service is gone; its slices go with their owner, its Endpoints by their name."""
+    async def _clean_up(self, key: Key) -> None:
+        """Delete Endpoints and mirrored slices of a deleted Service; other slices have owners."""
         self._triggers.forget(key)
-        self._rested.pop(key, None)
+        self._next_sync.pop(key, None)
         endpoints = self.endpoints.get(key)
-        if endpoints is not None and (key in self._bereft or endpoints_object.is_ours(endpoints)):
+        if endpoints is not None and (key in self._deleted or endpoints_object.is_ours(endpoints)):
             await remove(self._client, Endpoints, key, uid_of(endpoints))
-        self._bereft.discard(key)
+        self._deleted.discard(key)
         refused = await self._write(key, Changes(delete=self._slices_of(key, mirror.MANAGER)))
         if refused:
             raise refused[0]
@@ -151,11 +153,11 @@ class ServiceEndpoints:
 
     async def _delete(self, key: Key, gone: EndpointSlice) -> None:
         try:
-            asked = await remove(self._client, EndpointSlice, key_of(gone), uid_of(gone))
+            deleted = await remove(self._client, EndpointSlice, key_of(gone), uid_of(gone))
         except ApiError:
             self._expected.deletion_observed(key, uid_of(gone))
             raise
-        if not asked:
+        if not deleted:
             self._expected.deletion_observed(key, uid_of(gone))
 
     async def _write_endpoints(
@@ -178,9 +180,9 @@ class ServiceEndpoints:
             if labels_of(found).get(slices.MANAGED_BY) == manager and not is_being_deleted(found)
         ]
 
-    def _look(self, key: Key) -> None:
-        """Look at a Service now, or when enough may have come together."""
-        wait = self._rested.get(key, 0.0) - self._monotonic()
+    def _enqueue(self, key: Key) -> None:
+        """Enqueue a Service now, or when its interval is over."""
+        wait = self._next_sync.get(key, 0.0) - self._monotonic()
         if wait > 0:
             self.queue.add_after(key, wait)
         else:
@@ -191,45 +193,50 @@ class ServiceEndpoints:
         assert changed is not None
         key = key_of(changed)
         if new is None:
-            self._bereft.add(key)
-            self._expected.forget(key)  # the next one of the name must not wait for it
+            self._deleted.add(key)
+            self._expected.forget(key)  # a new Service of that name must not wait for them
         self.queue.add(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and new is not None and _facts(old) == _facts(new):
+        if old is not None and new is not None and _fingerprint(old) == _fingerprint(new):
             return
         for pod in (old, new):
             if pod is not None:
                 for key in self._services_of(pod):
-                    self._look(key)
+                    self._enqueue(key)
 
     def _services_of(self, pod: Pod) -> Sequence[Key]:
         labels, key = labels_of(pod), key_of(pod)
         return [
             key_of(service)
             for label, value in labels.items()
-            for service in self.services.indexed("selector", selector_word(key, label, value))
+            for service in self.services.indexed("selector", selector_key(key, label, value))
             if matches(service, labels)
         ]
 
     def _slice_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        words = [word for each in (old, new) if each is not None for word in _service_words(each)]
-        for word in dict.fromkeys(words):
-            key = Key(*word.split("/", 1))
+        service_keys = [
+            service_key
+            for each in (old, new)
+            if each is not None
+            for service_key in _service_keys(each)
+        ]
+        for service_key in dict.fromkeys(service_keys):
+            key = Key(*service_key.split("/", 1))
             if old is None:
                 self._expected.creation_observed(key)
             elif new is None or is_being_deleted(new):
                 self._expected.deletion_observed(key, uid_of(old))
-            self._look(key)
+            self._enqueue(key)
 
     def _endpoints_changed(self, old: Endpoints | None, new: Endpoints | None) -> None:
         changed = new or old
         assert changed is not None
-        self._look(key_of(changed))
+        self._enqueue(key_of(changed))
 
 
-def _service_words(found: EndpointSlice) -> Sequence[str]:
-    """The Service that a slice of ours tells of."""
+def _service_keys(found: EndpointSlice) -> Sequence[str]:
+    """Return the Service of a slice that this controller wrote."""
     labels = labels_of(found)
     name = labels.get(slices.SERVICE_NAME)
     if not name or labels.get(slices.MANAGED_BY) not in (slices.MANAGER, mirror.MANAGER):
@@ -237,8 +244,8 @@ def _service_words(found: EndpointSlice) -> Sequence[str]:
     return (str(Key(key_of(found).namespace, name)),)
 
 
-def _facts(pod: Pod) -> tuple[object, ...]:
-    """What of a pod its Services' endpoints depend on."""
+def _fingerprint(pod: Pod) -> tuple[object, ...]:
+    """Return the fields of a pod that matter to endpoints."""
     status, spec = pod.status, pod.spec
     conditions = (status and status.conditions) or ()
     return (

@@ -1,4 +1,4 @@
-"""The older Endpoints object of a Service: one list of addresses, ready ones and others."""
+"""The Endpoints object of a Service: addresses of ready and of other pods. Pure."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
@@ -38,23 +38,23 @@ MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 MANAGER = "endpoint-controller"
 OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 TRUNCATED = "truncated"
-LARGEST = 1000
-"""Addresses of one Endpoints object; of more it tells that it tells not all."""
+MAX_ADDRESSES = 1000
+"""Maximum of addresses in one object; an annotation marks a truncated one."""
 
 Addresses = tuple[EndpointAddress, ...]
 ByState = tuple[list[EndpointAddress], list[EndpointAddress]]
-"""Those that are ready, and the others."""
+"""Addresses of ready pods, and of others."""
 
 
 def is_ours(endpoints: Endpoints) -> bool:
-    """Whether this loop made the object, so that it may go with its Service."""
+    """Report whether this controller created the object, so that it is deleted with the Service."""
     return labels_of(endpoints).get(MANAGED_BY) == MANAGER
 
 
 def plan(
     service: Service, pods: Sequence[Pod], present: Endpoints | None, trigger: str
 ) -> Document | None:
-    """What to write: a whole document where there is none yet, a merge patch, or nothing."""
+    """Return a new document, a merge patch, or None for no change."""
     subsets, is_truncated = _truncated(_subsets(service, pods))
     labels = {name: text for name, text in labels_of(service).items() if name != HEADLESS_LABEL}
     labels[MANAGED_BY] = MANAGER
@@ -86,14 +86,14 @@ def plan(
 
 
 def _subsets(service: Service, pods: Iterable[Pod]) -> list[EndpointSubset]:
-    """Each port with the addresses that offer it; ports that the same addresses offer together."""
+    """Group ports by the addresses that offer them."""
     always = bool(spec_of(service).publishNotReadyAddresses)
     offered: dict[Port | None, ByState] = {}
     for pod in sorted(pods, key=lambda pod: _order(address(pod, families(service)[0]))):
         ip = address(pod, families(service)[0])
         if not ip or (is_being_deleted(pod) and not always):
             continue
-        told = EndpointAddress(
+        entry = EndpointAddress(
             ip=ip,
             hostname=hostname(service, pod),
             nodeName=node(pod),
@@ -104,33 +104,33 @@ def _subsets(service: Service, pods: Iterable[Pod]) -> list[EndpointSubset]:
             lists = (None,)
         for port in lists:
             ready, others = offered.setdefault(port, ([], []))
-            (ready if always or is_ready(pod) else others).append(told)
-    # Found by who offers them: of thousands of ports, each may be offered by others.
-    together: dict[tuple[tuple[int, ...], ...], tuple[ByState, list[Port]]] = {}
+            (ready if always or is_ready(pod) else others).append(entry)
+    # Keyed by address identities, not compared pairwise: there may be thousands of ports.
+    by_addresses: dict[tuple[tuple[int, ...], ...], tuple[ByState, list[Port]]] = {}
     for port, by_state in offered.items():
-        who = tuple(tuple(map(id, addresses)) for addresses in by_state)
-        _, shared = together.setdefault(who, (by_state, []))
+        identities = tuple(tuple(map(id, addresses)) for addresses in by_state)
+        _, shared = by_addresses.setdefault(identities, (by_state, []))
         if port is not None:
             shared.append(port)
     return [
         EndpointSubset(
             addresses=ready or None,
             notReadyAddresses=others or None,
-            ports=[_told(port) for port in shared] or None,
+            ports=[_endpoint_port(port) for port in shared] or None,
         )
-        for (ready, others), shared in together.values()
+        for (ready, others), shared in by_addresses.values()
     ]
 
 
 def _order(ip: str) -> tuple[int, int]:
-    """Addresses by number, those that are none first."""
+    """Sort addresses by number, missing ones first."""
     if not ip:
         return 0, 0
     parsed = ip_address(ip)
     return parsed.version, int(parsed)
 
 
-def _told(port: Port) -> EndpointPort:
+def _endpoint_port(port: Port) -> EndpointPort:
     return EndpointPort(
         name=port.name or None,
         port=port.number,
@@ -140,21 +140,23 @@ def _told(port: Port) -> EndpointPort:
 
 
 def _truncated(subsets: list[EndpointSubset]) -> tuple[list[EndpointSubset], bool]:
-    """As many addresses as may be, ready ones before others; and whether some were left out."""
-    room = LARGEST
+    """Return at most ``MAX_ADDRESSES``, ready ones first, and whether some were dropped."""
+    remaining = MAX_ADDRESSES
     kept: list[tuple[list[EndpointAddress], list[EndpointAddress]]] = []
     ready = [(each.addresses or [])[:] for each in subsets]
     others = [(each.notReadyAddresses or [])[:] for each in subsets]
-    whole = sum(map(len, ready)) + sum(map(len, others))
-    if whole <= LARGEST:
+    total = sum(map(len, ready)) + sum(map(len, others))
+    if total <= MAX_ADDRESSES:
         return subsets, False
     for lists in (ready, others):
         for addresses in lists:
-            del addresses[room:]
-            room -= len(addresses)
+            del addresses[remaining:]
+            remaining -= len(addresses)
     kept = list(zip(ready, others, strict=True))
     return [
-        EndpointSubset(addresses=yes or None, notReadyAddresses=no or None, ports=subset.ports)
-        for subset, (yes, no) in zip(subsets, kept, strict=True)
-        if yes or no
+        EndpointSubset(
+            addresses=ready_kept or None, notReadyAddresses=others_kept or None, ports=subset.ports
+        )
+        for subset, (ready_kept, others_kept) in zip(subsets, kept, strict=True)
+        if ready_kept or others_kept
     ], True

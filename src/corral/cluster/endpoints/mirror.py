@@ -1,7 +1,7 @@
-"""Slices of Endpoints that people write for a Service without selector.
+"""EndpointSlices of Endpoints that users write for a Service without selector. Pure.
 
-Whoever looks for endpoints reads slices; so what stands in an Endpoints object is told there too
-(Kubernetes' endpointslicemirroring controller).
+Clients read slices, so Endpoints are mirrored there (Kubernetes' endpointslicemirroring
+controller).
 """
 
 from collections.abc import Iterable
@@ -27,33 +27,33 @@ MANAGER = "endpointslicemirroring-controller.k8s.io"
 SKIP = "endpointslice.kubernetes.io/skip-mirror"
 LEADER = "control-plane.alpha.kubernetes.io/leader"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-LARGEST = 1000
-"""Addresses of one subset that are mirrored."""
+MAX_ADDRESSES = 1000
+"""Maximum of mirrored addresses of one subset."""
 
 
 def is_mirrored(endpoints: Endpoints) -> bool:
-    """Whether an object is to be mirrored: not where it says no, nor where it is a lock."""
+    """Report whether to mirror an object: not with the skip label, nor a leader election lock."""
     return labels_of(endpoints).get(SKIP) != "true" and LEADER not in annotations_of(endpoints)
 
 
 def groups(endpoints: Endpoints) -> list[Group]:
-    """The addresses of each subset, by family."""
+    """Return the endpoints of all subsets by family and ports."""
     merged: dict[tuple[str, tuple[Port, ...]], dict[Identity, Endpoint]] = {}
     for subset in endpoints.subsets or ():
         ports = tuple(_port(each) for each in subset.ports or ())
-        for told in _told(subset):
-            family = "IPv6" if ":" in told.addresses[0] else "IPv4"
-            merged.setdefault((family, ports), {})[identity(told)] = told
-    return [Group(family, ports, told) for (family, ports), told in merged.items()]
+        for address in _endpoints(subset):
+            family = "IPv6" if ":" in address.addresses[0] else "IPv4"
+            merged.setdefault((family, ports), {})[identity(address)] = address
+    return [Group(family, ports, address) for (family, ports), address in merged.items()]
 
 
 def skipped(endpoints: Endpoints) -> int:
-    """How many addresses are not mirrored, being too many."""
-    return sum(max(0, _size(subset) - LARGEST) for subset in endpoints.subsets or ())
+    """Return the number of addresses beyond the maximum."""
+    return sum(max(0, _size(subset) - MAX_ADDRESSES) for subset in endpoints.subsets or ())
 
 
 def frame(endpoints: Endpoints) -> Frame:
-    """The slices carry what the Endpoints object carries, and go with it."""
+    """Return the metadata of the slices: that of the Endpoints object, which owns them."""
     key = key_of(endpoints)
     dropped = {TRIGGER, LAST_APPLIED}
     annotations = annotations_of(endpoints).items()
@@ -70,29 +70,33 @@ def _size(subset: EndpointSubset) -> int:
     return len(subset.addresses or ()) + len(subset.notReadyAddresses or ())
 
 
-def _told(subset: EndpointSubset) -> Iterable[Endpoint]:
+def _endpoints(subset: EndpointSubset) -> Iterable[Endpoint]:
     listed = [(each, True) for each in subset.addresses or ()]
     listed += [(each, False) for each in subset.notReadyAddresses or ()]
-    return [_endpoint(each, ready=ready) for each, ready in listed[:LARGEST] if _is_address(each)]
+    return [
+        _endpoint(each, ready=ready) for each, ready in listed[:MAX_ADDRESSES] if _is_address(each)
+    ]
 
 
-def _endpoint(told: EndpointAddress, *, ready: bool) -> Endpoint:
+def _endpoint(address: EndpointAddress, *, ready: bool) -> Endpoint:
     return Endpoint(
-        addresses=[told.ip],
+        addresses=[address.ip],
         conditions=EndpointConditions(ready=ready),
-        hostname=told.hostname or None,
-        nodeName=told.nodeName or None,
-        targetRef=told.targetRef,
+        hostname=address.hostname or None,
+        nodeName=address.nodeName or None,
+        targetRef=address.targetRef,
     )
 
 
-def _is_address(told: EndpointAddress) -> bool:
+def _is_address(address: EndpointAddress) -> bool:
     try:
-        ip_address(told.ip)
+        ip_address(address.ip)
     except ValueError:
         return False
     return True
 
 
-def _port(told: EndpointPort) -> Port:
-    return Port(told.name or "", told.protocol or "TCP", told.port, told.appProtocol or None)
+def _port(address: EndpointPort) -> Port:
+    return Port(
+        address.name or "", address.protocol or "TCP", address.port, address.appProtocol or None
+    )

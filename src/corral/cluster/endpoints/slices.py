@@ -1,8 +1,7 @@
-"""Packs the endpoints of a Service into EndpointSlices, changing as few of them as can be.
+"""Packs the endpoints of a Service into EndpointSlices with few changes. Pure.
 
-Every address that moves from one slice to another is told to everybody who watches, so endpoints
-stay where they are; what is new fills slices that have to be written anyway (Kubernetes'
-endpointslice reconciler).
+Every watcher receives each changed slice, so endpoints stay in their slices; new ones fill slices
+that are written anyway (Kubernetes' endpointslice reconciler).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,28 +33,28 @@ MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 MANAGER = "endpointslice-controller.k8s.io"
 HEADLESS_LABEL = "service.kubernetes.io/headless"
 TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
-"""Annotation: since when what a change tells of has been so; measures how long telling takes."""
-LARGEST = 100
-"""Endpoints of one slice (kube-controller-manager's --max-endpoints-per-slice)."""
+"""Annotation: time of the oldest change that a write covers, to measure its propagation delay."""
+MAX_ENDPOINTS = 100
+"""Maximum of endpoints in one slice (kube-controller-manager's --max-endpoints-per-slice)."""
 
 Identity = tuple[str, str]
-"""Address and uid of what has it: another pod with the same address is another endpoint."""
+"""Address and uid of its target: another pod with the same address is another endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Endpoints that share their address type and their ports: they fit into the same slices."""
+    """Endpoints with the same address type and ports, which may share slices."""
 
     address_type: str
     ports: tuple[Port, ...] = ()
     endpoints: Mapping[Identity, Endpoint] = field(default_factory=dict)
     may_be_empty: bool = False
-    """Whether a slice is to be there even without endpoints: it says that there are none."""
+    """Whether to write an empty slice if there are no endpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What all slices of one Service have in common."""
+    """Metadata that all slices of one Service share."""
 
     namespace: str
     prefix: str
@@ -66,7 +65,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What has to be written: documents, merge patches by slice, and slices that go."""
+    """Slices to create, patches by slice, and slices to delete."""
 
     create: list[Document] = field(default_factory=list)
     update: list[tuple[EndpointSlice, Document]] = field(default_factory=list)
@@ -78,36 +77,36 @@ class Changes:
 
 @dataclass(slots=True)
 class _Draft:
-    """A slice as it will be; ``slice`` is what it was, if it was."""
+    """Desired slice; ``slice`` is the observed one, if there is one."""
 
     slice: EndpointSlice | None
     endpoints: list[Endpoint]
     is_changed: bool
 
     @property
-    def room(self) -> int:
-        return LARGEST - len(self.endpoints)
+    def free(self) -> int:
+        return MAX_ENDPOINTS - len(self.endpoints)
 
 
 def groups(service: Service, pods: Sequence[Pod]) -> list[Group]:
-    """The pods of a Service by address family, and by the ports that they offer."""
+    """Return the pods of a Service by address family and ports."""
     found = []
     for family in families(service):
         by_ports: dict[tuple[Port, ...], dict[Identity, Endpoint]] = {}
         for pod in pods:
-            told = endpoint(service, pod, family)
-            if told is not None:
-                offered = by_ports.setdefault(ports(service, pod), {})
-                offered[identity(told)] = told
+            entry = endpoint(service, pod, family)
+            if entry is not None:
+                endpoints = by_ports.setdefault(ports(service, pod), {})
+                endpoints[identity(entry)] = entry
         if by_ports:
-            found += [Group(family, offered, told) for offered, told in by_ports.items()]
+            found += [Group(family, shared, endpoints) for shared, endpoints in by_ports.items()]
         else:
             found.append(Group(family, may_be_empty=True))
     return found
 
 
 def frame(service: Service, trigger: str) -> Frame:
-    """The name, owner and labels of a Service's slices; they carry the Service's own labels."""
+    """Return the metadata of a Service's slices, with the labels of the Service."""
     key = key_of(service)
     own = {SERVICE_NAME: key.name, MANAGED_BY: MANAGER}
     if is_headless(service):
@@ -124,7 +123,7 @@ def frame(service: Service, trigger: str) -> Frame:
 
 
 def owner(api_version: str, kind: str, view: msgspec.Struct) -> Document:
-    """A reference to the manager of slices."""
+    """Return the owner reference of slices."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -135,42 +134,44 @@ def owner(api_version: str, kind: str, view: msgspec.Struct) -> Document:
     }
 
 
-def identity(told: Endpoint) -> Identity:
-    return told.addresses[0], (told.targetRef and told.targetRef.uid) or ""
+def identity(entry: Endpoint) -> Identity:
+    return entry.addresses[0], (entry.targetRef and entry.targetRef.uid) or ""
 
 
-def plan(wanted: Iterable[Group], existing: Iterable[EndpointSlice], frame: Frame) -> Changes:
-    """What turns the slices that exist into those that are wanted."""
+def plan(desired: Iterable[Group], existing: Iterable[EndpointSlice], frame: Frame) -> Changes:
+    """Return the changes from the existing slices to the desired groups."""
     changes = Changes()
     present: dict[tuple[str, tuple[Port, ...]], list[EndpointSlice]] = {}
     for each in sorted(existing, key=lambda each: key_of(each).name):
         present.setdefault((each.addressType, _ports_of(each)), []).append(each)
-    for group in wanted:
+    for group in desired:
         drafts = _drafts(group, present.pop((group.address_type, group.ports), ()), frame)
-        _settle(group, drafts, frame, changes)
+        _add_changes(group, drafts, frame, changes)
     changes.delete.extend(each for left in present.values() for each in left)
     return changes
 
 
 def _drafts(group: Group, slices: Sequence[EndpointSlice], frame: Frame) -> list[_Draft]:
-    """Where each endpoint goes: where it is already, if it is anywhere."""
-    homeless = dict(group.endpoints)
+    """Assign endpoints to slices: to their present slice, if they are in one."""
+    unassigned = dict(group.endpoints)
     drafts = []
     for each in slices:
         before = each.endpoints or []
         kept = [
-            homeless.pop(known) for known in map(identity, before[:LARGEST]) if known in homeless
+            unassigned.pop(each)
+            for each in map(identity, before[:MAX_ENDPOINTS])
+            if each in unassigned
         ]
-        drafts.append(_Draft(each, kept, kept != before or not _is_framed(each, frame)))
-    rest = list(homeless.values())
+        drafts.append(_Draft(each, kept, kept != before or not _has_metadata(each, frame)))
+    rest = list(unassigned.values())
     # The fullest first, so that slices become full and others run empty.
-    for draft in sorted(drafts, key=lambda draft: draft.room):
+    for draft in sorted(drafts, key=lambda draft: draft.free):
         if draft.is_changed and draft.endpoints:
             _fill(draft, rest)
     while rest:
-        fitting = [draft for draft in drafts if not draft.is_changed and draft.room >= len(rest)]
+        fitting = [draft for draft in drafts if not draft.is_changed and draft.free >= len(rest)]
         if fitting:
-            _fill(min(fitting, key=lambda draft: draft.room), rest)
+            _fill(min(fitting, key=lambda draft: draft.free), rest)
             continue
         empty = next((draft for draft in drafts if draft.slice and not draft.endpoints), None)
         if empty is None:
@@ -180,15 +181,15 @@ def _drafts(group: Group, slices: Sequence[EndpointSlice], frame: Frame) -> list
 
 
 def _fill(draft: _Draft, rest: list[Endpoint]) -> None:
-    count = min(draft.room, len(rest))
+    count = min(draft.free, len(rest))
     if count:
         draft.endpoints += rest[:count]
         del rest[:count]
         draft.is_changed = True
 
 
-def _settle(group: Group, drafts: list[_Draft], frame: Frame, changes: Changes) -> None:
-    """Turn drafts into changes; empty slices go, but for one where there is to be one."""
+def _add_changes(group: Group, drafts: list[_Draft], frame: Frame, changes: Changes) -> None:
+    """Add the changes of drafts; delete empty slices, except one if the group may be empty."""
     keep_empty = group.may_be_empty
     for draft in drafts:
         if not draft.endpoints and not keep_empty and draft.slice is not None:
@@ -232,16 +233,16 @@ def _patch(present: EndpointSlice, draft: _Draft, frame: Frame) -> Document:
     }
 
 
-def _is_framed(present: EndpointSlice, frame: Frame) -> bool:
-    """Whether a slice carries what it is to carry; when it last changed is no reason to write."""
+def _has_metadata(present: EndpointSlice, frame: Frame) -> bool:
+    """Report whether a slice has the desired metadata; the trigger time alone is no change."""
     annotations = {
         name: value for name, value in annotations_of(present).items() if name != TRIGGER
     }
-    wanted = {name: value for name, value in frame.annotations.items() if name != TRIGGER}
+    desired = {name: value for name, value in frame.annotations.items() if name != TRIGGER}
     owners = [each.uid for each in owners_of(present)]
     return (
         labels_of(present) == frame.labels
-        and annotations == wanted
+        and annotations == desired
         and owners == [frame.owner["uid"]]
     )
 
@@ -250,5 +251,7 @@ def _ports_of(present: EndpointSlice) -> tuple[Port, ...]:
     return tuple(_port(each) for each in present.ports or ())
 
 
-def _port(told: EndpointPort) -> Port:
-    return Port(told.name or "", told.protocol or "TCP", told.port or 0, told.appProtocol or None)
+def _port(entry: EndpointPort) -> Port:
+    return Port(
+        entry.name or "", entry.protocol or "TCP", entry.port or 0, entry.appProtocol or None
+    )

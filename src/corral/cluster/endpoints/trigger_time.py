@@ -1,6 +1,6 @@
-"""Since when the change that is being told has been so (Kubernetes' trigger time tracker).
+"""Trigger times of endpoint changes (Kubernetes' trigger time tracker).
 
-What reads the annotation measures how long a change takes to get to the data path.
+Clients measure from this annotation how long a change takes to reach the data path.
 """
 
 from collections.abc import Iterable
@@ -16,34 +16,34 @@ from corral.reconcile.objects import key_of
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Times:
     service: datetime | None
     pods: dict[str, datetime] = field(default_factory=dict)
 
 
 class Triggers:
-    """What was known of each Service and its pods when it was last looked at."""
+    """Readiness times of each Service and its pods at the last sync."""
 
     def __init__(self) -> None:
-        self._seen: dict[Key, _Seen] = {}
+        self._times: dict[Key, _Times] = {}
 
     def time(self, service: Service, pods: Iterable[Pod]) -> str:
-        """The earliest moment that is news since the last look, or nothing."""
+        """Return the earliest change since the last sync; empty without one."""
         key = key_of(service)
         created = service.metadata.creationTimestamp if service.metadata else None
         now = {key_of(pod).name: moment for pod in pods if (moment := ready_since(pod))}
-        before = self._seen.get(key)
-        self._seen[key] = _Seen(created, now)
+        before = self._times.get(key)
+        self._times[key] = _Times(created, now)
         if before is None:
             return rfc3339(created) if created else ""
-        news = [
+        changes = [
             moment
             for name, moment in now.items()
-            if (known := before.pods.get(name)) is None or moment > known
+            if (previous := before.pods.get(name)) is None or moment > previous
         ]
         if created is not None and before.service is not None and created > before.service:
-            news.append(created)
-        return rfc3339(min(news)) if news else ""
+            changes.append(created)
+        return rfc3339(min(changes)) if changes else ""
 
     def forget(self, key: Key) -> None:
-        self._seen.pop(key, None)
+        self._times.pop(key, None)

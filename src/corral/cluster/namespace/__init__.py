@@ -1,4 +1,4 @@
-"""Empties a namespace that is being deleted, then lets it go."""
+"""Controller of namespace deletion."""
 
 from corral.cluster.namespace.namespace_controller import controller
 

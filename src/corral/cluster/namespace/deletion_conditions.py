@@ -1,7 +1,7 @@
-"""What a namespace says while it is emptied: five conditions, in Kubernetes' words.  Pure.
+"""Conditions of a namespace during its deletion. Pure.
 
-Each is False with a reason of its own as long as all goes well, so that whoever reads them finds
-all of them (Kubernetes' namespaced_resources_deleter.go and status_condition_utils.go).
+Each is False, with a reason, while nothing fails, so that clients find all of them (Kubernetes'
+namespaced_resources_deleter.go and status_condition_utils.go).
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from corral.api.conditions import ConditionDocument, set_condition
 from corral.api.errors import ApiError
 from corral.reconcile.objects import Partial, finalizers_of
 
-_WELL = {
+_NORMAL = {
     "NamespaceDeletionDiscoveryFailure": (
         "ResourcesDiscovered",
         "All resources successfully discovered",
@@ -31,68 +31,73 @@ _WELL = {
         "All content-preserving finalizers finished",
     ),
 }
-"""Reason and message of each condition while it is False, in the order in which they are told."""
+"""Reason and message of each condition while it is False, in order."""
 
 
 @dataclass(slots=True)
-class Emptied:
-    """What has come of deleting what is in a namespace.
+class DeletionResult:
+    """Result of deleting the content of a namespace.
 
-    unknown: why it is not known which kinds there are, if it is not.
-    left: by plural and group (``pods.``, since that has none) the objects that are still there.
-    refusals: why kinds could not be deleted.
+    unknown: the error of discovery, if it failed.
+    left: remaining objects by plural and group (``pods.``, whose group is empty).
+    refusals: errors of deletion.
     """
 
-    unknown: str = ""
-    left: dict[str, Sequence[Partial]] = field(default_factory=dict)
-    refusals: list[ApiError] = field(default_factory=list)
+    discovery_error: str = ""
+    remaining: dict[str, Sequence[Partial]] = field(default_factory=dict)
+    errors: list[ApiError] = field(default_factory=list)
 
     @property
-    def is_done(self) -> bool:
-        return not (self.unknown or self.refusals or any(self.left.values()))
+    def is_empty(self) -> bool:
+        return not (self.discovery_error or self.errors or any(self.remaining.values()))
 
 
 def conditions(
-    old: Sequence[ConditionDocument], emptied: Emptied, now: str
+    old: Sequence[ConditionDocument], result: DeletionResult, now: str
 ) -> list[ConditionDocument]:
-    """The namespace's conditions; equal to the old ones where nothing has changed."""
-    wrong = _wrong(emptied)
-    told = list(old)
-    for name, well in _WELL.items():
-        reason, message = wrong.get(name, well)
-        status = "True" if name in wrong else "False"
-        told = set_condition(told, name, status, reason=reason, message=message, now=now)
-    return told
+    """Return the namespace's conditions; equal to the old ones if nothing changed."""
+    failures = _failures(result)
+    new = list(old)
+    for name, normal in _NORMAL.items():
+        reason, message = failures.get(name, normal)
+        status = "True" if name in failures else "False"
+        new = set_condition(new, name, status, reason=reason, message=message, now=now)
+    return new
 
 
-def _wrong(emptied: Emptied) -> Mapping[str, tuple[str, str]]:
-    """Reason and message of the conditions that are True."""
-    wrong = {
-        "NamespaceDeletionDiscoveryFailure": ("DiscoveryFailed", emptied.unknown),
-        "NamespaceDeletionContentFailure": ("ContentDeletionFailed", _failed(emptied.refusals)),
-        "NamespaceContentRemaining": ("SomeResourcesRemain", _remaining(emptied.left)),
-        "NamespaceFinalizersRemaining": ("SomeFinalizersRemain", _held(emptied.left.values())),
+def _failures(result: DeletionResult) -> Mapping[str, tuple[str, str]]:
+    """Return reason and message of the conditions that are True."""
+    failures = {
+        "NamespaceDeletionDiscoveryFailure": ("DiscoveryFailed", result.discovery_error),
+        "NamespaceDeletionContentFailure": ("ContentDeletionFailed", _failed(result.errors)),
+        "NamespaceContentRemaining": ("SomeResourcesRemain", _remaining(result.remaining)),
+        "NamespaceFinalizersRemaining": (
+            "SomeFinalizersRemain",
+            _finalizers(result.remaining.values()),
+        ),
     }
-    return {name: said for name, said in wrong.items() if said[1]}
+    return {name: text for name, text in failures.items() if text[1]}
 
 
-def _failed(refusals: Sequence[ApiError]) -> str:
-    told = sorted({str(each) for each in refusals})
-    why = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
-    return f"Failed to delete all resource types, {len(refusals)} remaining: {why}" if told else ""
+def _failed(errors: Sequence[ApiError]) -> str:
+    texts = sorted({str(each) for each in errors})
+    why = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return f"Failed to delete all resource types, {len(errors)} remaining: {why}" if texts else ""
 
 
-def _remaining(left: Mapping[str, Sequence[Partial]]) -> str:
+def _remaining(remaining: Mapping[str, Sequence[Partial]]) -> str:
     counted = sorted(
         f"{resource} has {len(objects)} resource instances"
-        for resource, objects in left.items()
+        for resource, objects in remaining.items()
         if objects
     )
     return f"Some resources are remaining: {', '.join(counted)}" if counted else ""
 
 
-def _held(left: Iterable[Sequence[Partial]]) -> str:
-    held = Counter(name for objects in left for one in objects for name in finalizers_of(one))
-    counted = sorted(f"{name} in {count} resource instances" for name, count in held.items())
-    said = "Some content in the namespace has finalizers remaining: "
-    return f"{said}{', '.join(counted)}" if counted else ""
+def _finalizers(remaining: Iterable[Sequence[Partial]]) -> str:
+    counts = Counter(
+        name for objects in remaining for one in objects for name in finalizers_of(one)
+    )
+    texts = sorted(f"{name} in {count} resource instances" for name, count in counts.items())
+    prefix = "Some content in the namespace has finalizers remaining: "
+    return f"{prefix}{', '.join(texts)}" if texts else ""

@@ -1,7 +1,7 @@
-"""Empties a namespace that is being deleted, then lets it go.
+"""Deletes the content of a namespace that is being deleted, then its finalizer.
 
-Its pods go first, so that guests end while their disks and Secrets are there (KEP 5080, ordered
-namespace deletion), and nothing else is touched before they are gone.
+Pods are deleted first, so that guests end while their disks and Secrets exist (KEP 5080, ordered
+namespace deletion).
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from corral.api.kind import Kind
 from corral.api.kinds.table import KindTable
 from corral.api.object import Key
 from corral.api.time import rfc3339
-from corral.cluster.namespace.deletion_conditions import Emptied, conditions
+from corral.cluster.namespace.deletion_conditions import DeletionResult, conditions
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.deletion import remove_all
@@ -21,21 +21,21 @@ from corral.reconcile.workqueue import WorkQueue
 
 PODS = "pods"
 BATCH_SECONDS = 0.1
-"""How long news of what went from a namespace waits for more of the kind."""
-PATIENCE_SECONDS = 15.0
-"""What still holds the namespace is looked at again after this time in any case."""
+"""Delay of events about deleted objects, so that they are handled together."""
+RETRY_SECONDS = 15.0
+"""Interval after which a namespace with remaining objects is synced in any case."""
 UNWATCHED = frozenset({"events", "leases"})
-"""Kinds that go at once when they are deleted: there is nothing to wait for."""
+"""Kinds without finalizers, deleted at once: there is nothing to wait for."""
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that empties namespaces."""
+    """Return the controller that deletes namespaces."""
     loop = Namespaces(context)
     return Controller("namespace", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
 
 class Namespaces:
-    """The namespaces, and watches over what may hold them."""
+    """Caches of namespaces and of the metadata of their content."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -46,22 +46,22 @@ class Namespaces:
         self._kinds = context.kinds
         self._informers = context.informers
         self.sources: list[Source] = [self.namespaces]
-        context.kinds.subscribe(self._kind_came)
+        context.kinds.subscribe(self._kind_added)
         self.sources.append(context.kinds)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Delete what is left in a namespace; when nothing is, the namespace."""
+        """Delete what remains in a namespace; when it is empty, finalize the namespace."""
         namespace = self.namespaces.get(key)
         if namespace is None or not is_being_deleted(namespace):
             return None
-        if not await self._are_kinds_known(namespace):
-            return Result(requeue_after=BATCH_SECONDS)  # there may be kinds that are not looked at
-        emptied = await self._empty(key.name)
-        await self._tell(namespace, emptied)
-        if emptied.refusals:
-            raise emptied.refusals[0]
-        if not emptied.is_done:
-            return Result(requeue_after=PATIENCE_SECONDS)
+        if not await self._are_kinds_current(namespace):
+            return Result(requeue_after=BATCH_SECONDS)  # kinds without an informer may exist
+        result = await self._empty(key.name)
+        await self._update_status(namespace, result)
+        if result.errors:
+            raise result.errors[0]
+        if not result.is_empty:
+            return Result(requeue_after=RETRY_SECONDS)
         await self._client.replace(
             Namespace,
             {
@@ -72,39 +72,39 @@ class Namespaces:
         )
         return None
 
-    async def _are_kinds_known(self, namespace: Namespace) -> bool:
+    async def _are_kinds_current(self, namespace: Namespace) -> bool:
         try:
             return await self._kinds.are_current(self._client)
         except ApiError as error:
-            await self._tell(namespace, Emptied(unknown=str(error)))
+            await self._update_status(namespace, DeletionResult(discovery_error=str(error)))
             raise
 
-    async def _empty(self, name: str) -> Emptied:
-        """Ask for the deletion of all pods; of everything else once these are gone."""
-        emptied = Emptied()
+    async def _empty(self, name: str) -> DeletionResult:
+        """Delete all pods; once these are gone, everything else."""
+        result = DeletionResult()
         for kind in namespaced_kinds(self._kinds.table):
             try:
-                left = await remove_all(self._client, kind, name, propagation="Background")
-                emptied.left[f"{kind.plural}.{kind.group}"] = left
-            except ApiError as refusal:
-                emptied.refusals.append(refusal)
-            if kind.resource == PODS and not emptied.is_done:
+                remaining = await remove_all(self._client, kind, name, propagation="Background")
+                result.remaining[f"{kind.plural}.{kind.group}"] = remaining
+            except ApiError as error:
+                result.errors.append(error)
+            if kind.resource == PODS and not result.is_empty:
                 break
-        return emptied
+        return result
 
-    async def _tell(self, namespace: Namespace, emptied: Emptied) -> None:
+    async def _update_status(self, namespace: Namespace, result: DeletionResult) -> None:
         old = msgspec.to_builtins(list((namespace.status and namespace.status.conditions) or ()))
-        told = conditions(old, emptied, rfc3339(self._clock()))
-        if told == old:
+        new = conditions(old, result, rfc3339(self._clock()))
+        if new == old:
             return
-        change = {"metadata": {"uid": uid_of(namespace)}, "status": {"conditions": told}}
+        change = {"metadata": {"uid": uid_of(namespace)}, "status": {"conditions": new}}
         await self._client.patch(Namespace, key_of(namespace), change, subresource="status")
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if new is not None and is_being_deleted(new) and (old is None or not is_being_deleted(old)):
             self.queue.add(key_of(new))
 
-    def _kind_came(self, kind: Kind) -> None:
+    def _kind_added(self, kind: Kind) -> None:
         if kind.namespaced and (kind.plural not in UNWATCHED or not kind.native):
             informer = self._informers.metadata(kind)
             informer.handle(self._content_changed)
@@ -120,6 +120,6 @@ class Namespaces:
 
 
 def namespaced_kinds(kinds: KindTable) -> list[Kind]:
-    """The kinds whose objects live in namespaces, each storage once; as of now.  Pods first."""
+    """Return the stored namespaced kinds, pods first."""
     found = [kind for kind in kinds if kind.namespaced and kind.is_kept]
     return sorted(found, key=lambda kind: kind.resource != PODS)

@@ -1,4 +1,4 @@
-"""Gives claims their volumes, and keeps both for as long as somebody uses them."""
+"""Controllers of claims and volumes: binding, protection, the default storage class."""
 
 from corral.cluster.persistent_volumes.binder import controller as binder
 from corral.cluster.persistent_volumes.default_storage_class import controller as default_class

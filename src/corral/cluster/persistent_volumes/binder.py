@@ -1,4 +1,4 @@
-"""The loop that brings claims and volumes together, and says how far each of them is."""
+"""Controller that binds claims to volumes, and writes the phase of both."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -27,22 +27,21 @@ from corral.api.volume_binding import (
     reserve,
 )
 from corral.cluster.persistent_volumes import binding
-from corral.cluster.persistent_volumes.binding import Surroundings, Told
+from corral.cluster.persistent_volumes.binding import ClaimInputs, Event
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
 NAME = "persistentvolume-controller"
-PATIENCE_SECONDS = 300.0
-"""What a claim waits for is told again after this time: events do not stay for ever."""
+REPEAT_SECONDS = 300.0
+"""Interval after which the last event about a claim is repeated: events expire."""
 
 Claim = PersistentVolumeClaim
 Volume = PersistentVolume
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that gives claims their volumes."""
     loop = Binder(context)
     return Controller(
         "claims",
@@ -53,7 +52,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Binder:
-    """Claims, volumes and what decides about them.  Keys without a namespace are volumes'."""
+    """Caches and state of the controller. Keys without a namespace are those of volumes."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -65,8 +64,8 @@ class Binder:
         self._clock = context.clock
         self._monotonic: Callable[[], float] = context.monotonic
         self._recorder = context.recorder(NAME)
-        self._told: dict[Key, tuple[str, Told, float]] = {}
-        """By claim or volume: its uid, the last event about it, and when it was told."""
+        self._events: dict[Key, tuple[str, Event, float]] = {}
+        """By claim or volume: its uid, the last event about it, and when it was recorded."""
         self.claims.index("volume", lambda claim: filter(None, (_volume_of(claim),)))
         self.claims.index("unbound", _unbound_index)
         self.volumes.index("class", lambda volume: (class_name(volume) or "",))
@@ -78,28 +77,28 @@ class Binder:
         self.pods.handle(self._pod_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bring a claim, or a volume, one step further."""
+        """Sync a claim, or a volume."""
         if not key.namespace:
-            await self._settle_volume(key)
+            await self._sync_volume(key)
             return None
         claim = self.claims.get(key)
         if claim is None or (
             is_being_deleted(claim) and BIND_COMPLETED not in annotations_of(claim)
         ):
-            self._told.pop(key, None)
+            self._events.pop(key, None)
             return None
-        return await self._settle_claim(claim)
+        return await self._sync_claim(claim)
 
     # ---------------------------------------------------------------- claims
 
-    async def _settle_claim(self, claim: Claim) -> Result | None:
+    async def _sync_claim(self, claim: Claim) -> Result | None:
         key = key_of(claim)
-        plan = binding.plan_claim(claim, self._surroundings(claim))
+        plan = binding.plan_claim(claim, self._inputs(claim))
         if plan.storage_class:
             version = {"resourceVersion": version_of(claim)}
-            given = {"storageClassName": plan.storage_class}
-            await self._client.patch(Claim, key, {"metadata": version, "spec": given})
-            return None  # the change is what the next look is for
+            spec = {"storageClassName": plan.storage_class}
+            await self._client.patch(Claim, key, {"metadata": version, "spec": spec})
+            return None  # the change enqueues the claim
         if plan.phase == BOUND and plan.volume is not None:
             claim = await self._bind(claim, plan.volume)
         elif not plan.annotations.items() <= annotations_of(claim).items():
@@ -110,14 +109,14 @@ class Binder:
             claim = await self._client.patch(Claim, key, {"metadata": metadata})
         if (status := binding.claim_status(claim, plan.phase, plan.volume)) is not None:
             await self._client.patch(Claim, key, status, subresource="status")
-        if plan.told is None:
-            self._told.pop(key, None)
+        if plan.event is None:
+            self._events.pop(key, None)
             return None
-        return Result(requeue_after=self._tell(claim, plan.told))
+        return Result(requeue_after=self._record(claim, plan.event))
 
-    def _surroundings(self, claim: Claim) -> Surroundings:
+    def _inputs(self, claim: Claim) -> ClaimInputs:
         key, name = str(key_of(claim)), class_name(claim) or ""
-        return Surroundings(
+        return ClaimInputs(
             named=self.volumes.get(Key("", _volume_of(claim))),
             candidates=chain(
                 self.volumes.indexed("claim", key), self.volumes.indexed("class", name)
@@ -132,10 +131,10 @@ class Binder:
         )
 
     async def _bind(self, claim: Claim, volume: Volume) -> Claim:
-        """Let both name each other; every step may have been done before."""
+        """Make claim and volume refer to each other; each step may have been done before."""
         if (patch := reserve(volume, claim)) is not None:
             volume = await self._client.patch(Volume, key_of(volume), patch)
-        if (patch := binding.take(claim, volume)) is not None:
+        if (patch := binding.claim_patch(claim, volume)) is not None:
             claim = await self._client.patch(Claim, key_of(claim), patch)
         return claim
 
@@ -145,10 +144,10 @@ class Binder:
 
     # --------------------------------------------------------------- volumes
 
-    async def _settle_volume(self, key: Key) -> None:
+    async def _sync_volume(self, key: Key) -> None:
         volume = self.volumes.get(key)
         if volume is None:
-            self._told.pop(key, None)
+            self._events.pop(key, None)
             return
         claim = next(map(self.claims.get, _claim_keys(volume)), None)
         plan = binding.plan_volume(volume, claim)
@@ -156,15 +155,15 @@ class Binder:
             return  # the cache has yet to show the claim
         if plan.unbind:
             volume = await self._client.patch(Volume, key, binding.unreserve(volume))
-        why = plan.told.message if plan.told is not None else _message(volume, plan.phase)
-        status = binding.volume_status(volume, plan.phase, self._clock(), why)
+        message = plan.event.message if plan.event is not None else _message(volume, plan.phase)
+        status = binding.volume_status(volume, plan.phase, self._clock(), message)
         if status is not None:
             volume = await self._client.patch(Volume, key, status, subresource="status")
-        if plan.told is not None:
-            self._tell(volume, plan.told)
+        if plan.event is not None:
+            self._record(volume, plan.event)
 
     async def _exists(self, volume: Volume) -> bool:
-        """Whether the claim of a volume is there, as the server knows it."""
+        """Report whether the claim of a volume exists, according to the server."""
         (key,) = _claim_keys(volume)
         try:
             claim = await self._client.get(Claim, key.name, key.namespace)
@@ -173,19 +172,19 @@ class Binder:
         named = claim_of(volume)
         return named is not None and named.uid == uid_of(claim)
 
-    # --------------------------------------------------------------- telling
+    # ---------------------------------------------------------------- events
 
-    def _tell(self, about: Claim | Volume, told: Told) -> float:
-        """Tell what is news; answers the seconds after which it is told again."""
-        key, now = key_of(about), self._monotonic()
-        uid, last, since = self._told.get(key, ("", None, now))
-        if (uid, last) != (uid_of(about), told) or now - since >= PATIENCE_SECONDS:
-            self._recorder.event(about, *told)
-            self._told[key] = (uid_of(about), told, now)
-            return PATIENCE_SECONDS
-        return PATIENCE_SECONDS - (now - since)
+    def _record(self, subject: Claim | Volume, event: Event) -> float:
+        """Record an event if it is new or old enough; return the seconds until it is repeated."""
+        key, now = key_of(subject), self._monotonic()
+        uid, last, since = self._events.get(key, ("", None, now))
+        if (uid, last) != (uid_of(subject), event) or now - since >= REPEAT_SECONDS:
+            self._recorder.event(subject, *event)
+            self._events[key] = (uid_of(subject), event, now)
+            return REPEAT_SECONDS
+        return REPEAT_SECONDS - (now - since)
 
-    # --------------------------------------------------------------- changes
+    # -------------------------------------------------------- event handlers
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         changed = new or old
@@ -206,14 +205,14 @@ class Binder:
             for claimed in _claim_keys(each):
                 self.queue.add(claimed)
         if new is not None and is_free(new) and not (old is not None and is_free(old)):
-            self._wake(class_name(new) or "")
+            self._enqueue_unbound(class_name(new) or "")
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         changed = new or old
         assert changed is not None
-        self._wake(key_of(changed).name)
+        self._enqueue_unbound(key_of(changed).name)
         if new is not None and is_default(annotations_of(new)):
-            self._wake("")
+            self._enqueue_unbound("")
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
@@ -225,7 +224,7 @@ class Binder:
             if claim is not None and BIND_COMPLETED not in annotations_of(claim):
                 self.queue.add(key)
 
-    def _wake(self, name: str) -> None:
+    def _enqueue_unbound(self, name: str) -> None:
         for claim in self.claims.indexed("unbound", name):
             self.queue.add(key_of(claim))
 
@@ -235,18 +234,18 @@ def _volume_of(claim: Claim) -> str:
 
 
 def _claim_keys(volume: Volume) -> Iterator[Key]:
-    """The claim that a volume names, if it does."""
+    """Yield the claim that a volume refers to, if it does."""
     named = claim_of(volume)
     if named is not None and named.name:
         yield Key(named.namespace or "", named.name)
 
 
 def _unbound_index(claim: Claim) -> Iterable[str]:
-    """Claims that wait for a volume, by their class."""
+    """Index unbound claims by class."""
     return () if BIND_COMPLETED in annotations_of(claim) else (class_name(claim) or "",)
 
 
 def _message(volume: Volume, phase: str) -> str:
-    """What a volume says of itself; it stays for as long as its phase."""
+    """Return the message in a volume's status; it stays as long as its phase."""
     status = volume.status
     return (status.message or "") if status is not None and status.phase == phase else ""

@@ -1,7 +1,7 @@
-"""Makes the storage class that is there from the start.
+"""Creates the default storage class at startup if it is missing.
 
-It is made when it is missing as the loops start, and never changed: which class is the default, and
-which others there are of the same provisioner, is the user's to say.
+It is never changed afterwards: users may choose another default, or add classes of the same
+provisioner.
 """
 
 from lightkube.models.storage_v1 import StorageClass
@@ -15,24 +15,24 @@ from corral.reconcile.workqueue import WorkQueue
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that makes the class, once."""
+    """Return the controller that creates the class, once."""
     classes = context.informers.of(StorageClass)
     queue = WorkQueue[Key]()
     key = Key("", CORRAL_CLASS)
     queue.add(key)
 
-    async def make(_key: Key) -> None:
+    async def create(_key: Key) -> None:
         if classes.get(key) is None:
             try:
                 await context.client.create(StorageClass, storage_class())
             except AlreadyExists:
-                return  # made by somebody else a moment ago
+                return  # created by somebody else meanwhile
 
-    return Controller("default-class", make, queue=queue, sources=(classes,), workers=1)
+    return Controller("default-class", create, queue=queue, sources=(classes,), workers=1)
 
 
 def storage_class() -> Document:
-    """The class, as it is made."""
+    """Return the class."""
     return {
         "metadata": {"name": CORRAL_CLASS, "annotations": {DEFAULT_CLASS: "true"}},
         "provisioner": CORRAL_PROVISIONER,

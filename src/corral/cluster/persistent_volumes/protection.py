@@ -1,8 +1,7 @@
-"""Keeps claims that pods use, and volumes that claims have, until they are used no more.
+"""PVC and PV protection: finalizers on claims that pods use, and on bound volumes.
 
-What is deleted meanwhile stays Terminating: a machine's disk must not go from under it.  The claims
-of disks that are plugged in while a machine runs are in no pod (KubeVirt makes one for each): they
-are looked for in the machines.
+Hot-plugged claims of a running VMI are in no pod here (KubeVirt creates an attachment pod for
+each): they are looked up in the VMIs.
 """
 
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
@@ -21,59 +20,61 @@ from corral.reconcile.workqueue import WorkQueue
 
 Claim = PersistentVolumeClaim
 Volume = PersistentVolume
-Machine = VirtualMachineInstance
+VMI = VirtualMachineInstance
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that lets claims and volumes go."""
+    """Return the controller that adds and removes the finalizers."""
     loop = Protection(context)
     return Controller(
         "claim-protection",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.claims, loop.volumes, loop.pods, loop.machines),
+        sources=(loop.claims, loop.volumes, loop.pods, loop.vmis),
     )
 
 
 class Protection:
-    """Claims and volumes, and who uses them.  Keys without a namespace are volumes'."""
+    """Caches of the controller. Keys without a namespace are those of volumes."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
         self.claims = context.informers.of(Claim)
         self.volumes = context.informers.of(Volume)
         self.pods = context.informers.of(Pod)
-        self.machines = context.informers.of(Machine)
+        self.vmis = context.informers.of(VMI)
         self._client = context.client
         self.pods.index(USED_BY, claim_index)
-        self.machines.index("plugged", lambda vmi: map(str, plugged(vmi)))
+        self.vmis.index("plugged", lambda vmi: map(str, plugged(vmi)))
         self.claims.handle(self._changed)
         self.volumes.handle(self._changed)
         self.pods.handle(self._pod_changed)
-        self.machines.handle(self._machine_changed)
+        self.vmis.handle(self._vmi_changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Hold one object back from going, or let it go."""
+        """Add or remove the finalizer of a claim or a volume."""
         if key.namespace:
             claim = self.claims.get(key)
             if claim is None:
                 return
-            held = not is_being_deleted(claim) or await self._is_used(key)
-            if (patch := finalizers(claim, CLAIM_PROTECTION, held=held)) is not None:
+            protect = not is_being_deleted(claim) or await self._is_used(key)
+            if (patch := finalizers(claim, CLAIM_PROTECTION, protect=protect)) is not None:
                 await self._client.patch(Claim, key, patch)
         elif (volume := self.volumes.get(key)) is not None:
-            held = not is_being_deleted(volume) or (volume.status and volume.status.phase) == BOUND
-            if (patch := finalizers(volume, VOLUME_PROTECTION, held=held)) is not None:
+            protect = (
+                not is_being_deleted(volume) or (volume.status and volume.status.phase) == BOUND
+            )
+            if (patch := finalizers(volume, VOLUME_PROTECTION, protect=protect)) is not None:
                 await self._client.patch(Volume, key, patch)
 
     async def _is_used(self, key: Key) -> bool:
-        """Whether a pod that has a node uses a claim: one without waits, and would not get it."""
+        """Report whether a scheduled pod uses a claim: others would not start with it."""
         pods = self.pods.indexed(USED_BY, str(key))
         if any(node_of(pod) and not is_finished(pod) for pod in pods):
             return True
-        if self.machines.indexed("plugged", str(key)):
+        if self.vmis.indexed("plugged", str(key)):
             return True
-        # Of a pod that had no node a moment ago, the server knows whether it has one by now.
+        # The cache may lag: read pods that had no node from the API.
         return any([await self._has_started(pod) for pod in pods if not node_of(pod)])
 
     async def _has_started(self, pod: Pod) -> bool:
@@ -96,32 +97,32 @@ class Protection:
             for key in claims_of(pod):
                 self.queue.add(key)
 
-    def _machine_changed(self, old: Machine | None, new: Machine | None) -> None:
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         before = plugged(old) if old is not None else set()
         if before:
             for key in before.difference(plugged(new) if new is not None else ()):
                 self.queue.add(key)
 
 
-def plugged(vmi: Machine) -> set[Key]:
-    """The claims of disks that are plugged into a machine, or on their way in or out."""
+def plugged(vmi: VMI) -> set[Key]:
+    """Return the claims of disks that are plugged into a VMI, or being plugged or unplugged."""
     if not vmi.status.node_name or vmi.status.phase in FINAL_PHASES:
         return set()
-    told = (
+    infos = (
         each.persistent_volume_claim_info
         for each in vmi.status.volume_status
         if each.hotplug_volume is not None
     )
-    names = {info.claim_name for info in told if info is not None}
+    names = {info.claim_name for info in infos if info is not None}
     if claims_in(vmi.spec.volumes):
         names.update(plug.claim for plug in hotplug_disks(vmi.spec).values())
     return {Key(vmi.metadata.namespace, name) for name in names}
 
 
-def finalizers(view: Claim | Volume, name: str, *, held: bool) -> Document | None:
-    """The patch by which an object is held back under a name, or no more; None where it is so."""
+def finalizers(view: Claim | Volume, name: str, *, protect: bool) -> Document | None:
+    """Return the patch that adds or removes a finalizer; None if nothing changes."""
     present = finalizers_of(view)
-    if held is (name in present) or (held and is_being_deleted(view)):
-        return None  # nothing can be added to what is going
-    wanted = [*present, name] if held else [each for each in present if each != name]
-    return {"metadata": {"resourceVersion": version_of(view), "finalizers": wanted or None}}
+    if protect is (name in present) or (protect and is_being_deleted(view)):
+        return None  # the API rejects new finalizers on an object that is being deleted
+    desired = [*present, name] if protect else [each for each in present if each != name]
+    return {"metadata": {"resourceVersion": version_of(view), "finalizers": desired or None}}

@@ -68,8 +68,8 @@ def test_what_is_allowed(spec, present, expected, desired, allowed):
 
 
 def test_pods_that_were_let_go_of_do_not_count_before_they_are_seen_to_go():
-    noted = {"disruptedPods": {"pod0": STAMP, "pod3": STAMP, "gone": STAMP}}
-    of = budget(noted, maxUnavailable=1)
+    recorded = {"disruptedPods": {"pod0": STAMP, "pod3": STAMP, "gone": STAMP}}
+    of = budget(recorded, maxUnavailable=1)
     present = pods(3, going=1)
     told = reckon(of, present, 4)
     assert told["currentHealthy"] == 2

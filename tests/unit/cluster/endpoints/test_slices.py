@@ -9,9 +9,9 @@ from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 
 from corral.cluster.endpoints.members import Port
 from corral.cluster.endpoints.slices import (
-    LARGEST,
     MANAGED_BY,
     MANAGER,
+    MAX_ENDPOINTS,
     SERVICE_NAME,
     TRIGGER,
     Frame,
@@ -149,8 +149,8 @@ def test_when_it_changed_is_told_but_no_reason_to_write():
 @settings(max_examples=40)
 def test_after_any_history_everything_is_told_once_in_few_slices(history):
     names, slices = count(), {}
-    for wanted in history:
-        changes = plan([group(*sorted(wanted), may_be_empty=True)], slices.values(), FRAME)
+    for desired in history:
+        changes = plan([group(*sorted(desired), may_be_empty=True)], slices.values(), FRAME)
         for gone in changes.delete:
             del slices[gone.metadata.name]
         for slice_, patch in changes.update:
@@ -160,7 +160,7 @@ def test_after_any_history_everything_is_told_once_in_few_slices(history):
             made.endpoints = document["endpoints"]
             slices[made.metadata.name] = made
         found = [name for each in slices.values() for name in told(each.endpoints)]
-        assert sorted(found) == sorted(map(str, wanted))
-        assert all(len(each.endpoints) <= LARGEST for each in slices.values())
+        assert sorted(found) == sorted(map(str, desired))
+        assert all(len(each.endpoints) <= MAX_ENDPOINTS for each in slices.values())
         assert slices
-        assert not plan([group(*sorted(wanted), may_be_empty=True)], slices.values(), FRAME)
+        assert not plan([group(*sorted(desired), may_be_empty=True)], slices.values(), FRAME)

@@ -6,11 +6,11 @@ from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.cluster.persistent_volumes.binding import (
-    Surroundings,
+    ClaimInputs,
+    claim_patch,
     claim_status,
     plan_claim,
     plan_volume,
-    take,
     unreserve,
 )
 
@@ -69,22 +69,22 @@ def volume(uid=None, phase="Bound", policy="Retain", annotations=None):
 def test_a_volume_is_where_its_claim_leaves_it(of, its_claim, phase, unbind):
     plan = plan_volume(of, its_claim)
     assert (plan.phase, plan.unbind) == (phase, unbind)
-    assert (plan.told is not None) is (phase == "Failed" and of.status.phase != "Failed")
+    assert (plan.event is not None) is (phase == "Failed" and of.status.phase != "Failed")
 
 
 def test_a_claim_that_had_a_volume_is_lost_when_another_claim_has_that():
     had = claim("disk", annotations={"pv.kubernetes.io/bind-completed": "yes"})
-    plan = plan_claim(had, Surroundings(named=volume("other-uid")))
-    assert (plan.phase, plan.told.reason) == ("Lost", "ClaimMisbound")
-    assert plan_claim(had, Surroundings(named=volume("claim-uid"))).phase == "Bound"
+    plan = plan_claim(had, ClaimInputs(named=volume("other-uid")))
+    assert (plan.phase, plan.event.reason) == ("Lost", "ClaimMisbound")
+    assert plan_claim(had, ClaimInputs(named=volume("claim-uid"))).phase == "Bound"
 
 
 def test_pods_that_wait_for_a_claim_are_named():
     late = {"metadata": {"name": "late"}, "provisioner": "corral.dev/directory"}
     late["volumeBindingMode"] = "WaitForFirstConsumer"
-    waits = Surroundings(storage_class=msgspec.convert(late, StorageClass), consumers=["b", "a"])
+    waits = ClaimInputs(storage_class=msgspec.convert(late, StorageClass), consumers=["b", "a"])
     plan = plan_claim(claim(storageClassName="late"), waits)
-    assert tuple(plan.told) == (
+    assert tuple(plan.event) == (
         "Normal",
         "WaitForPodScheduled",
         "waiting for pods a,b to be scheduled",
@@ -113,13 +113,13 @@ def test_a_claim_tells_the_size_that_it_was_bound_with():
 
 
 def test_a_claim_names_its_volume_once():
-    patch = take(claim(), volume("claim-uid"))
+    patch = claim_patch(claim(), volume("claim-uid"))
     assert patch["spec"] == {"volumeName": "disk"}
     assert patch["metadata"]["annotations"] == {
         "pv.kubernetes.io/bind-completed": "yes",
         "pv.kubernetes.io/bound-by-controller": "yes",
     }
-    chosen = take(claim("disk"), volume("claim-uid"))
+    chosen = claim_patch(claim("disk"), volume("claim-uid"))
     assert "pv.kubernetes.io/bound-by-controller" not in chosen["metadata"]["annotations"]
     done = claim("disk", annotations={"pv.kubernetes.io/bind-completed": "yes"})
-    assert take(done, volume("claim-uid")) is None
+    assert claim_patch(done, volume("claim-uid")) is None
