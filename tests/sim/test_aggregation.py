@@ -69,9 +69,9 @@ async def test_the_roles_of_every_cluster_rest_once_they_are_there():
     """What is gathered at the start is what the loop would gather: nobody writes anything more."""
     async with cluster(about_itself=True) as c:
         await settle_policy(c.client)
-        revision = c.server.store.changed("clusterroles.rbac.authorization.k8s.io")
+        revision = c.server.store.last_changed("clusterroles.rbac.authorization.k8s.io")
         await asyncio.sleep(5)
-        assert c.server.store.changed("clusterroles.rbac.authorization.k8s.io") == revision
+        assert c.server.store.last_changed("clusterroles.rbac.authorization.k8s.io") == revision
         await c.client.create(
             ClusterRole,
             part("mine", "widgets", **{"rbac.authorization.k8s.io/aggregate-to-view": "true"}),

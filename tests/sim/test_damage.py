@@ -18,7 +18,7 @@ def damage(store, kind, key):
     """As a store is opened in which this object cannot be read."""
     record = store._memory.tables[kind].remove(key)
     found = Damaged(kind, record.key, (record.revision,))
-    store._damaged._known[kind, record.key] = found
+    store._damaged._damaged[kind, record.key] = found
 
 
 @pytest.mark.parametrize("kind", ["pods", INSTANCES])
