@@ -117,7 +117,7 @@ async def test_a_disk_is_kept_by_the_virtual_machine_and_reaches_its_machine_and
         assert await plugged(c) == {}
         found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
         assert len(found.spec.template.spec.volumes) == 1
-        assert await told(c, "VolumeUnplugged") == ["Volume data has been taken out of the guest"]
+        assert await told(c, "VolumeUnplugged") == ["Volume data has been unplugged from the guest"]
         assert (await machine(c)).metadata.uid == uid, "it never restarted"
 
 
@@ -211,7 +211,7 @@ async def test_media_are_put_into_a_drive_changed_and_taken_out_without_a_restar
         assert found.spec.domain.devices.disks == drives, "the guest has the drive that it had"
         await change(c, claim_name="data")
         await until_volumes(c, cd="Ready")
-        assert await told(c, "VolumeUnplugged") == ["Volume cd has been taken out of the guest"]
+        assert await told(c, "VolumeUnplugged") == ["Volume cd has been unplugged from the guest"]
 
 
 async def test_a_guest_that_keeps_its_drive_shut_is_told_of():
@@ -223,7 +223,7 @@ async def test_a_guest_that_keeps_its_drive_shut_is_told_of():
         await change(c, claim_name="more")
         await until_volumes(c, cd="Detaching")
         await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
-        assert await told(c, "VolumeInUse") == ["The guest does not let go of volume cd"]
+        assert await told(c, "VolumeInUse") == ["The guest does not release volume cd"]
         assert await plugged(c) == {"cd": "data"}
         guest.plugs.release_requested()
         await until_volumes(c, cd="Ready")
@@ -308,7 +308,7 @@ async def test_a_guest_that_keeps_a_disk_is_told_of_and_asked_again():
         await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
         [entry] = [one for one in (await machine(c)).status.volume_status if one.hotplug_volume]
         assert (entry.phase, entry.reason) == ("Detaching", "VolumeInUse")
-        assert entry.message == "The guest does not let go of volume data"
+        assert entry.message == "The guest does not release volume data"
         assert await told(c, "VolumeInUse") == [entry.message]
         guest.plugs.release_requested()
         await until_volumes(c)

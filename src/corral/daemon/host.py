@@ -15,7 +15,7 @@ from corral.daemon.nodes import capacity, deserted, hypervisor_of, node_names, p
 from corral.metrics import Registry
 from corral.node.agent.agent import Agent, grow_claim
 from corral.node.agent.host_parts import HostParts
-from corral.node.hollow.streams import Echoes
+from corral.node.hollow.streams import EchoNetwork
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
@@ -95,7 +95,7 @@ class Host:
             storage=_storage(settings),
             host_disks=settings.host_disks,
             limits=None if settings.hollow else Limits(layout.root, known=layout.machines),
-            network=Echoes() if settings.hollow else network.machines,
+            network=EchoNetwork() if settings.hollow else network.machines,
             networks=network.pods,
             network_facts=network.facts,
             destinations=reached,

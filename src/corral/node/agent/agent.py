@@ -180,7 +180,7 @@ class Agent:
         tasks: Background,
     ) -> None:
         """Start the tasks that run beside a guest for as long as it runs."""
-        self._kubelet.recall(machine)
+        self._kubelet.resume_freeze_timer(machine)
         self._guest_tasks.start_tasks(tasks, vmi, recorder, machine)
 
 

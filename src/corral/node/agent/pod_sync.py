@@ -14,7 +14,7 @@ from corral.node.state.facts import Facts, Trouble
 from corral.node.state.grace_period import guest_seconds, seconds_left
 from corral.node.status import pod_admission
 from corral.node.status.node_status import Host
-from corral.node.status.status_manager import Reports
+from corral.node.status.status_manager import StatusManager
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Result
 from corral.reconcile.deletion import exists
@@ -48,7 +48,7 @@ class PodSync:
         self._machines = machines
         self._guest_tasks = guest_tasks
         self._deleted_pods = DeletedPods(context, pods, machines)
-        self._reports = Reports(context, host.address, machines.saved_memories)
+        self._status_manager = StatusManager(context, host.address, machines.saved_memories)
 
     async def sync(self, key: Key) -> Result | None:
         """Pass the API's requests on to the pod's machine, and write changed status.
@@ -70,7 +70,7 @@ class PodSync:
             return None
         self._guest_tasks.wake(machine.record.uid)
         self._pass_on_requests(machine, pod, vmi)
-        await self._reports.of_machine(machine, pod, vmi)
+        await self._status_manager.sync(machine, pod, vmi)
         if machine.facts.ended and is_being_deleted(pod):
             await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
         return None
@@ -92,7 +92,7 @@ class PodSync:
         if pod.status is not None and pod.status.phase in _FINAL:
             return None
         if (objection := pod_admission.objection(pod)) is not None:
-            if await self._reports.of_pod(pod, Facts(trouble=objection)):
+            if await self._status_manager.write_pod(pod, Facts(trouble=objection)):
                 self._warn(pod, objection)
             return None
         if vmi is None or vmi.is_final or is_being_deleted(vmi):

@@ -1,1 +1,1 @@
-"""Work beside a guest that runs: credentials, frozen file systems, volumes that come and go."""
+"""Tasks beside a running guest: access credentials, file system freezes, volume hotplug."""

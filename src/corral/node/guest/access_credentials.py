@@ -1,7 +1,7 @@
-"""Access credentials through a guest's agent: keys and passwords, kept as their Secrets say.
+"""Access credentials through the guest agent: SSH keys and passwords, as their Secrets say.
 
-They are put in place when the agent connects, since a guest that started again may have forgotten
-them, and whenever one of the Secrets changes; what fails is tried again, as long as the guest runs.
+They are applied when the agent connects, since a guest that has rebooted may have lost them, and
+whenever one of the Secrets changes.  Failures are retried as long as the guest runs.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,30 +21,30 @@ SUCCESS, FAILURE = "AccessCredentialsSyncSuccess", "AccessCredentialsSyncFailed"
 OFFLINE = "Guest agent is offline"
 FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 300.0
-"""Between attempts that fail; doubled each time."""
+"""Pauses between failed attempts, doubled each time."""
 
 Values = Mapping[str, bytes]
 
 
 @dataclass(slots=True)
 class Plan:
-    """Who is to be let in by what, by user; ``problems`` are the Secrets that could not be had."""
+    """The keys and passwords to apply, by user; ``problems``: Secrets that cannot be read."""
 
     keys: dict[str, list[str]] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
-def wanted(vmi: VirtualMachineInstance) -> list[AccessCredential]:
-    """The credentials that are the agent's to put in place."""
+def applied_by_agent(vmi: VirtualMachineInstance) -> list[AccessCredential]:
+    """Return the credentials that are propagated by the guest agent."""
     return [each for each in vmi.spec.access_credentials if _users(each) or _is_password(each)]
 
 
 def plan(credentials: Sequence[AccessCredential], secrets: Mapping[str, Values | str]) -> Plan:
-    """What is to be in place; ``secrets`` are their values by name, or why they cannot be had.
+    """Return what to apply; ``secrets`` maps names to data, or to why a Secret cannot be read.
 
-    A user's keys are replaced as a whole.  As long as one of the Secrets that they come from is
-    missing they are left alone, so that nobody is locked out by an accident.
+    The keys of a user are replaced as a whole.  While one of their Secrets is missing they are left
+    alone, so that an accident locks nobody out.
     """
     result = Plan()
     incomplete: set[str] = set()
@@ -58,8 +58,8 @@ def plan(credentials: Sequence[AccessCredential], secrets: Mapping[str, Values |
             result.passwords |= passwords_of(values)
         else:
             for user in _users(credential):
-                known = result.keys.setdefault(user, [])
-                known += [key for key in keys_of(values) if key not in known]
+                authorized = result.keys.setdefault(user, [])
+                authorized += [key for key in keys_of(values) if key not in authorized]
     for user in incomplete:
         result.keys.pop(user, None)
     return result
@@ -77,11 +77,11 @@ def _is_password(credential: AccessCredential) -> bool:
 
 
 @dataclass(slots=True)
-class _Keeping:
+class _Sync:
     """The credentials of one machine whose guest runs.
 
-    due: something has happened; stale: a Secret is another one now; session: of the agent that they
-    were given to.
+    due: the guest or a Secret has changed; stale: a Secret has changed; session: the agent's
+    connection in which they were applied.
     """
 
     due: Signal = field(default_factory=Signal)
@@ -90,59 +90,59 @@ class _Keeping:
 
 
 class Credentials:
-    """The access credentials of a node's machines; ``secret`` reads one by namespace and name."""
+    """Syncs the access credentials of a node's machines; ``secret`` reads a Secret's data."""
 
     def __init__(self, secret: Callable[[str, str], Awaitable[Values]]) -> None:
         self._secret = secret
-        self._running: dict[str, _Keeping] = {}
+        self._running: dict[str, _Sync] = {}
 
     def wake(self, uid: str, *, stale: bool = False) -> None:
-        """Something has happened to an instance's guest, or to a Secret that it names."""
-        if (keeping := self._running.get(uid)) is not None:
-            keeping.stale |= stale
-            keeping.due.set()
+        """Notify of a change of a VMI or its guest, or (``stale``) of a Secret that it names."""
+        if (sync := self._running.get(uid)) is not None:
+            sync.stale |= stale
+            sync.due.set()
 
     async def run(
         self, machine: Machine, vmi: VirtualMachineInstance, recorder: MachineEvents
     ) -> None:
-        """Keep them in place for as long as the guest runs, until cancelled."""
-        credentials = wanted(vmi)
+        """Sync them for as long as the guest runs, until cancelled."""
+        credentials = applied_by_agent(vmi)
         if not credentials:
             return
-        keeping = self._running[machine.record.uid] = _Keeping()
-        told = _told(vmi)
-        if told is None:
-            _learn(machine, OFFLINE)
+        sync = self._running[machine.record.uid] = _Sync()
+        reported = _reported(vmi)
+        if reported is None:
+            _set_facts(machine, OFFLINE)
         try:
             pause = FIRST_PAUSE_SECONDS
             while True:
-                await self._until_due(machine, keeping)
+                await self._until_due(machine, sync)
                 why = await self._apply(machine, vmi.metadata.namespace, credentials)
-                _learn(machine, why)
-                if why != told:
-                    _tell(recorder, why)
-                told = why
+                _set_facts(machine, why)
+                if why != reported:
+                    _record_event(recorder, why)
+                reported = why
                 if why:
-                    await wait_at_most(keeping.due, pause)
-                    keeping.stale = True
+                    await wait_at_most(sync.due, pause)
+                    sync.stale = True
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS) if why else FIRST_PAUSE_SECONDS
         finally:
             del self._running[machine.record.uid]
 
-    async def _until_due(self, machine: Machine, keeping: _Keeping) -> None:
-        """Until there is an agent that has not been given them, as they are now."""
+    async def _until_due(self, machine: Machine, sync: _Sync) -> None:
+        """Wait until an agent is connected that lacks the credentials in their present state."""
         while True:
-            keeping.due.clear()
+            sync.due.clear()
             facts = machine.facts
-            if facts.agent_connected and (keeping.stale or keeping.session != facts.agent_sessions):
-                keeping.stale, keeping.session = False, facts.agent_sessions
+            if facts.agent_connected and (sync.stale or sync.session != facts.agent_sessions):
+                sync.stale, sync.session = False, facts.agent_sessions
                 return
-            await keeping.due.wait()
+            await sync.due.wait()
 
     async def _apply(
         self, machine: Machine, namespace: str, credentials: Sequence[AccessCredential]
     ) -> str:
-        """Put them in place; answers what could not be, nothing if all is well."""
+        """Apply the credentials; return what has failed, empty if nothing has."""
         names = dict.fromkeys(map(secret_of, credentials))
         todo = plan(credentials, {name: await self._values(namespace, name) for name in names})
         problems = todo.problems
@@ -168,19 +168,19 @@ class Credentials:
             return f'secret "{name}" cannot be read: {error}'
 
 
-def _told(vmi: VirtualMachineInstance) -> str | None:
-    """What the instance says already, by an earlier manager perhaps; None where it says nothing."""
+def _reported(vmi: VirtualMachineInstance) -> str | None:
+    """Return the message of the VMI's condition, empty for success; None without a condition."""
     for condition in vmi.status.conditions:
         if condition.type == CONDITION:
             return condition.message if condition.status == "False" else ""
     return None
 
 
-def _learn(machine: Machine, why: str) -> None:
+def _set_facts(machine: Machine, why: str) -> None:
     machine.set_facts(replace(machine.facts, credentials=why))
 
 
-def _tell(recorder: MachineEvents, why: str) -> None:
+def _record_event(recorder: MachineEvents, why: str) -> None:
     if why:
         recorder.vmi_event("Warning", FAILURE, f"Access credentials sync failed: {why}")
     else:

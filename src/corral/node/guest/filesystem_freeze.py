@@ -1,4 +1,4 @@
-"""Freezes guests' file systems, and for no longer than was asked."""
+"""Freezes the file systems of guests, for no longer than requested."""
 
 import asyncio
 import time
@@ -14,18 +14,18 @@ from corral.aio import Background, wait_at_most
 from corral.node.hypervisor import GuestError, RefusedError
 from corral.node.machine.lifecycle import Machine
 
-NOTE = "frozen.json"
-AGAIN_SECONDS = 30.0
-LONGEST_AGAIN_SECONDS = 300.0
-"""When a guest that was not thawed in time is tried again; doubled each time."""
-FAREWELL_SECONDS = 5.0
-"""How long a guest may take to be thawed where the manager ends."""
+RECORD = "frozen.json"
+RETRY_SECONDS = 30.0
+LONGEST_RETRY_SECONDS = 300.0
+"""Pauses between failed attempts to thaw a guest, doubled each time."""
+SHUTDOWN_SECONDS = 5.0
+"""How long a thaw may take when the manager stops."""
 
 log = structlog.get_logger()
 
 
-class Note(msgspec.Struct, frozen=True):
-    """When a guest is to be thawed, in seconds of the epoch; kept in its machine's directory."""
+class Record(msgspec.Struct, frozen=True):
+    """The time when a guest is thawed, in seconds since the epoch; in the machine's directory."""
 
     thaw_at: float
 
@@ -35,46 +35,46 @@ _NOT_CONNECTED = (
     "\"LibvirtError(Code=86, Domain=10, Message='Guest agent is not responding: QEMU guest agent "
     "is not connected')\""
 )
-"""What KubeVirt's own server says: clients look for these words."""
+"""The message of KubeVirt's virt-handler, which clients match."""
 
 
 class Freezer:
-    """Who is frozen until when.
+    """Freezes guests, and thaws them in time.
 
-    When it stops running nobody is left who would remember, so what is frozen for a time is thawed;
-    where it was killed, the next manager does so in time, or late.
+    When the manager stops it thaws guests that are frozen for a limited time, since nothing would
+    do so later; after a kill the next manager thaws them, in time or late.
     """
 
     def __init__(self) -> None:
         self._tasks: Background | None = None
-        self._thawed: dict[str, asyncio.Event] = {}
-        self._turns: WeakKeyDictionary[Machine, asyncio.Lock] = WeakKeyDictionary()
+        self._timers: dict[str, asyncio.Event] = {}
+        self._locks: WeakKeyDictionary[Machine, asyncio.Lock] = WeakKeyDictionary()
 
     async def run(self) -> None:
-        """Keep the times until cancelled."""
+        """Thaw guests in time, until cancelled."""
         async with Background() as tasks:
             self._tasks = tasks
             await asyncio.Event().wait()
 
-    def recall(self, machine: Machine) -> None:
-        """Keep what an earlier manager has promised of a machine."""
-        note = files.read_json(machine.directory / NOTE, Note)
-        if note is not None and machine.record.uid not in self._thawed:
-            self._keep(machine, max(0.0, note.thaw_at - time.time()))
+    def resume_timer(self, machine: Machine) -> None:
+        """Resume the timer that an earlier manager has recorded for a machine."""
+        record = files.read_json(machine.directory / RECORD, Record)
+        if record is not None and machine.record.uid not in self._timers:
+            self._start_timer(machine, max(0.0, record.thaw_at - time.time()))
 
     async def freeze(self, machine: Machine, seconds: float) -> None:
-        """Freeze, for so many seconds at most; for ever if that is none.  Raises GuestError.
+        """Freeze for at most so many seconds; without a limit if 0.  Raises GuestError.
 
-        The time is kept whatever the agent answers: a guest that took too long to say so is frozen,
-        and is taken for it until it is thawed.  For the same reason one that was to be frozen for
-        ever, and did not say so, is thawed.
+        The timer runs whatever the agent answers: a guest whose answer is late may be frozen, and
+        counts as frozen until it is thawed.  For the same reason one without a limit is thawed if
+        its answer failed.
         """
-        async with self._turn(machine):
+        async with self._lock(machine):
             agent, before = machine.guest.agent, machine.facts.frozen
             if not machine.facts.agent_connected:
                 raise GuestError(_NOT_CONNECTED)
             if seconds:
-                self._promise(machine, seconds)
+                self._schedule(machine, seconds)
             machine.set_facts(replace(machine.facts, frozen=True))
             try:
                 await agent.freeze()
@@ -82,68 +82,68 @@ class Freezer:
                 if isinstance(error, RefusedError):
                     machine.set_facts(replace(machine.facts, frozen=before))
                 if not seconds and not before:
-                    self._promise(machine, AGAIN_SECONDS)
+                    self._schedule(machine, RETRY_SECONDS)
                 raise
             if not seconds:
-                self._forget(machine)
+                self._cancel_timer(machine)
 
     async def thaw(self, machine: Machine) -> None:
-        """Raises GuestError."""
-        async with self._turn(machine):
+        """Thaw a guest.  Raises GuestError."""
+        async with self._lock(machine):
             await self._thaw(machine)
 
-    def _turn(self, machine: Machine) -> asyncio.Lock:
-        """One after the other: what comes of a thaw must not end the time of the next freeze."""
-        return self._turns.setdefault(machine, asyncio.Lock())
+    def _lock(self, machine: Machine) -> asyncio.Lock:
+        """Return a machine's lock, so that a thaw does not cancel the timer of the next freeze."""
+        return self._locks.setdefault(machine, asyncio.Lock())
 
     async def _thaw(self, machine: Machine) -> None:
         await machine.guest.agent.thaw()
-        self._forget(machine)
+        self._cancel_timer(machine)
         machine.set_facts(replace(machine.facts, frozen=False))
 
-    def _promise(self, machine: Machine, seconds: float) -> None:
-        """Thaw it in so many seconds.  Raises GuestError."""
+    def _schedule(self, machine: Machine, seconds: float) -> None:
+        """Record and start the timer of a thaw.  Raises GuestError."""
         try:
-            note = msgspec.json.encode(Note(time.time() + seconds))
-            files.replace(machine.directory / NOTE, note)
+            record = msgspec.json.encode(Record(time.time() + seconds))
+            files.replace(machine.directory / RECORD, record)
         except OSError as error:
-            raise GuestError(f"when to thaw cannot be noted: {error}") from error
-        self._keep(machine, seconds)
+            raise GuestError(f"the time of the thaw cannot be recorded: {error}") from error
+        self._start_timer(machine, seconds)
 
-    def _keep(self, machine: Machine, seconds: float) -> None:
+    def _start_timer(self, machine: Machine, seconds: float) -> None:
         uid = machine.record.uid
-        if (earlier := self._thawed.pop(uid, None)) is not None:
+        if (earlier := self._timers.pop(uid, None)) is not None:
             earlier.set()
         if self._tasks is not None:
-            thawed = self._thawed[uid] = asyncio.Event()
+            thawed = self._timers[uid] = asyncio.Event()
             self._tasks.start(self._thaw_later(machine, thawed, seconds), name=f"thaw {uid}")
 
-    def _forget(self, machine: Machine) -> None:
-        if (thawed := self._thawed.pop(machine.record.uid, None)) is not None:
+    def _cancel_timer(self, machine: Machine) -> None:
+        if (thawed := self._timers.pop(machine.record.uid, None)) is not None:
             thawed.set()
         with suppress(OSError):
-            (machine.directory / NOTE).unlink()
+            (machine.directory / RECORD).unlink()
 
     async def _thaw_later(self, machine: Machine, thawed: asyncio.Event, seconds: float) -> None:
-        """Until it is thawed, by whomever, or has ended."""
-        again = AGAIN_SECONDS
+        """Try to thaw until the guest is thawed, by anybody, or has ended."""
+        pause = RETRY_SECONDS
         try:
             while not thawed.is_set():
                 await wait_at_most(thawed, seconds)
                 await self._try_to_thaw(machine, thawed)
-                seconds, again = again, min(again * 2, LONGEST_AGAIN_SECONDS)
+                seconds, pause = pause, min(pause * 2, LONGEST_RETRY_SECONDS)
         except asyncio.CancelledError:
             with suppress(TimeoutError):
-                async with asyncio.timeout(FAREWELL_SECONDS):
+                async with asyncio.timeout(SHUTDOWN_SECONDS):
                     await self._try_to_thaw(machine, thawed)
             raise
 
     async def _try_to_thaw(self, machine: Machine, thawed: asyncio.Event) -> None:
-        async with self._turn(machine):
+        async with self._lock(machine):
             if thawed.is_set():
                 return
             if machine.facts.ended:
-                self._forget(machine)
+                self._cancel_timer(machine)
                 return
             try:
                 await self._thaw(machine)

@@ -1,4 +1,4 @@
-"""What goes on beside each guest for as long as it runs: probes, its disks, its credentials."""
+"""Tasks that run beside each guest: probes, volume hotplug, access credentials."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from corral.aio import Background
 from corral.api.kinds import kind_of
 from corral.api.kinds.vmi.referenced_objects import references
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.guest.access_credentials import Credentials, wanted
+from corral.node.guest.access_credentials import Credentials, applied_by_agent
 from corral.node.guest.volume_hotplug import HotPlug
 from corral.node.images.image import Image
 from corral.node.images.store import ImageStore
@@ -27,7 +27,7 @@ _INDEX = "references"
 
 
 class GuestTasks:
-    """The companions of a node's guests; each sleeps until it is woken, or has something to do."""
+    """The tasks beside a node's guests; each sleeps until it is woken or has work to do."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class GuestTasks:
         images.handle(self._imported)
 
     def wake(self, uid: str) -> None:
-        """An instance has changed, or something has happened to its guest."""
+        """Wake the tasks of a VMI that has changed, or whose guest has."""
         self._hotplug.wake(uid)
         self._credentials.wake(uid)
 
@@ -56,32 +56,32 @@ class GuestTasks:
         recorder: MachineEvents,
         machine: Machine,
     ) -> None:
-        """Keep a guest company for as long as ``tasks`` go on."""
+        """Start the tasks of a guest; they run for as long as ``tasks`` does."""
         self._hotplug.start_tasks(tasks, machine, recorder)
         if vmi is None:
             return
         if is_probed(vmi) or machine.facts.unhealthy:
             tasks.start(Prober(vmi, self._ports, recorder).run(machine), name="probe")
-        if wanted(vmi):
+        if applied_by_agent(vmi):
             tasks.start(self._credentials.run(machine, vmi, recorder), name="let in")
 
     def _supplied(self, vmi: VirtualMachineInstance) -> None:
-        """An object has changed that an instance names: it may be what its machine waits for."""
+        """Retry what may have waited for an object that the VMI names, and that has changed."""
         if (machine := self._index.machine_of_instance(vmi.key, vmi.metadata.uid)) is not None:
             machine.retry()
             self._credentials.wake(vmi.metadata.uid, stale=True)
 
     def _imported(self, image: Image) -> None:
-        """An image is here now that machines may wait for."""
+        """Retry the starts of machines that may have waited for this image."""
         for machine in self._index.without(image.reference):
             machine.retry()
 
 
 class Supplies:
-    """The Secrets, ConfigMaps and ServiceAccounts that instances name.
+    """The Secrets, ConfigMaps and ServiceAccounts that VMIs name.
 
-    ``changed`` is called with each instance that names one that has changed.  The caches hold
-    metadata only, and are there for other controllers anyway.
+    ``changed`` is called with each VMI that names an object that has changed.  The caches hold
+    metadata only, and are shared with controllers.
     """
 
     def __init__(

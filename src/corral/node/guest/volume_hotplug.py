@@ -1,10 +1,10 @@
-"""Plugs disks into machines that run, and takes them out, as their instances' specs change.
+"""Hotplug: plugs disks into running machines and unplugs them, as the VMIs' specs change.
 
-So do the media of CD-ROM drives, which stay.
+The media of CD-ROM drives are changed in the same way.
 
-What is plugged in is asked of the hypervisor, so a manager that was killed between any two steps
-goes on where the last one was.  A guest may take its time to let go of a disk, or never do so: it
-is asked again in pauses that grow.
+The plugged disks are queried from the hypervisor, so after a kill between any two steps the next
+manager resumes there.  A guest may take its time to release a disk, or never do so: the request
+is repeated after growing pauses.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from corral.reconcile.objects import is_being_deleted
 
 LONGEST_PAUSE_SECONDS = 60.0
 _MOMENT_SECONDS = 1.0
-"""Between two tries for the same disk; a claim may take minutes to be filled."""
+"""The least time between two attempts for the same disk; a claim may take minutes to be filled."""
 
 Instance = Callable[[str], VirtualMachineInstance | None]
-"""Finds an instance by its uid."""
+"""Finds a VMI by its uid."""
 Drives = Callable[[Machine, VirtualMachineInstance], Awaitable[Mapping[str, Drive]]]
-"""Prepares the drives of an instance's disks.  Raises DriveError."""
+"""Prepares the drives of a VMI's disks.  Raises DriveError."""
 
 
 class HotPlug:
-    """The disks of a node's machines that come and go."""
+    """Syncs the hotplugged disks of a node's machines."""
 
     def __init__(self, instance: Instance, drives: Drives, users: Users) -> None:
         self._instance = instance
@@ -52,12 +52,12 @@ class HotPlug:
         self._running: WeakValueDictionary[str, _Plugging] = WeakValueDictionary()
 
     def wake(self, uid: str) -> None:
-        """An instance has changed, or something has happened to its guest."""
+        """Wake the task of a VMI that has changed, or whose guest has."""
         if (plugging := self._running.get(uid)) is not None:
             plugging.due.set()
 
     def start_tasks(self, tasks: Background, machine: Machine, recorder: MachineEvents) -> None:
-        """Follow an instance's wishes for as long as ``tasks`` go on, which hold what is known."""
+        """Sync a machine's disks with its VMI for as long as ``tasks`` runs."""
         plugging = _Plugging(machine, recorder, self._drives, self._users)
         self._running[machine.record.uid] = plugging
         machine.guest.plugs.on_released(plugging.on_released)
@@ -74,40 +74,39 @@ class HotPlug:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done about a machine's disks, by the names of their volumes."""
+    """The disks to plug and to unplug, by volume."""
 
-    put_in: Mapping[str, HotplugDisk]
-    take_out: Mapping[str, str]
-    """With their claims."""
+    plug: Mapping[str, HotplugDisk]
+    unplug: Mapping[str, str]
+    """Claims by volume."""
 
 
-def plan(wanted: Mapping[str, HotplugDisk], present: Mapping[str, str]) -> Plan:
-    """A volume that shows another claim now is taken out first."""
-    right = {name for name, plug in wanted.items() if present.get(name) == plug.claim}
+def plan(desired: Mapping[str, HotplugDisk], present: Mapping[str, str]) -> Plan:
+    """Compare desired with present disks; one whose claim has changed is unplugged first."""
+    right = {name for name, plug in desired.items() if present.get(name) == plug.claim}
     return Plan(
-        put_in={name: plug for name, plug in wanted.items() if name not in present},
-        take_out={name: claim for name, claim in present.items() if name not in right},
+        plug={name: plug for name, plug in desired.items() if name not in present},
+        unplug={name: claim for name, claim in present.items() if name not in right},
     )
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """The last try for a volume, which has not come to its end.
+    """The last attempt for a volume, which has not succeeded yet.
 
-    wish: what was tried; another wish is tried at once.
+    goal: what was attempted; another goal is attempted at once.
     """
 
-    wish: object
+    goal: object
     pause: float
     again_at: float
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class _Plugging:
-    """The disks of one machine whose guest runs.
+    """The hotplugged disks of one machine whose guest runs.
 
-    present: the volumes whose disks are plugged in, with their claims; None where the hypervisor
-    has to be asked.
+    present: the claims of the plugged disks, by volume; None when the hypervisor must be queried.
     """
 
     machine: Machine
@@ -118,127 +117,127 @@ class _Plugging:
     present: Mapping[str, str] | None = None
     attempts: dict[str, _Attempt] = field(default_factory=dict)
 
-    def look_again(self) -> None:
-        """What is plugged in is not known any more."""
+    def requery(self) -> None:
+        """Query the plugged disks again."""
         self.present = None
         self.due.set()
 
     def on_released(self, volume: str) -> None:
-        """The guest lets go of a volume: who waits for that need not wait any longer.
+        """Retry at once, since the guest has released a volume.
 
-        But a moment after the last try: a guest may open and lock a drive again at will.
+        But not right after the last attempt: a guest may open and lock its drive again at any time.
         """
         if (attempt := self.attempts.get(volume)) is not None:
             soonest = attempt.again_at - attempt.pause + _MOMENT_SECONDS
             attempt.again_at = min(attempt.again_at, max(_now(), soonest))
-        self.look_again()
+        self.requery()
 
     async def step(self, vmi: VirtualMachineInstance) -> float | None:
-        """Bring spec and guest together; the seconds until the next try, if one is needed.
+        """Take the next steps towards the spec; return the seconds until the next attempt, if any.
 
-        A guest that is saved keeps the disks that it has.
+        A guest that is being saved keeps its disks.
         """
         if self.machine.facts.saving:
             return FIRST_BACK_OFF_SECONDS
-        wanted = hotplug_disks(vmi.spec)
+        desired = hotplug_disks(vmi.spec)
         if self.present is None:
             try:
                 self.present = await self.machine.guest.plugs.recover()
             except GuestError:
                 return FIRST_BACK_OFF_SECONDS
-            self._tell_of(self.present, vmi, wanted)
-        self._forget(self.present, wanted)
-        todo = plan(wanted, self.present)
-        for volume, claim in todo.take_out.items():
+            self._report_changes(self.present, vmi, desired)
+        self._forget(self.present, desired)
+        todo = plan(desired, self.present)
+        for volume, claim in todo.unplug.items():
             if self._is_due(volume, (DETACHING, claim)):
-                await self._take_out(volume, claim)
-        for volume, plug in todo.put_in.items():
+                await self._unplug(volume, claim)
+        for volume, plug in todo.plug.items():
             if self._is_due(volume, (plug, _claim_of(vmi, volume))):
-                await self._put_in(vmi, plug)
-        open_ = todo.take_out.keys() | todo.put_in.keys()
+                await self._plug(vmi, plug)
+        open_ = todo.unplug.keys() | todo.plug.keys()
         self.attempts = {name: each for name, each in self.attempts.items() if name in open_}
         if not self.attempts:
             return None
         return max(0.0, min(each.again_at for each in self.attempts.values()) - _now())
 
-    def _is_due(self, volume: str, wish: object) -> bool:
-        """Whether a wish is to be tried now; it is not again for a while then."""
+    def _is_due(self, volume: str, goal: object) -> bool:
+        """Whether to attempt a goal now; if so, schedule the next attempt."""
         before = self.attempts.get(volume)
         pause = FIRST_BACK_OFF_SECONDS
-        if before is not None and before.wish == wish:
+        if before is not None and before.goal == goal:
             if _now() < before.again_at:
                 return False
             pause = min(before.pause * 2, LONGEST_PAUSE_SECONDS)
-        self.attempts[volume] = _Attempt(wish, pause, _now() + pause)
+        self.attempts[volume] = _Attempt(goal, pause, _now() + pause)
         return True
 
-    async def _put_in(self, vmi: VirtualMachineInstance, plug: HotplugDisk) -> None:
+    async def _plug(self, vmi: VirtualMachineInstance, plug: HotplugDisk) -> None:
         volume = plug.disk.name
         try:
             prepared = await self.drives(self.machine, with_only_disks(vmi, [plug.disk]))
             if self.machine.facts.saving:
                 return
-            self._learn(volume, Plugged(phase=ATTACHED))
+            self._set_state(volume, Plugged(phase=ATTACHED))
             await self.machine.guest.plugs.plug(vmi, plug, prepared)
         except DriveError as error:
             self._warn(volume, BOUND, error.reason, error.message)
         except GuestError as error:
             users = self.users(vmi, volume) if isinstance(error, DiskBusyError) else ""
-            told = ": ".join(filter(None, (str(error), users)))
-            why = f"Volume {volume} cannot be plugged in: {told}"
+            cause = ": ".join(filter(None, (str(error), users)))
+            why = f"Volume {volume} cannot be plugged in: {cause}"
             self._warn(volume, ATTACHED, "VolumePlugFailed", why)
-        self.look_again()
+        self.requery()
 
-    async def _take_out(self, volume: str, claim: str) -> None:
-        reminded = self.attempts[volume].pause > FIRST_BACK_OFF_SECONDS
+    async def _unplug(self, volume: str, claim: str) -> None:
+        repeated = self.attempts[volume].pause > FIRST_BACK_OFF_SECONDS
         try:
             await self.machine.guest.plugs.unplug(volume, claim)
         except GuestError as error:
-            why = f"Volume {volume} cannot be taken out: {error}"
+            why = f"Volume {volume} cannot be unplugged: {error}"
             self._warn(volume, DETACHING, "VolumeUnplugFailed", why)
             return
-        if reminded:
-            why = f"The guest does not let go of volume {volume}"
+        if repeated:
+            why = f"The guest does not release volume {volume}"
             self._warn(volume, DETACHING, "VolumeInUse", why)
         else:
-            why = f"Volume {volume} is being taken out of the guest"
-            self._learn(volume, Plugged(phase=DETACHING, reason=DETACHING, message=why))
+            why = f"Volume {volume} is being unplugged from the guest"
+            self._set_state(volume, Plugged(phase=DETACHING, reason=DETACHING, message=why))
 
-    def _tell_of(
+    def _report_changes(
         self,
         present: Mapping[str, str],
         vmi: VirtualMachineInstance,
-        wanted: Mapping[str, HotplugDisk],
+        desired: Mapping[str, HotplugDisk],
     ) -> None:
-        """Tell of disks that have come, and of those that are gone."""
-        for volume, plug in wanted.items():
+        """Report disks that were plugged in or are gone."""
+        for volume, plug in desired.items():
             if present.get(volume) != plug.claim:
                 continue
             why = f"Successfully attach hotplugged volume {volume} to VM"
             ready = Plugged(phase=READY, reason="VolumeReady", message=why)
-            if self._learn(volume, ready) and phase_of(vmi, volume) != READY:
+            if self._set_state(volume, ready) and phase_of(vmi, volume) != READY:
                 self.recorder.vmi_event("Normal", ready.reason, why)
         going = {each.name for each in vmi.status.volume_status if each.phase == DETACHING}
-        known = self.machine.facts.plugs or {}
-        going |= {volume for volume, each in known.items() if each.phase == DETACHING}
+        plugs = self.machine.facts.plugs or {}
+        going |= {volume for volume, each in plugs.items() if each.phase == DETACHING}
         for volume in going - present.keys():
-            why = f"Volume {volume} has been taken out of the guest"
+            why = f"Volume {volume} has been unplugged from the guest"
             self.recorder.vmi_event("Normal", "VolumeUnplugged", why)
         if self.machine.facts.plugs is None:
             self.machine.set_facts(replace(self.machine.facts, plugs={}))
 
-    def _forget(self, present: Mapping[str, str], wanted: Mapping[str, HotplugDisk]) -> None:
+    def _forget(self, present: Mapping[str, str], desired: Mapping[str, HotplugDisk]) -> None:
         """Tell no more of disks that are out, nor of those that never got in."""
         known = self.machine.facts.plugs or {}
-        for volume in known.keys() - present.keys() - wanted.keys():
-            self._learn(volume, None)
+        for volume in known.keys() - present.keys() - desired.keys():
+            self._set_state(volume, None)
 
     def _warn(self, volume: str, phase: str, reason: str, message: str) -> None:
-        if self._learn(volume, Plugged(phase=phase, reason=reason, message=message)):
+        if self._set_state(volume, Plugged(phase=phase, reason=reason, message=message)):
             self.recorder.vmi_event("Warning", reason, message)
 
-    def _learn(self, volume: str, plugged: Plugged | None) -> bool:
-        """Note how a volume is; whether that is new."""
+    def _set_state(self, volume: str, plugged: Plugged | None) -> bool:
+        """Set the state of a volume; return whether it has changed."""
         facts = self.machine.facts
         plugs = {name: each for name, each in (facts.plugs or {}).items() if name != volume}
         if plugged is not None:
@@ -250,15 +249,15 @@ class _Plugging:
 
 
 def phase_of(vmi: VirtualMachineInstance, volume: str) -> str:
-    """How far a volume is, as the instance's status tells."""
-    told = (each.phase for each in vmi.status.volume_status if each.name == volume)
-    return next(told, "")
+    """Return the phase of a volume in the VMI's status."""
+    phases = (each.phase for each in vmi.status.volume_status if each.name == volume)
+    return next(phases, "")
 
 
 def _claim_of(vmi: VirtualMachineInstance, volume: str) -> ClaimInfo | None:
-    """What is known of a volume's claim; once it is other than it was, another try is worth it."""
-    told = (each for each in vmi.status.volume_status if each.name == volume)
-    return next((each.persistent_volume_claim_info for each in told), None)
+    """Return the status of a volume's claim: another attempt is due when it changes."""
+    entries = (each for each in vmi.status.volume_status if each.name == volume)
+    return next((each.persistent_volume_claim_info for each in entries), None)
 
 
 def _now() -> float:

@@ -1,1 +1,1 @@
-"""A hypervisor that runs nothing: the same agent with simulated guests."""
+"""Hollow machines: a hypervisor that runs nothing, so the same agent has simulated guests."""

@@ -1,4 +1,4 @@
-"""The agent of a guest that is not there: see ``corral.node.hollow.hypervisor``."""
+"""The agent of a hollow guest (see ``corral.node.hollow.hypervisor``)."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,29 +7,29 @@ from corral.api.quantity import NANO, parse
 from corral.node.hypervisor import Finished, GuestError
 
 NOBODY = "nobody"
-"""A user that hollow guests do not know."""
+"""A user that does not exist in hollow guests."""
 
 
 LOAD = "load"
-"""A program that hollow guests have: ``load 300m`` makes them use so much of a processor."""
+"""A program of hollow guests: ``load 300m`` makes them use so much of a CPU."""
 
 
 class HollowAgent:
-    """Answers everything at once; a program that it runs prints how it was called.
+    """Answers every command at once; a program that it runs prints its arguments.
 
-    ``bear`` puts a load on the guest, in processors.
+    ``set_load`` sets the CPU usage of the guest, in CPUs.
     """
 
-    def __init__(self, name: str, bear: Callable[[float], None]) -> None:
+    def __init__(self, name: str, set_load: Callable[[float], None]) -> None:
         self._name = name
-        self._bear = bear
+        self._set_load = set_load
         self.well = True
-        """Whether it answers to a ping; tests set it."""
+        """Whether it answers pings; set by tests."""
         self.clock: float | None = None
-        """What it was told that the time is."""
+        """The time that was last set."""
         self.keys: dict[str, Sequence[str]] = {}
         self.passwords: dict[str, str] = {}
-        """By user: who may log in."""
+        """The users' credentials."""
 
     async def authorize(self, user: str, keys: Sequence[str]) -> None:
         if user == NOBODY:
@@ -64,16 +64,16 @@ class HollowAgent:
         return []
 
     async def freeze(self) -> None:
-        """It writes nothing anyway."""
+        """Do nothing: the guest never writes."""
 
     async def thaw(self) -> None:
-        """It has nothing to write."""
+        """Do nothing: the guest never writes."""
 
     async def set_time(self, seconds: float) -> None:
         self.clock = seconds
 
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
-        """``false`` fails, as it does everywhere."""
+        """Run ``load``, or print the arguments; ``false`` fails as usual."""
         if command[0] == LOAD:
             return self._run_load(command[1:])
         output = " ".join(command).encode() + b"\n" + typed
@@ -86,6 +86,6 @@ class HollowAgent:
         except ValueError:
             return Finished(exit_code=2, errors=b"usage: load PROCESSORS, as in: load 300m\n")
         if share < 0:
-            return Finished(exit_code=1, errors=b"load: a guest cannot use less than nothing\n")
-        self._bear(share)
+            return Finished(exit_code=1, errors=b"load: PROCESSORS must not be negative\n")
+        self._set_load(share)
         return Finished(exit_code=0)

@@ -1,7 +1,7 @@
-"""Machines that are not there: the same agent, with guests that only keep time.
+"""Hollow machines: simulated guests, under the same agent.
 
 For tests of scale and of the control plane.  A hollow guest boots after a set time, may fail with a
-set probability, uses no memory to speak of, and obeys the power button at once.  It is written down
+set probability, uses next to no memory, and obeys the power button at once.  Its state is a file
 in its machine's directory, so it outlives the manager as a real one does.
 """
 
@@ -43,7 +43,7 @@ from corral.node.status.node_status import Capacity
 from corral.node.streams import StreamLine
 
 CAPACITY = Capacity(cpu=100_000, memory_bytes=1 << 50, storage_bytes=1 << 50, pods=1_000_000)
-"""What a node of hollow machines says that it has."""
+"""The capacity of a node of hollow machines."""
 
 _RECORD = "hollow.json"
 _LOG = "console.log"
@@ -51,12 +51,12 @@ _SHAPE = ("hollow",)
 _RESIDENT_BYTES = 4096
 
 
-class _Written(msgspec.Struct):
-    """A hollow guest on disk: when it will be up, and when it will fail, in seconds since 1970.
+class _State(msgspec.Struct):
+    """The state of a hollow guest on disk: when it is up, and when it fails, in seconds since 1970.
 
-    memory: what no other guest has, unless it goes on from this one.
-    load: how much of a processor it uses.
-    stopped: it was saved, and nothing happens to it.
+    memory: a value that only this guest has, or one that resumes from its memory.
+    load: its CPU usage, in CPUs.
+    stopped: it was saved, and does nothing any more.
     """
 
     up_at: float
@@ -69,10 +69,10 @@ class _Written(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """What hollow guests are like.
+    """How hollow guests behave.
 
     ``start_failures`` and ``crashes`` are probabilities; a guest that crashes does so within
-    ``crash_seconds`` after it is up.  ``cpu_share`` is what each reports to use of a processor.
+    ``crash_seconds`` after it is up.  ``cpu_share`` is the CPU usage that each reports, in CPUs.
     """
 
     boot_seconds: float = 0.0
@@ -95,10 +95,10 @@ class Hollow:
         self._random = random.Random(self.behaviour.seed)  # noqa: S311 - repeatable, guards nothing
         self._at_once = at_once
         self.guests: dict[Path, HollowGuest] = {}
-        """What runs at present, by directory: tests and benchmarks act on it."""
+        """Running guests by directory: tests and benchmarks act on them."""
 
     async def prepare(self) -> None:
-        """Nothing to get ready."""
+        """Do nothing: there is no host to probe."""
 
     async def boots_at_once(self) -> int:
         return self._at_once
@@ -111,29 +111,32 @@ class Hollow:
         }
 
     async def start(self, definition: Definition) -> "HollowGuest":
-        """Raises StartError as often as the behaviour says, and MemoryMisfitError."""
+        """Start a guest.
+
+        Raises StartError as often as the behaviour says, and MemoryMisfitError.
+        """
         behaviour = self.behaviour
         if self._random.random() < behaviour.start_failures:
-            raise StartError("StartFailed", "the hollow machine was told to fail")
+            raise StartError("StartFailed", "the hollow machine is set to fail")
         up_at = time.time() + behaviour.boot_seconds
         memory = f"{self._random.getrandbits(64):016x}"
-        written = _Written(up_at=up_at, memory=memory, load=behaviour.cpu_share)
+        state = _State(up_at=up_at, memory=memory, load=behaviour.cpu_share)
         if definition.memory is not None:
-            written = _remembered(definition.memory)
+            state = _saved_state(definition.memory)
         if self._random.random() < behaviour.crashes:
-            written.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
-        guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, written)
-        guest.plugs.begin(definition.vmi)
+            state.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
+        guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, state)
+        guest.plugs.plug_initial(definition.vmi)
         guest.write()
         return guest
 
     async def find(self, directory: Path) -> "HollowGuest | None":
         if (present := self.guests.get(directory)) is not None:
             return present
-        written = files.noted(directory / _RECORD, _Written)
-        if written is None:
+        state = files.noted(directory / _RECORD, _State)
+        if state is None:
             return None
-        guest = self.guests[directory] = HollowGuest(self, directory, written)
+        guest = self.guests[directory] = HollowGuest(self, directory, state)
         return guest
 
     async def end(self, directory: Path) -> None:
@@ -142,19 +145,19 @@ class Hollow:
             await guest.release()
 
 
-def _remembered(memory: Memory) -> _Written:
-    """A guest that was saved.  Raises MemoryMisfitError."""
+def _saved_state(memory: Memory) -> _State:
+    """Return the state of a saved guest.  Raises MemoryMisfitError."""
     if memory.shape != _SHAPE:
-        raise MemoryMisfitError("it was saved of a machine that is none of hollow ones")
-    written = files.read_json(memory.file, _Written)
-    if written is None:
+        raise MemoryMisfitError("it was saved from a machine that is not hollow")
+    state = files.read_json(memory.file, _State)
+    if state is None:
         raise MemoryMisfitError("its memory cannot be read")
-    written.halted, written.stopped = False, True
-    return written
+    state.halted, state.stopped = False, True
+    return state
 
 
 class HollowNetworks:
-    """Networks without links: hollow machines have addresses that nothing answers at."""
+    """Networks without links: hollow machines have addresses that nothing replies at."""
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
         return families(vmi)
@@ -173,52 +176,52 @@ class HollowNetworks:
 class HollowGuest:
     """One hollow guest."""
 
-    def __init__(self, hypervisor: Hollow, directory: Path, written: _Written) -> None:
+    def __init__(self, hypervisor: Hollow, directory: Path, state: _State) -> None:
         self._hypervisor = hypervisor
         self._directory = directory
-        self._written = written
+        self._state = state
         self._changes: list[Change] = []
         self._changed = Signal()
         self._up = Signal()
         self._timers: set[asyncio.TimerHandle] = set()
-        """What is still to happen."""
+        """Pending changes."""
         self._paused = False
         self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
-        """How long it takes to obey the power button; tests set it."""
+        """How long it takes to obey the power button; set by tests."""
         self.hung = False
-        """Whether it does nothing, and answers nothing; tests set it."""
+        """Whether it hangs; set by tests."""
         self.stuck = False
-        """Whether it does not end when it is ended; tests set it."""
+        """Whether it ignores being killed; set by tests."""
         self._cpu_nanos = 0
         self._counted_at = asyncio.get_running_loop().time()
-        self.agent = HollowAgent(directory.name, self._bear)
+        self.agent = HollowAgent(directory.name, self._set_load)
         self.plugs = HollowPlugs(directory)
-        if not (written.halted or written.stopped):
-            self._begin()
+        if not (state.halted or state.stopped):
+            self._run()
 
     @property
     def pid(self) -> None:
-        """It is nothing but a file."""
+        """None: it has no process."""
 
     @property
     def halted(self) -> bool:
-        return self._written.halted
+        return self._state.halted
 
     @property
     def memory(self) -> str:
-        """What it knows that no other guest does."""
-        return self._written.memory
+        """The value that no other guest has."""
+        return self._state.memory
 
     def write(self) -> None:
-        files.note(self._directory / _RECORD, msgspec.json.encode(self._written))
+        files.note(self._directory / _RECORD, msgspec.json.encode(self._state))
 
-    def _begin(self) -> None:
+    def _run(self) -> None:
         self.happen(Change.RESUMED)
-        self._later(self._written.up_at, self._come_up)
-        if self._written.fails_at is not None:
-            self._later(self._written.fails_at, self.crash)
+        self._schedule(self._state.up_at, self._finish_boot)
+        if self._state.fails_at is not None:
+            self._schedule(self._state.fails_at, self.crash)
 
-    def _later(self, moment: float, act: Any) -> None:
+    def _schedule(self, moment: float, act: Any) -> None:
         delay = max(0.0, moment - time.time())
         loop = asyncio.get_running_loop()
 
@@ -229,40 +232,40 @@ class HollowGuest:
         timer = loop.call_later(delay, due)
         self._timers.add(timer)
 
-    def _let_nothing_happen(self) -> None:
+    def _cancel_timers(self) -> None:
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
 
-    def _come_up(self) -> None:
+    def _finish_boot(self) -> None:
         self._up.set()
         self.happen(Change.AGENT_CONNECTED)
 
     def happen(self, change: Change) -> None:
-        """Let something happen to the guest."""
+        """Make a change happen in the guest."""
         self._changes.append(change)
         self._changed.set()
 
     def crash(self) -> None:
-        """End it as ``kill -9`` ends a real one."""
+        """End it, as ``kill -9`` ends a real one."""
         self._vanish()
 
     @property
     def load(self) -> float:
-        """How much of a processor it uses while it runs; its agent, tests and benchmarks set it."""
-        return self._written.load
+        """Its CPU usage while it runs, in CPUs; its agent, tests and benchmarks set it."""
+        return self._state.load
 
     @load.setter
     def load(self, share: float) -> None:
         self._account()
-        self._written.load = share
+        self._state.load = share
         self.write()
 
-    def _bear(self, share: float) -> None:
+    def _set_load(self, share: float) -> None:
         self.load = share
 
     def usage(self) -> Usage:
-        """What a real one would have taken under this load; its memory is a file's."""
+        """Return the usage of a real guest under this load; its memory is that of a file."""
         self._account()
         return Usage(self._cpu_nanos, _RESIDENT_BYTES)
 
@@ -275,14 +278,14 @@ class HollowGuest:
     async def ping(self, seconds: float) -> None:
         if self.hung:
             await asyncio.sleep(seconds)
-            raise NoAnswerError(f"it was told to hang, and did so for {seconds:g} s")
+            raise NoAnswerError(f"it is set to hang, and did so for {seconds:g} s")
 
     async def counters(self, vmi: VirtualMachineInstance) -> Counters:  # noqa: ARG002
         return Counters()
 
     def _account(self) -> None:
         now = asyncio.get_running_loop().time()
-        if not (self._paused or self._written.halted or self._written.stopped):
+        if not (self._paused or self._state.halted or self._state.stopped):
             self._cpu_nanos += int((now - self._counted_at) * self.load * 1e9)
         self._counted_at = now
 
@@ -295,20 +298,20 @@ class HollowGuest:
             yield (change := self._changes.pop(0))
 
     async def watch(self) -> None:
-        """It never hangs up."""
+        """Do nothing: the connection never breaks."""
 
     async def resume(self) -> None:
         self._account()
         self._paused = False
-        if self._written.halted or self._written.stopped:
-            self._written.halted = self._written.stopped = False
+        if self._state.halted or self._state.stopped:
+            self._state.halted = self._state.stopped = False
             self.write()
-            self._begin()
+            self._run()
         else:
             self.happen(Change.RESUMED)
 
     def lower_priority(self, low: bool) -> None:  # noqa: FBT001
-        """It claims nothing."""
+        """Do nothing: it uses no CPU."""
 
     async def booted(self, processors: float) -> None:  # noqa: ARG002
         await self._up.wait()
@@ -320,23 +323,23 @@ class HollowGuest:
 
     async def reset(self) -> None:
         self.happen(Change.REBOOTED)
-        self._later(time.time() + self._hypervisor.behaviour.boot_seconds, self._come_up)
+        self._schedule(time.time() + self._hypervisor.behaviour.boot_seconds, self._finish_boot)
 
     async def reboot(self) -> None:
         await self.reset()
 
     async def save(self, descriptor: int) -> None:
-        self._let_nothing_happen()
+        self._cancel_timers()
         self._account()
-        self._written.stopped = True
+        self._state.stopped = True
         self.write()
-        os.write(descriptor, msgspec.json.encode(self._written))
+        os.write(descriptor, msgspec.json.encode(self._state))
 
     async def cancel_save(self) -> None:
-        """It is saved at once."""
+        """Do nothing: it is saved at once."""
 
     async def replug(self, vmi: VirtualMachineInstance) -> None:
-        """Its cards have no cables."""
+        """Do nothing: it has no links."""
 
     async def shape(self) -> tuple[str, ...]:
         return _SHAPE
@@ -345,7 +348,7 @@ class HollowGuest:
         return {}
 
     async def grow(self, vmi: VirtualMachineInstance, volume: str, size: int) -> None:
-        """It has no disks."""
+        """Do nothing: it has no disks."""
 
     async def listens_to_power_button(self) -> bool:
         return self._up.is_set()
@@ -354,11 +357,11 @@ class HollowGuest:
         if self.hung:
             return
         moment = time.time() + self.shutdown_seconds
-        self._later(moment, lambda: self.happen(Change.POWERED_OFF))
+        self._schedule(moment, lambda: self.happen(Change.POWERED_OFF))
 
     async def destroy(self) -> None:
         if self.stuck:
-            raise StuckError("it was told not to end")
+            raise StuckError("it is set not to end")
         self._vanish()
 
     async def query_guest_info(self) -> GuestInfo | None:
@@ -374,7 +377,7 @@ class HollowGuest:
         return PICTURE
 
     async def release(self) -> None:
-        self._let_nothing_happen()
+        self._cancel_timers()
         self._hypervisor.guests.pop(self._directory, None)
 
     def _vanish(self) -> None:
@@ -384,7 +387,7 @@ class HollowGuest:
 
 
 def _picture() -> bytes:
-    """A black screen, as the smallest picture: one black point (PNG, second edition)."""
+    """Return a black screen as the smallest picture: one black point (PNG, second edition)."""
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)),
         (b"IDAT", zlib.compress(b"\0\0")),

@@ -1,4 +1,4 @@
-"""The disks of hollow machines that come and go: names in a file of the machine's directory."""
+"""Hotplugged disks of hollow machines: a file of names in the machine's directory."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,16 +14,16 @@ _RECORD = "plugs.json"
 
 
 class HollowPlugs:
-    """The disks of one hollow guest, which lets go of them at once unless it is ``stubborn``."""
+    """The disks of one hollow guest, which releases them at once unless it is ``stubborn``."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._listener: Callable[[str], None] = lambda _volume: None
-        self._asked: dict[str, str] = {}
+        self._requested: dict[str, str] = {}
         self.stubborn = False
 
-    def begin(self, vmi: VirtualMachineInstance) -> None:
-        """The guest starts with the disks that it has by then."""
+    def plug_initial(self, vmi: VirtualMachineInstance) -> None:
+        """Plug the disks in that the guest starts with."""
         if plugs := hotplug_disks(vmi.spec):
             self._write({name: plug.claim for name, plug in plugs.items()})
 
@@ -42,14 +42,14 @@ class HollowPlugs:
         self._write(self._read() | {plug.disk.name: plug.claim})
 
     async def unplug(self, volume: str, claim: str) -> None:
-        self._asked[volume] = claim
+        self._requested[volume] = claim
         if not self.stubborn:
             self.release_requested()
 
     def release_requested(self) -> None:
-        """Let go of the disks that the guest was asked for."""
-        left = {name: claim for name, claim in self._read().items() if name not in self._asked}
-        gone, self._asked = self._asked, {}
+        """Release the disks that the guest was requested to."""
+        left = {name: claim for name, claim in self._read().items() if name not in self._requested}
+        gone, self._requested = self._requested, {}
         self._write(left)
         for volume in gone:
             self._listener(volume)

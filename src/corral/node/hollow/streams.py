@@ -1,4 +1,4 @@
-"""The ways into hollow machines: lines that echo what they are sent."""
+"""Streams to hollow machines, which echo what they receive."""
 
 import asyncio
 import socket
@@ -7,26 +7,26 @@ from corral.node.streams import StreamLine
 
 
 async def echo(greeting: bytes) -> StreamLine:
-    """A line to who greets, and says then what it is told."""
+    """Return a line to a peer that sends a greeting, then echoes."""
     return StreamLine(await _other_end(_Echo(greeting)))
 
 
-class Echoes:
-    """The way to hollow machines: each port echoes what it is sent, or grants it if it is HTTP."""
+class EchoNetwork:
+    """The network of hollow machines: each port echoes, or replies 200 to an HTTP GET."""
 
     async def connect(
         self,
         address: str,  # noqa: ARG002
         port: int,  # noqa: ARG002
     ) -> socket.socket:
-        return await _other_end(_Web())
+        return await _other_end(_HttpEcho())
 
     async def socket(self, family: int, kind: int) -> socket.socket:
-        raise OSError(f"hollow machines take no datagrams: {family}, {kind}")
+        raise OSError(f"hollow machines accept no datagrams: {family}, {kind}")
 
 
 class _Echo(asyncio.Protocol):
-    """The guest's side of a connection: says something, then what it is told."""
+    """The guest's end of a connection: sends a greeting, then echoes."""
 
     def __init__(self, greeting: bytes = b"") -> None:
         self._greeting = greeting
@@ -46,8 +46,8 @@ class _Echo(asyncio.Protocol):
         self._transport.resume_reading()
 
 
-class _Web(_Echo):
-    """The same, but who asks for something is granted it."""
+class _HttpEcho(_Echo):
+    """The guest's end of a connection that may speak HTTP."""
 
     def data_received(self, data: bytes) -> None:
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -55,7 +55,7 @@ class _Web(_Echo):
 
 
 async def _other_end(protocol: asyncio.Protocol) -> socket.socket:
-    """A connection to who speaks so."""
+    """Return a connected socket whose other end has this protocol."""
     ours, theirs = socket.socketpair()
     await asyncio.get_running_loop().create_connection(lambda: protocol, sock=theirs)
     return ours

@@ -58,9 +58,9 @@ class Kubelet:
         """Keep what was promised to clients, until cancelled."""
         await self._doors.freezer.run()
 
-    def recall(self, machine: Machine) -> None:
+    def resume_freeze_timer(self, machine: Machine) -> None:
         """Keep what an earlier manager has promised of a machine."""
-        self._doors.freezer.recall(machine)
+        self._doors.freezer.resume_timer(machine)
 
     def _machine(self, parameters: Mapping[str, str]) -> tuple[Key, Machine]:
         key = Key(parameters["namespace"], parameters["pod"])

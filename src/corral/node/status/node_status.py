@@ -1,7 +1,7 @@
-"""Keeps the Node that this agent serves in the API, and its Lease fresh.
+"""The Node of this agent, its status and its Lease, and the heartbeat that renews them.
 
-Others take a node whose Lease is old for lost (Kubernetes' node lifecycle, KubeVirt's
-``kubevirt.io/heartbeat``).
+A node whose Lease expires counts as lost: for Kubernetes' node lifecycle controller, and for
+KubeVirt by its annotation ``kubevirt.io/heartbeat``.
 """
 
 import asyncio
@@ -32,25 +32,25 @@ from corral.reconcile.events import Clock
 
 ACCELERATOR = "corral.dev/accelerator"
 REASON = "corral.dev/accelerator-reason"
-"""Annotations of the Node: what runs its machines, and why that and nothing quicker."""
+"""Annotations of the Node: its accelerator, and why no faster one is used."""
 MISSING = "corral.dev/missing"
-"""Annotation of a Node that can start no machine: what has to be installed first."""
+"""Annotation of a Node that cannot start machines: what has to be installed first."""
 LIMITS = "corral.dev/limits"
 LIMITS_REASON = "corral.dev/limits-reason"
-"""Annotations of the Node: what bounds its machines, and why that and nothing better."""
+"""Annotations of the Node: how resource limits are enforced, and why not in a better way."""
 NETWORK = "corral.dev/network"
 NETWORK_REASON = "corral.dev/network-reason"
-"""Annotations of the Node: what network its machines have, and what is wrong with it."""
+"""Annotations of the Node: the network of its machines, and what is wrong with it."""
 RETIRED = "corral.dev/retired"
-"""Annotation of a Node that this host plays only for the machines that it still has."""
+"""Annotation of a Node that stays only for the machines that it still runs."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
 STATUS_EVERY = 12
-"""Renewals after which the node's conditions and annotation are written again: 2 minutes.
+"""Renewals after which conditions and annotations are written again: 2 minutes.
 
-KubeVirt's virt-handler does so after one to two minutes; its virt-controller takes a node whose
-``kubevirt.io/heartbeat`` is older than five for lost, and no machines start there.
+KubeVirt's virt-handler does so every one to two minutes; its virt-controller takes a node whose
+``kubevirt.io/heartbeat`` is older than five minutes for lost, and starts no machines there.
 """
 
 _REQUEST_SECONDS = 10.0
@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a node has to give."""
+    """The capacity of a node."""
 
     cpu: int
     memory_bytes: int
@@ -68,7 +68,7 @@ class Capacity:
     pods: int = 1000
 
     def allocatable(self) -> "Capacity":
-        """What machines may take: a twentieth of memory and disk is left to the host."""
+        """Return the allocatable part: a twentieth of memory and disk is left to the host."""
         return replace(
             self,
             memory_bytes=self.memory_bytes * 19 // 20,
@@ -85,7 +85,7 @@ class Capacity:
 
 
 def measure(directory: Path) -> Capacity:
-    """What this host has: the processors that we may use, its memory, the disk of a directory."""
+    """Return this host's capacity: the CPUs of our affinity, memory, the disk of a directory."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Capacity(
         cpu=len(os.sched_getaffinity(0)),
@@ -95,7 +95,7 @@ def measure(directory: Path) -> Capacity:
 
 
 def host_address() -> str:
-    """The address by which this host reaches others; the loopback's where it reaches nobody."""
+    """Return the source address of this host's default route; the loopback's without one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing
@@ -110,7 +110,7 @@ def no_pressure() -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A node, as its agent knows it."""
+    """The properties of a node, from which its Node object is written."""
 
     name: str
     address: str
@@ -119,13 +119,13 @@ class Host:
     labels: dict[str, str] = field(default_factory=dict)
     facts: Callable[[], Mapping[str, Any]] = dict
     retired: bool = False
-    """Whether it takes no new machines, and goes with those that it has."""
+    """Whether it accepts no new machines, and ends with its last one."""
     limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
     pressures: Callable[[], Mapping[str, bool]] = no_pressure
 
     def node(self, now: datetime) -> Document:
-        """The Node as a merge patch, without its status."""
+        """Return the Node as a merge patch, without its status."""
         return {
             "metadata": {
                 "name": self.name,
@@ -136,24 +136,25 @@ class Host:
                     "kubevirt.io/schedulable": "true",
                     **self.labels,
                 },
-                "annotations": {"kubevirt.io/heartbeat": rfc3339(now), **self._told()},
+                "annotations": {"kubevirt.io/heartbeat": rfc3339(now), **self._annotations()},
             }
         }
 
-    def _told(self) -> dict[str, str | None]:
+    def _annotations(self) -> dict[str, str | None]:
         facts, network = self.facts(), self.network()
-        told: dict[str, str | None] = {MISSING: facts.get("missing") or None}
+        annotations: dict[str, str | None] = {MISSING: facts.get("missing") or None}
         if "accelerator" in facts:
-            named = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
-            told |= {ACCELERATOR: f"{named}, {facts['accelerator']}", REASON: facts["reason"]}
+            name = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
+            accelerator = f"{name}, {facts['accelerator']}"
+            annotations |= {ACCELERATOR: accelerator, REASON: facts["reason"]}
         if limits := self.limits():
-            told |= {LIMITS: limits["limits"], LIMITS_REASON: limits["reason"]}
+            annotations |= {LIMITS: limits["limits"], LIMITS_REASON: limits["reason"]}
         if "network" in network:
-            told |= {NETWORK: network["network"], NETWORK_REASON: network["reason"]}
-        return told
+            annotations |= {NETWORK: network["network"], NETWORK_REASON: network["reason"]}
+        return annotations
 
     def status(self, now: datetime, old: list[Document]) -> Document:
-        """The Node's status; ``old`` are the conditions that it has had."""
+        """Return the Node's status; ``old``: its previous conditions."""
         return {
             "capacity": self.capacity.document(),
             "allocatable": self.capacity.allocatable().document(),
@@ -180,17 +181,17 @@ _PRESSURES = {
         ("KubeletHasInsufficientPID", "has insufficient PID available"),
     ),
 }
-"""Reason and message of a pressure that is not there, and of one that is, as a kubelet tells."""
+"""Reason and message of each pressure, absent and present, as a kubelet writes them."""
 
 
 def _conditions(
     now: datetime, old: list[Document], pressures: Mapping[str, bool]
 ) -> list[Document]:
     since = {one["type"]: one.get("lastTransitionTime") for one in old if one.get("type")}
-    held = {one["type"]: one.get("status") for one in old if one.get("type")}
-    told = [
-        (name, "True" if holds else "False", *_PRESSURES[name][holds])
-        for name, holds in pressures.items()
+    statuses = {one["type"]: one.get("status") for one in old if one.get("type")}
+    observed = [
+        (name, "True" if present else "False", *_PRESSURES[name][present])
+        for name, present in pressures.items()
     ]
     return [
         {
@@ -199,10 +200,11 @@ def _conditions(
             "reason": reason,
             "message": f"corral {words}",
             "lastHeartbeatTime": rfc3339(now),
-            "lastTransitionTime": (held.get(name) == status and since.get(name)) or rfc3339(now),
+            "lastTransitionTime": (statuses.get(name) == status and since.get(name))
+            or rfc3339(now),
         }
         for name, status, reason, words in (
-            *told,
+            *observed,
             ("Ready", "True", "KubeletReady", "is posting ready status"),
         )
     ]
@@ -235,7 +237,7 @@ def _read(path: str) -> str:
 
 
 class Heartbeat:
-    """Registers a node and keeps it alive until cancelled."""
+    """Registers a node, and renews its heartbeat until cancelled."""
 
     def __init__(self, client: Client, host: Host, clock: Clock) -> None:
         self._client = client
@@ -245,15 +247,15 @@ class Heartbeat:
         self._ranges: Sequence[str] = ()
 
     def keep_ranges(self, ranges: Sequence[str]) -> None:
-        """Have these addresses also where the node is made anew: its machines have them."""
+        """Keep the pod CIDRs for a Node that is created again: its machines use them."""
         self._ranges = ranges
 
     def register_again(self) -> None:
-        """Write the node anew at once: what it says of itself has changed."""
+        """Write the Node again at once: its status or annotations have changed."""
         self._due.set()
 
     async def run(self) -> None:
-        """Renew for ever; a server that is away is tried again at the next beat."""
+        """Renew until cancelled; retry a failed beat at the next one."""
         beat = 0
         registered = False
         while True:
@@ -294,7 +296,7 @@ class Heartbeat:
         await self._client.patch(Node, key, status, subresource="status")
 
     def _anew(self, document: Document) -> Document:
-        """The node as it is made where there is none, or none any more."""
+        """Return the Node to create where there is none."""
         document = merge_patch({}, document)
         if self._host.retired:
             document = merge_patch(document, retirement(retired=True))
@@ -329,7 +331,7 @@ class Heartbeat:
 
 
 def retirement(*, retired: bool) -> Document:
-    """The patch that closes a node to new machines, or opens it again."""
+    """Return the patch that retires a node (no new machines), or reverts that."""
     return {
         "metadata": {"annotations": {RETIRED: "true" if retired else None}},
         "spec": {"unschedulable": True if retired else None},

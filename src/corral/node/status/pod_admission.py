@@ -1,4 +1,4 @@
-"""Which pods a node runs: those that stand for machines, and no others.  Pure."""
+"""Admission of pods by the node: it runs the pods of VMIs, and no others.  Pure."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ _KIND = VirtualMachineInstance.kind
 
 
 def objection(pod: Pod) -> Trouble | None:
-    """Why a pod shall wait here for ever; None where it stands for a machine."""
+    """Return why a pod waits for ever: it has no machine; None for a VMI's pod."""
     if any(owner.controller and owner.kind == _KIND for owner in owners_of(pod)):
         return None
     return Trouble(
@@ -30,10 +30,10 @@ def objection(pod: Pod) -> Trouble | None:
 
 
 def rejection(pod: Pod, vmi: VirtualMachineInstance, *, runs: bool) -> Trouble | None:
-    """Why a pod cannot stand for the instance that it names; None for the instance's own pod.
+    """Return why a pod cannot run its VMI; None for the VMI's own pod.
 
-    A second machine of one instance would share the first one's directory and guest.  ``runs``:
-    this node has the instance's machine already.
+    A second machine of a VMI would share the first one's directory and guest.  ``runs``: this node
+    already has the VMI's machine.
     """
     own = Key(vmi.metadata.namespace, pod_name(vmi))
     if key_of(pod) == own and not runs:
@@ -46,12 +46,12 @@ def rejection(pod: Pod, vmi: VirtualMachineInstance, *, runs: bool) -> Trouble |
 
 
 def no_room(pod: Pod, pressures: Mapping[str, bool]) -> Trouble | None:
-    """Why a pod that was placed before its node said so cannot run under pressure; None if it can.
+    """Return why a pod that was bound before a pressure appeared is rejected; None if it is not.
 
-    A kubelet's admission: pods that are critical may run.
+    A kubelet's admission: critical pods are admitted.
     """
-    under = [name for name, holds in pressures.items() if holds]
+    under = [name for name, present in pressures.items() if present]
     if not under or ((pod.spec and pod.spec.priority) or 0) >= CRITICAL_PRIORITY:
         return None
-    told = f"The node had condition: [{', '.join(under)}]. "
-    return Trouble(reason=EVICTED, message=told)
+    message = f"The node had condition: [{', '.join(under)}]. "
+    return Trouble(reason=EVICTED, message=message)

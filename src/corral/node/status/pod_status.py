@@ -1,4 +1,4 @@
-"""A machine's facts as its pod shows them, in a kubelet's words.  Pure."""
+"""The status of a pod, from its machine's facts, in a kubelet's words.  Pure."""
 
 from collections.abc import Sequence
 
@@ -14,20 +14,20 @@ from corral.node.state.facts import OOM_KILLED, Facts, State, Trouble
 from corral.node.state.machine_record import Outcome
 
 _KILLED = 137
-"""The exit code of what SIGKILL has ended."""
+"""The exit code of a process that was ended by SIGKILL."""
 
 
 def pod_phase(facts: Facts) -> str:
-    """Running from the guest's first instruction until nothing of it runs any more."""
+    """Return Running from the guest's first instruction until the machine has ended."""
     if facts.ended and facts.outcome is not None:
         return facts.outcome.value
     return "Running" if facts.state is State.RUNNING else "Pending"
 
 
 def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
-    """What the pod's status should be, less what is none of its node's business.
+    """Return the status of the pod, without the fields that its node does not own.
 
-    ``now`` is the time of what changes.
+    ``now``: the time of changes.
     """
     assert pod.spec is not None
     old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
@@ -63,13 +63,13 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
 
 
 def differs(status: Document, pod: Pod) -> bool:
-    """Whether any of this is not what the pod says already."""
+    """Whether a field of this status differs from the pod's."""
     old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
     return any(_plain(old.get(name)) != _plain(value) for name, value in status.items())
 
 
 def _plain(value: object) -> object:
-    """Without what is empty: an absent field and an empty one are the same."""
+    """Drop empty values: an absent field and an empty one are the same."""
     if isinstance(value, dict):
         kept = {name: _plain(one) for name, one in value.items()}
         return {name: one for name, one in kept.items() if one not in (None, "", {})}
@@ -90,16 +90,16 @@ def _conditions(
     unready = " ".join(one["name"] for one in containers if not one["ready"])
     not_ready = "ContainersNotReady", f"containers with unready status: [{unready}]"
     reason, message = ("PodCompleted", "") if over else not_ready if unready else ("", "")
-    wanted = [
+    observed = [
         ("PodReadyToStartContainers", phase == "Running", "", ""),
         ("Initialized", True, "PodCompleted" if over else "", ""),
         ("Ready", *_ready(facts, reason, message)),
         ("ContainersReady", not reason, reason, message),
     ]
     if phase == "Running" and pod.spec is not None and pod.spec.readinessGates:
-        wanted.append(_unpaused(facts))
+        observed.append(_unpaused(facts))
     conditions = list(old)
-    for name, holds, why, words in wanted:
+    for name, holds, why, words in observed:
         value = "True" if holds else "False"
         conditions = set_condition(conditions, name, value, reason=why, message=words, now=now)
     return conditions
@@ -113,15 +113,15 @@ def _ready(facts: Facts, reason: str, message: str) -> tuple[bool, str, str]:
 
 
 def _unpaused(facts: Facts) -> tuple[str, bool, str, str]:
-    """The readiness gate of machines' pods, in KubeVirt's words."""
+    """The readiness gate of VMI pods, in KubeVirt's words."""
     if facts.paused:
         return UNPAUSED, False, "Paused", "the virtual machine is paused"
     return UNPAUSED, True, "NotPaused", "the virtual machine is not paused"
 
 
 def _evicted(facts: Facts, conditions: Sequence[Document], now: str) -> Document:
-    """What a kubelet says of a pod that it has evicted (eviction_manager.go)."""
-    told = set_condition(
+    """The status of an evicted pod, as a kubelet writes it (eviction_manager.go)."""
+    with_target = set_condition(
         conditions,
         "DisruptionTarget",
         "True",
@@ -129,14 +129,14 @@ def _evicted(facts: Facts, conditions: Sequence[Document], now: str) -> Document
         message=facts.evicted,
         now=now,
     )
-    return {"reason": EVICTED, "message": facts.evicted, "conditions": told}
+    return {"reason": EVICTED, "message": facts.evicted, "conditions": with_target}
 
 
 def _container(facts: Facts, container: Container, part: str, old: Document, now: str) -> Document:
     phase = pod_phase(facts)
     named = (one for one in old.get(part) or () if one["name"] == container.name)
-    known: Document = next(named, {})
-    before: Document = known.get("state") or {}
+    previous: Document = next(named, {})
+    before: Document = previous.get("state") or {}
     state: Document
     if phase == "Running":
         state = {"running": before.get("running") or {"startedAt": now}}
@@ -149,22 +149,22 @@ def _container(facts: Facts, container: Container, part: str, old: Document, now
         "name": container.name,
         "image": container.image or "",
         "imageID": "",
-        "ready": phase == "Running" and not facts.silent and _passes(facts, container, known),
+        "ready": phase == "Running" and not facts.silent and _passes(facts, container, previous),
         "started": phase == "Running",
         "restartCount": 0,
         "state": state,
     }
 
 
-def _passes(facts: Facts, container: Container, known: Document) -> bool:
-    """What its probe says; what it said to an earlier manager, until it has said something."""
+def _passes(facts: Facts, container: Container, previous: Document) -> bool:
+    """Return the readiness probe's result; before the first one, that of an earlier manager."""
     if container.readinessProbe is None:
         return True
-    return bool(known.get("ready")) if facts.ready is None else facts.ready
+    return bool(previous.get("ready")) if facts.ready is None else facts.ready
 
 
 def _waiting(trouble: Trouble | None, container: Container) -> Document:
-    """Trouble with a volume is shown at the container that stands for it, and at ``compute``."""
+    """Show trouble with a volume at the volume's container and at ``compute``."""
     if trouble is not None and (
         not trouble.volume or container.name in {COMPUTE, f"volume{trouble.volume}"}
     ):

@@ -1,4 +1,4 @@
-"""Tells the API what has become of machines: in their pods and their instances, in that order."""
+"""Writes the status of machines to the API: to their pods and VMIs, in that order."""
 
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -18,21 +18,21 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import is_being_deleted, key_of, version_of
 
 _QUIET = frozenset({State.PREPARING, State.STARTING})
-"""States that last for moments: they are not worth a write unless there is trouble in them."""
-_SETTLED = frozenset({Stage.STARTED, Stage.ENDED})
-"""Stages in which a machine's memory is not on its way."""
+"""States that last for moments: not worth a write, unless there is trouble."""
+_FINAL_STAGES = frozenset({Stage.STARTED, Stage.ENDED})
+"""Stages in which a machine's memory is neither being saved nor restored."""
 
 
 @dataclass(slots=True)
-class _Told:
-    """Versions of a machine's objects that were found to tell its facts: no need to look again."""
+class _Written:
+    """The versions of a machine's objects that show its facts, so need no comparison again."""
 
     facts: Facts
     pod: Pod | None = None
     vmi: VirtualMachineInstance | None = None
 
 
-class Reports:
+class StatusManager:
     """Writes what is new.  ``address``: the node's; ``saved_memories``: annotates their claims."""
 
     def __init__(
@@ -43,39 +43,37 @@ class Reports:
         self._address = address
         self._saved_memories = saved_memories
         self._marked: WeakKeyDictionary[Machine, Stage] = WeakKeyDictionary()
-        self._told: WeakKeyDictionary[Machine, _Told] = WeakKeyDictionary()
+        self._written: WeakKeyDictionary[Machine, _Written] = WeakKeyDictionary()
 
-    async def of_machine(
-        self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None
-    ) -> None:
-        """Write what a machine's objects do not say yet."""
+    async def sync(self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None) -> None:
+        """Write changed status of a machine's pod and VMI."""
         facts = machine.facts
-        # nor is it worth one that a guest is about to end
+        # Nor is a moment worth a write in which a guest is about to end.
         passing = facts.state in _QUIET or (facts.outcome is not None and not facts.ended)
         if passing and facts.trouble is None:
             return
         await self._mark(machine)
         now = rfc3339(self._clock())
-        told = self._told.get(machine)
-        if told is None or told.facts is not facts:
-            told = self._told[machine] = _Told(facts)
-        if not facts.ended and told.pod is not pod:
-            changed = await self.of_pod(pod, facts)
-            told.pod, pod = pod if changed is None else None, changed or pod
-        if vmi is not None and told.vmi is not vmi:
+        written = self._written.get(machine)
+        if written is None or written.facts is not facts:
+            written = self._written[machine] = _Written(facts)
+        if not facts.ended and written.pod is not pod:
+            changed = await self.write_pod(pod, facts)
+            written.pod, pod = pod if changed is None else None, changed or pod
+        if vmi is not None and written.vmi is not vmi:
             if changes := instance_status(facts, vmi, pod, now):
                 version = {"resourceVersion": vmi.metadata.resource_version}
                 document = {"metadata": version, "status": changes}
-                told.vmi = await self._client.patch(VirtualMachineInstance, vmi.key, document)
+                written.vmi = await self._client.patch(VirtualMachineInstance, vmi.key, document)
             else:
-                told.vmi = vmi
+                written.vmi = vmi
         if facts.ended and vmi is not None and not is_being_deleted(vmi):
-            # The instance first: who sees the pod end concludes how the instance ended.  The pod
-            # of one that goes is taken away right after this, so nothing is told of it.
-            await self.of_pod(pod, facts)
+            # The VMI first: the VMI controller concludes from the end of the pod how the VMI ended.
+            # The pod of a VMI that is being deleted is deleted right after this: no write.
+            await self.write_pod(pod, facts)
 
-    async def of_pod(self, pod: Pod, facts: Facts) -> Pod | None:
-        """Let the pod show the facts: as it is then, or None where it did already."""
+    async def write_pod(self, pod: Pod, facts: Facts) -> Pod | None:
+        """Write the pod's status; return the written pod, or None if it has not changed."""
         status = pod_status(facts, pod, self._address, rfc3339(self._clock()))
         if not differs(status, pod):
             return None
@@ -84,9 +82,9 @@ class Reports:
         return await self._client.patch(Pod, key_of(pod), document, subresource="status")
 
     async def _mark(self, machine: Machine) -> None:
-        """Let the claim of its memory tell what became of that; before anybody hears of the end."""
+        """Annotate the claim of the machine's memory, before the end of the machine is visible."""
         record = machine.record
-        settled = record.stage in _SETTLED and self._marked.get(machine) is not record.stage
-        if record.claim and settled and self._saved_memories is not None:
+        final = record.stage in _FINAL_STAGES and self._marked.get(machine) is not record.stage
+        if record.claim and final and self._saved_memories is not None:
             await self._saved_memories.annotate(Key(record.namespace, record.claim))
             self._marked[machine] = record.stage

@@ -1,8 +1,8 @@
-"""A machine's facts as its instance shows them: what of the status is its node's to say.  Pure.
+"""The status of a VMI, from its machine's facts, as far as its node owns it.  Pure.
 
 Phases up to Scheduled and the condition Ready belong to the VMI controller (KubeVirt's
-virt-controller); Running, how it ended, and what the guest is like belong here (virt-handler).
-What Ready is in a new phase is told with it: the controller would write just that a moment later.
+virt-controller); Running, the final phases, and the guest's state belong here (virt-handler).
+Ready is written together with a new phase: the controller would write the same a moment later.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ from corral.reconcile.readiness import ready_condition
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}
 )
-"""Troubles that the VMI controller reads from the pod and tells as Synchronized."""
-_MOST_OF_THE_GUESTS_OWN = 16
-"""Interfaces that are no card of the instance: a guest may make up as many as it likes."""
+"""Reasons that the VMI controller copies from the pod to Synchronized."""
+_MAX_GUEST_INTERFACES = 16
+"""Limit of reported interfaces that are not in the spec: a guest may create any number."""
 _OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
@@ -46,10 +46,10 @@ _NOWHERE: Final = (
 
 
 def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str) -> Document:
-    """What the instance's status must say otherwise than it does; ``now`` is the time of that.
+    """Return the changes of the VMI's status; ``now`` is their time.
 
-    ``pod`` is the machine's, and tells the facts already, except how it ended.  Nothing until it is
-    Scheduled, but trouble and its end: it is the controller's until then.
+    ``pod`` is the machine's, and shows the facts already, except the end.  Until the VMI is
+    Scheduled it belongs to the controller, so only trouble and the end are written.
     """
     if not (vmi.status.phase in _OURS or facts.ended or facts.trouble is not None):
         return {}
@@ -84,9 +84,9 @@ def _reason(facts: Facts) -> Document:
 
 
 def _phase(facts: Facts, phase: str) -> str:
-    """Running after Scheduled only: until then the instance belongs to the controller.
+    """Return the phase: Running after Scheduled only, since until then it is the controller's.
 
-    Unknown while its QEMU hangs: nobody can tell how its guest is (KubeVirt's types.go, Unknown).
+    Unknown while QEMU hangs: the state of the guest is unknown (KubeVirt's types.go, Unknown).
     """
     if phase in FINAL_PHASES:
         return phase
@@ -120,48 +120,48 @@ def _conditions(
     readiness: Condition | None,
     now: str,
 ) -> list[Document]:
-    """The node's conditions, which are there only while they hold; others' stay as they are.
+    """Return the conditions: the node's only while they hold, others unchanged.
 
-    ``readiness`` is what Ready is to be, where that is new.
+    ``readiness``: the new condition Ready, where it changes.
     """
     by_user = facts.paused == PAUSED_BY_USER
     message = "VMI was paused by user" if by_user else "VMI was paused, I/O error"
-    wanted = {
+    desired = {
         "AgentConnected": ("True", "", "") if facts.agent_connected else None,
         "Paused": ("True", facts.paused, message) if facts.paused else None,
     }
     if facts.state is State.RUNNING:
-        wanted[LIVE_MIGRATABLE] = live_migratable(vmi)
+        desired[LIVE_MIGRATABLE] = live_migratable(vmi)
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"
-        wanted["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
+        desired["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
     synchronized = get_condition(conditions, "Synchronized")
     if facts.trouble is not None and facts.trouble.reason not in IMAGE_REASONS:
-        wanted["Synchronized"] = ("False", facts.trouble.reason, facts.trouble.message)
+        desired["Synchronized"] = ("False", facts.trouble.reason, facts.trouble.message)
     elif synchronized is not None and synchronized.get("reason") not in _CONTROLLERS:
-        wanted["Synchronized"] = None
+        desired["Synchronized"] = None
     if readiness is not None:
-        wanted[readiness.type] = (readiness.status, readiness.reason, readiness.message)
-    answer = list(conditions)
-    for name, value in wanted.items():
+        desired[readiness.type] = (readiness.status, readiness.reason, readiness.message)
+    result = list(conditions)
+    for name, value in desired.items():
         if value is None:
-            answer = remove_condition(answer, name)
+            result = remove_condition(result, name)
         else:
             status, reason, text = value
-            answer = set_condition(answer, name, status, reason=reason, message=text, now=now)
-    return answer
+            result = set_condition(result, name, status, reason=reason, message=text, now=now)
+    return result
 
 
 def _interfaces(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:
-    """Every card of the instance, then what else the guest tells of (a bridge of its own, say)."""
+    """Return every interface of the VMI, then those that only the guest reports (a bridge, say)."""
     guest_info = facts.guest_info
-    told = {one.mac: one for one in guest_info.interfaces} if guest_info else {}
+    reported = {one.mac: one for one in guest_info.interfaces} if guest_info else {}
     ours = [
-        _interface(vmi, one, facts.addresses, told.pop(mac_of(vmi, one), None))
+        _interface(vmi, one, facts.addresses, reported.pop(mac_of(vmi, one), None))
         for one in vmi.spec.domain.devices.interfaces
         if one.state != "absent"
     ]
-    others = list(told.values())[:_MOST_OF_THE_GUESTS_OWN]
+    others = list(reported.values())[:_MAX_GUEST_INTERFACES]
     return ours + [_guests_own(one) for one in others]
 
 
@@ -169,16 +169,16 @@ def _interface(
     vmi: VirtualMachineInstance,
     interface: Interface,
     pod: Sequence[str],
-    known: GuestInterface | None,
+    reported: GuestInterface | None,
 ) -> Document:
-    """A card with the pod's addresses, where the guest's own are translated to these.
+    """Return the status of an interface: with the pod's addresses if masqueraded.
 
-    A guest that has the pod's address itself is believed when it says which it has by now; before
-    it says so, and behind QEMU's user network, an address is what it was given.
+    A guest that has the pod's address itself is believed when it reports another; before it reports
+    any, and behind QEMU's user network, the address is the one of its DHCP lease.
     """
     addresses = list(pod)
-    if known is not None and known.addresses and (not pod or interface.masquerade is None):
-        addresses = list(known.addresses)
+    if reported is not None and reported.addresses and (not pod or interface.masquerade is None):
+        addresses = list(reported.addresses)
     if not addresses:
         addresses = [guest_address(_range(vmi, interface.name))]
     status: Document = {
@@ -186,31 +186,31 @@ def _interface(
         "mac": mac_of(vmi, interface),
         "ipAddress": addresses[0],
         "ipAddresses": addresses,
-        "infoSource": "domain, guest-agent" if known is not None else "domain",
+        "infoSource": "domain, guest-agent" if reported is not None else "domain",
         "queueCount": 1,
         "linkState": interface.state or "up",
     }
     if pod:
         status["podInterfaceName"] = POD_INTERFACE
-    if known is not None:
-        status["interfaceName"] = known.name
+    if reported is not None:
+        status["interfaceName"] = reported.name
     return status
 
 
-def _guests_own(known: GuestInterface) -> Document:
-    """An interface that only the guest knows of."""
+def _guests_own(reported: GuestInterface) -> Document:
+    """Return the status of an interface that only the guest reports."""
     status: Document = {
-        "mac": known.mac,
-        "interfaceName": known.name,
+        "mac": reported.mac,
+        "interfaceName": reported.name,
         "infoSource": "guest-agent",
     }
-    if known.addresses:
-        status |= {"ipAddress": known.addresses[0], "ipAddresses": list(known.addresses)}
+    if reported.addresses:
+        status |= {"ipAddress": reported.addresses[0], "ipAddresses": list(reported.addresses)}
     return status
 
 
 def _range(vmi: VirtualMachineInstance, name: str) -> str:
-    """The private range of a network."""
+    """Return the network's private CIDR."""
     for network in vmi.spec.networks:
         if network.name == name and network.pod is not None and network.pod.vm_network_cidr:
             return network.pod.vm_network_cidr
@@ -218,16 +218,16 @@ def _range(vmi: VirtualMachineInstance, name: str) -> str:
 
 
 def live_migratable(vmi: VirtualMachineInstance) -> tuple[str, str, str]:
-    """The condition LiveMigratable: its status, reason and message.
+    """Return status, reason and message of the condition LiveMigratable.
 
-    The first thing that is in the way, the network before all else (virt-handler's
-    calculateLiveMigrationCondition).  Here nothing moves: all nodes are on one host.
+    The first obstacle decides, and the network comes first (virt-handler's
+    calculateLiveMigrationCondition).  Nothing migrates here: all nodes are on one host.
     """
     return ("False", *(_BRIDGED if _is_tied(vmi) else _NOWHERE))
 
 
 def _is_tied(vmi: VirtualMachineInstance) -> bool:
-    """Whether the guest has the address of its pod, which stays behind."""
+    """Whether the guest has the address of its pod, which could not move with it."""
     if _BRIDGED_TOO in vmi.metadata.annotations:
         return False
     pods = {network.name for network in vmi.spec.networks if network.pod is not None}

@@ -195,17 +195,17 @@ async def test_who_ends_thaws_what_would_be_forgotten_and_takes_little_time(quic
 
 async def test_the_next_manager_thaws_in_time_or_late(freezer, quick, cold):
     note = cold.directory / "frozen.json"
-    freezer.recall(cold)
+    freezer.resume_timer(cold)
     note.write_text(f'{{"thaw_at": {time.time() + 100}}}')
-    freezer.recall(cold)
-    freezer.recall(cold)
+    freezer.resume_timer(cold)
+    freezer.resume_timer(cold)
     await asyncio.sleep(98)
     assert not quick.told
     await asyncio.sleep(3)
     assert quick.told == ["thaw"]
     assert not note.exists()
     note.write_text('{"thaw_at": 1}')
-    freezer.recall(cold)
+    freezer.resume_timer(cold)
     await asyncio.sleep(1)
     assert quick.told == ["thaw", "thaw"]
 

@@ -323,7 +323,7 @@ def test_who_is_saved_is_left_in_peace(client, machine, act):
 
 @pytest.mark.parametrize(("act", "change"), [("pause", Change.PAUSED), ("unpause", Change.RESUMED)])
 def test_a_machine_is_paused_and_let_run(client, machine, act, change):
-    machine._guest._written.halted = False
+    machine._guest._state.halted = False
     assert client.put(f"/{act}/default/vm/uid").status_code == 200
     assert machine._guest._changes.pop(0) is change
     assert client.get(f"/{act}/default/vm/uid").status_code == 405

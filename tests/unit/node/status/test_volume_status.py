@@ -70,7 +70,7 @@ def test_what_others_tell_of_a_volume_stays():
 
 def test_a_volume_with_another_claim_is_taken_out_first():
     one = HotplugDisk(Disk(name="data", disk=DiskTarget(bus="scsi")), "new")
-    assert plan({"data": one}, {}).put_in == {"data": one}
+    assert plan({"data": one}, {}).plug == {"data": one}
     decided = plan({"data": one}, {"data": "old", "other": "c"})
-    assert (decided.put_in, decided.take_out) == ({}, {"data": "old", "other": "c"})
-    assert plan({"data": one}, {"data": "new"}).take_out == {}
+    assert (decided.plug, decided.unplug) == ({}, {"data": "old", "other": "c"})
+    assert plan({"data": one}, {"data": "new"}).unplug == {}
