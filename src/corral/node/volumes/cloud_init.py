@@ -16,7 +16,7 @@ import msgspec
 from corral.api.kinds.vmi.access import keys_of
 from corral.api.kinds.vmi.derived import host_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.api.kinds.vmi.volumes import CloudInitConfigDrive, CloudInitNoCloud, ObjectName, Volume
+from corral.api.kinds.vmi.volumes import CloudInitSource, ObjectName, Volume
 from corral.node.hypervisor import Drive
 from corral.node.volumes import seed
 from corral.node.volumes.seed import Files
@@ -51,7 +51,7 @@ def _settings(volume: Volume, context: VolumeContext) -> Volume:
     return next(each, volume)
 
 
-def _source(volume: Volume) -> CloudInitNoCloud | CloudInitConfigDrive | None:
+def _source(volume: Volume) -> CloudInitSource | None:
     return volume.cloud_init_no_cloud or volume.cloud_init_config_drive
 
 

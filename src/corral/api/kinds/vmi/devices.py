@@ -53,7 +53,7 @@ class Rng(Struct, kw_only=True):
 class VgpuDisplay(Struct, kw_only=True):
     """The display of a virtual GPU.
 
-    enabled: true unless said otherwise.
+    enabled: true by default.
     ram_fb: a framebuffer until the guest loads its driver.
     """
 
@@ -90,11 +90,6 @@ class HostDevice(Struct, kw_only=True):
 class Gpu(HostDevice, kw_only=True):
     """A GPU of the node that is passed through.
 
-    name: name of the device in the machine.
-    device_name: the resource that the node's device plugin offers.
-    claim_name: the claim among spec.resourceClaims that brings it.
-    request_name: the request in that claim.
-    tag: shown to the guest through the config drive.
     virtual_gpu_options: settings of a virtual GPU.
     """
 
@@ -132,7 +127,7 @@ class Sound(Struct, kw_only=True):
 class Tpm(Struct, kw_only=True):
     """A trusted platform module.
 
-    enabled: true unless said otherwise.
+    enabled: true by default.
     persistent: whether its state outlives the machine.
     """
 

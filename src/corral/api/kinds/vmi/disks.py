@@ -36,7 +36,7 @@ class CdromTarget(Struct, kw_only=True):
     """A CD-ROM drive.
 
     bus: sata, scsi or usb.
-    readonly: true unless said otherwise.
+    readonly: true by default.
     tray: closed (the default) or open.
     """
 

@@ -196,7 +196,7 @@ class Acpi(Struct, kw_only=True):
 class Firmware(Struct, kw_only=True):
     """Firmware, and the identity that it shows to the guest.
 
-    uuid: the machine's identity; random unless given.
+    uuid: the machine's identity; random by default.
     serial: the machine's serial number.
     bootloader: which firmware starts the guest: one of the two.
     kernel_boot: a kernel that is started without a boot loader.

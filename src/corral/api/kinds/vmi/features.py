@@ -78,7 +78,7 @@ class Clock(Struct, kw_only=True):
 class FeatureState(Struct, kw_only=True):
     """A switch.
 
-    enabled: true unless said otherwise.
+    enabled: true by default.
     """
 
     enabled: bool | None = None
@@ -87,7 +87,6 @@ class FeatureState(Struct, kw_only=True):
 class Apic(FeatureState, kw_only=True):
     """The interrupt controller.
 
-    enabled: true unless said otherwise.
     end_of_interrupt: whether the end of an interrupt is signalled to the guest.
     """
 
@@ -97,7 +96,6 @@ class Apic(FeatureState, kw_only=True):
 class Spinlocks(FeatureState, kw_only=True):
     """Hyper-V's hint for spinlocks.
 
-    enabled: true unless said otherwise.
     spinlocks: number of retries, 4096 at least.
     """
 
@@ -107,7 +105,6 @@ class Spinlocks(FeatureState, kw_only=True):
 class SynicTimer(FeatureState, kw_only=True):
     """Timers of the synthetic interrupt controller.
 
-    enabled: true unless said otherwise.
     direct: whether they fire without the interrupt controller.
     """
 
@@ -117,7 +114,6 @@ class SynicTimer(FeatureState, kw_only=True):
 class TlbFlush(FeatureState, kw_only=True):
     """Paravirtual TLB flushes.
 
-    enabled: true unless said otherwise.
     direct: whether nested guests may use them.
     extended: whether a part of the TLB can be flushed.
     """
@@ -129,7 +125,6 @@ class TlbFlush(FeatureState, kw_only=True):
 class VendorId(FeatureState, kw_only=True):
     """The hypervisor's name that the guest reads.
 
-    enabled: true unless said otherwise.
     vendorid: the name, twelve characters at most.
     """
 
@@ -167,7 +162,7 @@ class Kvm(Struct, kw_only=True):
 class Features(Struct, kw_only=True):
     """Features of the machine.
 
-    acpi: ACPI, on unless said otherwise.
+    acpi: ACPI, on by default.
     apic: the interrupt controller.
     hyperv: Hyper-V enlightenments that a Windows guest sees.
     hyperv_passthrough: all Hyper-V enlightenments that the host supports.

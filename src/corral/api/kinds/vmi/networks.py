@@ -8,7 +8,7 @@ from corral.api.object import Struct
 class PodNetwork(Struct, kw_only=True):
     """The network that every machine has.
 
-    vm_network_cidr: the guest's private range, 10.0.2.0/24 unless said otherwise.
+    vm_network_cidr: the guest's private range, 10.0.2.0/24 by default.
     vm_ipv6_network_cidr: the guest's private IPv6 range.
     """
 
@@ -138,8 +138,8 @@ class Interface(Struct, kw_only=True):
     passt: the former spelling of passtBinding; KubeVirt dropped it.
     passt_binding: the guest's traffic goes through passt.
     binding: a binding that a plugin provides.
-    ports: ports that are forwarded to the guest; all, unless some are named.
-    mac_address: hardware address, e.g. de:ad:00:00:be:af; made up unless given.
+    ports: ports that are forwarded to the guest; all by default.
+    mac_address: hardware address, e.g. de:ad:00:00:be:af; derived from the VMI by default.
     boot_order: place among the devices that firmware tries, from 1.
     pci_address: place on the guest's PCI bus.
     dhcp_options: DHCP options for the guest beside its address.

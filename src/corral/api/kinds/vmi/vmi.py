@@ -48,7 +48,7 @@ class Spec(Struct, kw_only=True):
     volumes: what its disks hold: a name and exactly one source each.
     networks: the networks that it joins: a name and exactly one source each.
     termination_grace_period_seconds: seconds that the guest has to shut down, 30 by default.
-    hostname: the guest's name; the object's name unless said.
+    hostname: the guest's name; the object's name by default.
     subdomain: makes the full name HOSTNAME.SUBDOMAIN.NAMESPACE.svc.
     readiness_probe: checks whether the guest is ready: exactly one action.
     liveness_probe: checks whether the guest is alive: exactly one action; the VMI fails when not.
@@ -63,7 +63,7 @@ class Spec(Struct, kw_only=True):
     dns_policy: how the guest resolves names.
     dns_config: servers and search domains.
     access_credentials: public keys or passwords for the guest, one of the two each.
-    architecture: amd64 or arm64; the node's unless said.
+    architecture: amd64 or arm64; the node's by default.
     service_account_name: ServiceAccount of its pod.
     resource_claims: claims for devices of the node, with exactly one reference each.
     utility_volumes: claims that are given to the launcher only.

@@ -32,8 +32,8 @@ class ContainerDisk(Struct, kw_only=True):
     image_pull_policy: str = ""
 
 
-class CloudInitNoCloud(Struct, kw_only=True):
-    """A small disk with the first-boot settings that cloud-init reads (datasource NoCloud).
+class CloudInitSource(Struct, kw_only=True):
+    """First-boot settings for cloud-init.
 
     secret_ref: a Secret whose key userdata holds the user data.
     user_data_base64: the user data, base64, 2048 bytes at most.
@@ -51,23 +51,12 @@ class CloudInitNoCloud(Struct, kw_only=True):
     network_data: str = ""
 
 
-class CloudInitConfigDrive(Struct, kw_only=True):
-    """A small disk with first-boot settings in OpenStack's form (datasource ConfigDrive).
+class CloudInitNoCloud(CloudInitSource, kw_only=True):
+    """A small disk with the first-boot settings that cloud-init reads (datasource NoCloud)."""
 
-    secret_ref: a Secret whose key userdata holds the user data.
-    user_data_base64: the user data, base64, 2048 bytes at most.
-    user_data: the user data as text, 2048 bytes at most.
-    network_data_secret_ref: a Secret whose key networkdata holds the network settings.
-    network_data_base64: the network settings, base64.
-    network_data: the network settings as text.
-    """
 
-    secret_ref: ObjectName | None = None
-    user_data_base64: str = ""
-    user_data: str = ""
-    network_data_secret_ref: ObjectName | None = None
-    network_data_base64: str = ""
-    network_data: str = ""
+class CloudInitConfigDrive(CloudInitSource, kw_only=True):
+    """A small disk with first-boot settings in OpenStack's form (datasource ConfigDrive)."""
 
 
 class EmptyDisk(Struct, kw_only=True):
@@ -108,8 +97,6 @@ class ClaimSource(Struct, kw_only=True):
 class PersistentVolumeClaimVolume(ClaimSource, kw_only=True):
     """A disk that is kept in a PersistentVolumeClaim.
 
-    claim_name: the claim.
-    read_only: whether it is mounted read-only.
     hotpluggable: whether it may be added and removed while the machine runs.
     """
 
@@ -257,8 +244,6 @@ class UtilityVolume(ClaimSource, kw_only=True):
     """A claim that is given to the launcher without a disk in the machine.
 
     name: unique among all volumes of the machine.
-    claim_name: the claim.
-    read_only: whether it is mounted read-only.
     type: MemoryDump or Backup.
     """
 

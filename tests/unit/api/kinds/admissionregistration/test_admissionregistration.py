@@ -21,8 +21,8 @@ def configuration(*webhooks):
 def faults(*webhooks):
     document = configuration(*webhooks)
     VALIDATING.default(document)
-    told = VALIDATING.validate(document, None, "somebody").causes
-    return [f"{cause.field}: {cause.message}" for cause in told]
+    expected = VALIDATING.validate(document, None, "somebody").causes
+    return [f"{cause.field}: {cause.message}" for cause in expected]
 
 
 def test_who_says_nothing_asks_for_everything_and_fails_closed():
@@ -43,7 +43,7 @@ def test_a_webhook_that_says_all_it_has_to_is_good():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"name": ""}, "webhooks[0].name: Required value"),
         ({"name": "a.b"}, "should be a domain with at least three segments separated by dots"),
@@ -107,9 +107,9 @@ def test_a_webhook_that_says_all_it_has_to_is_good():
         ),
     ],
 )
-def test_what_a_webhook_cannot_say_is_told(change, told):
+def test_what_a_webhook_cannot_say_is_told(change, expected):
     said = faults({**WEBHOOK, **change})
-    assert any(told in fault for fault in said), said
+    assert any(expected in fault for fault in said), said
 
 
 def test_names_of_webhooks_are_their_own():

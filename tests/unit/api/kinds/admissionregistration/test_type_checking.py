@@ -1,4 +1,4 @@
-"""What a policy's expressions have against types: how much of it is looked at, and told."""
+"""What a policy's expressions have against types: how much of it is looked at, and expected."""
 
 import pytest
 
@@ -61,5 +61,5 @@ def test_what_is_told_is_cut(monkeypatch):
     monkeypatch.setattr(type_checking, "MOST_CHARACTERS", size)
     assert [*warnings(spec, types)] == whole[:5]
     long = policy([""], ["v1"], ["pods"], [f"object.dada == '{'x' * 5000}'"])
-    ((told,),) = warnings(long, types)
-    assert len(told["warning"]) < 1200
+    ((expected,),) = warnings(long, types)
+    assert len(expected["warning"]) < 1200

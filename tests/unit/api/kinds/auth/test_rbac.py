@@ -35,7 +35,7 @@ def test_names_are_whatever_a_path_can_hold(kind, name):
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule", "told"),
+    ("kind", "rule", "expected"),
     [
         (ROLE, READ, []),
         (CLUSTER_ROLE, URLS, []),
@@ -77,8 +77,8 @@ def test_names_are_whatever_a_path_can_hold(kind, name):
         ),
     ],
 )
-def test_rules(kind, rule, told):
-    assert faults(kind, {"rules": [rule]}) == told
+def test_rules(kind, rule, expected):
+    assert faults(kind, {"rules": [rule]}) == expected
 
 
 def test_what_gathers_roles_chooses_some():
@@ -106,7 +106,7 @@ def test_groups_are_this_apis_unless_they_are_told():
 
 
 @pytest.mark.parametrize(
-    ("kind", "document", "told"),
+    ("kind", "document", "expected"),
     [
         (ROLE_BINDING, binding(kind="Role"), ""),
         (ROLE_BINDING, binding({"kind": "ServiceAccount", "name": "robot"}), ""),
@@ -148,9 +148,9 @@ def test_groups_are_this_apis_unless_they_are_told():
         ),
     ],
 )
-def test_bindings(kind, document, told):
+def test_bindings(kind, document, expected):
     found = faults(kind, document)
-    assert found[:1] == [] if not told else found[0].startswith(told), found
+    assert found[:1] == [] if not expected else found[0].startswith(expected), found
 
 
 def test_a_binding_stays_with_its_role():

@@ -23,7 +23,7 @@ def autoscaler(**spec: Any) -> Document:
     return {"metadata": {"name": "web"}, "spec": deepcopy(spec)}
 
 
-def told(old: Document | None = None, **spec: Any) -> list[str]:
+def messages(old: Document | None = None, **spec: Any) -> list[str]:
     document = autoscaler(**spec)
     HORIZONTAL_POD_AUTOSCALER.default(document)
     causes = HORIZONTAL_POD_AUTOSCALER.validate(document, old, "kubernetes-admin").causes
@@ -182,19 +182,19 @@ def test_defaults_of_one_autoscaler_are_not_those_of_another():
     ],
 )
 def test_what_makes_sense_is_taken(spec):
-    assert told(**spec) == []
+    assert messages(**spec) == []
 
 
 def test_metrics_are_bounded():
     crowd = [external(value="1")] * MOST_METRICS
-    assert told(metrics=crowd) == []
+    assert messages(metrics=crowd) == []
     fault = "spec.metrics: Too many: 101: must have at most 100 items"
-    assert told(metrics=[*crowd, cpu(averageValue="1")]) == [fault]
+    assert messages(metrics=[*crowd, cpu(averageValue="1")]) == [fault]
     # What was stored once can be changed still, but not made worse.
     old = autoscaler(metrics=[*crowd, cpu(averageValue="1")])
-    assert told(old, metrics=[*crowd, cpu(averageValue="2")]) == []
+    assert messages(old, metrics=[*crowd, cpu(averageValue="2")]) == []
     fault = "spec.metrics: Too many: 102: must have at most 100 items"
-    assert told(old, metrics=[*crowd, *crowd[:2]]) == [fault]
+    assert messages(old, metrics=[*crowd, *crowd[:2]]) == [fault]
 
 
 # Texts of pkg/apis/autoscaling/validation of Kubernetes.
@@ -397,14 +397,14 @@ def test_metrics_are_bounded():
     ],
 )
 def test_what_makes_no_sense_is_refused_in_the_words_of_the_real_server(spec, fault):
-    assert told(**spec) == [f"spec.{line}" for line in fault.split("\n")]
+    assert messages(**spec) == [f"spec.{line}" for line in fault.split("\n")]
 
 
 def test_the_version_of_a_target_that_stays_is_not_looked_at_again():
     target = {"kind": "Deployment", "name": "web"}
     old = autoscaler(scaleTargetRef=target)
-    assert told(old, scaleTargetRef=target | {"name": "other"}) == []
-    assert told(old, scaleTargetRef=target | {"kind": "Other"}) != []
+    assert messages(old, scaleTargetRef=target | {"name": "other"}) == []
+    assert messages(old, scaleTargetRef=target | {"kind": "Other"}) != []
 
 
 def test_no_count_in_the_status_is_below_zero():

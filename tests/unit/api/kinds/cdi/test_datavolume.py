@@ -22,13 +22,13 @@ def volume(**spec: Any) -> Document:
     return {"metadata": {"name": "disk", "namespace": "default"}, "spec": spec}
 
 
-def told(**spec: Any) -> list[str]:
+def messages(**spec: Any) -> list[str]:
     causes = DATA_VOLUME.validate(volume(**spec), None, "kubernetes-admin").causes
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
 
 def http(**fields: Any) -> list[str]:
-    return told(source={"http": {"url": HTTP} | fields}, storage=STORAGE)
+    return messages(source={"http": {"url": HTTP} | fields}, storage=STORAGE)
 
 
 def test_a_data_volume_is_found_by_the_names_that_cdi_gives_it():
@@ -54,7 +54,7 @@ def test_a_data_volume_is_found_by_the_names_that_cdi_gives_it():
     ],
 )
 def test_what_a_data_volume_may_be(spec):
-    assert told(**spec) == []
+    assert messages(**spec) == []
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_what_a_data_volume_may_be(spec):
     ],
 )
 def test_a_refusal_in_the_words_of_cdi(spec, message):
-    assert told(**spec) == [message]
+    assert messages(**spec) == [message]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_header_that_cannot_be(header):
 
 @pytest.mark.parametrize("source", ["s3", "gcs", "imageio", "vddk", "snapshot"])
 def test_a_source_that_is_not_built_is_refused_and_what_to_do_is_told(source):
-    (message,) = told(source={source: {"url": HTTP}}, storage=STORAGE)
+    (message,) = messages(source={source: {"url": HTTP}}, storage=STORAGE)
     here = f"spec.source.{source}"
     assert message.startswith(f"{here}: {here} is not supported by this version: ")
 
@@ -214,7 +214,7 @@ def test_a_source_that_is_not_built_is_refused_and_what_to_do_is_told(source):
     ],
 )
 def test_what_is_not_built_is_refused(spec):
-    (message,) = told(**{"source": {"upload": {}}, "storage": STORAGE} | spec)
+    (message,) = messages(**{"source": {"upload": {}}, "storage": STORAGE} | spec)
     assert "is not supported by this version" in message
 
 

@@ -483,7 +483,7 @@ def test_what_a_pod_may_not_be(spec, wrong):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         (
             "ram",
@@ -501,14 +501,14 @@ def test_what_a_pod_may_not_be(spec, wrong):
         ),
     ],
 )
-def test_which_resources_there_are_not(name, told):
+def test_which_resources_there_are_not(name, expected):
     container = {"name": "a", "image": "a", "resources": {"requests": {name: "1"}}}
     document = {"spec": {"containers": [container]}}
     POD.default(document)
     path = f"spec.containers[0].resources.requests[{name}]"
     causes = POD.validate(document, None, "").causes
     assert [(cause.field, cause.message.rpartition('": ')[2]) for cause in causes] == [
-        (path, each) for each in told
+        (path, each) for each in expected
     ]
     assert POD.validate(document, copy.deepcopy(document), "").causes == []
 
@@ -521,8 +521,10 @@ def test_a_pod_that_nothing_runs_is_warned_of():
         POD.default(document)
         return POD.validate(document, old, "").warnings
 
-    (told,) = warnings()
-    assert told.startswith("corral runs virtual machines, not containers: nothing runs this Pod;")
+    (expected,) = warnings()
+    assert expected.startswith(
+        "corral runs virtual machines, not containers: nothing runs this Pod;"
+    )
     assert warnings(old={"spec": {}}) == []
     assert warnings(kind="VirtualMachineInstance", controller=True) == []
     assert warnings(kind="ReplicaSet", controller=True) == warnings()

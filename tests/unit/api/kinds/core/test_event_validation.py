@@ -27,7 +27,7 @@ NEWER = {
 }
 
 
-def told(kind, document, old=None):
+def messages(kind, document, old=None):
     documents = [None if each is None else dict(each) for each in (document, old)]
     for each in documents if kind is EVENTS_EVENT else ():
         if each is not None:
@@ -63,7 +63,7 @@ def about(**reference):
     ],
 )
 def test_the_core_api_takes_both_forms(changes, wrong):
-    assert told(EVENT, OLDER | changes) == wrong
+    assert messages(EVENT, OLDER | changes) == wrong
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_the_core_api_takes_both_forms(changes, wrong):
     ],
 )
 def test_the_newer_api_takes_the_newer_form(changes, wrong):
-    assert told(EVENTS_EVENT, NEWER | changes) == wrong
+    assert messages(EVENTS_EVENT, NEWER | changes) == wrong
 
 
 def test_there_nothing_of_an_event_changes_but_its_series():
     series = {"count": 2, "lastObservedTime": "2026-01-31T12:05:00.000001Z"}
-    assert told(EVENTS_EVENT, NEWER | {"series": series}, NEWER) == []
-    assert told(EVENTS_EVENT, NEWER | {"note": "again"}, NEWER) == [
+    assert messages(EVENTS_EVENT, NEWER | {"series": series}, NEWER) == []
+    assert messages(EVENTS_EVENT, NEWER | {"note": "again"}, NEWER) == [
         'message: Invalid value: "again": field is immutable'
     ]
 
@@ -116,5 +116,5 @@ def test_there_nothing_of_an_event_changes_but_its_series():
 def test_a_moment_is_the_same_however_it_is_written(field, before, after, same):
     if field != "eventTime":
         field = f"deprecated{field[0].upper()}{field[1:]}"
-    found = told(EVENTS_EVENT, NEWER | {field: after}, NEWER | {field: before})
+    found = messages(EVENTS_EVENT, NEWER | {field: after}, NEWER | {field: before})
     assert [each.endswith("field is immutable") for each in found] == ([] if same else [True])

@@ -46,8 +46,8 @@ def test_a_quota_is_about_what_can_be_counted(hard, expected):
 
 
 def test_a_name_that_nothing_could_have_is_refused():
-    told, _ = causes(RESOURCE_QUOTA, {"hard": {"a b": "1"}})
-    assert told.startswith('spec.hard[a b]: Invalid value: "a b": name part must consist of')
+    wording, _ = causes(RESOURCE_QUOTA, {"hard": {"a b": "1"}})
+    assert wording.startswith('spec.hard[a b]: Invalid value: "a b": name part must consist of')
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_a_name_that_nothing_could_have_is_refused():
     ],
 )
 def test_scopes_fit_what_they_are_about(scopes, hard, expected):
-    told = causes(RESOURCE_QUOTA, {"hard": hard, "scopes": scopes})
+    wording = causes(RESOURCE_QUOTA, {"hard": hard, "scopes": scopes})
     shown = ",".join(f'"{scope}"' for scope in scopes)
-    assert told == ([f"spec.scopes: Invalid value: [{shown}]: {expected}"] if expected else [])
+    assert wording == ([f"spec.scopes: Invalid value: [{shown}]: {expected}"] if expected else [])
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_containers_get_their_defaults_from_each_other():
     ],
 )
 def test_a_range_holds_together(item, expected):
-    told = causes(LIMIT_RANGE, {"limits": [{"type": "Container", **item}]})
-    assert told == [f"spec.limits[0].{each}" for each in expected]
+    wording = causes(LIMIT_RANGE, {"limits": [{"type": "Container", **item}]})
+    assert wording == [f"spec.limits[0].{each}" for each in expected]
 
 
 def test_a_type_is_said_once():

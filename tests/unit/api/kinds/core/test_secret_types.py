@@ -10,7 +10,7 @@ ANY = ("utf-8", "surrogateescape")
 """How texts of these tests hold bytes that are none: ``\\udcff`` is 0xff."""
 
 
-def told(kind, annotations=None, **data):
+def messages(kind, annotations=None, **data):
     document = secret(kind, annotations, **data)
     return [f"{c.field}: {c.message}" for c in SECRET.validate(document, None, "").causes]
 
@@ -52,14 +52,14 @@ def secret(kind, annotations=None, **data):
     ],
 )
 def test_a_type_asks_for_some_data(kind, data, wrong):
-    assert told(kind, **data) == wrong
+    assert messages(kind, **data) == wrong
 
 
 @pytest.mark.parametrize(
     "content", ["", "[]", "{", "x", '{"auths": {"x": "\udcff"}}', '{"a":' + "[" * 5000]
 )
 def test_logins_to_registries_are_json(content):
-    (message,) = told("kubernetes.io/dockercfg", **{".dockercfg": content})
+    (message,) = messages("kubernetes.io/dockercfg", **{".dockercfg": content})
     assert message.startswith(
         'data[.dockercfg]: Invalid value: "<secret contents redacted>": is no JSON object: '
     )
@@ -67,7 +67,7 @@ def test_logins_to_registries_are_json(content):
 
 def test_a_token_says_whose_it_is():
     whose = {"kubernetes.io/service-account.name": "shepherd"}
-    assert told("kubernetes.io/service-account-token", whose) == []
+    assert messages("kubernetes.io/service-account-token", whose) == []
 
 
 @pytest.mark.parametrize(

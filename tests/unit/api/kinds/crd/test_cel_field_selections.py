@@ -22,11 +22,11 @@ SPEC = {
 }
 
 
-def fault(rule, **told):
+def fault(rule, **expected):
     schema = {
         "type": "object",
         "properties": {"spec": SPEC, "metadata": {"type": "object"}},
-        "x-kubernetes-validations": [{"rule": rule, "message": "no", **told}],
+        "x-kubernetes-validations": [{"rule": rule, "message": "no", **expected}],
     }
     return "; ".join(cause.message for cause in check("schema", schema))
 
@@ -51,7 +51,7 @@ def test_rules_select_what_there_is(rule):
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "expected"),
     [
         ("self.spec.nope == 'a'", "ERROR: <input>:1:10: undefined field 'nope'"),
         ("has(self.status)", "undefined field 'status'"),
@@ -77,8 +77,8 @@ def test_rules_select_what_there_is(rule):
         ("oldSelf.spec.nope == self.spec.name", "undefined field 'nope'"),
     ],
 )
-def test_a_rule_that_selects_what_there_is_not_is_refused(rule, told):
-    assert told in fault(rule)
+def test_a_rule_that_selects_what_there_is_not_is_refused(rule, expected):
+    assert expected in fault(rule)
 
 
 def test_so_is_the_expression_of_a_message():
@@ -104,7 +104,7 @@ def test_which_stands_by_itself(rule):
 
 
 @pytest.mark.parametrize(
-    ("rule", "told", "shown"),
+    ("rule", "expected", "shown"),
     [
         ("self.spec.name != '') || (true", "1:21: Syntax error", "self.spec.name != '') || (true"),
         ("true || size(oldSelves) == 0", "1:14: undeclared reference to 'oldSelves'", "true ||"),
@@ -118,9 +118,9 @@ def test_which_stands_by_itself(rule):
         ("oldSelf.hasValue() > 1", "1:20: found no matching overload", "oldSelf.hasValue() > 1"),
     ],
 )
-def test_and_is_told_as_it_was_written(rule, told, shown):
+def test_and_is_told_as_it_was_written(rule, expected, shown):
     found = fault(rule, optionalOldSelf=True)
-    assert f"ERROR: <input>:{told}" in found
+    assert f"ERROR: <input>:{expected}" in found
     assert f"\n | {shown}" in found
 
 
@@ -145,14 +145,14 @@ SIZED = {
 }
 
 
-def misfit(rule, schema=SIZED, **told):
-    schema = {**schema, "x-kubernetes-validations": [{"rule": rule, "message": "no", **told}]}
+def misfit(rule, schema=SIZED, **expected):
+    schema = {**schema, "x-kubernetes-validations": [{"rule": rule, "message": "no", **expected}]}
     whole = {"type": "object", "properties": {"spec": schema}}
     return "; ".join(cause.message for cause in check("schema", whole))
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "expected"),
     [
         (
             "self.replicas > 'a'",
@@ -178,10 +178,10 @@ def misfit(rule, schema=SIZED, **told):
         ("quantity(self.replicas).sign() > 0", "applied to '(int)'"),
     ],
 )
-def test_types_that_do_not_fit_are_refused_with_the_definition(rule, told):
+def test_types_that_do_not_fit_are_refused_with_the_definition(rule, expected):
     found = misfit(rule)
     assert found.startswith(f'Invalid value: "{rule}": compilation failed: ERROR: <input>:')
-    assert told in found
+    assert expected in found
     assert f" | {rule.splitlines()[0]}\n" in found, "the text is shown as it was written"
 
 
@@ -219,9 +219,9 @@ def test_what_may_not_have_been_is_of_no_type(rule):
 
 
 def test_a_rule_is_either_kept_or_not():
-    told = "cel expression must evaluate to a bool"
+    expected = "cel expression must evaluate to a bool"
     for rule in ("self.replicas", "self.name", "self.created", "self.names", "oldSelf.labels"):
-        assert misfit(rule) == f'Invalid value: "{rule}": {told}'
+        assert misfit(rule) == f'Invalid value: "{rule}": {expected}'
     assert misfit("self.ready") == misfit("self.ready || oldSelf.ready") == ""
     message = {"messageExpression": "self.replicas"}
     assert misfit("self.ready", **message).endswith("messageExpression must evaluate to a string")

@@ -37,7 +37,7 @@ SCHEMA = {
 }
 
 
-def told(**rule):
+def messages(**rule):
     return [
         (cause.field, cause.message)
         for cause in check_rules("rules", SCHEMA | {"x-kubernetes-validations": [rule]})
@@ -57,7 +57,7 @@ def told(**rule):
     ],
 )
 def test_loops_in_loops_without_bounds_are_far_over(rule):
-    assert told(rule=rule) == [("rules[0].rule", f"Forbidden: {cel_rule_costs.EXCEEDED}")]
+    assert messages(rule=rule) == [("rules[0].rule", f"Forbidden: {cel_rule_costs.EXCEEDED}")]
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_loops_in_loops_without_bounds_are_far_over(rule):
     ],
 )
 def test_what_has_bounds_or_no_loops_in_loops_is_taken(rule):
-    assert told(rule=rule) == []
+    assert messages(rule=rule) == []
 
 
 def test_a_message_is_reckoned_by_itself():
     text = "self.texts.map(x, self.texts.map(y, y).join(x)).join('')"
-    assert told(rule="true", messageExpression=text) == [
+    assert messages(rule="true", messageExpression=text) == [
         (
             "rules[0].messageExpression",
             f"Forbidden: {cel_rule_costs.EXCEEDED.replace('rule', 'messageExpression', 1)}",

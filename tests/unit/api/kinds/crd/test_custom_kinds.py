@@ -58,7 +58,7 @@ def taken(kind, spec):
     return document["spec"], unknown, [cause.message for cause in schema.check(document)]
 
 
-def told(kind, spec, old=None):
+def messages(kind, spec, old=None):
     document = {"spec": spec}
     verdict = kind.validate(document, None if old is None else {"spec": old}, "me")
     return [(cause.field, cause.message) for cause in verdict.causes], verdict.warnings
@@ -204,7 +204,7 @@ def test_sets_and_maps_hold_nothing_twice():
         map={"type": "array", **BY_NAME, "items": item},
     )
     spec = {"set": ["a", "b", "a", "a"], "map": [{"name": "x", "port": 1}, {"name": "x"}]}
-    assert told(kind, spec)[0] == [
+    assert messages(kind, spec)[0] == [
         ("spec.set[2]", 'Duplicate value: "a"'),
         ("spec.map[1]", 'Duplicate value: {"name":"x"}'),
     ]
@@ -222,15 +222,15 @@ def test_rules_refuse_what_they_do_not_hold_for():
         least=INTEGER,
         most=INTEGER,
     )
-    assert told(kind, {"least": 1, "most": 2}) == ([], [])
-    assert told(kind, {"least": -1, "most": 12})[0] == [
+    assert messages(kind, {"least": 1, "most": 2}) == ([], [])
+    assert messages(kind, {"least": -1, "most": 12})[0] == [
         ("spec.most", 'Invalid value: "object": no more than nine'),
         ("spec", 'Invalid value: "object": least is -1'),
     ]
-    assert told(kind, {"least": 3, "most": 2})[0] == [
+    assert messages(kind, {"least": 3, "most": 2})[0] == [
         ("spec", 'Invalid value: "object": failed rule: self.least <= self.most')
     ]
-    assert told(kind, {"most": 2})[0][0] == (
+    assert messages(kind, {"most": 2})[0][0] == (
         "spec",
         'Invalid value: "object": no such key: least evaluating rule: self.least <= self.most',
     )
@@ -243,14 +243,14 @@ def test_a_rule_tells_of_the_field_that_it_names():
         "properties": {"sizes": {"type": "object", "additionalProperties": INTEGER}},
     }
     kind = ruled(rule, **{"x-large": inner})
-    assert told(kind, {})[0] == [("spec.x-large.sizes[a.b]", 'Invalid value: "object": no')]
+    assert messages(kind, {})[0] == [("spec.x-large.sizes[a.b]", 'Invalid value: "object": no')]
 
 
 def test_a_rule_about_changes_is_not_asked_of_what_is_new():
     kind = of({}, name=TEXT | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]})
-    assert told(kind, {"name": "a"}) == ([], [])
-    assert told(kind, {"name": "a"}, {"name": "a"}) == ([], [])
-    assert told(kind, {"name": "b"}, {"name": "a"})[0] == [
+    assert messages(kind, {"name": "a"}) == ([], [])
+    assert messages(kind, {"name": "a"}, {"name": "a"}) == ([], [])
+    assert messages(kind, {"name": "b"}, {"name": "a"})[0] == [
         ("spec.name", 'Invalid value: "string": failed rule: self == oldSelf')
     ]
 
@@ -258,17 +258,17 @@ def test_a_rule_about_changes_is_not_asked_of_what_is_new():
 def test_a_rule_may_ask_whether_there_was_an_old_value():
     rule = {"rule": "!oldSelf.hasValue() || oldSelf.value() <= self", "optionalOldSelf": True}
     kind = of({}, size=INTEGER | {"x-kubernetes-validations": [rule]})
-    assert told(kind, {"size": 1}) == ([], [])
-    assert told(kind, {"size": 1}, {"size": 2})[0] != []
+    assert messages(kind, {"size": 1}) == ([], [])
+    assert messages(kind, {"size": 1}, {"size": 2})[0] != []
 
 
 def test_what_broke_a_rule_before_is_let_be_with_a_warning():
     kind = ruled({"rule": "self.size > 1"}, size=INTEGER)
-    assert told(kind, {"size": 0}, {"size": 0}) == (
+    assert messages(kind, {"size": 0}, {"size": 0}) == (
         [],
         ['spec: Invalid value: "object": failed rule: self.size > 1'],
     )
-    assert told(kind, {"size": 1}, {"size": 0})[0] != []
+    assert messages(kind, {"size": 1}, {"size": 0})[0] != []
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_what_stays_is_let_be_where_other_parts_change(schema, before, after, ke
     before, after = ({"value": value, "other": n} for n, value in enumerate((before, after)))
     causes = schema_for(kind, "v1").check({"spec": after})
     causes = introduced(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
-    assert ([*causes, *told(kind, after, before)[0]] == []) == kept
+    assert ([*causes, *messages(kind, after, before)[0]] == []) == kept
 
 
 def narrowed(schema, asked):
@@ -344,15 +344,15 @@ def test_maps_that_are_atomic_are_compared_by_their_keys_all_the_same():
             "additionalProperties": INTEGER | rule,
         },
     )
-    assert told(kind, {"value": {"a": 1, "b": 2}}, {"value": {"a": 1}})[0] == []
-    assert told(kind, {"value": {"a": 2}}, {"value": {"a": 1}})[0][0][0] == "spec.value[a]"
+    assert messages(kind, {"value": {"a": 1, "b": 2}}, {"value": {"a": 1}})[0] == []
+    assert messages(kind, {"value": {"a": 2}}, {"value": {"a": 1}})[0][0][0] == "spec.value[a]"
 
 
 def test_names_that_are_words_of_cel_are_written_otherwise():
     kind = ruled(
         {"rule": "self.a__dash__b == self.__namespace__"}, **{"a-b": TEXT, "namespace": TEXT}
     )
-    assert told(kind, {"a-b": "x", "namespace": "x"}) == ([], [])
+    assert messages(kind, {"a-b": "x", "namespace": "x"}) == ([], [])
 
 
 def test_elements_of_maps_are_compared_with_those_of_the_same_key():
@@ -363,8 +363,11 @@ def test_elements_of_maps_are_compared_with_those_of_the_same_key():
         parts={"type": "array", **BY_NAME, "items": item},
     )
     old = {"parts": [{"name": "a", "size": 1}, {"name": "b", "size": 5}]}
-    assert told(kind, {"parts": [{"name": "b", "size": 5}, {"name": "a", "size": 2}]}, old)[0] == []
-    assert told(kind, {"parts": [{"name": "b", "size": 4}]}, old)[0][0][0] == "spec.parts[0]"
+    assert (
+        messages(kind, {"parts": [{"name": "b", "size": 5}, {"name": "a", "size": 2}]}, old)[0]
+        == []
+    )
+    assert messages(kind, {"parts": [{"name": "b", "size": 4}]}, old)[0][0][0] == "spec.parts[0]"
 
 
 def test_an_update_answers_for_what_it_changes_only():
@@ -389,7 +392,7 @@ def test_a_list_is_compared_once_however_many_of_its_items_are_at_fault(asked, m
         monkeypatch.setattr(module, "same", lambda *both, of=real: compared.append(1) or of(*both))
     causes = schema_for(kind, "v1").check({"spec": after})
     causes = introduced(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
-    assert len([*causes, *told(kind, after, before)[0]]) == 51
+    assert len([*causes, *messages(kind, after, before)[0]]) == 51
     assert len(compared) == 1
 
 
@@ -459,26 +462,26 @@ def test_versions_are_preferred_as_kubernetes_does():
 
 
 def test_after_a_change_what_is_stored_is_shown_in_its_new_form():
-    told = definition(
+    messages = definition(
         version(spec={"type": "object", "properties": {"new": {**TEXT, "default": "x"}}})
     )
-    assert kind_of(told).versions[0].write is None
-    told["metadata"]["generation"] = 2
+    assert kind_of(messages).versions[0].write is None
+    messages["metadata"]["generation"] = 2
     document = {"metadata": {"name": "cows"}, "spec": {"old": 1}}
-    kind_of(told).versions[0].write(document)
+    kind_of(messages).versions[0].write(document)
     assert document["spec"] == {"new": "x"}
 
 
 def test_what_lies_in_an_earlier_version_keeps_what_that_one_knows():
     old = {"type": "object", "properties": {"old": INTEGER, "kept": {**TEXT, "default": "y"}}}
     new = {"type": "object", "properties": {"new": {**TEXT, "default": "x"}}}
-    told = definition(version("v1", storage=False, spec=old), version("v2", spec=new))
-    told["metadata"]["generation"] = 2
+    messages = definition(version("v1", storage=False, spec=old), version("v2", spec=new))
+    messages["metadata"]["generation"] = 2
     document = {"apiVersion": "farm.example.com/v1", "spec": {"old": 1, "gone": 2}}
-    kind_of(told).versions[0].write(document)
+    kind_of(messages).versions[0].write(document)
     assert document["spec"] == {"old": 1, "kept": "y"}
     document = {"apiVersion": "farm.example.com/v2", "spec": {"old": 1}}
-    kind_of(told).versions[0].write(document)
+    kind_of(messages).versions[0].write(document)
     assert document["spec"] == {"new": "x"}
 
 

@@ -1,7 +1,7 @@
 """Whole objects within objects: what is kept of them, and what they must have."""
 
 import pytest
-from tests.unit.api.kinds.crd.test_custom_kinds import INTEGER, of, taken, told
+from tests.unit.api.kinds.crd.test_custom_kinds import INTEGER, messages, of, taken
 
 WHOLE = {
     "type": "object",
@@ -17,7 +17,7 @@ def test_a_whole_object_within_keeps_what_metadata_has_and_nothing_else():
     kept, unknown, faults = taken(kind, {"template": pod})
     assert (kept, faults) == ({"template": {**POD, "spec": {"x": 1}}}, [])
     assert unknown == ["spec.template.metadata.odd"]
-    assert told(kind, kept) == ([], [])
+    assert messages(kind, kept) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_a_whole_object_within_keeps_what_metadata_has_and_nothing_else():
 )
 def test_a_whole_object_within_is_one(change, field, message):
     where = of({}, many={"type": "array", "items": {"type": "object", "properties": {"x": WHOLE}}})
-    causes, _ = told(where, {"many": [{"x": POD}, {"x": {**POD, **change}}]})
+    causes, _ = messages(where, {"many": [{"x": POD}, {"x": {**POD, **change}}]})
     assert [path for path, _ in causes] == [f"spec.many[1].x.{field}"]
     assert message in causes[0][1]
 
 
 def test_a_whole_object_within_has_a_kind_and_need_have_no_name():
     kind = of({}, by_name={"type": "object", "additionalProperties": WHOLE})
-    causes, _ = told(kind, {"by_name": {"a": {}, "b": {**POD, "metadata": {}}}})
+    causes, _ = messages(kind, {"by_name": {"a": {}, "b": {**POD, "metadata": {}}}})
     assert causes == [
         ("spec.by_name[a].apiVersion", "Required value: must not be empty"),
         ("spec.by_name[a].kind", "Required value: must not be empty"),
@@ -50,8 +50,8 @@ def test_a_whole_object_within_has_a_kind_and_need_have_no_name():
 
 def test_what_was_wrong_with_a_whole_object_before_is_let_be():
     kind = of({}, template=WHOLE, size=INTEGER)
-    assert told(kind, {"template": {}, "size": 2}, {"template": {}, "size": 1}) == ([], [])
-    assert told(kind, {"template": {}}, {"template": POD})[0] != []
+    assert messages(kind, {"template": {}, "size": 2}, {"template": {}, "size": 1}) == ([], [])
+    assert messages(kind, {"template": {}}, {"template": POD})[0] != []
 
 
 def test_types_of_a_whole_object_within_are_those_of_every_object():
@@ -91,4 +91,4 @@ def test_a_schema_can_bound_metadata():
 
 @pytest.mark.parametrize("change", [{"metadata": {"labels": {"a": 1}}}, {"apiVersion": 1}])
 def test_what_lies_there_in_another_form_breaks_nothing(change):
-    assert told(of({}, template=WHOLE), {"template": {**POD, **change}}) == ([], [])
+    assert messages(of({}, template=WHOLE), {"template": {**POD, **change}}) == ([], [])

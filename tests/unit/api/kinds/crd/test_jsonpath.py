@@ -80,6 +80,6 @@ def test_simple_paths_have_fields_alone():
     ],
 )
 def test_cells_are_of_their_columns_type(kind, path, shown):
-    told = {"name": "X", "type": kind, "jsonPath": path}
-    (column,) = columns_of({"additionalPrinterColumns": [told]})
+    expected = {"name": "X", "type": kind, "jsonPath": path}
+    (column,) = columns_of({"additionalPrinterColumns": [expected]})
     assert column.cell(HERD) == shown

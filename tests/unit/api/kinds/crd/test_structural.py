@@ -270,8 +270,8 @@ def test_a_rule_may_tell_of_a_field_below(path):
 
 @pytest.mark.parametrize("path", ["a", ".b", ".list[0]", ".a.b", ".map[x]", ".map.x.c", ".", ".a "])
 def test_of_no_other(path):
-    told = faults(properties=FIELDS, **{RULES: [{"rule": "true", "fieldPath": path}]})
-    assert told == {
+    expected = faults(properties=FIELDS, **{RULES: [{"rule": "true", "fieldPath": path}]})
+    assert expected == {
         f"schema.{RULES}[0].fieldPath": f'Invalid value: "{path}": fieldPath must be a valid path'
     }
 
@@ -279,8 +279,8 @@ def test_of_no_other(path):
 @pytest.mark.parametrize("kind", [None, "set", "atomic"])
 def test_a_rule_does_not_compare_items_of_which_nobody_knows_which_was_which(kind):
     ruled = TEXT | {RULES: [{"rule": "self == oldSelf"}]}
-    told = {} if kind is None else {"x-kubernetes-list-type": kind}
-    assert of_field(type="array", items=ruled, **told) == {
+    expected = {} if kind is None else {"x-kubernetes-list-type": kind}
+    assert of_field(type="array", items=ruled, **expected) == {
         f"items.{RULES}[0].rule": 'Invalid value: "self == oldSelf": oldSelf cannot be used on the '
         "uncorrelatable portion of the schema within schema.properties[x]"
     }

@@ -1,7 +1,7 @@
 """Rules over texts that stand for times, spans and bytes."""
 
 import pytest
-from tests.unit.api.kinds.crd.test_custom_kinds import of, told
+from tests.unit.api.kinds.crd.test_custom_kinds import messages, of
 
 TIMED = {
     "created": {"type": "string", "format": "date-time"},
@@ -79,7 +79,7 @@ MOMENT = {
 )
 def test_rules_take_texts_for_what_their_formats_say(rule):
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
-    assert told(kind, MOMENT, {**MOMENT, "ttl": "1h"}) == ([], [])
+    assert messages(kind, MOMENT, {**MOMENT, "ttl": "1h"}) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_rules_take_texts_for_what_their_formats_say(rule):
 def test_what_is_null_is_no_time(rule):
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
     empty = {**MOMENT, "expired": None, "maybe": None}
-    assert told(kind, empty, {**empty, "ttl": "1h"}) == ([], [])
+    assert messages(kind, empty, {**empty, "ttl": "1h"}) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_is_null_is_no_time(rule):
 def test_and_cannot_be_compared_with_one(rule):
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
     empty = {**MOMENT, "expired": None, "maybe": None}
-    ((_, message),) = told(kind, empty)[0]
+    ((_, message),) = messages(kind, empty)[0]
     assert message == f'Invalid value: "object": no such overload evaluating rule: {rule}'
 
 
@@ -126,7 +126,7 @@ def test_a_rule_tells_times_from_texts():
         {"rule": "true", "messageExpression": "string(self.ttl)"},
     ]
     kind = of({"x-kubernetes-validations": rules}, **TIMED)
-    assert [message for _, message in told(kind, MOMENT)[0]] == [
+    assert [message for _, message in messages(kind, MOMENT)[0]] == [
         'Invalid value: "object": too late'
     ]
 
@@ -143,12 +143,12 @@ def test_a_rule_tells_times_from_texts():
 def test_the_first_moments_and_the_last_are_moments(text, known):
     rule = f"self.created == timestamp('{known}') && self.times == [timestamp('{known}')]"
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
-    assert told(kind, {**MOMENT, "created": text, "times": [text]}) == ([], [])
+    assert messages(kind, {**MOMENT, "created": text, "times": [text]}) == ([], [])
 
 
 def test_what_was_there_before_is_compared_as_times_even_if_it_may_not_be():
     rule = {"rule": "oldSelf.optMap(o, o.created == self.created).orValue(true)"}
     kind = of({"x-kubernetes-validations": [{**rule, "optionalOldSelf": True}]}, **TIMED)
     old = {**MOMENT, "created": "2026-01-01T01:00:00+01:00"}
-    assert told(kind, MOMENT, old) == ([], [])
-    assert told(kind, MOMENT) == ([], [])
+    assert messages(kind, MOMENT, old) == ([], [])
+    assert messages(kind, MOMENT) == ([], [])

@@ -284,12 +284,12 @@ TEMPLATES = [
 def test_a_disk_that_all_would_write_to_is_warned_of(volume, disk, name):
     templates = TEMPLATES if "own" in str(volume) else []
     document = pool(spec=shared(volume, disk), vm={"dataVolumeTemplates": templates})
-    told = [each for each in judge(document).warnings if "corrupt" in each]
+    wording = [each for each in judge(document).warnings if "corrupt" in each]
     expected = (
         f"{TEMPLATE}.template.spec.volumes[0]: every machine would write to {name}, which is one "
         "disk: machines that write to the same file system corrupt its data"
     )
-    assert told == ([] if name is None else [expected])
+    assert wording == ([] if name is None else [expected])
     assert not [each for each in judge(document, user=CONTROLLER).warnings if "corrupt" in each]
 
 
@@ -308,12 +308,12 @@ def test_a_replica_set_is_warned_of_too():
     }
     kind = KINDS.by_kind("kubevirt.io", "VirtualMachineInstanceReplicaSet")
     assert kind is not None
-    told = [each for each in kind.validate(document, None, PERSON).warnings if "corrupt" in each]
+    wording = [each for each in kind.validate(document, None, PERSON).warnings if "corrupt" in each]
     expected = (
         "spec.template.spec.volumes[0]: every machine would write to one, which is one disk: "
         "machines that write to the same file system corrupt its data"
     )
-    assert told == [expected]
+    assert wording == [expected]
 
 
 # ------------------------------------------------------------------ v1alpha1

@@ -39,30 +39,32 @@ def vm(**fields: Any) -> dict[str, Any]:
     }
 
 
-def told(document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON) -> Any:
+def messages(
+    document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON
+) -> Any:
     assert schema_for(VIRTUAL_MACHINE).prune(document) == []
     assert schema_for(VIRTUAL_MACHINE).check(document) == []
     return VIRTUAL_MACHINE.validate(document, old, user)
 
 
 def causes(document: dict[str, Any], *rest: Any) -> list[tuple[str, str]]:
-    return [(cause.field, cause.message) for cause in told(document, *rest).causes]
+    return [(cause.field, cause.message) for cause in messages(document, *rest).causes]
 
 
 @pytest.mark.parametrize("strategy", ["Always", "RerunOnFailure", "Manual", "Halted", "Once"])
 def test_every_run_strategy_passes_without_a_warning(strategy):
-    verdict = told(vm(runStrategy=strategy))
+    verdict = messages(vm(runStrategy=strategy))
     assert (verdict.causes, verdict.warnings) == ([], [])
 
 
 @pytest.mark.parametrize("running", [True, False])
 def test_running_passes_with_a_warning(running):
-    verdict = told(vm(runStrategy=None, running=running))
+    verdict = messages(vm(runStrategy=None, running=running))
     assert (verdict.causes, verdict.warnings) == ([], [DEPRECATED_RUNNING])
 
 
 def test_components_are_not_warned():
-    assert told(vm(runStrategy=None, running=True), None, CONTROLLER).warnings == []
+    assert messages(vm(runStrategy=None, running=True), None, CONTROLLER).warnings == []
 
 
 @pytest.mark.parametrize(

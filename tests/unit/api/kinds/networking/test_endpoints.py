@@ -15,7 +15,7 @@ def cell(kind: Kind, name: str, document: Document) -> Any:
     return next(column.cell(document) for column in kind.columns if column.name == name)
 
 
-def told(kind: Kind, document: Document, old: Document | None = None) -> list[str]:
+def messages(kind: Kind, document: Document, old: Document | None = None) -> list[str]:
     kind.default(document)
     causes = kind.validate(document, old, "kubernetes-admin").causes
     return [f"{cause.field}: {cause.message}" for cause in causes]
@@ -53,7 +53,7 @@ def test_headers_are_those_that_kubectl_prints():
 
 def test_ports_of_endpoints_are_of_tcp():
     document = {"subsets": [subset(1, 80)]}
-    assert told(ENDPOINTS, document) == []
+    assert messages(ENDPOINTS, document) == []
     assert document["subsets"][0]["ports"][0]["protocol"] == "TCP"
 
 
@@ -86,12 +86,12 @@ def test_ports_of_endpoints_are_of_tcp():
     ],
 )
 def test_what_endpoints_may_not_be(subsets, fault):
-    assert told(ENDPOINTS, {"subsets": subsets}) == [fault]
+    assert messages(ENDPOINTS, {"subsets": subsets}) == [fault]
 
 
 @pytest.mark.parametrize("name", ["hostname", "nodeName"])
 def test_names_of_endpoints(name):
-    found = told(ENDPOINTS, {"subsets": [{"addresses": [{"ip": "10.0.0.1", name: "A"}]}]})
+    found = messages(ENDPOINTS, {"subsets": [{"addresses": [{"ip": "10.0.0.1", name: "A"}]}]})
     assert [line.split(": ")[0] for line in found] == [f"subsets[0].addresses[0].{name}"]
 
 
@@ -116,7 +116,7 @@ def test_a_slice_in_a_table():
 
 def test_a_port_of_a_slice_has_a_name_and_a_protocol():
     document = piece(ports=[{"port": 80}])
-    assert told(ENDPOINT_SLICE, document) == []
+    assert messages(ENDPOINT_SLICE, document) == []
     assert document["ports"] == [{"port": 80, "name": "", "protocol": "TCP"}]
 
 
@@ -160,15 +160,16 @@ def test_a_port_of_a_slice_has_a_name_and_a_protocol():
     ],
 )
 def test_what_a_slice_may_not_be(fields, fault):
-    assert told(ENDPOINT_SLICE, piece(**fields)) == [fault]
+    assert messages(ENDPOINT_SLICE, piece(**fields)) == [fault]
 
 
 def test_names_in_a_slice_can_be_read():
     assert (
-        told(ENDPOINT_SLICE, piece(addressType="FQDN", endpoints=[{"addresses": ["a.b."]}])) == []
+        messages(ENDPOINT_SLICE, piece(addressType="FQDN", endpoints=[{"addresses": ["a.b."]}]))
+        == []
     )
     wrong = {"addresses": ["10.0.0.1"], "hostname": "A", "nodeName": "B"}
-    found = told(ENDPOINT_SLICE, piece(endpoints=[wrong], ports=[{"name": "C"}]))
+    found = messages(ENDPOINT_SLICE, piece(endpoints=[wrong], ports=[{"name": "C"}]))
     assert [line.split(": ")[0] for line in found] == [
         "endpoints[0].hostname",
         "endpoints[0].nodeName",
@@ -178,6 +179,6 @@ def test_names_in_a_slice_can_be_read():
 
 def test_the_type_of_a_slice_stays():
     new = piece(addressType="IPv6", endpoints=[])
-    assert told(ENDPOINT_SLICE, new, piece()) == [
+    assert messages(ENDPOINT_SLICE, new, piece()) == [
         'addressType: Invalid value: "IPv6": field is immutable'
     ]

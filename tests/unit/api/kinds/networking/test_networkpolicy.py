@@ -13,7 +13,7 @@ def policy(**spec: Any) -> Document:
     return {"metadata": {"name": "quiet"}, "spec": {"podSelector": {}, **spec}}
 
 
-def told(**spec: Any) -> list[str]:
+def messages(**spec: Any) -> list[str]:
     document = policy(**spec)
     NETWORK_POLICY.default(document)
     causes = NETWORK_POLICY.validate(document, None, "kubernetes-admin").causes
@@ -76,7 +76,7 @@ def test_a_policy_without_a_spec_is_well():
     ],
 )
 def test_what_a_policy_may_be(spec):
-    assert told(**spec) == []
+    assert messages(**spec) == []
 
 
 @pytest.mark.parametrize(
@@ -196,10 +196,10 @@ def test_what_a_policy_may_be(spec):
     ],
 )
 def test_what_a_policy_may_not_be(spec, fault):
-    assert told(**spec) == [fault]
+    assert messages(**spec) == [fault]
 
 
 def test_labels_in_selectors():
-    found = told(ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"a b": "-"}}}]}])
+    found = messages(ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"a b": "-"}}}]}])
     path = "spec.ingress[0].from[0].namespaceSelector.matchLabels"
     assert [line.split(": ")[0] for line in found] == [path, path]

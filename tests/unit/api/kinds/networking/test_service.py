@@ -35,7 +35,7 @@ def printed(document: Document) -> Document:
     return {column.name: column.cell(document) for column in SERVICE.columns}
 
 
-def told(document: Document, old: Document | None = None) -> list[str]:
+def messages(document: Document, old: Document | None = None) -> list[str]:
     causes = SERVICE.validate(document, old, "kubernetes-admin").causes
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
@@ -196,7 +196,7 @@ def test_a_service_with_nothing_in_a_table():
     ],
 )
 def test_what_a_service_may_be(spec):
-    assert told(complete(**spec)) == []
+    assert messages(complete(**spec)) == []
 
 
 @pytest.mark.parametrize(
@@ -389,11 +389,11 @@ def test_what_a_service_may_be(spec):
     ],
 )
 def test_what_a_service_may_not_be(spec, fault):
-    assert told(complete(**spec)) == [fault]
+    assert messages(complete(**spec)) == [fault]
 
 
 def test_selectors_are_labels():
-    assert [line.split(": ")[0] for line in told(complete(selector={"a b": "-"}))] == [
+    assert [line.split(": ")[0] for line in messages(complete(selector={"a b": "-"}))] == [
         "spec.selector",
         "spec.selector",
     ]
@@ -415,13 +415,15 @@ def test_where_a_load_balancer_listens(ingress, faults):
     document = complete(type="LoadBalancer")
     document["status"] = {"loadBalancer": {"ingress": [ingress]}}
     at = "status.loadBalancer.ingress[0]"
-    assert [line.split(": ")[0] for line in told(document)] == [f"{at}.{name}" for name in faults]
+    assert [line.split(": ")[0] for line in messages(document)] == [
+        f"{at}.{name}" for name in faults
+    ]
 
 
 def test_only_a_load_balancer_listens_outside():
     document = complete()
     document["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
-    assert told(document) == [
+    assert messages(document) == [
         (
             "status.loadBalancer.ingress[0]: Forbidden: may only be used when `spec.type` is "
             '"LoadBalancer"'
@@ -477,7 +479,7 @@ def test_who_knows_of_one_address_only_means_that_one():
     old = complete(clusterIP="10.96.0.9", type="ClusterIP")
     moved = changed(old, clusterIP="10.96.0.8", clusterIPs=["10.96.0.9"], ipFamilies=["IPv4"])
     assert moved["spec"]["clusterIPs"] == ["10.96.0.8"]
-    assert told(moved, old) == [
+    assert messages(moved, old) == [
         'spec.clusterIPs[0]: Invalid value: ["10.96.0.8"]: may not change once set'
     ]
 
@@ -500,17 +502,17 @@ def test_a_new_type_drops_what_only_the_old_one_had():
     assert old["spec"].keys() - new["spec"].keys() == gone
     assert "nodePort" not in new["spec"]["ports"][0]
     assert new["status"] == {"loadBalancer": {}}
-    assert told(new, old) == []
+    assert messages(new, old) == []
     away = changed(new, **(new["spec"] | {"type": "ExternalName", "externalName": "a.b"}))
     assert not {"clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"} & away["spec"].keys()
-    assert told(away, new) == []
+    assert messages(away, new) == []
 
 
 def test_what_is_changed_together_with_the_type_is_not_dropped():
     old = complete(type="NodePort", ports=[{"port": 80, "nodePort": 30001}])
     ports = [{"port": 80, "nodePort": 30002}]
     new = changed(old, type="ClusterIP", ports=ports, ipFamilies=["IPv4"])
-    assert told(new, old) == [
+    assert messages(new, old) == [
         "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
     ]
 
@@ -548,5 +550,5 @@ def test_what_is_changed_together_with_the_type_is_not_dropped():
     ],
 )
 def test_what_may_change_of_addresses_and_families(old, new, faults):
-    found = told(complete(**new), complete(**old))
+    found = messages(complete(**new), complete(**old))
     assert [line.split(": ")[0] for line in found] == faults

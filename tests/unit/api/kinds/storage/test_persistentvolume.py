@@ -24,7 +24,7 @@ def volume(**spec):
     return document
 
 
-def told(document, old=None):
+def messages(document, old=None):
     causes = PERSISTENT_VOLUME.validate(document, old, "kubernetes-admin").causes
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
@@ -35,7 +35,7 @@ def test_a_volume_gets_what_every_volume_has():
     assert document["status"] == {"phase": "Pending"}
     assert document["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
     assert document["spec"]["volumeMode"] == "Filesystem"
-    assert told(document) == []
+    assert messages(document) == []
 
 
 def test_a_volume_shows_whose_it_is():
@@ -113,7 +113,7 @@ def test_a_volume_shows_whose_it_is():
     ],
 )
 def test_a_volume_that_cannot_be_is_refused(spec, cause):
-    assert cause in told(volume(**spec))
+    assert cause in messages(volume(**spec))
 
 
 def test_a_volume_stays_where_it_is():
@@ -121,7 +121,7 @@ def test_a_volume_stays_where_it_is():
     new = deepcopy(old)
     new["spec"]["csi"]["volumeHandle"] = "pvc-2"
     new["spec"]["volumeMode"] = "Block"
-    moved, mode = told(new, old)
+    moved, mode = messages(new, old)
     assert moved.startswith(
         "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable after "
         "creation\n- csi: "
@@ -133,7 +133,7 @@ def test_a_volume_may_grow_and_be_kept_longer():
     old = volume()
     new = deepcopy(old)
     new["spec"] |= {"capacity": {"storage": "2Gi"}, "persistentVolumeReclaimPolicy": "Delete"}
-    assert told(new, old) == []
+    assert messages(new, old) == []
 
 
 # ------------------------------------------------------------------- classes

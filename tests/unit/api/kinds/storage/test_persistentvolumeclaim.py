@@ -34,7 +34,7 @@ def printed(document):
     return {column.name: column.cell(document) for column in CLAIM.columns}
 
 
-def told(document, old=None):
+def messages(document, old=None):
     causes = CLAIM.validate(document, old, "kubernetes-admin").causes
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
@@ -43,7 +43,7 @@ def changed(old, **spec):
     document = deepcopy(old)
     document["spec"] |= spec
     CLAIM.default(document)
-    return told(document, old)
+    return messages(document, old)
 
 
 def sized(size):
@@ -55,7 +55,7 @@ def test_a_claim_gets_what_every_claim_has():
     assert document["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     assert document["status"] == {"phase": "Pending"}
     assert document["spec"]["volumeMode"] == "Filesystem"
-    assert told(document) == []
+    assert messages(document) == []
 
 
 def test_of_two_fields_for_a_source_one_is_filled_from_the_other():
@@ -147,11 +147,11 @@ def test_the_old_annotation_names_the_class_first():
     ],
 )
 def test_a_claim_that_cannot_be_is_refused(spec, cause):
-    assert cause in told(claim(**spec))
+    assert cause in messages(claim(**spec))
 
 
 def test_a_negative_size_is_wrong_twice():
-    assert told(claim(**sized("-1Gi"))) == [
+    assert messages(claim(**sized("-1Gi"))) == [
         'spec.resources[storage]: Invalid value: "-1Gi": must be greater than or equal to 0',
         'spec.resources[storage]: Invalid value: "-1Gi": must be greater than zero',
     ]

@@ -109,8 +109,8 @@ def test_memory_with_which_hardly_any_guest_comes_up_is_warned_of():
     def warnings(domain):
         return judge(machine(domain=spec()["domain"] | domain)).warnings
 
-    (told,) = warnings({"resources": {"requests": {"memory": "1M"}}})
-    assert told.startswith(
+    (expected,) = warnings({"resources": {"requests": {"memory": "1M"}}})
+    assert expected.startswith(
         "spec.domain: 1M of memory: hardly any guest comes up with less than 16Mi"
     )
     assert "2Mi of memory" in warnings({"memory": {"guest": "2Mi"}})[0]
@@ -488,7 +488,7 @@ def test_components_are_spared_the_warnings():
 def test_a_set_is_warned_of_when_its_template_is_new():
     document = replica_set()
     document["spec"]["template"]["spec"]["priorityClassName"] = "high"
-    told = ["spec.template.spec.priorityClassName has no effect in this version"]
-    assert judge(document).warnings == told
-    assert judge(document, replica_set()).warnings == told
+    expected = ["spec.template.spec.priorityClassName has no effect in this version"]
+    assert judge(document).warnings == expected
+    assert judge(document, replica_set()).warnings == expected
     assert judge(copy.deepcopy(document) | {"metadata": {}}, document).warnings == []

@@ -161,9 +161,9 @@ def test_a_job_says_how_its_pods_are_restarted():
     ],
 )
 def test_what_cannot_be_meant_is_refused(kind, spec, field, message):
-    [(where, told)] = causes(kind, workload(**spec))
+    [(where, expected)] = causes(kind, workload(**spec))
     assert where == field
-    assert message in told
+    assert message in expected
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, REPLICA_SET, DAEMON_SET], ids=repr)

@@ -26,7 +26,7 @@ UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCI
 
 
 def check_resources(spec: Spec, path: str) -> Iterator[Cause]:
-    """Requested resources exist, are not negative, and not above their limits.
+    """Check that requested resources exist, are not negative, and not above their limits.
 
     KubeVirt accepts resources that do not exist, and fails later to create the pod.
     """
@@ -51,7 +51,7 @@ def check_resources(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_memory(spec: Spec, path: str) -> Iterator[Cause]:
-    """The guest's memory is more than nothing, and not above the limit."""
+    """Check that the guest's memory is greater than zero, and not above the limit."""
     if spec.domain.memory is None or spec.domain.memory.guest is None:
         return
     field, guest = f"{path}.domain.memory.guest", spec.domain.memory.guest
@@ -80,7 +80,7 @@ def small_memory_warnings(spec: Spec, path: str) -> Iterator[str]:
 
 
 def check_huge_pages(spec: Spec, path: str) -> Iterator[Cause]:
-    """Memory in large pages is a whole number of them."""
+    """Check that memory in large pages is a whole number of them."""
     memory = spec.domain.memory
     if memory is None or memory.hugepages is None:
         return
@@ -101,7 +101,7 @@ def check_huge_pages(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
-    """The fields of ``cpu`` are valid and consistent."""
+    """Check that the fields of ``cpu`` are valid and consistent."""
     cpu, here = spec.domain.cpu, f"{path}.domain.cpu"
     if cpu is None:
         return
@@ -131,7 +131,7 @@ def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_machine_type(spec: Spec, path: str) -> Iterator[Cause]:
-    """The architecture and the machine type can be emulated."""
+    """Check that the architecture and the machine type can be emulated."""
     if spec.architecture and spec.architecture not in ARCHITECTURES:
         message = f"unsupported architecture: {spec.architecture}"
         yield Cause(f"{path}.architecture", message)
@@ -142,7 +142,7 @@ def check_machine_type(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
-    """UUID and serial number are well-formed, and at most one bootloader is set."""
+    """Check that UUID and serial number are well-formed, and at most one bootloader is set."""
     firmware, here = spec.domain.firmware, f"{path}.domain.firmware"
     if firmware is None:
         return
@@ -158,7 +158,7 @@ def check_firmware(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_chassis(spec: Spec, path: str) -> Iterator[Cause]:
-    """The SMBIOS chassis strings are short and printable."""
+    """Check that the SMBIOS chassis strings are short and printable."""
     chassis = spec.domain.chassis
     if chassis is None:
         return
@@ -172,7 +172,7 @@ def check_chassis(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_serial(serial: str, field: str, named: str) -> Iterator[Cause]:
-    """A serial number of firmware or of a disk; ``named`` is its name in the message."""
+    """Check a serial number of firmware or of a disk; ``named`` is its name in the message."""
     if len(serial) > LONGEST_SERIAL:
         limit = f"must be less than or equal to {LONGEST_SERIAL} in length, if specified"
         yield Cause(field, f"{named} {limit}")

@@ -14,7 +14,7 @@ WATCHDOG_ACTIONS = ("", "poweroff", "reset", "shutdown")
 
 
 def check_inputs(spec: Spec, path: str) -> Iterator[Cause]:
-    """Tablets on virtio or USB are the only input devices."""
+    """Check that input devices are tablets on virtio or USB."""
     for index, device in enumerate(spec.domain.devices.inputs):
         here = f"{path}.domain.devices.inputs[{index}]"
         if device.bus not in ("", "virtio", "usb"):
@@ -24,7 +24,7 @@ def check_inputs(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_models(spec: Spec, path: str) -> Iterator[Cause]:
-    """Models of panic devices, sound cards and watchdogs are supported."""
+    """Check that models of panic devices, sound cards and watchdogs are supported."""
     devices, here = spec.domain.devices, f"{path}.domain.devices"
     for index, panic in enumerate(devices.panic_devices):
         if panic.model not in PANIC_MODELS:
@@ -44,7 +44,7 @@ def check_models(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_io_threads(spec: Spec, path: str) -> Iterator[Cause]:
-    """The I/O thread policy is supported; a pool has a size."""
+    """Check that the I/O thread policy is supported; a pool has a size."""
     policy, threads = spec.domain.io_threads_policy, spec.domain.io_threads
     if policy not in IO_THREADS:
         yield Cause(f"{path}.domain.ioThreadsPolicy", f"Invalid IOThreadsPolicy ({policy})")
@@ -55,7 +55,7 @@ def check_io_threads(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_credentials(spec: Spec, path: str) -> Iterator[Cause]:
-    """Each credential has one kind, one source and one propagation method."""
+    """Check that each credential has one kind, one source and one propagation method."""
     for index, credential in enumerate(spec.access_credentials):
         here = f"{path}.accessCredentials[{index}]"
         kinds = (credential.ssh_public_key, credential.user_password)

@@ -16,7 +16,7 @@ LARGEST_BLOCK = 2 * 1024 * 1024
 
 
 def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
-    """Every disk has a volume; ``lun`` needs a claim.
+    """Check that every disk has a volume; ``lun`` needs a claim.
 
     A CD-ROM drive may be empty (KubeVirt's feature gate DeclarativeHotplugVolumes).
     """
@@ -35,7 +35,7 @@ def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_boot_order(spec: Spec, path: str) -> Iterator[Cause]:
-    """Boot orders begin at 1 and are unique among disks and interfaces."""
+    """Check that boot orders begin at 1 and are unique among disks and interfaces."""
     devices = spec.domain.devices
     used: set[int] = set()
     orders = [(f"disks[{index}]", disk.boot_order) for index, disk in enumerate(devices.disks)]
@@ -56,7 +56,7 @@ def check_boot_order(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_names(spec: Spec, path: str) -> Iterator[Cause]:
-    """Names of disks are unique, and valid names of containers."""
+    """Check that names of disks are unique, and valid names of containers."""
     first: dict[str, int] = {}
     for index, disk in enumerate(spec.domain.devices.disks):
         disks = f"{path}.domain.devices.disks"
@@ -70,7 +70,7 @@ def check_names(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """The fields of each disk are valid."""
+    """Check the fields of each disk."""
     for index, disk in enumerate(spec.domain.devices.disks):
         here = f"{path}.domain.devices.disks[{index}]"
         yield from _check_device(disk, here)

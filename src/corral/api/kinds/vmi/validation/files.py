@@ -19,7 +19,7 @@ MOST_PATH_SEGMENTS = 6
 
 
 def check_sources(spec: Spec, path: str) -> Iterator[Cause]:
-    """A volume of an object names it; at most one is of a ServiceAccount."""
+    """Check that A volume of an object names it; at most one is of a ServiceAccount."""
     for index, volume in enumerate(spec.volumes):
         here = f"{path}.volumes[{index}]"
         if volume.config_map is not None and not volume.config_map.name:
@@ -39,7 +39,7 @@ def _missing(field: str) -> Cause:
 
 
 def check_labels(spec: Spec, path: str) -> Iterator[Cause]:
-    """Volume labels fit the file system; KubeVirt fails only when it makes the disk."""
+    """Check that volume labels fit the file system; KubeVirt fails only when it makes the disk."""
     for index, volume in enumerate(spec.volumes):
         sources = {
             "configMap": volume.config_map,
@@ -55,7 +55,7 @@ def check_labels(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_sysprep(spec: Spec, path: str) -> Iterator[Cause]:
-    """The answer file has one source; KubeVirt fails only when the machine starts."""
+    """Check that the answer file has one source; KubeVirt fails only when the machine starts."""
     for index, volume in enumerate(spec.volumes):
         source, here = volume.sysprep, f"{path}.volumes[{index}].sysprep"
         if source is None:
@@ -66,7 +66,7 @@ def check_sysprep(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_host_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """A host disk has a path, and a capacity only if it may be created."""
+    """Check that A host disk has a path, and a capacity only if it may be created."""
     for index, volume in enumerate(spec.volumes):
         source, here = volume.host_disk, f"{path}.volumes[{index}].hostDisk"
         if source is None:
@@ -85,7 +85,7 @@ def check_host_disks(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_downward_api(spec: Spec, path: str) -> Iterator[Cause]:
-    """Each field path is supported and has a file of its own (core/v1's rules for pods)."""
+    """Check that each field path is supported and has a file of its own (as core/v1 does)."""
     for index, volume in enumerate(spec.volumes):
         if volume.downward_api is None:
             continue

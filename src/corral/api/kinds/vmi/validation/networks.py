@@ -26,7 +26,7 @@ _PORT_NAME = re.compile(r"(?=[a-z0-9-]*[a-z])[a-z0-9]([a-z0-9]|-(?!-))*(?<!-)", 
 
 
 def check_networks(spec: Spec, path: str) -> Iterator[Cause]:
-    """Networks have one source and a unique name; at most one is the pod network."""
+    """Check that networks have one source and a unique name; at most one is the pod network."""
     seen: set[str] = set()
     for index, network in enumerate(spec.networks):
         here = f"{path}.networks[{index}]"
@@ -65,7 +65,7 @@ def _check_range(cidr: str, version: int, field: str) -> Iterator[Cause]:
 
 
 def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
-    """Every network has one interface, every interface one network."""
+    """Check that every network has one interface, every interface one network."""
     interfaces = [interface.name for interface in spec.domain.devices.interfaces]
     networks = {network.name for network in spec.networks}
     first = {name: index for index, name in reversed([*enumerate(interfaces)])}
@@ -83,7 +83,7 @@ def check_pairs(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_interfaces(spec: Spec, path: str) -> Iterator[Cause]:
-    """The fields of each interface are valid."""
+    """Check the fields of each interface."""
     pods = {network.name for network in spec.networks if network.pod is not None}
     for index, interface in enumerate(spec.domain.devices.interfaces):
         here = f"{path}.domain.devices.interfaces[{index}]"

@@ -21,7 +21,7 @@ MOST_SEARCHES = 6
 
 
 def check_names(spec: Spec, path: str) -> Iterator[Cause]:
-    """Host name and subdomain are DNS names."""
+    """Check that host name and subdomain are DNS names."""
     if spec.hostname and (faults := label_faults(spec.hostname)):
         field, reasons = f"{path}.hostname", ", ".join(faults)
         yield Cause(
@@ -34,7 +34,7 @@ def check_names(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_strategies(spec: Spec, path: str) -> Iterator[Cause]:
-    """Grace period, eviction strategy and start strategy are valid."""
+    """Check that grace period, eviction strategy and start strategy are valid."""
     if fault := grace_period.fault(spec.termination_grace_period_seconds):
         field = f"{path}.terminationGracePeriodSeconds"
         yield Cause(field, f"{field} '{spec.termination_grace_period_seconds}': {fault}.")
@@ -51,7 +51,7 @@ def check_strategies(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_probes(spec: Spec, path: str) -> Iterator[Cause]:
-    """A probe has one action; HTTP and TCP need the pod network."""
+    """Check that A probe has one action; HTTP and TCP need the pod network."""
     devices = spec.domain.devices
     gets_pod_network = not spec.networks and not devices.interfaces
     has_pod_network = any(network.pod is not None for network in spec.networks) or (
@@ -99,7 +99,7 @@ def _check_probe(probe: Probe, here: str, *, has_pod_network: bool) -> Iterator[
 
 
 def check_dns(spec: Spec, path: str) -> Iterator[Cause]:
-    """DNS policy and configuration are valid."""
+    """Check that DNS policy and configuration are valid."""
     if spec.dns_policy not in DNS_POLICIES:
         allowed = " ".join(DNS_POLICIES)
         message = f"DNSPolicy: {spec.dns_policy} is not supported, valid values: [{allowed}]"
@@ -131,7 +131,7 @@ def _is_address(text: str) -> bool:
 
 
 def check_node_choice(spec: Spec, path: str) -> Iterator[Cause]:
-    """Node selector, tolerations and node affinity are valid."""
+    """Check that node selector, tolerations and node affinity are valid."""
     for cause in check_labels(spec.node_selector, f"{path}.nodeSelector"):
         yield Cause(cause.field, f"{cause.field}: {cause.message}")
     for index, toleration in enumerate(spec.tolerations):

@@ -11,8 +11,7 @@ from corral.api.errors import Cause
 from corral.api.kinds.vmi.disks import Disk
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.kinds.vmi.volumes import (
-    CloudInitConfigDrive,
-    CloudInitNoCloud,
+    CloudInitSource,
     ObjectName,
     Volume,
     claims_of,
@@ -35,7 +34,7 @@ _CLOUD_INIT = (
 
 
 def check_volumes(spec: Spec, path: str) -> Iterator[Cause]:
-    """Names are unique, and each volume has one source."""
+    """Check that names are unique, and each volume has one source."""
     first: dict[str, int] = {}
     for index, volume in enumerate(spec.volumes):
         here = f"{path}.volumes[{index}]"
@@ -51,7 +50,7 @@ def check_volumes(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_writers(spec: Spec, path: str) -> Iterator[Cause]:
-    """No two disks write to the same file or claim, unless they are shareable.
+    """Check that no two disks write to the same file or claim, unless they are shareable.
 
     The second one could not be opened; KubeVirt fails only when the machine starts.
     """
@@ -86,7 +85,7 @@ def _writable_source(volume: Volume) -> tuple[str, str] | None:
 
 
 def check_container_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """The image is set, and the path in it is absolute."""
+    """Check that the image is set, and the path in it is absolute."""
     for index, volume in enumerate(spec.volumes):
         disk, here = volume.container_disk, f"{path}.volumes[{index}].containerDisk"
         if disk is None:
@@ -112,7 +111,7 @@ def _is_plain_path(path: str) -> bool:
 
 
 def check_empty_disks(spec: Spec, path: str) -> Iterator[Cause]:
-    """A blank disk has a capacity."""
+    """Check that A blank disk has a capacity."""
     for index, volume in enumerate(spec.volumes):
         if volume.empty_disk is not None and amount(volume.empty_disk.capacity) <= NOTHING:
             field = f"{path}.volumes[{index}].emptyDisk.capacity"
@@ -121,7 +120,7 @@ def check_empty_disks(spec: Spec, path: str) -> Iterator[Cause]:
 
 
 def check_cloud_init(spec: Spec, path: str) -> Iterator[Cause]:
-    """User data and network data have one source each, and are short if in the spec itself."""
+    """Check that user data and network data have one source each, and are short if inline."""
     for index, volume in enumerate(spec.volumes):
         for source_name, field in _CLOUD_INIT:
             source = getattr(volume, source_name)
@@ -129,9 +128,7 @@ def check_cloud_init(spec: Spec, path: str) -> Iterator[Cause]:
                 yield from _check_cloud_init_source(source, f"{path}.volumes[{index}].{field}")
 
 
-def _check_cloud_init_source(
-    source: CloudInitNoCloud | CloudInitConfigDrive, here: str
-) -> Iterator[Cause]:
+def _check_cloud_init_source(source: CloudInitSource, here: str) -> Iterator[Cause]:
     users = _sources(source.secret_ref, source.user_data_base64, source.user_data)
     networks = _sources(
         source.network_data_secret_ref, source.network_data_base64, source.network_data
