@@ -22,7 +22,7 @@ from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node.host.process import Process
-from corral.node.metrics.sampling.sampler import Sampler, Tenant
+from corral.node.metrics.sampling.sampler import RunningPod, Sampler
 from corral.node.qemu.guest import QemuGuest
 from corral.node.state.facts import Facts, State
 from corral.reconcile.batch import for_each
@@ -45,10 +45,10 @@ async def _measure(directory: Path) -> list[Figure]:
             SimpleNamespace(guest=guest, facts=Facts(state=State.RUNNING)) for guest in guests
         ]
         sampler = Sampler()
-        sampler.add("here", lambda: map(Tenant, pods, machines))
-        sampler.look()
+        sampler.add("here", lambda: map(RunningPod, pods, machines))
+        sampler.sample()
         wakes = _wakes(guests)
-        looks = [_cost(sampler.look) for _ in range(LOOKS)]
+        looks = [_cost(sampler.sample) for _ in range(LOOKS)]
         woken = _wakes(guests) - wakes
         lists = await _lists(sampler, pods)
     return [
