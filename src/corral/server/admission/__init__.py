@@ -1,1 +1,1 @@
-"""Admission: built-in plugins; webhooks and policies are in ``dynamic``."""
+"""Admission: built-in plugins; webhooks and ValidatingAdmissionPolicies are in ``dynamic``."""

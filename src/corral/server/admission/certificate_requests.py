@@ -1,7 +1,7 @@
-"""Requests for certificates: whose they are, who may approve and sign them, and by which door.
+"""Admission of CertificateSigningRequests: requester, approval and signing.
 
-As Kubernetes has it, rights to a request are not enough: who approves it, or signs it, needs that
-verb on its signer, too (``signers`` of certificates.k8s.io, by the signer's name or its domain).
+As in Kubernetes, the right to update a request does not suffice: approvers and signers need the
+verb ``approve`` or ``sign`` on ``signers`` of certificates.k8s.io, by the signer's name or domain.
 """
 
 import base64
@@ -36,8 +36,8 @@ _STORED: Final = storage(SIGNING_REQUEST)
 _RIGHTS: Final = {APPROVAL: "approve", "status": "sign"}
 
 
-class Signing:
-    """What the server does with requests for certificates.  ``now`` is seconds since 1970."""
+class CertificateRequests:
+    """The admission plugin of CertificateSigningRequests.  ``now`` is seconds since 1970."""
 
     def __init__(self, authorizer: Authorizer, now: Callable[[], float]) -> None:
         self._authorizer = authorizer
@@ -53,22 +53,22 @@ class Signing:
         return {_STORED: self._guard}
 
     def _prepare(self, call: Call, document: Document, old: Document | None) -> None:
-        """A new request is its sender's; later nothing changes but what its doors are for."""
+        """Set the requester of a new request; restrict updates to the subresource's fields."""
         if old is None:
-            _claim(call, document)
+            _set_requester(call, document)
             return
         document["spec"] = old["spec"]
         if call.subresource:
-            _settle(document, old, call.subresource, rfc3339(self._now()))
+            _restrict_update(document, old, call.subresource, rfc3339(self._now()))
 
     def _guard(self, call: Call, document: Document, old: Document | None) -> None:
-        """Raises Forbidden, and Invalid for a change that its door is not for."""
+        """Check a change.  Raises Forbidden, and Invalid for one that its subresource excludes."""
         if old is None:
             _refuse_administrators(call, document)
             return
         causes = list(change_causes(document, old, door=call.subresource))
-        given = certificate(document)
-        if given != certificate(old) and (fault := pki.certificate_fault(_bytes(given))):
+        issued = certificate(document)
+        if issued != certificate(old) and (fault := pki.certificate_fault(_bytes(issued))):
             causes.append(invalid("status.certificate", "<certificate data>", fault))
         if causes:
             raise call.kind.invalid(call.name, causes)
@@ -90,8 +90,8 @@ class Signing:
         raise _forbidden(call, document, why)
 
 
-def _claim(call: Call, document: Document) -> None:
-    """Write into a new request whose it is, whatever it says itself."""
+def _set_requester(call: Call, document: Document) -> None:
+    """Overwrite the requester's fields of a new request with the authenticated user."""
     spec, user = document["spec"], user_info(call.user)
     for field in ("username", "uid", "groups", "extra"):
         spec.pop(field, None)
@@ -99,74 +99,74 @@ def _claim(call: Call, document: Document) -> None:
             spec[field] = user[field]
 
 
-def _settle(document: Document, old: Document, door: str, now: str) -> None:
-    """Undo what a door is not for, and tell when conditions have changed."""
+def _restrict_update(document: Document, old: Document, subresource: str, now: str) -> None:
+    """Restore the fields that a subresource does not change, and set times of conditions."""
     status: dict[str, Any] = dict(document.get("status") or {})
-    wanted = [dict(each) for each in conditions(document)]
-    if door == APPROVAL:
+    new_conditions = [dict(each) for each in conditions(document)]
+    if subresource == APPROVAL:
         status = dict(old.get("status") or {})
     else:
-        wanted = _kept(wanted, old)
-    for condition in wanted:
+        new_conditions = _keep_approval(new_conditions, old)
+    for condition in new_conditions:
         condition["lastUpdateTime"] = condition.get("lastUpdateTime") or now
         if not condition.get("lastTransitionTime"):
-            condition["lastTransitionTime"] = _since(condition, old) or now
-    status["conditions"] = wanted
-    if not wanted:
+            condition["lastTransitionTime"] = _transition_time(condition, old) or now
+    status["conditions"] = new_conditions
+    if not new_conditions:
         del status["conditions"]
     document["status"] = status
 
 
-def _kept(wanted: list[dict[str, Any]], old: Document) -> list[dict[str, Any]]:
-    """Conditions with those of before in their places that only an approval changes."""
+def _keep_approval(new_conditions: list[dict[str, Any]], old: Document) -> list[dict[str, Any]]:
+    """Return conditions with Approved and Denied, which only ``approval`` changes, restored."""
     for name in (APPROVED, DENIED):
-        known = [each for each in conditions(old) if each.get("type") == name]
-        places = [at for at, each in enumerate(wanted) if each.get("type") == name]
-        if len(known) == len(places):
-            for place, condition in zip(places, known, strict=True):
-                wanted[place] = dict(condition)
-    return wanted
+        previous = [each for each in conditions(old) if each.get("type") == name]
+        positions = [at for at, each in enumerate(new_conditions) if each.get("type") == name]
+        if len(previous) == len(positions):
+            for position, condition in zip(positions, previous, strict=True):
+                new_conditions[position] = dict(condition)
+    return new_conditions
 
 
-def _since(condition: Document, old: Document) -> str:
-    """Since when a condition has had its status."""
-    for known in conditions(old):
-        if all(known.get(field) == condition.get(field) for field in ("type", "status")):
-            return known.get("lastTransitionTime") or ""
+def _transition_time(condition: Document, old: Document) -> str:
+    """Return when a condition got its present status; "" if it is new."""
+    for previous in conditions(old):
+        if all(previous.get(field) == condition.get(field) for field in ("type", "status")):
+            return previous.get("lastTransitionTime") or ""
     return ""
 
 
 def _is_signed(document: Document, old: Document) -> bool:
-    """Whether a change is what signers do."""
+    """Return whether a change sets the certificate or conditions."""
     return certificate(document) != certificate(old) or conditions(document) != conditions(old)
 
 
 def _check_request(document: Document, old: Document | None) -> None:
-    """Raises Invalid for a new one that holds no request, or one that its sender has no key to."""
+    """Check the PKCS#10 request of a new object, and its signature.  Raises Invalid."""
     if old is not None:
         return
-    sent: str = document["spec"]["request"]
-    content = _bytes(sent)
+    encoded: str = document["spec"]["request"]
+    content = _bytes(encoded)
     try:
         pki.read_request(content)
     except ValueError as error:
-        kind, causes = SIGNING_REQUEST, [invalid("spec.request", sent, str(error))]
+        kind, causes = SIGNING_REQUEST, [invalid("spec.request", encoded, str(error))]
         causes += kind.validate(document, None, "").causes
         raise kind.invalid(document["metadata"]["name"], causes) from None
 
 
 def _refuse_administrators(call: Call, document: Document) -> None:
-    """Nobody becomes an administrator whom no role can bind (CertificateSubjectRestriction)."""
+    """Reject client certificates for the administrators' group (CertificateSubjectRestriction)."""
     if document["spec"]["signerName"] != CLIENT_SIGNER:
         return
-    wanted = pki.read_request(_bytes(document["spec"]["request"]))
-    if ADMINISTRATORS in wanted.groups:
+    new_conditions = pki.read_request(_bytes(document["spec"]["request"]))
+    if ADMINISTRATORS in new_conditions.groups:
         why = f"use of {CLIENT_SIGNER} signer with {ADMINISTRATORS} group is not allowed"
         raise _forbidden(call, document, why)
 
 
 def _bytes(encoded: str) -> bytes:
-    """What stands in a field in base64.  Raises BadRequest, as reading the whole would."""
+    """Decode a field in base64.  Raises BadRequest, as Kubernetes' decoding of the object."""
     try:
         return base64.b64decode(encoded, validate=True)
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""``pods/ephemeralcontainers``: what ``kubectl debug`` adds to a pod.
+"""``pods/ephemeralcontainers``: the containers that ``kubectl debug`` adds to a pod.
 
-It is stored and shown as the real server does it, and nothing runs it: a pod here is a machine.
+They are stored and served as by kube-apiserver, but never run: a pod here is a virtual machine.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from corral.api.kinds.core.pod import IMMUTABLE, POD, container_causes, containe
 from corral.api.object import Document
 from corral.server.request.call import Call, Prepare, storage
 
-(DOOR,) = POD.parts
+(SUBRESOURCE,) = POD.parts
 _FIELD: Final = "ephemeralContainers"
 _PATH: Final = f"spec.{_FIELD}"
 _WARNING: Final = (
@@ -23,30 +23,30 @@ _WARNING: Final = (
 
 
 def prepare(call: Call, document: Document, old: Document | None) -> None:
-    """Let ephemeral containers come by their own door only, and nothing else by that one.
+    """Restrict changes of ephemeral containers to their subresource, and that to these changes.
 
-    Raises Invalid for those that cannot be, or that are not as they were.
+    Raises Invalid for invalid ones, and for changes of existing ones.
     """
-    wanted, known = at(document, "spec", _FIELD) or [], at(old, "spec", _FIELD) or []
-    if old is not None and call.subresource == DOOR:
+    new, previous = at(document, "spec", _FIELD) or [], at(old, "spec", _FIELD) or []
+    if old is not None and call.subresource == SUBRESOURCE:
         document.clear()
-        document |= old | {"spec": old["spec"] | {_FIELD: wanted}}
-        for container in wanted:
+        document |= old | {"spec": old["spec"] | {_FIELD: new}}
+        for container in new:
             container_default(container)
-        causes = list(_faults(document["spec"], known))
-        if wanted != known:
+        causes = list(_faults(document["spec"], previous))
+        if new != previous:
             call.warnings.append(_WARNING)
-    elif old is None and wanted:
+    elif old is None and new:
         causes = [forbidden(_PATH, "cannot be set on create")]
     else:
-        causes = [forbidden("spec", IMMUTABLE)] if wanted != known else []
+        causes = [forbidden("spec", IMMUTABLE)] if new != previous else []
     if causes:
         raise POD.invalid(call.name, causes)
 
 
-def _faults(spec: Document, known: list[Document]) -> Iterator[Cause]:
+def _faults(spec: Document, previous: list[Document]) -> Iterator[Cause]:
     parts = ("containers", "initContainers")
-    others = {one["name"] for part in parts for one in spec.get(part) or ()}
+    others = {container["name"] for part in parts for container in spec.get(part) or ()}
     seen = set(others)
     for index, container in enumerate(spec[_FIELD]):
         here = f"{_PATH}[{index}]"
@@ -56,16 +56,16 @@ def _faults(spec: Document, known: list[Document]) -> Iterator[Cause]:
             yield Cause(
                 f"{here}.targetContainerName", f'Not found: "{target}"', "FieldValueNotFound"
             )
-    yield from _changes({one.get("name"): one for one in spec[_FIELD]}, known)
+    yield from _changes({container.get("name"): container for container in spec[_FIELD]}, previous)
 
 
-def _changes(wanted: Mapping[Any, Document], known: list[Document]) -> Iterator[Cause]:
-    """An ephemeral container stays as it was added."""
-    for one in known:
-        found = wanted.get(one["name"])
-        if found != one:
-            word = "removed" if found is None else "changed"
-            name = one["name"]
+def _changes(new: Mapping[Any, Document], previous: list[Document]) -> Iterator[Cause]:
+    """Yield faults for existing ephemeral containers that are changed or removed."""
+    for container in previous:
+        current = new.get(container["name"])
+        if current != container:
+            word = "removed" if current is None else "changed"
+            name = container["name"]
             yield forbidden(_PATH, f'existing ephemeral containers "{name}" may not be {word}\n')
 
 

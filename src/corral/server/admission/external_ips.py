@@ -1,10 +1,10 @@
-"""What a Service takes from others: addresses outside of the cluster, and ports of the host.
+"""Admission of Services' external IPs and restricted host ports.
 
-Traffic to an address in ``spec.externalIPs`` goes to the Service, whoever that address belongs to
-(CVE-2020-8554).  So those that belong to somebody here are refused, and the others are for who may
+Traffic to an address in ``spec.externalIPs`` goes to the Service, whoever owns that address
+(CVE-2020-8554).  So addresses of this cluster are rejected, and others require the right to
 ``create`` ``services/externalips``; a load balancer's ports below 1024, and ports that the
-administrator keeps, are for who may ``create`` ``services/hostports``.  What a Service has already
-it keeps, as with Kubernetes' admission plugin DenyServiceExternalIPs.
+administrator reserves, require ``create`` on ``services/hostports``.  Existing values stay valid,
+as with Kubernetes' admission plugin DenyServiceExternalIPs.
 """
 
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ from corral.store import Store
 
 ADDRESSES: Final = "externalips"
 PORTS: Final = "hostports"
-"""Subresources that are nothing but rights."""
+"""Virtual subresources: they exist as rights only."""
 PRIVILEGED: Final = 1024
-"""Ports below this are root's on the host."""
+"""Ports below this are privileged on the host."""
 
 
-class Exposure:
-    """Checks who writes Services that take something from others."""
+class ServiceExposure:
+    """Checks the rights to external IPs and restricted host ports of Services."""
 
     def __init__(self, store: Store, ranges: ServiceRanges, authorizer: Authorizer) -> None:
         self._store = store
@@ -39,41 +39,41 @@ class Exposure:
         self._authorizer = authorizer
 
     def guards(self) -> dict[str, Guard]:
-        """What checks each kind, by the name that it is stored under."""
+        """Return the guards, by the resource name of the stored kind."""
         return {storage(SERVICE): self._service}
 
     def _service(self, call: Call, document: Document, old: Document | None) -> None:
-        """Raises Invalid and Forbidden."""
+        """Check a Service.  Raises Invalid and Forbidden."""
         spec, before = document["spec"], old["spec"] if old else {}
-        known = before.get("externalIPs") or ()
-        if added := [each for each in spec.get("externalIPs") or () if each not in known]:
-            if causes := list(self._taken(spec, added)):
+        previous = before.get("externalIPs") or ()
+        if added := [each for each in spec.get("externalIPs") or () if each not in previous]:
+            if causes := list(self._conflicts(spec, added)):
                 raise SERVICE.invalid(document["metadata"]["name"], causes)
             why = f"spec.externalIPs {', '.join(added)} would take what is sent to others"
             self._require(call, document, ADDRESSES, why)
-        if ports := sorted(self._kept(spec) - self._kept(before)):
+        if ports := sorted(self._restricted_ports(spec) - self._restricted_ports(before)):
             shown = ", ".join(f"{number}/{protocol}" for number, protocol in ports)
             why = f"ports {shown} of the host are not for everybody's Services"
             self._require(call, document, PORTS, why)
 
-    def _taken(self, spec: Document, added: list[str]) -> Iterator[Cause]:
-        """The addresses that somebody has here."""
+    def _conflicts(self, spec: Document, added: list[str]) -> Iterator[Cause]:
+        """Yield causes for addresses that belong to this cluster."""
         for index, text in enumerate(spec["externalIPs"]):
             address = parse_address(text)
             if text in added and address and (owner := self._owner(address)):
                 yield invalid(f"spec.externalIPs[{index}]", text, f"may not be {owner}")
 
     def _owner(self, address: Address) -> str:
-        """Whose an address is; empty where nobody here has it."""
+        """Return the owner of an address in this cluster; "" if there is none."""
         address = getattr(address, "ipv4_mapped", None) or address
-        for what, ranges in (("Services", self._ranges.networks), ("pods", self._ranges.pods)):
+        for users, ranges in (("Services", self._ranges.networks), ("pods", self._ranges.pods)):
             for each in ranges:
                 if address in each:
-                    return f"in the range of {what} ({each})"
+                    return f"in the range of {users} ({each})"
         if address in self._ranges.name_servers:
             return "the address of a name server"
-        for name, told in self._node_addresses():
-            if address == told:
+        for name, node_address in self._node_addresses():
+            if address == node_address:
                 return f"the address of node {name}"
         return ""
 
@@ -82,11 +82,11 @@ class Exposure:
             for each in at(record.document(), "status", "addresses") or ():
                 yield record.key.name, parse_address(each.get("address", ""))
 
-    def _kept(self, spec: Document) -> set[tuple[int, str]]:
-        """The ports of the host that a Service takes and that are not for everybody."""
+    def _restricted_ports(self, spec: Document) -> set[tuple[int, str]]:
+        """Return the restricted host ports that a Service uses."""
         ports = spec.get("ports") or ()
-        own = spec.get("type") == LOAD_BALANCER and not spec.get("loadBalancerClass")
-        balanced = [(port["port"], port["protocol"]) for port in ports] if own else []
+        is_ours = spec.get("type") == LOAD_BALANCER and not spec.get("loadBalancerClass")
+        balanced = [(port["port"], port["protocol"]) for port in ports] if is_ours else []
         on_nodes = [
             (port["nodePort"], port["protocol"])
             for port in ports
@@ -99,10 +99,10 @@ class Exposure:
         }
 
     def _require(self, call: Call, document: Document, right: str, why: str) -> None:
-        """Raises Forbidden."""
+        """Check the right to a virtual subresource.  Raises Forbidden."""
         name = document["metadata"]["name"]
-        wish = Attributes(call.user, "create", "", "services", right, call.namespace, name)
-        if self._authorizer.allows(wish, inside=call.user is call.request.user):
+        attributes = Attributes(call.user, "create", "", "services", right, call.namespace, name)
+        if self._authorizer.allows(attributes, inside=call.user is call.request.user):
             return
         lacks = f'User "{call.user.name}" cannot create resource "services/{right}"'
         raise forbidden(

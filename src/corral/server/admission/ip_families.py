@@ -1,6 +1,6 @@
-"""Which families of addresses a service gets: what it asks for, what it had, what there is.
+"""IP families of Services, from their spec, their previous spec and the cluster's families.
 
-Pure decisions, on the spec of a service that has its defaults (Kubernetes' dual-stack rules).
+Pure functions on the spec of a Service with defaults (Kubernetes' dual-stack rules).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,35 +25,37 @@ _OTHER = {IPV4: IPV6, IPV6: IPV4}
 _PATH = "spec.ipFamilyPolicy"
 
 
-def settle(spec: Document, old: Document | None, families: Sequence[str]) -> list[Cause]:
-    """Complete ``ipFamilies`` and ``ipFamilyPolicy`` of a service; answers why it cannot be.
+def assign_families(spec: Document, old: Document | None, families: Sequence[str]) -> list[Cause]:
+    """Set ``ipFamilies`` and ``ipFamilyPolicy`` of a Service; return causes if it is invalid.
 
-    ``old`` is the spec it had before, ``families`` are those of the cluster, its default first.
+    ``old`` is its previous spec, ``families`` are the cluster's, the default first.
     """
-    if is_external_name(spec) or _stays_as_it_is(spec, old):
+    if is_external_name(spec) or _is_unchanged(spec, old):
         return []
-    anyones = is_headless(spec) and not spec.get("selector")  # whoever makes its endpoints decides
-    usual = REQUIRE_DUAL_STACK if anyones else SINGLE_STACK
-    spec.setdefault("ipFamilyPolicy", (old or {}).get("ipFamilyPolicy") or usual)
+    has_own_endpoints = is_headless(spec) and not spec.get(
+        "selector"
+    )  # the author of its endpoints decides
+    default_policy = REQUIRE_DUAL_STACK if has_own_endpoints else SINGLE_STACK
+    spec.setdefault("ipFamilyPolicy", (old or {}).get("ipFamilyPolicy") or default_policy)
     if causes := address_causes(spec):
         return causes
     if old is not None:
-        causes += _given_up(spec, old)
-    causes += _too_many_for_one(spec)
-    causes += _of_addresses(spec, families)
+        causes += _release_secondary(spec, old)
+    causes += _single_stack_causes(spec)
+    causes += _families_of_addresses(spec, families)
     if causes:
         return causes
-    if not anyones and (causes := list(_not_here(spec, families))):
+    if not has_own_endpoints and (causes := list(_unconfigured(spec, families))):
         return causes
     chosen = spec.setdefault("ipFamilies", [families[0]])
-    may_have_two = anyones or len(families) == 2
-    if spec["ipFamilyPolicy"] != SINGLE_STACK and len(chosen) == 1 and may_have_two:
+    allows_dual_stack = has_own_endpoints or len(families) == 2
+    if spec["ipFamilyPolicy"] != SINGLE_STACK and len(chosen) == 1 and allows_dual_stack:
         spec["ipFamilies"] = [*chosen, _OTHER[chosen[0]]]
     return []
 
 
-def _stays_as_it_is(spec: Document, old: Document | None) -> bool:
-    """One that takes what there is keeps what it got, also when there is more or less now."""
+def _is_unchanged(spec: Document, old: Document | None) -> bool:
+    """Return whether a PreferDualStack Service keeps the addresses that it has."""
     return (
         old is not None
         and spec.get("ipFamilyPolicy") == PREFER_DUAL_STACK
@@ -64,29 +66,29 @@ def _stays_as_it_is(spec: Document, old: Document | None) -> bool:
     )
 
 
-def _given_up(spec: Document, old: Document) -> Iterator[Cause]:
-    """The second of two goes when the policy says so, and not otherwise."""
-    for field, what in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
-        new, known = spec.get(field) or [], old.get(field) or []
+def _release_secondary(spec: Document, old: Document) -> Iterator[Cause]:
+    """Drop the secondary address and family for SingleStack; yield causes for other policies."""
+    for field, noun in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
+        new, previous = spec.get(field) or [], old.get(field) or []
         if spec["ipFamilyPolicy"] == SINGLE_STACK:
-            if new == known and len(new) > 1:
+            if new == previous and len(new) > 1:
                 spec[field] = new[:1]
-        elif len(new) == 1 and len(known) == 2 and new[0] == known[0]:
-            fault = f"must be 'SingleStack' to release the secondary {what}"
+        elif len(new) == 1 and len(previous) == 2 and new[0] == previous[0]:
+            fault = f"must be 'SingleStack' to release the secondary {noun}"
             yield invalid(_PATH, spec["ipFamilyPolicy"], fault)
 
 
-def _too_many_for_one(spec: Document) -> Iterator[Cause]:
+def _single_stack_causes(spec: Document) -> Iterator[Cause]:
     if spec["ipFamilyPolicy"] != SINGLE_STACK:
         return
-    for field, what in (("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")):
+    for field, noun in (("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")):
         if len(spec.get(field) or ()) == 2:
-            fault = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are "
+            fault = f"must be 'RequireDualStack' or 'PreferDualStack' when multiple {noun} are "
             yield invalid(_PATH, spec["ipFamilyPolicy"], fault + "specified")
 
 
-def _of_addresses(spec: Document, families: Sequence[str]) -> Iterator[Cause]:
-    """Addresses that are asked for tell their families."""
+def _families_of_addresses(spec: Document, families: Sequence[str]) -> Iterator[Cause]:
+    """Set ``ipFamilies`` from requested addresses; yield causes for unconfigured families."""
     chosen = list(spec.get("ipFamilies") or ())
     addresses = spec.get("clusterIPs") or []
     if addresses == [NONE]:
@@ -101,7 +103,7 @@ def _of_addresses(spec: Document, families: Sequence[str]) -> Iterator[Cause]:
         spec["ipFamilies"] = chosen
 
 
-def _not_here(spec: Document, families: Sequence[str]) -> Iterator[Cause]:
+def _unconfigured(spec: Document, families: Sequence[str]) -> Iterator[Cause]:
     if spec["ipFamilyPolicy"] == REQUIRE_DUAL_STACK and len(families) < 2:
         fault = "this cluster is not configured for dual-stack services"
         yield invalid(_PATH, REQUIRE_DUAL_STACK, fault)

@@ -1,4 +1,4 @@
-"""Pods and claims keep to the limit ranges of their namespace (Kubernetes' LimitRanger)."""
+"""Limit ranges of pods and PersistentVolumeClaims (Kubernetes' admission plugin LimitRanger)."""
 
 from contextlib import suppress
 from typing import TypeVar
@@ -19,35 +19,32 @@ _View = TypeVar("_View", bound=msgspec.Struct)
 
 
 class LimitRanges:
-    """The limit ranges of a store, as they bear upon pods and claims."""
+    """The admission plugin of pods and PersistentVolumeClaims, by the limit ranges of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def settle_pod(self, pod: Document, old: Document | None) -> None:
-        """Give a new pod what it does not say of itself; what it asks for never changes after.
-
-        Raises Forbidden.
-        """
+    def admit_pod(self, pod: Document, old: Document | None) -> None:
+        """Default and check a new pod's resources, which never change later.  Raises Forbidden."""
         ranges = self._of(pod) if old is None else []
         for each in ranges:
             limit_ranges.give(pod, each)
         if ranges:
             pod["status"]["qosClass"] = quality_of_service(pod)
-        wanted = _viewed(pod, Pod) if ranges else None
-        if wanted is not None:
+        view = _as_view(pod, Pod) if ranges else None
+        if view is not None:
             for each in ranges:
-                _refuse(POD, pod, limit_ranges.pod_faults(wanted, each))
+                _reject_faults(POD, pod, limit_ranges.pod_faults(view, each))
 
     def check_claim(self, claim: Document, old: Document | None) -> None:
-        """Raises Forbidden."""
+        """Check a claim's requested size.  Raises Forbidden."""
         ranges = self._of(claim)
-        wanted = _viewed(claim, PersistentVolumeClaim) if ranges else None
-        if wanted is None:
+        view = _as_view(claim, PersistentVolumeClaim) if ranges else None
+        if view is None:
             return
-        before = None if old is None else _viewed(old, PersistentVolumeClaim)
+        previous = None if old is None else _as_view(old, PersistentVolumeClaim)
         for each in ranges:
-            _refuse(CLAIM, claim, limit_ranges.claim_faults(wanted, before, each))
+            _reject_faults(CLAIM, claim, limit_ranges.claim_faults(view, previous, each))
 
     def _of(self, document: Document) -> list[LimitRange]:
         namespace = document["metadata"].get("namespace", "")
@@ -55,13 +52,13 @@ class LimitRanges:
         return [msgspec.convert(each.document(), LimitRange) for each in records]
 
 
-def _viewed(document: Document, view: type[_View]) -> _View | None:
-    """A document as a view; None where it lacks what its kind's rules will ask for."""
+def _as_view(document: Document, view: type[_View]) -> _View | None:
+    """Convert a document to a view; None if it is invalid, which validation reports later."""
     with suppress(msgspec.ValidationError):
         return msgspec.convert(document, view)
     return None
 
 
-def _refuse(kind: Kind, document: Document, faults: list[str]) -> None:
+def _reject_faults(kind: Kind, document: Document, faults: list[str]) -> None:
     if faults:
         raise forbidden(kind, document["metadata"]["name"], limit_ranges.refusal(faults))

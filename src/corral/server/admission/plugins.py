@@ -1,4 +1,4 @@
-"""The built-in admission plugins of a server: one of each, by the kinds that they are about."""
+"""The table of built-in admission plugins, by the kinds that they handle."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from corral.api.kinds.priority_class import PRIORITY_CLASS
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Document
 from corral.server.admission import ephemeral_containers
-from corral.server.admission.certificate_requests import Signing
+from corral.server.admission.certificate_requests import CertificateRequests
 from corral.server.admission.clone_authorization import Clones
-from corral.server.admission.external_ips import Exposure
+from corral.server.admission.external_ips import ServiceExposure
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.admission.limit_ranger import LimitRanges
 from corral.server.admission.priority import Priorities
 from corral.server.admission.service_allocation import Allocation, ServiceRanges
-from corral.server.admission.storage_class import ClaimClasses
+from corral.server.admission.storage_class import ClaimStorageClasses
 from corral.server.authz.authorizer import Authorizer
 from corral.server.authz.escalation import Escalation
 from corral.server.request.call import Guard, Prepare, storage
@@ -28,10 +28,10 @@ from corral.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """What the plugins do with documents, each by the name that their kind is stored under.
+    """The steps of all plugins, by the resource name of the stored kind.
 
-    ``preparers`` give documents what depends on the call, ``allocators`` what only the server has
-    to give; ``guards`` refuse who may not store such a document.
+    ``preparers`` set fields that depend on the call, ``allocators`` set and check fields that
+    depend on other objects; ``guards`` check the user's rights to store such a document.
     """
 
     preparers: Mapping[str, Prepare] = field(default_factory=dict)
@@ -46,8 +46,8 @@ class Plugins:
         services: ServiceRanges,
         now: Callable[[], float],
     ) -> Self:
-        """All of them; ``services`` are given addresses, ``now`` is seconds since 1970."""
-        signing, clones = Signing(authorizer, now), Clones(store, authorizer)
+        """Return the plugins; ``services`` are address ranges, ``now`` is seconds since 1970."""
+        signing, clones = CertificateRequests(authorizer, now), Clones(store, authorizer)
         limits, priorities = LimitRanges(store), Priorities(store)
         return cls(
             preparers={
@@ -58,22 +58,22 @@ class Plugins:
             allocators={
                 storage(SERVICE): Allocation(store, services).allocate,
                 storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
-                storage(CLAIM): _each(ClaimClasses(store).settle, limits.check_claim),
-                storage(POD): _each(priorities.settle_pod, limits.settle_pod),
+                storage(CLAIM): _chain(ClaimStorageClasses(store).admit, limits.check_claim),
+                storage(POD): _chain(priorities.admit_pod, limits.admit_pod),
                 storage(PRIORITY_CLASS): priorities.check_class,
                 **signing.checks(),
             },
             guards={
                 **Escalation(authorizer).guards(),
                 **clones.guards(),
-                **Exposure(store, services, authorizer).guards(),
+                **ServiceExposure(store, services, authorizer).guards(),
                 **signing.guards(),
             },
         )
 
 
-def _each(*steps: Allocate) -> Allocate:
-    """One step after the other."""
+def _chain(*steps: Allocate) -> Allocate:
+    """Return a step that runs several steps in order."""
 
     def allocate(document: Document, old: Document | None) -> None:
         for step in steps:

@@ -1,4 +1,4 @@
-"""Pods are as important as their class says (Kubernetes' admission plugin Priority)."""
+"""Priorities of pods from their PriorityClass (Kubernetes' admission plugin Priority)."""
 
 from functools import partial
 
@@ -10,22 +10,22 @@ from corral.store import Store
 
 
 class Priorities:
-    """The priority classes of a store, as they bear upon pods and upon each other."""
+    """The admission plugin of pods and PriorityClasses, by the PriorityClasses of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def settle_pod(self, pod: Document, old: Document | None) -> None:
-        """Give a new pod the priority of its class, or of the default one.  Raises Forbidden."""
+    def admit_pod(self, pod: Document, old: Document | None) -> None:
+        """Set a new pod's priority from its class, or the default class.  Raises Forbidden."""
         if old is not None:
             return
         spec, refused = pod["spec"], partial(forbidden, POD, pod["metadata"]["name"])
         name = spec.get("priorityClassName", "")
-        found = self._of_name(name) if name else self._default()
-        if name and found is None:
+        priority_class = self._of_name(name) if name else self._default()
+        if name and priority_class is None:
             raise refused(f"no PriorityClass with name {name} was found")
-        value = found["value"] if found is not None else 0
-        policy = found["preemptionPolicy"] if found is not None else PREEMPT
+        value = priority_class["value"] if priority_class is not None else 0
+        policy = priority_class["preemptionPolicy"] if priority_class is not None else PREEMPT
         if spec.get("priority", value) != value:
             raise refused(
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod "
@@ -38,25 +38,25 @@ class Priorities:
                 f"provided in pod spec; priority admission controller computed {policy} from the "
                 "given PriorityClass name",
             )
-        if found is not None:
-            spec["priorityClassName"] = found["metadata"]["name"]
+        if priority_class is not None:
+            spec["priorityClassName"] = priority_class["metadata"]["name"]
         spec["priority"], spec["preemptionPolicy"] = value, policy
 
     def check_class(self, document: Document, _old: Document | None) -> None:
-        """Only one class is the default.  Raises Forbidden."""
+        """Check that only one class is the global default.  Raises Forbidden."""
         default = self._default() if document.get("globalDefault") else None
         name = document["metadata"]["name"]
         if default is not None and default["metadata"]["name"] != name:
-            told = f"PriorityClass {default['metadata']['name']} is already marked as default."
-            raise forbidden(PRIORITY_CLASS, name, f"{told} Only one default can exist")
+            message = f"PriorityClass {default['metadata']['name']} is already marked as default."
+            raise forbidden(PRIORITY_CLASS, name, f"{message} Only one default can exist")
 
     def _of_name(self, name: str) -> Document | None:
         record = self._store.latest(storage(PRIORITY_CLASS), Key("", name))
         return None if record is None else record.document()
 
     def _default(self) -> Document | None:
-        """The class of pods that name none: of several, the least important."""
+        """Return the default class, or None; of several, the one of least priority."""
         classes = self._store.latest_all(storage(PRIORITY_CLASS)).values()
         marked = (one.document() for one in classes if b'"globalDefault":true' in one.rest)
-        found = [each for each in marked if each.get("globalDefault")]
-        return min(found, key=lambda each: each["value"], default=None)
+        defaults = [each for each in marked if each.get("globalDefault")]
+        return min(defaults, key=lambda each: each["value"], default=None)

@@ -1,8 +1,8 @@
-"""Nothing is stored that the quotas of its namespace have no room for (Kubernetes' ResourceQuota).
+"""Resource quotas of namespaces (Kubernetes' admission plugin ResourceQuota).
 
-What is taken is what the newest versions of all objects say, those on their way to the disk among
-them: of two that come at once, and of which only one fits, only one is let in.  Nothing else is
-kept, and ``status`` of a quota, which a loop tells, is not asked.
+Usage is computed from the latest versions of all objects, staged ones included: of two concurrent
+requests of which only one fits, only one is admitted.  The ``status`` of a quota, which a
+controller writes later, is not used.
 """
 
 from collections.abc import Callable
@@ -39,12 +39,12 @@ class QuotaAdmission:
         self._store = store
         self._now = now
         self._charges: dict[str, dict[str, Charges[Record]]] = {}
-        """By namespace and kind; of namespaces without quotas nothing is known."""
+        """Cached charges by namespace and kind; namespaces without quotas have none."""
 
     def admit(self, kind: Kind, document: Document, old: Document | None) -> None:
-        """Let an object that is about to be stored pass.
+        """Check an object to be stored against the quotas; ``old`` is its previous version.
 
-        ``old`` is what it was before, if it was.  Raises Forbidden.
+        Raises Forbidden.
         """
         if not kind.namespaced or kind.resource in UNCOUNTED:
             return
@@ -56,53 +56,62 @@ class QuotaAdmission:
             self._charges.pop(namespace, None)
             return
         quotas = [msgspec.convert(each.document(), ResourceQuota) for each in records]
-        asking = _Asking(kind, document, old)
+        evaluation = _Evaluation(kind, document, old)
         for quota in quotas:
-            asking.require(quota)
-        asked = [(quota, each) for quota in quotas if (each := asking.of(quota))]
-        if not asked:
+            evaluation.check_required(quota)
+        requests = [
+            (quota, requested_amounts)
+            for quota in quotas
+            if (requested_amounts := evaluation.requested(quota))
+        ]
+        if not requests:
             return
-        charges, now = self._newest(kind, namespace), datetime.fromtimestamp(self._now(), UTC)
-        for quota, each in asked:
+        charges, now = (
+            self._current_charges(kind, namespace),
+            datetime.fromtimestamp(self._now(), UTC),
+        )
+        for quota, requested_amounts in requests:
             assert quota.spec is not None
-            asking.fit(quota, each, charges.used(quota.spec, now))
+            evaluation.check_fits(quota, requested_amounts, charges.used(quota.spec, now))
 
-    def _newest(self, kind: Kind, namespace: str) -> Charges[Record]:
-        """What the objects of a kind take of quotas."""
+    def _current_charges(self, kind: Kind, namespace: str) -> Charges[Record]:
+        """Return the charges of all objects of a kind in a namespace."""
         if namespace not in self._charges:
-            self._forget()
+            self._prune()
         charges = self._charges.setdefault(namespace, {}).setdefault(
             kind.resource, Charges(kind, partial(_of_record, kind))
         )
-        newest = self._store.latest_all(storage(kind), namespace).values()
-        charges.follow((record.revision, record) for record in newest)
+        records_of_kind = self._store.latest_all(storage(kind), namespace).values()
+        charges.follow((record.revision, record) for record in records_of_kind)
         return charges
 
-    def _forget(self) -> None:
-        """Let go of namespaces that have no quotas any more: most are gone themselves."""
-        known = {each.key.namespace for each in self._store.objects(storage(RESOURCE_QUOTA))}
-        for namespace in self._charges.keys() - known:
+    def _prune(self) -> None:
+        """Drop cached charges of namespaces that have no quotas any more."""
+        namespaces_with_quotas = {
+            each.key.namespace for each in self._store.objects(storage(RESOURCE_QUOTA))
+        }
+        for namespace in self._charges.keys() - namespaces_with_quotas:
             del self._charges[namespace]
 
 
-class _Asking:
-    """An object that asks for room."""
+class _Evaluation:
+    """The evaluation of one object against quotas."""
 
     def __init__(self, kind: Kind, document: Document, old: Document | None) -> None:
         self._kind = kind
         self._name = document["metadata"]["name"]
-        self._item = _viewed(kind, document)
+        self._item = _as_view(kind, document)
         self._charge = charge(kind, self._item)
-        self._before = charge(kind, _viewed(kind, old)) if old is not None else None
+        self._before = charge(kind, _as_view(kind, old)) if old is not None else None
 
-    def require(self, quota: ResourceQuota) -> None:
-        """Refuse a pod that does not say what a quota has to know."""
+    def check_required(self, quota: ResourceQuota) -> None:
+        """Check that a pod specifies the resources that a quota bounds.  Raises Forbidden."""
         names = self._concerns(quota, self._charge)
-        if isinstance(self._item, Pod) and (lacking := unsaid(self._item, names)):
-            raise forbidden(self._kind, self._name, f"failed quota: {_name(quota)}: {lacking}")
+        if isinstance(self._item, Pod) and (missing := unsaid(self._item, names)):
+            raise forbidden(self._kind, self._name, f"failed quota: {_name(quota)}: {missing}")
 
-    def of(self, quota: ResourceQuota) -> Amounts:
-        """What is asked of a quota: nothing, where it is not about such an object."""
+    def requested(self, quota: ResourceQuota) -> Amounts:
+        """Return what the object requests of a quota in addition; empty if out of its scope."""
         names = self._concerns(quota, self._charge)
         before: Amounts = {}
         if self._before is not None and self._concerns(quota, self._before):
@@ -110,24 +119,24 @@ class _Asking:
         now = self._charge.amounts
         return more({name: now[name] for name in names if name in now}, before)
 
-    def fit(self, quota: ResourceQuota, asked: Amounts, used: Amounts) -> None:
-        """Refuse what is more than a quota has left."""
+    def check_fits(self, quota: ResourceQuota, requests: Amounts, used: Amounts) -> None:
+        """Check that a quota has enough left.  Raises Forbidden."""
         hard = amounts(quota.spec.hard if quota.spec is not None else None)
-        if over := exceeded(hard, used, asked):
-            raise forbidden(self._kind, self._name, f"exceeded quota: {_name(quota)}, {over}")
+        if excess := exceeded(hard, used, requests):
+            raise forbidden(self._kind, self._name, f"exceeded quota: {_name(quota)}, {excess}")
 
-    def _concerns(self, quota: ResourceQuota, charged: Charge) -> list[str]:
-        return concerns(quota.spec, self._kind, charged) if quota.spec is not None else []
+    def _concerns(self, quota: ResourceQuota, charge_of_object: Charge) -> list[str]:
+        return concerns(quota.spec, self._kind, charge_of_object) if quota.spec is not None else []
 
 
 def _name(quota: ResourceQuota) -> str:
     return (quota.metadata and quota.metadata.name) or ""
 
 
-def _viewed(kind: Kind, document: Document) -> msgspec.Struct | None:
+def _as_view(kind: Kind, document: Document) -> msgspec.Struct | None:
     view = view_of(kind)
     return msgspec.convert(document, view) if view is not None else None
 
 
 def _of_record(kind: Kind, record: Record) -> Charge:
-    return charge(kind, _viewed(kind, record.document()) if view_of(kind) is not None else None)
+    return charge(kind, _as_view(kind, record.document()) if view_of(kind) is not None else None)

@@ -1,8 +1,8 @@
-"""What services are given: addresses of the service range, and ports on nodes.
+"""Allocation of Services' cluster IPs, node ports and health check ports.
 
-What is taken is what the newest versions of all services say, those on their way to the disk among
-them.  Nothing else is kept, so nothing can be lost or given twice: a service that is refused, only
-tried, or not written after all holds nothing, and after a restart everything is as it was.
+Allocated values are read from the latest versions of all Services, staged ones included.  There is
+no other record, so no value can leak or be allocated twice: a Service that is rejected, a dry run,
+or whose write fails, allocates nothing, and a restart changes nothing.
 """
 
 import random
@@ -27,41 +27,40 @@ from corral.api.kinds.networking.service_spec import (
     needs_health_check,
 )
 from corral.api.object import Document, Key
-from corral.server.admission.ip_families import settle
+from corral.server.admission.ip_families import assign_families
 from corral.server.request.call import storage
 from corral.store import Record, Store
 
 Network = IPv4Network | IPv6Network
 
-MOST_ADDRESSES: Final = 2**62
-"""Of larger ranges the first so many are given; ``range`` counts no further."""
+MAX_ADDRESSES: Final = 2**62
+"""Of larger networks only the first so many addresses are used: the limit of ``range``."""
 
 
-class Band(NamedTuple):
-    """How much of a range is left to those who ask for a number of their own choice (KEP-3070).
+class StaticBand(NamedTuple):
+    """The part of a range that is preferred for static allocation (KEP-3070, KEP-3668).
 
-    One of ``share`` numbers, but no less than 16 and no more than ``most``; nothing of ranges that
-    have no more than 16.
+    One of ``share`` numbers, but at least 16 and at most ``max_size``; none of ranges up to 16.
     """
 
     share: int
-    most: int
+    max_size: int
 
     def size(self, numbers: int) -> int:
-        return 0 if numbers <= 16 else max(16, min(self.most, numbers // self.share))
+        return 0 if numbers <= 16 else max(16, min(self.max_size, numbers // self.share))
 
 
-ADDRESS_BAND: Final = Band(share=16, most=256)
-PORT_BAND: Final = Band(share=32, most=128)
+ADDRESS_BAND: Final = StaticBand(share=16, max_size=256)
+PORT_BAND: Final = StaticBand(share=32, max_size=128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceRanges:
-    """Where services' addresses come from, one range a family, and their ports on nodes.
+    """The networks of cluster IPs, one per family, and the range of node ports.
 
-    The first family is the one of services that do not ask for any.  ``pods`` and ``name_servers``
-    have addresses that no service takes; ``kept_ports`` of the host are given to who asks for them
-    only (``exposure``).  Raises ValueError for two ranges of the same family, and for none.
+    The first family is the default.  ``pods`` and ``name_servers`` are addresses that no external
+    IP may have; ``kept_ports`` of the host are never allocated, and need a right to be
+    requested (``external_ips``).  Raises ValueError for two networks of one family, and for none.
     """
 
     networks: tuple[Network, ...] = (IPv4Network("10.96.0.0/12"),)
@@ -84,133 +83,137 @@ class ServiceRanges:
 
 
 def usable(network: Network) -> range:
-    """The numbers of addresses that services may have: not the network's, nor IPv4's broadcast."""
+    """Return the addresses of a network as numbers, without its own and IPv4's broadcast."""
     first = int(network.network_address)
-    size = min(network.num_addresses, MOST_ADDRESSES)
+    size = min(network.num_addresses, MAX_ADDRESSES)
     return range(first + 1, first + size - (1 if network.version == 4 else 0))
 
 
-def pick(numbers: range, taken: Container[int], band: int, dice: random.Random) -> int | None:
-    """A free number, anyone of them; of the first ``band`` only where no other is left."""
-    for part in (numbers[band:], numbers[:band]):
-        if part:
-            start = dice.randrange(len(part))
-            for number in chain(part[start:], part[:start]):
-                if number not in taken:
+def pick(
+    numbers: range, allocated: Container[int], band: int, random_source: random.Random
+) -> int | None:
+    """Return a random free number, or None; from the static ``band`` only if no other is left."""
+    for numbers_part in (numbers[band:], numbers[:band]):
+        if numbers_part:
+            start = random_source.randrange(len(numbers_part))
+            for number in chain(numbers_part[start:], numbers_part[:start]):
+                if number not in allocated:
                     return number
     return None
 
 
-class Claims(NamedTuple):
-    """What a service holds."""
+class Allocations(NamedTuple):
+    """The addresses and ports of a Service."""
 
     addresses: frozenset[int]
     ports: frozenset[int]
 
 
-def claims(service: Document) -> Claims:
-    """What a service that is complete holds.
+def allocations_of(service: Document) -> Allocations:
+    """Return the allocations of a stored Service.
 
-    Addresses of both families are numbers of one sort here: those of IPv6 are beyond all of IPv4.
+    Addresses of both families share one number space: IPv6's are larger than all of IPv4's.
     """
     spec = service.get("spec") or {}
     addresses = (int(ip_address(each)) for each in spec.get("clusterIPs") or () if each != NONE)
     ports = [spec.get("healthCheckNodePort")]
-    if has_node_ports(spec):  # others may speak of ports, and do not get them
+    if has_node_ports(spec):  # other types may have stale node ports
         ports += (port.get("nodePort") for port in spec.get("ports") or ())
-    return Claims(frozenset(addresses), frozenset(filter(None, ports)))
+    return Allocations(frozenset(addresses), frozenset(filter(None, ports)))
 
 
 @dataclass(slots=True)
-class Holders:
-    """Who holds what, as of the newest versions of services."""
+class AllocationMap:
+    """The Services of allocated addresses and ports, as of their latest versions."""
 
     addresses: dict[int, Key] = field(default_factory=dict)
     ports: dict[int, Key] = field(default_factory=dict)
-    _seen: dict[int, Claims] = field(default_factory=dict)
+    _by_revision: dict[int, Allocations] = field(default_factory=dict)
 
-    def follow(self, newest: Iterable[Record]) -> None:
-        """Take in what has changed; versions that are known are not looked into again."""
-        versions = {record.revision: record for record in newest}
-        for revision in self._seen.keys() - versions.keys():
-            held = self._seen.pop(revision)
-            for number in held.addresses:
+    def sync(self, latest: Iterable[Record]) -> None:
+        """Sync with the latest versions; only changed ones are decoded."""
+        versions = {record.revision: record for record in latest}
+        for revision in self._by_revision.keys() - versions.keys():
+            allocations = self._by_revision.pop(revision)
+            for number in allocations.addresses:
                 self.addresses.pop(number, None)
-            for number in held.ports:
+            for number in allocations.ports:
                 self.ports.pop(number, None)
-        for revision in versions.keys() - self._seen.keys():
+        for revision in versions.keys() - self._by_revision.keys():
             record = versions[revision]
-            held = self._seen[revision] = claims(record.document())
-            self.addresses.update(dict.fromkeys(held.addresses, record.key))
-            self.ports.update(dict.fromkeys(held.ports, record.key))
+            allocations = self._by_revision[revision] = allocations_of(record.document())
+            self.addresses.update(dict.fromkeys(allocations.addresses, record.key))
+            self.ports.update(dict.fromkeys(allocations.ports, record.key))
 
 
 class Allocation:
-    """Gives services what they need when they are created and changed."""
+    """The admission plugin that allocates for Services on create and update."""
 
     def __init__(
-        self, store: Store, ranges: ServiceRanges, dice: random.Random | None = None
+        self, store: Store, ranges: ServiceRanges, random_source: random.Random | None = None
     ) -> None:
         self._store = store
         self.ranges = ranges
-        self._dice = dice or random.Random()  # noqa: S311 - where to look first is no secret
-        self._holders = Holders()
+        self._random = random_source or random.Random()  # noqa: S311 - where the search starts is no secret
+        self._allocation_map = AllocationMap()
 
     def allocate(self, service: Document, old: Document | None) -> None:
-        """Complete a service that has its defaults; ``old`` is what it was before, if it was.
+        """Allocate for a Service with defaults; ``old`` is its previous version.
 
-        It holds what it is given once it is staged.  Raises Invalid for what cannot be had, and
-        InternalError when nothing is left.
+        Allocations take effect once it is staged.  Raises Invalid for unavailable requested values,
+        and InternalError if a range is full.
         """
         spec, before = service["spec"], None if old is None else old["spec"]
         metadata = service["metadata"]
-        self._holders.follow(self._store.latest_all(storage(SERVICE)).values())
-        gift = _Gift(
+        self._allocation_map.sync(self._store.latest_all(storage(SERVICE)).values())
+        allocator = _Allocator(
             Key(metadata.get("namespace", ""), metadata["name"]),
             self.ranges,
-            self._holders,
-            self._dice,
+            self._allocation_map,
+            self._random,
         )
-        causes = settle(spec, before, self.ranges.families)
+        causes = assign_families(spec, before, self.ranges.families)
         if not causes and not is_external_name(spec) and not is_headless(spec):
-            causes = gift.addresses(spec, before)
+            causes = allocator.addresses(spec, before)
         if not causes and has_node_ports(spec):
-            causes = gift.node_ports(spec)
+            causes = allocator.node_ports(spec)
         if not causes and needs_health_check(spec):
-            causes = gift.health_check_port(spec, before)
+            causes = allocator.health_check_port(spec, before)
         if causes:
             raise SERVICE.invalid(metadata["name"], causes)
 
 
 @dataclass(slots=True)
-class _Gift:
-    """What one service is given."""
+class _Allocator:
+    """The allocation for one Service."""
 
     key: Key
     ranges: ServiceRanges
-    holders: Holders
-    dice: random.Random
+    allocation_map: AllocationMap
+    random_source: random.Random
 
     def addresses(self, spec: Document, before: Document | None) -> list[Cause]:
-        """An address of each family, but those that the service has."""
-        given = list(spec.get("clusterIPs") or ())
-        has = 0 if before is None or is_external_name(before) else len(before.get("clusterIPs", ()))
-        for index, family in enumerate(spec["ipFamilies"][has:], has):
+        """Allocate an address for each family that has none yet."""
+        addresses_of_service = list(spec.get("clusterIPs") or ())
+        existing_count = (
+            0 if before is None or is_external_name(before) else len(before.get("clusterIPs", ()))
+        )
+        for index, family in enumerate(spec["ipFamilies"][existing_count:], existing_count):
             network = self.ranges.network(family)
-            if index == len(given):
-                given.append(self._new_address(network))
-            elif fault := self._address_fault(given[index], network):
-                fault = f"failed to allocate IP {given[index]}: {fault}"
-                return [invalid("spec.clusterIPs", given, fault)]
-        spec["clusterIPs"], spec["clusterIP"] = given, given[0]
+            if index == len(addresses_of_service):
+                addresses_of_service.append(self._new_address(network))
+            elif fault := self._address_fault(addresses_of_service[index], network):
+                fault = f"failed to allocate IP {addresses_of_service[index]}: {fault}"
+                return [invalid("spec.clusterIPs", addresses_of_service, fault)]
+        spec["clusterIPs"], spec["clusterIP"] = addresses_of_service, addresses_of_service[0]
         return []
 
     def _new_address(self, network: Network) -> str:
         numbers = usable(network)
         band = ADDRESS_BAND.size(network.num_addresses)
-        number = pick(numbers, self.holders.addresses, band, self.dice)
+        number = pick(numbers, self.allocation_map.addresses, band, self.random_source)
         if number is None:
-            raise _full("failed to allocate a serviceIP")
+            raise _range_full("failed to allocate a serviceIP")
         return str(network.network_address + (number - int(network.network_address)))
 
     def _address_fault(self, address: str, network: Network) -> str:
@@ -220,51 +223,57 @@ class _Gift:
                 f"the provided IP ({address}) is not in the valid range. "
                 f"The range of valid IPs is {network}"
             )
-        if self.holders.addresses.get(number, self.key) != self.key:
+        if self.allocation_map.addresses.get(number, self.key) != self.key:
             return "provided IP is already allocated"
         return ""
 
     def node_ports(self, spec: Document) -> list[Cause]:
-        """A port on nodes for each port; one number does for a port of several protocols."""
+        """Allocate a node port for each port; protocols of one port share a number."""
         ports = spec.get("ports") or []
         shared = {port["port"]: port["nodePort"] for port in reversed(ports) if "nodePort" in port}
-        taken = self._taken_ports(spec)
-        wanted = spec["type"] == NODE_PORT or at(spec, "allocateLoadBalancerNodePorts")
+        allocated = self._allocated_ports(spec)
+        needs_node_ports = spec["type"] == NODE_PORT or at(spec, "allocateLoadBalancerNodePorts")
         for index, port in enumerate(ports):
             if "nodePort" in port:
                 if fault := self._port_fault(port["nodePort"]):
                     return [invalid(f"spec.ports[{index}].nodePort", port["nodePort"], fault)]
-            elif wanted:
+            elif needs_node_ports:
                 if port["port"] not in shared:
-                    shared[port["port"]] = self._new_port("failed to allocate a nodePort", taken)
+                    shared[port["port"]] = self._new_port(
+                        "failed to allocate a nodePort", allocated
+                    )
                 port["nodePort"] = shared[port["port"]]
-                taken.add(port["nodePort"])
+                allocated.add(port["nodePort"])
         return []
 
     def health_check_port(self, spec: Document, before: Document | None) -> list[Cause]:
-        path, asked = "spec.healthCheckNodePort", spec.get("healthCheckNodePort")
-        had = before.get("healthCheckNodePort") if before and needs_health_check(before) else None
-        if had and asked != had:
-            return [invalid(path, asked or 0, "field is immutable")]
-        if asked is None:
-            failed = "failed to allocate a HealthCheck NodePort 0"
-            spec["healthCheckNodePort"] = self._new_port(failed, self._taken_ports(spec))
-        elif fault := self._port_fault(asked):
-            return [invalid(path, asked, fault)]
-        elif any(asked == port.get("nodePort") for port in spec.get("ports") or ()):
-            return [invalid(path, asked, "provided port is already allocated")]
+        path, requested = "spec.healthCheckNodePort", spec.get("healthCheckNodePort")
+        previous = (
+            before.get("healthCheckNodePort") if before and needs_health_check(before) else None
+        )
+        if previous and requested != previous:
+            return [invalid(path, requested or 0, "field is immutable")]
+        if requested is None:
+            message = "failed to allocate a HealthCheck NodePort 0"
+            spec["healthCheckNodePort"] = self._new_port(message, self._allocated_ports(spec))
+        elif fault := self._port_fault(requested):
+            return [invalid(path, requested, fault)]
+        elif any(requested == port.get("nodePort") for port in spec.get("ports") or ()):
+            return [invalid(path, requested, "provided port is already allocated")]
         return []
 
-    def _taken_ports(self, spec: Document) -> set[int]:
-        """The ports on nodes that services hold, that are kept, and those that this one names."""
-        named = {port["nodePort"] for port in spec.get("ports") or () if "nodePort" in port}
-        return (self.holders.ports.keys() | named).union(*self.ranges.kept_ports)
+    def _allocated_ports(self, spec: Document) -> set[int]:
+        """Return the node ports of all Services, kept ports, and those that this one requests."""
+        requested_ports = {
+            port["nodePort"] for port in spec.get("ports") or () if "nodePort" in port
+        }
+        return (self.allocation_map.ports.keys() | requested_ports).union(*self.ranges.kept_ports)
 
-    def _new_port(self, failed: str, taken: Container[int]) -> int:
+    def _new_port(self, message: str, allocated: Container[int]) -> int:
         numbers = self.ranges.node_ports
-        number = pick(numbers, taken, PORT_BAND.size(len(numbers)), self.dice)
+        number = pick(numbers, allocated, PORT_BAND.size(len(numbers)), self.random_source)
         if number is None:
-            raise _full(failed)
+            raise _range_full(message)
         return number
 
     def _port_fault(self, port: int) -> str:
@@ -274,13 +283,13 @@ class _Gift:
                 "provided port is not in the valid range. The range of valid ports is "
                 f"{numbers[0]}-{numbers[-1]}"
             )
-        if self.holders.ports.get(port, self.key) != self.key:
+        if self.allocation_map.ports.get(port, self.key) != self.key:
             return "provided port is already allocated"
         return ""
 
 
-def _full(failed: str) -> InternalError:
-    fault = f"{failed}: range is full"
+def _range_full(message: str) -> InternalError:
+    fault = f"{message}: range is full"
     return InternalError(
         f"Internal error occurred: {fault}", details=Details(causes=[Cause("", fault, "")])
     )

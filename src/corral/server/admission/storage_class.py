@@ -1,6 +1,6 @@
-"""What claims are given, and refused, by what storage classes say.
+"""Storage classes of PersistentVolumeClaims: the default class, and expansion.
 
-Kubernetes has admission plugins for this (DefaultStorageClass, PersistentVolumeClaimResize).
+Kubernetes' admission plugins DefaultStorageClass and PersistentVolumeClaimResize.
 """
 
 import msgspec
@@ -21,14 +21,14 @@ _NOT_EXPANDABLE = (
 )
 
 
-class ClaimClasses:
-    """The storage classes of a store, as they bear upon claims."""
+class ClaimStorageClasses:
+    """The admission plugin of PersistentVolumeClaims, by the storage classes of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def settle(self, claim: Document, old: Document | None) -> None:
-        """Give a new claim the default class; let one grow only where its class allows that.
+    def admit(self, claim: Document, old: Document | None) -> None:
+        """Set the default class of a new claim; check that a growing one's class allows expansion.
 
         Raises Forbidden.
         """
@@ -40,8 +40,8 @@ class ClaimClasses:
 
     def _default(self) -> str:
         classes = self._store.latest_all(storage(STORAGE_CLASS)).values()
-        found = default_class(msgspec.convert(each.document(), StorageClass) for each in classes)
-        return (found and found.metadata and found.metadata.name) or ""
+        default = default_class(msgspec.convert(each.document(), StorageClass) for each in classes)
+        return (default and default.metadata and default.metadata.name) or ""
 
     def _is_expandable(self, claim: Document) -> bool:
         record = self._store.latest(storage(STORAGE_CLASS), Key("", class_of(claim) or ""))
@@ -49,6 +49,6 @@ class ClaimClasses:
 
 
 def _grows(claim: Document, old: Document) -> bool:
-    """Whether a claim that has its volume asks for more; of others the size cannot change."""
+    """Return whether a bound claim requests more; validation fixes the size of unbound ones."""
     sizes = [amount(at(each, "spec", "resources", "requests", STORAGE)) for each in (claim, old)]
     return at(old, "status", "phase") == BOUND and sizes[0] > sizes[1]

@@ -1,8 +1,7 @@
-"""Authorization: who may do what (Kubernetes' RBAC).
+"""Authorization (Kubernetes' RBAC).
 
-``attributes`` says what is wanted, ``policy_rules`` what a role allows, ``roles`` who has which
-roles, ``components`` what this process' own parts may do besides; ``authorizer`` puts them
-together.
+``attributes`` describe a request, ``policy_rules`` evaluate rules, ``roles`` index roles and
+bindings, ``components`` are fixed rules of this process's components; ``authorizer`` combines them.
 """
 
 from corral.server.authz.attributes import Attributes, forbidden, of_route

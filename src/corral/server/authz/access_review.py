@@ -1,4 +1,4 @@
-"""Answers to questions about rights (authorization.k8s.io): may one, and what may one do."""
+"""SubjectAccessReviews and SelfSubjectRulesReviews (authorization.k8s.io)."""
 
 from corral.api.encoding import encode
 from corral.api.errors import BadRequest
@@ -22,13 +22,13 @@ _OF_PATHS = ("verbs", "nonResourceURLs")
 
 
 class Reviews:
-    """Answers by what an authorizer decides."""
+    """Handlers of reviews, by an authorizer's decisions."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
     def answers(self) -> dict[str, Answer]:
-        """What answers each kind of question, by the name that it would be stored under."""
+        """Return the handlers, by the resource name of the kind."""
         return {
             storage(SELF_SUBJECT_ACCESS_REVIEW): self._of_self,
             storage(SUBJECT_ACCESS_REVIEW): self._of_other,
@@ -37,13 +37,13 @@ class Reviews:
         }
 
     async def _of_self(self, call: Call) -> Response:
-        """May the one who asks do something?  Raises BadRequest and Invalid."""
-        document = _asked(call)
-        return self._verdict(call, document, call.user)
+        """Review access of the requesting user.  Raises BadRequest and Invalid."""
+        document = _read_review(call)
+        return self._respond(call, document, call.user)
 
     async def _of_other(self, call: Call) -> Response:
-        """May somebody else do something?  Raises BadRequest and Invalid."""
-        document = _asked(call)
+        """Review access of another user.  Raises BadRequest and Invalid."""
+        document = _read_review(call)
         spec = document["spec"]
         extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
         user = User(
@@ -52,40 +52,44 @@ class Reviews:
             uid=spec.get("uid") or "",
             extra=extra,
         )
-        return self._verdict(call, document, user)
+        return self._respond(call, document, user)
 
-    def _verdict(self, call: Call, document: Document, user: User) -> Response:
+    def _respond(self, call: Call, document: Document, user: User) -> Response:
         inside = user is call.request.user
-        allowed, why = self._authorizer.verdict(_wish(document["spec"], user), inside=inside)
-        document["status"] = {"allowed": allowed, **({"reason": why} if why else {})}
+        allowed, reason = self._authorizer.verdict(
+            _attributes_of(document["spec"], user), inside=inside
+        )
+        document["status"] = {"allowed": allowed, **({"reason": reason} if reason else {})}
         return json_response(encode(document), status=201)
 
     async def _rules(self, call: Call) -> Response:
-        """What may the one who asks do in a namespace?  Raises BadRequest."""
-        document = _asked(call)
+        """List the rules of the requesting user in a namespace.  Raises BadRequest."""
+        document = _read_review(call)
         namespace = at(document, "spec", "namespace") or ""
         if not namespace:
             raise BadRequest("no namespace on request")
-        rules, why = self._authorizer.rules(call.user, namespace)
+        rules, reason = self._authorizer.rules(call.user, namespace)
         status: Document = {
             "resourceRules": [
-                _told(rule.document, _OF_RULES) for rule in rules if rule.document.get("resources")
+                _selected_fields(rule.document, _OF_RULES)
+                for rule in rules
+                if rule.document.get("resources")
             ],
             "nonResourceRules": [
-                _told(rule.document, _OF_PATHS)
+                _selected_fields(rule.document, _OF_PATHS)
                 for rule in rules
                 if rule.document.get("nonResourceURLs")
             ],
-            "incomplete": bool(why),
+            "incomplete": bool(reason),
         }
-        if why:
-            status["evaluationError"] = why
+        if reason:
+            status["evaluationError"] = reason
         document["status"] = status
         return json_response(encode(document), status=201)
 
 
-def _asked(call: Call) -> Document:
-    """The question, checked as any object is that is about to be stored."""
+def _read_review(call: Call) -> Document:
+    """Read and validate a review, like an object to be stored."""
     accept.require_untabled(call.request.headers.get("accept", ""))
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = validation.incoming(call, body.read(call))
@@ -97,17 +101,18 @@ def _asked(call: Call) -> Document:
     return document
 
 
-def _wish(spec: Document, user: User) -> Attributes:
+def _attributes_of(spec: Document, user: User) -> Attributes:
     path = spec.get("nonResourceAttributes")
     if path is not None:
         return Attributes(user, path.get("verb") or "", path=path.get("path") or "/")
-    what = spec.get("resourceAttributes") or {}
+    resource_attributes = spec.get("resourceAttributes") or {}
     group, resource, subresource, namespace, name = (
-        what.get(field) or "" for field in ("group", "resource", "subresource", "namespace", "name")
+        resource_attributes.get(field) or ""
+        for field in ("group", "resource", "subresource", "namespace", "name")
     )
-    verb = what.get("verb") or ""
+    verb = resource_attributes.get("verb") or ""
     return Attributes(user, verb, group, resource, subresource, namespace, name)
 
 
-def _told(rule: Document, fields: tuple[str, ...]) -> Document:
+def _selected_fields(rule: Document, fields: tuple[str, ...]) -> Document:
     return {name: rule[name] for name in fields if rule.get(name)}

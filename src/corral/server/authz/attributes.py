@@ -1,4 +1,4 @@
-"""What somebody wants to do, as authorization sees it (apiserver's authorizer.Attributes)."""
+"""Attributes of a request for authorization (apiserver's authorizer.Attributes)."""
 
 from typing import Final, NamedTuple
 
@@ -7,12 +7,12 @@ from corral.api.request import User
 from corral.server.request import query
 from corral.server.request.route import Route
 
-_MACHINES: Final = "subresources.kubevirt.io"
-_NARROWED: Final = frozenset({"list", "watch"})
+_SUBRESOURCE_GROUP: Final = "subresources.kubevirt.io"
+_NAME_SELECTABLE: Final = frozenset({"list", "watch"})
 
 
 class Attributes(NamedTuple):
-    """Who wants which verb, on some resource or, where ``path`` is told, on an address."""
+    """A user, a verb, and a resource or, if ``path`` is set, a non-resource URL."""
 
     user: User
     verb: str
@@ -29,23 +29,25 @@ class Attributes(NamedTuple):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-def of_route(user: User, verb: str, named: Route, asked: str) -> Attributes:
-    """What a request to a resource wants; ``asked`` is its query.
+def of_route(user: User, verb: str, parsed_route: Route, raw_query: str) -> Attributes:
+    """Return the attributes of a request to a resource; ``raw_query`` is its query.
 
-    A namespace is within itself, so that a role there may tell of it.  Of a subresource the first
-    step counts, as a port behind ``portforward`` is nothing to be allowed by itself; others of
-    machines are named with all their steps (``evacuate/cancel``).  Who asks for objects of one name
-    only is allowed by rules for that name.
+    A Namespace counts as within itself, so that a Role there applies to it.  Of a subresource the
+    first segment counts, because a port behind ``portforward`` has no right of its own; KubeVirt's
+    are named with all segments (``evacuate/cancel``).  A list or watch with the field selector
+    ``metadata.name`` is allowed by rules for that name.
     """
-    namespace, name = named.namespace, named.name
-    if named.plural == "namespaces" and not named.group and name:
+    namespace, name = parsed_route.namespace, parsed_route.name
+    if parsed_route.plural == "namespaces" and not parsed_route.group and name:
         namespace = name
-    if not name and verb in _NARROWED and "fieldSelector" in asked:
-        name = _selected_name(query.parse(asked).get("fieldSelector", ""))
-    below = named.subresource
-    if named.group != _MACHINES or below.startswith("portforward/"):
-        below = below.partition("/")[0]
-    return Attributes(user, verb, named.group, named.plural, below, namespace, name)
+    if not name and verb in _NAME_SELECTABLE and "fieldSelector" in raw_query:
+        name = _selected_name(query.parse(raw_query).get("fieldSelector", ""))
+    subresource = parsed_route.subresource
+    if parsed_route.group != _SUBRESOURCE_GROUP or subresource.startswith("portforward/"):
+        subresource = subresource.partition("/")[0]
+    return Attributes(
+        user, verb, parsed_route.group, parsed_route.plural, subresource, namespace, name
+    )
 
 
 def _selected_name(selector: str) -> str:
@@ -56,17 +58,25 @@ def _selected_name(selector: str) -> str:
     return ""
 
 
-def forbidden(wish: Attributes, why: str = "") -> Forbidden:
-    """The refusal in Kubernetes' words; ``why`` tells what could not be looked up, if anything."""
-    who = f'User "{wish.user.name}" cannot {wish.verb}'
-    because = f": {why}" if why else ""
-    if wish.path:
-        return Forbidden(f'forbidden: {who} path "{wish.path}"{because}', details=Details())
-    qualified = f"{wish.resource}.{wish.group}" if wish.group else wish.resource
-    named = f' "{wish.name}"' if wish.name else ""
-    scope = f'in the namespace "{wish.namespace}"' if wish.namespace else "at the cluster scope"
+def forbidden(attributes: Attributes, why: str = "") -> Forbidden:
+    """Return the error in Kubernetes' words; ``why`` names missing roles, if any."""
+    subject = f'User "{attributes.user.name}" cannot {attributes.verb}'
+    suffix = f": {why}" if why else ""
+    if attributes.path:
+        return Forbidden(
+            f'forbidden: {subject} path "{attributes.path}"{suffix}', details=Details()
+        )
+    qualified = (
+        f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+    )
+    object_name = f' "{attributes.name}"' if attributes.name else ""
+    scope = (
+        f'in the namespace "{attributes.namespace}"'
+        if attributes.namespace
+        else "at the cluster scope"
+    )
     return Forbidden(
-        f'{qualified}{named} is forbidden: {who} resource "{wish.target}" in API group '
-        f'"{wish.group}" {scope}{because}',
-        details=Details(name=wish.name, group=wish.group, kind=wish.resource),
+        f'{qualified}{object_name} is forbidden: {subject} resource "{attributes.target}" '
+        f'in API group "{attributes.group}" {scope}{suffix}',
+        details=Details(name=attributes.name, group=attributes.group, kind=attributes.resource),
     )

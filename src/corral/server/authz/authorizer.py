@@ -1,4 +1,4 @@
-"""Who may do what: administrators everything, components their work, others what roles say."""
+"""The authorizer: administrators, components of this process, and RBAC for all others."""
 
 from typing import Final
 
@@ -14,80 +14,84 @@ from corral.store import Store
 
 _DECISION: Final = "authorization.k8s.io/decision"
 _REASON: Final = "authorization.k8s.io/reason"
-_INTO_PODS: Final = frozenset({"exec", "attach", "portforward"})
+_CONNECT_SUBRESOURCES: Final = frozenset({"exec", "attach", "portforward"})
 
 
 class Authorizer:
-    """Decides by the roles of a store.
+    """Authorizes by the roles of a store.
 
-    ``inside`` tells that a user is a component of this process: who comes from outside is none,
-    whatever their name.
+    ``inside``: the user is a component of this process.  Requests from outside never are, whatever
+    their user's name.
     """
 
     def __init__(self, store: Store) -> None:
         self.roles = Roles(store)
 
-    def admit(self, request: Request, user: User, verb: str, named: Route) -> None:
-        """Let a request to a resource pass.  Raises Forbidden, and Unauthorized for nobody.
+    def admit(self, request: Request, user: User, verb: str, parsed_route: Route) -> None:
+        """Authorize a request to a resource.  Raises Forbidden, and Unauthorized if anonymous.
 
-        Who goes into a pod by a websocket, which is a GET, needs what a POST would need, too: to
-        read pods must not be enough (Kubernetes since 1.35).
+        Connecting to a pod by a websocket, a GET, needs the right to ``create``, too: the right to
+        ``get`` must not suffice (Kubernetes since 1.35).
         """
         if ADMINISTRATORS in user.groups:
             if request.explained:
-                _explain(request, "allow", "")
+                _annotate(request, "allow", "")
             return
-        wish = of_route(user, verb, named, request.query)
-        self._admit(request, wish)
-        if verb == "get" and wish.subresource in _INTO_PODS and wish[2:4] == ("", "pods"):
-            self._admit(request, wish._replace(verb="create"))
+        attributes = of_route(user, verb, parsed_route, request.query)
+        self._admit(request, attributes)
+        if (
+            verb == "get"
+            and attributes.subresource in _CONNECT_SUBRESOURCES
+            and attributes[2:4] == ("", "pods")
+        ):
+            self._admit(request, attributes._replace(verb="create"))
 
     def admit_path(self, request: Request, user: User, path: str) -> None:
-        """Let a request to what is no resource pass.  Raises as ``admit`` does."""
+        """Authorize a request to a non-resource URL.  Raises as ``admit`` does."""
         verb = "get" if request.method == "HEAD" else request.method.lower()
         self._admit(request, Attributes(user, verb, path=path or "/"))
 
-    def _admit(self, request: Request, wish: Attributes) -> None:
-        inside = wish.user is request.user
+    def _admit(self, request: Request, attributes: Attributes) -> None:
+        inside = attributes.user is request.user
         if request.explained:
-            allowed, reason = self.verdict(wish, inside=inside)
-            _explain(request, "allow" if allowed else "forbid", reason)
-        self.require(wish, inside=inside)
+            allowed, reason = self.verdict(attributes, inside=inside)
+            _annotate(request, "allow" if allowed else "forbid", reason)
+        self.require(attributes, inside=inside)
 
-    def require(self, wish: Attributes, *, inside: bool = False) -> None:
-        """Raises Forbidden; Unauthorized for who has not said who they are."""
-        if self.allows(wish, inside=inside):
+    def require(self, attributes: Attributes, *, inside: bool = False) -> None:
+        """Check a right.  Raises Forbidden; Unauthorized for the anonymous user."""
+        if self.allows(attributes, inside=inside):
             return
-        if wish.user is ANONYMOUS:
+        if attributes.user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
-        raise forbidden(wish, self.roles.fault(wish.user, wish.namespace))
+        raise forbidden(attributes, self.roles.missing_roles(attributes.user, attributes.namespace))
 
-    def allows(self, wish: Attributes, *, inside: bool = False) -> bool:
-        if ADMINISTRATORS in wish.user.groups:
+    def allows(self, attributes: Attributes, *, inside: bool = False) -> bool:
+        if ADMINISTRATORS in attributes.user.groups:
             return True
-        if inside and components.allow(wish):
+        if inside and components.allow(attributes):
             return True
-        return self.roles.rules(wish.user, wish.namespace).allow(wish)
+        return self.roles.rules(attributes.user, attributes.namespace).allow(attributes)
 
-    def verdict(self, wish: Attributes, *, inside: bool = False) -> tuple[bool, str]:
-        """Whether something is allowed, and by what it is or what is amiss."""
-        allowed = self.allows(wish, inside=inside)
-        return allowed, self._reason(wish, allowed=allowed)
+    def verdict(self, attributes: Attributes, *, inside: bool = False) -> tuple[bool, str]:
+        """Return whether a right is granted, and the granting binding or the missing roles."""
+        allowed = self.allows(attributes, inside=inside)
+        return allowed, self._reason(attributes, allowed=allowed)
 
-    def reason(self, wish: Attributes, *, inside: bool = False) -> str:
-        """By what something is allowed, or what is amiss: looks through all bindings of a user."""
-        return self._reason(wish, allowed=self.allows(wish, inside=inside))
+    def reason(self, attributes: Attributes, *, inside: bool = False) -> str:
+        """Return the granting binding or the missing roles; searches all bindings of the user."""
+        return self._reason(attributes, allowed=self.allows(attributes, inside=inside))
 
-    def _reason(self, wish: Attributes, *, allowed: bool) -> str:
+    def _reason(self, attributes: Attributes, *, allowed: bool) -> str:
         if allowed:
-            return self.roles.reason(wish)
-        return self.roles.fault(wish.user, wish.namespace)
+            return self.roles.reason(attributes)
+        return self.roles.missing_roles(attributes.user, attributes.namespace)
 
     def rules(self, user: User, namespace: str) -> tuple[tuple[PolicyRule, ...], str]:
-        """All rules that hold for a user, and which roles could not be found."""
-        return self.roles.rules(user, namespace).rules, self.roles.fault(user, namespace)
+        """Return all rules of a user, and a message about missing roles."""
+        return self.roles.rules(user, namespace).rules, self.roles.missing_roles(user, namespace)
 
 
-def _explain(request: Request, decision: str, reason: str) -> None:
-    """Tell the audit log what was decided, and why."""
+def _annotate(request: Request, decision: str, reason: str) -> None:
+    """Add the decision and its reason to the audit event."""
     request.annotations |= {_DECISION: decision, _REASON: reason}

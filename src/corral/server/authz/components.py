@@ -1,7 +1,7 @@
-"""What components of this process and its nodes may do; nobody can change that.
+"""Fixed rights of components of this process and its nodes.
 
-They live in this process and prove nothing: who comes with a name of theirs from outside is none
-of them.
+They run in this process without credentials: a request from outside under such a name gets none of
+these rights.
 """
 
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from corral.server.node_proxy.machines import GROUP
 
 _READ = frozenset({"get", "list", "watch"})
 _WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}
-_DOORS = frozenset({"exec", "attach", "portforward", "proxy"})
-"""What leads into the guest behind a pod, as everything of the group subresources.kubevirt.io, or
-to a node's agent."""
+_CONNECT_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy"})
+"""Subresources that connect to the guest behind a pod, as all of the group
+subresources.kubevirt.io, or to a node's agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What users whose name begins with ``user`` may do with some resources of some group.
+    """The verbs that users whose name starts with ``user`` may use on resources of a group.
 
-    A group or resource ``*`` is any.  A resource includes its subresources, except for the ways
-    into guests; one that is named as ``services/status`` is that subresource alone.
+    A group or resource ``*`` matches any.  A resource includes its subresources, except for those
+    that connect to guests; ``services/status`` is that subresource alone.
     """
 
     user: str
@@ -39,7 +39,7 @@ class Rule:
             return False
         if f"{resource}/{subresource}" in self.resources:
             return True
-        if group == GROUP or subresource in _DOORS:
+        if group == GROUP or subresource in _CONNECT_SUBRESOURCES:
             return False
         return resource in self.resources or "*" in self.resources
 
@@ -92,10 +92,9 @@ RULES = (
 
 @lru_cache(1024)
 def _allowed(user: str, verb: str, group: str, resource: str, subresource: str) -> bool:
-    """Whether a rule lets a component do something.
+    """Return whether a rule grants a right.
 
-    Remembered, as rules never change: there are as many users as loops and nodes, and each does the
-    same few things.
+    Cached, because the rules are constant, and the few users repeat the same requests.
     """
     return any(
         rule.allows(verb, group, resource, subresource)
@@ -105,10 +104,16 @@ def _allowed(user: str, verb: str, group: str, resource: str, subresource: str) 
 
 
 def is_controller(user: User) -> bool:
-    """Whether a component has a controller's name: it acts for those who wrote what it looks at."""
+    """Return whether a component is a KubeVirt controller, which acts for an object's author."""
     return user.name.startswith(_KUBEVIRT)
 
 
-def allow(wish: Attributes) -> bool:
-    """Whether a component may do what it wants."""
-    return _allowed(wish.user.name, wish.verb, wish.group, wish.resource, wish.subresource)
+def allow(attributes: Attributes) -> bool:
+    """Return whether a component has a right."""
+    return _allowed(
+        attributes.user.name,
+        attributes.verb,
+        attributes.group,
+        attributes.resource,
+        attributes.subresource,
+    )

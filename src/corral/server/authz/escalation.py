@@ -1,7 +1,7 @@
-"""Nobody gives rights away that they do not have (Kubernetes' escalation check).
+"""Prevention of privilege escalation (Kubernetes' RBAC escalation check).
 
-Who writes a role needs the rights that it holds, or the verb ``escalate`` on it; who writes a
-binding those of the role that is bound, or ``bind`` on that role.
+To write a role, a user needs all rights in it, or the verb ``escalate`` on it; to write a binding,
+all rights of the bound role, or ``bind`` on that role.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,17 +22,17 @@ from corral.server.authz.authorizer import Authorizer
 from corral.server.authz.policy_rules import Rules
 from corral.server.request.call import Call, Guard, forbidden, storage
 
-MOST_RIGHTS: Final = 10_000
-"""Single rights that are looked at: of a role that holds more it is not known what it gives."""
-MOST_COMPARED: Final = 100_000
-"""Times that a single right is held against a rule of its giver: all others wait meanwhile."""
-MOST_TOLD: Final = 100
+MAX_RIGHTS: Final = 10_000
+"""Roles with more single rights (a verb on a resource) are rejected."""
+MAX_COMPARISONS: Final = 100_000
+"""Comparisons of a single right with a rule of the user: they block the event loop."""
+MAX_LISTED: Final = 100
 
 _EVERYTHING: Final = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 )
-_OF_DELETION = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
+_DELETION_FIELDS = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
 _SHOWN = (
     ("APIGroups", "apiGroups"),
     ("Resources", "resources"),
@@ -43,13 +43,13 @@ _SHOWN = (
 
 
 class Escalation:
-    """Checks who writes roles and bindings."""
+    """Checks users who write roles and bindings."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
     def guards(self) -> dict[str, Guard]:
-        """What checks each kind, by the name that it is stored under."""
+        """Return the guards, by the resource name of the stored kind."""
         return {
             storage(ROLE): self._role,
             storage(CLUSTER_ROLE): self._role,
@@ -58,20 +58,20 @@ class Escalation:
         }
 
     def _role(self, call: Call, document: Document, old: Document | None) -> None:
-        """Raises Forbidden."""
+        """Check the writer of a role.  Raises Forbidden."""
         escalate = Attributes(
             call.user, "escalate", GROUP, call.kind.plural, "", call.namespace, call.name
         )
         if _is_about_deletion_only(document, old) or self._may(call, escalate):
             return
-        self._require(call, document, document.get("rules") or ())
+        self._check_granted(call, document, document.get("rules") or ())
         aggregates = document.get("aggregationRule") or (old or {}).get("aggregationRule")
-        if aggregates and any(missing(self._held(call), _EVERYTHING)):
+        if aggregates and any(missing(self._granted(call), _EVERYTHING)):
             why = "must have cluster-admin privileges to use an aggregationRule"
-            raise _refused(call, document, why)
+            raise _rejected(call, document, why)
 
     def _binding(self, call: Call, document: Document, old: Document | None) -> None:
-        """Raises Forbidden, and NotFound for a role that is not there."""
+        """Check the writer of a binding.  Raises Forbidden, and NotFound for a missing role."""
         reference = document["roleRef"]
         kind, name = reference["kind"], reference["name"]
         plural = ROLE.plural if kind == ROLE.name else CLUSTER_ROLE.plural
@@ -82,64 +82,68 @@ class Escalation:
         rules = self._authorizer.roles.of(kind, Key(call.namespace, name))
         if rules is None:
             raise NotFound(f'{kind.lower()}.{GROUP} "{name}" not found')
-        self._require(call, document, [rule.document for rule in rules])
+        self._check_granted(call, document, [rule.document for rule in rules])
 
-    def _may(self, call: Call, wish: Attributes) -> bool:
-        return self._authorizer.allows(wish, inside=call.user is call.request.user)
+    def _may(self, call: Call, attributes: Attributes) -> bool:
+        return self._authorizer.allows(attributes, inside=call.user is call.request.user)
 
-    def _held(self, call: Call) -> Rules:
+    def _granted(self, call: Call) -> Rules:
         return self._authorizer.roles.rules(call.user, call.namespace)
 
-    def _require(self, call: Call, document: Document, rules: Iterable[Document]) -> None:
+    def _check_granted(self, call: Call, document: Document, rules: Iterable[Document]) -> None:
         rules = list(rules)
-        if sum(map(_count, rules)) > MOST_RIGHTS:
-            why = f"it holds more than {MOST_RIGHTS} single rights, too many to compare with yours"
-            raise _refused(call, document, why)
+        if sum(map(_count, rules)) > MAX_RIGHTS:
+            why = f"it holds more than {MAX_RIGHTS} single rights, too many to compare with yours"
+            raise _rejected(call, document, why)
         try:
-            lacking = list(missing(self._held(call), rules))
-        except _SpentError:
+            missing_rights = list(missing(self._granted(call), rules))
+        except _TooManyComparisons:
             why = "your rules and its are too many to compare: put yours together into fewer"
-            raise _refused(call, document, why) from None
-        if not lacking:
+            raise _rejected(call, document, why) from None
+        if not missing_rights:
             return
-        told = sorted({_shown(rule) for rule in _compact(lacking)})
-        more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+        lines_shown = sorted({_shown(rule) for rule in _merge_verbs(missing_rights)})
+        more = (
+            [f"and {len(lines_shown) - MAX_LISTED} more"] if len(lines_shown) > MAX_LISTED else []
+        )
         groups = " ".join(f'"{group}"' for group in call.user.groups)
-        lines = "\n".join([*told[:MOST_TOLD], *more])
+        lines = "\n".join([*lines_shown[:MAX_LISTED], *more])
         why = (
             f'user "{call.user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions '
             f"not currently held:\n{lines}"
         )
-        raise _refused(call, document, why)
+        raise _rejected(call, document, why)
 
 
-class _SpentError(Exception):
-    """Rules are too many to compare."""
+class _TooManyComparisons(Exception):
+    """The comparison exceeds ``MAX_COMPARISONS``."""
 
 
-def missing(held: Rules, wanted: Iterable[Document]) -> Iterator[Document]:
-    """The single rights of some rules that other rules do not hold.  Raises _SpentError."""
-    left = MOST_COMPARED
-    for rule in wanted:
-        for right in _single(rule):
-            asked = _asked(right)
-            left -= 1 + len(held.rules if asked is None else held.about(*asked))
-            if left < 0:
-                raise _SpentError
-            if not _holds(held, right, asked):
+def missing(granted: Rules, rules: Iterable[Document]) -> Iterator[Document]:
+    """Yield the single rights of rules that are not granted by others.  Raises _TooManyComparisons."""
+    comparisons_left = MAX_COMPARISONS
+    for rule in rules:
+        for right in _split(rule):
+            resource = _resource_of(right)
+            comparisons_left -= 1 + len(
+                granted.rules if resource is None else granted.for_resource(*resource)
+            )
+            if comparisons_left < 0:
+                raise _TooManyComparisons
+            if not _is_granted(granted, right, resource):
                 yield right
 
 
-def _asked(right: Document) -> tuple[str, str] | None:
-    """Which resource and subresource a single right is about; None for an address."""
+def _resource_of(right: Document) -> tuple[str, str] | None:
+    """Return the resource and subresource of a single right; None for a non-resource URL."""
     if "nonResourceURLs" in right:
         return None
     resource, _, subresource = right["resources"][0].partition("/")
     return resource, subresource
 
 
-def _single(rule: Document) -> Iterator[Document]:
-    """The single rights that a rule stands for."""
+def _split(rule: Document) -> Iterator[Document]:
+    """Split a rule into single rights."""
     verbs = rule.get("verbs") or ()
     for url, verb in product(rule.get("nonResourceURLs") or (), verbs):
         yield {"verbs": [verb], "nonResourceURLs": [url]}
@@ -151,7 +155,7 @@ def _single(rule: Document) -> Iterator[Document]:
 
 
 def _count(rule: Document) -> int:
-    """How many single rights a rule stands for."""
+    """Return the number of single rights in a rule."""
     verbs, urls, groups, resources, names = (
         len(rule.get(field) or ())
         for field in ("verbs", "nonResourceURLs", "apiGroups", "resources", "resourceNames")
@@ -159,22 +163,22 @@ def _count(rule: Document) -> int:
     return verbs * (urls + groups * resources * max(names, 1))
 
 
-def _holds(held: Rules, right: Document, asked: tuple[str, str] | None) -> bool:
+def _is_granted(granted: Rules, right: Document, resource: tuple[str, str] | None) -> bool:
     (verb,) = right["verbs"]
-    if asked is None:
-        return any(rule.allows_path(verb, right["nonResourceURLs"][0]) for rule in held.rules)
-    objects = held.objects(verb, right["apiGroups"][0], *asked)
+    if resource is None:
+        return any(rule.allows_path(verb, right["nonResourceURLs"][0]) for rule in granted.rules)
+    objects = granted.object_names(verb, right["apiGroups"][0], *resource)
     return objects.has(right.get("resourceNames", [None])[0])
 
 
-def _compact(rights: Iterable[Document]) -> Iterable[Document]:
-    """Single rights on the same thing as one rule with all their verbs."""
-    found: dict[tuple[tuple[str, str], ...], Document] = {}
+def _merge_verbs(rights: Iterable[Document]) -> Iterable[Document]:
+    """Merge single rights on the same target into one rule with all verbs."""
+    merged: dict[tuple[tuple[str, str], ...], Document] = {}
     for right in rights:
-        what = tuple((field, each[0]) for field, each in right.items() if field != "verbs")
-        rule = found.setdefault(what, right | {"verbs": []})
+        target = tuple((field, each[0]) for field, each in right.items() if field != "verbs")
+        rule = merged.setdefault(target, right | {"verbs": []})
         rule["verbs"] += [verb for verb in right["verbs"] if verb not in rule["verbs"]]
-    return found.values()
+    return merged.values()
 
 
 def _shown(rule: Document) -> str:
@@ -192,15 +196,15 @@ def _quoted(text: str) -> str:
 
 
 def _is_about_deletion_only(document: Document, old: Document | None) -> bool:
-    """Whether an update changes only what the garbage collector needs to."""
+    """Return whether an update changes only fields that the garbage collector sets."""
     return old is not None and _without(document) == _without(old)
 
 
 def _without(document: Document) -> Document:
     metadata = document["metadata"]
-    kept = {name: value for name, value in metadata.items() if name not in _OF_DELETION}
-    return document | {"metadata": kept}
+    remaining = {name: value for name, value in metadata.items() if name not in _DELETION_FIELDS}
+    return document | {"metadata": remaining}
 
 
-def _refused(call: Call, document: Document, why: str) -> Forbidden:
+def _rejected(call: Call, document: Document, why: str) -> Forbidden:
     return forbidden(call.kind, document["metadata"].get("name", ""), why)

@@ -1,7 +1,7 @@
-"""Acting for others: who may say that they are somebody else, by headers (Kubernetes').
+"""Impersonation by Kubernetes' Impersonate headers.
 
-Each part of whom one wants to be is to be allowed by itself, with the verb ``impersonate``: the
-user or ServiceAccount, each group, the uid, each extra.
+Each part of the impersonated user requires a right with the verb ``impersonate``: the user or
+ServiceAccount, each group, the uid, each extra.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from corral.server.authn.service_accounts import PREFIX, user_groups
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
 
-MOST_PARTS: Final = 1000
+MAX_PARTS: Final = 1000
 
 _PREFIX: Final = "impersonate-"
 _EXTRA: Final = "impersonate-extra-"
@@ -24,23 +24,25 @@ _AUTHENTICATION: Final = "authentication.k8s.io"
 
 
 def impersonated(authorizer: Authorizer, request: Request, user: User) -> User:
-    """As whom a request is to be answered: who sent it, or whom they act for.
+    """Return the impersonated user of a request, or its sender.
 
-    Raises BadRequest for what names nobody, Forbidden and Unauthorized for who may not.
+    Raises BadRequest for incomplete headers, Forbidden and Unauthorized without the rights.
     """
     headers = request.headers
     if not any(name.startswith(_PREFIX) for name in headers):
         return user
-    wanted = _wanted(headers)
-    parts = list(_parts(user, wanted, _names(headers.get("impersonate-group", ""))))
-    if len(parts) > MOST_PARTS:
-        raise BadRequest(f"more than {MOST_PARTS} groups and extras to impersonate")
-    for part in parts:
-        authorizer.require(part, inside=user is request.user)
-    return wanted
+    impersonated_user = _impersonated_user(headers)
+    rights = list(
+        _required_rights(user, impersonated_user, _names(headers.get("impersonate-group", "")))
+    )
+    if len(rights) > MAX_PARTS:
+        raise BadRequest(f"more than {MAX_PARTS} groups and extras to impersonate")
+    for right in rights:
+        authorizer.require(right, inside=user is request.user)
+    return impersonated_user
 
 
-def _wanted(headers: Mapping[str, str]) -> User:
+def _impersonated_user(headers: Mapping[str, str]) -> User:
     name = headers.get("impersonate-user", "")
     if not name:
         raise BadRequest("requested groups, uid or extra without impersonating a user")
@@ -52,30 +54,32 @@ def _wanted(headers: Mapping[str, str]) -> User:
     groups = _names(headers.get("impersonate-group", ""))
     if not groups and (account := _account(name)) is not None:
         groups = user_groups(account[0])
-    given = _UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED
+    authentication_group = _UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED
     if not {AUTHENTICATED, _UNAUTHENTICATED} & set(groups):
-        groups = (*groups, given)
+        groups = (*groups, authentication_group)
     return User(name=name, groups=groups, uid=headers.get("impersonate-uid", ""), extra=extra)
 
 
-def _parts(user: User, wanted: User, groups: tuple[str, ...]) -> Iterator[Attributes]:
-    """What has to be allowed; groups that come with a user by themselves have not."""
-    if (account := _account(wanted.name)) is not None:
+def _required_rights(
+    user: User, impersonated_user: User, groups: tuple[str, ...]
+) -> Iterator[Attributes]:
+    """Yield the required rights; groups that are implied by the user require none."""
+    if (account := _account(impersonated_user.name)) is not None:
         namespace, name = account
         yield Attributes(user, "impersonate", "", "serviceaccounts", "", namespace, name)
     else:
-        yield Attributes(user, "impersonate", "", "users", name=wanted.name)
+        yield Attributes(user, "impersonate", "", "users", name=impersonated_user.name)
     for group in groups:
         yield Attributes(user, "impersonate", "", "groups", name=group)
-    for key, values in wanted.extra.items():
+    for key, values in impersonated_user.extra.items():
         for value in values:
             yield Attributes(user, "impersonate", _AUTHENTICATION, "userextras", key, name=value)
-    if wanted.uid:
-        yield Attributes(user, "impersonate", _AUTHENTICATION, "uids", name=wanted.uid)
+    if impersonated_user.uid:
+        yield Attributes(user, "impersonate", _AUTHENTICATION, "uids", name=impersonated_user.uid)
 
 
 def _account(name: str) -> tuple[str, str] | None:
-    """The namespace and name of the ServiceAccount that a user's name tells of."""
+    """Return the namespace and name of the ServiceAccount of a user name, or None."""
     if not name.startswith(PREFIX):
         return None
     namespace, _, account = name.removeprefix(PREFIX).partition(":")
@@ -83,5 +87,5 @@ def _account(name: str) -> tuple[str, str] | None:
 
 
 def _names(header: str) -> tuple[str, ...]:
-    """The values of a header that may come several times: each is a line then."""
+    """Return the values of a repeatable header, which the ASGI layer joins by newlines."""
     return tuple(name for name in header.split("\n") if name)

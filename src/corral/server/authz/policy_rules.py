@@ -1,4 +1,4 @@
-"""What a role allows: its rules, made ready to be asked (Kubernetes' RBAC)."""
+"""Evaluation of RBAC rules."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -7,16 +7,16 @@ from corral.api.object import Document
 from corral.server.authz.attributes import Attributes
 
 ANY: Final = "*"
-_MOST_REMEMBERED = 1024
-_MOST_SETS = 16
-"""Sets of names in an answer that is remembered."""
+_MAX_CACHED = 1024
+_MAX_CACHED_SETS = 16
+"""Results with more sets of names are not cached."""
 
 _Names = frozenset[str] | None
-"""Names of objects; None are all of them."""
+"""Names of objects; None stands for all."""
 
 
 class PolicyRule:
-    """One rule of a role.  ``document`` is how the role tells it."""
+    """One parsed rule of a role; ``document`` is the original."""
 
     __slots__ = ("_groups", "_names", "_prefixes", "_urls", "_verbs", "document", "resources")
 
@@ -31,109 +31,108 @@ class PolicyRule:
         self._prefixes = tuple(url.rstrip(ANY) for url in urls if url.endswith(ANY))
 
     def names(self, verb: str, group: str, resource: str, subresource: str) -> _Names:
-        """The objects with which this may be done: none, some or all."""
+        """Return the names of objects for which the rule grants a verb: none, some or all."""
         if verb not in self._verbs and ANY not in self._verbs:
             return frozenset()
         if group not in self._groups and ANY not in self._groups:
             return frozenset()
-        known = self.resources
-        if ANY not in known:
+        cached = self.resources
+        if ANY not in cached:
             if not subresource:
-                if resource not in known:
+                if resource not in cached:
                     return frozenset()
-            elif f"{resource}/{subresource}" not in known and f"*/{subresource}" not in known:
+            elif f"{resource}/{subresource}" not in cached and f"*/{subresource}" not in cached:
                 return frozenset()
         return self._names or None
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Whether a request may go to an address that is none of objects."""
+        """Return whether the rule grants a verb on a non-resource URL."""
         if verb not in self._verbs and ANY not in self._verbs:
             return False
         return path in self._urls or path.startswith(self._prefixes)
 
-    def allows(self, wish: Attributes) -> bool:
-        if wish.path:
-            return self.allows_path(wish.verb, wish.path)
-        names = self.names(wish.verb, wish.group, wish.resource, wish.subresource)
-        return names is None or wish.name in names
+    def allows(self, attributes: Attributes) -> bool:
+        if attributes.path:
+            return self.allows_path(attributes.verb, attributes.path)
+        names = self.names(
+            attributes.verb, attributes.group, attributes.resource, attributes.subresource
+        )
+        return names is None or attributes.name in names
 
 
 class Rules:
-    """All rules that hold for somebody in some place, together.
+    """All rules of a user in a namespace.  Results are cached: the same few checks repeat."""
 
-    What they said is remembered: the same few questions are asked again and again.
-    """
-
-    __slots__ = ("_about", "_known", "rules")
+    __slots__ = ("_by_resource", "_cached", "rules")
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:
         self.rules = tuple(rules)
-        self._about: dict[str, list[PolicyRule]] | None = None
-        """By the resources that rules name: made once somebody asks."""
-        self._known: dict[tuple[str, str, str, str], Objects] = {}
+        self._by_resource: dict[str, list[PolicyRule]] | None = None
+        """Rules by resource; built on first use."""
+        self._cached: dict[tuple[str, str, str, str], ObjectNames] = {}
 
-    def allow(self, wish: Attributes) -> bool:
-        if wish.path:
-            return any(rule.allows_path(wish.verb, wish.path) for rule in self.rules)
-        return self.objects(*wish[1:5]).has(wish.name)
+    def allow(self, attributes: Attributes) -> bool:
+        if attributes.path:
+            return any(rule.allows_path(attributes.verb, attributes.path) for rule in self.rules)
+        return self.object_names(*attributes[1:5]).has(attributes.name)
 
-    def objects(self, verb: str, group: str, resource: str, subresource: str) -> "Objects":
-        """The objects with which something may be done."""
-        asked = (verb, group, resource, subresource)
-        known = self._known.get(asked)
-        if known is not None:
-            return known
-        found = self._found(*asked)
-        if len(found.names or ()) <= _MOST_SETS:
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[asked] = found
-        return found
+    def object_names(self, verb: str, group: str, resource: str, subresource: str) -> "ObjectNames":
+        """Return the names of objects for which a verb is granted."""
+        key = (verb, group, resource, subresource)
+        cached = self._cached.get(key)
+        if cached is not None:
+            return cached
+        matches = self._find(*key)
+        if len(matches.names or ()) <= _MAX_CACHED_SETS:
+            if len(self._cached) >= _MAX_CACHED:
+                self._cached.clear()
+            self._cached[key] = matches
+        return matches
 
-    def _found(self, verb: str, group: str, resource: str, subresource: str) -> "Objects":
-        found: list[frozenset[str]] = []
-        for rule in self.about(resource, subresource):
+    def _find(self, verb: str, group: str, resource: str, subresource: str) -> "ObjectNames":
+        matches: list[frozenset[str]] = []
+        for rule in self.for_resource(resource, subresource):
             names = rule.names(verb, group, resource, subresource)
             if names is None:
-                return _ALL
+                return _ALL_NAMES
             if names:
-                found.append(names)
-        return Objects(tuple(found))
+                matches.append(names)
+        return ObjectNames(tuple(matches))
 
-    def about(self, resource: str, subresource: str) -> list[PolicyRule]:
-        """The rules that name a resource or all: others have no say in what is done with it."""
-        if self._about is None:
-            self._about = {}
+    def for_resource(self, resource: str, subresource: str) -> list[PolicyRule]:
+        """Return the rules that name a resource, or all resources."""
+        if self._by_resource is None:
+            self._by_resource = {}
             for rule in self.rules:
                 for each in rule.resources:
-                    self._about.setdefault(each, []).append(rule)
-        keys = {ANY, resource}
+                    self._by_resource.setdefault(each, []).append(rule)
+        lookup_keys = {ANY, resource}
         if subresource:
-            keys = {ANY, f"{resource}/{subresource}", f"*/{subresource}"}
-        found: list[PolicyRule] = []
-        for key in keys:
-            found += self._about.get(key, ())
-        return found
+            lookup_keys = {ANY, f"{resource}/{subresource}", f"*/{subresource}"}
+        matches: list[PolicyRule] = []
+        for lookup_key in lookup_keys:
+            matches += self._by_resource.get(lookup_key, ())
+        return matches
 
 
-class Objects(NamedTuple):
-    """Objects by their names, in as many sets as there are rules; None are all of them.
+class ObjectNames(NamedTuple):
+    """Names of objects, a set per rule; None stands for all.
 
-    The sets are the rules' own: each rule may name thousands, and many questions be about them.
+    The sets are shared with the rules, not merged: each may hold thousands of names.
     """
 
     names: tuple[frozenset[str], ...] | None
 
     def has(self, name: str | None) -> bool:
-        """Whether one is among them; None stands for all."""
+        """Return whether a name is included; None asks for all names."""
         return self.names is None or any(name in each for each in self.names)
 
 
-_ALL: Final = Objects(None)
+_ALL_NAMES: Final = ObjectNames(None)
 
 
 def rules_of(role: Mapping[str, object]) -> tuple[PolicyRule, ...]:
-    """The rules of a role's document; those that nobody can read are left out."""
+    """Parse the rules of a role; malformed ones are left out."""
     rules = role.get("rules")
     return tuple(map(PolicyRule, filter(_is_rule, rules))) if isinstance(rules, list) else ()
 

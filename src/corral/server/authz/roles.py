@@ -1,6 +1,6 @@
-"""Who has which rules: the roles and bindings of the store, indexed by whom they are about.
+"""Roles and bindings of the store, indexed by subject.
 
-The index follows the store: before it is asked it takes in what has changed, and nothing else.
+The index is synced before each lookup, from the store's changes since the last one.
 """
 
 from collections import defaultdict
@@ -29,27 +29,27 @@ from corral.store import Record, Store
 
 _ROLES = (storage(ROLE), storage(CLUSTER_ROLE))
 _BINDINGS = (storage(ROLE_BINDING), storage(CLUSTER_ROLE_BINDING))
-_MOST_REMEMBERED = 4096
+_MAX_CACHED = 4096
 
 log = structlog.get_logger()
 
 _Subject = tuple[str, str]
-"""A kind and a name: users, ServiceAccounts among them, and groups."""
+"""Kind and name of a subject: a user (also of a ServiceAccount), or a group."""
 
 
 class _Binding(NamedTuple):
-    """A binding: which role, and to whom, as its document tells it."""
+    """A parsed RoleBinding or ClusterRoleBinding."""
 
     key: Key
     kind: str
     role: str
     subjects: tuple[tuple[_Subject, str], ...]
-    """Each with the words for it in a message."""
+    """Each with its text in messages."""
 
-    def words(self, who: str) -> str:
+    def describe(self, subject_text: str) -> str:
         where = f"{self.key.name}/{self.key.namespace}" if self.key.namespace else self.key.name
         kind = "RoleBinding" if self.key.namespace else "ClusterRoleBinding"
-        return f'{kind} "{where}" of {self.kind} "{self.role}" to {who}'
+        return f'{kind} "{where}" of {self.kind} "{self.role}" to {subject_text}'
 
 
 class Roles:
@@ -57,92 +57,94 @@ class Roles:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen = dict.fromkeys((*_ROLES, *_BINDINGS), -1)
+        self._synced_revisions = dict.fromkeys((*_ROLES, *_BINDINGS), -1)
         self._rules: dict[Key, tuple[PolicyRule, ...]] = {}
-        """The rules of roles; those of ClusterRoles are under no namespace."""
+        """Rules by role; ClusterRoles have an empty namespace."""
         self._bindings: dict[str, dict[_Subject, dict[str, _Binding]]] = defaultdict(dict)
         """By namespace, subject and name."""
         self._resolved: dict[tuple[str, tuple[str, ...], str], Rules] = {}
 
     def rules(self, user: User, namespace: str) -> Rules:
-        """What a user may do in a namespace or, without one, everywhere."""
-        self._follow()
-        asked = (user.name, user.groups, namespace)
-        rules = self._resolved.get(asked)
+        """Return the rules of a user in a namespace or, without one, in the cluster."""
+        self._sync()
+        cache_key = (user.name, user.groups, namespace)
+        rules = self._resolved.get(cache_key)
         if rules is None:
-            if len(self._resolved) >= _MOST_REMEMBERED:
+            if len(self._resolved) >= _MAX_CACHED:
                 self._resolved.clear()
-            found = self._bound(user, namespace)
-            rules = Rules(rule for binding, _ in found for rule in self._of(binding) or ())
-            self._resolved[asked] = rules
+            bindings = self._bound(user, namespace)
+            rules = Rules(rule for binding, _ in bindings for rule in self._rules_of(binding) or ())
+            self._resolved[cache_key] = rules
         return rules
 
-    def reason(self, wish: Attributes) -> str:
-        """By which binding something is allowed, in Kubernetes' words; empty where by none."""
-        self._follow()
-        for binding, who in self._bound(wish.user, wish.namespace):
-            if any(rule.allows(wish) for rule in self._of(binding) or ()):
-                return f"RBAC: allowed by {binding.words(who)}"
+    def reason(self, attributes: Attributes) -> str:
+        """Return a message with the binding that grants a right; "" if none does."""
+        self._sync()
+        for binding, subject_text in self._bound(attributes.user, attributes.namespace):
+            if any(rule.allows(attributes) for rule in self._rules_of(binding) or ()):
+                return f"RBAC: allowed by {binding.describe(subject_text)}"
         return ""
 
-    def fault(self, user: User, namespace: str) -> str:
-        """Which roles are bound to a user, and are not there."""
-        self._follow()
+    def missing_roles(self, user: User, namespace: str) -> str:
+        """Return a message about roles that are bound to a user but missing; "" for none."""
+        self._sync()
         missing = [
             f'{binding.kind.lower()}.{ROLE.group} "{binding.role}" not found'
             for binding, _ in self._bound(user, namespace)
-            if self._of(binding) is None
+            if self._rules_of(binding) is None
         ]
         shown = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
         return f"RBAC: {shown}" if missing else ""
 
     def of(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
-        """The rules of a role that a binding in a namespace names; None where there is none."""
-        self._follow()
+        """Return the rules of a role that a binding refers to; None if it is missing."""
+        self._sync()
         return self._rules.get(key if kind == ROLE.name else Key("", key.name))
 
-    def _of(self, binding: _Binding) -> tuple[PolicyRule, ...] | None:
+    def _rules_of(self, binding: _Binding) -> tuple[PolicyRule, ...] | None:
         namespace = binding.key.namespace if binding.kind == ROLE.name else ""
         return self._rules.get(Key(namespace, binding.role))
 
     def _bound(self, user: User, namespace: str) -> Iterator[tuple[_Binding, str]]:
-        """The bindings to a user, by name, each with the words for whom it names."""
+        """Yield the bindings of a user, sorted by name, each with the text of its subject."""
         subjects = [(USER, user.name), *((GROUP_OF_USERS, group) for group in user.groups)]
         for scope in ("", namespace) if namespace else ("",):
-            known = self._bindings.get(scope, {})
-            found: dict[str, _Binding] = {}
+            by_subject = self._bindings.get(scope, {})
+            bindings: dict[str, _Binding] = {}
             for subject in subjects:
-                found |= known.get(subject, {})
-            for _, binding in sorted(found.items()):
-                who = next(words for subject, words in binding.subjects if subject in subjects)
-                yield binding, who
+                bindings |= by_subject.get(subject, {})
+            for _, binding in sorted(bindings.items()):
+                subject_text = next(
+                    text for subject, text in binding.subjects if subject in subjects
+                )
+                yield binding, subject_text
 
     # ------------------------------------------------------------- the store
 
-    def _follow(self) -> None:
-        """Take in what has changed since last time."""
-        for kind, seen in self._seen.items():
-            newest = self._store.last_changed(kind)
-            if newest == seen:
+    def _sync(self) -> None:
+        """Sync the index with the store."""
+        for kind, synced in self._synced_revisions.items():
+            revision = self._store.last_changed(kind)
+            if revision == synced:
                 continue
             self._resolved.clear()
             try:
-                changes = self._store.changes(kind, seen) if seen >= 0 else None
+                changes = self._store.changes(kind, synced) if synced >= 0 else None
             except Gone:
                 changes = None
-            self._seen[kind] = newest
+            self._synced_revisions[kind] = revision
             if changes is None:
-                self._forget(kind)
+                self._drop_all(kind)
                 for record in self._store.objects(kind):
-                    self._put(record)
+                    self._add(record)
                 continue
             for change in changes:
                 if change.previous is not None:
                     self._remove(change.previous)
                 if not change.deleted:
-                    self._put(change.record)
+                    self._add(change.record)
 
-    def _forget(self, kind: str) -> None:
+    def _drop_all(self, kind: str) -> None:
         cluster = kind in (storage(CLUSTER_ROLE), storage(CLUSTER_ROLE_BINDING))
         if kind in _ROLES:
             for key in [key for key in self._rules if cluster == (not key.namespace)]:
@@ -151,54 +153,54 @@ class Roles:
             for namespace in [one for one in self._bindings if cluster == (not one)]:
                 del self._bindings[namespace]
 
-    def _put(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         document = record.document()
         if record.kind in _ROLES:
             self._rules[record.key] = rules_of(document)
             return
-        binding = _read(record.key, document)
+        binding = _parse(record.key, document)
         if binding is None:
-            log.warning("a binding cannot be read: it gives nothing", key=str(record.key))
+            log.warning("a binding is malformed and grants nothing", key=str(record.key))
             return
-        known = self._bindings[record.key.namespace]
+        by_subject = self._bindings[record.key.namespace]
         for subject, _ in binding.subjects:
-            known.setdefault(subject, {})[record.key.name] = binding
+            by_subject.setdefault(subject, {})[record.key.name] = binding
 
     def _remove(self, record: Record) -> None:
         if record.kind in _ROLES:
             self._rules.pop(record.key, None)
             return
-        binding = _read(record.key, record.document())
+        binding = _parse(record.key, record.document())
         if binding is None:
             return
-        known = self._bindings[record.key.namespace]
+        by_subject = self._bindings[record.key.namespace]
         for subject, _ in binding.subjects:
-            bound = known.get(subject, {})
-            bound.pop(record.key.name, None)
-            if not bound:
-                known.pop(subject, None)
-        if not known:
+            by_name = by_subject.get(subject, {})
+            by_name.pop(record.key.name, None)
+            if not by_name:
+                by_subject.pop(subject, None)
+        if not by_subject:
             self._bindings.pop(record.key.namespace, None)
 
 
-def _read(key: Key, document: Document) -> _Binding | None:
-    """A binding; None for one that somebody made who knows no bindings, as in a store's file."""
+def _parse(key: Key, document: Document) -> _Binding | None:
+    """Parse a binding; None for a malformed one, as a manipulated store may hold."""
     try:
         reference = document["roleRef"]
         subjects = tuple(
-            found
+            bindings
             for subject in document.get("subjects") or ()
-            if (found := _subject(subject, key.namespace)) is not None
+            if (bindings := _subject(subject, key.namespace)) is not None
         )
         binding = _Binding(key, reference["kind"], reference["name"], subjects)
-        hash(binding)  # of texts, where it may be anything: it is looked up by them
+        hash(binding)  # raises TypeError if a field is no string: fields are dictionary keys
     except (KeyError, TypeError, AttributeError):
         return None
     return binding
 
 
 def _subject(subject: Document, namespace: str) -> tuple[_Subject, str] | None:
-    """Whom a binding names: a ServiceAccount is the user that it is known as."""
+    """Parse a subject; a ServiceAccount becomes the user of its name."""
     kind, name = subject["kind"], subject["name"]
     if kind != SERVICE_ACCOUNT:
         return (kind, name), f'{kind} "{name}"'

@@ -161,7 +161,7 @@ async def _admit_deletion(
 ) -> Document | None:
     """Return the result of ``plan_deletion``, if reviewers admit it.  Raises Stale, too."""
     remaining = plan_deletion(rest, call, record, options)
-    if await rest.reviewers.dismiss(call, record):
+    if await rest.reviewers.admit_deletion(call, record):
         rest.require_newest(call.kind, record.key, record)
     return remaining
 

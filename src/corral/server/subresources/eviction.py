@@ -57,7 +57,7 @@ _SELECTORS: WeakKeyDictionary[Record, LabelSelector] = WeakKeyDictionary()
 async def answer(rest: Rest, call: Call) -> Response:
     """Evict a pod.  Raises TooManyRequests where it is to be tried again, Conflict and others."""
     eviction = body.read_as(call, VERSIONS[0], KIND)
-    options = _options(call, await rest.reviewers.posted(call, eviction))
+    options = _options(call, await rest.reviewers.admit_posted(call, eviction))
     record = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key)
     pod = record.document()
     # First, as its preconditions tell whether this pod is meant: else no machine is marked.

@@ -176,7 +176,7 @@ def _put(document: Document, path: tuple[str, ...], value: int) -> None:
 async def _bind(rest: Rest, call: Call) -> Response:
     """Put a pod on a node (core/v1 Binding): what a scheduler does, once."""
     dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
-    binding = await rest.reviewers.posted(call, body.read(call))
+    binding = await rest.reviewers.admit_posted(call, body.read(call))
     node = at(binding, "target", "name")
     if not node or not isinstance(node, str):
         raise call.kind.invalid(

@@ -75,7 +75,7 @@ class Subresources:
         if call.group == machines.GROUP:
             return await self._answer_kubevirt(call)
         if forwarding.serves(call.kind, call.subresource):
-            await self._rest.reviewers.connect(call)
+            await self._rest.reviewers.admit_connect(call)
             return await forwarding.answer(self._rest.store, self.nodes, call)
         return await kubernetes_subresources.answer(self._rest, call)
 

@@ -49,7 +49,7 @@ class Wish(msgspec.Struct):
 async def answer(rest: Rest, call: Call) -> Response:
     """A new token.  Raises NotFound, BadRequest, Conflict and Invalid."""
     dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
-    wish = _read(await rest.reviewers.posted(call, body.read_as(call, API_VERSION, KIND)))
+    wish = _read(await rest.reviewers.admit_posted(call, body.read_as(call, API_VERSION, KIND)))
     account = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key).document()
     _check(wish)
     wish.seconds = SECONDS if wish.seconds is None else wish.seconds

@@ -80,9 +80,9 @@ def test_a_rule_about_addresses_says_nothing_of_resources_and_the_other_way_roun
 def test_names_of_several_rules_add_up():
     rules = Rules(map(PolicyRule, (rule("get", "pods", names="a"), rule("*", "pods", names="b"))))
     assert [name for name in "abc" if rules.allow(wish("get", "pods", name=name))] == ["a", "b"]
-    assert not rules.objects("get", "", "pods", "").has(None)
+    assert not rules.object_names("get", "", "pods", "").has(None)
     rules = Rules([*rules.rules, PolicyRule(rule("get", "*"))])
-    assert rules.objects("get", "", "pods", "").has(None)
+    assert rules.object_names("get", "", "pods", "").has(None)
 
 
 def test_what_is_remembered_is_bounded_and_stays_true():
@@ -90,7 +90,7 @@ def test_what_is_remembered_is_bounded_and_stays_true():
     for _ in range(2):
         for number in range(3000):
             assert rules.allow(wish("get", f"thing-{number}")) is (number == 7)
-    assert len(rules._known) <= 1024
+    assert len(rules._cached) <= 1024
 
 
 def test_only_rules_that_name_a_resource_are_looked_at():
@@ -98,13 +98,13 @@ def test_only_rules_that_name_a_resource_are_looked_at():
         PolicyRule(rule("get", resource))
         for resource in ("pods", "pods/log", "*/log", "*", "nodes", "nodes/log", "pods/exec")
     )
-    found = rules.about("pods", "log")
+    found = rules.for_resource("pods", "log")
     assert sorted(each.document["resources"][0] for each in found) == ["*", "*/log", "pods/log"]
-    assert [each.document["resources"][0] for each in rules.about("secrets", "")] == ["*"]
+    assert [each.document["resources"][0] for each in rules.for_resource("secrets", "")] == ["*"]
 
 
 def test_answers_that_would_be_large_are_not_remembered():
     rules = Rules(PolicyRule(rule("get", "pods", names=f"a{number}")) for number in range(300))
     for number in range(300):
         assert rules.allow(wish("get", "pods", name=f"a{number}"))
-    assert not rules._known
+    assert not rules._cached

@@ -249,7 +249,7 @@ async def test_nothing_of_a_collection_goes_before_all_was_decided(ask, monkeypa
         seen.append([store.latest(storage(call.kind), key) is not None for key in keys])
         return True
 
-    monkeypatch.setattr(ask.server.reviewers, "dismiss", dismiss)
+    monkeypatch.setattr(ask.server.reviewers, "admit_deletion", dismiss)
     assert (await ask("DELETE", MAPS)).status == 200
     assert seen == [[True] * 3] * 3
     assert (await ask("GET", MAPS)).names == []

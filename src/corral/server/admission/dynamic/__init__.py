@@ -1,35 +1,35 @@
-"""Those outside of the server's own rules who have a say in what is stored.
+"""Dynamic admission: webhooks and ValidatingAdmissionPolicies.
 
-``matching`` says what somebody wants to be asked of, ``admission_review`` what a webhook is asked
-and answers, ``policy_evaluation`` what a policy says of an object; all are pure.  ``webhooks`` asks
-programs of users, ``validating_policies`` keeps rules of users, and ``dispatcher`` knows who is
-asked when.
+``matching`` evaluates rules and selectors, ``admission_review`` encodes and decodes
+AdmissionReviews, ``policy_evaluation`` evaluates a policy; these are pure.  ``webhooks`` calls
+webhooks, ``validating_policies`` applies policies with their bindings, and ``dispatcher`` calls
+both in order.
 """
 
 from corral.api.kinds.admissionregistration import MUTATING, VALIDATING
 from corral.api.kinds.table import KindTable
-from corral.server.admission.dynamic.attributes import Act, Operation, Reviewer
+from corral.server.admission.dynamic.attributes import AdmissionAttributes, Operation, Reviewer
 from corral.server.admission.dynamic.dispatcher import Reviewers
-from corral.server.admission.dynamic.validating_policies import Policies
-from corral.server.admission.dynamic.webhook_clients import Sites
-from corral.server.admission.dynamic.webhooks import Mutating, Validating
+from corral.server.admission.dynamic.validating_policies import PolicyReviewer
+from corral.server.admission.dynamic.webhook_clients import WebhookClients
+from corral.server.admission.dynamic.webhooks import MutatingWebhooks, ValidatingWebhooks
 from corral.server.authz.authorizer import Authorizer
 from corral.store import Store
 
-__all__ = ["Act", "Operation", "Reviewer", "Reviewers", "reviewers_of"]
+__all__ = ["AdmissionAttributes", "Operation", "Reviewer", "Reviewers", "reviewers_of"]
 
 
 def reviewers_of(store: Store, kinds: KindTable, authorizer: Authorizer) -> Reviewers:
-    """Those whom the objects of a store name; ``kinds`` are served.  To be closed in the end.
+    """Return the reviewers that a store's objects configure; callers must close them.
 
-    ``authorizer`` answers what expressions ask about rights.
+    ``kinds`` are served; ``authorizer`` answers authorization checks in CEL expressions.
     """
-    sites = Sites(store)
+    clients = WebhookClients(store)
     return Reviewers(
-        mutating=[Mutating(store, MUTATING, sites, authorizer)],
+        mutating=[MutatingWebhooks(store, MUTATING, clients, authorizer)],
         validating=[
-            Policies(store, kinds, authorizer),
-            Validating(store, VALIDATING, sites, authorizer),
+            PolicyReviewer(store, kinds, authorizer),
+            ValidatingWebhooks(store, VALIDATING, clients, authorizer),
         ],
-        close=sites.aclose,
+        close=clients.aclose,
     )

@@ -1,4 +1,4 @@
-"""AdmissionReview: the question that a webhook is asked, and the answer that it gives.  Pure."""
+"""AdmissionReview: encoding of requests to webhooks, and decoding of responses.  Pure."""
 
 import base64
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from corral.api.encoding import decode_any, encode
 from corral.api.errors import ApiError
 from corral.api.kind import GroupVersion, Version
 from corral.api.object import Document
-from corral.server.admission.dynamic.attributes import Act
+from corral.server.admission.dynamic.attributes import AdmissionAttributes
 from corral.server.authn.token_review import user_info
 
 GROUP: Final = "admission.k8s.io"
 JSON_PATCH: Final = "JSONPatch"
-LARGEST_ANSWER: Final = 3 << 20
+MAX_RESPONSE_BYTES: Final = 3 << 20
 
 
-class AnswerError(Exception):
-    """What a webhook answered is no review."""
+class ReviewError(Exception):
+    """An invalid response of a webhook."""
 
 
 class _Response(msgspec.Struct, rename="camel"):
@@ -40,11 +40,11 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a webhook says.
+class ReviewResponse:
+    """A webhook's response.
 
-    status: why it refuses (meta/v1 Status), where it says so.
-    patch: operations that change the object.
+    status: the reason of a denial (meta/v1 Status), may be empty.
+    patch: the operations of a JSON patch.
     """
 
     allowed: bool
@@ -54,72 +54,72 @@ class Answer:
     annotations: dict[str, str]
 
 
-def question(act: Act, version: Version, *, uid: str, review: str) -> bytes:
-    """The body that asks about an act, which is to be seen in a version of its kind.
+def encode_request(attr: AdmissionAttributes, version: Version, *, uid: str, review: str) -> bytes:
+    """Return the encoded AdmissionReview of a request, with objects in a version of their kind.
 
     ``review`` is the version of AdmissionReview.
     """
     request = {
         "uid": uid,
-        **request_of(act, version),
-        "object": act.seen(act.document, version),
-        "oldObject": act.seen(act.old, version),
+        **request_of(attr, version),
+        "object": attr.versioned(attr.document, version),
+        "oldObject": attr.versioned(attr.old, version),
     }
     return encode(
         {"kind": "AdmissionReview", "apiVersion": f"{GROUP}/{review}", "request": request}
     )
 
 
-def request_of(act: Act, version: Version) -> Document:
-    """An AdmissionRequest without its objects."""
-    call, shown = act.call, act.document or act.old or {}
+def request_of(attr: AdmissionAttributes, version: Version) -> Document:
+    """Return an AdmissionRequest without its objects."""
+    call, shown = attr.call, attr.document or attr.old or {}
     request = {
-        "kind": _kind(act, shown, version),
-        "resource": _resource(act, version),
+        "kind": _kind(attr, shown, version),
+        "resource": _resource(attr, version),
         "subResource": call.subresource,
-        "requestKind": _kind(act, shown, call.version),
-        "requestResource": _resource(act, call.version),
+        "requestKind": _kind(attr, shown, call.version),
+        "requestResource": _resource(attr, call.version),
         "requestSubResource": call.subresource,
-        "name": act.name,
+        "name": attr.name,
         "namespace": call.namespace,
-        "operation": act.operation,
+        "operation": attr.operation,
         "userInfo": user_info(call.user),
-        "dryRun": act.dry,
-        "options": act.options,
+        "dryRun": attr.dry_run,
+        "options": attr.options,
     }
-    told = {"operation", "userInfo", "dryRun", "options"}
-    return {field: value for field, value in request.items() if value or field in told}
+    required = {"operation", "userInfo", "dryRun", "options"}
+    return {field: value for field, value in request.items() if value or field in required}
 
 
-def _kind(act: Act, document: Document, version: Version) -> dict[str, str]:
-    if act.is_stored:
-        kind = act.call.kind
+def _kind(attr: AdmissionAttributes, document: Document, version: Version) -> dict[str, str]:
+    if attr.is_stored:
+        kind = attr.call.kind
         return {"group": kind.group, "version": version.name, "kind": kind.name}
-    group, _, told = str(document.get("apiVersion") or "").rpartition("/")
-    return {"group": group, "version": told, "kind": str(document.get("kind") or "")}
+    group, _, name = str(document.get("apiVersion") or "").rpartition("/")
+    return {"group": group, "version": name, "kind": str(document.get("kind") or "")}
 
 
-def _resource(act: Act, version: Version) -> dict[str, str]:
-    kind = act.call.kind
+def _resource(attr: AdmissionAttributes, version: Version) -> dict[str, str]:
+    kind = attr.call.kind
     return {"group": kind.group, "version": version.name, "resource": kind.plural}
 
 
-def read(body: bytes, *, uid: str, review: str, mutating: bool) -> Answer:
-    """What a webhook answered.  Raises AnswerError, in the words of Kubernetes."""
+def decode_response(body: bytes, *, uid: str, review: str, mutating: bool) -> ReviewResponse:
+    """Decode a webhook's response.  Raises AnswerError, with Kubernetes' messages."""
     try:
-        told = msgspec.convert(decode_any(body), _Review)
+        review_document = msgspec.convert(decode_any(body), _Review)
     except (ApiError, msgspec.ValidationError) as error:
         fault = str(error).removeprefix("error decoding patch: ")
-        raise AnswerError(f"couldn't decode the review: {fault}") from None
-    if told.response is None:
-        raise AnswerError("webhook response was absent")
-    response = told.response
+        raise ReviewError(f"couldn't decode the review: {fault}") from None
+    if review_document.response is None:
+        raise ReviewError("webhook response was absent")
+    response = review_document.response
     if review == "v1":
-        _require_ours(told, response, uid)
+        _check_identity(review_document, response, uid)
     patched = response.patch if mutating else None
     if review == "v1" and mutating:
-        _require_pair(response)
-    return Answer(
+        _check_patch_type(response)
+    return ReviewResponse(
         allowed=response.allowed,
         status=response.status or {},
         patch=_operations(patched) if patched else (),
@@ -128,32 +128,32 @@ def read(body: bytes, *, uid: str, review: str, mutating: bool) -> Answer:
     )
 
 
-def _require_ours(told: _Review, response: _Response, uid: str) -> None:
-    """It answers this question, and as a review."""
+def _check_identity(review_document: _Review, response: _Response, uid: str) -> None:
+    """Check that a response has the request's uid, and is an AdmissionReview."""
     if response.uid != uid:
-        raise AnswerError(f'expected response.uid="{uid}", got "{response.uid}"')
-    if (told.api_version, told.kind) != (f"{GROUP}/v1", "AdmissionReview"):
-        group, _, version = told.api_version.rpartition("/")
-        raise AnswerError(
+        raise ReviewError(f'expected response.uid="{uid}", got "{response.uid}"')
+    if (review_document.api_version, review_document.kind) != (f"{GROUP}/v1", "AdmissionReview"):
+        group, _, version = review_document.api_version.rpartition("/")
+        raise ReviewError(
             f"expected webhook response of {GROUP}/v1, Kind=AdmissionReview, got "
-            f"{GroupVersion(group, version)}, Kind={told.kind}"
+            f"{GroupVersion(group, version)}, Kind={review_document.kind}"
         )
 
 
-def _require_pair(response: _Response) -> None:
+def _check_patch_type(response: _Response) -> None:
     if response.patch and response.patch_type is None:
-        raise AnswerError("webhook returned response.patch but not response.patchType")
+        raise ReviewError("webhook returned response.patch but not response.patchType")
     if not response.patch and response.patch_type is not None:
-        raise AnswerError("webhook returned response.patchType but not response.patch")
+        raise ReviewError("webhook returned response.patchType but not response.patch")
     if response.patch_type not in (None, JSON_PATCH):
-        raise AnswerError(f'webhook returned invalid response.patchType of "{response.patch_type}"')
+        raise ReviewError(f'webhook returned invalid response.patchType of "{response.patch_type}"')
 
 
 def _operations(patch: str) -> list[Any]:
     try:
-        found = decode_any(base64.b64decode(patch, validate=True))
+        operations_list = decode_any(base64.b64decode(patch, validate=True))
     except (ApiError, ValueError) as error:
-        raise AnswerError(f"received undecodable patch in webhook response: {error}") from None
-    if not isinstance(found, list):
-        raise AnswerError("received undecodable patch in webhook response: it is no list")
-    return found
+        raise ReviewError(f"received undecodable patch in webhook response: {error}") from None
+    if not isinstance(operations_list, list):
+        raise ReviewError("received undecodable patch in webhook response: it is no list")
+    return operations_list

@@ -1,4 +1,4 @@
-"""What is reviewed: one operation on one object."""
+"""Admission attributes: one operation on one object under review."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,22 +13,22 @@ from corral.server.response.presenter import as_version
 from corral.server.strategy import validation
 from corral.store import Store
 
-MOST_NOTES: Final = 64
-LONGEST_NOTE: Final = 10 << 10
-"""What reviewers may have the audit log tell of one request."""
+MAX_ANNOTATIONS: Final = 64
+MAX_ANNOTATION_CHARACTERS: Final = 10 << 10
+"""Limits of the audit annotations that reviewers add to one request."""
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
 @dataclass(slots=True, kw_only=True)
-class Act:
-    """An operation that a call is about to do.
+class AdmissionAttributes:
+    """An operation of a call, before it is executed (Kubernetes' admission.Attributes).
 
-    document: the object as it is to be stored, or what a subresource is sent; none for deletions.
-    old: the stored object, where there is one.
-    name: of the object; empty where the server is yet to make one up.
-    dry: whether it is only tried.
-    options: how it is to be done, as clients say it (meta/v1 CreateOptions and others).
+    document: the object to be stored, or the body of a subresource; None for deletions.
+    old: the stored object, if there is one.
+    name: the object's; empty before the server generates one.
+    dry: whether it is a dry run.
+    options: meta/v1 CreateOptions, UpdateOptions or DeleteOptions.
     """
 
     call: Call
@@ -36,46 +36,46 @@ class Act:
     document: Document | None
     old: Document | None
     name: str
-    dry: bool = False
+    dry_run: bool = False
     options: Document = field(default_factory=dict)
 
     @property
     def is_stored(self) -> bool:
-        """Whether it is about the stored object, and not about what a subresource is sent."""
+        """Whether ``document`` is the stored object, not the body of a subresource."""
         shown = self.document or self.old or {}
         kind = self.call.kind
         return shown.get("kind") == kind.name and shown.get(
             "apiVersion"
         ) == validation.stored_api_version(kind)
 
-    def note(self, key: str, value: str) -> None:
-        """Have the audit log tell something; a key has one value."""
-        notes = self.call.request.annotations
-        if len(notes) < MOST_NOTES and len(value) <= LONGEST_NOTE:
-            notes[key] = value
+    def add_annotation(self, key: str, value: str) -> None:
+        """Add an annotation to the audit event; a key has one value."""
+        annotations = self.call.request.annotations
+        if len(annotations) < MAX_ANNOTATIONS and len(value) <= MAX_ANNOTATION_CHARACTERS:
+            annotations[key] = value
 
-    def seen(self, document: Document | None, version: Version) -> Document | None:
-        """A document of it in the form of one of its kind's versions; a new one.
+    def versioned(self, document: Document | None, version: Version) -> Document | None:
+        """Return a document converted to a version of its kind, as a copy.
 
-        Of what is to be stored it tells who manages which fields, as it will be stored.
+        The object to be stored has the managed fields with which it will be stored.
         """
         if document is None or not self.is_stored:
             return document
-        told = str(GroupVersion(self.call.kind.group, version.name))
-        shown = as_version(copied(document), version, told)
+        api_version = str(GroupVersion(self.call.kind.group, version.name))
+        shown = as_version(copied(document), version, api_version)
         if document is self.document and self.call.account:
             shown["metadata"]["managedFields"] = copied(self.call.account)
         return shown
 
-    def taken(self, document: Document, version: Version) -> Document:
-        """What somebody made of what was ``seen``, in the form in which objects are stored.
+    def from_versioned(self, document: Document, version: Version) -> Document:
+        """Convert a mutated result of ``versioned`` back to the stored form.
 
-        Raises BadRequest and Invalid where it does not fit its schema.
+        Raises BadRequest and Invalid if it does not match its schema.
         """
         if not self.is_stored:
             return document
         if self.call.account is not None and isinstance(document.get("metadata"), dict):
-            # nobody gives an account but the server
+            # webhooks cannot set managed fields
             document["metadata"].pop("managedFields", None)
         call = replace(self.call, version=version, query={}, warnings=[])
         document = validation.incoming(call, document)
@@ -84,31 +84,31 @@ class Act:
 
 
 class Reviewer(Protocol):
-    """One who has a say; it raises ApiError to refuse an act, and may warn through its call."""
+    """A webhook or policy plugin; it raises ApiError to deny, and adds warnings to the call."""
 
-    def concerns(self, call: Call) -> bool:
-        """Whether it may have anything to say of such a call: asked of each, so it is quick."""
+    def handles(self, call: Call) -> bool:
+        """Return whether it may review such a call; called for each write, so it must be fast."""
         ...
 
-    async def review(self, act: Act) -> None:
-        """Let an act pass, or refuse it; one that changes objects changes the act's document."""
+    async def review(self, attr: AdmissionAttributes) -> None:
+        """Review an operation; a mutating reviewer changes its document.  Raises ApiError."""
         ...
 
 
-def namespace_labels(store: Store, act: Act) -> Mapping[str, str] | None:
-    """The labels of the namespace that an act is in, or is about; None for all others."""
-    kind = act.call.kind
+def namespace_labels(store: Store, attr: AdmissionAttributes) -> Mapping[str, str] | None:
+    """Return the labels of the object's namespace, or of a Namespace itself; else None."""
+    kind = attr.call.kind
     if (kind.group, kind.plural) == ("", "namespaces"):
-        labels: Any = at(act.document or act.old, "metadata", "labels")
+        labels: Any = at(attr.document or attr.old, "metadata", "labels")
         return labels or {}
     if not kind.namespaced:
         return None
-    record = store.latest("namespaces", Key("", act.call.namespace))
+    record = store.latest("namespaces", Key("", attr.call.namespace))
     return record.labels if record is not None else {}
 
 
-def refused(act: Act, why: str) -> Forbidden:
-    """The refusal of an act; its object may have no name yet."""
-    metadata = (act.document or {}).get("metadata") or {}
-    name = act.name or metadata.get("generateName") or "Unknown"
-    return forbidden(act.call.kind, name, why)
+def new_forbidden(attr: AdmissionAttributes, why: str) -> Forbidden:
+    """Return the error of a denied operation (Kubernetes' admission.NewForbidden)."""
+    metadata = (attr.document or {}).get("metadata") or {}
+    name = attr.name or metadata.get("generateName") or "Unknown"
+    return forbidden(attr.call.kind, name, why)

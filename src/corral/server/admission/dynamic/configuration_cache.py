@@ -1,4 +1,4 @@
-"""What users have configured of one kind, read once for each change of it."""
+"""A cache of webhook configurations or policies, parsed once per change."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -8,29 +8,29 @@ from corral.api.object import Document
 from corral.server.request.call import storage
 from corral.store import Store
 
-Read = TypeVar("Read")
+T = TypeVar("T")
 
 
-class Configured(Generic[Read]):
-    """The objects of a kind, each as ``read`` made it of its document, in the order of names."""
+class ConfigurationCache(Generic[T]):
+    """The objects of a kind, parsed by ``read``, in the order of names."""
 
-    def __init__(self, store: Store, kind: Kind, read: Callable[[Document], Read]) -> None:
+    def __init__(self, store: Store, kind: Kind, read: Callable[[Document], T]) -> None:
         self._store = store
-        self._count = store.count  # asked of each write
+        self._count = store.count  # called for each write
         self._stored = storage(kind)
         self._read = read
-        self._known: dict[str, tuple[int, Read]] = {}
+        self._cached: dict[str, tuple[int, T]] = {}
 
     def __bool__(self) -> bool:
         return self._count(self._stored) > 0
 
-    def all(self) -> Sequence[Read]:
-        """All of them as they are now."""
-        found: dict[str, tuple[int, Read]] = {}
+    def all(self) -> Sequence[T]:
+        """Return all objects, parsed."""
+        current: dict[str, tuple[int, T]] = {}
         for record in self._store.objects(self._stored):
-            known = self._known.get(record.key.name)
-            if known is None or known[0] != record.revision:
-                known = record.revision, self._read(record.document())
-            found[record.key.name] = known
-        self._known = found
-        return [read for _revision, read in found.values()]
+            cached = self._cached.get(record.key.name)
+            if cached is None or cached[0] != record.revision:
+                cached = record.revision, self._read(record.document())
+            current[record.key.name] = cached
+        self._cached = current
+        return [read for _revision, read in current.values()]

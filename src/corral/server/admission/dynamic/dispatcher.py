@@ -1,8 +1,8 @@
-"""All reviewers, and when they are asked.
+"""The dispatch of operations to all reviewers.
 
-Those that change an object are asked first, then come defaults and the server's own rules, then
-those that only say yes or no.  Where nobody is concerned nothing is awaited, so a request decides
-and stages with nobody in between; where somebody is, it has to look again at what it read before.
+Mutating reviewers come first, then defaults and built-in plugins, then validating reviewers.  If
+none handles a call, nothing is awaited, so that a request evaluates and stages without interleaving
+requests; otherwise it has to check again what it read before.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,29 +12,31 @@ from urllib.parse import parse_qs
 
 from corral.api.encoding import encode
 from corral.api.object import Document
-from corral.server.admission.dynamic.attributes import Act, Operation, Reviewer
+from corral.server.admission.dynamic.attributes import AdmissionAttributes, Operation, Reviewer
 from corral.server.request import body, query
 from corral.server.request.call import Call
 from corral.server.strategy import object_meta, validation
 from corral.store import Record
 
-_CONNECTIONS: Final[Mapping[tuple[str, str], str]] = {
+_CONNECT_KINDS: Final[Mapping[tuple[str, str], str]] = {
     ("pods", "exec"): "PodExecOptions",
     ("pods", "portforward"): "PodPortForwardOptions",
 }
-"""How those who connect to a pod say what they want."""
-_TOLD: Final[Mapping[str, Callable[[list[str]], Any]]] = {
-    **dict.fromkeys(("stdin", "stdout", "stderr", "tty"), lambda said: said[0] in ("1", "true")),
-    "container": lambda said: said[0],
+"""Kinds of the options of connections to pods."""
+_CONNECT_OPTIONS: Final[Mapping[str, Callable[[list[str]], Any]]] = {
+    **dict.fromkeys(
+        ("stdin", "stdout", "stderr", "tty"), lambda values: values[0] in ("1", "true")
+    ),
+    "container": lambda values: values[0],
     "command": list,
-    "ports": lambda said: [int(port) for port in said if port.isdecimal()],
+    "ports": lambda values: [int(port) for port in values if port.isdecimal()],
 }
 
 
 class Reviewers:
-    """``mutating`` are asked one after the other before ``validating`` are.
+    """The mutating and validating reviewers of a server.
 
-    ``close`` ends what they have open.
+    ``close`` closes their connections.
     """
 
     def __init__(
@@ -48,104 +50,108 @@ class Reviewers:
         self._close = close
 
     async def mutate(self, call: Call, document: Document, old: Document | None) -> Document:
-        """The document as reviewers want it, still in need of defaults and of all rules."""
+        """Return the document as mutated by reviewers, before defaults and validation."""
         if self.mutates(call):
-            return await self._mutated(call, document, old)
+            return await self._run_mutating(call, document, old)
         return document
 
     def mutates(self, call: Call) -> bool:
-        """Whether somebody might change what a call stores."""
-        return any(reviewer.concerns(call) for reviewer in self._mutating)
+        """Return whether any mutating reviewer handles a call."""
+        return any(reviewer.handles(call) for reviewer in self._mutating)
 
-    async def _mutated(self, call: Call, document: Document, old: Document | None) -> Document:
-        act = _act(call, document, old)
-        if act.is_stored:  # it is shown as it will be
+    async def _run_mutating(self, call: Call, document: Document, old: Document | None) -> Document:
+        attr = _attributes(call, document, old)
+        if attr.is_stored:  # reviewers see it with defaults
             call.kind.default(document)
         for reviewer in self._mutating:
-            if reviewer.concerns(call):
-                await reviewer.review(act)
-        assert act.document is not None
-        if old is None and act.is_stored:
-            object_meta.disown(act.document)
-        return act.document
+            if reviewer.handles(call):
+                await reviewer.review(attr)
+        assert attr.document is not None
+        if old is None and attr.is_stored:
+            object_meta.disown(attr.document)
+        return attr.document
 
     async def validate(self, call: Call, document: Document, old: Document | None) -> bool:
-        """Ask whether a document may be stored; answers whether time has passed meanwhile."""
+        """Run validating reviewers on a document; return whether any was awaited."""
         for reviewer in self._validating:
-            if reviewer.concerns(call):
-                return await self._ask(self._validating, call, document, old)
+            if reviewer.handles(call):
+                return await self._review_all(self._validating, call, document, old)
         return False
 
-    async def posted(self, call: Call, document: Document) -> Document:
-        """What was sent to a subresource that keeps nothing of it, once all agreed to it."""
+    async def admit_posted(self, call: Call, document: Document) -> Document:
+        """Return the body of a subresource that is not stored, after all reviewers."""
         document = await self.mutate(call, document, None)
         await self.validate(call, document, None)
         return document
 
     async def admit_request(self, call: Call) -> Call:
-        """A question that is answered and not kept, as those want it who had a say in it."""
-        everybody = (*self._mutating, *self._validating)
-        if call.verb != "create" or not any(reviewer.concerns(call) for reviewer in everybody):
+        """Return the create call of a kind that is not stored, such as reviews, after reviewers."""
+        all_reviewers = (*self._mutating, *self._validating)
+        if call.verb != "create" or not any(reviewer.handles(call) for reviewer in all_reviewers):
             return call
-        document = await self.posted(call, validation.incoming(call, body.read(call)))
+        document = await self.admit_posted(call, validation.incoming(call, body.read(call)))
         headers = {**call.request.headers, "content-type": body.JSON}
         return replace(call, request=replace(call.request, headers=headers, body=encode(document)))
 
-    async def connect(self, call: Call) -> None:
-        """Ask whether somebody may be connected to what is inside of a pod."""
-        form = _CONNECTIONS.get((call.kind.resource, call.subresource))
-        everybody = (*self._mutating, *self._validating)
-        if form is None or not any(reviewer.concerns(call) for reviewer in everybody):
+    async def admit_connect(self, call: Call) -> None:
+        """Run all reviewers on a CONNECT to a pod: exec, port-forward."""
+        options_kind = _CONNECT_KINDS.get((call.kind.resource, call.subresource))
+        all_reviewers = (*self._mutating, *self._validating)
+        if options_kind is None or not any(reviewer.handles(call) for reviewer in all_reviewers):
             return
-        told = parse_qs(call.request.query)
-        options = {name: read(told[name]) for name, read in _TOLD.items() if name in told}
-        act = _act(call, {"kind": form, "apiVersion": "v1", **options}, None)
-        act.operation, act.options = "CONNECT", {}
-        for reviewer in everybody:
-            if reviewer.concerns(call):
-                await reviewer.review(act)
+        parameters = parse_qs(call.request.query)
+        options = {
+            name: read(parameters[name])
+            for name, read in _CONNECT_OPTIONS.items()
+            if name in parameters
+        }
+        attr = _attributes(call, {"kind": options_kind, "apiVersion": "v1", **options}, None)
+        attr.operation, attr.options = "CONNECT", {}
+        for reviewer in all_reviewers:
+            if reviewer.handles(call):
+                await reviewer.review(attr)
 
-    async def dismiss(self, call: Call, record: Record) -> bool:
-        """Ask whether an object may be deleted; answers whether time has passed meanwhile."""
-        everybody = (*self._mutating, *self._validating)
-        for reviewer in everybody:
-            if reviewer.concerns(call):
-                return await self._ask(everybody, call, None, record.document())
+    async def admit_deletion(self, call: Call, record: Record) -> bool:
+        """Run all reviewers on a deletion; return whether any was awaited."""
+        all_reviewers = (*self._mutating, *self._validating)
+        for reviewer in all_reviewers:
+            if reviewer.handles(call):
+                return await self._review_all(all_reviewers, call, None, record.document())
         return False
 
-    async def _ask(
+    async def _review_all(
         self,
         reviewers: Sequence[Reviewer],
         call: Call,
         document: Document | None,
         old: Document | None,
     ) -> bool:
-        act = _act(call, document, old)
+        attr = _attributes(call, document, old)
         for reviewer in reviewers:
-            if reviewer.concerns(call):
-                await reviewer.review(act)
+            if reviewer.handles(call):
+                await reviewer.review(attr)
         return True
 
     async def aclose(self) -> None:
-        """Let go of all connections to reviewers."""
+        """Close the connections of reviewers."""
         if self._close is not None:
             await self._close()
 
 
-def _act(call: Call, document: Document | None, old: Document | None) -> Act:
+def _attributes(call: Call, document: Document | None, old: Document | None) -> AdmissionAttributes:
     operation: Operation = "CREATE" if old is None else "DELETE" if document is None else "UPDATE"
     metadata = (document or old or {}).get("metadata") or {}
-    form = f"{operation.title()}Options"
-    dry = query.dry_run([call.query.get("dryRun", "")], form)
-    options: Document = {"kind": form, "apiVersion": "meta.k8s.io/v1"}
-    options |= {"dryRun": ["All"]} if dry else {}
-    asked = ("fieldManager", "fieldValidation") if document is not None else ()
-    return Act(
+    options_kind = f"{operation.title()}Options"
+    dry_run = query.dry_run([call.query.get("dryRun", "")], options_kind)
+    options: Document = {"kind": options_kind, "apiVersion": "meta.k8s.io/v1"}
+    options |= {"dryRun": ["All"]} if dry_run else {}
+    fields = ("fieldManager", "fieldValidation") if document is not None else ()
+    return AdmissionAttributes(
         call=call,
         operation=operation,
         document=document,
         old=old,
         name=str(metadata.get("name") or call.name),
-        dry=dry,
-        options=options | {name: call.query[name] for name in asked if call.query.get(name)},
+        dry_run=dry_run,
+        options=options | {name: call.query[name] for name in fields if call.query.get(name)},
     )

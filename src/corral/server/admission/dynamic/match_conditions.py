@@ -1,4 +1,4 @@
-"""Expressions that say whether somebody wants to be asked, and what expressions are given."""
+"""Match conditions in CEL, and the variables of all admission expressions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from corral.api.kind import Version
 from corral.api.object import Document
 from corral.api.request import User
 from corral.server.admission.dynamic.admission_review import request_of
-from corral.server.admission.dynamic.attributes import Act
+from corral.server.admission.dynamic.attributes import AdmissionAttributes
 from corral.server.authn.authenticator import AUTHENTICATED
 from corral.server.authn.service_accounts import user_groups, user_name
 from corral.server.authz.attributes import Attributes
@@ -20,39 +20,45 @@ T = TypeVar("T")
 
 
 class ConditionError(Exception):
-    """A condition has no value, so nobody knows whether it holds."""
+    """A match condition whose evaluation failed."""
 
 
-def bindings(act: Act, version: Version, authorizer: Authorizer) -> dict[str, Any]:
-    """What every expression about an act may look at."""
+def cel_bindings(
+    attr: AdmissionAttributes, version: Version, authorizer: Authorizer
+) -> dict[str, Any]:
+    """Return the variables of every expression about an operation."""
     return {
-        "object": act.seen(act.document, version),
-        "oldObject": act.seen(act.old, version),
-        "request": request_of(act, version),
-        "authorizer": authorizer_for(act, authorizer),
+        "object": attr.versioned(attr.document, version),
+        "oldObject": attr.versioned(attr.old, version),
+        "request": request_of(attr, version),
+        "authorizer": authorizer_for(attr, authorizer),
     }
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """Expressions that all have to be true."""
+class MatchConditions:
+    """Expressions that all must be true."""
 
     programs: tuple[Program | CelError, ...] = ()
 
     @classmethod
-    def of(cls, documents: Sequence[Document] | None, variables: Mapping[str, str]) -> "Conditions":
-        """The conditions that documents of MatchCondition are."""
-        return cls(tuple(compiled(each["expression"], variables) for each in documents or ()))
+    def of(
+        cls, documents: Sequence[Document] | None, declarations: Mapping[str, str]
+    ) -> "MatchConditions":
+        """Compile MatchCondition documents."""
+        return cls(
+            tuple(compile_or_error(each["expression"], declarations) for each in documents or ())
+        )
 
-    def hold(self, given: Mapping[str, Any]) -> bool:
-        """Whether all are true; one that is false decides, whatever else is wrong.
+    def match(self, variables: Mapping[str, Any]) -> bool:
+        """Return whether all are true; a single false one decides, even if others fail.
 
-        Raises ConditionError where one has no value, and none is false.
+        Raises ConditionError if one fails and none is false.
         """
         faults: list[str] = []
         for program in self.programs:
             try:
-                if not run(program, given):
+                if not evaluate(program, variables):
                     return False
             except CelError as error:
                 faults.append(str(error))
@@ -61,42 +67,42 @@ class Conditions:
         return True
 
 
-def compiled(expression: str, variables: Mapping[str, str]) -> Program | CelError:
-    """The program of an expression that was valid once; why it is not any more."""
+def compile_or_error(expression: str, declarations: Mapping[str, str]) -> Program | CelError:
+    """Compile a stored expression; return the error if it is no longer valid."""
     try:
-        return compile_expression(expression, variables)
+        return compile_expression(expression, declarations)
     except CelError as error:
         return error
 
 
-def run(program: Program | CelError, given: Mapping[str, Any]) -> Any:
-    """The value of an expression.  Raises CelError, which names it."""
+def evaluate(program: Program | CelError, variables: Mapping[str, Any]) -> Any:
+    """Evaluate an expression.  Raises CelError, which quotes it."""
     if isinstance(program, CelError):
         raise program
     try:
-        return program.run(given)
+        return program.run(variables)
     except CelError as error:
         raise CelError(f"expression '{program.text}' resulted in error: {error}") from None
 
 
-def authorizer_for(act: Act, authorizer: Authorizer) -> CelAuthorizer:
-    """The ``authorizer`` of expressions about an act: who asks, and service accounts."""
-    call = act.call
+def authorizer_for(attr: AdmissionAttributes, authorizer: Authorizer) -> CelAuthorizer:
+    """Return the ``authorizer`` variable: checks for the requesting user and service accounts."""
+    call = attr.call
 
-    def asks(answer: Callable[..., T]) -> Callable[[AccessCheck], T]:
-        def ask(check: AccessCheck) -> T:
+    def bound(check_rights: Callable[..., T]) -> Callable[[AccessCheck], T]:
+        def call_authorizer(check: AccessCheck) -> T:
             user = call.user if check.account is None else _account(*check.account)
-            named = {
+            fields_of_check = {
                 field: getattr(check, field) for field in Attributes._fields if field != "user"
             }
             inside = user is call.request.user
-            return answer(Attributes(user, **named), inside=inside)
+            return check_rights(Attributes(user, **fields_of_check), inside=inside)
 
-        return ask
+        return call_authorizer
 
     kind = call.kind
-    request = AccessCheck("", kind.group, kind.plural, call.subresource, call.namespace, act.name)
-    return CelAuthorizer(asks(authorizer.allows), asks(authorizer.reason), request)
+    request = AccessCheck("", kind.group, kind.plural, call.subresource, call.namespace, attr.name)
+    return CelAuthorizer(bound(authorizer.allows), bound(authorizer.reason), request)
 
 
 def _account(namespace: str, name: str) -> User:

@@ -1,8 +1,8 @@
-"""Which acts a webhook or a policy is about.  Pure.
+"""Matching of operations with the rules and selectors of webhooks and policies.  Pure.
 
-Rules name operations and resources; selectors look at labels of the object and of its namespace.
-A rule that names one version of a resource is also about the same objects in other versions, unless
-it says ``Exact``: its webhook sees them in the version that it named (Kubernetes' matchPolicy).
+Rules match operations and resources; selectors match labels of the object and of its namespace.
+A rule with one version of a resource also matches requests in other versions, unless matchPolicy is
+``Exact``: the objects are then converted to the rule's version.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 from corral.api.kind import Kind, Version, at
 from corral.api.object import Document
 from corral.api.selectors import LabelSelector, label_selector
-from corral.server.admission.dynamic.attributes import Act
+from corral.server.admission.dynamic.attributes import AdmissionAttributes
 from corral.server.request.call import Call
 
 Labels = Mapping[str, str]
@@ -20,7 +20,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Operations on resources; a star stands for all of them."""
+    """Operations on resources; "*" matches all."""
 
     operations: frozenset[str]
     groups: frozenset[str]
@@ -29,30 +29,30 @@ class Rule:
     scope: str
     names: frozenset[str]
 
-    def covers(self, act: Act, version: str) -> bool:
-        """Whether it is about an act, were that asked of the named version of its kind."""
-        kind = act.call.kind
+    def covers(self, attr: AdmissionAttributes, version: str) -> bool:
+        """Return whether it matches an operation, if that were requested in the given version."""
+        kind = attr.call.kind
         return (
-            _has(self.operations, act.operation)
-            and _has(self.groups, kind.group)
-            and _has(self.versions, version)
-            and any(self._names(each, kind, act.call.subresource) for each in self.resources)
+            _contains(self.operations, attr.operation)
+            and _contains(self.groups, kind.group)
+            and _contains(self.versions, version)
+            and any(self._names(each, kind, attr.call.subresource) for each in self.resources)
             and (self.scope == "*" or (self.scope == "Namespaced") == kind.namespaced)
-            and (not self.names or act.name in self.names)
+            and (not self.names or attr.name in self.names)
         )
 
     @staticmethod
     def _names(resource: tuple[str, str], kind: Kind, subresource: str) -> bool:
-        plural, below = resource
-        return plural in ("*", kind.plural) and below in ("*", subresource)
+        plural, subresource_name = resource
+        return plural in ("*", kind.plural) and subresource_name in ("*", subresource)
 
 
-def _has(names: frozenset[str], name: str) -> bool:
+def _contains(names: frozenset[str], name: str) -> bool:
     return "*" in names or name in names
 
 
 def rules_of(documents: Iterable[Document] | None) -> tuple[Rule, ...]:
-    """The rules that documents of RuleWithOperations are."""
+    """Parse RuleWithOperations documents."""
     return tuple(
         Rule(
             operations=frozenset(each.get("operations") or ()),
@@ -67,61 +67,63 @@ def rules_of(documents: Iterable[Document] | None) -> tuple[Rule, ...]:
 
 
 def _split(resource: str) -> tuple[str, str]:
-    above, _, below = resource.partition("/")
-    return above, below
+    resource_name, _, subresource_name = resource.partition("/")
+    return resource_name, subresource_name
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What somebody wants to have a say in."""
+    """The rules and selectors of a webhook, policy or binding."""
 
     rules: tuple[Rule, ...]
     excluded: tuple[Rule, ...]
     namespaces: LabelSelector
     objects: LabelSelector
     exact: bool
-    is_whole: bool
-    """Whether it wants everything that is not excluded: it has no rules, and needs none."""
+    matches_all: bool
+    """Whether it matches all that is not excluded: a binding without rules."""
 
     @classmethod
     def of(
         cls, document: Document, rules: str, excluded: str = "", *, needs_rules: bool = True
     ) -> "Selection":
-        """The selection that a document has in its fields; ``rules`` is where its rules are."""
+        """Parse the fields of a document; ``rules`` and ``excluded`` are names of its fields."""
         return cls(
             rules=rules_of(document.get(rules)),
             excluded=rules_of(document.get(excluded)),
             namespaces=label_selector(document.get("namespaceSelector") or {}),
             objects=label_selector(document.get("objectSelector") or {}),
             exact=document.get("matchPolicy") == "Exact",
-            is_whole=not needs_rules and not document.get(rules),
+            matches_all=not needs_rules and not document.get(rules),
         )
 
-    def matches(self, act: Act, namespace: Labels | None) -> Version | None:
-        """The version in which an act is to be seen; None where it is not wanted at all.
+    def matches(self, attr: AdmissionAttributes, namespace: Labels | None) -> Version | None:
+        """Return the version in which to review an operation; None if it does not match.
 
-        ``namespace`` are the labels of the act's namespace, if it is in one.
+        ``namespace`` are the labels of the object's namespace, if it is namespaced.
         """
-        if not self._selects(act, namespace):
+        if not self._selects(attr, namespace):
             return None
-        asked = act.call.version
-        if self._covers(self.excluded, act, asked) is not None:
+        requested = attr.call.version
+        if self._covers(self.excluded, attr, requested) is not None:
             return None
-        return asked if self.is_whole else self._covers(self.rules, act, asked)
+        return requested if self.matches_all else self._covers(self.rules, attr, requested)
 
-    def _covers(self, rules: Sequence[Rule], act: Act, asked: Version) -> Version | None:
-        others = () if self.exact else act.call.kind.versions
-        for version in (asked, *others):
-            if any(rule.covers(act, version.name) for rule in rules):
+    def _covers(
+        self, rules: Sequence[Rule], attr: AdmissionAttributes, requested: Version
+    ) -> Version | None:
+        others = () if self.exact else attr.call.kind.versions
+        for version in (requested, *others):
+            if any(rule.covers(attr, version.name) for rule in rules):
                 return version
         return None
 
-    def _selects(self, act: Act, namespace: Labels | None) -> bool:
+    def _selects(self, attr: AdmissionAttributes, namespace: Labels | None) -> bool:
         if namespace is not None and not self.namespaces.matches(namespace):
             return False
         if not self.objects:
             return True
-        shown = (each for each in (act.document, act.old) if each is not None)
+        shown = (each for each in (attr.document, attr.old) if each is not None)
         return any(self.objects.matches(_labels(each)) for each in shown)
 
 
@@ -131,5 +133,5 @@ def _labels(document: Document) -> Labels:
 
 
 def is_exempt(call: Call, group: str) -> bool:
-    """Whether nobody is asked: else who refuses everything could not be removed any more."""
+    """Return whether a call is exempt: else a webhook that denies all could not be removed."""
     return call.kind.group == group

@@ -1,6 +1,6 @@
-"""What a ValidatingAdmissionPolicy says of an object: which of its rules are broken, and how.
+"""Evaluation of a ValidatingAdmissionPolicy: the violations of its rules.
 
-Texts are those of Kubernetes (its validating policy plugin).
+Messages are those of Kubernetes' validating policy plugin.
 """
 
 import re
@@ -20,9 +20,9 @@ from corral.api.kinds.admissionregistration.policies import (
 from corral.api.object import Document
 from corral.server.admission.dynamic.match_conditions import (
     ConditionError,
-    Conditions,
-    compiled,
-    run,
+    MatchConditions,
+    compile_or_error,
+    evaluate,
 )
 from corral.server.admission.dynamic.matching import Selection
 
@@ -32,21 +32,21 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Something that has to hold; how its breach is told, and as what."""
+    """A validation of a policy, with the message and reason of its violation."""
 
     program: Program | CelError
-    telling: Program | CelError | None
+    message_expression: Program | CelError | None
     message: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A policy, ready to be asked; ``variables`` are by name, in the order of their making."""
+    """A compiled policy; ``variables`` are in the order of their evaluation."""
 
     name: str
     selection: Selection
-    conditions: Conditions
+    conditions: MatchConditions
     variables: Mapping[str, Program | CelError]
     rules: Sequence[Rule]
     annotations: Mapping[str, Program | CelError]
@@ -55,28 +55,28 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
-    """A rule that an act does not keep, or that nobody can tell of."""
+class Violation:
+    """A rule that is violated, or whose evaluation failed."""
 
     message: str
     reason: str = "Invalid"
 
 
 def read_policy(document: Document) -> Policy:
-    """Reads a ValidatingAdmissionPolicy that is valid."""
+    """Parse a valid ValidatingAdmissionPolicy."""
     spec = document["spec"]
-    known = variables_of(spec)
+    declarations = variables_of(spec)
     return Policy(
         name=document["metadata"]["name"],
         selection=Selection.of(spec["matchConstraints"], "resourceRules", "excludeResourceRules"),
-        conditions=Conditions.of(spec.get("matchConditions"), known),
+        conditions=MatchConditions.of(spec.get("matchConditions"), declarations),
         variables={
-            each["name"]: compiled(each["expression"], known)
+            each["name"]: compile_or_error(each["expression"], declarations)
             for each in spec.get("variables") or ()
         },
-        rules=[_rule(each, known) for each in spec.get("validations") or ()],
+        rules=[_rule(each, declarations) for each in spec.get("validations") or ()],
         annotations={
-            each["key"]: compiled(each["valueExpression"], known)
+            each["key"]: compile_or_error(each["valueExpression"], declarations)
             for each in spec.get("auditAnnotations") or ()
         },
         params=spec.get("paramKind"),
@@ -84,87 +84,93 @@ def read_policy(document: Document) -> Policy:
     )
 
 
-def _rule(document: Document, known: Mapping[str, str]) -> Rule:
-    expression, telling = document["expression"], document.get("messageExpression")
+def _rule(document: Document, declarations: Mapping[str, str]) -> Rule:
+    expression, message_expression = document["expression"], document.get("messageExpression")
     return Rule(
-        program=compiled(expression, known),
-        telling=compiled(telling, without_authorizer(known)) if telling else None,
+        program=compile_or_error(expression, declarations),
+        message_expression=compile_or_error(message_expression, without_authorizer(declarations))
+        if message_expression
+        else None,
         message=(document.get("message") or f"failed expression: {expression}").strip(),
         reason=document.get("reason") or "Invalid",
     )
 
 
-def judged(
-    policy: Policy, given: dict[str, Any], note: Callable[[str, str], None]
-) -> Iterator[Breach]:
-    """The breaches of a policy by what is given to its expressions.
+def evaluate_policy(
+    policy: Policy, variables: dict[str, Any], annotate: Callable[[str, str], None]
+) -> Iterator[Violation]:
+    """Evaluate a policy with the variables of its expressions; yield the violations.
 
-    ``note`` gets what the policy wants to be in the audit log.
+    ``annotate`` is called with the policy's audit annotations.
     """
-    given = {**given, "variables": {}}
+    variables = {**variables, "variables": {}}
     try:
-        if not policy.conditions.hold(given):
+        if not policy.conditions.match(variables):
             return
     except ConditionError as error:
         if not policy.fails_open:
-            yield Breach(str(error))
+            yield Violation(str(error))
         return
-    broken = _filled(policy, given)
+    failed_variables = _evaluate_variables(policy, variables)
     for rule in policy.rules:
-        breach = _breach(rule, given, broken, fails_open=policy.fails_open)
-        if breach is not None:
-            yield breach
+        violation = _violation(rule, variables, failed_variables, fails_open=policy.fails_open)
+        if violation is not None:
+            yield violation
     try:
         for key, program in policy.annotations.items():
-            noted = run(program, given)
-            if isinstance(noted, str) and noted.strip():
-                note(f"{policy.name}/{key}", noted.strip())
+            annotation = evaluate(program, variables)
+            if isinstance(annotation, str) and annotation.strip():
+                annotate(f"{policy.name}/{key}", annotation.strip())
     except CelError as error:
         if not policy.fails_open:
-            yield Breach(_composed(str(error), broken))
+            yield Violation(_compose_error(str(error), failed_variables))
 
 
-def _breach(
-    rule: Rule, given: dict[str, Any], broken: Mapping[str, str], *, fails_open: bool
-) -> Breach | None:
-    """How a rule is broken, if it is."""
+def _violation(
+    rule: Rule, variables: dict[str, Any], failed_variables: Mapping[str, str], *, fails_open: bool
+) -> Violation | None:
+    """Return the violation of a rule, or None."""
     try:
-        holds = run(rule.program, given)
+        holds = evaluate(rule.program, variables)
     except CelError as error:
-        return None if fails_open else Breach(_composed(str(error), broken))
-    return None if holds is True else Breach(_told(rule, given), rule.reason)
+        return None if fails_open else Violation(_compose_error(str(error), failed_variables))
+    return None if holds is True else Violation(_message(rule, variables), rule.reason)
 
 
-def _filled(policy: Policy, given: dict[str, Any]) -> dict[str, str]:
-    """Give the variables of a policy their values; answers why those have none that have none.
+def _evaluate_variables(policy: Policy, variables: dict[str, Any]) -> dict[str, str]:
+    """Evaluate the policy's variables into ``variables``; return the errors of those that failed.
 
-    One without a value is left out: that is only a fault where somebody looks at it.
+    A failed variable is left out: that is an error only in expressions that use it.
     """
-    broken: dict[str, str] = {}
+    failed_variables: dict[str, str] = {}
     for name, program in policy.variables.items():
         try:
-            given["variables"][name] = run(program, given)
+            variables["variables"][name] = evaluate(program, variables)
         except CelError as error:
-            broken[name] = _composed(str(error), broken)
-    return broken
+            failed_variables[name] = _compose_error(str(error), failed_variables)
+    return failed_variables
 
 
-def _composed(message: str, broken: Mapping[str, str]) -> str:
-    """Why an expression has no value, be it for want of a variable's."""
+def _compose_error(message: str, failed_variables: Mapping[str, str]) -> str:
+    """Return an expression's error, with the error of a failed variable that it uses."""
     for name in _USED.findall(message):
-        if name in broken and message.endswith(f"no such key: {name}"):
-            return f'composited variable "{name}" fails to evaluate: {broken[name]}'
+        if name in failed_variables and message.endswith(f"no such key: {name}"):
+            return f'composited variable "{name}" fails to evaluate: {failed_variables[name]}'
     return message
 
 
-def _told(rule: Rule, given: Mapping[str, Any]) -> str:
-    """How a breach is told: by the rule's own expression, if that has a value that can be shown."""
-    if rule.telling is None:
+def _message(rule: Rule, variables: Mapping[str, Any]) -> str:
+    """Return a violation's message: of the rule's messageExpression, if its value is valid."""
+    if rule.message_expression is None:
         return rule.message
     try:
-        said = run(rule.telling, given)
+        message = evaluate(rule.message_expression, variables)
     except CelError as error:
-        log.info("messageExpression has no value", why=str(error))
+        log.info("messageExpression failed", error=str(error))
         return rule.message
-    fits = isinstance(said, str) and len(said) <= LONGEST_ANNOTATION and "\n" not in said.strip()
-    return said.strip() or rule.message if fits else rule.message
+    fits = (
+        isinstance(message, str)
+        and len(message) <= LONGEST_ANNOTATION
+        and "\n" not in message.strip()
+    )
+    return message.strip() or rule.message if fits else rule.message

@@ -1,8 +1,7 @@
-"""ValidatingAdmissionPolicies: rules in CEL that an object has to keep before it is stored.
+"""ValidatingAdmissionPolicies: validations in CEL of objects to be stored.
 
-A policy says what has to hold, its bindings where, with which parameters, and what follows where it
-does not: a refusal, a warning, or a note in the audit log.  Texts and codes are those of Kubernetes
-(its validating policy plugin).
+A policy has the validations, its bindings select objects, parameters and actions: deny, warn, or an
+audit annotation.  Messages and codes are those of Kubernetes' validating policy plugin.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,17 +24,26 @@ from corral.api.kinds.admissionregistration.policies import (
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document, Key
 from corral.api.selectors import label_selector
-from corral.server.admission.dynamic.attributes import Act, namespace_labels, refused
-from corral.server.admission.dynamic.configuration_cache import Configured
-from corral.server.admission.dynamic.match_conditions import bindings
+from corral.server.admission.dynamic.attributes import (
+    AdmissionAttributes,
+    namespace_labels,
+    new_forbidden,
+)
+from corral.server.admission.dynamic.configuration_cache import ConfigurationCache
+from corral.server.admission.dynamic.match_conditions import cel_bindings
 from corral.server.admission.dynamic.matching import Selection, is_exempt
-from corral.server.admission.dynamic.policy_evaluation import Breach, Policy, judged, read_policy
+from corral.server.admission.dynamic.policy_evaluation import (
+    Policy,
+    Violation,
+    evaluate_policy,
+    read_policy,
+)
 from corral.server.authz.authorizer import Authorizer
 from corral.server.request.call import Call, storage
 from corral.store import Store
 
 FAILURE: Final = "validation.policy.admission.k8s.io/validation_failure"
-_REFUSALS: Final[Mapping[str, type[ApiError]]] = {
+_ERRORS: Final[Mapping[str, type[ApiError]]] = {
     "Forbidden": Forbidden,
     "Invalid": Invalid,
     "RequestEntityTooLarge": TooLarge,
@@ -45,12 +53,12 @@ log = structlog.get_logger()
 
 
 class ParamError(Exception):
-    """The parameters of a policy cannot be had."""
+    """Parameters of a policy that cannot be resolved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Where a policy is to be kept."""
+    """A parsed ValidatingAdmissionPolicyBinding."""
 
     name: str
     policy: str
@@ -60,7 +68,7 @@ class Binding:
 
 
 def read_binding(document: Document) -> Binding:
-    """Reads a ValidatingAdmissionPolicyBinding that is valid."""
+    """Parse a valid ValidatingAdmissionPolicyBinding."""
     spec = document["spec"]
     return Binding(
         name=document["metadata"]["name"],
@@ -76,75 +84,77 @@ def read_binding(document: Document) -> Binding:
     )
 
 
-class Policies:
-    """The reviewer that keeps all policies which are bound."""
+class PolicyReviewer:
+    """The reviewer that enforces all bound policies."""
 
     def __init__(self, store: Store, kinds: KindTable, authorizer: Authorizer) -> None:
         self._store = store
         self._authorizer = authorizer
         self._kinds = kinds
-        self._policies = Configured(store, POLICY, read_policy)
-        self._bindings = Configured(store, BINDING, read_binding)
+        self._policies = ConfigurationCache(store, POLICY, read_policy)
+        self._bindings = ConfigurationCache(store, BINDING, read_binding)
 
-    def concerns(self, call: Call) -> bool:
-        """Whether any policy is bound at all."""
+    def handles(self, call: Call) -> bool:
+        """Return whether there are policies and bindings."""
         return bool(self._bindings) and bool(self._policies) and not is_exempt(call, GROUP)
 
-    async def review(self, act: Act) -> None:
-        """Refuse an act that breaks a policy, by the first that it breaks; warn of others."""
-        namespace = namespace_labels(self._store, act)
+    async def review(self, attr: AdmissionAttributes) -> None:
+        """Evaluate all matching policies; raise the first denial."""
+        namespace = namespace_labels(self._store, attr)
         bound = self._bindings.all()
-        refusals: list[ApiError] = []
+        errors: list[ApiError] = []
         for policy in self._policies.all():
-            version = policy.selection.matches(act, namespace)
+            version = policy.selection.matches(attr, namespace)
             if version is None:
                 continue
             for binding in bound:
                 if binding.policy != policy.name:
                     continue
-                if binding.selection.matches(act, namespace) is None:
+                if binding.selection.matches(attr, namespace) is None:
                     continue
-                for breach in self._breaches(policy, binding, act, version):
-                    refusals += _followed(policy, binding, act, breach)
-        if refusals:
-            raise refusals[0]
+                for violation in self._violations(policy, binding, attr, version):
+                    errors += _enforce(policy, binding, attr, violation)
+        if errors:
+            raise errors[0]
 
-    def _breaches(
-        self, policy: Policy, binding: Binding, act: Act, version: Version
-    ) -> Iterator[Breach]:
+    def _violations(
+        self, policy: Policy, binding: Binding, attr: AdmissionAttributes, version: Version
+    ) -> Iterator[Violation]:
         try:
-            every = self._params(policy, binding, act)
+            params_list = self._params(policy, binding, attr)
         except ParamError as error:
             if policy.fails_open:
-                log.warning("policy has no parameters", policy=policy.name, why=str(error))
+                log.warning("policy ignored: no parameters", policy=policy.name, error=str(error))
                 return
-            yield Breach(f"failed to configure binding: {error}")
+            yield Violation(f"failed to configure binding: {error}")
             return
-        given = bindings(act, version, self._authorizer)
-        given["namespaceObject"] = self._namespace(act)
-        for params in every:
+        variables = cel_bindings(attr, version, self._authorizer)
+        variables["namespaceObject"] = self._namespace(attr)
+        for params in params_list:
             if policy.params is not None:
-                given["params"] = params
-            yield from judged(policy, given, act.note)
+                variables["params"] = params
+            yield from evaluate_policy(policy, variables, attr.add_annotation)
 
-    def _namespace(self, act: Act) -> Document | None:
-        if not act.call.kind.namespaced:
+    def _namespace(self, attr: AdmissionAttributes) -> Document | None:
+        if not attr.call.kind.namespaced:
             return None
-        record = self._store.latest("namespaces", Key("", act.call.namespace))
+        record = self._store.latest("namespaces", Key("", attr.call.namespace))
         return record.document() if record is not None else None
 
-    def _params(self, policy: Policy, binding: Binding, act: Act) -> Sequence[Document | None]:
-        """The objects that hold a policy's parameters for an act; None stands for none at all."""
+    def _params(
+        self, policy: Policy, binding: Binding, attr: AdmissionAttributes
+    ) -> Sequence[Document | None]:
+        """Return the parameter objects of a policy; [None] for a policy without parameters."""
         if policy.params is None or binding.params is None:
             return [None]
         kind = self._param_kind(policy.params)
-        namespace = _param_namespace(kind, binding.params, act)
-        found = list(self._found(kind, namespace, binding.params))
-        if not found and binding.params.get("parameterNotFoundAction") != ALLOW:
+        namespace = _param_namespace(kind, binding.params, attr)
+        params_found = list(self._find_params(kind, namespace, binding.params))
+        if not params_found and binding.params.get("parameterNotFoundAction") != ALLOW:
             raise ParamError(
                 "no params found for policy binding with `Deny` parameterNotFoundAction"
             )
-        return found
+        return params_found
 
     def _param_kind(self, params: Document) -> Kind:
         group, _, version = params["apiVersion"].rpartition("/")
@@ -154,7 +164,7 @@ class Policies:
             raise ParamError(f"failed to find resource referenced by paramKind: '{name}'")
         return kind
 
-    def _found(self, kind: Kind, namespace: str, reference: Document) -> Iterator[Document]:
+    def _find_params(self, kind: Kind, namespace: str, reference: Document) -> Iterator[Document]:
         if name := reference.get("name"):
             record = self._store.latest(storage(kind), Key(namespace, name))
             if record is not None:
@@ -166,49 +176,48 @@ class Policies:
                 yield record.document()
 
 
-def _param_namespace(kind: Kind, reference: Document, act: Act) -> str:
-    """The namespace in which parameters are looked for.  Raises ParamError."""
-    told: str = reference.get("namespace") or ""
+def _param_namespace(kind: Kind, reference: Document, attr: AdmissionAttributes) -> str:
+    """Return the namespace of parameters.  Raises ParamError."""
+    namespace: str = reference.get("namespace") or ""
     if not kind.namespaced:
-        if told:
+        if namespace:
             raise ParamError(
                 "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
             )
         return ""
-    if told or act.call.namespace:
-        return told or act.call.namespace
+    if namespace or attr.call.namespace:
+        return namespace or attr.call.namespace
     raise ParamError(
         "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
     )
 
 
-# ------------------------------------------------------------------- following
-
-
-def _followed(policy: Policy, binding: Binding, act: Act, breach: Breach) -> Iterator[ApiError]:
-    """What follows from a breach: warnings are given, refusals are answered."""
-    named = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
+def _enforce(
+    policy: Policy, binding: Binding, attr: AdmissionAttributes, violation: Violation
+) -> Iterator[ApiError]:
+    """Apply a binding's actions to a violation: add warnings and annotations, yield errors."""
+    name = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
     if WARN in binding.actions:
-        act.call.warnings.append(f"Validation failed for {named}: {breach.message}")
+        attr.call.warnings.append(f"Validation failed for {name}: {violation.message}")
     if AUDIT in binding.actions:
-        told = {
-            "message": breach.message,
+        annotation = {
+            "message": violation.message,
             "policy": policy.name,
             "binding": binding.name,
             "validationActions": list(binding.actions),
         }
-        act.note(FAILURE, msgspec.json.encode([told]).decode())
+        attr.add_annotation(FAILURE, msgspec.json.encode([annotation]).decode())
     if DENY in binding.actions:
-        yield _refusal(act, f"{named} denied request: {breach.message}", breach.reason)
+        yield _error(attr, f"{name} denied request: {violation.message}", violation.reason)
 
 
-def _refusal(act: Act, why: str, reason: str) -> ApiError:
-    known = refused(act, why)
-    assert known.details is not None
+def _error(attr: AdmissionAttributes, why: str, reason: str) -> ApiError:
+    forbidden = new_forbidden(attr, why)
+    assert forbidden.details is not None
     details = Details(
-        name=known.details.name,
-        group=known.details.group,
-        kind=known.details.kind,
+        name=forbidden.details.name,
+        group=forbidden.details.group,
+        kind=forbidden.details.kind,
         causes=[Cause("", why, "")],
     )
-    return _REFUSALS.get(reason, Invalid)(known.message, details=details)
+    return _ERRORS.get(reason, Invalid)(forbidden.message, details=details)

@@ -1,7 +1,7 @@
-"""Where webhooks are: the sites that their configurations name, connected to once.
+"""HTTP clients of webhooks, resolved from their client configurations and cached.
 
-A Service is looked up at each question: what it names may change.  The name in its certificate is
-``<service>.<namespace>.svc``.
+A Service is resolved for each call, because its endpoints may change.  The name in its certificate
+is ``<service>.<namespace>.svc``.
 """
 
 import base64
@@ -20,78 +20,84 @@ from corral.client.transport import WebServer
 from corral.server.request.call import storage
 from corral.store import Store
 
-MOST_SITES: Final = 64
-"""How many stay connected; whoever was asked longest ago is let go."""
+MAX_CLIENTS: Final = 64
+"""Cached clients; the least recently used one is closed."""
 _SERVICE_NAME = "kubernetes.io/service-name"
 _LOOPBACK = "127.0.0.1"
 
 
-class SiteError(Exception):
-    """A webhook is nowhere to be found."""
+class WebhookAddressError(Exception):
+    """A webhook's address that cannot be resolved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a webhook is asked.
+    """The address of a webhook.
 
     url: without the path.
-    told: the same as users know it.
-    name: in its certificate, where the URL does not tell.
+    told: the URL in messages, with the Service's name.
+    name: in its certificate, if the URL has an IP address.
     """
 
     url: str
     path: str
-    told: str
+    display_url: str
     name: str = ""
 
 
-class Sites:
-    """The sites of webhooks.  ``store`` knows Services."""
+class WebhookClients:
+    """The cached clients of webhooks; ``store`` has the Services."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[tuple[str, str, str], WebServer] = {}
 
-    def find(self, client: Document) -> Address:
-        """Where the WebhookClientConfig of a webhook points.  Raises SiteError."""
-        service = client.get("service")
+    def find(self, config: Document) -> Address:
+        """Resolve a WebhookClientConfig.  Raises SiteError."""
+        service = config.get("service")
         if service is None:
-            parts = urlsplit(client["url"])
-            whole = f"{parts.scheme}://{parts.netloc}"
-            return Address(whole, parts.path or "/", whole)
+            parts = urlsplit(config["url"])
+            url = f"{parts.scheme}://{parts.netloc}"
+            return Address(url, parts.path or "/", url)
         return self._of_service(service)
 
-    def _of_service(self, wanted: Document) -> Address:
-        namespace, name, port = wanted["namespace"], wanted["name"], wanted.get("port") or 443
+    def _of_service(self, reference: Document) -> Address:
+        namespace, name, port = (
+            reference["namespace"],
+            reference["name"],
+            reference.get("port") or 443,
+        )
         record = self._store.latest(storage(SERVICE), Key(namespace, name))
         if record is None:
-            raise SiteError(f'service "{name}" not found')
+            raise WebhookAddressError(f'service "{name}" not found')
         service = record.document()
-        host, at_port = self._destination(service, port)
-        called = f"{name}.{namespace}.svc"
-        path = wanted.get("path") or "/"
-        shown = f"[{host}]" if ":" in host else host
-        return Address(f"https://{shown}:{at_port}", path, f"https://{called}:{port}", called)
+        host, node_port = self._destination(service, port)
+        host_name = f"{name}.{namespace}.svc"
+        path = reference.get("path") or "/"
+        bracketed = f"[{host}]" if ":" in host else host
+        return Address(
+            f"https://{bracketed}:{node_port}", path, f"https://{host_name}:{port}", host_name
+        )
 
     def _destination(self, service: Document, port: int) -> tuple[str, int]:
-        """The host and port that answer for a Service's port.
+        """Return a host and port that serve a Service's port.
 
-        The server is on the host, outside of the network of the machines: it reaches a Service's
-        endpoints by the port that the host has for it, where there is one.
+        The API server runs on the host, outside of the pod network: it uses the node port if there
+        is one.
         """
         if at(service, "spec", "type") == "ExternalName":
             return str(at(service, "spec", "externalName")), port
         name = service["metadata"]["name"]
-        found = next(
+        port_entry = next(
             (each for each in at(service, "spec", "ports") or () if each["port"] == port), None
         )
-        if found is None:
-            raise SiteError(f'service "{name}" does not have port {port}')
-        if found.get("nodePort"):
-            return _LOOPBACK, found["nodePort"]
-        for destination in self._endpoints(service, found.get("name") or ""):
+        if port_entry is None:
+            raise WebhookAddressError(f'service "{name}" does not have port {port}')
+        if port_entry.get("nodePort"):
+            return _LOOPBACK, port_entry["nodePort"]
+        for destination in self._endpoints(service, port_entry.get("name") or ""):
             return destination
-        raise SiteError(f'no endpoints available for service "{name}"')
+        raise WebhookAddressError(f'no endpoints available for service "{name}"')
 
     def _endpoints(self, service: Document, port: str) -> Iterator[tuple[str, int]]:
         metadata = service["metadata"]
@@ -109,31 +115,31 @@ class Sites:
                     if parse_address(address) is not None and ports[0].get("port"):
                         yield address, ports[0]["port"]
 
-    async def site(self, address: Address, bundle: str) -> WebServer:
-        """The open site at an address; ``bundle`` is its authorities' PEM in base64.
+    async def client(self, address: Address, bundle: str) -> WebServer:
+        """Return the client of an address; ``bundle`` is the CA bundle, PEM in base64.
 
-        Raises SiteError where those cannot be read.
+        Raises SiteError if the bundle is invalid.
         """
         key = (address.url, address.name, bundle)
-        site = self._open.pop(key, None)
-        if site is None:
-            site = _opened(address, bundle)
-        self._open[key] = site  # the newest is the last
-        if len(self._open) > MOST_SITES:
+        client = self._open.pop(key, None)
+        if client is None:
+            client = _open_client(address, bundle)
+        self._open[key] = client  # moved to the end: most recently used
+        if len(self._open) > MAX_CLIENTS:
             await self._open.pop(next(iter(self._open))).aclose()
-        return site
+        return client
 
     async def aclose(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         while self._open:
             await self._open.popitem()[1].aclose()
 
 
-def _opened(address: Address, bundle: str) -> WebServer:
+def _open_client(address: Address, bundle: str) -> WebServer:
     try:
         authorities = base64.b64decode(bundle).decode("ascii")
         return WebServer(
             address.url, description="the webhook", authorities=authorities, name=address.name
         )
     except (ValueError, ssl.SSLError) as error:
-        raise SiteError(f"unable to load root certificates: {error}") from None
+        raise WebhookAddressError(f"unable to load root certificates: {error}") from None

@@ -1,16 +1,16 @@
 """A server whose webhooks are functions of the test, and a short way to configure them."""
 
 import pytest
-from tests.unit.server.admission.dynamic.hooks import GROUP, RULE, FakeSites, Hook
+from tests.unit.server.admission.dynamic.hooks import GROUP, RULE, FakeClients, Hook
 
 
 @pytest.fixture
 def sites(ask, monkeypatch):
     server = ask.server
-    fake = FakeSites(server.store)
+    fake = FakeClients(server.store)
     for reviewer in (*server.reviewers._mutating, *server.reviewers._validating):
-        if hasattr(reviewer, "_sites"):
-            monkeypatch.setattr(reviewer, "_sites", fake)
+        if hasattr(reviewer, "_clients"):
+            monkeypatch.setattr(reviewer, "_clients", fake)
     return fake
 
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field
 
 from corral.api.errors import Unavailable
-from corral.server.admission.dynamic.webhook_clients import Sites
+from corral.server.admission.dynamic.webhook_clients import WebhookClients
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 
@@ -39,14 +39,14 @@ class Hook:
         return 200, json.dumps({**kinds, "response": response}).encode()
 
 
-class FakeSites(Sites):
-    """Sites that are hooks, by the host in their URL."""
+class FakeClients(WebhookClients):
+    """WebhookClients that are hooks, by the host in their URL."""
 
     def __init__(self, store):
         super().__init__(store)
         self.hooks = {}
 
-    async def site(self, address, bundle):
+    async def client(self, address, bundle):
         return self.hooks[address.url.removeprefix("https://")]
 
 

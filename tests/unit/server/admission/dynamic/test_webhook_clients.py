@@ -11,7 +11,7 @@ import trustme
 from tests.unit.server.admission.dynamic.hooks import GROUP, RULE
 from tests.unit.server.conftest import MAPS, SERVICES
 
-from corral.server.admission.dynamic.webhook_clients import SiteError, Sites
+from corral.server.admission.dynamic.webhook_clients import WebhookAddressError, WebhookClients
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 HOOK = {"name": "hook", "namespace": "default", "path": "/ask", "port": 443}
@@ -20,7 +20,7 @@ PORT = {"name": "https", "port": 443, "targetPort": 8443}
 
 @pytest.fixture
 def found(ask):
-    return Sites(ask.server.store).find
+    return WebhookClients(ask.server.store).find
 
 
 async def test_a_url_is_its_own_address(found):
@@ -40,14 +40,14 @@ async def test_a_service_with_a_node_port_is_reached_by_it(ask, found):
     port = made["spec"]["ports"][0]["nodePort"]
     address = found({"service": HOOK})
     assert address.url == f"https://127.0.0.1:{port}"
-    assert address.told == "https://hook.default.svc:443"
+    assert address.display_url == "https://hook.default.svc:443"
     assert (address.path, address.name) == ("/ask", "hook.default.svc")
 
 
 async def test_a_service_is_reached_at_an_endpoint_that_is_ready(ask, found):
     spec = {"metadata": {"name": "hook"}, "spec": {"ports": [PORT]}}
     assert (await ask("POST", SERVICES, spec)).status == 201
-    with pytest.raises(SiteError, match='no endpoints available for service "hook"'):
+    with pytest.raises(WebhookAddressError, match='no endpoints available for service "hook"'):
         found({"service": HOOK})
     endpoints = [
         {"addresses": ["192.0.2.1"], "conditions": {"ready": False}},
@@ -74,10 +74,10 @@ async def test_an_external_name_is_asked_itself(ask, found):
 
 
 async def test_a_service_that_is_not_there_or_lacks_the_port_is_told(ask, found):
-    with pytest.raises(SiteError, match='service "hook" not found'):
+    with pytest.raises(WebhookAddressError, match='service "hook" not found'):
         found({"service": HOOK})
     await ask("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": {"ports": [PORT]}})
-    with pytest.raises(SiteError, match='service "hook" does not have port 9'):
+    with pytest.raises(WebhookAddressError, match='service "hook" does not have port 9'):
         found({"service": {**HOOK, "port": 9}})
 
 
