@@ -120,7 +120,7 @@ class _TooManyComparisons(Exception):
 
 
 def missing(granted: Rules, rules: Iterable[Document]) -> Iterator[Document]:
-    """Yield the single rights of rules that are not granted by others.  Raises _TooManyComparisons."""
+    """Yield the single rights that are not granted.  Raises _TooManyComparisons."""
     comparisons_left = MAX_COMPARISONS
     for rule in rules:
         for right in _split(rule):
