@@ -71,9 +71,13 @@ async def test_where_all_pods_get_another_range_nodes_get_others_too():
 
         await c.until(lambda: both_have("10.9."))
         before = await given(c)
-        await node_ipam.take_back(c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")])
+        await node_ipam.release_outside(
+            c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")]
+        )
         assert await given(c) == before
         await c.client.patch(Node, Key("", "node0"), {"spec": old})
-        await node_ipam.take_back(c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")])
+        await node_ipam.release_outside(
+            c.client, [ip_network("10.9.0.0/16"), ip_network("fd00:9::/56")]
+        )
         assert "node0" not in await given(c)
         await c.until(lambda: both_have("10.9."))

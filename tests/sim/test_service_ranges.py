@@ -12,7 +12,7 @@ from corral.cluster import service_ip_repair
 pytestmark = pytest.mark.looptime
 
 RANGE = ip_network("10.96.0.0/16")  # the cluster gives out 10.96.0.0/12
-LOOP = service_ip_repair.controller(RANGE, mended=[Key("default", "mended")])
+LOOP = service_ip_repair.controller(RANGE, repaired=[Key("default", "mended")])
 
 
 async def test_a_service_outside_the_range_is_told_of_and_no_other():

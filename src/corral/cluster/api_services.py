@@ -1,6 +1,6 @@
-"""Keeps what tells of the kinds that are served: definitions of built-in ones, and APIServices.
+"""Publishes the served kinds: CustomResourceDefinitions of built-in ones, and APIServices.
 
-They are objects like others, so that clients can watch them; nobody else may change them.
+They are ordinary objects, so that clients can watch them; only this controller may change them.
 """
 
 from collections.abc import Iterator
@@ -23,74 +23,73 @@ from corral.reconcile.workqueue import WorkQueue
 
 DEFINITION, SERVICE = "definition", "service"
 
-What = tuple[str, str]
-"""One of the two, and the name of the object."""
+CatalogKey = tuple[str, str]
+"""Kind of object (one of these two) and its name."""
 
 
-def controller(context: ControllerContext) -> Controller[What]:
-    """The controller of the catalog."""
+def controller(context: ControllerContext) -> Controller[CatalogKey]:
     loop = Catalog(context)
     sources = (loop.definitions, loop.services, context.kinds)
     return Controller("catalog", loop.reconcile, queue=loop.queue, sources=sources, workers=1)
 
 
 class Catalog:
-    """What there has to be, and what there is."""
+    """Caches and desired objects of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
-        self.queue = WorkQueue[What]()
+        self.queue = WorkQueue[CatalogKey]()
         self._client = context.client
         self._clock = context.clock
         self._kinds = context.kinds
-        self._told = {kind.resource: kind for kind in KINDS if builtin.has_definition(kind)}
+        self._defined = {kind.resource: kind for kind in KINDS if builtin.has_definition(kind)}
         self._own = frozenset(KINDS.group_versions())
         self.definitions = context.informers.of(CustomResourceDefinition)
         self.services = context.informers.of(APIService)
         self.definitions.handle(self._definition_changed)
         self.services.handle(self._service_changed)
-        for name in self._told:
+        for name in self._defined:
             self.queue.add((DEFINITION, name))
         for group_version in self._own:
             self.queue.add((SERVICE, api_service.name_of(group_version)))
 
-    async def reconcile(self, what: What) -> None:
-        """Make, mend or remove one of them."""
-        sort, name = what
-        if sort == DEFINITION:
-            await self._define(name)
+    async def reconcile(self, key: CatalogKey) -> None:
+        """Create, repair or delete one object."""
+        kind, name = key
+        if kind == DEFINITION:
+            await self._sync_definition(name)
         else:
-            await self._serve(name)
+            await self._sync_service(name)
 
-    async def _define(self, name: str) -> None:
-        kind = self._told.get(name)
+    async def _sync_definition(self, name: str) -> None:
+        kind = self._defined.get(name)
         if kind is None:
             return
-        wanted = builtin.definition_of(kind)
-        found = self.definitions.get(Key("", name))
-        if found is None:
+        desired = builtin.definition_of(kind)
+        observed = self.definitions.get(Key("", name))
+        if observed is None:
             try:
-                await self._client.create(CustomResourceDefinition, wanted)
+                await self._client.create(CustomResourceDefinition, desired)
             except AlreadyExists:
                 return  # the cache will tell
-        elif not _same(found, wanted):
-            version = found.metadata.resource_version
-            wanted["metadata"]["resourceVersion"] = version
-            await self._client.replace(CustomResourceDefinition, wanted)
+        elif not _same(observed, desired):
+            version = observed.metadata.resource_version
+            desired["metadata"]["resourceVersion"] = version
+            await self._client.replace(CustomResourceDefinition, desired)
 
-    async def _serve(self, name: str) -> None:
+    async def _sync_service(self, name: str) -> None:
         served = {api_service.name_of(each): each for each in self._kinds.table.group_versions()}
-        found, group_version = self.services.get(Key("", name)), served.get(name)
+        observed, group_version = self.services.get(Key("", name)), served.get(name)
         if group_version is None:
-            if found is not None:
+            if observed is not None:
                 await self._client.delete(APIService, Key("", name))
             return
-        if found is None:
-            wanted = api_service.local(group_version, custom=group_version not in self._own)
+        if observed is None:
+            desired = api_service.local(group_version, custom=group_version not in self._own)
             try:
-                found = await self._client.create(APIService, wanted)
+                observed = await self._client.create(APIService, desired)
             except AlreadyExists:
                 return  # the cache will tell
-        if found.status is None or not found.status.conditions:
+        if observed.status is None or not observed.status.conditions:
             status = api_service.available(rfc3339(self._clock()))
             try:
                 await self._client.patch(
@@ -121,8 +120,8 @@ def _group_versions(definition: CustomResourceDefinition | None) -> Iterator[Gro
             yield GroupVersion(definition.spec.group, version.name)
 
 
-def _same(found: CustomResourceDefinition, wanted: Document) -> bool:
-    """Whether a definition says what it has to."""
-    read = msgspec.convert(wanted, CustomResourceDefinition)
-    marked = is_built_in(msgspec.to_builtins(found))
-    return marked and msgspec.to_builtins(found.spec) == msgspec.to_builtins(read.spec)
+def _same(observed: CustomResourceDefinition, desired: Document) -> bool:
+    """Report whether a definition has the desired spec and mark."""
+    read = msgspec.convert(desired, CustomResourceDefinition)
+    is_marked = is_built_in(msgspec.to_builtins(observed))
+    return is_marked and msgspec.to_builtins(observed.spec) == msgspec.to_builtins(read.spec)

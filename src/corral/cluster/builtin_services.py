@@ -1,7 +1,7 @@
-"""The two Services that every cluster has: the API's own, and its name server.
+"""The built-in Services: ``default/kubernetes`` and ``kube-system/kube-dns``.
 
-``default/kubernetes`` and ``kube-system/kube-dns`` have no selector; who answers is known, and
-written here.  They are made when they are missing and mended when somebody changes them.
+They have no selector: their endpoints are fixed and written here. They are created if missing, and
+repaired after changes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,55 +27,55 @@ Address = IPv4Address | IPv6Address
 KUBERNETES = Key("default", "kubernetes")
 DNS = Key("kube-system", "kube-dns")
 SKIP_MIRROR = {"endpointslice.kubernetes.io/skip-mirror": "true"}
-"""Label of Endpoints whose slices are made by whoever made them."""
+"""Label of Endpoints that have slices of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A Service that is always there.
+    """A built-in Service.
 
-    ``ports`` are (name, protocol, port, port of who answers); ``address`` is the Service's,
-    ``answering`` that of who answers.
+    ``ports`` are (name, protocol, port, target port); ``address`` is the cluster IP,
+    ``endpoint_address`` that of the endpoint.
     """
 
     key: Key
     labels: Mapping[str, str]
     address: Address
     ports: Sequence[tuple[str, str, int, int]]
-    answering: Address
+    endpoint_address: Address
 
 
-def kubernetes(address: Address, answering: Address, port: int) -> Builtin:
-    """The API server's Service, which answers at ``port``."""
+def kubernetes(address: Address, endpoint_address: Address, port: int) -> Builtin:
+    """Return the API server's Service; ``port`` is its target port."""
     labels = {"component": "apiserver", "provider": "kubernetes"}
-    return Builtin(KUBERNETES, labels, address, [("https", "TCP", 443, port)], answering)
+    return Builtin(KUBERNETES, labels, address, [("https", "TCP", 443, port)], endpoint_address)
 
 
-def dns(address: Address, answering: Address) -> Builtin:
-    """The name server's Service."""
+def dns(address: Address, endpoint_address: Address) -> Builtin:
+    """Return the name server's Service."""
     labels = {
         "k8s-app": "kube-dns",
         "kubernetes.io/cluster-service": "true",
         "kubernetes.io/name": "CoreDNS",
     }
     ports = [("dns", "UDP", 53, 53), ("dns-tcp", "TCP", 53, 53)]
-    return Builtin(DNS, labels, address, ports, answering)
+    return Builtin(DNS, labels, address, ports, endpoint_address)
 
 
 def controller(*builtins: Builtin) -> Callable[[ControllerContext], Controller[Key]]:
-    """Makes the controller that keeps these Services."""
+    """Return the factory of the controller of these Services."""
 
-    def make(context: ControllerContext) -> Controller[Key]:
+    def factory(context: ControllerContext) -> Controller[Key]:
         loop = Builtins(context, builtins)
         return Controller(
             "builtins", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=1
         )
 
-    return make
+    return factory
 
 
 class Builtins:
-    """What has to be there, and what is."""
+    """Caches and desired objects of the controller."""
 
     def __init__(self, context: ControllerContext, builtins: Sequence[Builtin]) -> None:
         self.queue = WorkQueue[Key]()
@@ -91,32 +91,32 @@ class Builtins:
             self.queue.add(key)
 
     async def reconcile(self, key: Key) -> None:
-        """Make what is missing of one Service, and put right what is not as it should be."""
+        """Create or repair the objects of one Service."""
         builtin = self._builtins[key]
-        await self._settle(self.services, Service, service(builtin))
-        await self._settle(self.endpoints, Endpoints, endpoints(builtin))
-        await self._settle(self.slices, EndpointSlice, endpoint_slice(builtin))
+        await self._sync(self.services, Service, service(builtin))
+        await self._sync(self.endpoints, Endpoints, endpoints(builtin))
+        await self._sync(self.slices, EndpointSlice, endpoint_slice(builtin))
 
-    async def _settle(
-        self, informer: Informer[Any], view: type[msgspec.Struct], wanted: Document
+    async def _sync(
+        self, informer: Informer[Any], view: type[msgspec.Struct], desired: Document
     ) -> None:
-        metadata = wanted["metadata"]
+        metadata = desired["metadata"]
         key = Key(metadata["namespace"], metadata["name"])
         present = informer.get(key)
         if present is None:
             try:
-                await self._client.create(view, wanted)
+                await self._client.create(view, desired)
             except AlreadyExists:
                 self.queue.retry(key)  # the cache has yet to show it
             return
         document = msgspec.to_builtins(present)
-        if _holds(document, wanted):
+        if _includes(document, desired):
             return
-        if view is Service and document["spec"].get("clusterIP") != wanted["spec"]["clusterIP"]:
-            # An address cannot be changed.
+        if view is Service and document["spec"].get("clusterIP") != desired["spec"]["clusterIP"]:
+            # The cluster IP is immutable: the next sync creates the Service anew.
             await remove(self._client, view, key, uid_of(present))
             return
-        await self._client.patch(view, key, wanted)
+        await self._client.patch(view, key, desired)
 
     def _changed(self, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         changed = new or old
@@ -128,7 +128,6 @@ class Builtins:
 
 
 def service(builtin: Builtin) -> Document:
-    """The Service object."""
     address = str(builtin.address)
     family = f"IPv{builtin.address.version}"
     return {
@@ -149,19 +148,21 @@ def service(builtin: Builtin) -> Document:
 
 
 def endpoints(builtin: Builtin) -> Document:
-    """The older object that tells who answers."""
     return {
         "metadata": _metadata(builtin, SKIP_MIRROR),
-        "subsets": [{"addresses": [{"ip": str(builtin.answering)}], "ports": _ports(builtin)}],
+        "subsets": [
+            {"addresses": [{"ip": str(builtin.endpoint_address)}], "ports": _ports(builtin)}
+        ],
     }
 
 
 def endpoint_slice(builtin: Builtin) -> Document:
-    """The slice that tells who answers."""
     return {
         "metadata": _metadata(builtin, {"kubernetes.io/service-name": builtin.key.name}),
-        "addressType": f"IPv{builtin.answering.version}",
-        "endpoints": [{"addresses": [str(builtin.answering)], "conditions": {"ready": True}}],
+        "addressType": f"IPv{builtin.endpoint_address.version}",
+        "endpoints": [
+            {"addresses": [str(builtin.endpoint_address)], "conditions": {"ready": True}}
+        ],
         "ports": _ports(builtin),
     }
 
@@ -177,16 +178,16 @@ def _metadata(builtin: Builtin, labels: Mapping[str, str]) -> Document:
     return {**builtin.key._asdict(), "labels": dict(labels)}
 
 
-def _holds(present: Any, wanted: Any) -> bool:
-    """Whether an object says all that is wanted of it; what else it says is its own."""
-    if isinstance(wanted, dict):
+def _includes(present: Any, desired: Any) -> bool:
+    """Report whether an object has all desired fields; others are ignored."""
+    if isinstance(desired, dict):
         return isinstance(present, dict) and all(
-            _holds(present.get(name), value) for name, value in wanted.items()
+            _includes(present.get(name), value) for name, value in desired.items()
         )
-    if isinstance(wanted, list):
+    if isinstance(desired, list):
         return (
             isinstance(present, list)
-            and len(present) == len(wanted)
-            and all(_holds(has, should) for has, should in zip(present, wanted, strict=True))
+            and len(present) == len(desired)
+            and all(_includes(one, other) for one, other in zip(present, desired, strict=True))
         )
-    return bool(present == wanted)
+    return bool(present == desired)

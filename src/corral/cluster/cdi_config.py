@@ -1,6 +1,6 @@
-"""Keeps what CDI's configuration tells of uploads, as CDI's controller does: clients go by it.
+"""Writes the upload address into CDI's configuration, which clients read.
 
-One that somebody deletes comes back at once, and what somebody changes in it is mended.
+The object is created if missing, and its status repaired after changes.
 """
 
 from collections.abc import Callable
@@ -21,28 +21,28 @@ KEY: Final = Key("", cdiconfig.NAME)
 
 
 def controller(url: str, authority: str) -> Callable[[ControllerContext], Controller[Key]]:
-    """Makes the controller of the one CDIConfig.
+    """Return the factory of the controller of the CDIConfig.
 
-    ``url`` is where clients upload to, and ``authority`` (PEM) has signed who answers there.
+    ``url`` is the upload proxy's, ``authority`` its CA as PEM.
     """
 
-    def make(context: ControllerContext) -> Controller[Key]:
+    def factory(context: ControllerContext) -> Controller[Key]:
         loop = UploadAddress(context, url, authority)
         return Controller(
             "upload-address", loop.reconcile, queue=loop.queue, sources=(loop.found,), workers=1
         )
 
-    return make
+    return factory
 
 
 class UploadAddress:
-    """The object as it is, and what it shall tell."""
+    """Cache and desired status of the controller."""
 
     def __init__(self, context: ControllerContext, url: str, authority: str) -> None:
         self.queue = WorkQueue[Key]()
         self.found = context.informers.of(CDIConfig)
         self._client = context.client
-        self._wanted = cdiconfig.status_patch(url, authority)
+        self._desired = cdiconfig.status_patch(url, authority)
         self.found.handle(self._changed)
         self.queue.add(KEY)
 
@@ -50,13 +50,13 @@ class UploadAddress:
         self.queue.add(KEY)
 
     async def reconcile(self, key: Key) -> None:
-        """Make it, or have it tell the address again."""
+        """Create the object, or repair its status."""
         found = self.found.get(key)
         if found is None:
             try:
                 found = await self._client.create(CDIConfig, {"metadata": {"name": key.name}})
             except AlreadyExists:
-                return  # the cache will tell
-        change = difference({"status": msgspec.to_builtins(found.status)}, self._wanted)
+                return  # the cache will show it
+        change = difference({"status": msgspec.to_builtins(found.status)}, self._desired)
         if change:
             await self._client.patch(CDIConfig, key, change, subresource="status")

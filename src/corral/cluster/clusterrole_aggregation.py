@@ -1,7 +1,7 @@
-"""Gathers the rules of ClusterRoles that are made of others (Kubernetes' role aggregation).
+"""Aggregates the rules of ClusterRoles with an aggregationRule.
 
-Whoever brings a role with the label ``rbac.authorization.k8s.io/aggregate-to-edit`` adds to what
-``edit`` allows; what is written into such a role itself does not stay.
+A role with the label ``rbac.authorization.k8s.io/aggregate-to-edit`` extends ``edit``; rules
+written into an aggregated role itself are overwritten.
 """
 
 from typing import Any
@@ -19,7 +19,6 @@ from corral.reconcile.workqueue import WorkQueue
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that gathers rules."""
     loop = Aggregation(context)
     return Controller(
         "aggregation", loop.reconcile, queue=loop.queue, sources=(loop.roles,), workers=1
@@ -27,7 +26,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Aggregation:
-    """The ClusterRoles; those that are made of others are looked at when any of them changes."""
+    """Cache of ClusterRoles; a change of any enqueues all aggregated ones."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -36,19 +35,19 @@ class Aggregation:
         self.roles.handle(self._changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Give a role the rules of those that it is made of."""
+        """Write the rules of an aggregated role."""
         role = self.roles.get(key)
         if role is None or not role.aggregationRule or is_being_deleted(role):
             return
-        document = _bare(role)
-        wanted = aggregated(document, map(_bare, self.roles.items()))
-        if wanted == (document.get("rules") or []):
+        document = _document(role)
+        desired = aggregated(document, map(_document, self.roles.items()))
+        if desired == (document.get("rules") or []):
             return
-        patch = {"metadata": {"resourceVersion": version_of(role)}, "rules": wanted}
+        patch = {"metadata": {"resourceVersion": version_of(role)}, "rules": desired}
         try:
             await self._client.patch(ClusterRole, key, patch)
         except (Conflict, NotFound):
-            return  # the cache has yet to show what it is by now
+            return  # the cache has yet to show the change
 
     def _changed(self, _old: ClusterRole | None, _new: ClusterRole | None) -> None:
         for role in self.roles.items():
@@ -56,8 +55,8 @@ class Aggregation:
                 self.queue.add(key_of(role))
 
 
-def _bare(role: ClusterRole) -> Document:
-    """A role as a document, without what it does not say."""
+def _document(role: ClusterRole) -> Document:
+    """Return a role as a document without nulls."""
     document: Document = _without_nulls(msgspec.to_builtins(role))
     return document
 

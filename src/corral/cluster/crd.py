@@ -1,8 +1,7 @@
-"""Establishes definitions of kinds, and empties them before they go.
+"""Controllers of CustomResourceDefinitions: naming, establishing, finalizing.
 
-What apiextensions-apiserver's controllers do: names are accepted where no other definition of the
-group has them, and with that the kind is served; a definition that is deleted goes when the last
-object of its kind has gone.
+As in apiextensions-apiserver: names are accepted if no other definition of the group has them, and
+then the kind is served; a deleted definition is finalized after the last object of its kind.
 """
 
 from functools import partial
@@ -24,17 +23,16 @@ from corral.reconcile.deletion import remove_all
 from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
-PATIENCE_SECONDS = 15.0
-"""What still holds a definition is looked at again after this time in any case."""
+RETRY_SECONDS = 15.0
+"""Interval after which a definition with remaining objects is synced in any case."""
 _RESERVED = naming.reserved_groups(KINDS)
 BATCH_SECONDS = 0.1
-"""How long news of objects that went waits for more of the kind."""
+"""Delay of events about deleted objects, so that they are handled together."""
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller of definitions."""
     loop = Definitions(context)
-    # One after the other: who comes first has the name.
+    # One worker: of two definitions with the same name the first gets it.
     return Controller(
         "definitions",
         loop.reconcile,
@@ -45,7 +43,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Definitions:
-    """The definitions, and watches over the objects of those that are going."""
+    """Caches of definitions, and of the metadata of their objects."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -55,19 +53,19 @@ class Definitions:
         self.definitions = context.informers.of(CustomResourceDefinition)
         self.definitions.index("group", lambda definition: (definition.spec.group,))
         self.definitions.handle(self._changed)
-        context.kinds.subscribe(self._kind_came)
+        context.kinds.subscribe(self._kind_added)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Name one definition, or end it."""
+        """Accept the names of one definition, or finalize it."""
         definition = self.definitions.get(key)
         if definition is None:
             return None
         if is_being_deleted(definition):
-            return await self._end(definition)
-        await self._name(definition)
+            return await self._finalize(definition)
+        await self._accept_names(definition)
         return None
 
-    async def _name(self, definition: CustomResourceDefinition) -> None:
+    async def _accept_names(self, definition: CustomResourceDefinition) -> None:
         document = _document(definition)
         group = definition.spec.group
         others = [
@@ -81,34 +79,34 @@ class Definitions:
             used = naming.UsedNames(reserved=True)
         status = naming.updated_status(document, used, rfc3339(self._clock()))
         if status != document.get("status"):
-            await self._tell(document, status)
+            await self._update_status(document, status)
 
-    async def _end(self, definition: CustomResourceDefinition) -> Result | None:
+    async def _finalize(self, definition: CustomResourceDefinition) -> Result | None:
         document = _document(definition)
         if CLEANUP not in definition.metadata.finalizers:
             return None
         kind = kind_of(document)
         if kind is None:
             text = "resource was never established"
-            await self._let_go(document, "NeverEstablished", text)
+            await self._remove_finalizer(document, "NeverEstablished", text)
             return None
-        document = await self._terminating(
+        document = await self._set_terminating(
             document, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"
         )
         if await remove_all(self._client, kind):
-            return Result(requeue_after=PATIENCE_SECONDS)
-        await self._let_go(document, "InstanceDeletionCompleted", "removed all instances")
+            return Result(requeue_after=RETRY_SECONDS)
+        await self._remove_finalizer(document, "InstanceDeletionCompleted", "removed all instances")
         return None
 
-    async def _let_go(self, document: Document, reason: str, message: str) -> None:
-        document = await self._terminating(document, "False", reason, message)
+    async def _remove_finalizer(self, document: Document, reason: str, message: str) -> None:
+        document = await self._set_terminating(document, "False", reason, message)
         metadata = document["metadata"]
         kept = [each for each in metadata["finalizers"] if each != CLEANUP]
-        guard = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        change = {"metadata": {"finalizers": kept or None, **guard}}
+        preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        change = {"metadata": {"finalizers": kept or None, **preconditions}}
         await self._client.patch(CustomResourceDefinition, Key("", metadata["name"]), change)
 
-    async def _terminating(
+    async def _set_terminating(
         self, document: Document, value: str, reason: str, message: str
     ) -> Document:
         status = document.get("status") or {}
@@ -120,15 +118,15 @@ class Definitions:
             message=message,
             now=rfc3339(self._clock()),
         )
-        return await self._tell(document, {**status, "conditions": conditions})
+        return await self._update_status(document, {**status, "conditions": conditions})
 
-    async def _tell(self, document: Document, status: Document) -> Document:
+    async def _update_status(self, document: Document, status: Document) -> Document:
         if status == document.get("status"):
             return document
-        told = await self._client.replace(
+        updated = await self._client.replace(
             CustomResourceDefinition, {**document, "status": status}, subresource="status"
         )
-        return _document(told)
+        return _document(updated)
 
     def _changed(
         self, old: CustomResourceDefinition | None, new: CustomResourceDefinition | None
@@ -138,21 +136,21 @@ class Definitions:
         changed = new or old
         assert changed is not None
         if new is None or (old is not None and old.status != new.status):
-            # A name may be free now that another waits for.
+            # Another definition may wait for a name that is free now.
             for other in self.definitions.indexed("group", changed.spec.group):
                 if key_of(other) != key_of(changed):
                     self.queue.add(key_of(other))
 
-    def _kind_came(self, kind: Kind) -> None:
+    def _kind_added(self, kind: Kind) -> None:
         if kind.schemas is not None:
-            gone = partial(self._object_changed, Key("", kind.resource))
-            self._informers.metadata(kind).handle(gone)
+            handler = partial(self._object_changed, Key("", kind.resource))
+            self._informers.metadata(kind).handle(handler)
 
     def _object_changed(
         self, definition: Key, _old: msgspec.Struct | None, new: msgspec.Struct | None
     ) -> None:
-        holder = self.definitions.get(definition)
-        if new is None and holder is not None and is_being_deleted(holder):
+        cached = self.definitions.get(definition)
+        if new is None and cached is not None and is_being_deleted(cached):
             self.queue.add_after(definition, BATCH_SECONDS)
 
 

@@ -1,12 +1,11 @@
-"""Owners gone, dependents go: Kubernetes' garbage collector, for every kind there is.
+"""Garbage collector of Kubernetes, for every kind.
 
-- An object none of whose owners exists any more is deleted (background deletion).
-- An owner that is deleted in the foreground goes after the dependents that block it.
-- Owners in a circle, each of which would wait for the others, do not wait for each other.
-- An owner that is deleted as an orphan-maker has its dependents' references to it removed first.
+- An object none of whose owners exists any more is deleted (background deletion). - An owner that
+is deleted in the foreground waits for the dependents that block it. - Owners in a circle, each of
+which would wait for the others, do not wait for each other. - An owner that is deleted with
+``orphan`` has the references of its dependents removed first.
 
-The server marks the two latter with finalizers; this loop does what they stand for, and takes
-them off.
+The server adds finalizers for the latter two; this controller acts on them and removes them.
 """
 
 from collections import OrderedDict
@@ -40,20 +39,20 @@ ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 WORKERS = 20
 UNOWNED = frozenset({"events", "leases"})
-"""Kinds that are many, or change often, and end by other means."""
-_REMEMBERED = 1000
+"""Kinds with many or fast-changing objects, which never have owners."""
+_MAX_ABSENT = 1000
 
 
 class State(Enum):
-    """What is known of an owner."""
+    """State of an owner."""
 
-    SOLID = "there"
-    WAITING = "deleted in the foreground: waits for its dependents"
-    ABSENT = "gone"
+    SOLID = "it exists"
+    WAITING = "it is deleted in the foreground and waits for its dependents"
+    ABSENT = "it does not exist"
 
 
 class Item(NamedTuple):
-    """An object, as far as the collector looks at it."""
+    """An object and its kind."""
 
     kind: Kind
     view: msgspec.Struct
@@ -76,7 +75,6 @@ class Item(NamedTuple):
 
 
 def controller(context: ControllerContext) -> Controller[str]:
-    """The controller that collects garbage."""
     loop = Garbage(context)
     return Controller(
         "garbage", loop.reconcile, queue=loop.queue, sources=loop.sources, workers=WORKERS
@@ -84,7 +82,7 @@ def controller(context: ControllerContext) -> Controller[str]:
 
 
 class Garbage:
-    """Who exists, and who depends on whom, by uid."""
+    """Objects and their dependents, by uid."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[str]()
@@ -95,41 +93,41 @@ class Garbage:
         self._dependents: dict[str, set[str]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
         self.sources: list[Source] = []
-        context.kinds.subscribe(self._kind_came)
+        context.kinds.subscribe(self._kind_added)
         self.sources.append(context.kinds)
 
     async def reconcile(self, uid: str) -> None:
-        """Delete, release or wait for one object, as its owners and its finalizers ask."""
+        """Delete an object, or handle its finalizers, depending on its owners and dependents."""
         item = self._items.get(uid)
         if item is None:
             return
         if not is_being_deleted(item.view):
-            await self._judge(item)
+            await self._check_owners(item)
         elif ORPHAN in item.finalizers:
             await self._orphan(item)
         elif FOREGROUND in item.finalizers:
-            await self._await_dependents(item)
+            await self._wait_for_dependents(item)
 
-    async def _judge(self, item: Item) -> None:
+    async def _check_owners(self, item: Item) -> None:
         states = {owner.uid: await self._state(item, owner) for owner in item.owners}
         gone = {uid for uid, state in states.items() if state is not State.SOLID}
         if not gone:
             return
         if len(gone) < len(states):
-            await self._strip(item, gone)
+            await self._remove_owners(item, gone)
             return
-        awaited = any(state is State.WAITING for state in states.values())
-        await self._delete(item, foreground=awaited and bool(self._blocking(item)))
+        waiting = any(state is State.WAITING for state in states.values())
+        await self._delete(item, foreground=waiting and bool(self._blocking(item)))
 
     async def _state(self, item: Item, owner: Owner) -> State:
-        known = self._items.get(owner.uid)
-        if known is not None and known.key.namespace in ("", item.key.namespace):
-            return State.WAITING if known.is_waiting else State.SOLID
+        cached = self._items.get(owner.uid)
+        if cached is not None and cached.key.namespace in ("", item.key.namespace):
+            return State.WAITING if cached.is_waiting else State.SOLID
         if owner.uid in self._absent:
             return State.ABSENT
         kind = self._kinds.table.by_kind(owner.api_version.rpartition("/")[0], owner.kind)
         if kind is None:
-            return State.SOLID  # of an owner that cannot be looked up, nothing is known
+            return State.SOLID  # an owner of unknown kind counts as existing
         namespace = item.key.namespace if kind.namespaced else ""
         try:
             found = Item(kind, await self._client.get(Partial, owner.name, namespace, kind=kind))
@@ -137,7 +135,7 @@ class Garbage:
             found = None
         if found is None or uid_of(found.view) != owner.uid:
             self._absent[owner.uid] = None  # a uid never comes back
-            if len(self._absent) > _REMEMBERED:
+            if len(self._absent) > _MAX_ABSENT:
                 self._absent.popitem(last=False)
             return State.ABSENT
         return State.WAITING if found.is_waiting else State.SOLID
@@ -154,17 +152,17 @@ class Garbage:
 
     async def _orphan(self, item: Item) -> None:
         dependents = self._dependents_of(item)
-        refused = await for_each(dependents, partial(self._strip, gone={uid_of(item.view)}))
+        refused = await for_each(dependents, partial(self._remove_owners, gone={uid_of(item.view)}))
         if refused:
             raise refused[0]
         await self._release(item, ORPHAN)
 
-    async def _await_dependents(self, item: Item) -> None:
+    async def _wait_for_dependents(self, item: Item) -> None:
         if not self._blocking(item):
             await self._release(item, FOREGROUND)
             return
-        awaited = self._awaited(item)
-        circle = {owner.uid for owner in item.owners if owner.blocks and owner.uid in awaited}
+        waiting = self._waiting_dependents(item)
+        circle = {owner.uid for owner in item.owners if owner.blocks and owner.uid in waiting}
         if circle:
             await self._unblock(item, circle)
             return
@@ -172,30 +170,30 @@ class Garbage:
             if not is_being_deleted(dependent.view):
                 self.queue.add(uid_of(dependent.view))
 
-    def _awaited(self, item: Item) -> set[str]:
-        """The uids of those that are deleted in the foreground before an item, itself included."""
-        awaited, unseen = {uid_of(item.view)}, [item]
-        while unseen:
-            for dependent in self._blocking(unseen.pop()):
-                if dependent.is_waiting and uid_of(dependent.view) not in awaited:
-                    awaited.add(uid_of(dependent.view))
-                    unseen.append(dependent)
-        return awaited
+    def _waiting_dependents(self, item: Item) -> set[str]:
+        """Return the uids of foreground-deleted dependents that an item waits for, and its own."""
+        waiting, unvisited = {uid_of(item.view)}, [item]
+        while unvisited:
+            for dependent in self._blocking(unvisited.pop()):
+                if dependent.is_waiting and uid_of(dependent.view) not in waiting:
+                    waiting.add(uid_of(dependent.view))
+                    unvisited.append(dependent)
+        return waiting
 
     async def _unblock(self, item: Item, circle: Collection[str]) -> None:
-        """Let owners go before an item that would go before them.
+        """Remove the blocking flag of references to owners that wait for this item in a circle.
 
-        Kubernetes does so when it judges the item, and then unblocks all of its owners
+        Kubernetes does so when it processes the dependent, and then unblocks all of its owners
         (attemptToDeleteItem, unblockOwnerReferences); it misses circles that are deleted at once.
         """
-        freed = [
+        references = [
             owner._replace(blocks=owner.blocks and owner.uid not in circle).document()
             for owner in item.owners
         ]
-        await self._patch(item, {"ownerReferences": freed})
+        await self._patch(item, {"ownerReferences": references})
 
-    async def _strip(self, item: Item, gone: Collection[str]) -> None:
-        """Remove an object's references to owners that are gone or going."""
+    async def _remove_owners(self, item: Item, gone: Collection[str]) -> None:
+        """Remove an object's references to owners that are gone or waiting."""
         kept = [owner.document() for owner in item.owners if owner.uid not in gone]
         await self._patch(item, {"ownerReferences": kept or None})
 
@@ -204,10 +202,10 @@ class Garbage:
         await self._patch(item, {"finalizers": kept or None})
 
     async def _patch(self, item: Item, metadata: Document) -> None:
-        guard = {"uid": uid_of(item.view), "resourceVersion": version_of(item.view)}
+        preconditions = {"uid": uid_of(item.view), "resourceVersion": version_of(item.view)}
         try:
             await self._client.patch(
-                Partial, item.key, {"metadata": {**metadata, **guard}}, kind=item.kind
+                Partial, item.key, {"metadata": {**metadata, **preconditions}}, kind=item.kind
             )
         except NotFound:
             return
@@ -224,7 +222,7 @@ class Garbage:
             if any(owner.uid == uid and owner.blocks for owner in dependent.owners)
         ]
 
-    def _kind_came(self, kind: Kind) -> None:
+    def _kind_added(self, kind: Kind) -> None:
         if kind.plural not in UNOWNED or not kind.native:
             informer = self._informers.metadata(kind)
             informer.handle(partial(self._changed, kind))
@@ -235,15 +233,15 @@ class Garbage:
         if new is None:
             assert old is not None
             self._items.pop(uid_of(old), None)
-            self._relate(uid_of(old), before, ())
-            self._gone(Item(kind, old))
+            self._update_dependents(uid_of(old), before, ())
+            self._deleted(Item(kind, old))
             return
         item, after = Item(kind, new), owners_of(new)
         uid = uid_of(new)
         self._items[uid] = item
         if before != after:
-            self._relate(uid, before, after)
-            self._wake_unblocked(before, after)
+            self._update_dependents(uid, before, after)
+            self._enqueue_unblocked(before, after)
         if is_being_deleted(new):
             if ORPHAN in item.finalizers or FOREGROUND in item.finalizers:
                 self.queue.add(uid)
@@ -253,7 +251,7 @@ class Garbage:
         elif before != after:
             self.queue.add(uid)
 
-    def _relate(self, uid: str, before: Sequence[Owner], after: Sequence[Owner]) -> None:
+    def _update_dependents(self, uid: str, before: Sequence[Owner], after: Sequence[Owner]) -> None:
         for owner in before:
             members = self._dependents.get(owner.uid, set())
             members.discard(uid)
@@ -262,15 +260,15 @@ class Garbage:
         for owner in after:
             self._dependents.setdefault(owner.uid, set()).add(uid)
 
-    def _gone(self, item: Item) -> None:
+    def _deleted(self, item: Item) -> None:
         for uid in self._dependents.get(uid_of(item.view), ()):
             self.queue.add(uid)
-        self._wake_unblocked(item.owners, ())
+        self._enqueue_unblocked(item.owners, ())
 
-    def _wake_unblocked(self, before: Sequence[Owner], after: Sequence[Owner]) -> None:
-        """Look again at owners that a dependent no longer blocks."""
+    def _enqueue_unblocked(self, before: Sequence[Owner], after: Sequence[Owner]) -> None:
+        """Enqueue owners that a dependent no longer blocks."""
         blocked = {owner.uid for owner in after if owner.blocks}
         for owner in before:
-            known = self._items.get(owner.uid)
-            if known is not None and known.is_waiting and owner.uid not in blocked:
+            cached = self._items.get(owner.uid)
+            if cached is not None and cached.is_waiting and owner.uid not in blocked:
                 self.queue.add(owner.uid)

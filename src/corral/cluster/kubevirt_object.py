@@ -1,4 +1,4 @@
-"""Keeps the KubeVirt object: by it clients know that KubeVirt runs, and in which version."""
+"""Maintains the KubeVirt object, by which clients find KubeVirt and its version."""
 
 import platform
 
@@ -26,7 +26,6 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller of the one KubeVirt."""
     loop = Installation(context)
     return Controller(
         "installation",
@@ -38,7 +37,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Installation:
-    """The object as it is; made where it is missing, told anew where it tells something else."""
+    """Caches of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -55,7 +54,7 @@ class Installation:
             self.queue.add(KEY)
 
     async def reconcile(self, key: Key) -> None:
-        """Make it, or bring its status up to date."""
+        """Create the object, or sync its status."""
         found = self.found.get(key)
         if found is None:
             if self.namespaces.get(NAMESPACE) is not None:
@@ -79,4 +78,4 @@ class Installation:
             metadata = {"namespace": key.namespace, "name": key.name}
             await self._client.create(KubeVirt, {"metadata": metadata, "spec": SPEC})
         except (AlreadyExists, NotFound, Forbidden):
-            return  # the caches will tell: it is there, or its namespace is going
+            return  # it exists by now, or its namespace is being deleted

@@ -1,7 +1,7 @@
-"""Removes pods that no node will ever remove: those of nodes that are gone.
+"""Pod garbage collector: removes pods of nodes that do not exist.
 
-A pod that was deleted goes when its node says that nothing of it runs any more.  Where the node
-does not exist (any more), nobody would say so, and the pod's machine would never be replaced.
+A deleted pod is removed when its node reports that it has ended. Without the node nobody would
+report that, and the pod's VMI would never be replaced.
 """
 
 from lightkube.models.core_v1 import Node, Pod
@@ -15,17 +15,16 @@ from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 QUARANTINE_SECONDS = 40.0
-"""A node may be away for this long before its pods are given up (Kubernetes' pod GC)."""
+"""Time for which a node must be missing (Kubernetes' pod GC)."""
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that removes pods of lost nodes."""
     loop = LostPods(context)
     return Controller("podgc", loop.reconcile, queue=loop.queue, sources=(loop.pods, loop.nodes))
 
 
 class LostPods:
-    """Since when the node of a pod is known to be gone."""
+    """Caches of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -34,13 +33,13 @@ class LostPods:
         self._client = context.client
         self._monotonic = context.monotonic
         self._missing: dict[str, float] = {}
-        """By node: when it was first missed."""
+        """When a node was first missed, by name."""
         self.pods.index("node", lambda pod: (_node_of(pod),))
         self.pods.handle(self._pod_changed)
         self.nodes.handle(self._node_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Remove a pod whose node has been gone for long enough, or that has none and shall go."""
+        """Remove a pod whose node is missing, or that is deleted before it has a node."""
         pod = self.pods.get(key)
         if pod is None:
             return None
@@ -75,8 +74,8 @@ class LostPods:
         if new is None:
             return
         node = _node_of(new)
-        news = old is None or is_being_deleted(new) or _node_of(old) != node
-        if news and (not node or self.nodes.get(Key("", node)) is None):
+        relevant = old is None or is_being_deleted(new) or _node_of(old) != node
+        if relevant and (not node or self.nodes.get(Key("", node)) is None):
             self.queue.add(key_of(new))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

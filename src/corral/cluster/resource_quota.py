@@ -1,6 +1,6 @@
-"""Tells how much of each quota is used (Kubernetes' resource quota controller).
+"""Controller of ResourceQuotas: writes their usage into the status.
 
-People and loops read it; the server, which refuses what there is no room for, reckons for itself.
+For readers only: the server's admission computes usage itself.
 """
 
 from functools import partial
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from corral.reconcile.informer import Informer
 
 BATCH_SECONDS = 0.1
-"""News of what is in a namespace waits so long for more of the kind."""
+"""Delay of events of a namespace's objects, so that they are handled together."""
 _EXPIRY_SECONDS = 1.0
-"""A pod is looked at again so long after its time has run out."""
+"""Delay of a sync after the end of a pod's grace period."""
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that tells what is used of quotas."""
     loop = Quotas(context)
     return Controller(
         "quota",
@@ -42,7 +41,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Quotas:
-    """The quotas, and watches over what they are about."""
+    """Caches and state of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -54,16 +53,16 @@ class Quotas:
         self.contents: dict[str, Informer[Any]] = {}
         self._kinds: dict[str, Kind] = {}
         self._charges: dict[tuple[str, Key], Charges[Any]] = {}
-        """By kind and quota."""
-        self._told: dict[Key, dict[str, Document]] = {}
-        """What was last said of each quota."""
+        """Keyed by kind and quota."""
+        self._written: dict[Key, dict[str, Document]] = {}
+        """The last status written, by quota."""
         self._informers = context.informers
         self.sources: list[Source] = [self.quotas]
-        context.kinds.subscribe(self._kind_came)
+        context.kinds.subscribe(self._kind_added)
         self.sources.append(context.kinds)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Say of one quota what is used of it, where it does not say so already."""
+        """Sync the status of one quota."""
         quota = self.quotas.get(key)
         if quota is None or quota.spec is None:
             return None
@@ -76,20 +75,20 @@ class Quotas:
                 charges = self._of(kind, key)
                 used |= charges.used(quota.spec, now)
                 ends.append(charges.next_end(now))
-        wanted = {"hard": _texts(hard), "used": _texts(used)}
+        desired = {"hard": _texts(hard), "used": _texts(used)}
         old = _status(quota)
-        if old != wanted:
-            # A merge patch: what is not told any more has to be taken away by name.
-            self._told[key] = wanted
+        if old != desired:
+            # A merge patch: removed entries must be set to null by name.
+            self._written[key] = desired
             status = {
-                part: dict.fromkeys(old[part], None) | values for part, values in wanted.items()
+                part: dict.fromkeys(old[part], None) | values for part, values in desired.items()
             }
             await self._client.patch(ResourceQuota, key, {"status": status}, subresource="status")
         end = min((each for each in ends if each is not None), default=None)
         return Result((end - now).total_seconds() + _EXPIRY_SECONDS) if end is not None else None
 
     def _of(self, kind: Kind, quota: Key) -> Charges[Any]:
-        """What the objects of a kind take, those in the quota's namespace."""
+        """Return the charges of the objects of a kind in the quota's namespace."""
         newest = (
             ((uid_of(item), version_of(item)), item)
             for item in self.contents[kind.resource].indexed("namespace", quota.namespace)
@@ -103,15 +102,15 @@ class Quotas:
     def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         if new is not None:
             spec_changed = old is None or old.spec != new.spec
-            if spec_changed or _status(new) != self._told.get(key_of(new)):
+            if spec_changed or _status(new) != self._written.get(key_of(new)):
                 self.queue.add(key_of(new))
         elif old is not None:
             gone = key_of(old)
-            self._told.pop(gone, None)
+            self._written.pop(gone, None)
             for address in [each for each in self._charges if each[1] == gone]:
                 del self._charges[address]
 
-    def _kind_came(self, kind: Kind) -> None:
+    def _kind_added(self, kind: Kind) -> None:
         if not kind.namespaced or kind.resource in UNCOUNTED:
             return
         view = view_of(kind)
@@ -131,7 +130,7 @@ class Quotas:
     def _content_changed(
         self, old: msgspec.Struct | None, new: msgspec.Struct | None, *, is_read: bool
     ) -> None:
-        """Of what is only counted, it is enough to know that it is there."""
+        """Enqueue the quotas of a namespace; updates do not matter for object counts."""
         changed = new or old
         if changed is None or (not is_read and old is not None and new is not None):
             return

@@ -1,8 +1,7 @@
-"""Tokens that last, in Secrets of the type ``kubernetes.io/service-account-token``.
+"""Tokens controller: fills Secrets of type ``kubernetes.io/service-account-token``.
 
-Who needs a token for years asks for it by such a Secret, whose annotation names the ServiceAccount:
-charts do for what runs outside of the cluster.  The token is bound to the Secret, and good for as
-long as that and the account are there.  It is kube-controller-manager's tokens controller.
+Charts create such Secrets for long-lived tokens of clients outside the cluster; an annotation names
+the ServiceAccount. The token is bound to the Secret, and valid while that and the account exist.
 """
 
 import base64
@@ -24,21 +23,21 @@ from corral.reconcile.workqueue import WorkQueue
 
 ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
 SECONDS: Final = 1 << 32
-"""How long such a token is good: the longest that can be asked for, 136 years."""
+"""Lifetime of a token: the longest that the TokenRequest API allows, 136 years."""
 
 
 def controller(authority: Callable[[], str]) -> Callable[[ControllerContext], Controller[Key]]:
-    """Makes the controller that fills such Secrets; ``authority`` is the server's, PEM."""
+    """Return the factory of the controller; ``authority`` returns the server's CA as PEM."""
 
-    def make(context: ControllerContext) -> Controller[Key]:
+    def factory(context: ControllerContext) -> Controller[Key]:
         loop = SecretTokens(context, authority)
         return Controller("secret-tokens", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
-    return make
+    return factory
 
 
 class SecretTokens:
-    """The Secrets that are for tokens, and the accounts that they name."""
+    """Caches of the controller."""
 
     def __init__(self, context: ControllerContext, authority: Callable[[], str]) -> None:
         self.queue = WorkQueue[Key]()
@@ -51,31 +50,31 @@ class SecretTokens:
         self.accounts.handle(self._account_changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Fill a Secret, or take it away where its account is not there any more."""
+        """Fill a Secret, or delete it if its account does not exist."""
         secret = self.secrets.get(key)
         if secret is None or is_being_deleted(secret) or not _annotations(secret).get(ACCOUNT_NAME):
-            return  # one that names nobody is older than this loop, and holds what somebody put in
+            return  # without an account name it is older than this controller, and a user's
         uid = await self._account(key.namespace, secret)
         if uid is None:
             await remove(self._client, Secret, key, uid_of(secret))
             return
         if secret.immutable:
             return  # no token can be put there
-        known: Mapping[str, str] = secret.data or {}
+        present: Mapping[str, str] = secret.data or {}
         data = {"ca.crt": _encoded(self._authority()), "namespace": _encoded(key.namespace)}
-        if not known.get("token"):
+        if not present.get("token"):
             data["token"] = _encoded(await self._token(key, secret))
-        missing = {name: value for name, value in data.items() if known.get(name) != value}
+        missing = {name: value for name, value in data.items() if present.get(name) != value}
         if missing or _annotations(secret).get(ACCOUNT_UID) != uid:
             metadata = {"uid": uid_of(secret), "annotations": {ACCOUNT_UID: uid}}
             await self._client.patch(Secret, key, {"metadata": metadata, "data": missing})
 
     async def _account(self, namespace: str, secret: Secret) -> str | None:
-        """The uid of the account that a Secret is for; None where that is gone."""
+        """Return the uid of a Secret's account; None if it does not exist."""
         annotations = _annotations(secret)
         name = annotations.get(ACCOUNT_NAME, "")
         if subdomain_faults(name):
-            return None  # no account can have it, and it leads elsewhere in a path
+            return None  # an invalid name must not become part of a path
         account = self.accounts.get(Key(namespace, name))
         if account is None:  # the cache may have yet to show it
             try:
@@ -102,10 +101,10 @@ class SecretTokens:
     def _account_changed(self, old: ServiceAccount | None, new: ServiceAccount | None) -> None:
         if (changed := new or old) is None:
             return
-        whose = key_of(changed)
+        account = key_of(changed)
         for secret in self.secrets.items():
             key = key_of(secret)
-            if (key.namespace, _annotations(secret).get(ACCOUNT_NAME)) == whose:
+            if (key.namespace, _annotations(secret).get(ACCOUNT_NAME)) == account:
                 self.queue.add(key)
 
 

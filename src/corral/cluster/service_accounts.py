@@ -1,7 +1,6 @@
-"""What each namespace has for its pods: the ServiceAccount ``default``, and the server's authority.
+"""Creates the ServiceAccount ``default`` and the ConfigMap ``kube-root-ca.crt`` in each namespace.
 
-The authority's certificate is in the ConfigMap ``kube-root-ca.crt``: by it, who runs in a pod, or
-in a machine that is given a ServiceAccount, knows the server.
+Clients in pods, and in VMIs with a ServiceAccount, verify the server by the CA in the ConfigMap.
 """
 
 from collections.abc import Callable
@@ -28,17 +27,17 @@ _DESCRIPTION = {
 
 
 def controller(authority: Callable[[], str]) -> Callable[[ControllerContext], Controller[Key]]:
-    """Makes the controller that gives namespaces what they need; ``authority`` is PEM."""
+    """Return the factory of the controller; ``authority`` returns the CA as PEM."""
 
-    def make(context: ControllerContext) -> Controller[Key]:
+    def factory(context: ControllerContext) -> Controller[Key]:
         loop = Accounts(context, authority)
         return Controller("accounts", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
-    return make
+    return factory
 
 
 class Accounts:
-    """The namespaces, and what each of them has by now."""
+    """Caches of the controller."""
 
     def __init__(self, context: ControllerContext, authority: Callable[[], str]) -> None:
         self.queue = WorkQueue[Key]()
@@ -53,7 +52,7 @@ class Accounts:
         self.authorities.handle(self._content_changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Make what a namespace lacks."""
+        """Create what a namespace lacks."""
         namespace = self.namespaces.get(key)
         if namespace is None or is_being_deleted(namespace):
             return

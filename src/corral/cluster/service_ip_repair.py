@@ -1,7 +1,7 @@
-"""Tells of Services whose addresses lie outside the range of all Services, as Kubernetes does.
+"""Warns of Services whose cluster IPs are outside the Service CIDRs, as Kubernetes does.
 
-The range was changed after they were made.  An address of a Service never changes, so nobody can
-put this right but whoever makes the Service again.
+The CIDRs were changed after their creation. A cluster IP is immutable, so that users have to
+recreate such a Service.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -22,42 +22,44 @@ COMPONENT = "ipallocator-repair-controller"
 
 
 def controller(
-    *service_cidrs: Network, mended: Container[Key] = ()
+    *service_cidrs: Network, repaired: Container[Key] = ()
 ) -> Callable[[ControllerContext], Controller[Key]]:
-    """Makes the loop.
+    """Return the factory of the controller.
 
-    ``service_cidrs``: the range of all Services, one a family; ``mended``: Services that are made
-    again without anybody's doing.
+    ``service_cidrs``: one for each IP family; ``repaired``: Services that are recreated
+    automatically.
     """
 
-    def make(context: ControllerContext) -> Controller[Key]:
+    def factory(context: ControllerContext) -> Controller[Key]:
         queue = WorkQueue[Key]()
         services = context.informers.of(Service)
         recorder = context.recorder(COMPONENT)
 
         def changed(_old: Service | None, new: Service | None) -> None:
-            if new is not None and key_of(new) not in mended:
+            if new is not None and key_of(new) not in repaired:
                 queue.add(key_of(new))
 
         async def reconcile(key: Key) -> None:
             service = services.get(key)
             if service is not None and (outside := _outside(service, service_cidrs)):
-                told = ", ".join(map(str, service_cidrs))
-                text = f"Cluster IP {', '.join(outside)} is not within {told}: recreate the Service"
+                cidrs = ", ".join(map(str, service_cidrs))
+                text = (
+                    f"Cluster IP {', '.join(outside)} is not within {cidrs}: recreate the Service"
+                )
                 recorder.event(service, "Warning", "ClusterIPOutOfRange", text)
 
         services.handle(changed)
         return Controller("service-ranges", reconcile, queue=queue, sources=(services,), workers=1)
 
-    return make
+    return factory
 
 
 def _outside(service: Service, ranges: Sequence[Network]) -> Sequence[str]:
-    """Which of a Service's addresses lie in none of the ranges."""
-    written = (service.spec and service.spec.clusterIPs) or ()
+    """Return the cluster IPs of a Service that are in none of the ranges."""
+    cluster_ips = (service.spec and service.spec.clusterIPs) or ()
     return [
         each
-        for each in written
+        for each in cluster_ips
         if (address := parse_address(each)) is not None
         and not any(address in network for network in ranges)
     ]

@@ -1,10 +1,9 @@
-"""What every cluster's API server tells others of itself, in two ConfigMaps of ``kube-system``.
+"""ConfigMaps of kube-apiserver in ``kube-system``.
 
-``extension-apiserver-authentication`` says by which authorities users are known; schedulers,
-controllers and other API servers read it before they answer anybody, and do not begin without.
-``kube-apiserver-legacy-service-account-token-tracking`` says since when uses of tokens in Secrets
-are noted down, which who removes unused ones goes by.  Both are kube-apiserver's own, and put right
-when somebody changes them.
+``extension-apiserver-authentication`` has the CAs of client certificates; schedulers, controllers
+and extension API servers read it before they serve.
+``kube-apiserver-legacy-service-account-token-tracking`` has the day since when uses of tokens in
+Secrets are recorded, on which their cleaner relies. Both are repaired after changes by others.
 """
 
 import re
@@ -30,26 +29,26 @@ REQUEST_HEADERS: Final = {
     "requestheader-uid-headers": '["X-Remote-Uid"]',
     "requestheader-username-headers": '["X-Remote-User"]',
 }
-"""How requests that are forwarded in a user's name tell of the user."""
+"""Headers by which a proxy passes the user of a request on."""
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 Authorities = Callable[[], tuple[str, str]]
-"""Answers who certifies users, and who certifies what forwards requests in their names, as PEM."""
+"""Returns the CAs of clients, and of proxies that pass users on, as PEM."""
 
 
 def controller(authorities: Authorities) -> Callable[[ControllerContext], Controller[Key]]:
-    """Makes the controller that keeps both ConfigMaps."""
+    """Return the factory of the controller that keeps both ConfigMaps."""
 
-    def make(context: ControllerContext) -> Controller[Key]:
+    def factory(context: ControllerContext) -> Controller[Key]:
         loop = SystemConfig(context, authorities)
         return Controller("system-config", loop.reconcile, queue=loop.queue, sources=loop.sources)
 
-    return make
+    return factory
 
 
 class SystemConfig:
-    """The two ConfigMaps, and what they hold by now."""
+    """Caches of the two ConfigMaps."""
 
     def __init__(self, context: ControllerContext, authorities: Authorities) -> None:
         self.queue = WorkQueue[Key]()
@@ -66,28 +65,30 @@ class SystemConfig:
         self.sources = tuple(self._present.values())
 
     async def reconcile(self, key: Key) -> None:
-        """Make one of them, or put right what it holds."""
+        """Create a ConfigMap, or repair its data."""
         present = self._present[key].get(key)
         if present is None:
             try:
-                document = {"metadata": key._asdict(), "data": self._wanted(key, {})}
+                document = {"metadata": key._asdict(), "data": self._desired(key, {})}
                 await self._client.create(ConfigMap, document)
             except (AlreadyExists, Forbidden):
                 return  # the cache has yet to show it, or that the namespace goes
             return
         data: Mapping[str, str] = present.data or {}
-        wanted = self._wanted(key, data)
-        if not is_being_deleted(present) and any(data.get(name) != wanted[name] for name in wanted):
-            await self._client.patch(ConfigMap, key, {"data": wanted})
+        desired = self._desired(key, data)
+        if not is_being_deleted(present) and any(
+            data.get(name) != desired[name] for name in desired
+        ):
+            await self._client.patch(ConfigMap, key, {"data": desired})
 
-    def _wanted(self, key: Key, present: Mapping[str, str]) -> dict[str, str]:
-        """What a ConfigMap must hold; what else somebody put into it stays."""
+    def _desired(self, key: Key, present: Mapping[str, str]) -> dict[str, str]:
+        """Return the desired data of a ConfigMap; other keys are kept."""
         if key == TRACKING:
             since = present.get("since") or ""
             return {"since": since if _DAY.fullmatch(since) else rfc3339(self._clock())[:10]}
         users, proxies = self._authorities()
-        certified = {"client-ca-file": users, "requestheader-client-ca-file": proxies}
-        return certified | REQUEST_HEADERS
+        authorities = {"client-ca-file": users, "requestheader-client-ca-file": proxies}
+        return authorities | REQUEST_HEADERS
 
     def _changed(self, old: ConfigMap | None, new: ConfigMap | None) -> None:
         changed = new or old

@@ -1,7 +1,7 @@
-"""Keeps the namespaces that every cluster has: one that somebody deletes comes back.
+"""Creates the system namespaces, and recreates them when they are deleted.
 
-Kubernetes' own (its API server looks every minute), and the one of KubeVirt's components, without
-which clients find no KubeVirt.  Some of them cannot be deleted in the first place.
+Those of Kubernetes (its API server checks every minute) and that of KubeVirt's components, by which
+clients find KubeVirt. Some of them cannot be deleted in the first place.
 """
 
 from typing import Final
@@ -19,7 +19,6 @@ NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease",
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller of these namespaces."""
     queue = WorkQueue[Key]()
     namespaces = context.informers.of(Namespace)
 
@@ -27,7 +26,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
         if new is None and old is not None and key_of(old).name in NAMESPACES:
             queue.add(key_of(old))
 
-    async def make(key: Key) -> None:
+    async def create(key: Key) -> None:
         if namespaces.get(key) is None:
             try:
                 await context.client.create(Namespace, {"metadata": {"name": key.name}})
@@ -37,4 +36,4 @@ def controller(context: ControllerContext) -> Controller[Key]:
     namespaces.handle(changed)
     for name in NAMESPACES:
         queue.add(Key("", name))
-    return Controller("system-namespaces", make, queue=queue, sources=(namespaces,), workers=1)
+    return Controller("system-namespaces", create, queue=queue, sources=(namespaces,), workers=1)

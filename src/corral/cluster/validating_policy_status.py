@@ -1,6 +1,6 @@
-"""Tells in the status of ValidatingAdmissionPolicies what their expressions have against types.
+"""Type-checks the expressions of ValidatingAdmissionPolicies, and writes warnings into the status.
 
-That is Kubernetes' validatingadmissionpolicy-status controller: it looks at each generation once.
+As Kubernetes' validatingadmissionpolicy-status controller it checks each generation once.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from corral.reconcile.workqueue import WorkQueue
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that checks the types of policies."""
+    """Return the controller that type-checks policies."""
     loop = PolicyTypes(context)
     sources = (loop.policies, context.kinds)
     return Controller("policy-types", loop.reconcile, queue=loop.queue, sources=sources, workers=1)
 
 
 class PolicyTypes:
-    """The policies, and the kinds that they are about."""
+    """Cache and kinds of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -41,30 +41,30 @@ class PolicyTypes:
         self.policies.handle(self._changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Tell what there is against one policy, if it changed since that was told."""
+        """Type-check one policy whose generation is new."""
         policy = self.policies.get(key)
-        if policy is None or not _is_new(policy):
+        if policy is None or not _is_outdated(policy):
             return
         spec: Document = msgspec.to_builtins(policy.spec) if policy.spec is not None else {}
-        found: list[Document] = []
+        findings: list[Document] = []
         kinds = self._kinds.table
         for some in warnings(spec, kinds_to_check(spec, kinds), params_schema(spec, kinds)):
-            found += some
+            findings += some
             await asyncio.sleep(0)  # a long policy lets others have their turn
         try:
-            await self._tell(key, policy, found)
+            await self._update_status(key, policy, findings)
         except TooLarge:  # of a policy that has no room for all that is against it
             with suppress(TooLarge):
-                await self._tell(key, policy, ())
+                await self._update_status(key, policy, ())
 
-    async def _tell(
-        self, key: Key, policy: ValidatingAdmissionPolicy, found: Sequence[Document]
+    async def _update_status(
+        self, key: Key, policy: ValidatingAdmissionPolicy, findings: Sequence[Document]
     ) -> None:
-        """Raises TooLarge."""
+        """Write the status. Raises TooLarge."""
         assert policy.metadata is not None
         status = {
             "observedGeneration": policy.metadata.generation,
-            "typeChecking": {"expressionWarnings": [*found] or None},
+            "typeChecking": {"expressionWarnings": [*findings] or None},
         }
         patch = {"metadata": {"resourceVersion": version_of(policy)}, "status": status}
         try:
@@ -75,12 +75,12 @@ class PolicyTypes:
     def _changed(
         self, _old: ValidatingAdmissionPolicy | None, new: ValidatingAdmissionPolicy | None
     ) -> None:
-        if new is not None and _is_new(new):
+        if new is not None and _is_outdated(new):
             self.queue.add(key_of(new))
 
 
-def _is_new(policy: ValidatingAdmissionPolicy) -> bool:
-    """Whether nothing was told yet of what it says now."""
+def _is_outdated(policy: ValidatingAdmissionPolicy) -> bool:
+    """Report whether the status lags behind the generation."""
     generation = policy.metadata.generation if policy.metadata is not None else None
-    told = policy.status.observedGeneration if policy.status is not None else None
-    return (generation or 0) > (told or 0)
+    observed = policy.status.observedGeneration if policy.status is not None else None
+    return (generation or 0) > (observed or 0)

@@ -182,7 +182,7 @@ class Networking:
             node_ipam.controller(self._settings.nodes, *pods),
             service_ip_repair.controller(
                 *self._settings.service_cidrs,
-                mended=(builtin_services.KUBERNETES, builtin_services.DNS),
+                repaired=(builtin_services.KUBERNETES, builtin_services.DNS),
             ),
             builtin_services.controller(
                 builtin_services.kubernetes(services[1], gateway, API_PORT),

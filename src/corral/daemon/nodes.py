@@ -140,7 +140,7 @@ async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) ->
 async def settle_ranges(settings: Settings, server: ApiServer) -> None:
     """Where pods have other addresses than last time, nodes are to get others before they ask."""
     client = Client(InProcess(server.handle, ADMINISTRATOR))
-    await node_ipam.take_back(client, settings.pod_cidrs)
+    await node_ipam.release_outside(client, settings.pod_cidrs)
 
 
 def capacity(settings: Settings) -> Capacity:

@@ -28,20 +28,20 @@ def test_the_more_nodes_the_smaller_the_ranges(whole, nodes, prefix):
 
 
 def test_the_lowest_free_range_is_given():
-    taken = [ip_network("10.244.0.0/20"), ip_network("10.244.32.0/20")]
-    assert free_range(PODS, 20, taken) == ip_network("10.244.16.0/20")
+    used = [ip_network("10.244.0.0/20"), ip_network("10.244.32.0/20")]
+    assert free_range(PODS, 20, used) == ip_network("10.244.16.0/20")
 
 
 def test_a_range_that_was_freed_is_given_again():
-    taken = [ip_network(f"10.244.{n * 16}.0/20") for n in range(16)]
-    freed = taken.pop(3)
-    assert free_range(PODS, 20, taken) == freed
+    used = [ip_network(f"10.244.{n * 16}.0/20") for n in range(16)]
+    freed = used.pop(3)
+    assert free_range(PODS, 20, used) == freed
 
 
 def test_where_none_of_the_size_is_left_a_smaller_one_is_given():
-    taken = [ip_network("10.244.0.0/17"), ip_network("10.244.128.0/18")]
-    taken.append(ip_network("10.244.192.0/19"))
-    assert free_range(PODS, 17, taken) == ip_network("10.244.224.0/19")
+    used = [ip_network("10.244.0.0/17"), ip_network("10.244.128.0/18")]
+    used.append(ip_network("10.244.192.0/19"))
+    assert free_range(PODS, 17, used) == ip_network("10.244.224.0/19")
 
 
 def test_where_everything_is_taken_none_is_given():
@@ -54,10 +54,10 @@ def test_ranges_of_the_other_family_are_in_nobodys_way():
 
 @given(st.lists(st.integers(17, 28), max_size=40))
 def test_no_two_ranges_overlap(prefixes):
-    taken = []
+    used = []
     for prefix in prefixes:
-        found = free_range(PODS, prefix, taken)
+        found = free_range(PODS, prefix, used)
         if found is not None:
             assert found.subnet_of(PODS)
-            assert not any(found.overlaps(other) for other in taken)
-            taken.append(found)
+            assert not any(found.overlaps(other) for other in used)
+            used.append(found)

@@ -3,7 +3,7 @@
 import msgspec
 from lightkube.models.core_v1 import Node
 
-from corral.cluster.node_lifecycle import tainted
+from corral.cluster.node_lifecycle import desired_taints
 
 DISK = "node.kubernetes.io/disk-pressure"
 OTHER = {"key": "mine", "effect": "NoExecute", "value": "a"}
@@ -17,16 +17,16 @@ def node(*taints, **pressures):
 
 
 def test_a_pressure_is_a_taint_beside_others():
-    given = tainted(node(OTHER, DiskPressure="True", MemoryPressure="False"), NOW)
+    given = desired_taints(node(OTHER, DiskPressure="True", MemoryPressure="False"), NOW)
     assert given == [OTHER, {"key": DISK, "effect": "NoSchedule", "timeAdded": NOW}]
 
 
 def test_a_pressure_that_is_over_takes_its_taint_along():
     taint = {"key": DISK, "effect": "NoSchedule"}
-    assert tainted(node(taint, OTHER, DiskPressure="False"), NOW) == [OTHER]
+    assert desired_taints(node(taint, OTHER, DiskPressure="False"), NOW) == [OTHER]
 
 
 def test_a_node_that_has_its_taints_is_let_alone():
     taint = {"key": DISK, "effect": "NoSchedule"}
-    assert tainted(node(taint, OTHER, DiskPressure="True"), NOW) is None
-    assert tainted(node(OTHER), NOW) is None
+    assert desired_taints(node(taint, OTHER, DiskPressure="True"), NOW) is None
+    assert desired_taints(node(OTHER), NOW) is None

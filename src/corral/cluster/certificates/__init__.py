@@ -1,4 +1,4 @@
-"""What becomes of requests for certificates: some are signed here, and all go when they are old."""
+"""Controllers of CertificateSigningRequests: signer and cleaner."""
 
 from corral.cluster.certificates.csr_cleaner import controller as cleaner
 from corral.cluster.certificates.csr_signer import controller as signer

@@ -1,6 +1,6 @@
-"""Removes requests for certificates that nobody will look at any more (kube-controller-manager's).
+"""Deletes old CertificateSigningRequests, as kube-controller-manager does.
 
-Those that are decided go an hour later: whoever asked has fetched the certificate by then.
+Approved, denied and failed ones are kept for an hour, so that clients can fetch the certificate.
 """
 
 import base64
@@ -19,13 +19,13 @@ from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 DECIDED = timedelta(hours=1)
-"""How long requests are kept that were denied, or have failed, or have their certificate."""
+"""Lifetime of requests that were denied, failed, or were signed."""
 PENDING = timedelta(hours=24)
-"""How long requests wait for somebody to decide."""
+"""Lifetime of requests without a decision."""
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """The controller that removes old requests."""
+    """Return the controller that deletes old requests."""
     loop = Cleaner(context)
     return Controller(
         "certificates-cleaner", loop.reconcile, queue=loop.queue, sources=(loop.requests,)
@@ -33,7 +33,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Cleaner:
-    """All requests."""
+    """Cache of the controller."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -43,7 +43,7 @@ class Cleaner:
         self.requests.handle(self._changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Remove a request whose time has come, else look again when it will have."""
+        """Delete a request that is due, else requeue it for then."""
         request = self.requests.get(key)
         if request is None or is_being_deleted(request):
             return None
@@ -64,7 +64,7 @@ class Cleaner:
 
 
 def end_of(request: CertificateSigningRequest) -> datetime | None:
-    """When a request is to go; None of one that is approved and still waits for its signer."""
+    """Return when a request is to be deleted; None while an approved one waits for its signer."""
     return min(_ends(request), default=None)
 
 

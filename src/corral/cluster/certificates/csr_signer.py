@@ -1,7 +1,7 @@
-"""Signs approved requests for certificates by which users are known to the API.
+"""Signs approved CertificateSigningRequests for client certificates.
 
-It is kube-controller-manager's part for the signer ``kubernetes.io/kube-apiserver-client``.
-Requests to other signers are left to whoever runs these.
+It is kube-controller-manager's signer ``kubernetes.io/kube-apiserver-client``; requests to other
+signers are left alone.
 """
 
 import base64
@@ -24,26 +24,26 @@ from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
 Sign = Callable[[bytes, int | None], bytes]
-"""Makes a certificate of a request, for so many seconds; raises ValueError where it cannot."""
+"""Signs a PEM request for a number of seconds; raises ValueError if it is invalid."""
 
 _NEEDED = "client auth"
 _ALLOWED = frozenset({_NEEDED, "digital signature", "key encipherment"})
 
 
 def controller(sign: Sign) -> Callable[[ControllerContext], Controller[Key]]:
-    """Makes the controller that signs."""
+    """Return the factory of the controller that signs."""
 
-    def make(context: ControllerContext) -> Controller[Key]:
+    def factory(context: ControllerContext) -> Controller[Key]:
         loop = Signer(context, sign)
         return Controller(
             "certificates-signer", loop.reconcile, queue=loop.queue, sources=(loop.requests,)
         )
 
-    return make
+    return factory
 
 
 class Signer:
-    """The requests to the signer."""
+    """Cache of the requests to the signer."""
 
     def __init__(self, context: ControllerContext, sign: Sign) -> None:
         self.queue = WorkQueue[Key]()
@@ -55,22 +55,22 @@ class Signer:
         self.requests.handle(self._changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Give an approved request its certificate, or tell why it gets none."""
+        """Sign an approved request, or record why it cannot be signed."""
         request = self.requests.get(key)
         if request is None or is_being_deleted(request) or not is_waiting(request):
             return
-        wanted = msgspec.to_builtins(request)
+        updated = msgspec.to_builtins(request)
         try:
             require_usages(request.spec.usages or [])
             content = self._sign(
                 base64.b64decode(request.spec.request), request.spec.expirationSeconds
             )
         except ValueError as error:
-            wanted["status"]["conditions"].append(_failure(str(error)))
+            updated["status"]["conditions"].append(_failure(str(error)))
         else:
-            wanted["status"]["certificate"] = base64.b64encode(content).decode()
-        # whole, with its version: what was decided meanwhile by others is looked at anew
-        await self._client.replace(CertificateSigningRequest, wanted, subresource="status")
+            updated["status"]["certificate"] = base64.b64encode(content).decode()
+        # A replace, guarded by the resource version: others may have denied it meanwhile.
+        await self._client.replace(CertificateSigningRequest, updated, subresource="status")
 
     def _changed(
         self, _old: CertificateSigningRequest | None, new: CertificateSigningRequest | None
@@ -80,14 +80,14 @@ class Signer:
 
 
 def is_waiting(request: CertificateSigningRequest) -> bool:
-    """Whether a request is approved, and its signer has not answered."""
+    """Report whether a request is approved, and neither signed nor failed."""
     status: Any = request.status
-    has = {each.type for each in (status and status.conditions) or ()}
-    return APPROVED in has and not has & {DENIED, FAILED} and not status.certificate
+    types = {each.type for each in (status and status.conditions) or ()}
+    return APPROVED in types and not types & {DENIED, FAILED} and not status.certificate
 
 
 def require_usages(usages: list[str]) -> None:
-    """Refuse what a client's certificate is not for.  Raises ValueError."""
+    """Raise ValueError unless the usages are those of a client certificate."""
     for usage in usages:
         if usage not in _ALLOWED:
             raise ValueError(f"invalid usage for client certificate: {usage}")
@@ -95,5 +95,10 @@ def require_usages(usages: list[str]) -> None:
         raise ValueError(f"missing required usage for client certificate: {_NEEDED}")
 
 
-def _failure(why: str) -> Document:
-    return {"type": FAILED, "status": "True", "reason": "SignerValidationFailure", "message": why}
+def _failure(message: str) -> Document:
+    return {
+        "type": FAILED,
+        "status": "True",
+        "reason": "SignerValidationFailure",
+        "message": message,
+    }
