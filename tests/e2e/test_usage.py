@@ -12,7 +12,7 @@ from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.api.object import Key
 from corral.node.hypervisor import Change
-from corral.node.metrics.sampling.sampler import Sampler, Tenant
+from corral.node.metrics.sampling.sampler import RunningPod, Sampler
 from corral.node.state.facts import Facts, State
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -45,7 +45,7 @@ def watch(guest):
     pod = Pod(metadata=ObjectMeta(name=KEY.name, namespace=KEY.namespace), spec=spec)
     machine = SimpleNamespace(guest=guest, facts=Facts(state=State.RUNNING))
     sampler = Sampler()
-    sampler.add("here", lambda: [Tenant(pod, machine)])
+    sampler.add("here", lambda: [RunningPod(pod, machine)])
     return sampler
 
 
@@ -58,13 +58,13 @@ async def test_a_busy_guest_and_a_paused_one_take_what_the_kernel_counts(tmp_pat
         sampler = watch(guest)
 
         before = seconds_of(guest.pid)
-        sampler.look()
+        sampler.sample()
         busy = "dd if=/dev/zero of=/dev/null >/dev/null 2>&1 </dev/null &"
         await guest.agent.run(["/bin/sh", "-c", busy])
         begun = seconds_of(guest.pid)
         await works(guest.pid, 2)
         least, held = seconds_of(guest.pid) - begun, resident(guest.pid)
-        sampler.look()
+        sampler.sample()
         most = seconds_of(guest.pid) - before
         window = sampler.node("here").pods[KEY].window
         assert least - 2 / TICKS <= window.cpu_nanos / 1e9 <= most + 2 / TICKS
@@ -73,13 +73,13 @@ async def test_a_busy_guest_and_a_paused_one_take_what_the_kernel_counts(tmp_pat
 
         await guest.pause()
         await seen(changes, Change.PAUSED)
-        sampler.look()
+        sampler.sample()
         await asyncio.sleep(3)
-        sampler.look()
+        sampler.sample()
         assert sampler.node("here").pods[KEY].window.nanocores < 0.05e9
 
         await guest.destroy()
         await seen(changes, Change.GONE)
-        sampler.look()
+        sampler.sample()
         assert sampler.pod_metrics(KEY) is None
         await guest.release()

@@ -22,7 +22,7 @@ from corral.node.host.open_disks import opened
 from corral.node.images.image import Record
 from corral.node.images.reference import parse
 from corral.node.images.store import ImageStore
-from corral.node.images.work_directory import workplace
+from corral.node.images.work_directory import work_directory
 from corral.node.storage import Storage
 from corral.node.storage.disk_space import Space
 from corral.node.storage.population import Populator, Uploads, http_download, populator as filling
@@ -146,9 +146,9 @@ class Pulling(ImageStore):
         name = str(parse(reference))
         if (known := self.find(name)) is not None:
             return await asyncio.to_thread(self._alias, known, name, known.access)
-        with workplace(self._work, self._blobs) as work:
+        with work_directory(self._work, self._blobs) as work:
             record = Record(reference=name, source="pull", manifest="sha256:same")
-            return await self._keep(self.disk.rename(work / "disk"), name, record, [], report)
+            return await self._add(self.disk.rename(work / "disk"), name, record, [], report)
 
 
 async def test_an_image_that_it_pulled_itself_is_no_reason_to_try_again(storage, tmp_path):

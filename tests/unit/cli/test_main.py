@@ -106,7 +106,7 @@ def test_disks_that_lost_their_names_are_told_of(told, tmp_path):
     (disks / "sha256-0.raw").touch()
     code, said = told("image", "ls", "--data-dir", tmp_path)
     assert code == 0
-    assert said.startswith(f"warning: 1 of the disks in {disks} have no name any more: copy what")
+    assert said.startswith(f"warning: 1 of the disks in {disks} have lost their names: copy what")
 
 
 def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):
