@@ -10,8 +10,7 @@ from corral.pki.certificate_requests import (
     sign_request,
 )
 from corral.pki.certificates import SKEW, PkiError
-from corral.pki.clients import credentials
-from corral.pki.kubeconfig import Credentials, kubeconfig, kubeconfig_of
+from corral.pki.kubeconfig import Credentials, credentials, kubeconfig, kubeconfig_of
 from corral.pki.server_identity import CLIENT_DAYS, Identity, ensure, front_proxy_authority, renew
 from corral.pki.signing import SigningKey
 

@@ -1,12 +1,16 @@
-"""Kubeconfigs."""
+"""Kubeconfigs, and the client credentials in them."""
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from corral import hosts
-from corral.pki.server_identity import Identity
+from corral.pki.certificates import issue_client, key_pem, new_key, pem, pki_errors, subject_of
+from corral.pki.server_identity import Identity, clients_authority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +29,22 @@ class Credentials:
             "client-certificate-data": base64.b64encode(self.certificate).decode(),
             "client-key-data": base64.b64encode(self.key).decode(),
         }
+
+
+def credentials(
+    directory: Path, user: str, groups: Sequence[str], lifetime: timedelta
+) -> Credentials:
+    """Issue a user's certificate and key, which the server of this directory accepts at once.
+
+    It expires no later than its CA.  Raises PkiError for unusable files, and ValueError for a name
+    that is invalid in a certificate.
+    """
+    with pki_errors(directory):
+        authority = clients_authority(directory)
+        subject = subject_of(user, groups)
+        key = new_key()
+        certificate = issue_client(authority, subject, key.public_key(), lifetime)
+        return Credentials(certificate=pem(certificate), key=key_pem(key))
 
 
 def kubeconfig(identity: Identity, address: str) -> bytes:

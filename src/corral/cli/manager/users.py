@@ -30,7 +30,7 @@ LABELS: Final = {"app.kubernetes.io/managed-by": "corral-kubeconfig"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserGrant:
-    """What to grant a user: a certificate for a lifetime, and optionally a role.
+    """A grant to a user: a certificate for a lifetime, and optionally a role.
 
     namespace: of the kubeconfig, and of the role unless it applies everywhere.
     """

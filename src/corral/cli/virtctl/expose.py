@@ -115,7 +115,7 @@ async def _expose(session: Session, kind: _Kind, name: str, request: ServiceOpti
 def service_for(owner: Document, kind: str, request: ServiceOptions) -> Document:
     """Return the Service of an object, with virtctl's selector, ports and owner.
 
-    Raises Problem, in virtctl's words.
+    Raises Problem with virtctl's messages.
     """
     metadata = owner["metadata"]
     spec: Document = {

@@ -85,7 +85,7 @@ def removevolume(
 
 
 def _require_disk(disk_type: str, bus: str, cache: str) -> None:
-    """Raises Problem, in virtctl's words."""
+    """Raises Problem, with virtctl's messages."""
     allowed = BUSES.get(disk_type)
     if allowed is None:
         raise Problem(f"Invalid disk type '{disk_type}'. Only LUN and Disk are supported.")
@@ -99,7 +99,7 @@ def _require_disk(disk_type: str, bus: str, cache: str) -> None:
 
 
 def _require_short(volume: str, *, is_disk_name: bool) -> None:
-    """Raises Problem, in virtctl's words."""
+    """Raises Problem, with virtctl's messages."""
     if len(volume) <= MAX_NAME_LENGTH:
         return
     kind = "disk" if is_disk_name else "volume"

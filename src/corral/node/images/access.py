@@ -26,7 +26,7 @@ class PullSecret(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class Access(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """Who may use an image.
+    """The callers that may use an image.
 
     everyone: it was imported, or pulled without a Secret.
     secrets: those with which it was pulled, oldest first.

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from corral.node.images.credentials import Credential
-
 _PARAMETER = re.compile(r'([A-Za-z0-9_]{1,32})=(?:"((?:[^"\\]|\\.){0,2000})"|([^",\s]{1,2000}))')
 _MAX_HEADER = 8000
 
@@ -40,7 +38,7 @@ def parse_challenge(header: str) -> Challenge:
     return Challenge(scheme.lower(), parameters)
 
 
-def basic(credential: Credential) -> str:
+def basic(user: str, password: str) -> str:
     """Return the ``Authorization`` header of a user and password (RFC 7617)."""
-    pair = f"{credential.username}:{credential.password}".encode()
+    pair = f"{user}:{password}".encode()
     return f"Basic {base64.b64encode(pair).decode()}"

@@ -280,7 +280,7 @@ class Registry:
         """Respond to a challenge, the first one or one for an expired token."""
         challenge = authorization.parse_challenge(response.headers.get("www-authenticate", ""))
         if challenge.scheme == "basic" and self._credential:
-            self._authorization = authorization.basic(self._credential)
+            self._authorization = self._basic()
         elif challenge.scheme == "bearer":
             self._authorization = f"Bearer {await self._token(challenge)}"
         else:
@@ -291,9 +291,7 @@ class Registry:
         self._check_secure(realm)
         query = {key: challenge.parameters.get(key, "") for key in ("service", "scope")}
         url = realm.copy_merge_params({key: value for key, value in query.items() if value})
-        headers = (
-            {"Authorization": authorization.basic(self._credential)} if self._credential else {}
-        )
+        headers = {"Authorization": self._basic()} if self._credential else {}
         async with self._http.stream("GET", url, headers=headers) as response:
             self._check_status(response)
             try:
@@ -304,6 +302,10 @@ class Registry:
         if not token.isascii() or not token.isprintable() or not token:
             raise self._failed(f"{realm.host} gave no token")
         return token
+
+    def _basic(self) -> str:
+        assert self._credential is not None
+        return authorization.basic(self._credential.username, self._credential.password)
 
     def _failed(self, cause: str, hint: str = "") -> ImageError:
         return pull_failed(f"failed to pull image {str(self._reference)!r}: {cause}", hint)

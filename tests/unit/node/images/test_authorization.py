@@ -3,7 +3,6 @@
 import pytest
 
 from corral.node.images import authorization
-from corral.node.images.credentials import Credential
 
 
 @pytest.mark.parametrize(
@@ -24,6 +23,6 @@ def test_challenges(header, scheme, parameters):
 
 
 def test_a_name_and_password_are_sent_as_rfc_7617_says():
-    sent = authorization.basic(Credential("r.io", "Aladdin", "open sesame"))
+    sent = authorization.basic("Aladdin", "open sesame")
     assert sent == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
-    assert authorization.basic(Credential("", "ü", "ß")) == "Basic w7w6w58="
+    assert authorization.basic("ü", "ß") == "Basic w7w6w58="

@@ -5,7 +5,6 @@ Credentials and extra headers are sent to the URL's own origin only, redirects a
 lead from https to http, and proxies of the environment are ignored.
 """
 
-import base64
 import http.client
 import re
 import socket
@@ -79,12 +78,6 @@ class Stop:
                     self._socket.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     return
-
-
-def basic(user: str, password: str) -> tuple[str, str]:
-    """Return the Authorization header of a user and password (RFC 7617)."""
-    pair = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return ("Authorization", f"Basic {pair}")
 
 
 def fetch(
@@ -254,7 +247,7 @@ class _Exchange:
             raise
 
     def _check_response(self) -> None:
-        """What comes: from where on, how much, of which version."""
+        """Check status and encoding; set start, total and validator of the response."""
         status, response = self._response.status, self._response
         whole = self._continued() if status == 206 else 0
         if status == 416 or (status == 206 and not whole):

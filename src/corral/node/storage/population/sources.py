@@ -19,6 +19,7 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.node.host.destinations import Destinations
 from corral.node.images import Credential, ImageError, SecretName
+from corral.node.images.authorization import basic
 from corral.node.images.image import Image
 from corral.node.images.progress import Progress, Report
 from corral.node.images.reference import parse
@@ -112,7 +113,7 @@ class Sources:
             headers += [_header(value.decode(errors="replace")) for value in secret.values()]
         if source.secret_ref:
             secret = await self._secret(namespace, source.secret_ref)
-            headers.append(http_download.basic(*_user_and_password(secret)))
+            headers.append(("Authorization", basic(*_user_and_password(secret))))
         authorities = ""
         if source.cert_config_map:
             config = await self._config_map(namespace, source.cert_config_map)

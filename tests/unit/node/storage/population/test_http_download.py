@@ -8,6 +8,7 @@ from ipaddress import ip_network
 import pytest
 
 from corral.node.host.destinations import ANYWHERE, FOR_TENANTS, Destinations
+from corral.node.images.authorization import basic
 from corral.node.storage.population import http_download
 from corral.node.storage.population.error import PopulationError
 from corral.node.storage.population.partial_content import PartialContent
@@ -225,7 +226,7 @@ def test_a_server_that_is_not_there(server, work):
 def test_a_redirect_is_followed_and_gets_no_credentials(server, work, content):
     other = server.url.replace("127.0.0.1", "localhost")
     server.heads = [f"HTTP/1.1 302 F\r\nLocation: {other}\r\n\r\n".encode()]
-    headers = [http_download.basic("me", "secret"), ("X-Key", "k")]
+    headers = [("Authorization", basic("me", "secret")), ("X-Key", "k")]
     assert fetch(server, work, headers=headers).path.read_bytes() == content
     assert server.header("authorization", 0) == "Basic bWU6c2VjcmV0"
     assert server.header("x-key", 0) == "k"
