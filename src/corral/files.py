@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole, and read without trust in what they hold."""
+"""Small state files: atomic replacement, journals, and reading that tolerates damage."""
 
 import errno
 import os
@@ -13,21 +13,21 @@ import msgspec
 T = TypeVar("T")
 
 LONGEST_JOURNAL: Final = 64 << 10
-"""Bytes of a journal that is begun anew with its next line."""
-_ADVISED: Final = 128 << 10
-"""Bytes of one advice: Linux heeds no more of it than the disk's ``read_ahead_kb``."""
+"""Size of a journal at which the next line replaces it."""
+_ADVICE_BYTES: Final = 128 << 10
+"""Bytes of one advice: Linux reads at most the disk's ``read_ahead_kb`` for each."""
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
-    """Put a file in place whole or not at all; nobody reads it but whom the mode lets.
+    """Replace a file atomically.
 
-    ``durable``: it survives a power cut once this returns.  Raises OSError, for instance where the
-    disk is full; the old content is still there then.
+    ``durable``: the content survives a power cut once this returns.  Raises OSError, for instance
+    if the disk is full; the old content stays then.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(_made(temporary, mode), "wb") as file:
+        with os.fdopen(_create(temporary, mode), "wb") as file:
             file.write(content)
             file.flush()
             if durable:
@@ -41,29 +41,29 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
 
 
 def read_ahead(path: Path) -> None:
-    """Have the system read a file as a whole and in order, beside what the caller does.
+    """Let the kernel read a whole file into the page cache, in the background.
 
-    Who reads it a page here and a page there would wait for the disk at each: SQLite's check of a
+    For a caller with random access, who would wait for the disk at each page: SQLite's check of a
     store of 21 MB took 0.3 s, and takes 0.03.  Not for a file that this process has locked, as
-    SQLite does: closing it here gives up the locks (fcntl(2)).
+    SQLite does: closing it here releases the locks (fcntl(2)).
     """
-    with suppress(OSError), path.open("rb") as file:  # it is only an advice
-        for start in range(0, os.fstat(file.fileno()).st_size, _ADVISED):
-            os.posix_fadvise(file.fileno(), start, _ADVISED, os.POSIX_FADV_WILLNEED)
+    with suppress(OSError), path.open("rb") as file:  # only an optimization
+        for start in range(0, os.fstat(file.fileno()).st_size, _ADVICE_BYTES):
+            os.posix_fadvise(file.fileno(), start, _ADVICE_BYTES, os.POSIX_FADV_WILLNEED)
 
 
-def note(path: Path, line: bytes) -> None:
-    """Add a state to a journal, of which the last whole line counts; only its owner can read it.
+def append_state(path: Path, line: bytes) -> None:
+    """Append a state to a journal, whose last whole line is the current state.
 
-    Takes a tenth of the time of ``replace``, which has file systems bring the new file to the disk.
-    What a process had written when it was killed stays; a power cut may take it.  Raises OSError,
-    for instance where the disk is full; what was noted before still counts then.
+    Takes a tenth of the time of ``replace``, after which file systems flush the new file to disk.
+    The state survives a kill of the process, but maybe not a power cut.  Raises OSError, for
+    instance if the disk is full; the state before stays current then.
     """
     descriptor = os.open(path, _APPENDING, 0o600)
     try:
         size = os.fstat(descriptor).st_size
         if size <= LONGEST_JOURNAL:
-            # the end before it, too: whoever was killed at the last line may not have ended it
+            # A newline before it, too: a process killed while writing may have left part of a line.
             text = b"%b%b\n" % (b"\n" if size else b"", line)
             if os.write(descriptor, text) == len(text):
                 return
@@ -74,19 +74,19 @@ def note(path: Path, line: bytes) -> None:
     replace(path, line + b"\n")
 
 
-def noted(path: Path, type_: type[T]) -> T | None:
-    """The last state in a journal, or what a JSON file holds; None as of ``read_json``."""
-    return _read(path, _last, type_)
+def read_state(path: Path, type_: type[T]) -> T | None:
+    """Read the last state of a journal, or a JSON file; None as ``read_json``."""
+    return _read(path, _last_line, type_)
 
 
-def _last(text: bytes) -> bytes:
-    """The last line that was ended, else all."""
+def _last_line(text: bytes) -> bytes:
+    """Return the last line with a newline, else everything."""
     *whole, rest = text.split(b"\n")
     return next(filter(None, reversed(whole)), rest)
 
 
-def _made(path: Path, mode: int) -> int:
-    """A new file; what somebody who had this process id has left there is put away."""
+def _create(path: Path, mode: int) -> int:
+    """Create a file; remove one that is left of an earlier process with the same id."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(path, flags, mode)
@@ -105,7 +105,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Make the entries of a directory survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -113,16 +113,16 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def distrusted(path: Path) -> str:
-    """Why what stands at a path may be a stranger's work; empty where only its owner wrote it.
+def untrusted(path: Path) -> str:
+    """Return why others may have written a file; "" if only its owner can.
 
-    The owner must be this user, or root, whom nothing can be hidden from.  Raises OSError.
+    The owner must be this user or root.  Raises OSError.
     """
-    return stranger(path.stat())
+    return untrusted_stat(path.stat())
 
 
-def stranger(found: os.stat_result) -> str:
-    """The same of what is known of a file already."""
+def untrusted_stat(found: os.stat_result) -> str:
+    """Return the same as ``untrusted`` for a stat result."""
     if found.st_uid not in (os.geteuid(), 0):
         return f"belongs to another user (uid {found.st_uid})"
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -131,7 +131,7 @@ def stranger(found: os.stat_result) -> str:
 
 
 def read_json(path: Path, type_: type[T]) -> T | None:
-    """What a JSON file holds; None where it is missing or holds anything else."""
+    """Read a JSON file; None if it is missing or invalid."""
     return _read(path, bytes, type_)
 
 
@@ -141,4 +141,4 @@ def _read(path: Path, part: Callable[[bytes], bytes], type_: type[T]) -> T | Non
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # cut by a crash, or spoilt by other hands: as good as absent
+        return None  # damaged by a crash or an edit: the same as missing

@@ -1,4 +1,4 @@
-"""The names and addresses by which this machine is reached."""
+"""The addresses of this host."""
 
 import fcntl
 import ipaddress
@@ -10,11 +10,11 @@ from pathlib import Path
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR of netdevice(7)
 _GLOBAL_SCOPE = "00"
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
-"""Addresses that nobody has (RFC 5737, RFC 3849): nothing is ever sent there."""
+"""Addresses for documentation (RFC 5737, RFC 3849): nothing is ever sent there."""
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether listening there means listening on every address."""
+    """Report whether a listen address means every address."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -22,20 +22,20 @@ def is_wildcard(host: str) -> bool:
 
 
 def addresses() -> list[str]:
-    """The machine's addresses as they are now, those for one link only left out."""
+    """Return the host's current addresses, except link-local ones."""
     return [*_version_4(), *_version_6()]
 
 
 def reachable(host: str) -> str:
-    """Where a client finds a server that listens at ``host``: of a wildcard, a real address.
+    """Return the address by which clients reach a server that listens at ``host``.
 
-    That is the address by which this machine reaches others; a loopback one where it has none.
+    For a wildcard that is the source address of the default route, or loopback without one.
     """
     if not is_wildcard(host):
         return host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((_ELSEWHERE[family], 9))  # chooses a route, and sends nothing
+        probe.connect((_ELSEWHERE[family], 9))  # selects a route, without sending
         return str(probe.getsockname()[0])
     return "::1" if family == socket.AF_INET6 else "127.0.0.1"
 

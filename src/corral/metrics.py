@@ -1,9 +1,8 @@
-"""What is told to Prometheus: families of values, and the registry that asks for them.
+"""Prometheus metrics: metric families, and the registry of their sources.
 
-Nothing is worked out before somebody asks: whoever has something to tell registers a ``Source``,
-which makes its families anew each time, so a value goes when what it is of goes.  Only what nobody
-could tell afterwards is counted when it happens, in plain numbers.  The one door to
-prometheus_client.
+Values are computed at a scrape: components register a ``Source``, which returns its families anew
+each time, so that the values of removed objects disappear.  Only events are counted when they
+happen.  The only module that uses prometheus_client.
 """
 
 import asyncio
@@ -19,44 +18,44 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 SOURCE_SECONDS: Final = 5.0
-"""So long a source may take: Prometheus by itself gives up on all of them after 10 s."""
+"""Time limit of a source; the default scrape timeout of Prometheus is 10 s."""
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-"""Bounds for what mostly takes milliseconds, but may take minutes."""
+"""Bounds for durations of mostly milliseconds, up to minutes."""
 START_STAGES: Final = (
     "corral_vmi_start_stage_seconds",
     "Time of each stage of a start: scheduled, prepared, spawned, started, booted and ready.",
 )
-"""Name and description of what the loops and the nodes tell of the same starts."""
+"""Name and description of the family of both controllers and nodes."""
 START_BOUNDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
 
 log = structlog.get_logger()
 
 
 class Family(Metric):
-    """All values of one name, with their labels."""
+    """A metric family: all values of one name, with their labels."""
 
     def add(self, value: float, labels: Mapping[str, str] | None = None) -> None:
         suffix = "_total" if self.type == "counter" else ""
         self.add_sample(self.name + suffix, dict(labels or {}), value)
 
     def add_histogram(self, histogram: "Histogram", labels: Mapping[str, str]) -> None:
-        so_far = 0
+        cumulative = 0
         for bound, count in zip((*histogram.bounds, math.inf), histogram.counts, strict=True):
-            so_far += count
+            cumulative += count
             below = {**labels, "le": "+Inf" if bound == math.inf else str(float(bound))}
-            self.add_sample(f"{self.name}_bucket", below, so_far)
-        self.add_sample(f"{self.name}_count", dict(labels), so_far)
+            self.add_sample(f"{self.name}_bucket", below, cumulative)
+        self.add_sample(f"{self.name}_count", dict(labels), cumulative)
         self.add_sample(f"{self.name}_sum", dict(labels), histogram.sum)
 
 
 def counter(name: str, help_text: str) -> Family:
-    """A family of what only grows; its name ends in ``_total``."""
+    """Return a family of counters; its name ends in ``_total``."""
     assert name.endswith("_total"), name
     return Family(name.removesuffix("_total"), help_text, "counter")
 
 
 def gauge(name: str, help_text: str, value: float | None = None) -> Family:
-    """A family of what goes up and down; ``value`` is its only one, where it has no labels."""
+    """Return a family of gauges; ``value`` is the only one, without labels."""
     family = Family(name, help_text, "gauge")
     if value is not None:
         family.add(value)
@@ -64,12 +63,12 @@ def gauge(name: str, help_text: str, value: float | None = None) -> Family:
 
 
 def histogram(name: str, help_text: str) -> Family:
-    """A family of histograms."""
+    """Return a family of histograms."""
     return Family(name, help_text, "histogram")
 
 
 class Histogram:
-    """How long things took: how many of them up to each bound, and the sum.  Seconds."""
+    """A histogram of durations in seconds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -84,9 +83,9 @@ class Histogram:
 
 
 class Stages:
-    """How long each stage of many things takes, from the end of the one before it.
+    """Durations of stages of many objects, each measured from the end of the one before.
 
-    What has ended or has reached its last stage is to be forgotten.
+    Callers ``forget`` objects that ended or reached their last stage.
     """
 
     def __init__(self, name: str, help_text: str, bounds: Sequence[float]) -> None:
@@ -94,32 +93,32 @@ class Stages:
         self._help = help_text
         self._bounds = bounds
         self._since: dict[str, float] = {}
-        self._took: dict[str, Histogram] = {}
+        self._durations: dict[str, Histogram] = {}
 
     def begin(self, uid: str) -> None:
-        """A stage begins; nothing ends with it."""
+        """Record the begin of the first stage."""
         self._since[uid] = asyncio.get_running_loop().time()
 
     def end(self, stage: str, uid: str) -> None:
-        """A stage ends, and the next one begins; without effect on what was never begun."""
+        """Record the end of a stage and the begin of the next; no effect without ``begin``."""
         if (since := self._since.get(uid)) is None:
             return
         self.begin(uid)
-        took = self._took.setdefault(stage, Histogram(self._bounds))
-        took.observe(self._since[uid] - since)
+        durations = self._durations.setdefault(stage, Histogram(self._bounds))
+        durations.observe(self._since[uid] - since)
 
     def forget(self, uid: str) -> None:
         self._since.pop(uid, None)
 
     def family(self) -> Family:
         family = histogram(self._name, self._help)
-        for stage, took in self._took.items():
-            family.add_histogram(took, {"stage": stage})
+        for stage, durations in self._durations.items():
+            family.add_histogram(durations, {"stage": stage})
         return family
 
 
 Source = Callable[[], Awaitable[Iterable[Family]]]
-"""Tells what there is to tell at this moment."""
+"""Returns the current values."""
 
 
 class Registry:
@@ -130,43 +129,43 @@ class Registry:
         self._failures: Counter[str] = Counter()
 
     def add(self, name: str, source: Source) -> None:
-        """Ask a source, too; its name tells people which one failed."""
+        """Add a source; its name is a label of the counter of failures."""
         self._sources.append((name, source))
 
     async def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Everything in the form that the client accepts, and that form's media type.
+        """Return all families in a format that the client accepts, and its media type.
 
-        A source that fails or is late is left out: all the others are told nevertheless.
+        Sources that fail or time out are left out.
         """
-        asked = await asyncio.gather(*(self._ask(*each) for each in self._sources))
+        results = await asyncio.gather(*(self._collect(*each) for each in self._sources))
         families: dict[str, Family] = {}
-        for family in (each for answer in asked for each in answer):
-            known = families.setdefault(family.name, family)
-            if known is not family:
-                known.samples += family.samples
+        for family in (each for result in results for each in result):
+            merged = families.setdefault(family.name, family)
+            if merged is not family:
+                merged.samples += family.samples
         failures = counter("corral_scrape_failures_total", "Sources that failed or were late.")
         for name, _ in self._sources:
             failures.add(self._failures[name], {"source": name})
         encode, media_type = choose_encoder(accept)
-        told = _Told([*families.values(), failures])
-        # The lines of a thousand machines take most of a second, in which others have their turn.
-        return await asyncio.to_thread(encode, told), media_type
+        collector = _Collector([*families.values(), failures])
+        # In a thread, because the lines of a thousand machines take most of a second.
+        return await asyncio.to_thread(encode, collector), media_type
 
-    async def _ask(self, name: str, source: Source) -> list[Family]:
+    async def _collect(self, name: str, source: Source) -> list[Family]:
         try:
             async with asyncio.timeout(SOURCE_SECONDS):
                 return list(await source())
         except TimeoutError:
             log.warning("metrics are late", source=name, seconds=SOURCE_SECONDS)
         except Exception:
-            # The one door: what one source cannot tell must not hide what the others can.
+            # One failing source must not hide the others.
             log.exception("metrics failed", source=name)
         self._failures[name] += 1
         return []
 
 
-class _Told:
-    """What sources told, as the encoders of prometheus_client want to read it."""
+class _Collector:
+    """A registry of given families, for the encoders of prometheus_client."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -176,7 +175,7 @@ class _Told:
 
 
 async def process() -> Iterable[Family]:
-    """The source of this process's own figures: processor time, memory, open files, its start."""
+    """Return the metrics of this process: CPU time, memory, open files, start time."""
     families = []
     for metric in ProcessCollector(registry=None).collect():
         family = Family(metric.name, metric.documentation, metric.type)

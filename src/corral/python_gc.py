@@ -1,25 +1,25 @@
-"""How often Python searches for cycles of garbage: seldom, as hardly any are made."""
+"""Tuning of Python's cyclic garbage collector: it runs seldom, because few cycles are made."""
 
 import gc
 from typing import Final
 
-YOUNG: Final = 50_000
-"""So many more objects than before, and the youngest are searched for cycles: Python's is 700.
+THRESHOLD: Final = 50_000
+"""Threshold of new objects for a collection of the youngest generation; Python's is 700.
 
-It has to be more than what the requests that are on their way hold, or these count as old and are
-searched again and again: a hundred, of some hundred objects each.
+It must exceed the objects of concurrent requests (a hundred, with some hundred objects each), or
+these are promoted to an older generation and scanned again and again.
 """
 
 
-def search_seldom() -> None:
-    """From now on.  What a start imports and loads stays: to search it took a quarter of it."""
-    gc.set_threshold(YOUNG)
+def raise_threshold() -> None:
+    """Raise the threshold: collections took a quarter of the time of a start."""
+    gc.set_threshold(THRESHOLD)
 
 
-def spare_what_stays() -> None:
-    """Search nothing again that there is by now.
+def freeze() -> None:
+    """Exempt all existing objects from collections.
 
-    Nor is it searched once before, which takes longer than all else between the store and the API:
-    imports leave under a thousand objects behind that nobody needs, and loading leaves none.
+    Without a collection before it, which takes longer than all else between the start of the store
+    and that of the API: imports leave less than a thousand garbage objects, loading none.
     """
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What sockets tell of the other side, and what they do about one that has gone without a word."""
+"""TCP options and counters of sockets: keepalive, timeouts, acknowledged bytes."""
 
 import fcntl
 import socket
@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
-_ASK_SECONDS: Final = 30
-_COUNT: Final = struct.Struct("i")
+_PROBE_SECONDS: Final = 30
+_INT: Final = struct.Struct("i")
 _BYTES_ACKED: Final = struct.Struct("=120xQ")  # tcpi_bytes_acked of struct tcp_info, linux/tcp.h
 
 
 class Socket(Protocol):
-    """As much of a socket as asyncio's transports show, too."""
+    """The part of a socket that asyncio's transports have, too."""
 
     @property
     def family(self) -> int: ...
@@ -27,42 +27,42 @@ class Socket(Protocol):
 
 
 def keep_alive(connected: Socket, seconds: int) -> None:
-    """Let the kernel ask a side that is silent whether it is there; for so long it may say nothing.
+    """Let the kernel probe a silent peer, and end the connection after so many seconds of silence.
 
-    Else nothing tells of one that was switched off, or of a way that was cut.
+    Otherwise a peer without power, or a broken route, would never be noticed.
     """
     if connected.family not in _INTERNET:
         return
     for level, option, value in (
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _ASK_SECONDS),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ASK_SECONDS),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, seconds // _ASK_SECONDS)),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, seconds // _PROBE_SECONDS)),
     ):
         connected.setsockopt(level, option, value)
 
 
-def give_up(connected: Socket, seconds: int) -> None:
-    """Let the kernel end a connection whose other side takes nothing of what it is sent so long.
+def set_user_timeout(connected: Socket, seconds: int) -> None:
+    """Let the kernel end a connection whose peer acknowledges no data for so many seconds.
 
-    It would go on for a quarter of an hour where nobody answers (tcp(7), TCP_USER_TIMEOUT).
+    The default is a quarter of an hour (tcp(7), TCP_USER_TIMEOUT).
     """
     if connected.family in _INTERNET:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, seconds * 1000)
 
 
-def untaken(connected: Socket) -> int:
-    """Bytes that were written and not taken by the other side yet (SIOCOUTQ; tcp(7))."""
+def unacknowledged(connected: Socket) -> int:
+    """Return the bytes that were written and not yet acknowledged (SIOCOUTQ; tcp(7))."""
     found: int
-    (found,) = _COUNT.unpack(fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size)))
+    (found,) = _INT.unpack(fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
     return found
 
 
 def acknowledged(connected: Socket) -> int:
-    """Bytes that the other side's kernel has taken since the beginning; 0 where nobody counts."""
+    """Return the bytes that the peer has acknowledged in total; 0 if the kernel does not count."""
     with suppress(OSError, struct.error):
-        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
-        taken: int
-        (taken,) = _BYTES_ACKED.unpack(told)
-        return taken
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
+        count: int
+        (count,) = _BYTES_ACKED.unpack(info)
+        return count
     return 0

@@ -69,8 +69,8 @@ def test_what_is_whole_is_read(tmp_path):
 def test_the_last_state_that_was_noted_counts(tmp_path):
     path = tmp_path / "file"
     for x in range(3):
-        files.note(path, b'{"x":%d}' % x)
-        assert files.noted(path, Point) == Point(x)
+        files.append_state(path, b'{"x":%d}' % x)
+        assert files.read_state(path, Point) == Point(x)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
 
@@ -78,37 +78,37 @@ def test_the_last_state_that_was_noted_counts(tmp_path):
 def test_a_file_of_one_state_is_a_journal(tmp_path):
     path = tmp_path / "file"
     files.replace(path, b'{"x":3}')
-    assert files.noted(path, Point) == Point(3)
-    files.note(path, b'{"x":4}')
-    assert files.noted(path, Point) == Point(4)
+    assert files.read_state(path, Point) == Point(3)
+    files.append_state(path, b'{"x":4}')
+    assert files.read_state(path, Point) == Point(4)
 
 
 @pytest.mark.parametrize("length", range(len(b'\n{"x":4}')))
 def test_a_state_that_was_half_written_does_not_count(tmp_path, length):
     path = tmp_path / "file"
-    files.note(path, b'{"x":3}')
+    files.append_state(path, b'{"x":3}')
     with path.open("ab") as file:
         file.write(b'\n{"x":4}'[:length])  # killed there
-    assert files.noted(path, Point) == Point(3)
-    files.note(path, b'{"x":5}')
-    assert files.noted(path, Point) == Point(5)
+    assert files.read_state(path, Point) == Point(3)
+    files.append_state(path, b'{"x":5}')
+    assert files.read_state(path, Point) == Point(5)
 
 
 @pytest.mark.parametrize("spoilt", [b"{\n", b'{"x":"1"}\n', b"\xff\n", b"[]\n"])
 def test_a_journal_whose_last_state_is_spoilt_counts_as_absent(tmp_path, spoilt):
     path = tmp_path / "file"
-    files.note(path, b'{"x":3}')
+    files.append_state(path, b'{"x":3}')
     with path.open("ab") as file:
         file.write(spoilt)
-    assert files.noted(path, Point) is None
+    assert files.read_state(path, Point) is None
 
 
 def test_a_journal_does_not_grow_for_ever(tmp_path):
     path = tmp_path / "file"
     line = b'{"name":"%b"}' % (b"n" * 1000)
     for _ in range(100):
-        files.note(path, line)
-        assert files.noted(path, Point) == Point(name="n" * 1000)
+        files.append_state(path, line)
+        assert files.read_state(path, Point) == Point(name="n" * 1000)
         assert path.stat().st_size <= files.LONGEST_JOURNAL + 2 * len(line)
 
 
@@ -117,25 +117,25 @@ def test_a_journal_follows_no_link(tmp_path):
     victim.write_bytes(b"precious")
     (tmp_path / "file").symlink_to(victim)
     with pytest.raises(OSError, match="link"):
-        files.note(tmp_path / "file", b'{"x":3}')
+        files.append_state(tmp_path / "file", b'{"x":3}')
     assert victim.read_bytes() == b"precious"
 
 
 def test_a_state_for_which_there_is_no_room_leaves_the_one_before(tmp_path):
     path = tmp_path / "file"
-    files.note(path, b'{"x":3}')
+    files.append_state(path, b'{"x":3}')
     before = path.read_bytes()
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 4, limit[1]))
         with pytest.raises(OSError, match="No space left"):
-            files.note(path, b'{"x":4}')
+            files.append_state(path, b'{"x":4}')
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, handler)
     assert path.read_bytes() == before
-    assert files.noted(path, Point) == Point(3)
+    assert files.read_state(path, Point) == Point(3)
 
 
 def test_a_file_is_read_ahead_as_a_whole(tmp_path, monkeypatch):

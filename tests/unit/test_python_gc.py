@@ -35,10 +35,10 @@ def test_what_is_there_when_a_manager_begins_is_neither_searched_then_nor_later(
     spared, left, searches = printed(
         "import gc, json\n"
         "from corral import python_gc as garbage\n"
-        "garbage.search_seldom()\n"
+        "garbage.raise_threshold()\n"
         "import corral.daemon.run\n"
         "before = gc.get_stats()[2]['collections']\n"
-        "garbage.spare_what_stays()\n"
+        "garbage.freeze()\n"
         "after = gc.get_stats()[2]['collections']\n"
         "print(json.dumps([gc.get_freeze_count(), len(gc.get_objects()), after - before]))\n"
     )

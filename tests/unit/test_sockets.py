@@ -24,15 +24,15 @@ def connected():
 def test_what_is_not_taken_is_counted(connected, family):
     one, other = connected if family == "tcp" else socket.socketpair()
     with one, other:
-        assert sockets.untaken(one) == 0
+        assert sockets.unacknowledged(one) == 0
         one.setblocking(False)
         while sent := _sent(one):
             pass
         assert sent == 0
-        full = sockets.untaken(one)
+        full = sockets.unacknowledged(one)
         assert full > 0
         other.settimeout(60)
-        while sockets.untaken(one) >= full:
+        while sockets.unacknowledged(one) >= full:
             assert other.recv(1 << 20)
 
 
@@ -75,7 +75,7 @@ def test_the_kernel_asks_who_is_silent(connected):
     )
     assert idle <= 60
     assert between * times == 3600
-    sockets.give_up(one, 60)
+    sockets.set_user_timeout(one, 60)
     assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
 
@@ -83,5 +83,5 @@ def test_a_unix_socket_needs_nobody_to_ask():
     one, other = socket.socketpair()
     with one, other:
         sockets.keep_alive(one, 60)
-        sockets.give_up(one, 60)
+        sockets.set_user_timeout(one, 60)
         assert not one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

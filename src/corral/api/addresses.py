@@ -1,7 +1,6 @@
-"""IP addresses, blocks of them and ports, as documents write them.
+"""Parsing and validation of IP addresses, networks and ports in documents.
 
-Functions named ``…_faults`` answer what is wrong, in the real server's words; an empty list means
-all is well.
+Functions named ``…_faults`` return why a value is invalid, in the real server's words.
 """
 
 import re
@@ -23,7 +22,7 @@ _PORT_NAME = re.compile(r"[-a-z0-9]+", re.ASCII)
 
 
 def parse_address(text: str) -> Address | None:
-    """The address that a text writes, without zone; None where it writes none."""
+    """Parse an address without zone; None if it is invalid."""
     if "%" in text:
         return None
     try:
@@ -33,7 +32,7 @@ def parse_address(text: str) -> Address | None:
 
 
 def parse_network(text: str) -> Network | None:
-    """The block that ``10.9.8.0/24`` writes, whatever its bits behind the prefix; or None."""
+    """Parse a network such as ``10.9.8.0/24``, which may have host bits; None if it is invalid."""
     if not _LENGTH.fullmatch(text):
         return None
     try:
@@ -55,7 +54,7 @@ def network_faults(text: str) -> list[str]:
 
 
 def special_faults(text: str) -> list[str]:
-    """Addresses that mean another thing on every host cannot be what a service leads to."""
+    """Refuse addresses that differ by host as endpoints of a Service (ValidateNonSpecialIP)."""
     address = parse_address(text)
     if address is None:
         return ["must be a valid IP address"]
@@ -78,13 +77,13 @@ def port_faults(port: int) -> list[str]:
 
 
 def port_of(text: str) -> int:
-    """The number of a port as clients write it; 0 for what is none."""
+    """Parse a port number; 0 if it is invalid."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 5 else 0
     return 0 if port_faults(number) else number
 
 
 def port_name_faults(name: str) -> list[str]:
-    """Names by which ports of containers are called: at most 15 letters, digits and hyphens."""
+    """Validate a port name (IANA_SVC_NAME): at most 15 letters, digits and hyphens."""
     faults = []
     if len(name) > 15:
         faults.append("must be no more than 15 bytes")

@@ -1,8 +1,7 @@
-"""Conditions: what is known about an object, one entry a type, with the time it last turned.
+"""Conditions of an object: ``status.conditions``.
 
-The functions work on the list that a document holds under ``status.conditions`` and answer a new
-one, so that a caller sees by comparing whether there is anything to write.  KubeVirt removes a
-condition that no longer holds; Kubernetes sets it False.
+The functions return a new list, so that a caller can compare whether there is anything to write.
+KubeVirt removes a condition that no longer holds; Kubernetes sets it to False.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ ConditionDocument = dict[str, Any]
 def get_condition(
     conditions: Iterable[ConditionDocument] | None, condition_type: str
 ) -> ConditionDocument | None:
-    """The condition of a type, or None."""
+    """Return the condition of a type, or None."""
     return next((one for one in conditions or () if one.get("type") == condition_type), None)
 
 
@@ -27,10 +26,10 @@ def set_condition(
     message: str = "",
     now: str,
 ) -> list[ConditionDocument]:
-    """The conditions with one set; its transition time moves only when its status turns.
+    """Return the conditions with one set; its transition time changes only with its status.
 
-    ``status`` is ``True``, ``False`` or ``Unknown``; ``now`` is a time in RFC 3339.  What
-    others noted in the condition (``lastProbeTime``, ``observedGeneration``) is kept.
+    ``status`` is ``True``, ``False`` or ``Unknown``; ``now`` is a time in RFC 3339.  Other fields
+    of the condition (``lastProbeTime``, ``observedGeneration``) are kept.
     """
     old = get_condition(conditions, condition_type) or {}
     since = old.get("lastTransitionTime") if old.get("status") == status else None
@@ -49,5 +48,5 @@ def set_condition(
 def remove_condition(
     conditions: Sequence[ConditionDocument] | None, condition_type: str
 ) -> list[ConditionDocument]:
-    """The conditions without that of a type."""
+    """Return the conditions without that of a type."""
     return [one for one in conditions or () if one.get("type") != condition_type]

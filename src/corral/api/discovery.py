@@ -1,7 +1,7 @@
-"""Discovery: the documents that tell clients which kinds are served, in which groups and versions.
+"""Discovery documents: the served groups, versions and kinds.
 
-There are two forms of the same facts: the old one, a document for each group and version, and the
-aggregated one, everything in two documents (apidiscovery.k8s.io).
+There is the legacy form, a document for each group and version, and the aggregated form, two
+documents for all (apidiscovery.k8s.io).
 """
 
 import base64
@@ -21,15 +21,15 @@ CHANGE_VERBS: Final = ("get", "patch", "update")
 
 
 def content_type(version: str) -> str:
-    """The media type of an aggregated document; clients go by its parameters."""
+    """Return the media type of an aggregated document; clients check its parameters."""
     return f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
 
 
 class Discovery:
-    """Discovery of a table of kinds, and of subresources beside ``status`` and ``scale``.
+    """Discovery of a table of kinds, which may change at any time.
 
-    Rows may be added to the table at any time.  ``groups`` are there although they may list
-    nothing.
+    subresources: those besides ``status`` and ``scale``.
+    groups: are listed even if they are empty.
     """
 
     def __init__(
@@ -41,27 +41,27 @@ class Discovery:
         self._kinds = kinds
         self._subresources = tuple(subresources)
         self._empty_groups = tuple(groups)
-        self._kept: dict[tuple[str, str], Tagged] = {}
+        self._cache: dict[tuple[str, str], Tagged] = {}
         self._changes = kinds.changes
 
     def find(self, path: str, version: str = "") -> Tagged | None:
-        """The document at a path as it is sent, kept until kinds change; None where there is none.
+        """Return the encoded document at a path, cached until kinds change; None if there is none.
 
-        It has the old form, or with a ``version`` the aggregated one.
+        It has the legacy form, or with a ``version`` the aggregated one.
         """
         if self._changes != self._kinds.changes:
             self._changes = self._kinds.changes
-            self._kept.clear()
-        kept = self._kept.get((path, version))
-        if kept is None:
+            self._cache.clear()
+        cached = self._cache.get((path, version))
+        if cached is None:
             found = self.aggregated(path, version) if version else self.document(path)
             if found is None:
                 return None
-            kept = self._kept[path, version] = Tagged.of(encode(found))
-        return kept
+            cached = self._cache[path, version] = Tagged.of(encode(found))
+        return cached
 
     def paths(self) -> Iterator[str]:
-        """The addresses of all documents of the old form."""
+        """Yield the paths of all legacy documents."""
         yield from ("/api", "/apis")
         for group, versions in self._groups().items():
             root = f"/apis/{group}" if group else "/api"
@@ -69,7 +69,7 @@ class Discovery:
             yield from (f"{root}/{version}" for version in versions)
 
     def document(self, path: str) -> Document | None:
-        """The document of the old form at a path; None where there is none."""
+        """Return the legacy document at a path; None if there is none."""
         match path.strip("/").split("/"):
             case ["api"]:
                 return api_versions()
@@ -86,7 +86,7 @@ class Discovery:
                 return None
 
     def aggregated(self, path: str, version: str = "v2") -> Document | None:
-        """The aggregated document of ``/api`` (the core group) or ``/apis`` (all others)."""
+        """Return the aggregated document of ``/api`` (the core group) or ``/apis`` (all others)."""
         if path not in ("/api", "/apis"):
             return None
         items = []
@@ -106,7 +106,7 @@ class Discovery:
         }
 
     def _groups(self) -> dict[str, list[str]]:
-        """Versions of each group, the preferred one first."""
+        """Return the versions of each group, the preferred one first."""
         groups: dict[str, dict[str, None]] = {}
         for group, version in self._kinds.group_versions():
             groups.setdefault(group, {})[version] = None
@@ -123,12 +123,12 @@ class Discovery:
         ]
         return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
-    def _below(self, group_version: GroupVersion, plural: str) -> Iterator[Subresource]:
-        """The subresources of one kind, those that its row implies first."""
+    def _subresources_at(self, group_version: GroupVersion, plural: str) -> Iterator[Subresource]:
+        """Yield the subresources of a kind, those of its row first."""
         kind = self._kinds.find(*group_version, plural)
         if kind is not None:
-            for door in kind.updates:
-                yield _implied(kind, group_version, door, (*group_version, kind.name))
+            for name in kind.updates:
+                yield _implied(kind, group_version, name, (*group_version, kind.name))
         if kind is not None and kind.scale is not None:
             yield _implied(kind, group_version, "scale", ("autoscaling", "v1", "Scale"))
         for each in self._subresources:
@@ -136,7 +136,7 @@ class Discovery:
                 yield each
 
     def _orphans(self, group_version: GroupVersion) -> dict[str, Subresource]:
-        """Subresources by the plural of a kind that their own group does not serve."""
+        """Return subresources by plural, of kinds that their own group does not serve."""
         return {
             each.plural: each
             for each in self._subresources
@@ -148,9 +148,9 @@ class Discovery:
         resources: list[Document] = []
         for kind in self._kinds.served(group_version):
             resources.append(_resource(kind))
-            resources += map(_legacy_below, self._below(group_version, kind.plural))
+            resources += map(_legacy_subresource, self._subresources_at(group_version, kind.plural))
         for plural in self._orphans(group_version):
-            resources += map(_legacy_below, self._below(group_version, plural))
+            resources += map(_legacy_subresource, self._subresources_at(group_version, plural))
         return {
             "kind": "APIResourceList",
             "apiVersion": "v1",
@@ -179,22 +179,22 @@ class Discovery:
                 "verbs": [],
             }
             if not each.name:
-                answered = {"responseKind": _gvk(each.response_kind), "verbs": list(each.verbs)}
-                resources.append(resource | answered)
+                own = {"responseKind": _gvk(each.response_kind), "verbs": list(each.verbs)}
+                resources.append(resource | own)
                 continue
             resources.append(resource | self._subresources_of(group_version, plural))
         return {"version": group_version.version, "resources": resources, "freshness": "Current"}
 
     def _subresources_of(self, group_version: GroupVersion, plural: str) -> Document:
-        below = [
+        subresources = [
             {
                 "subresource": each.name,
                 "responseKind": _gvk(each.response_kind),
                 "verbs": list(each.verbs),
             }
-            for each in self._below(group_version, plural)
+            for each in self._subresources_at(group_version, plural)
         ]
-        return {"subresources": below} if below else {}
+        return {"subresources": subresources} if subresources else {}
 
 
 def _implied(
@@ -212,7 +212,7 @@ def _implied(
 
 
 def api_versions(address: str = "") -> Document:
-    """What the old form says at ``/api``: ``address`` is the server's ``host:port``."""
+    """Return the legacy document of ``/api``; ``address`` is the server's ``host:port``."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
@@ -229,9 +229,9 @@ def _resource(kind: Kind) -> Document:
 
 
 def _storage_hash(kind: Kind) -> Document:
-    """What tells clients that two resources are stored as the same, for which nobody asks twice.
+    """Return the hash of the storage version, by which clients see that two resources are one.
 
-    Of custom resources it is there only where the version that is stored is served.
+    A custom resource has it only if its stored version is served.
     """
     if not kind.is_kept and kind.stored_as is None:
         return {}
@@ -250,7 +250,7 @@ def _names(kind: Kind) -> Document:
     return {key: value for key, value in names.items() if value}
 
 
-def _legacy_below(each: Subresource) -> Document:
+def _legacy_subresource(each: Subresource) -> Document:
     group, version, kind = each.response_kind
     document: Document = {"name": each.path, "singularName": "", "namespaced": each.namespaced}
     if (group, version) != (each.group, each.version):

@@ -1,6 +1,6 @@
-"""Documents to bytes and back: the one door for JSON that comes from outside.
+"""Encoding and decoding of JSON documents; all JSON of clients is decoded here.
 
-What gets in is nested no deeper than ``DEEPEST``, so whoever walks it afterwards may recurse.
+A decoded value has at most ``DEEPEST`` levels, so code that walks it may recurse.
 """
 
 import json
@@ -20,36 +20,36 @@ DEEPEST: Final = 200
 """Levels of objects and lists in a document.  A VMI has fifteen."""
 
 MAX_VALUES: Final = 100_000
-"""Values in one body, objects and lists among them; those of the largest objects that Kubernetes
-keeps are a third of it.  All that is done with a document takes longer the more it has of them."""
+"""Values in one body, counting objects and lists; three times those of the largest objects that
+Kubernetes stores.  The time of all work on a document depends on them."""
 
 _NESTED: Final = (dict, list)
 _FIRST_KEYS = ("apiVersion", "kind", "metadata")
 _encode = msgspec.json.Encoder().encode
 encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
-"""The bytes of a JSON value, in which keys come by their names: of equal objects the same."""
-_WHOLE_BELOW = 1e21  # Go writes smaller whole numbers without fraction or exponent
+"""Encodes a JSON value with sorted keys: equal objects have equal bytes."""
+_LARGEST_INTEGER = 1e21  # Go writes smaller whole numbers without fraction or exponent
 
 
 def whole_or_float(text: str) -> int | float:
-    """A number as it comes back from a real server: ``3.0`` and ``3e0`` are ``3``.
+    """Parse a number as a real server does: ``3.0`` and ``3e0`` are ``3``.
 
-    Raises ValueError for what is beyond a float.
+    Raises ValueError for a number out of the range of a float.
     """
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise ValueError(f"number {text} is out of range")
-    return int(number) if number.is_integer() and abs(number) < _WHOLE_BELOW else number
+    return int(number) if number.is_integer() and abs(number) < _LARGEST_INTEGER else number
 
 
 _decode = msgspec.json.Decoder(float_hook=whole_or_float).decode
 
 
 def encode(document: Document) -> bytes:
-    """The bytes of a document: ``apiVersion``, ``kind`` and ``metadata`` first, then as it comes.
+    """Encode a document with ``apiVersion``, ``kind`` and ``metadata`` first.
 
-    Every encoded object begins with ``{"apiVersion":"GROUP/VERSION",``, so an answer in another
-    version of its kind differs in that prefix alone.
+    Every encoded object begins with ``{"apiVersion":"GROUP/VERSION",``, so a version without
+    conversion differs in that prefix alone.
     """
     if tuple(document)[:3] != _FIRST_KEYS:
         first = {key: document[key] for key in _FIRST_KEYS if key in document}
@@ -58,10 +58,10 @@ def encode(document: Document) -> bytes:
 
 
 def decode_json(body: bytes, kind: str = "") -> Document:
-    """The JSON object in a request's body; ``kind`` says what it should be, for the message.
+    """Decode the JSON object in a request's body; ``kind`` is the expected one, for messages.
 
-    Raises BadRequest for what is not JSON, not an object, or nested too deeply, and TooLarge for
-    too many values.
+    Raises BadRequest for invalid JSON, another value, or too deep nesting, and TooLarge for too
+    many values.
     """
     try:
         value = _value(body)
@@ -71,14 +71,14 @@ def decode_json(body: bytes, kind: str = "") -> Document:
         if isinstance(value, dict):
             return value
         fault = "couldn't get version/kind; json parse error: the body must be a JSON object"
-    wanted = f" (must be of type {kind})" if kind else ""
-    raise BadRequest(f"the object provided is unrecognized{wanted}: {fault} ({summary(body)})")
+    must = f" (must be of type {kind})" if kind else ""
+    raise BadRequest(f"the object provided is unrecognized{must}: {fault} ({summary(body)})")
 
 
 def decode_any(body: bytes) -> Any:
-    """The JSON value in a patch's body.
+    """Decode the JSON value in a patch's body.
 
-    Raises BadRequest for what is not JSON or too deep, and TooLarge for too many values.
+    Raises BadRequest for invalid JSON or too deep nesting, and TooLarge for too many values.
     """
     try:
         return _value(body)
@@ -87,16 +87,16 @@ def decode_any(body: bytes) -> Any:
 
 
 def duplicate_keys(body: bytes) -> list[str]:
-    """Paths of the first keys that an object of a JSON text holds twice; decoding cannot show them.
+    """Return the paths of the first duplicate keys in a JSON text, for strict field validation.
 
-    For strict field validation.  The text is one that ``decode_json`` has taken.
+    The text is one that ``decode_json`` has accepted.
     """
     found: list[str] = []
 
     def walk(value: Any, path: str) -> None:
-        if isinstance(value, _Repeating):
+        if isinstance(value, _WithDuplicates):
             room = MAX_CAUSES - len(found)
-            found.extend(f"{path}.{key}".lstrip(".") for key in value.repeated[:room])
+            found.extend(f"{path}.{key}".lstrip(".") for key in value.duplicates[:room])
         if isinstance(value, dict):
             for key, inner in value.items():
                 if isinstance(inner, _NESTED):
@@ -107,17 +107,17 @@ def duplicate_keys(body: bytes) -> list[str]:
                     walk(inner, f"{path}[{index}]")
 
     try:
-        walk(json.loads(body, object_pairs_hook=_paired), "")
+        walk(json.loads(body, object_pairs_hook=_object), "")
     except RecursionError:
         raise BadRequest("json parse error: exceeded max depth") from None
     return found
 
 
-def faults_in_order(body: bytes, unknown: Collection[str]) -> list[tuple[str, str]]:
-    """What strict decoding tells of a JSON text in the order of the text: what is wrong, where.
+def strict_decoding_faults(body: bytes, unknown: Collection[str]) -> list[tuple[str, str]]:
+    """Return the strict decoding errors of a JSON text in its order, each with its path.
 
-    That is how the real server's decoder of Kubernetes' own kinds tells it: each field once, and of
-    what stands in ``unknown`` fields, which are told by their paths, nothing.
+    As the real server's decoder of native kinds, it reports each field once, and nothing inside of
+    ``unknown`` fields, which are given by their paths.
     """
     found: dict[tuple[str, str], None] = {}
 
@@ -144,10 +144,10 @@ def faults_in_order(body: bytes, unknown: Collection[str]) -> list[tuple[str, st
 
 
 def decode_as(text: bytes | str | msgspec.Raw, form: type[T]) -> T:
-    """JSON of somebody else's, in a form.
+    """Decode untrusted JSON into a type.
 
-    Raises msgspec.DecodeError, also for what is no text, and where fields that the form has not are
-    nested too deeply.
+    Raises msgspec.DecodeError, also for invalid UTF-8, and if fields that the type lacks are nested
+    too deeply.
     """
     try:
         return msgspec.json.decode(text, type=form)
@@ -158,26 +158,26 @@ def decode_as(text: bytes | str | msgspec.Raw, form: type[T]) -> T:
 
 
 def too_deep(value: Any) -> bool:
-    """Whether a JSON value has more levels of objects and lists than ``DEEPEST``."""
+    """Report whether a JSON value has more levels of objects and lists than ``DEEPEST``."""
     try:
-        return _may_be_deep(_encode(value)) and _is_deep(value)
+        return _may_exceed_depth(_encode(value)) and _exceeds_depth(value)
     except RecursionError:
         return True
 
 
 def copied(value: Any) -> Any:
-    """A copy of a JSON value that shares no object or list with it."""
-    return _decode(_encode(value))  # five times as quick as walking it
+    """Return a deep copy of a JSON value."""
+    return _decode(_encode(value))  # five times as fast as walking it
 
 
-def written_alike(left: Any, right: Any) -> bool:
-    """Whether two JSON values are the same bytes: what was not touched is."""
+def same_encoding(left: Any, right: Any) -> bool:
+    """Report whether two JSON values have the same encoding, as unchanged ones do."""
     return left is right or _encode(left) == _encode(right)
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal; true is not 1, but 1 is 1.0."""
-    return written_alike(left, right) or _same(left, right)
+    """Report whether two JSON values are equal; true is not 1, but 1 is 1.0."""
+    return same_encoding(left, right) or _same(left, right)
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -189,55 +189,55 @@ def _same(left: Any, right: Any) -> bool:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with all that was written in it."""
+    """A JSON object as the list of its members, with duplicates."""
 
 
-class _Repeating(dict[str, Any]):
-    """A JSON object of which some keys came more than once."""
+class _WithDuplicates(dict[str, Any]):
+    """A JSON object with duplicate keys."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         counts = Counter(key for key, _ in pairs)
-        self.repeated = [key for key, count in counts.items() if count > 1]
+        self.duplicates = [key for key, count in counts.items() if count > 1]
 
 
-def _paired(pairs: list[tuple[str, Any]]) -> Document:
-    """A JSON object; to look which keys came twice takes far longer than to see that none did."""
+def _object(pairs: list[tuple[str, Any]]) -> Document:
+    """Return a JSON object; the fast path is one without duplicate keys."""
     value = dict(pairs)
-    return value if len(value) == len(pairs) else _Repeating(pairs)
+    return value if len(value) == len(pairs) else _WithDuplicates(pairs)
 
 
 def _value(body: bytes) -> Any:
-    """Raises ValueError, of which msgspec's errors are a kind, and TooLarge."""
+    """Decode a JSON value.  Raises ValueError, which msgspec's errors are, and TooLarge."""
     try:
         value = _decode(body)
     except RecursionError:
         raise ValueError("exceeded max depth") from None
-    if _may_be_many(body) and _are_many(value):
+    if _may_exceed_values(body) and _exceeds_values(value):
         raise too_many()
-    if _may_be_deep(body) and _is_deep(value):
+    if _may_exceed_depth(body) and _exceeds_depth(value):
         raise ValueError(f"exceeded max depth of {DEEPEST}")
     return value
 
 
 def too_many() -> TooLarge:
-    """The refusal of a body that has more values than ``MAX_VALUES``."""
+    """Return the error for a body with more values than ``MAX_VALUES``."""
     return TooLarge(f"Request entity too large: limit is {MAX_VALUES} values in one object")
 
 
-def _may_be_many(text: bytes) -> bool:
-    """Counts what stands before values, in texts too: it clears all but the largest documents."""
+def _may_exceed_values(text: bytes) -> bool:
+    """Report whether an upper bound of the values is too high: false for most documents."""
     if len(text) <= MAX_VALUES:
         return False
     return values_at_most(text) >= MAX_VALUES
 
 
 def values_at_most(text: bytes) -> int:
-    """No fewer values than JSON has, by what begins and separates them, in its texts too."""
+    """Return an upper bound of the values in a JSON text, by counting delimiters."""
     return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
-def _are_many(value: Any) -> bool:
+def _exceeds_values(value: Any) -> bool:
     count = 1
     for level in _levels(value):
         count += sum(map(len, level))
@@ -246,17 +246,17 @@ def _are_many(value: Any) -> bool:
     return False
 
 
-def _may_be_deep(text: bytes) -> bool:
-    """Counts brackets, which is nearly free and clears all but the largest documents."""
+def _may_exceed_depth(text: bytes) -> bool:
+    """Report whether a text has more brackets than levels are allowed: false for most documents."""
     return text.count(b"{") + text.count(b"[") > DEEPEST
 
 
-def _is_deep(value: Any) -> bool:
+def _exceeds_depth(value: Any) -> bool:
     return any(depth > DEEPEST for depth, _ in enumerate(_levels(value), 1))
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """The objects and lists of a JSON value, level by level."""
+    """Yield the objects and lists of a JSON value, level by level."""
     level = [value] if isinstance(value, _NESTED) else []
     while level:
         yield level
@@ -270,7 +270,7 @@ def _levels(value: Any) -> Iterator[list[Any]]:
 
 
 def summary(body: bytes) -> str:
-    """The beginning of a body, readable where it looks like JSON, else in hexadecimal."""
+    """Return the begin of a body for messages: as text if it looks like JSON, else in hex."""
     if not body:
         return "<empty>"
     start = body[:30]

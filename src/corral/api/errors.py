@@ -1,6 +1,6 @@
-"""What the API answers when it says no.
+"""Errors of the API: an exception class for each Status reason.
 
-- ApiError                     any answer of status 4xx or 5xx
+- ApiError                     any response of status 4xx or 5xx
     - BadRequest          400
     - Unauthorized        401
     - Forbidden           403
@@ -30,22 +30,22 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 MAX_CAUSES = 100
-"""Faults of one document that are looked for and told: nobody reads more, and clients could make
-answers of them that are hundreds of times as large as what they sent."""
+"""Causes that are looked for and reported per document: without a bound, a response could be
+hundreds of times as large as the request."""
 LONGEST_ECHO = 200
 """Characters of a value that a message repeats."""
 LONGEST_MESSAGE = 1000
-"""Characters of what is said of one wrong field, and of the field's path."""
+"""Characters of the message of a cause, and of its path."""
 
 
-def shortened(text: str, most: int = LONGEST_ECHO) -> str:
-    """A text of a client's as messages repeat it: no more than its beginning."""
-    return text if len(text) <= most else f"{text[:most]}..."
+def shortened(text: str, limit: int = LONGEST_ECHO) -> str:
+    """Return the begin of a client's text, for messages."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One wrong field: ``reason`` is Kubernetes' CauseType, e.g. ``FieldValueInvalid``."""
+    """An invalid field: ``reason`` is Kubernetes' CauseType, e.g. ``FieldValueInvalid``."""
 
     field: str
     message: str
@@ -57,13 +57,13 @@ UNCHECKED: Final = Cause(
     'Invalid value: "null": some validation rules were not checked because the object was invalid; '
     "correct the existing errors to complete validation",
 )
-"""The last cause of a refusal that does not say all that is wrong, since that is not known."""
+"""The last of causes that may be incomplete."""
 
 
 def limited(causes: Iterable[Cause]) -> list[Cause]:
-    """The causes as a client is told them: short ones, and not too many.
+    """Return causes for a response: shortened, and at most MAX_CAUSES.
 
-    Takes no more of them than that, so what makes them one by one stops there.
+    Consumes no more of an iterator, so that a generator of causes stops there.
     """
     found = list(islice(causes, MAX_CAUSES + 1))
     if len(found) > MAX_CAUSES:
@@ -80,7 +80,7 @@ def limited(causes: Iterable[Cause]) -> list[Cause]:
 
 @dataclass(slots=True)
 class Details:
-    """What the error is about (meta/v1 StatusDetails)."""
+    """Details of an error (meta/v1 StatusDetails)."""
 
     name: str = ""
     group: str = ""
@@ -94,7 +94,7 @@ class Details:
             {"reason": cause.reason, "message": cause.message, "field": cause.field}
             for cause in self.causes
         ]
-        whole = {
+        fields = {
             "name": self.name,
             "group": self.group,
             "kind": self.kind,
@@ -102,12 +102,12 @@ class Details:
             "causes": causes,
             "retryAfterSeconds": self.retry_after_seconds,
         }
-        return {name: value for name, value in whole.items() if value}
+        return {name: value for name, value in fields.items() if value}
 
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """A refusal, with everything that a Status says."""
+    """An error response, with the fields of a Status."""
 
     message: str
     details: Details | None = field(default=None, kw_only=True)
@@ -119,7 +119,7 @@ class ApiError(Exception):
         return self.message
 
     def status(self) -> dict[str, Any]:
-        """The ``Status`` document that tells this error to a client."""
+        """Return the ``Status`` document of this error."""
         document: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -232,18 +232,18 @@ ERRORS: Mapping[tuple[int, str], type[ApiError]] = {
 
 
 def error_from_status(status: Mapping[str, Any], code: int) -> ApiError:
-    """The error that a Status document tells; ``code`` is the HTTP status it came with."""
-    said = status.get("details") or {}
+    """Return the error of a Status document; ``code`` is the HTTP status of the response."""
+    fields = status.get("details") or {}
     details = Details(
-        name=said.get("name", ""),
-        group=said.get("group", ""),
-        kind=said.get("kind", ""),
-        uid=said.get("uid", ""),
+        name=fields.get("name", ""),
+        group=fields.get("group", ""),
+        kind=fields.get("kind", ""),
+        uid=fields.get("uid", ""),
         causes=tuple(
             Cause(cause.get("field", ""), cause.get("message", ""), cause.get("reason", ""))
-            for cause in said.get("causes") or ()
+            for cause in fields.get("causes") or ()
         ),
-        retry_after_seconds=said.get("retryAfterSeconds", 0),
+        retry_after_seconds=fields.get("retryAfterSeconds", 0),
     )
     code = status.get("code") or code
     kind = ERRORS.get((code, status.get("reason", ""))) or next(

@@ -1,4 +1,4 @@
-"""Formats of strings, as kube-openapi knows them; what is not named here is not checked."""
+"""String formats of kube-openapi; others are not checked."""
 
 import base64
 import binascii
@@ -30,19 +30,19 @@ _ISBN13 = re.compile(r"[0-9]{13}", re.ASCII)
 _OBJECT_ID = re.compile(r"[0-9a-fA-F]{24}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
-Fits = Callable[[str], bool]
+Predicate = Callable[[str], bool]
 
 
-def _whole(pattern: re.Pattern[str]) -> Fits:
+def _matches(pattern: re.Pattern[str]) -> Predicate:
     return lambda text: pattern.fullmatch(text) is not None
 
 
-def reads(read: Callable[..., object]) -> Callable[..., bool]:
-    """Whether a text can be read at all: without a ValueError."""
+def parses(parser: Callable[..., object]) -> Callable[..., bool]:
+    """Return a predicate: whether a parser accepts a text, without ValueError."""
 
     def fits(*arguments: Any) -> bool:
         try:
-            read(*arguments)
+            parser(*arguments)
         except ValueError:
             return False
         return True
@@ -50,8 +50,8 @@ def reads(read: Callable[..., object]) -> Callable[..., bool]:
     return fits
 
 
-def _uuid(version: str = "[0-9a-f]", variant: str = "[0-9a-f]") -> Fits:
-    return _whole(re.compile(_UUID % (version, variant), re.ASCII | re.IGNORECASE))
+def _uuid(version: str = "[0-9a-f]", variant: str = "[0-9a-f]") -> Predicate:
+    return _matches(re.compile(_UUID % (version, variant), re.ASCII | re.IGNORECASE))
 
 
 def _is_base64(text: str) -> bool:
@@ -86,29 +86,29 @@ def _is_isbn(text: str) -> bool:
     return bool(_ISBN10.fullmatch(plain) or _ISBN13.fullmatch(plain))
 
 
-FORMATS: Final[Mapping[str, Fits]] = {
-    "bsonobjectid": _whole(_OBJECT_ID),
+FORMATS: Final[Mapping[str, Predicate]] = {
+    "bsonobjectid": _matches(_OBJECT_ID),
     "byte": _is_base64,
     "cidr": _is_network,
-    "creditcard": _whole(_CREDIT_CARD),
+    "creditcard": _matches(_CREDIT_CARD),
     "date": _is_date,
-    "date-time": reads(parse_rfc3339),
-    "datetime": reads(parse_rfc3339),
-    "duration": reads(parse_duration),
-    "email": _whole(_EMAIL),
-    "hexcolor": _whole(_HEX_COLOR),
-    "hostname": _whole(_HOST),
-    "ip": reads(ip_address),
-    "ipv4": reads(IPv4Address),
-    "ipv6": reads(IPv6Address),
+    "date-time": parses(parse_rfc3339),
+    "datetime": parses(parse_rfc3339),
+    "duration": parses(parse_duration),
+    "email": _matches(_EMAIL),
+    "hexcolor": _matches(_HEX_COLOR),
+    "hostname": _matches(_HOST),
+    "ip": parses(ip_address),
+    "ipv4": parses(IPv4Address),
+    "ipv6": parses(IPv6Address),
     "isbn": _is_isbn,
     "isbn10": lambda text: _ISBN10.fullmatch(re.sub(r"[\s-]", "", text)) is not None,
     "isbn13": lambda text: _ISBN13.fullmatch(re.sub(r"[\s-]", "", text)) is not None,
     "k8s-long-name": lambda text: all(map(_LABEL.fullmatch, text.split("."))) and len(text) <= 253,
-    "k8s-short-name": _whole(_LABEL),
-    "mac": _whole(_MAC),
-    "rgbcolor": _whole(_RGB_COLOR),
-    "ssn": _whole(_NUMBER),
+    "k8s-short-name": _matches(_LABEL),
+    "mac": _matches(_MAC),
+    "rgbcolor": _matches(_RGB_COLOR),
+    "ssn": _matches(_NUMBER),
     "uri": _is_uri,
     "uuid": _uuid(),
     "uuid3": _uuid("3"),

@@ -1,13 +1,13 @@
-"""Bounds of the grace that is given to what shall end: by its spec, or by who deletes it."""
+"""Bounds of grace periods, in a spec or in delete options."""
 
 from typing import Final
 
 LONGEST_SECONDS: Final = 2**31 - 1
-"""68 years.  Twice as much added to the present is still a moment that can be told."""
+"""68 years.  The present plus twice as much can still be formatted."""
 
 
 def fault(seconds: int | None) -> str:
-    """What a grace must be and is not; empty for one that is right, or not said at all."""
+    """Return why a grace period is invalid; "" if it is valid or None."""
     if seconds is not None and seconds < 0:
         return "must be greater than or equal to 0"
     if seconds is not None and seconds > LONGEST_SECONDS:

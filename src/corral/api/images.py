@@ -1,10 +1,10 @@
-"""What a container image's name says about it."""
+"""Names of container images."""
 
 
 def pull_policy(image: str) -> str:
-    """Always for a tag that moves (``latest``, or none), IfNotPresent for one that stays.
+    """Return Kubernetes' default of ``imagePullPolicy``.
 
-    Kubernetes' default of ``imagePullPolicy``; a digest never moves.
+    It is Always for the tag ``latest`` or none, else IfNotPresent.
     """
     name = image.rpartition("/")[2]
     if "@" not in name and name.partition(":")[2] in ("", "latest"):

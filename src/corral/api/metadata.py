@@ -1,7 +1,4 @@
-"""What an object's metadata may be: the rules of Kubernetes, which hold for every kind.
-
-Messages are those of apimachinery's ValidateObjectMeta, so that people find them again.
-"""
+"""Validation of metadata, as apimachinery's ValidateObjectMeta, with its messages."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -21,11 +18,11 @@ from corral.api.names import (
 from corral.api.object import Document
 
 LARGEST_ANNOTATIONS = 256 * 1024
-"""Bytes that the keys and values of all annotations may have together."""
+"""Bytes of the keys and values of all annotations."""
 
-_NOTHING: Final[Mapping[str, Any]] = {}
+_EMPTY: Final[Mapping[str, Any]] = {}
 _OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
-_NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
+_NAME_FAULTS: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
     ("", "Namespace"): label_faults,
     ("", "Service"): service_name_faults,
     ("apiregistration.k8s.io", "APIService"): path_segment_faults,
@@ -35,12 +32,12 @@ _NAMED: Mapping[tuple[str, str], Callable[[str], list[str]]] = {
         for name in ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
     },
 }
-"""How kinds are named whose names become parts of host names, or only of paths; all others have
-subdomains."""
+"""Validation of names by kind, for names that are labels of host names, or only steps of paths;
+those of all other kinds are subdomains."""
 
 
 _STANDARD: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-"""Finalizers whose names belong to no domain."""
+"""Finalizers without a domain."""
 _UNQUALIFIED: Final = frozenset(
     {
         *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"),
@@ -51,10 +48,7 @@ _UNQUALIFIED: Final = frozenset(
 
 
 def check_metadata(kind: Kind, document: Document, old: Document | None = None) -> list[Cause]:
-    """What is wrong with the metadata of a document that is about to be stored.
-
-    ``old`` is what it takes the place of: what is the same there has passed already.
-    """
+    """Return the causes for which metadata is invalid; parts unchanged from ``old`` are skipped."""
     metadata = document.get("metadata") or {}
     finalizers = _check_qualified(kind, document, old)
     if old is not None:
@@ -63,7 +57,7 @@ def check_metadata(kind: Kind, document: Document, old: Document | None = None) 
 
 
 def metadata_warnings(kind: Kind, document: Document, old: Document | None = None) -> list[str]:
-    """What to tell of metadata that is as well as it is: of finalizers of custom resources."""
+    """Return warnings about finalizers of custom resources."""
     if kind.native:
         return []
     return [
@@ -82,21 +76,21 @@ def _check_qualified(kind: Kind, document: Document, old: Document | None) -> It
 
 
 def _unqualified(document: Document, old: Document | None) -> Iterable[tuple[int, str]]:
-    """The new finalizers of a document that do not say whose they are, and their places."""
-    known = _finalizers(old) if old is not None else ()
+    """Yield the new finalizers without a domain, with their indices."""
+    old_names = _finalizers(old) if old is not None else ()
     for index, name in enumerate(_finalizers(document)):
-        if "/" not in name and name not in _STANDARD and name not in known:
+        if "/" not in name and name not in _STANDARD and name not in old_names:
             yield index, name
 
 
 def _finalizers(document: Document) -> Sequence[str]:
-    return (document.get("metadata") or _NOTHING).get("finalizers") or ()
+    return (document.get("metadata") or _EMPTY).get("finalizers") or ()
 
 
 def check_embedded_metadata(metadata: Mapping[str, Any], path: str) -> list[Cause]:
-    """What is wrong with the metadata of a whole object that is in another, at a path there.
+    """Return the causes for which the metadata of an embedded object, at a path, is invalid.
 
-    It needs no name, and one is only bounded as a step of a path is.
+    It needs no name; one has to be a valid step of a path.
     """
     namespace = metadata.get("namespace") or ""
     found = chain(
@@ -111,7 +105,7 @@ def check_embedded_metadata(metadata: Mapping[str, Any], path: str) -> list[Caus
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> list[Cause]:
-    """What is wrong with the labels at a path: also those of templates and selectors."""
+    """Return the causes for which labels at a path are invalid, also of templates and selectors."""
     return limited(_check_labels(labels, path))
 
 
@@ -123,7 +117,7 @@ def _check_name(kind: Kind, metadata: Mapping[str, Any]) -> Iterable[Cause]:
     if not metadata.get("name"):
         message = "Required value: name or generateName is required"
         yield Cause("metadata.name", message, "FieldValueRequired")
-    yield from _check_names(_NAMED.get((kind.group, kind.name), subdomain_faults), metadata)
+    yield from _check_names(_NAME_FAULTS.get((kind.group, kind.name), subdomain_faults), metadata)
 
 
 def _check_names(
@@ -132,17 +126,15 @@ def _check_names(
     name, base = metadata.get("name") or "", metadata.get("generateName") or ""
     if name and (found := faults(name)):
         yield from _invalid("metadata.name", name, found)
-    # What follows the base begins with a letter or digit, so a trailing dash is well.
+    # The generated suffix begins with a letter or a digit, so a trailing dash is valid.
     if base and (found := faults(base.rstrip("-") or base)):
         yield from _invalid("metadata.generateName", base, found)
 
 
-def _check_rest(
-    metadata: Mapping[str, Any], known: Mapping[str, Any] = _NOTHING
-) -> Iterable[Cause]:
+def _check_rest(metadata: Mapping[str, Any], old: Mapping[str, Any] = _EMPTY) -> Iterable[Cause]:
     for name, check in _CHECKS.items():
         part = metadata.get(name)
-        if part and part != known.get(name):
+        if part and part != old.get(name):
             yield from check(part)
 
 
@@ -207,4 +199,4 @@ _CHECKS: Final[Mapping[str, Callable[[Any], Iterable[Cause]]]] = {
     "ownerReferences": _check_owners,
     "finalizers": _check_finalizers,
 }
-"""What is asked of the parts of metadata that its owner gives, in the order in which it is told."""
+"""Checks of the parts of metadata that clients set, in the order of the causes."""

@@ -1,6 +1,6 @@
-"""What names, label keys and label values may look like (apimachinery's validation package).
+"""Validation of names, label keys and label values (apimachinery's validation package).
 
-Each function answers what is wrong, in the real server's words; an empty list means all is well.
+Each function returns why a value is invalid, in the real server's words.
 """
 
 import re
@@ -12,23 +12,23 @@ _SUBDOMAIN = re.compile(
 )
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""What generated names end in: no vowels, so no words (Kubernetes' rand.String)."""
+"""Characters of generated suffixes: no vowels, so no words (Kubernetes' rand.String)."""
 SUFFIX_LENGTH = 5
 
-_LETTER_FIRST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
 _LONGEST_KEY = 253 + 1 + 63
 
 
 def label_key_faults(key: str) -> list[str]:
-    """Label and annotation keys: an optional DNS prefix with a slash, then a name of 63."""
+    """Validate a key of labels or annotations: an optional DNS prefix with a slash, and a name."""
     return [] if len(key) <= _LONGEST_KEY and _is_label_key(key) else _key_faults(key)
 
 
 @lru_cache(maxsize=1024)
 def _is_label_key(key: str) -> bool:
-    """The same few keys come again with every object."""
+    """Report whether a key is valid, cached, because most objects have the same few keys."""
     return not _key_faults(key)
 
 
@@ -55,7 +55,7 @@ def _key_faults(key: str) -> list[str]:
 
 
 def label_value_faults(value: str) -> list[str]:
-    """Label values: empty, or at most 63 of letters, digits, ``-``, ``_`` and ``.``."""
+    """Validate a label value: empty, or at most 63 of letters, digits, ``-``, ``_`` and ``.``."""
     faults = []
     if len(value.encode(errors="surrogatepass")) > 63:
         faults.append("must be no more than 63 bytes")
@@ -70,7 +70,7 @@ def label_value_faults(value: str) -> list[str]:
 
 
 def subdomain_faults(name: str) -> list[str]:
-    """DNS-1123 subdomains, what most objects are named by: at most 253, dots allowed."""
+    """Validate a DNS-1123 subdomain, the name of most objects: at most 253, dots allowed."""
     faults = []
     if len(name) > 253:
         faults.append("must be no more than 253 bytes")
@@ -84,7 +84,7 @@ def subdomain_faults(name: str) -> list[str]:
 
 
 def label_faults(name: str) -> list[str]:
-    """DNS-1123 labels, what namespaces, disks and containers are named by: at most 63, no dots."""
+    """Validate a DNS-1123 label, as of namespaces and containers: at most 63, no dots."""
     faults = []
     if len(name) > 63:
         faults.append("must be no more than 63 bytes")
@@ -98,21 +98,21 @@ def label_faults(name: str) -> list[str]:
 
 
 def service_name_faults(name: str) -> list[str]:
-    """DNS-1035 labels, what services are named by: at most 63, no dots, a letter first."""
+    """Validate a DNS-1035 label, the name of a Service: at most 63, no dots, a letter first."""
     faults = []
     if len(name) > 63:
         faults.append("must be no more than 63 bytes")
-    if not _LETTER_FIRST.fullmatch(name):
+    if not _LABEL_1035.fullmatch(name):
         faults.append(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start "
             "with an alphabetic character, and end with an alphanumeric character (e.g. "
-            f"'my-name',  or 'abc-123', regex used for validation is '{_LETTER_FIRST.pattern}')"
+            f"'my-name',  or 'abc-123', regex used for validation is '{_LABEL_1035.pattern}')"
         )
     return faults
 
 
 def path_segment_faults(name: str) -> list[str]:
-    """What cannot be one step of a request's path."""
+    """Validate a step of a request's path."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{letter}'" for letter in "/%" if letter in name]

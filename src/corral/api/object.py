@@ -1,8 +1,8 @@
-"""The shape that every object shares, and the two forms in which code meets an object.
+"""Objects: documents and views, and the metadata that all share.
 
-A *document* is the JSON object as it is stored and sent: nothing that a client wrote is lost in it.
-A *view* is a typed Struct decoded from a document: what loops read.  Loops write by patch, so a
-view that does not know a field cannot destroy it.
+A *document* is the JSON object as it is stored and sent, with all fields of the client.  A *view*
+is a typed Struct decoded from a document, for controllers.  They write by patch, so a field that
+the view lacks is not lost.
 """
 
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -35,19 +35,19 @@ AnyFields = Annotated[
     dict[str, Any],
     msgspec.Meta(extra_json_schema={"x-kubernetes-preserve-unknown-fields": True}),
 ]
-"""An object whose fields the schema does not name and keeps as they are."""
+"""An object whose fields are not in the schema, and kept as they are."""
 
 
 class Struct(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """A piece of an object, spelled snake_case here and camelCase on the wire.
+    """A part of an object: snake_case here, camelCase on the wire.
 
     A field without a default is required.  Lines ``field: text`` in the docstring of a subclass
-    describe its fields in the served OpenAPI, hence in ``kubectl explain``.
+    describe its fields in OpenAPI, hence in ``kubectl explain``.
     """
 
 
 class OwnerReference(Struct, kw_only=True):
-    """Names the object on whose account this one exists.
+    """A reference to the owner of an object (meta/v1 OwnerReference).
 
     controller: true when the owner is the one that manages this object.
     block_owner_deletion: true when a foreground deletion of the owner waits for this object.
@@ -82,12 +82,12 @@ class ObjectMeta(Struct, kw_only=True):
 
 
 class Condition(Struct, kw_only=True):
-    """One thing that is known about an object (KubeVirt's condition form).
+    """A condition of an object, in KubeVirt's form.
 
-    type: what is known.
+    type: the name of the condition.
     status: True, False or Unknown.
-    last_probe_time: when it was last looked at.
-    last_transition_time: when the status became what it is.
+    last_probe_time: when it was last checked.
+    last_transition_time: when the status last changed.
     reason: why, in one word.
     message: why, for people.
     """
@@ -101,7 +101,7 @@ class Condition(Struct, kw_only=True):
 
 
 class Key(NamedTuple):
-    """Where an object stands among its kind; the namespace of cluster-wide objects is empty."""
+    """The namespace and the name of an object; the namespace is "" if it is cluster-scoped."""
 
     namespace: str
     name: str
@@ -111,7 +111,7 @@ class Key(NamedTuple):
 
 
 class Object(Struct, kw_only=True):
-    """The view of anything with an address; subclasses add ``spec`` and ``status``."""
+    """The view of an object; subclasses add ``spec`` and ``status``."""
 
     api_version: ClassVar[str]
     kind: ClassVar[str]

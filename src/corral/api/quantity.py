@@ -1,8 +1,8 @@
-"""Amounts such as ``64M``, ``1Gi`` and ``500m``, exactly (Kubernetes' resource.Quantity).
+"""Quantities such as ``64M``, ``1Gi`` and ``500m`` (Kubernetes' resource.Quantity).
 
-An amount is a whole number of billionths: what is finer is rounded away from zero, and nothing is
-larger than 2**63 - 1.  The form it was written in (powers of two, of ten, or an exponent) is kept,
-so that adding to ``1Gi`` prints in ``Gi`` again.
+An amount is an integer of billionths: finer values are rounded away from zero, and the maximum is
+2**63 - 1.  The format (binary SI, decimal SI or exponent) is kept, so that a sum with ``1Gi`` is
+printed in ``Gi`` again.
 """
 
 import re
@@ -21,11 +21,11 @@ _SHAPE = re.compile(
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"": 0, "Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LONGEST_TEXT = 200
-_FARTHEST_EXPONENT = 300  # beyond it every amount is the largest, or a billionth
+_MAX_EXPONENT = 300  # beyond it every amount is the largest, or a billionth
 
 
 class Form(Enum):
-    """How an amount is written."""
+    """The format of an amount."""
 
     DECIMAL = "DecimalSI"
     BINARY = "BinarySI"
@@ -35,7 +35,7 @@ class Form(Enum):
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Amount:
-    """An exact amount in billionths.  Compares, adds and hashes by what it is worth."""
+    """An exact amount in billionths.  Comparison and hash ignore the format."""
 
     nanos: int
     form: Form = Form.DECIMAL
@@ -59,7 +59,7 @@ class Amount:
         return self.nanos != 0
 
     def __str__(self) -> str:
-        """The canonical text: no fraction, the largest suffix that allows it."""
+        """Return the canonical text: no fraction, the largest suffix that allows it."""
         if self.form is Form.BINARY and abs(self.nanos) >= 1024 * NANO and self.nanos % NANO == 0:
             count, power = _without_factor(self.nanos // NANO, 1024, 6)
             return f"{count}{_suffix(_BINARY, power)}"
@@ -70,36 +70,36 @@ class Amount:
         return f"{count}{_suffix(_DECIMAL, exponent)}"
 
     def rounded_up(self, scale: int = 0) -> int:
-        """The amount in units of 10**scale, the next larger whole number of them."""
+        """Return the amount in units of 10**scale, rounded up."""
         unit: int = 10 ** (9 + scale)
         return -(-self.nanos // unit)
 
 
-NOTHING = Amount(0)
+ZERO = Amount(0)
 
 
 def parse(quantity: str | float) -> Amount:
-    """Reads a quantity as documents hold it.  Raises ValueError with the real server's text."""
+    """Parse a quantity.  Raises ValueError with the real server's message."""
     return _parse(quantity if isinstance(quantity, str) else str(quantity))
 
 
 @lru_cache(maxsize=1024)
 def canonical(quantity: str | float) -> str:
-    """A quantity as the real server writes it: ``500m`` for ``0.5``.  Raises ValueError."""
+    """Return the canonical text of a quantity: ``500m`` for ``0.5``.  Raises ValueError."""
     return str(parse(quantity))
 
 
 def bytes_of(quantity: str | float) -> int:
-    """The bytes (or whole units) that a quantity stands for, rounded up."""
+    """Return the value of a quantity, rounded up to an integer."""
     return parse(quantity).rounded_up()
 
 
 def amount(quantity: str | float | None) -> Amount:
-    """What a quantity is worth; nothing where there is none, or where it cannot be read."""
+    """Parse a quantity; zero if it is None or invalid."""
     try:
-        return NOTHING if quantity is None else parse(quantity)
+        return ZERO if quantity is None else parse(quantity)
     except ValueError:
-        return NOTHING  # the schema refuses it
+        return ZERO  # the schema refuses it
 
 
 @lru_cache(maxsize=1024)
@@ -132,7 +132,7 @@ def _suffix_meaning(suffix: str) -> tuple[int, int, Form]:
         return 1024, _BINARY[suffix], Form.BINARY
     if re.fullmatch(r"[eE][-+]?[0-9]+", suffix):
         exponent = int(suffix[1:])
-        return 10, max(-_FARTHEST_EXPONENT, min(exponent, _FARTHEST_EXPONENT)), Form.EXPONENT
+        return 10, max(-_MAX_EXPONENT, min(exponent, _MAX_EXPONENT)), Form.EXPONENT
     raise ValueError("unable to parse quantity's suffix")
 
 
@@ -140,12 +140,12 @@ def _suffix(suffixes: dict[str, int], power: int) -> str:
     return next(suffix for suffix, value in suffixes.items() if value == power)
 
 
-def _without_factor(count: int, factor: int, most: int) -> tuple[int, int]:
-    """Divides by the factor as often as it goes evenly, at most so many times."""
+def _without_factor(count: int, factor: int, limit: int) -> tuple[int, int]:
+    """Divide by a factor while it goes evenly, at most ``limit`` times; return count, power."""
     power = 0
     if count == 0:
         return 0, 3 if factor == 1000 else 0
-    while power < most and count % factor == 0:
+    while power < limit and count % factor == 0:
         count //= factor
         power += 1
     return count, power

@@ -1,7 +1,6 @@
-"""What objects take of the quotas of their namespace (Kubernetes' quota evaluators).  Pure.
+"""Usage of resource quotas (Kubernetes' quota evaluators).  Pure.
 
-The server asks before it stores an object, the loop that tells what is used asks afterwards; both
-reckon with the same charges.
+Admission and the resource quota controller compute usage with the same functions.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -40,27 +39,29 @@ from corral.api.kinds.resource_names import (
 )
 from corral.api.kinds.storage.common import OLD_CLASS
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
-from corral.api.quantity import NANO, NOTHING, Amount, parse
+from corral.api.quantity import NANO, ZERO, Amount, parse
 
 T = TypeVar("T")
 _Scopes = frozenset[tuple[str, frozenset[str]]]
 
 ONE: Final = parse("1")
 UNCOUNTED: Final = frozenset({"events"})
-"""Objects that no quota is about."""
+"""Resources that quotas never count."""
 CHANGING: Final = frozenset({SERVICE.resource, CLAIM.resource})
-"""Kinds whose objects may take more when they are changed; of others only new ones do."""
-OF_CLASS: Final = ".storageclass.storage.k8s.io/"
-"""Between a storage class and what is counted of its claims alone."""
+"""Kinds whose usage an update may change."""
+CLASS_INFIX: Final = ".storageclass.storage.k8s.io/"
+"""Separates a storage class and a resource that is limited for claims of that class."""
 
-_OF_PODS: Final = frozenset(
+_POD_NAMES: Final = frozenset(
     {"pods", *COMPUTE_RESOURCES}
     | {f"{part}{name}" for part in (REQUESTS, LIMITS) for name in COMPUTE_RESOURCES}
 )
-_OF_SERVICES: Final = frozenset({"services", "services.nodeports", "services.loadbalancers"})
-_OF_CLAIMS: Final = ("persistentvolumeclaims", f"{REQUESTS}{STORAGE}")
-_MUST_BE_SAID: Final = tuple(name for name in sorted(_OF_PODS) if name.endswith(("cpu", "memory")))
-"""What every container of a pod has to name where a quota is about it."""
+_SERVICE_NAMES: Final = frozenset({"services", "services.nodeports", "services.loadbalancers"})
+_CLAIM_NAMES: Final = ("persistentvolumeclaims", f"{REQUESTS}{STORAGE}")
+_MUST_BE_SPECIFIED: Final = tuple(
+    name for name in sorted(_POD_NAMES) if name.endswith(("cpu", "memory"))
+)
+"""Resources that every container of a pod has to specify if a quota limits them."""
 _SCOPES_OF: Final[Mapping[str, frozenset[str]]] = {
     POD.resource: frozenset(resource_quota.SCOPES) - {resource_quota.ATTRIBUTES_CLASS},
     CLAIM.resource: frozenset({resource_quota.ATTRIBUTES_CLASS}),
@@ -68,11 +69,12 @@ _SCOPES_OF: Final[Mapping[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """What one object takes, by the names that quotas have for it, and the scopes that it is in.
+class Usage:
+    """The usage of one object, by the names of quotas, and the scopes that it matches.
 
-    ``scopes`` have their values: the classes that they name.  From ``until`` on a pod takes no more
-    than ``rest``: it should be gone, and may be on a node that nobody hears of.
+    scopes: with their values, the names of classes.
+    until: from then on the usage is ``rest``: the pod should have terminated, and its node may be
+        unreachable.
     """
 
     amounts: Amounts
@@ -81,207 +83,209 @@ class Charge:
     rest: Amounts = field(default_factory=dict)
 
     def at(self, now: datetime) -> Amounts:
-        """What it takes at a moment."""
+        """Return the usage at a moment."""
         return self.amounts if self.until is None or now <= self.until else self.rest
 
 
 def count_name(kind: Kind) -> str:
-    """The name under which every object of a kind counts: ``count/deployments.apps``."""
+    """Return the quota name of the number of objects: ``count/deployments.apps``."""
     return f"{COUNT}{kind.resource}"
 
 
-def charge(kind: Kind, item: Any) -> Charge:
-    """What an object takes; of kinds that are only counted, whatever ``item`` is."""
+def usage_of(kind: Kind, item: Any) -> Usage:
+    """Return the usage of an object; ``item`` does not matter for kinds that are only counted."""
     counted = {count_name(kind): ONE}
     match item:
         case Pod():
-            return _of_pod(item, counted)
+            return _pod_usage(item, counted)
         case Service():
-            return Charge(counted | _of_service(item))
+            return Usage(counted | _service_usage(item))
         case PersistentVolumeClaim():
-            return Charge(counted | _of_claim(item), _claim_scopes(item))
+            return Usage(counted | _claim_usage(item), _claim_scopes(item))
     own_name = kind.resource in OBJECT_COUNTS
-    return Charge(counted | ({kind.resource: ONE} if own_name else {}))
+    return Usage(counted | ({kind.resource: ONE} if own_name else {}))
 
 
 def view_of(kind: Kind) -> type[msgspec.Struct] | None:
-    """What has to be known of a kind's objects; None where it is enough that they are there."""
+    """Return the type that objects have to be decoded to; None if they are only counted."""
     return kind.view if kind.resource in (POD.resource, *CHANGING) else None
 
 
-def concerns(spec: ResourceQuotaSpec, kind: Kind, charged: Charge) -> list[str]:
-    """What of an object a quota is about, by name: nothing, for objects outside of its scopes."""
-    names = sorted(name for name in spec.hard or () if is_about(kind, name))
-    wanted = [
+def matching_names(spec: ResourceQuotaSpec, kind: Kind, usage: Usage) -> list[str]:
+    """Return the names in a quota that count an object; none if its scopes do not match."""
+    names = sorted(name for name in spec.hard or () if counts_kind(kind, name))
+    requirements = [
         ScopedResourceSelectorRequirement(operator="Exists", scopeName=scope)
         for scope in spec.scopes or ()
     ]
     if spec.scopeSelector is not None:
-        wanted += spec.scopeSelector.matchExpressions or ()
-    known = _SCOPES_OF.get(kind.resource, frozenset())
-    inside = all(one.scopeName in known and _is_in(charged, one) for one in wanted)
-    return names if inside else []
+        requirements += spec.scopeSelector.matchExpressions or ()
+    supported = _SCOPES_OF.get(kind.resource, frozenset())
+    matches = all(
+        each.scopeName in supported and _matches_scope(usage, each) for each in requirements
+    )
+    return names if matches else []
 
 
-def more(now: Amounts, before: Amounts) -> Amounts:
-    """By how much an object takes more than it did; what it takes less of is left out."""
-    grown = {name: one - before.get(name, NOTHING) for name, one in now.items()}
-    return {name: one for name, one in grown.items() if one > NOTHING}
+def increase(now: Amounts, before: Amounts) -> Amounts:
+    """Return by how much usage increases; decreases are left out."""
+    increases = {name: amount - before.get(name, ZERO) for name, amount in now.items()}
+    return {name: amount for name, amount in increases.items() if amount > ZERO}
 
 
-def exceeded(hard: Amounts, taken: Amounts, asked: Amounts) -> str:
-    """Which bounds do not hold what is asked for beside what is taken; empty where all do."""
-    over = sorted(name for name in asked if taken[name] + asked[name] > hard[name])
+def exceeded(hard: Amounts, used: Amounts, requests: Amounts) -> str:
+    """Return the message about exceeded limits; "" if requests fit beside what is used."""
+    over = sorted(name for name in requests if used[name] + requests[name] > hard[name])
     if not over:
         return ""
-    listed = [",".join(f"{name}={each[name]}" for name in over) for each in (asked, taken, hard)]
+    listed = [",".join(f"{name}={each[name]}" for name in over) for each in (requests, used, hard)]
     return "requested: {}, used: {}, limited: {}".format(*listed)
 
 
-def unsaid(pod: Pod, names: Iterable[str]) -> str:
-    """What containers of a pod have to name because a quota is about it, and do not."""
+def unspecified(pod: Pod, names: Iterable[str]) -> str:
+    """Return the message about resources that containers must specify, and do not; "" if none."""
     assert pod.spec is not None
-    told = []
+    missing = []
     containers = [*pod.spec.containers, *(pod.spec.initContainers or ())]
-    for name in sorted(set(names) & set(_MUST_BE_SAID)):
-        silent = sorted({each.name for each in containers if not _says(each, name)})
-        if silent:
-            told.append(f"{name} for: {','.join(silent)}")
-    return f"must specify {'; '.join(told)}" if told else ""
+    for name in sorted(set(names) & set(_MUST_BE_SPECIFIED)):
+        unspecified_in = sorted({each.name for each in containers if not _specifies(each, name)})
+        if unspecified_in:
+            missing.append(f"{name} for: {','.join(unspecified_in)}")
+    return f"must specify {'; '.join(missing)}" if missing else ""
 
 
 @dataclass(slots=True)
 class _Group:
-    """What all objects take together that are in the same scopes."""
+    """The total usage of all objects with the same scopes."""
 
-    like: Charge
+    sample: Usage
     total: Amounts = field(default_factory=dict)
     members: int = 0
 
-    def add(self, taken: Amounts) -> None:
+    def add(self, used: Amounts) -> None:
         self.members += 1
-        for name, one in taken.items():
-            self.total[name] = self.total.get(name, NOTHING) + one
+        for name, amount in used.items():
+            self.total[name] = self.total.get(name, ZERO) + amount
 
-    def remove(self, taken: Amounts) -> None:
+    def remove(self, used: Amounts) -> None:
         self.members -= 1
-        for name, one in taken.items():
-            self.total[name] -= one
+        for name, amount in used.items():
+            self.total[name] -= amount
 
 
-class Charges(Generic[T]):
-    """What the objects of a kind take, reckoned once for each version of each of them.
+class UsageTotals(Generic[T]):
+    """The usage of the objects of a kind, computed once for each version of an object.
 
-    Sums are kept, so that one object more among thousands costs little.
+    Totals are updated incrementally, so that one more object among thousands costs little.
     """
 
-    def __init__(self, kind: Kind, reckon: Callable[[T], Charge]) -> None:
+    def __init__(self, kind: Kind, usage_of: Callable[[T], Usage]) -> None:
         self._kind = kind
-        self._reckon = reckon
-        self._known: dict[Hashable, Charge] = {}
+        self._usage_of = usage_of
+        self._usages: dict[Hashable, Usage] = {}
         self._groups: dict[_Scopes, _Group] = {}
-        self._ending: dict[Hashable, Charge] = {}
-        """Those that take less from some moment on: they are in no sum."""
+        self._ending: dict[Hashable, Usage] = {}
+        """Usages with an ``until``, which are in no total."""
 
-    def follow(self, objects: Iterable[tuple[Hashable, T]]) -> None:
-        """Take in which objects there are now; each comes with what tells its version."""
+    def update(self, objects: Iterable[tuple[Hashable, T]]) -> None:
+        """Update the totals to the current objects, each with a key that identifies its version."""
         newest = dict(objects)
-        for version in self._known.keys() - newest.keys():
-            charged = self._known.pop(version)
+        for version in self._usages.keys() - newest.keys():
+            usage = self._usages.pop(version)
             if self._ending.pop(version, None) is None:
-                group = self._group(charged)
-                group.remove(charged.amounts)
+                group = self._group(usage)
+                group.remove(usage.amounts)
                 if not group.members:
-                    del self._groups[_scopes(charged)]
-        for version in newest.keys() - self._known.keys():
-            charged = self._known[version] = self._reckon(newest[version])
-            if charged.until is not None:
-                self._ending[version] = charged
+                    del self._groups[_scopes(usage)]
+        for version in newest.keys() - self._usages.keys():
+            usage = self._usages[version] = self._usage_of(newest[version])
+            if usage.until is not None:
+                self._ending[version] = usage
             else:
-                self._group(charged).add(charged.amounts)
+                self._group(usage).add(usage.amounts)
 
     def used(self, spec: ResourceQuotaSpec, now: datetime) -> Amounts:
-        """What they take of a quota, by every name that is about their kind."""
-        total = {name: NOTHING for name in spec.hard or () if is_about(self._kind, name)}
-        parts = [(each.like, each.total) for each in self._groups.values()]
+        """Return the usage of a quota, by the names that count this kind."""
+        total = {name: ZERO for name in spec.hard or () if counts_kind(self._kind, name)}
+        parts = [(each.sample, each.total) for each in self._groups.values()]
         parts += [(each, each.at(now)) for each in self._ending.values()]
-        for like, taken in parts:
-            for name in concerns(spec, self._kind, like):
-                total[name] += taken.get(name, NOTHING)
+        for sample, used in parts:
+            for name in matching_names(spec, self._kind, sample):
+                total[name] += used.get(name, ZERO)
         return total
 
-    def next_end(self, now: datetime) -> datetime | None:
-        """When any of them will take less, all by itself."""
+    def next_decrease(self, now: datetime) -> datetime | None:
+        """Return when usage next decreases without a change of an object."""
         ends = (each.until for each in self._ending.values() if each.until is not None)
         return min((each for each in ends if each >= now), default=None)
 
-    def _group(self, charged: Charge) -> _Group:
-        return self._groups.setdefault(_scopes(charged), _Group(charged))
+    def _group(self, usage: Usage) -> _Group:
+        return self._groups.setdefault(_scopes(usage), _Group(usage))
 
 
-def _scopes(charged: Charge) -> _Scopes:
-    return frozenset(charged.scopes.items())
+def _scopes(usage: Usage) -> _Scopes:
+    return frozenset(usage.scopes.items())
 
 
-def is_about(kind: Kind, name: str) -> bool:
-    """Whether a quota's name for something is one that objects of a kind take of."""
+def counts_kind(kind: Kind, name: str) -> bool:
+    """Report whether a name in a quota counts objects of a kind."""
     if name == count_name(kind):
         return True
     if kind.resource == POD.resource:
-        return name in _OF_PODS or is_quota_huge_pages(name) or is_quota_extended(name)
+        return name in _POD_NAMES or is_huge_of_quota(name) or is_extended_of_quota(name)
     if kind.resource == SERVICE.resource:
-        return name in _OF_SERVICES
+        return name in _SERVICE_NAMES
     if kind.resource == CLAIM.resource:
-        return name.rpartition(OF_CLASS)[2] in _OF_CLAIMS
+        return name.rpartition(CLASS_INFIX)[2] in _CLAIM_NAMES
     return name == kind.resource and name in OBJECT_COUNTS
 
 
-def _is_in(charged: Charge, wanted: ScopedResourceSelectorRequirement) -> bool:
-    values = charged.scopes.get(wanted.scopeName)
-    match wanted.operator:
+def _matches_scope(usage: Usage, requirement: ScopedResourceSelectorRequirement) -> bool:
+    values = usage.scopes.get(requirement.scopeName)
+    match requirement.operator:
         case "Exists":
             return values is not None
         case "DoesNotExist":
             return values is None
         case "In":
-            return bool((values or frozenset()) & set(wanted.values or ()))
-        case _:  # NotIn: one class outside is enough, as is none at all
-            return values is None or bool(values - set(wanted.values or ()))
+            return bool((values or frozenset()) & set(requirement.values or ()))
+        case _:  # NotIn: true if any class is not listed, or if there is none
+            return values is None or bool(values - set(requirement.values or ()))
 
 
 # ------------------------------------------------------------------------------------------- pods
 
 
-def _of_pod(pod: Pod, counted: Amounts) -> Charge:
+def _pod_usage(pod: Pod, counted: Amounts) -> Usage:
     assert pod.spec is not None
     scopes = _pod_scopes(pod)
     if pod.status is not None and pod.status.phase in ("Succeeded", "Failed"):
-        return Charge(counted, scopes)
-    taken = _named(pod_resources.requests(pod.spec), pod_resources.limits(pod.spec))
-    until = _lost_after(pod)
-    return Charge(counted | {"pods": ONE} | taken, scopes, until, counted)
+        return Usage(counted, scopes)
+    used = _quota_names(pod_resources.requests(pod.spec), pod_resources.limits(pod.spec))
+    until = _unreachable_after(pod)
+    return Usage(counted | {"pods": ONE} | used, scopes, until, counted)
 
 
-def _named(requests: Amounts, limits: Amounts) -> Amounts:
-    """Requests and limits under the names that quotas have for them."""
-    taken: Amounts = {}
-    for name, one in requests.items():
+def _quota_names(requests: Amounts, limits: Amounts) -> Amounts:
+    """Return requests and limits by the names of quotas."""
+    used: Amounts = {}
+    for name, amount in requests.items():
         if name in COMPUTE_RESOURCES or name.startswith(HUGE_PAGES):
-            taken |= {name: one, f"{REQUESTS}{name}": one}
+            used |= {name: amount, f"{REQUESTS}{name}": amount}
         elif is_extended(name):
-            taken[f"{REQUESTS}{name}"] = one
-    return taken | {f"{LIMITS}{name}": limits[name] for name in COMPUTE_RESOURCES if name in limits}
+            used[f"{REQUESTS}{name}"] = amount
+    return used | {f"{LIMITS}{name}": limits[name] for name in COMPUTE_RESOURCES if name in limits}
 
 
-def _says(container: Container, name: str) -> bool:
+def _specifies(container: Container, name: str) -> bool:
     resources = container.resources
     if resources is None:
         return False
-    return name in _named(amounts(resources.requests), amounts(resources.limits))
+    return name in _quota_names(amounts(resources.requests), amounts(resources.limits))
 
 
-def _lost_after(pod: Pod) -> datetime | None:
-    """When a pod that is being deleted has had its grace for a second time."""
+def _unreachable_after(pod: Pod) -> datetime | None:
+    """Return the deletion time of a terminating pod plus its grace period, as Kubernetes does."""
     metadata = pod.metadata
     if metadata is None or metadata.deletionTimestamp is None:
         return None
@@ -290,7 +294,7 @@ def _lost_after(pod: Pod) -> datetime | None:
     try:
         return metadata.deletionTimestamp + timedelta(seconds=metadata.deletionGracePeriodSeconds)
     except OverflowError:
-        return None  # from before there was a bound of grace: never, as far as anybody can tell
+        return None  # stored before grace periods were bounded
 
 
 def _pod_scopes(pod: Pod) -> dict[str, frozenset[str]]:
@@ -304,13 +308,13 @@ def _pod_scopes(pod: Pod) -> dict[str, frozenset[str]]:
     }
     if spec.priorityClassName:
         scopes[resource_quota.PRIORITY_CLASS] = frozenset({spec.priorityClassName})
-    if any(term.namespaces or term.namespaceSelector is not None for term in _terms(spec)):
+    if any(term.namespaces or term.namespaceSelector is not None for term in _affinity_terms(spec)):
         scopes[resource_quota.CROSS_NAMESPACE] = nothing
     return scopes
 
 
-def _terms(spec: PodSpec) -> list[PodAffinityTerm]:
-    """Every wish of a pod to be near other pods, or far from them."""
+def _affinity_terms(spec: PodSpec) -> list[PodAffinityTerm]:
+    """Return the affinity and anti-affinity terms of a pod."""
     affinity = spec.affinity
     found: list[PodAffinityTerm] = []
     for part in (affinity.podAffinity, affinity.podAntiAffinity) if affinity is not None else ():
@@ -324,7 +328,7 @@ def _terms(spec: PodSpec) -> list[PodAffinityTerm]:
 # --------------------------------------------------------------------------- services and claims
 
 
-def _of_service(service: Service) -> Amounts:
+def _service_usage(service: Service) -> Amounts:
     spec = service.spec
     kind = (spec and spec.type) or ""
     ports = (spec and spec.ports) or []
@@ -335,21 +339,21 @@ def _of_service(service: Service) -> Amounts:
     return {
         "services": ONE,
         "services.nodeports": Amount(node_ports * NANO),
-        "services.loadbalancers": ONE if kind == "LoadBalancer" else NOTHING,
+        "services.loadbalancers": ONE if kind == "LoadBalancer" else ZERO,
     }
 
 
-def _of_claim(claim: PersistentVolumeClaim) -> Amounts:
-    taken = {_OF_CLAIMS[0]: ONE}
-    asked = pod_resources.of_claim(claim)
-    if STORAGE in asked:
+def _claim_usage(claim: PersistentVolumeClaim) -> Amounts:
+    used = {_CLAIM_NAMES[0]: ONE}
+    requests = pod_resources.of_claim(claim)
+    if STORAGE in requests:
         granted = amounts(claim.status.allocatedResources if claim.status is not None else None)
-        taken[_OF_CLAIMS[1]] = max(asked[STORAGE], granted.get(STORAGE, NOTHING))
+        used[_CLAIM_NAMES[1]] = max(requests[STORAGE], granted.get(STORAGE, ZERO))
     annotations = (claim.metadata and claim.metadata.annotations) or {}
     named = annotations.get(OLD_CLASS) or (claim.spec and claim.spec.storageClassName)
     if named:
-        taken |= {f"{named}{OF_CLASS}{name}": one for name, one in taken.items()}
-    return taken
+        used |= {f"{named}{CLASS_INFIX}{name}": amount for name, amount in used.items()}
+    return used
 
 
 def _claim_scopes(claim: PersistentVolumeClaim) -> dict[str, frozenset[str]]:

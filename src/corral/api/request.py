@@ -1,7 +1,7 @@
-"""A request to the API and its answer, free of any HTTP library.
+"""Requests and responses of the API, independent of an HTTP library.
 
-The server handles these; the ASGI adapter makes them of sockets, and a client in the same process
-makes them directly, so both meet the same authorization, admission and watch semantics.
+The ASGI adapter makes requests from connections, and a client in the same process makes them
+directly, so both have the same authorization, admission and watch semantics.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -10,21 +10,22 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Who asks (authentication.k8s.io UserInfo)."""
+    """The user of a request (authentication.k8s.io UserInfo)."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     agent: str = ""
-    """The program that it is, where that is known: a component of this process."""
+    """The user agent of a component of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What a connection's client has proved by TLS: an authority of clients says who it is.
+    """The verified client certificate of a TLS connection.
 
-    ``begins`` and ``ends`` are seconds since 1970; ``fingerprint`` is SHA-256 in hexadecimal.
+    begins, ends: seconds since 1970.
+    fingerprint: SHA-256 in hexadecimal.
     """
 
     name: str
@@ -36,10 +37,9 @@ class Certificate:
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """One HTTP request: header names are lower case, the query is the raw string.
+    """An HTTP request: header names are lower case, the query is the raw string.
 
-    Headers that come several times are one, with commas between; those of impersonation with ends
-    of lines.
+    Repeated headers are joined with commas; those of impersonation with newlines.
     """
 
     method: str
@@ -48,24 +48,24 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     user: User | None = None
-    """Who asks, where that is known already: a client in this process."""
+    """Set for a client in this process, which is authenticated already."""
     sender: str = ""
-    """As whom is counted what it takes, once that is known."""
+    """Whose share of the server's resources the request counts for, once that is known."""
     certificate: Certificate | None = None
-    """Who opened the connection, where that was shown."""
+    """The client certificate of the connection, if any."""
     address: str = ""
-    """Where the connection comes from; empty for a client in this process."""
+    """The address of the client; "" for a client in this process."""
     cut: Callable[[], None] | None = None
-    """Tears the connection down, and what waits to be sent with it; None where there is none."""
+    """Aborts the connection with what is queued for it; None if there is none."""
     explained: bool = False
-    """Whether the audit log is to tell why it was let pass, or not."""
+    """Whether the audit log records the reason of the authorization decision."""
     annotations: dict[str, str] = field(default_factory=dict)
-    """What the audit log is to tell of it, besides: notes of those who have a say in it."""
+    """Annotations of the audit event, by admission plugins and webhooks."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Response:
-    """One HTTP answer.  A streamed body yields whole lines; closing it ends the request."""
+    """An HTTP response.  A streamed body yields whole lines; closing it ends the request."""
 
     status: int = 200
     headers: list[tuple[str, str]] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""Where it is written whose certificates are good no more.
+"""The ConfigMap of revoked client certificates.
 
-``corral kubeconfig --revoke`` writes it and the server reads it
+``corral kubeconfig --revoke`` writes it, and the server reads it
 (``corral.server.authn.revocations``).
 """
 
@@ -9,6 +9,5 @@ from typing import Final
 from corral.api.object import Key
 
 MAP: Final = Key("kube-system", "revoked-certificates")
-"""A ConfigMap."""
 USERS: Final = "users.json"
-"""The map's entry: a JSON object from users' names to times in RFC 3339."""
+"""The key with a JSON object of names of users to times in RFC 3339."""

@@ -1,7 +1,6 @@
-"""Label selectors and field selectors: parsed once, then matched against many objects.
+"""Label selectors and field selectors.
 
-Texts and meanings are those of Kubernetes (apimachinery's labels and fields packages), so a
-selector that is refused is refused in the words that users know.
+Syntax and messages are those of apimachinery's labels and fields packages.
 """
 
 import re
@@ -34,7 +33,7 @@ LONGEST = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label.
+    """A condition on one label.
 
     ``operator`` is one of ``= == != in notin exists ! gt lt``, ``!`` being "is absent".
     """
@@ -42,18 +41,18 @@ class Requirement:
     key: str
     operator: str
     values: tuple[str, ...] = ()
-    _known: frozenset[str] = field(init=False, repr=False, compare=False)
+    _value_set: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", frozenset(self.values))
+        object.__setattr__(self, "_value_set", frozenset(self.values))
 
     def matches(self, labels: Labels) -> bool:
         value = labels.get(self.key)
         match self.operator:
             case "=" | "==" | "in":
-                return value is not None and value in self._known
+                return value is not None and value in self._value_set
             case "!=" | "notin":
-                return value is None or value not in self._known
+                return value is None or value not in self._value_set
             case "exists":
                 return value is not None
             case "!":
@@ -80,15 +79,15 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Requirements that must all be met; ``str`` gives the canonical text that status fields hold.
+    """Requirements that must all be met; ``str`` returns the canonical text of status fields.
 
-    ``nothing`` matches no object at all: what a missing selector means in a spec.
+    nothing: matches no object, as a missing selector in a spec.
     """
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
     _equal: Mapping[str, str] = field(init=False, repr=False, compare=False)
-    """Labels that must have a value: most selectors ask for nothing else, and are asked often."""
+    """Labels that must have a value: the fast path, because most selectors have nothing else."""
     _others: tuple[Requirement, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,7 +110,7 @@ class LabelSelector:
         return not self._others or all(each.matches(labels) for each in self._others)
 
     def __bool__(self) -> bool:
-        """False where every object matches, so that matching can be left out."""
+        """False if every object matches, so that matching can be skipped."""
         return self.nothing or bool(self.requirements)
 
     def __str__(self) -> str:
@@ -122,7 +121,7 @@ NOTHING = LabelSelector(nothing=True)
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Reads ``labelSelector=`` of a query: ``app=web,tier in (a,b),!old``.  Raises BadRequest."""
+    """Parse ``labelSelector=`` of a query: ``app=web,tier in (a,b),!old``.  Raises BadRequest."""
     _refuse_long(text)
     return _LabelParser(text).parse()
 
@@ -133,9 +132,9 @@ def _refuse_long(text: str) -> None:
 
 
 def label_selector(document: Mapping[str, Any] | None) -> LabelSelector:
-    """Reads meta/v1 LabelSelector: ``{matchLabels, matchExpressions}``.
+    """Read meta/v1 LabelSelector: ``{matchLabels, matchExpressions}``.
 
-    None matches nothing, an empty one everything.  Raises BadRequest with the parser's words.
+    None matches nothing, an empty one everything.  Raises BadRequest.
     """
     if document is None:
         return NOTHING
@@ -165,7 +164,7 @@ def requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement
 
 
 def _faults(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
-    for fault in _joined(label_key_faults(key)):
+    for fault in _as_one(label_key_faults(key)):
         yield _invalid("key", key, fault)
     if (miscount := _count_fault(operator, values)) is not None:
         yield _invalid("values", f"[{','.join(values)}]", miscount, quote="")
@@ -174,7 +173,7 @@ def _faults(key: str, operator: str, values: tuple[str, ...]) -> Iterator[str]:
             text = "for 'Gt', 'Lt' operators, the value must be an integer"
             yield _invalid(f"values[{index}]", value, text)
         path = f"values[{index}][{shortened(key)}]"
-        for text in _joined(label_value_faults(value)):
+        for text in _as_one(label_value_faults(value)):
             yield _invalid(path, value, text)
 
 
@@ -190,7 +189,7 @@ def _count_fault(operator: str, values: tuple[str, ...]) -> str | None:
     return "exact-match compatibility requires one single value"
 
 
-def _joined(faults: list[str]) -> list[str]:
+def _as_one(faults: list[str]) -> list[str]:
     return ["; ".join(faults)] if faults else []
 
 
@@ -199,7 +198,7 @@ def _invalid(path: str, value: str, fault: str, *, quote: str = '"') -> str:
 
 
 class _LabelParser:
-    """Recursive descent over tokens; ``""`` stands for the end of the text."""
+    """A recursive descent parser; the token ``""`` is the end of the text."""
 
     def __init__(self, text: str) -> None:
         self.tokens = _TOKEN.findall(text)
@@ -208,7 +207,7 @@ class _LabelParser:
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
-    def take(self) -> str:
+    def next_token(self) -> str:
         found = self.peek()
         self.at += 1
         return found
@@ -222,7 +221,7 @@ class _LabelParser:
                 requirements.append(self.requirement())
             except BadRequest as error:
                 raise BadRequest(f"unable to parse requirement: {error.message}") from None
-            if (found := self.take()) and found != ",":
+            if (found := self.next_token()) and found != ",":
                 self.refuse(found, "',' or 'end of string'")
             if found and not _is_word(self.peek()) and self.peek() != "!":
                 self.refuse(self.peek(), "identifier after ','")
@@ -231,8 +230,8 @@ class _LabelParser:
     def requirement(self) -> Requirement:
         absent = self.peek() == "!"
         if absent:
-            self.take()
-        key = self.take()
+            self.next_token()
+        key = self.next_token()
         if not _is_word(key):
             self.refuse(key, "identifier")
         if faults := label_key_faults(key):
@@ -241,7 +240,7 @@ class _LabelParser:
             return requirement(key, "!", ())
         if self.peek() in ("", ","):
             return requirement(key, "exists", ())
-        operator = self.take()
+        operator = self.next_token()
         if operator not in _OPERATORS:
             self.refuse(operator, "in, notin, =, ==, !=, gt, lt")
         values = self.values() if operator in ("in", "notin") else (self.value(),)
@@ -250,31 +249,31 @@ class _LabelParser:
     def value(self) -> str:
         if self.peek() in ("", ","):
             return ""
-        value = self.take()
+        value = self.next_token()
         if not _is_word(value):
             self.refuse(value, "identifier")
         return value
 
     def values(self) -> tuple[str, ...]:
-        if (found := self.take()) != "(":
+        if (found := self.next_token()) != "(":
             raise BadRequest(f"found '{shortened(found)}' expected: '('")
         if self.peek() == ")":
-            self.take()
+            self.next_token()
             return ()
-        values = {self.listed()}
-        while (found := self.take()) == ",":
-            values.add(self.listed())
+        values = {self.list_value()}
+        while (found := self.next_token()) == ",":
+            values.add(self.list_value())
         if found != ")":
             self.refuse(found, "',' or ')'")
         return tuple(sorted(values))
 
-    def listed(self) -> str:
-        """A value of a list; nothing between two commas is the empty value."""
+    def list_value(self) -> str:
+        """Parse a value of a list; nothing between two commas is the empty value."""
         if self.peek() in (",", ")"):
             return ""
         if not _is_word(self.peek()):
             self.refuse(self.peek(), "',', ')' or identifier")
-        return self.take()
+        return self.next_token()
 
     def refuse(self, found: str, expected: str) -> NoReturn:
         raise BadRequest(f"found '{shortened(found)}', expected: {expected}")
@@ -286,7 +285,7 @@ def _is_word(found: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """A field is, or is not, exactly a value."""
+    """A condition that a field equals a value, or does not."""
 
     field: str
     value: str
@@ -310,24 +309,24 @@ class FieldSelector:
         return ",".join(map(str, self.terms))
 
     def exact(self, field: str) -> str | None:
-        """The only value that the field may have, where a term says so."""
+        """Return the value that a term requires of a field, if any."""
         return next((term.value for term in self.terms if term.equal and term.field == field), None)
 
     def check(self, supported: Container[str]) -> None:
-        """Raises BadRequest for a field that is not among the supported ones."""
+        """Raise BadRequest for an unsupported field."""
         for term in self.terms:
             if term.field not in supported:
                 raise BadRequest(f"field label not supported: {shortened(term.field)}")
 
     def matches(self, values: Mapping[str, str]) -> bool:
-        """Whether an object is selected that has these values in the fields of the terms."""
+        """Report whether an object with these values of the terms' fields is selected."""
         return all((values[term.field] == term.value) is term.equal for term in self.terms)
 
 
 def parse_fields(text: str) -> FieldSelector:
-    r"""Reads ``fieldSelector=`` of a query: ``metadata.name=a,status.phase!=Running``.
+    r"""Parse ``fieldSelector=`` of a query: ``metadata.name=a,status.phase!=Running``.
 
-    In values ``\\``, ``\,`` and ``\=`` stand for the character itself.  Raises BadRequest.
+    In values ``\\``, ``\,`` and ``\=`` are escapes of the character.  Raises BadRequest.
     """
     _refuse_long(text)
     return FieldSelector(tuple(_term(text, part) for part in _split_terms(text) if part))
@@ -340,8 +339,8 @@ def _split_terms(text: str) -> list[str]:
 def _term(text: str, part: str) -> FieldTerm:
     match = re.fullmatch(r"((?:\\.|[^\\=!]|!(?!=))*)(!=|==|=)(.*)", part, re.DOTALL)
     if match is None:
-        told = f"'{shortened(text)}'; can't understand '{shortened(part)}'"
-        raise BadRequest(f"invalid selector: {told}")
+        message = f"'{shortened(text)}'; can't understand '{shortened(part)}'"
+        raise BadRequest(f"invalid selector: {message}")
     field, operator, value = match.groups()
     return FieldTerm(field, _unescape(value), operator != "!=")
 

@@ -1,4 +1,4 @@
-"""Tables: what ``kubectl get`` prints, made by the server (meta/v1 Table)."""
+"""Server-side tables (meta/v1 Table), and partial metadata."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -17,19 +17,19 @@ _NAME = Column(
 
 
 META: Final = "meta.k8s.io/v1"
-"""The version of the forms that tell of objects; who asks for an older one gets it."""
+"""The default version of Table and PartialObjectMetadata; clients may request an older one."""
 
 
 class Moment(float):
-    """Seconds since 1970, of which a cell tells how long ago they are."""
+    """Seconds since 1970, which a cell prints as an age."""
 
 
 Cell = str | int | float | None
-"""What stands in a cell; a Moment as long as nobody has asked."""
+"""The value of a cell; a Moment until it is printed."""
 
 
 def table(kind: Kind, *, metadata: Mapping[str, Any], version: str = META) -> Document:
-    """A Table that lacks its rows; ``metadata`` is that of the list."""
+    """Return a Table without rows; ``metadata`` is that of the list."""
     return {
         "kind": "Table",
         "apiVersion": version,
@@ -39,20 +39,17 @@ def table(kind: Kind, *, metadata: Mapping[str, Any], version: str = META) -> Do
 
 
 def cells(kind: Kind, document: Document) -> tuple[Cell, ...]:
-    """The cells of an object's row, which hold as long as the object does not change."""
+    """Return the cells of an object's row, which are valid until the object changes."""
     return tuple([_cell(column, document, native=kind.native) for column in _columns(kind)])
 
 
-def told(cells: Iterable[Cell], now: float) -> list[Cell]:
-    """Cells as they are printed at a moment, in seconds since 1970."""
+def printed(cells: Iterable[Cell], now: float) -> list[Cell]:
+    """Return cells as printed at a moment, in seconds since 1970."""
     return [human_duration(now - cell) if type(cell) is Moment else cell for cell in cells]
 
 
 def check_include(include: str) -> None:
-    """Refuse what cannot stand beside the cells of a row (the query's ``includeObject``).
-
-    That is ``None``, ``Metadata`` or the whole ``Object``.  Raises BadRequest.
-    """
+    """Raise BadRequest for an invalid ``includeObject`` of a query."""
     if include not in ("", "None", "Metadata", "Object"):
         raise BadRequest(
             f'includeObject: Invalid value: "{include}": must be one of None, Metadata, Object'
@@ -60,7 +57,7 @@ def check_include(include: str) -> None:
 
 
 def partial(metadata: Any, version: str = META) -> Document:
-    """The metadata of an object alone (meta/v1 PartialObjectMetadata)."""
+    """Return a meta/v1 PartialObjectMetadata."""
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": version,
@@ -69,7 +66,7 @@ def partial(metadata: Any, version: str = META) -> Document:
 
 
 def partial_list(*, metadata: Mapping[str, Any], version: str = META) -> Document:
-    """A list of metadata alone that lacks its items."""
+    """Return a meta/v1 PartialObjectMetadataList without items."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": version,
@@ -82,11 +79,11 @@ def _columns(kind: Kind) -> tuple[Column, ...]:
 
 
 def _definition(column: Column, kind: Kind) -> Document:
-    # Kubernetes' own kinds tell times in words, and call them so.
-    is_told = kind.native and column.type == "date"
+    # Native kinds print ages as strings, and declare them so.
+    is_age = kind.native and column.type == "date"
     return {
         "name": column.name,
-        "type": "string" if is_told else column.type,
+        "type": "string" if is_age else column.type,
         "format": column.format,
         "description": column.description,
         "priority": column.priority,
@@ -98,7 +95,7 @@ def _cell(column: Column, document: Document, *, native: bool) -> Cell:
     if column.type != "date":
         return value
     if not value:
-        # Custom resources leave blank what is missing; Kubernetes' own kinds say they do not know.
+        # A missing time is blank in custom resources, <unknown> in native kinds.
         return column.absent or ("<unknown>" if native else None)
     try:
         return Moment(parse_rfc3339(str(value)).timestamp())

@@ -1,7 +1,4 @@
-"""Moments and spans of time in the words of the API.
-
-Nothing here reads the clock: who needs the present moment has a clock, and passes what it says.
-"""
+"""Times and durations in the formats of the API.  Callers pass the present: no clock is read."""
 
 import math
 import re
@@ -16,7 +13,7 @@ YEAR = 365 * DAY
 _UNITS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "y": YEAR}
 
 _SPANS = (
-    # shorter than, told in, and what remains told in
+    # shorter than, unit, unit of the remainder
     (2 * MINUTE, "s", ""),
     (10 * MINUTE, "m", "s"),
     (3 * HOUR, "m", ""),
@@ -33,12 +30,12 @@ _RFC3339 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d?):(\d\d):(\d\d)([.,]\d+)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
 _PLAIN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z", re.ASCII)
-_FARTHEST = (24, 60)
-"""Hours and minutes that Go takes as a zone's distance at most, though RFC 3339 has less."""
+_MAX_OFFSET = (24, 60)
+"""The largest offset of a zone that Go accepts, in hours and minutes; that of RFC 3339 is less."""
 
 
 def rfc3339(moment: datetime | float) -> str:
-    """A moment as meta/v1 Time writes it: UTC, whole seconds.  Numbers are seconds since 1970."""
+    """Format a meta/v1 Time: UTC, whole seconds.  Numbers are seconds since 1970."""
     if isinstance(moment, datetime):
         return _text(_utc(moment), "seconds")
     return _second(math.floor(moment))
@@ -46,27 +43,27 @@ def rfc3339(moment: datetime | float) -> str:
 
 @lru_cache(maxsize=16)
 def _second(moment: int) -> str:
-    """The text of a second: many things happen in the same one."""
+    """Format a second, cached, because many things happen in the same one."""
     return _text(_utc(moment), "seconds")
 
 
 def rfc3339_micro(moment: datetime | float) -> str:
-    """A moment as meta/v1 MicroTime writes it (leases, events): UTC, six digits of a second."""
+    """Format a meta/v1 MicroTime (leases, events): UTC, microseconds."""
     return _text(_utc(moment), "microseconds")
 
 
 def _text(moment: datetime, timespec: str) -> str:
-    """A moment of UTC; ``strftime`` would write years below 1000 with fewer digits."""
+    """Format a moment of UTC; ``strftime`` writes years below 1000 with fewer digits."""
     return moment.replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
 
 
 def parse_rfc3339(text: str) -> datetime:
-    """The moment that a Time or MicroTime tells; finer than a microsecond is cut off.
+    """Parse a Time or MicroTime, truncated to microseconds.  Raises ValueError.
 
-    It takes what Go's time.Parse takes for time.RFC3339, which is more than RFC 3339 has: hours of
-    one digit, a comma, zones of +24:00 and +00:60.  Raises ValueError.
+    Accepts what Go's time.Parse accepts for time.RFC3339, which is more than RFC 3339 allows: hours
+    of one digit, a comma, zones of +24:00 and +00:60.
     """
-    if _PLAIN.fullmatch(text):  # as we and most others write it, in a seventh of the time
+    if _PLAIN.fullmatch(text):  # the usual format, in a seventh of the time
         return datetime.fromisoformat(text)
     found = _RFC3339.fullmatch(text)
     if found is None:
@@ -75,26 +72,23 @@ def parse_rfc3339(text: str) -> datetime:
     microseconds = int((found[7] or "")[1:7].ljust(6, "0"))
     try:
         local = datetime(year, month, day, hour, minute, second, microseconds, UTC)
-        return local - _distance(found[8], found[9], found[10])
+        return local - _offset(found[8], found[9], found[10])
     except (ValueError, OverflowError) as error:
         raise ValueError(f'"{text[:50]}" is no time: {error}') from None
 
 
-def _distance(sign: str | None, hours: str, minutes: str) -> timedelta:
-    """How far a zone is east of UTC."""
+def _offset(sign: str | None, hours: str, minutes: str) -> timedelta:
+    """Return the offset of a zone from UTC."""
     if sign is None:
         return timedelta()
-    if int(hours) > _FARTHEST[0] or int(minutes) > _FARTHEST[1]:
+    if int(hours) > _MAX_OFFSET[0] or int(minutes) > _MAX_OFFSET[1]:
         raise ValueError("its zone is too far from UTC")
-    distance = timedelta(hours=int(hours), minutes=int(minutes))
-    return distance if sign == "+" else -distance
+    offset = timedelta(hours=int(hours), minutes=int(minutes))
+    return offset if sign == "+" else -offset
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a span as Go writes it (metav1.Duration): ``5m0s``, ``1.5h``.
-
-    Raises ValueError.
-    """
+    """Parse a metav1.Duration into seconds: ``5m0s``, ``1.5h``.  Raises ValueError."""
     parts = _GO_PART.findall(text)
     if not parts or "".join(f"{number}{unit}" for number, unit in parts) != text:
         raise ValueError(f"{text[:50]!r} is no duration like 30s or 5m0s")
@@ -102,7 +96,7 @@ def parse_duration(text: str) -> float:
 
 
 def go_duration(seconds: float) -> str:
-    """A span as Go writes it (metav1.Duration), to the millisecond: ``15.003s``, ``1m0s``."""
+    """Format a metav1.Duration, to the millisecond: ``15.003s``, ``1m0s``."""
     minutes, rest = divmod(round(seconds * 1000), 60_000)
     hours, minutes = divmod(minutes, 60)
     text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
@@ -112,9 +106,9 @@ def go_duration(seconds: float) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """A span as kubectl prints ages: two units while the span is short, then one: ``2m3s``, ``8d``.
+    """Format a duration as kubectl prints ages: ``2m3s``, ``8d``.
 
-    Clocks of two machines may differ by a second; a span further below zero is ``<invalid>``.
+    Down to -1 s it is ``0s``, because clocks may differ; below it is ``<invalid>``.
     """
     whole = int(seconds)
     if whole < -1:

@@ -1,8 +1,7 @@
-"""From the types of a view to its structural schema, and from its docstrings to descriptions.
+"""Structural schemas of views, derived from their types, and descriptions from their docstrings.
 
-Views come in two dialects.  Ours say everything in their types.  Those of lightkube are made from
-Kubernetes' OpenAPI, and what got lost on that way is known here: quantities are plain strings, and
-the values of maps are not told.
+Our views have all facts in their types.  Those of lightkube are generated from Kubernetes' OpenAPI
+and lack some, which are added here: quantities are plain strings, and values of maps are untyped.
 """
 
 import inspect
@@ -39,7 +38,7 @@ _PLAIN: Mapping[Any, Schema] = {
     dict: {"type": "object", "additionalProperties": _TEXT},
 }
 _BYTES: Schema = {"type": "string", "format": "byte"}
-_IN_BASE_64 = frozenset(
+_BYTE_FIELDS = frozenset(
     {
         *(("APIServiceSpec", "caBundle"), ("WebhookClientConfig", "caBundle")),
         *(("CertificateSigningRequestSpec", "request"),),
@@ -47,8 +46,8 @@ _IN_BASE_64 = frozenset(
         *(("PodCertificateRequestSpec", "stubPKCS10Request"),),
     }
 )
-"""Fields of Kubernetes that are bytes."""
-_MAPS_IN_BASE_64 = frozenset({("Secret", "data"), ("ConfigMap", "binaryData")})
+"""Native fields that are bytes."""
+_BYTE_MAPS = frozenset({("Secret", "data"), ("ConfigMap", "binaryData")})
 _QUANTITY_MAPS = frozenset(
     [
         "allocatable",
@@ -81,16 +80,16 @@ _ATTRIBUTE: Schema = {
         "versions": {"type": "array", "items": _TEXT},
     },
 }
-"""Of a device: lightkube's type has fields called int and bool, which hide what they are."""
+"""A device attribute: lightkube's type has fields named int and bool, which shadow the types."""
 _OBJECT_MAPS: Mapping[tuple[str, str], str] = {
     ("CounterSet", "counters"): "Counter",
     ("Device", "capacity"): "DeviceCapacity",
     ("Device", "nodeAllocatableResources"): "NodeAllocatableResource",
     ("DeviceCounterConsumption", "counters"): "Counter",
 }
-"""Maps to objects, and the types of these, which stand beside their holders."""
+"""Maps to objects, and the types of these, which are in the module of the holder."""
 _INT32: Schema = {"type": "integer", "format": "int32"}
-_IN_64_BITS = frozenset(
+_INT64_FIELDS = frozenset(
     {
         *("activeDeadlineSeconds", "deletionGracePeriodSeconds", "expirationSeconds"),
         *("fsGroup", "generation", "gracePeriodSeconds", "observedGeneration"),
@@ -99,32 +98,32 @@ _IN_64_BITS = frozenset(
         *("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"),
     }
 )
-"""Whole numbers of Kubernetes that are long; the others have 32 bits."""
-_META_WORDS = {
+"""Native integers of 64 bits; the others have 32."""
+_META_KEYWORDS = {
     "ge": "minimum",
     "le": "maximum",
     "pattern": "pattern",
     "min_length": "minLength",
     "max_length": "maxLength",
 }
-_DESCRIBED = re.compile(r"^ *(?:\* \*\*(\w+)\*\* ``.*?`` - |([a-z][a-z0-9_]*): )", re.MULTILINE)
+_FIELD_LINE = re.compile(r"^ *(?:\* \*\*(\w+)\*\* ``.*?`` - |([a-z][a-z0-9_]*): )", re.MULTILINE)
 
 Nested = Callable[[type[msgspec.Struct]], Schema]
-"""How a Struct inside another is told: written out, or referred to."""
+"""Returns the schema of a nested Struct: inline, or a reference."""
 
 
 @cache
 def schema_of(view: type[msgspec.Struct]) -> Schema:
-    """The structural schema of a Struct, without descriptions.
+    """Return the structural schema of a Struct, without descriptions.
 
-    Everything is inlined.  A Struct that occurs in several places is the same dictionary in each,
-    so the schema is small in memory; it must not be changed.
+    Everything is inline.  A Struct that occurs in several places is the same dictionary in each, so
+    the schema takes little memory; it must not be changed.
     """
     return object_schema(view, schema_of)
 
 
 def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
-    """The schema of a Struct's own fields, those that are Structs being told by ``nested``."""
+    """Return the schema of a Struct; ``nested`` returns those of Structs in its fields."""
     properties: dict[str, Schema] = {}
     if issubclass(view, Object):
         properties = {"apiVersion": _TEXT, "kind": _TEXT}
@@ -136,7 +135,7 @@ def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
             merge_keys.extensions(view.__name__, name),
         )
         properties[name] = inner | merged if merged else inner
-        # A missing time is Kubernetes' zero time, which is written as null.
+        # A missing time is Go's zero time, which is encoded as null.
         if field.required and field.type is not datetime:
             required.append(name)
     schema: Schema = {"type": "object", "properties": properties}
@@ -155,15 +154,15 @@ def descriptions(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
     fields: dict[str, str] = {}
     for base in reversed(view.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
-            about, told = _told(base)
-            fields |= {names[name]: text for name, text in told.items() if name in names}
+            about, described = _docstring(base)
+            fields |= {names[name]: text for name, text in described.items() if name in names}
     return about, fields
 
 
-def _told(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """What one docstring says of its Struct, and of fields by their names."""
+def _docstring(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
+    """Return the descriptions of a Struct and of its fields in one docstring."""
     text = inspect.cleandoc(view.__doc__ or "")
-    found = list(_DESCRIBED.finditer(text))
+    found = list(_FIELD_LINE.finditer(text))
     starts = [*(match.start() for match in found), len(text)]
     fields = {
         match[1] or match[2]: " ".join(text[match.end() : end].split())
@@ -175,18 +174,18 @@ def _told(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
 
 def _field_schema(view: type[msgspec.Struct], field: FieldInfo, nested: Nested) -> Schema:
     if field.type in (dict, dict | None):
-        values = _values_of_map(view, field.encode_name, nested)
+        values = _map_values(view, field.encode_name, nested)
         return {"type": "object", "additionalProperties": values}
-    if (view.__name__, field.encode_name) in _IN_BASE_64:
+    if (view.__name__, field.encode_name) in _BYTE_FIELDS:
         return _BYTES
     if "resource.Quantity" in str(view.__annotations__.get(field.name, "")):
         return _QUANTITY
     if field.type in (int, int | None) and view.__module__.startswith("lightkube."):
-        return _PLAIN[int] if field.encode_name in _IN_64_BITS else _INT32
+        return _PLAIN[int] if field.encode_name in _INT64_FIELDS else _INT32
     return _type_schema(field.type, nested)
 
 
-def _values_of_map(view: type[msgspec.Struct], name: str, nested: Nested) -> Schema:
+def _map_values(view: type[msgspec.Struct], name: str, nested: Nested) -> Schema:
     holder = view.__name__
     if (holder, name) == ("Device", "attributes"):
         return _ATTRIBUTE
@@ -194,20 +193,20 @@ def _values_of_map(view: type[msgspec.Struct], name: str, nested: Nested) -> Sch
         return nested(getattr(sys.modules[view.__module__], valued))
     if name in _QUANTITY_MAPS:
         return _QUANTITY
-    if name == "extra":  # what is known of users
+    if name == "extra":  # of UserInfo
         return {"type": "array", "items": _TEXT}
-    return _BYTES if (holder, name) in _MAPS_IN_BASE_64 else _TEXT
+    return _BYTES if (holder, name) in _BYTE_MAPS else _TEXT
 
 
-def _type_schema(told: Any, nested: Nested) -> Schema:
-    if told in _PLAIN:
-        return _PLAIN[told]
-    if isinstance(told, type) and issubclass(told, msgspec.Struct):
-        return nested(told)
-    make = _GENERIC.get(get_origin(told))
+def _type_schema(annotation: Any, nested: Nested) -> Schema:
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return nested(annotation)
+    make = _GENERIC.get(get_origin(annotation))
     if make is None:
-        raise TypeError(f"no schema for {told}")
-    return make(get_args(told), nested)
+        raise TypeError(f"no schema for {annotation}")
+    return make(get_args(annotation), nested)
 
 
 def _list_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
@@ -220,7 +219,7 @@ def _dict_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
     return {"type": "object", "additionalProperties": _type_schema(arguments[1], nested)}
 
 
-def _choice_schema(arguments: tuple[Any, ...], _nested: Nested) -> Schema:
+def _literal_schema(arguments: tuple[Any, ...], _nested: Nested) -> Schema:
     return {"type": "string", "enum": list(arguments)}
 
 
@@ -233,12 +232,12 @@ def _union_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
     raise TypeError(f"no schema for a choice of {present}")
 
 
-def _bounded_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
-    told, *metas = arguments
-    schema = dict(_type_schema(told, nested))
+def _annotated_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
+    annotation, *metas = arguments
+    schema = dict(_type_schema(annotation, nested))
     for meta in metas:
         if isinstance(meta, msgspec.Meta):
-            bounds = ((key, getattr(meta, word)) for word, key in _META_WORDS.items())
+            bounds = ((key, getattr(meta, word)) for word, key in _META_KEYWORDS.items())
             schema |= {key: bound for key, bound in bounds if bound is not None}
             schema |= meta.extra_json_schema or {}
     if schema.get("type") == "array":
@@ -248,8 +247,8 @@ def _bounded_schema(arguments: tuple[Any, ...], nested: Nested) -> Schema:
 
 
 _GENERIC: Mapping[Any, Callable[[tuple[Any, ...], Nested], Schema]] = {
-    Annotated: _bounded_schema,
-    Literal: _choice_schema,
+    Annotated: _annotated_schema,
+    Literal: _literal_schema,
     Union: _union_schema,
     UnionType: _union_schema,
     dict: _dict_schema,

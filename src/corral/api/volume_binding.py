@@ -1,7 +1,7 @@
-"""Claims, volumes and pods: which volume suits a claim, and who names whom.  Pure.
+"""Binding of claims and volumes: matching, and references between them and pods.  Pure.
 
-The binder of claims and the scheduler both ask this.  Rules and words are those of Kubernetes'
-persistent volume controller.
+The persistent volume binder and the scheduler share it.  Rules and messages are those of
+Kubernetes' persistent volume controller.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,12 +25,12 @@ from corral.api.quantity import Amount, amount
 from corral.api.selectors import label_selector
 
 USED_BY = "claim"
-"""Index of pods by the claims that they use."""
+"""The name of the index of pods by claim."""
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 def claims_of(pod: Pod) -> list[Key]:
-    """The claims that a pod's volumes name."""
+    """Return the claims of a pod's volumes."""
     volumes = (pod.spec and pod.spec.volumes) or ()
     namespace = _key(pod).namespace
     names = dict.fromkeys(
@@ -42,17 +42,17 @@ def claims_of(pod: Pod) -> list[Key]:
 
 
 def claim_index(pod: Pod) -> list[str]:
-    """What the index ``USED_BY`` lists a pod under."""
+    """Return the keys of a pod in the index ``USED_BY``."""
     return [str(key) for key in claims_of(pod)]
 
 
 def is_finished(pod: Pod) -> bool:
-    """Whether nothing of a pod runs any more."""
+    """Report whether a pod has terminated."""
     return (pod.status and pod.status.phase) in _FINISHED
 
 
 def node_of(pod: Pod) -> str:
-    """The node that a pod was given; empty while it waits for one."""
+    """Return the node of a pod; "" if it is not scheduled."""
     return (pod.spec and pod.spec.nodeName) or ""
 
 
@@ -63,12 +63,12 @@ def best(
     reserved_only: bool = False,
     reaches: Callable[[PersistentVolume], bool] = lambda _: True,
 ) -> PersistentVolume | None:
-    """The volume that is kept for a claim, else the smallest that is free and suits it.
+    """Return the volume that is reserved for a claim, else the smallest free one that matches it.
 
-    Of those, volumes with the fewest access modes go first: a claim of one node does not take what
-    many could share.  ``reaches`` says whether a volume can be used where the claim is needed.
+    Volumes with fewer access modes are preferred, to leave those that several nodes can share.
+    ``reaches`` reports whether a volume is accessible where the claim is used.
     """
-    suiting = [
+    matching = [
         volume
         for volume in volumes
         if not _meta(volume).deletionTimestamp
@@ -76,18 +76,18 @@ def best(
         and not (_other_fault(claim, volume) or size_fault(claim, volume))
         and reaches(volume)
     ]
-    reserved = [volume for volume in suiting if is_for(volume, claim)]
-    free = [volume for volume in suiting if _is_offered(volume, claim)]
+    reserved = [volume for volume in matching if is_for(volume, claim)]
+    free = [volume for volume in matching if _is_available(volume, claim)]
     return min(reserved or free, key=_order, default=None)
 
 
 def fault(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
-    """Why a claim cannot have the volume that it names; empty where it can."""
+    """Return why a claim cannot bind to the volume that it names; "" if it can."""
     return size_fault(claim, volume) or _class_fault(claim, volume) or _other_fault(claim, volume)
 
 
 def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume says that it is this claim's: by its name, and by its uid if it has one."""
+    """Report whether a volume's claimRef names a claim, by its uid, too, if that is set."""
     reference = claim_of(volume)
     if reference is None:
         return False
@@ -97,35 +97,35 @@ def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def claim_of(volume: PersistentVolume) -> ObjectReference | None:
-    """The claim that a volume names."""
+    """Return the claimRef of a volume."""
     return volume.spec.claimRef if volume.spec is not None else None
 
 
 def is_free(volume: PersistentVolume) -> bool:
-    """Whether a volume is offered to any claim that it suits."""
+    """Report whether a volume is available to any claim."""
     phase = volume.status and volume.status.phase
     return phase == AVAILABLE and claim_of(volume) is None
 
 
 def is_delayed(storage_class: StorageClass | None) -> bool:
-    """Whether claims of a class wait until it is known where they are needed."""
+    """Report whether claims of a class wait for their first consumer."""
     mode = storage_class.volumeBindingMode if storage_class is not None else ""
     return mode == WAIT_FOR_FIRST_CONSUMER
 
 
 def requested(claim: PersistentVolumeClaim) -> Amount:
-    """The size that a claim asks for."""
+    """Return the requested size of a claim."""
     resources = claim.spec and claim.spec.resources
     return amount(((resources and resources.requests) or {}).get(STORAGE))
 
 
 def capacity(volume: PersistentVolume) -> Amount:
-    """The size of a volume."""
+    """Return the size of a volume."""
     return amount(((volume.spec and volume.spec.capacity) or {}).get(STORAGE))
 
 
-def reserve(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Document | None:
-    """The patch by which a volume names a claim; None where it does."""
+def claim_patch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Document | None:
+    """Return the patch that sets a volume's claimRef to a claim; None if it is set."""
     named, meta = claim_of(volume), _meta(claim)
     if named is not None and named.uid == meta.uid:
         return None
@@ -144,7 +144,7 @@ def reserve(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Document 
 
 
 def size_fault(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
-    """Why a volume's size does not do."""
+    """Return why a volume's size does not suffice; "" if it does."""
     return "requested PV is too small" if capacity(volume) < requested(claim) else ""
 
 
@@ -154,19 +154,21 @@ def _class_fault(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
 
 
 def _other_fault(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:
-    wanted, offered = claim.spec, volume.spec
-    if wanted is None or offered is None:
+    requested_spec, offered = claim.spec, volume.spec
+    if requested_spec is None or offered is None:
         return "incompatible accessMode"
-    if (wanted.volumeMode or FILESYSTEM) != (offered.volumeMode or FILESYSTEM):
+    if (requested_spec.volumeMode or FILESYSTEM) != (offered.volumeMode or FILESYSTEM):
         return "incompatible volumeMode"
-    if not set(wanted.accessModes or ()) <= set(offered.accessModes or ()):
+    if not set(requested_spec.accessModes or ()) <= set(offered.accessModes or ()):
         return "incompatible accessMode"
-    if (wanted.volumeAttributesClassName or "") != (offered.volumeAttributesClassName or ""):
+    if (requested_spec.volumeAttributesClassName or "") != (
+        offered.volumeAttributesClassName or ""
+    ):
         return "volumeAttributesClassName does not match"
     return ""
 
 
-def _is_offered(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def _is_available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     if not is_free(volume) or _class_fault(claim, volume):
         return False
     selector = claim.spec and claim.spec.selector

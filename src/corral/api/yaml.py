@@ -1,7 +1,7 @@
-"""YAML as kubectl reads it: YAML 1.1's words for true and false, no dates, keys made text.
+"""YAML as kubectl reads it: booleans of YAML 1.1, no dates, keys converted to text.
 
-The only door to PyYAML.  Its parser gives events, and values are made of them here, so that
-nothing is made of a tag, nesting is bounded, and aliases cannot multiply a small text.
+The only module that uses PyYAML.  Values are built here from the events of its parser, so that tags
+construct nothing, nesting is bounded, and aliases cannot multiply a small text.
 """
 
 import re
@@ -17,9 +17,9 @@ from corral.api.errors import MAX_CAUSES, BadRequest, TooLarge, shortened
 from corral.api.object import Document
 
 LARGEST_BYTES: Final = 3 * 1024 * 1024
-"""What an API server takes in one body."""
+"""The limit of a request's body."""
 
-_ALIASED_VALUES: Final = 10_000  # what aliases may add beside what the text itself holds
+_ALIASED_VALUES: Final = 10_000  # values that aliases may add to those of the text
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -38,10 +38,10 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.A
 
 
 def load(text: bytes | str, repeated: list[str] | None = None) -> Document:
-    """The one object in a YAML text.  Raises BadRequest, and TooLarge past ``LARGEST_BYTES``.
+    """Load the one object in a YAML text.  Raises BadRequest, and TooLarge past ``LARGEST_BYTES``.
 
-    Where an object holds a key twice, that is refused; but the last is taken where there is a list
-    ``repeated``, to which is added where that was.
+    Duplicate keys are refused; with a list ``repeated`` the last value wins, and messages about
+    them are added to the list.
     """
     found = list(load_all(text, repeated))
     if len(found) != 1:
@@ -50,7 +50,7 @@ def load(text: bytes | str, repeated: list[str] | None = None) -> Document:
 
 
 def load_all(text: bytes | str, repeated: list[str] | None = None) -> Iterator[Document]:
-    """The objects of a YAML text of several documents; empty ones are passed over.
+    """Yield the objects of a YAML text of several documents; empty ones are skipped.
 
     Raises BadRequest that names the line, and TooLarge past ``LARGEST_BYTES``.
     """
@@ -69,9 +69,10 @@ def load_all(text: bytes | str, repeated: list[str] | None = None) -> Iterator[D
 
 
 def dump(document: Any) -> str:
-    """A value as YAML with sorted keys, quoted where kubectl or YAML 1.1 would read no text.
+    """Return a value as YAML with sorted keys.
 
-    Text of several lines is written as such, where it can be.
+    Text is quoted if kubectl or YAML 1.1 would read another type; several lines are a block scalar
+    if possible.
     """
     text = StringIO()
     write(document, text)
@@ -79,13 +80,13 @@ def dump(document: Any) -> str:
 
 
 class Sink(Protocol):
-    """What takes a text in pieces of some kilobytes; what it raises ends the writing."""
+    """A writer of pieces of some kilobytes; an exception ends the dump."""
 
     def write(self, piece: str, /) -> object: ...
 
 
 def write(document: Any, sink: Sink) -> None:
-    """Write a value as ``dump`` does: nested deeply, it is far larger than it is as JSON."""
+    """Write a value as ``dump`` does; deep nesting makes it far larger than JSON."""
     yaml.dump(
         document,
         sink,
@@ -97,14 +98,14 @@ def write(document: Any, sink: Sink) -> None:
 
 
 class _Reader:
-    """Makes values of the parser's events."""
+    """Builds values from the parser's events."""
 
     def __init__(self, text: bytes | str, repeated: list[str] | None) -> None:
         self.repeated = repeated
         self.events = yaml.parse(text, Loader=_LOADER)
         self.anchors: dict[str, Any] = {}
         self.values_left = len(text) + _ALIASED_VALUES
-        self.seen = 0
+        self.value_count = 0
 
     def documents(self) -> Iterator[Any]:
         for event in self.events:
@@ -116,7 +117,7 @@ class _Reader:
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
                 raise _fault(event.start_mark, f'unknown anchor "{event.anchor}" referenced')
-            return self.again(self.anchors[event.anchor], event, depth)
+            return self.alias_copy(self.anchors[event.anchor], event, depth)
         self.count(event, depth)
         if isinstance(event, yaml.ScalarEvent):
             value = _scalar(event)
@@ -147,27 +148,27 @@ class _Reader:
                 merged += value if isinstance(value, list) else [value]
                 continue
             if key in pairs:
-                self.again_set(key, event.start_mark)
+                self.duplicate_key(key, event.start_mark)
             pairs[key] = value
         if not all(isinstance(other, dict) for other in merged):
             raise _fault(start.start_mark, "map merge requires map or sequence of maps")
-        return _laid_over(merged, pairs) if merged else pairs
+        return _merged(merged, pairs) if merged else pairs
 
-    def again_set(self, key: str, mark: Any) -> None:
-        """Tell of a key that comes again in an object."""
-        told = f'key "{shortened(key)}" already set in map'
+    def duplicate_key(self, key: str, mark: Any) -> None:
+        """Refuse or report a duplicate key."""
+        message = f'key "{shortened(key)}" already set in map'
         if self.repeated is None:
-            raise _fault(mark, told)
+            raise _fault(mark, message)
         if len(self.repeated) < MAX_CAUSES:
-            self.repeated.append(f"line {mark.line + 1}: {told}")
+            self.repeated.append(f"line {mark.line + 1}: {message}")
 
-    def again(self, value: Any, event: Any, depth: int) -> Any:
-        """A copy of an anchored value, which counts like any other."""
+    def alias_copy(self, value: Any, event: Any, depth: int) -> Any:
+        """Return a copy of an anchored value, whose values are counted, too."""
         self.count(event, depth)
         if isinstance(value, dict):
-            return {key: self.again(inner, event, depth + 1) for key, inner in value.items()}
+            return {key: self.alias_copy(inner, event, depth + 1) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self.again(inner, event, depth + 1) for inner in value]
+            return [self.alias_copy(inner, event, depth + 1) for inner in value]
         return value
 
     def count(self, event: Any, depth: int) -> None:
@@ -176,15 +177,15 @@ class _Reader:
         self.values_left -= 1
         if self.values_left < 0:
             raise _fault(event.start_mark, "document contains excessive aliasing")
-        self.seen += 1
-        if self.seen > 2 * MAX_VALUES:  # keys are values here, too
+        self.value_count += 1
+        if self.value_count > 2 * MAX_VALUES:  # keys are values here, too
             raise too_many()
 
 
-def _laid_over(merged: list[Document], pairs: Document) -> Document:
-    """An object over those that are merged into it, of which the first one counts.
+def _merged(merged: list[Document], pairs: Document) -> Document:
+    """Return an object with those of merge keys (``<<``) merged in; the first has precedence.
 
-    There may be as many of them as it has keys: it is copied once, not for each.
+    There may be as many of them as keys: the object is copied once, not for each.
     """
     united: Document = {}
     for other in reversed(merged):
@@ -202,7 +203,7 @@ def _scalar(event: Any) -> Any:
 
 
 def _resolved(text: str) -> Any:
-    """What a plain scalar stands for."""
+    """Return the value of a plain scalar."""
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:
@@ -219,7 +220,7 @@ def _resolved(text: str) -> Any:
 
 
 def _key(value: Any, event: Any) -> str:
-    """A key of a JSON object; numbers and truth values become their text."""
+    """Return a key of a JSON object; numbers and booleans become text."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -244,7 +245,7 @@ def _fault(mark: Any, problem: str) -> BadRequest:
 
 
 class _Dumper(_DUMPER):  # type: ignore[misc]  # chosen at run time
-    """Quotes, beyond what YAML 1.1 takes for something else than text, what kubectl does."""
+    """Quotes text that YAML 1.1 reads as another type, and what kubectl quotes besides."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         return True

@@ -152,5 +152,5 @@ def _print(problem: Problem) -> int:
 
 
 def main() -> NoReturn:
-    python_gc.search_seldom()  # before a command is imported
+    python_gc.raise_threshold()  # before a command is imported
     sys.exit(run(sys.argv[1:]))

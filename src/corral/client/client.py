@@ -265,7 +265,7 @@ def path_of(kind: Kind, key: Key, subresource: str = "") -> str:
             raise BadRequest(f'invalid resource name "{step}": [{", ".join(faults)}]')
     if subresource and not key.name:
         raise BadRequest("resource name may not be empty")
-    parts = ["/apis" if kind.group else "/api", kind.asked_version]
+    parts = ["/apis" if kind.group else "/api", kind.served_api_version]
     if key.namespace:
         parts += ["namespaces", key.namespace]
     parts.append(kind.plural)
@@ -283,7 +283,7 @@ def _query(**values: str) -> str:
 def _document(kind: Kind, source: Document | msgspec.Struct) -> Document:
     built = msgspec.to_builtins(source) if isinstance(source, msgspec.Struct) else dict(source)
     metadata = built.get("metadata") or {}
-    return {"apiVersion": kind.asked_version, "kind": kind.name, **built, "metadata": metadata}
+    return {"apiVersion": kind.served_api_version, "kind": kind.name, **built, "metadata": metadata}
 
 
 async def _error_from(response: Response) -> ApiError:

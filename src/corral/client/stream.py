@@ -63,7 +63,7 @@ class Stream:
             raise Unavailable(f"the API server at {server} does not answer: {cause}") from error
         connected = connection.transport.get_extra_info("socket")
         sockets.keep_alive(connected, DEAD_PEER_SECONDS)
-        sockets.give_up(connected, DEAD_PEER_SECONDS)
+        sockets.set_user_timeout(connected, DEAD_PEER_SECONDS)
         try:
             yield cls(connection)
         finally:

@@ -12,8 +12,8 @@ from lightkube.models.core_v1 import ResourceQuota
 from corral.api.kind import Kind
 from corral.api.kinds.core.pod_resources import Amounts, amounts
 from corral.api.object import Document, Key
-from corral.api.quantity import NOTHING
-from corral.api.quota_usage import UNCOUNTED, Charges, charge, is_about, view_of
+from corral.api.quantity import ZERO
+from corral.api.quota_usage import UNCOUNTED, UsageTotals, counts_kind, usage_of, view_of
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.objects import key_of, uid_of, version_of
@@ -67,7 +67,7 @@ class Quotas:
         if quota is None or quota.spec is None:
             return None
         hard = amounts(quota.spec.hard)
-        used: Amounts = dict.fromkeys(hard, NOTHING)
+        used: Amounts = dict.fromkeys(hard, ZERO)
         ends: list[datetime | None] = []
         now = self._clock()
         for kind in self._kinds.values():
@@ -93,11 +93,11 @@ class Quotas:
             ((uid_of(item), version_of(item)), item)
             for item in self.contents[kind.resource].indexed("namespace", quota.namespace)
         )
-        charges = self._charges.setdefault(
-            (kind.resource, quota), Charges(kind, partial(charge, kind))
+        totals = self._totals.setdefault(
+            (kind.resource, quota), UsageTotals(kind, partial(usage_of, kind))
         )
-        charges.follow(newest)
-        return charges
+        totals.update(newest)
+        return totals
 
     def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
         if new is not None:
@@ -124,7 +124,7 @@ class Quotas:
         self._kinds[kind.resource] = kind
         for quota in self.quotas.items():
             hard = quota.spec.hard if quota.spec is not None else None
-            if any(is_about(kind, name) for name in amounts(hard)):
+            if any(counts_kind(kind, name) for name in amounts(hard)):
                 self.queue.add(key_of(quota))
 
     def _content_changed(

@@ -12,7 +12,7 @@ def prepare() -> None:
     """What holds for the whole process, before anything is written or served."""
     os.umask(0o077)  # logs, disks and sockets are nobody else's, wherever the directory lies
     _raise_descriptor_limit()
-    python_gc.spare_what_stays()
+    python_gc.freeze()
 
 
 def _raise_descriptor_limit() -> None:

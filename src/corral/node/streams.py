@@ -78,7 +78,7 @@ class StreamLine:
         minutes with a slow peer.
         """
         loop, descriptor = asyncio.get_running_loop(), self._socket.fileno()
-        left, room = sockets.untaken(self._socket), asyncio.Event()
+        left, room = sockets.unacknowledged(self._socket), asyncio.Event()
         loop.add_writer(descriptor, room.set)
         try:
             while not room.is_set():
@@ -86,7 +86,7 @@ class StreamLine:
                     async with asyncio.timeout(STALLED_SECONDS):
                         await room.wait()
                 except TimeoutError:
-                    before, left = left, sockets.untaken(self._socket)
+                    before, left = left, sockets.unacknowledged(self._socket)
                     if left >= before:
                         raise
         finally:
@@ -104,14 +104,14 @@ class StreamLine:
         peer loses what was sent to it.
         """
         self.end()
-        left = sockets.untaken(self._socket)
+        left = sockets.unacknowledged(self._socket)
         while True:
             try:
                 async with asyncio.timeout(LINGER_SECONDS):
                     while await self.read():
                         pass
             except TimeoutError:
-                before, left = left, sockets.untaken(self._socket)
+                before, left = left, sockets.unacknowledged(self._socket)
                 if left < before:
                     continue
             return

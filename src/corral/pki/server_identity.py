@@ -95,7 +95,7 @@ def renew(directory: Path, listening: Sequence[str], context: ssl.SSLContext) ->
 def _require_trusted_files(directory: Path) -> None:
     """Raises PkiError for files that other users can write: they could replace the CA."""
     for path in (directory, *sorted(directory.iterdir())):
-        if reason := files.distrusted(path):
+        if reason := files.untrusted(path):
             raise PkiError(
                 f"{path} {reason}. If you know what it holds, make it yours alone "
                 f"(chown, chmod go-w {path}); else remove it to have it made anew."

@@ -80,7 +80,9 @@ class Kinds:
         previous = self._custom.get(name)
         kind = None if new is None else kind_of(msgspec.to_builtins(new))
         # Clients request this version: while it is served, their caches stay valid.
-        if previous is not None and (kind is None or kind.asked_version != previous.asked_version):
+        if previous is not None and (
+            kind is None or kind.served_api_version != previous.served_api_version
+        ):
             self.table.remove(previous)
             del self._custom[name]
             self._informers.stop(previous)

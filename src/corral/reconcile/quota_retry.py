@@ -10,7 +10,7 @@ from lightkube.models.core_v1 import LimitRange, ResourceQuota
 
 from corral.api.kinds.core.pod_resources import amounts
 from corral.api.object import Key
-from corral.api.quantity import NOTHING, Amount
+from corral.api.quantity import ZERO, Amount
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.informer import Informer
 from corral.reconcile.objects import key_of
@@ -52,4 +52,4 @@ def has_more_room(old: ResourceQuota, new: ResourceQuota) -> bool:
 def _remaining(quota: ResourceQuota) -> dict[str, Amount]:
     hard = amounts(quota.spec.hard if quota.spec is not None else None)
     used = amounts(quota.status.used if quota.status is not None else None)
-    return {name: limit - used.get(name, NOTHING) for name, limit in hard.items()}
+    return {name: limit - used.get(name, ZERO) for name, limit in hard.items()}

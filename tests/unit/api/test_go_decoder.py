@@ -3,7 +3,7 @@
 import pytest
 
 from corral.api import go_decoder
-from corral.api.go_decoder import misfit
+from corral.api.go_decoder import decoding_error
 from corral.api.kinds import KINDS
 from corral.api.schema import schema_for
 
@@ -13,7 +13,7 @@ POD_SPEC = {"containers": [{"name": "c"}]}
 
 
 def told(kind, document) -> str:
-    return misfit(kind, "v1", document)
+    return decoding_error(kind, "v1", document)
 
 
 def of_field(found: str, field: str, wanted: str) -> str:

@@ -3,7 +3,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.api.quantity import LARGEST, NANO, NOTHING, Amount, Form, amount, bytes_of, parse
+from corral.api.quantity import LARGEST, NANO, ZERO, Amount, Form, amount, bytes_of, parse
 
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
@@ -77,7 +77,7 @@ def test_amounts_of_things():
 
 
 def test_what_is_no_amount_is_worth_nothing():
-    assert amount(None) == amount("rubbish") == NOTHING
+    assert amount(None) == amount("rubbish") == ZERO
     assert amount("1Ki") == parse(1024)
 
 

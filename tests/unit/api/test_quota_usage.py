@@ -13,7 +13,15 @@ from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
 from corral.api.kinds.networking.service import SERVICE
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.quantity import parse
-from corral.api.quota_usage import ONE, Charge, Charges, charge, concerns, exceeded, unsaid
+from corral.api.quota_usage import (
+    ONE,
+    Usage,
+    UsageTotals,
+    exceeded,
+    matching_names,
+    unspecified,
+    usage_of,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -32,7 +40,7 @@ def texts(amounts):
 def test_a_pod_takes_what_it_asks_for_under_all_the_names_for_it():
     requests = {"cpu": "100m", "hugepages-2Mi": "4Mi", "example.org/gpu": "2"}
     limits = {"memory": "1Gi", "hugepages-2Mi": "4Mi", "example.org/gpu": "2"}
-    assert texts(charge(POD, a_pod(requests=requests, limits=limits)).amounts) == {
+    assert texts(usage_of(POD, a_pod(requests=requests, limits=limits)).amounts) == {
         "count/pods": "1",
         "pods": "1",
         "cpu": "100m",
@@ -47,32 +55,32 @@ def test_a_pod_takes_what_it_asks_for_under_all_the_names_for_it():
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_is_over_is_only_counted(phase):
     pod = a_pod(status={"phase": phase}, requests={"cpu": "1"})
-    assert charge(POD, pod).amounts == {"count/pods": ONE}
+    assert usage_of(POD, pod).amounts == {"count/pods": ONE}
 
 
 def test_a_pod_that_should_be_gone_for_long_takes_nothing_more():
     """Its node may never tell that it is gone."""
     metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
-    charged = charge(POD, a_pod(metadata=metadata, requests={"cpu": "1"}))
+    charged = usage_of(POD, a_pod(metadata=metadata, requests={"cpu": "1"}))
     assert charged.at(NOW + timedelta(seconds=30))["cpu"] == parse("1")
     assert charged.at(NOW + timedelta(seconds=31)) == {"count/pods": ONE}
-    charges = Charges(POD, lambda pod: charge(POD, pod))
-    charges.follow([(1, a_pod(metadata=metadata)), (2, a_pod())])
+    charges = UsageTotals(POD, lambda pod: usage_of(POD, pod))
+    charges.update([(1, a_pod(metadata=metadata)), (2, a_pod())])
     spec = ResourceQuotaSpec(hard={"pods": "5", "count/pods": "5"})
     assert texts(charges.used(spec, NOW)) == {"pods": "2", "count/pods": "2"}
-    assert charges.next_end(NOW) == NOW + timedelta(seconds=30)
+    assert charges.next_decrease(NOW) == NOW + timedelta(seconds=30)
     later = NOW + timedelta(minutes=1)
     assert texts(charges.used(spec, later)) == {"pods": "1", "count/pods": "2"}
-    assert charges.next_end(later) is None
+    assert charges.next_decrease(later) is None
 
 
 def test_of_scopes_that_nothing_is_in_any_more_nothing_is_kept():
-    charges = Charges(POD, lambda pod: charge(POD, pod))
+    charges = UsageTotals(POD, lambda pod: usage_of(POD, pod))
     spec = ResourceQuotaSpec(hard={"pods": "5"})
     for number in range(5):
         pod = a_pod(requests={"cpu": "1"})
         pod.spec.priorityClassName = f"class-{number}"
-        charges.follow([(number, pod), ("always", a_pod())])
+        charges.update([(number, pod), ("always", a_pod())])
         assert texts(charges.used(spec, NOW)) == {"pods": "2"}
         assert len(charges._groups) == 2
 
@@ -82,7 +90,7 @@ def test_a_pod_whose_grace_is_beyond_all_calendars_takes_what_it_takes():
         "deletionTimestamp": "8361-01-01T00:00:00Z",
         "deletionGracePeriodSeconds": 200_000_000_000,
     }
-    charged = charge(POD, a_pod(metadata=metadata, requests={"cpu": "1"}))
+    charged = usage_of(POD, a_pod(metadata=metadata, requests={"cpu": "1"}))
     assert charged.until is None
     assert charged.at(NOW)["cpu"] == parse("1")
 
@@ -91,10 +99,10 @@ def test_sidecars_count_and_every_container_has_to_speak():
     log = {"name": "log", "image": "i", "restartPolicy": "Always"}
     loud = {**log, "resources": {"requests": {"cpu": "5m"}}}
     pod = a_pod(init=[loud], requests={"cpu": "100m"})
-    assert charge(POD, pod).amounts["requests.cpu"] == parse("105m")
-    assert unsaid(pod, ["requests.cpu", "pods"]) == ""
+    assert usage_of(POD, pod).amounts["requests.cpu"] == parse("105m")
+    assert unspecified(pod, ["requests.cpu", "pods"]) == ""
     silent = a_pod(init=[log], requests={"cpu": "100m"})
-    assert unsaid(silent, ["cpu", "limits.memory"]) == (
+    assert unspecified(silent, ["cpu", "limits.memory"]) == (
         "must specify cpu for: log; limits.memory for: log,main"
     )
 
@@ -104,7 +112,7 @@ def test_storage_that_was_granted_counts_where_it_is_more():
         "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}},
         "status": {"allocatedResources": {"storage": "3Gi"}},
     }
-    assert texts(charge(CLAIM, msgspec.convert(document, PersistentVolumeClaim)).amounts) == {
+    assert texts(usage_of(CLAIM, msgspec.convert(document, PersistentVolumeClaim)).amounts) == {
         "count/persistentvolumeclaims": "1",
         "persistentvolumeclaims": "1",
         "requests.storage": "3Gi",
@@ -116,13 +124,13 @@ def test_storage_that_was_granted_counts_where_it_is_more():
 def test_a_balanced_service_without_ports_on_nodes_counts_those_that_were_named():
     ports = [{"port": 80, "nodePort": 30080}, {"port": 81}]
     spec = {"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": False}
-    taken = charge(SERVICE, msgspec.convert({"spec": spec}, Service)).amounts
+    taken = usage_of(SERVICE, msgspec.convert({"spec": spec}, Service)).amounts
     assert taken["services.nodeports"] == taken["services.loadbalancers"] == ONE
 
 
 def test_what_has_an_old_name_is_counted_by_both():
-    assert set(charge(CONFIG_MAP, None).amounts) == {"configmaps", "count/configmaps"}
-    assert set(charge(VIRTUAL_MACHINE, None).amounts) == {"count/virtualmachines.kubevirt.io"}
+    assert set(usage_of(CONFIG_MAP, None).amounts) == {"configmaps", "count/configmaps"}
+    assert set(usage_of(VIRTUAL_MACHINE, None).amounts) == {"count/virtualmachines.kubevirt.io"}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +148,7 @@ def test_a_quota_is_about_each_kind_by_its_own_names(kind, names):
         *("fast.storageclass.storage.k8s.io/requests.storage", "count/podsx", "secrets"),
     ]
     spec = ResourceQuotaSpec(hard=dict.fromkeys(listed, "1"))
-    assert concerns(spec, kind, Charge({})) == names
+    assert matching_names(spec, kind, Usage({})) == names
 
 
 def test_bounds_that_hold_are_not_named():
@@ -158,7 +166,7 @@ def test_bounds_that_hold_are_not_named():
 )
 def test_sums_that_are_kept_are_those_of_all_objects(states):
     """``states`` are, by version, how many processors each object asks for at one time."""
-    charges = Charges(POD, lambda pod: charge(POD, pod))
+    charges = UsageTotals(POD, lambda pod: usage_of(POD, pod))
     spec = ResourceQuotaSpec(hard={"requests.cpu": "9", "pods": "9"})
     best_effort = ResourceQuotaSpec(hard={"pods": "9"}, scopes=["BestEffort"])
     for state in states:
@@ -167,7 +175,7 @@ def test_sums_that_are_kept_are_those_of_all_objects(states):
             ((version, cpu), a_pod(requests={"cpu": str(cpu)}) if cpu else a_pod())
             for version, cpu in state.items()
         ]
-        charges.follow(pods)
+        charges.update(pods)
         assert texts(charges.used(spec, NOW)) == {
             "requests.cpu": str(sum(state.values())),
             "pods": str(len(state)),

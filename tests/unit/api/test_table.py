@@ -5,7 +5,7 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import BadRequest
 from corral.api.kind import Column, Kind, Version, at
-from corral.api.table import cells, check_include, table, told
+from corral.api.table import cells, check_include, printed, table
 
 NOW = 1_700_000_000.0
 KIND = Kind(
@@ -29,7 +29,7 @@ THING = {
 
 
 def row(kind, document):
-    return told(cells(kind, document), NOW)
+    return printed(cells(kind, document), NOW)
 
 
 def test_a_table_has_the_name_first_and_ages_in_words():
@@ -63,8 +63,8 @@ def test_kubernetes_own_kinds_tell_ages_as_text():
 
 def test_ages_grow_though_cells_are_kept():
     kept = cells(KIND, THING)
-    assert told(kept, NOW)[2] == "13s"
-    assert told(kept, NOW + 60)[2] == "73s"
+    assert printed(kept, NOW)[2] == "13s"
+    assert printed(kept, NOW + 60)[2] == "73s"
 
 
 def test_what_stands_beside_the_cells_is_known():

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
-from corral.api.volume_binding import best, fault, is_for, reserve
+from corral.api.volume_binding import best, claim_patch, fault, is_for
 
 
 def claim(size="1Gi", modes=("ReadWriteOnce",), **spec):
@@ -97,7 +97,7 @@ def test_a_volume_that_is_named_but_does_not_suit_says_why(offered, why):
 
 
 def test_a_volume_is_reserved_once_and_only_of_the_version_that_was_seen():
-    patch = reserve(volume("a"), claim())
+    patch = claim_patch(volume("a"), claim())
     assert patch["metadata"] == {
         "resourceVersion": "3",
         "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
@@ -105,5 +105,5 @@ def test_a_volume_is_reserved_once_and_only_of_the_version_that_was_seen():
     assert patch["spec"]["claimRef"]["uid"] == "claim-uid"
     chosen = volume("a", claimRef=reference())
     assert is_for(chosen, claim())
-    assert "annotations" not in reserve(chosen, claim())["metadata"]  # a user named the claim
-    assert reserve(volume("a", claimRef=reference(uid="claim-uid")), claim()) is None
+    assert "annotations" not in claim_patch(chosen, claim())["metadata"]  # a user named the claim
+    assert claim_patch(volume("a", claimRef=reference(uid="claim-uid")), claim()) is None

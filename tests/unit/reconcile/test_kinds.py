@@ -73,7 +73,7 @@ async def following(client):
 
     def came(kind):
         if (kind.group, kind.plural) not in BUILT_IN:
-            told.append((kind.plural, kind.asked_version))
+            told.append((kind.plural, kind.served_api_version))
 
     context.kinds.subscribe(came)
     async with Background() as tasks:

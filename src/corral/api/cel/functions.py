@@ -17,7 +17,7 @@ from corral.api.cel.function import Function, content
 from corral.api.cel.lists import LISTS
 from corral.api.cel.text_literals import CONVERSIONS
 from corral.api.cel.transform_map import INSERTIONS
-from corral.api.formats import reads
+from corral.api.formats import parses
 from corral.api.quantity import parse
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -28,7 +28,7 @@ _ADDRESS = "net.IP"
 _NETWORK = "net.CIDR"
 _URL = "kubernetes.URL"
 _BITS = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
-"""The prefix length of a network, as Go's ``ParsePrefix`` reads it."""
+"""The prefix length of a network, as Go's ``ParsePrefix`` parses it."""
 _NO_NETWORK = "network address parse error during conversion from string"
 
 
@@ -208,7 +208,7 @@ def _query(value: dict[str, str]) -> dict[str, list[str]]:
 
 _QUANTITIES = (
     Function("quantity", ("string",), "map", _quantity, is_method=False),
-    Function("isQuantity", ("string",), "bool", reads(parse), is_method=False),
+    Function("isQuantity", ("string",), "bool", parses(parse), is_method=False),
     Function("sign", ("map",), "int", _sign),
     Function("isInteger", ("map",), "bool", lambda value: not _nanos_of(value) % 10**9),
     Function("asInteger", ("map",), "int", _as_integer),
@@ -223,7 +223,7 @@ _QUANTITIES = (
 )
 _ADDRESSES = (
     Function("ip", ("string",), "map", _address, is_method=False),
-    Function("isIP", ("string",), "bool", reads(_read_address), is_method=False),
+    Function("isIP", ("string",), "bool", parses(_read_address), is_method=False),
     Function("ip.isCanonical", ("string",), "bool", _is_canonical, is_method=False),
     Function("family", ("map",), "int", _version),
     Function("isUnspecified", ("map",), "bool", _on_address(lambda at: at.is_unspecified)),
@@ -234,7 +234,7 @@ _ADDRESSES = (
     Function("cidr", ("string",), "map", _network, is_method=False),
     Function("ip", ("map",), "map", _address_of_network),
     Function("string", ("map",), "string", _as_text, is_method=False),
-    Function("isCIDR", ("string",), "bool", reads(_read_network), is_method=False),
+    Function("isCIDR", ("string",), "bool", parses(_read_network), is_method=False),
     Function("containsIP", ("map", "dyn"), "bool", _contains_address),
     Function("containsCIDR", ("map", "dyn"), "bool", _contains_network),
     Function("prefixLength", ("map",), "int", lambda value: _network_of(value).prefixlen),
@@ -242,7 +242,7 @@ _ADDRESSES = (
 )
 _URLS = (
     Function("url", ("string",), "map", _url, is_method=False),
-    Function("isURL", ("string",), "bool", reads(_url), is_method=False),
+    Function("isURL", ("string",), "bool", parses(_url), is_method=False),
     Function("getScheme", ("map",), "string", _on_url(lambda url: url.scheme)),
     Function("getHost", ("map",), "string", _on_url(lambda url: url.netloc.rpartition("@")[2])),
     Function("getHostname", ("map",), "string", _on_url(lambda url: url.hostname or "")),

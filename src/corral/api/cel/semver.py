@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from corral.api.cel.function import Function, content
-from corral.api.formats import reads
+from corral.api.formats import parses
 
 TYPE: Final = "kubernetes.Semver"
 
@@ -67,8 +67,8 @@ def key(value: dict[str, str]) -> tuple[Any, ...]:
 VERSIONS: Final = (
     Function("semver", ("string",), "map", _version, is_method=False),
     Function("semver", ("string", "bool"), "map", _version, is_method=False),
-    Function("isSemver", ("string",), "bool", reads(_version), is_method=False),
-    Function("isSemver", ("string", "bool"), "bool", reads(_version), is_method=False),
+    Function("isSemver", ("string",), "bool", parses(_version), is_method=False),
+    Function("isSemver", ("string", "bool"), "bool", parses(_version), is_method=False),
     Function("major", ("map",), "int", _number(0)),
     Function("minor", ("map",), "int", _number(1)),
     Function("patch", ("map",), "int", _number(2)),

@@ -12,7 +12,7 @@ import msgspec
 from corral.api.kind import Column, Kind, Version, at
 from corral.api.kinds.columns import value
 from corral.api.object import Document, Object, Quantity, Struct, Time
-from corral.api.quantity import NOTHING, amount
+from corral.api.quantity import ZERO, amount
 
 GROUP = "metrics.k8s.io"
 
@@ -65,7 +65,7 @@ def _of_pod(resource: str) -> Callable[[Document], str]:
 
     def cell(document: Document) -> str:
         containers = at(document, "containers") or ()
-        return str(sum((amount(at(one, "usage", resource)) for one in containers), NOTHING))
+        return str(sum((amount(at(one, "usage", resource)) for one in containers), ZERO))
 
     return cell
 
@@ -94,7 +94,7 @@ POD_METRICS = Kind(
     view=PodMetrics,
     status=False,
     columns=_columns(_of_pod),
-    observes=("", "pods"),
+    measured_kind=("", "pods"),
 )
 
 NODE_METRICS = Kind(
@@ -105,7 +105,7 @@ NODE_METRICS = Kind(
     namespaced=False,
     status=False,
     columns=_columns(_of_node),
-    observes=("", "nodes"),
+    measured_kind=("", "nodes"),
 )
 
 KINDS = (POD_METRICS, NODE_METRICS)

@@ -20,11 +20,11 @@ from corral.api.volume_binding import (
     USED_BY,
     claim_index,
     claim_of,
+    claim_patch,
     claims_of,
     is_finished,
     is_free,
     node_of,
-    reserve,
 )
 from corral.cluster.persistent_volumes import binding
 from corral.cluster.persistent_volumes.binding import ClaimInputs, Event

@@ -11,7 +11,7 @@ from corral.api.kinds.core.node_pressure import pressures
 from corral.api.kinds.storage.common import SELECTED_NODE, class_name
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.api.volume_binding import USED_BY, claim_index, claim_of, claims_of, reserve
+from corral.api.volume_binding import USED_BY, claim_index, claim_of, claim_patch, claims_of
 from corral.cluster.scheduler import fit, volume_binding
 from corral.cluster.scheduler.fit import NodeInfo, Placement
 from corral.cluster.scheduler.volume_binding import Listers, PodVolumes
@@ -118,7 +118,7 @@ class Scheduler:
         """Have the pod's volumes bound or provisioned for a node; the pod is bound afterwards."""
         for each in pod_volumes.bindings(node) or ():
             if each.volume is not None:
-                if (patch := reserve(each.volume, each.claim)) is not None:
+                if (patch := claim_patch(each.volume, each.claim)) is not None:
                     await self._client.patch(PersistentVolume, key_of(each.volume), patch)
             elif SELECTED_NODE not in annotations_of(each.claim):
                 metadata: Document = {

@@ -31,7 +31,7 @@ from corral.api.kinds.vmi.probes import Probe
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
-from corral.api.quantity import NANO, NOTHING, Amount, Form, amount, parse
+from corral.api.quantity import NANO, ZERO, Amount, Form, amount, parse
 from corral.controllers.vmi.auto_limits import NO_LIMITS, AutoLimits
 from corral.controllers.vmi.required_claims import NONE, Claims, pod_mounts, pod_volumes
 from corral.reconcile.objects import owner_reference
@@ -194,7 +194,7 @@ def requested_memory(vmi: VirtualMachineInstance) -> Amount:
     domain = vmi.spec.domain
     resources = domain.resources or Resources()
     memory = (amount(values.get("memory")) for values in (resources.requests, resources.limits))
-    return next((one for one in memory if one > NOTHING), guest_memory(domain))
+    return next((one for one in memory if one > ZERO), guest_memory(domain))
 
 
 def overhead(vmi: VirtualMachineInstance) -> Amount:
@@ -250,7 +250,7 @@ def _helper_resources(
     """Return resources of a helper; requests equal limits if the VMI's do, for QoS."""
     resources = vmi.spec.domain.resources or Resources()
     guaranteed = all(
-        amount(resources.requests.get(name)) == amount(resources.limits.get(name)) > NOTHING
+        amount(resources.requests.get(name)) == amount(resources.limits.get(name)) > ZERO
         for name in ("cpu", "memory")
     )
     return {"requests": limits if guaranteed else requests, "limits": limits}

@@ -10,7 +10,7 @@ One that does not answer hangs only if it stands still: one that runs, or waits 
 import asyncio
 from collections.abc import Callable, Iterable
 
-from corral.aio import OBJECTS_A_TURN, Background, in_turns
+from corral.aio import OBJECTS_PER_TURN, Background, in_batches
 from corral.node.host.process import stood_still
 from corral.node.hypervisor import Guest, GuestError, NoAnswerError
 from corral.node.machine.lifecycle import Machine
@@ -43,7 +43,7 @@ class HangDetector:
 
     async def _sample(self, tasks: Background) -> None:
         before, self._ran = self._ran, {}
-        async for machines in in_turns([*self._machines()], OBJECTS_A_TURN):
+        async for machines in in_batches([*self._machines()], OBJECTS_PER_TURN):
             for machine in machines:
                 guest = _monitored_guest(machine)
                 if guest is None or guest in self._pinging:

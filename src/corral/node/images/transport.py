@@ -12,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore2
 import httpx2
 
-from corral.aio import apart
+from corral.aio import own_thread
 from corral.node.host.destinations import Destinations
 
 _FALLBACK_SECONDS = 3.0
@@ -47,7 +47,7 @@ class _Backend(httpcore2.AsyncNetworkBackend):
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """Resolve a name in a thread of its own: a slow name server must not block the pool."""
         try:
-            return await apart(self._destinations.addresses, host, port)
+            return await own_thread(self._destinations.addresses, host, port)
         except (OSError, UnicodeError) as error:
             raise httpcore2.ConnectError(str(error)) from error
 

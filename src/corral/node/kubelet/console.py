@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.websockets import WebSocket
 
-from corral.aio import until
+from corral.aio import run_until
 from corral.node.kubelet import websockets
 from corral.node.streams import StreamLine
 
@@ -73,7 +73,7 @@ class Consoles:
                 )
                 # A serial port is slow, and QEMU throws away what the guest has not taken when its
                 # client hangs up.
-                await until(seat.displaced, line.finish())
+                await run_until(seat.displaced, line.finish())
             finally:
                 line.close()
         finally:

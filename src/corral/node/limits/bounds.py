@@ -4,7 +4,7 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.vmi.derived import COMPUTE
-from corral.api.quantity import NOTHING, amount
+from corral.api.quantity import ZERO, amount
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,6 @@ def bounds_of(pod: Pod) -> Bounds:
     limits = (compute and compute.resources and compute.resources.limits) or {}
     cpu, memory = (amount(limits.get(name)) for name in ("cpu", "memory"))
     return Bounds(
-        cpu_nanos=max(cpu, NOTHING).nanos,
-        memory_bytes=max(memory, NOTHING).rounded_up(),
+        cpu_nanos=max(cpu, ZERO).nanos,
+        memory_bytes=max(memory, ZERO).rounded_up(),
     )

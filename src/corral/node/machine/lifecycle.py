@@ -19,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from corral.aio import Background, Signal, until, wait_at_most
+from corral.aio import Background, Signal, run_until, wait_at_most
 from corral.api.kinds.vmi.saved_memory import restores_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Guest, GuestError, HungError, Hypervisor, StuckError

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from corral.aio import apart
+from corral.aio import own_thread
 from corral.node.host.destinations import FOR_TENANTS, Destinations, Refused
 from corral.node.hypervisor import GuestError
 from corral.node.streams import DatagramLine, Line, SecureLine, StreamLine
@@ -98,7 +98,7 @@ class _ExternalPorts(Ports):
     async def _connect(self, address: str, port: int) -> socket.socket:
         network = self._require_network(address)
         try:
-            addresses = await apart(self._destinations.addresses, address, port)
+            addresses = await own_thread(self._destinations.addresses, address, port)
         except Refused as error:
             raise GuestError(str(error)) from error
         for each in addresses[:-1]:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from corral.aio import apart, finished
+from corral.aio import finished, own_thread
 from corral.failures import describe
 from corral.node.health import Health
 from corral.node.host.process import Process, hold, launch, runs
@@ -172,7 +172,7 @@ async def launch_with_capabilities(
             _keep_capabilities(_CAP_NET_ADMIN, _CAP_SYS_ADMIN)
         return launch(command, descriptors=descriptors, output=output)
 
-    return await apart(launch_in_thread)
+    return await own_thread(launch_in_thread)
 
 
 def _keep_capabilities(*capabilities: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar, TypeVarTuple
 
-from corral.aio import apart
+from corral.aio import own_thread
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
@@ -56,7 +56,7 @@ class Namespace:
 
     @classmethod
     def unshare_thread(cls) -> Self:
-        """Move the calling thread into a new namespace (see ``aio.apart``).  Raises OSError."""
+        """Move the calling thread into a new namespace (``aio.own_thread``).  Raises OSError."""
         unshare(CLONE_NEWNET)
         return cls.current()
 
@@ -71,7 +71,7 @@ class Namespace:
         return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     def enter(self) -> None:
-        """Move the calling thread into the namespace (see ``aio.apart``).  Raises OSError."""
+        """Move the calling thread into the namespace (``aio.own_thread``).  Raises OSError."""
         enter(self.descriptor, CLONE_NEWNET)
 
     def run(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
@@ -84,7 +84,7 @@ class Namespace:
 
         If the caller is cancelled the function still runs to its end, and its result is lost.
         """
-        return await apart(lambda: self._inside(function, *arguments))
+        return await own_thread(lambda: self._inside(function, *arguments))
 
     def close(self) -> None:
         """Close the descriptor.

@@ -17,7 +17,7 @@ from typing import TypeVar, TypeVarTuple
 
 import structlog
 
-from corral.aio import Background, apart
+from corral.aio import Background, own_thread
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.network import dhcp, netlink, nft
@@ -156,7 +156,7 @@ class PodNetworks:
                 continue
             log.warning("the link of a pod was removed and is created again", uid=uid)
             try:
-                await apart(
+                await own_thread(
                     _repair_copy, self._machine, network.duplicate_namespace(), network.layout
                 )
             except (NetworkError, OSError) as error:
@@ -172,7 +172,7 @@ class PodNetworks:
     ) -> PodNetwork:
         """Run a function in a thread.  If the caller is cancelled, the result is closed."""
         async with self._semaphore:
-            future = apart(function, *arguments)
+            future = own_thread(function, *arguments)
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:

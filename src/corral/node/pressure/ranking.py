@@ -13,7 +13,7 @@ from corral.api.kinds.core import pod_resources
 from corral.api.kinds.priority_class import CRITICAL_PRIORITY
 from corral.api.kinds.vmi.derived import COMPUTE
 from corral.api.object import Key
-from corral.api.quantity import NANO, NOTHING, Amount, Form
+from corral.api.quantity import NANO, ZERO, Amount, Form
 from corral.node.pressure.thresholds import Shortage
 from corral.reconcile.objects import key_of
 
@@ -38,7 +38,7 @@ class Candidate:
 
     def requested(self, resource: str) -> int:
         assert self.pod.spec is not None
-        return pod_resources.requests(self.pod.spec).get(resource, NOTHING).rounded_up()
+        return pod_resources.requests(self.pod.spec).get(resource, ZERO).rounded_up()
 
 
 def ranked(candidates: Iterable[Candidate], resource: str) -> list[Candidate]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from corral.aio import apart
+from corral.aio import own_thread
 from corral.failures import describe
 from corral.node.host.process import END_SECONDS, launch
 
@@ -44,7 +44,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def within(place: Path, program: str, devices: Sequence[Path], function: Callable[[], T]) -> T:
-    """Call a function in a root of its own, which the calling thread does not leave (``apart``).
+    """Call a function in a root of its own, which the thread does not leave (``own_thread``).
 
     ``place`` is a directory to build it over, which nobody else sees.  Raises OSError.
     """
@@ -126,7 +126,7 @@ async def obstacle(directory: Path, program: str, privileges: Sequence[str]) -> 
     with TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as place:
         command = [*privileges, program, "--version"]
         try:
-            status = await apart(within, Path(place), program, (), partial(_run, command))
+            status = await own_thread(within, Path(place), program, (), partial(_run, command))
         except OSError as error:
             return describe(error)
     return "" if status == 0 else f"{program} does not run in it"

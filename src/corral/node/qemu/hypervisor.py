@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from corral.aio import apart, finished, wait_at_most
+from corral.aio import finished, own_thread, wait_at_most
 from corral.failures import describe
 from corral.node.host.open_disks import opened as disk_opened
 from corral.node.host.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
@@ -218,7 +218,7 @@ class Qemu:
                 devices = [KVM] if accelerator is Accelerator.KVM else []
                 start = partial(chroot.within, definition.directory, self._program, devices, start)
             network = definition.network
-            pid = await (apart(start) if network is None else network.call(start))
+            pid = await (own_thread(start) if network is None else network.call(start))
             return Process.of_child(pid, definition.directory), unplugged(domain)
 
     async def _greet(

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from corral.api import quantity
 from corral.api.kinds.vmi.volumes import HostDisk, Volume
-from corral.files import stranger
+from corral.files import untrusted_stat
 from corral.node.hypervisor import Drive
 from corral.node.images import ImageError, qcow
 from corral.node.volumes.source import VolumeContext, failed
@@ -100,7 +100,7 @@ def _directory(volume: Volume, root: Path, path: PurePosixPath, *, create: bool)
 
 
 def _check_owner(volume: Volume, path: Path, descriptor: int) -> None:
-    if why := stranger(os.fstat(descriptor)):
+    if why := untrusted_stat(os.fstat(descriptor)):
         raise failed(volume, f"{path} {why}: others could put any file in its place")
 
 

@@ -28,7 +28,7 @@ class LimitRanges:
         """Default and check a new pod's resources, which never change later.  Raises Forbidden."""
         ranges = self._of(pod) if old is None else []
         for each in ranges:
-            limit_ranges.give(pod, each)
+            limit_ranges.set_defaults(pod, each)
         if ranges:
             pod["status"]["qosClass"] = quality_of_service(pod)
         view = _as_view(pod, Pod) if ranges else None

@@ -19,13 +19,13 @@ from corral.api.object import Document
 from corral.api.quota_usage import (
     CHANGING,
     UNCOUNTED,
-    Charge,
-    Charges,
-    charge,
-    concerns,
+    Usage,
+    UsageTotals,
     exceeded,
-    more,
-    unsaid,
+    increase,
+    matching_names,
+    unspecified,
+    usage_of,
     view_of,
 )
 from corral.server.request.call import forbidden, storage
@@ -53,7 +53,7 @@ class QuotaAdmission:
         namespace = document["metadata"]["namespace"]
         records = self._store.objects(storage(RESOURCE_QUOTA), namespace)
         if not records:
-            self._charges.pop(namespace, None)
+            self._totals.pop(namespace, None)
             return
         quotas = [msgspec.convert(each.document(), ResourceQuota) for each in records]
         evaluation = _Evaluation(kind, document, old)
@@ -114,10 +114,10 @@ class _Evaluation:
         """Return what the object requests of a quota in addition; empty if out of its scope."""
         names = self._concerns(quota, self._charge)
         before: Amounts = {}
-        if self._before is not None and self._concerns(quota, self._before):
+        if self._before is not None and self._matching_names(quota, self._before):
             before = self._before.amounts
-        now = self._charge.amounts
-        return more({name: now[name] for name in names if name in now}, before)
+        now = self._usage.amounts
+        return increase({name: now[name] for name in names if name in now}, before)
 
     def check_fits(self, quota: ResourceQuota, requests: Amounts, used: Amounts) -> None:
         """Check that a quota has enough left.  Raises Forbidden."""

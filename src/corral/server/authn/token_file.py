@@ -43,7 +43,7 @@ def _content(path: Path) -> bytes:
     """What the file holds, if nobody else may write it or read it."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
-        if reason := files.stranger(found):
+        if reason := files.untrusted_stat(found):
             raise TokenFileError(f"{path} {reason}; {_PRIVATE} {path}")
         if stat.S_IMODE(found.st_mode) & (stat.S_IRGRP | stat.S_IROTH):
             mode = f"{stat.S_IMODE(found.st_mode):o}"

@@ -88,8 +88,8 @@ class Observations:
 
 
 def _observed(kind: Kind) -> tuple[str, str]:
-    assert kind.observes is not None
-    return kind.observes
+    assert kind.measured_kind is not None
+    return kind.measured_kind
 
 
 def _resource(group: str, plural: str) -> str:

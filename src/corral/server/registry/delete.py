@@ -11,7 +11,7 @@ from lightkube.models.meta_v1 import DeleteOptions
 from corral.api import grace_period
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, BadRequest, Invalid, StoreReadError
-from corral.api.go_decoder import first_fault
+from corral.api.go_decoder import first_error
 from corral.api.kind import Kind, at
 from corral.api.object import Document
 from corral.api.request import Response
@@ -74,7 +74,7 @@ def parse_options(document: Any, parameters: Mapping[str, str]) -> Options:
     try:
         parsed = msgspec.convert(document, _DeleteOptions)
     except msgspec.ValidationError as error:
-        fault = first_fault(DeleteOptions, document) or str(error)
+        fault = first_error(DeleteOptions, document) or str(error)
         raise BadRequest(
             f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {fault}'
         ) from None

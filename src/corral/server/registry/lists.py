@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from corral.aio import OBJECTS_A_TURN, in_turns
+from corral.aio import OBJECTS_PER_TURN, in_batches
 from corral.api.encoding import decode_as
 from corral.api.errors import BadRequest, Gone
 from corral.api.kind import Kind, at

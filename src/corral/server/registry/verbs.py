@@ -79,7 +79,7 @@ def _check_verb(call: Call) -> None:
     """Check that the kind has the verb.  Raises MethodNotAllowed."""
     if not call.verb or (call.kind.native and not route.exists(call.request.method, call)):
         raise MethodNotAllowed(route.MISSING)
-    if call.verb not in call.kind.verbs or (call.kind.only_created and call.name):
+    if call.verb not in call.kind.verbs or (call.kind.create_only and call.name):
         raise MethodNotAllowed(
             route.MISSING
             if call.kind.is_kept

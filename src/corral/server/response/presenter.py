@@ -10,7 +10,7 @@ from operator import attrgetter
 
 import msgspec
 
-from corral.aio import OBJECTS_A_TURN, in_turns
+from corral.aio import OBJECTS_PER_TURN, in_batches
 from corral.api import table
 from corral.api.encoding import encode
 from corral.api.kind import Kind, Version
@@ -180,7 +180,7 @@ class Presenter:
         kind = self._call.kind
         if record.cells is None or record.cells[0] is not kind:
             record.cells = (kind, table.cells(kind, record.document()))
-        cells = msgspec.json.encode(table.told(record.cells[1], self._now()))
+        cells = msgspec.json.encode(table.printed(record.cells[1], self._now()))
         return b'{"cells":%b,"object":%b}' % (cells, self._beside(record))
 
     def _beside(self, record: Record) -> bytes:
@@ -215,6 +215,6 @@ def _joined(
 async def _each(show: ShowMany, records: Sequence[Record]) -> list[bytes]:
     """All records shown."""
     shown: list[bytes] = []
-    async for some in in_turns(records, OBJECTS_A_TURN):
+    async for some in in_batches(records, OBJECTS_PER_TURN):
         shown += show(some)
     return shown

@@ -185,7 +185,7 @@ def changes(call: Call, document: Document, old: Document) -> list[Cause]:
     looked at: the real server takes that back before it compares (rest.BeforeUpdate).  An update of
     the status of a custom resource is not about its metadata at all.
     """
-    if call.subresource in call.kind.doors and not call.kind.native:
+    if call.subresource in call.kind.status_subresources and not call.kind.native:
         return []
     metadata, known = document["metadata"], old["metadata"]
     fields = ["uid"]
@@ -211,7 +211,7 @@ def keep_identity(document: Document, old: Document) -> None:
 
 def separate_status(call: Call, document: Document, old: Document) -> Document:
     """An update of an object leaves its status alone; one of its status changes nothing else."""
-    if call.subresource in call.kind.doors:
+    if call.subresource in call.kind.status_subresources:
         merged = dict(old)
         metadata = merged["metadata"] = dict(old["metadata"])
         if call.kind.native:  # status updates of Kubernetes' own kinds may label, too

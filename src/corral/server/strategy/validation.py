@@ -7,7 +7,7 @@ steps.  Nothing here touches the store but to ask for the namespace.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from corral.api.encoding import faults_in_order, written_alike
+from corral.api.encoding import same_encoding, strict_decoding_faults
 from corral.api.errors import (
     ApiError,
     BadRequest,
@@ -18,7 +18,7 @@ from corral.api.errors import (
     NotFound,
     shortened,
 )
-from corral.api.go_decoder import misfit
+from corral.api.go_decoder import decoding_error
 from corral.api.kind import Kind, at
 from corral.api.kinds.causes import invalid
 from corral.api.kinds.kubevirt.v1alpha2 import hint
@@ -148,7 +148,7 @@ def _strict_faults(call: Call, unknown: list[str]) -> list[str]:
         if body.media_type(call) == body.JSON:
             return [
                 unknown_told.get(path) or f'{fault} field "{path}"'
-                for fault, path in faults_in_order(call.request.body, unknown)
+                for fault, path in strict_decoding_faults(call.request.body, unknown)
             ]
         return [*call.repeated, *unknown_told.values()]
     in_order = unknown if call.kind.native else sorted(unknown)
@@ -162,7 +162,7 @@ def _verified_fields(kind: Kind, document: Document, old: Document | None) -> fr
     return frozenset(
         name
         for name, part in document.items()
-        if type(part) is dict and name in old and written_alike(part, old[name])
+        if type(part) is dict and name in old and same_encoding(part, old[name])
     )
 
 
@@ -183,7 +183,7 @@ def _unfit(call: Call, document: Document, causes: list[Cause], version: str) ->
     Kubernetes' own kinds are told in the words of the decoder that gives up at the first of them.
     """
     kind = call.kind
-    if not kind.native or not (fault := misfit(kind, version, document)):
+    if not kind.native or not (fault := decoding_error(kind, version, document)):
         name = str(at(document, "metadata", "name") or call.name)
         return kind.invalid(name, causes)
     return _undecodable(call, fault)

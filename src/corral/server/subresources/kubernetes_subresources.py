@@ -12,7 +12,7 @@ from lightkube.models import autoscaling_v1
 from corral.api import table
 from corral.api.encoding import encode
 from corral.api.errors import BadRequest, Cause, MethodNotAllowed
-from corral.api.go_decoder import first_fault
+from corral.api.go_decoder import first_error
 from corral.api.kind import Kind, Scale, at
 from corral.api.kinds.autoscaling.scale import SCALE
 from corral.api.kinds.workloads.template import selector_text
@@ -108,7 +108,7 @@ def _scale_shown(rest: Rest, call: Call, shown: Document) -> Response:
     version, of_list = call.form_version, {"resourceVersion": metadata["resourceVersion"]}
     page = table.table(SCALE, metadata=of_list, version=version)
     beside = {"None": None, "Object": shown}.get(include, table.partial(metadata, version))
-    cells = table.told(table.cells(SCALE, shown), rest.now())
+    cells = table.printed(table.cells(SCALE, shown), rest.now())
     page["rows"] = [{"cells": cells, "object": beside}]
     return json_response(encode(page))
 
@@ -138,7 +138,7 @@ def _require_scale(call: Call, wanted: Document, shown: Document) -> None:
         said = wanted.get(field) or shown[field]
         if said != shown[field]:
             raise BadRequest(f"a Scale of autoscaling/v1 is expected: {field} is {said}")
-    if fault := first_fault(autoscaling_v1.Scale, wanted):
+    if fault := first_error(autoscaling_v1.Scale, wanted):
         raise BadRequest(f'Scale in version "v1" cannot be handled as a Scale: {fault}')
     metadata, known = wanted.get("metadata") or {}, shown["metadata"]
     for field in ("name", "namespace"):

@@ -166,7 +166,7 @@ def watch_over(transport: asyncio.Transport) -> None:
     """Notice a client of a stream that has gone without a word."""
     if (connected := transport.get_extra_info("socket")) is not None:
         sockets.keep_alive(connected, int(UNREAD_SECONDS))
-        sockets.give_up(connected, int(UNREAD_SECONDS))
+        sockets.set_user_timeout(connected, int(UNREAD_SECONDS))
 
 
 def _as_websocket(scope: dict[str, Any], url: bytes) -> dict[str, Any]:

@@ -82,9 +82,9 @@ def test_every_kind_is_described_in_full(kind):
 
 @pytest.mark.parametrize("kind", tuple(KINDS), ids=repr)
 def test_no_two_kinds_share_a_short_name_in_a_group(kind):
-    kept = [other for other in KINDS if other is not kind and other.observes is None]
+    kept = [other for other in KINDS if other is not kind and other.measured_kind is None]
     others = {name for other in kept for name in (*other.short, other.plural)}
-    if kind.plural != "events" and kind.observes is None:
+    if kind.plural != "events" and kind.measured_kind is None:
         assert not others & {*kind.short, kind.singular, kind.plural}
 
 

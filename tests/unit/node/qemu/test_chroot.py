@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.aio import apart
+from corral.aio import own_thread
 from corral.node.qemu import chroot
 
 
@@ -60,7 +60,7 @@ async def test_only_the_thread_that_enters_has_the_root(tmp_path):
         return names(), Path("/etc/passwd").exists()
 
     try:
-        seen, has_users = await apart(chroot.within, tmp_path, "true", [], look)
+        seen, has_users = await own_thread(chroot.within, tmp_path, "true", [], look)
     except PermissionError:
         assert os.geteuid() != 0 or await chroot.obstacle(tmp_path, "true", [])
     else:
@@ -73,7 +73,7 @@ async def test_only_the_thread_that_enters_has_the_root(tmp_path):
 async def test_another_account_can_come_in_whatever_the_manager_keeps_to_itself(tmp_path):
     kept = os.umask(0o077)
     try:
-        modes = await apart(chroot.within, tmp_path, "true", [], lambda: Path("/etc").stat())
+        modes = await own_thread(chroot.within, tmp_path, "true", [], lambda: Path("/etc").stat())
         assert modes.st_mode & 0o777 == 0o755
         assert os.umask(0o077) == 0o077, "others in this process are not concerned"
     except PermissionError:

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.aio import OBJECTS_A_TURN
+from corral.aio import OBJECTS_PER_TURN
 from corral.api.errors import BadRequest
 from corral.api.object import Key
 from corral.server.registry.lists import Continue
@@ -215,12 +215,12 @@ async def turns(asking):
 
 
 async def test_others_have_their_turn_while_many_are_looked_through(ask):
-    for index in range(3 * OBJECTS_A_TURN):
+    for index in range(3 * OBJECTS_PER_TURN):
         await ask.create(MAPS, f"m{index:03}", labels={"odd": str(index % 2)})
     least, _ = await turns(ask("GET", f"{SETS}?labelSelector=odd=1"))
-    count, found = await turns(ask("GET", f"{MAPS}?labelSelector=odd=1&limit={OBJECTS_A_TURN}"))
+    count, found = await turns(ask("GET", f"{MAPS}?labelSelector=odd=1&limit={OBJECTS_PER_TURN}"))
     assert count == least + 2
-    assert found.names == [f"m{index:03}" for index in range(1, 2 * OBJECTS_A_TURN, 2)]
+    assert found.names == [f"m{index:03}" for index in range(1, 2 * OBJECTS_PER_TURN, 2)]
     assert found.metadata["continue"]
 
 

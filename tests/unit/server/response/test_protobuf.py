@@ -123,7 +123,7 @@ async def test_every_verb_on_every_kind(speak, served):
     assert status == 200, gone
     assert gone["kind"] in ("Status", kind.name)
     status, gone = await speak("DELETE", f"{path}?labelSelector=first", options)
-    if kind.sweeps:
+    if kind.has_deletecollection:
         assert (status, gone["kind"]) == (200, kind.list_name or f"{kind.name}List")
     watched = f"{path}?watch=true&resourceVersion={since}&fieldSelector=metadata.name={name}"
     events = await speak.watch(watched, 2)
@@ -131,7 +131,7 @@ async def test_every_verb_on_every_kind(speak, served):
     assert events[1][1] == changed
 
 
-@pytest.mark.parametrize("served", [each for each in SERVED if each[1].only_created], ids=told)
+@pytest.mark.parametrize("served", [each for each in SERVED if each[1].create_only], ids=told)
 async def test_questions_are_asked_and_answered(speak, served):
     version, kind = served
     status, answer = await speak("POST", collection(version, kind), BY_KIND[version, kind.name])

@@ -228,7 +228,7 @@ def _check_rules(path: str, rules: Document) -> Iterator[Cause]:
     for index, policy in enumerate(rules["policies"]):
         yield from _check_policy(f"{path}.policies[{index}]", policy)
     tolerance = rules.get("tolerance")
-    if tolerance is not None and quantity.amount(tolerance) < quantity.NOTHING:
+    if tolerance is not None and quantity.amount(tolerance) < quantity.ZERO:
         yield invalid(f"{path}.tolerance", tolerance, "must be greater or equal to zero")
 
 

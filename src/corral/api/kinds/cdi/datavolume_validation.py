@@ -26,7 +26,7 @@ from corral.api.kinds.cdi.datavolume import (
 )
 from corral.api.names import subdomain_faults
 from corral.api.object import Document
-from corral.api.quantity import NOTHING, amount
+from corral.api.quantity import ZERO, amount
 
 KUBEVIRT, ARCHIVE = "kubevirt", "archive"
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce")
@@ -130,7 +130,7 @@ def _check_size(
     size = requested_size(resources)
     if size is None:
         yield Cause(f"{path}.resources.requests.size", f"{name} size is missing")
-    elif amount(size) <= NOTHING:
+    elif amount(size) <= ZERO:
         message = f"{name} size can't be equal or less than zero"
         yield Cause(f"{path}.resources.requests.size", message)
 

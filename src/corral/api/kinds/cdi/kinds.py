@@ -69,7 +69,7 @@ UPLOAD_TOKEN_REQUEST = Kind(
     view=UploadTokenRequest,
     status=False,
     columns=(age(),),
-    only_created=True,
+    create_only=True,
 )
 
 KINDS = (DATA_VOLUME, DATA_SOURCE, CDI_CONFIG, UPLOAD_TOKEN_REQUEST)

@@ -59,7 +59,7 @@ NAMESPACE = kubernetes_kind(
     short=("ns",),
     view=Namespace,
     namespaced=False,
-    sweeps=False,
+    has_deletecollection=False,
     columns=(
         field("Status", "status", "phase", description="whether it is being deleted"),
         age(),

@@ -10,7 +10,7 @@ from lightkube.models.core_v1 import Container, PersistentVolumeClaim, PodSpec
 
 from corral.api.kinds.resource_names import HUGE_PAGES
 from corral.api.object import Quantity
-from corral.api.quantity import NOTHING, Amount, amount
+from corral.api.quantity import ZERO, Amount, amount
 
 Amounts = dict[str, Amount]
 ALWAYS = "Always"
@@ -79,7 +79,7 @@ def _max_of_phases(running: Amounts, initial: Amounts, *, of: Amounts) -> Amount
     """Return the greater of the resources of the running pod and of its init phase."""
     running = added(running, of)
     names = {**running, **initial}
-    return {name: max(running.get(name, NOTHING), initial.get(name, NOTHING)) for name in names}
+    return {name: max(running.get(name, ZERO), initial.get(name, ZERO)) for name in names}
 
 
 def _sidecars(spec: PodSpec, part: str) -> Amounts:
@@ -97,7 +97,7 @@ def _init_phase(containers: Iterable[Container], part: str) -> Amounts:
         now = added(started, _container_resources(container, part))
         if is_sidecar(container):
             started = now
-        most = {name: max(most.get(name, NOTHING), now.get(name, NOTHING)) for name in most | now}
+        most = {name: max(most.get(name, ZERO), now.get(name, ZERO)) for name in most | now}
     return most
 
 

@@ -12,7 +12,7 @@ from corral.api.errors import Cause
 from corral.api.kind import Column, at
 from corral.api.kinds.causes import invalid, unsupported
 from corral.api.object import Document
-from corral.api.quantity import NOTHING, amount
+from corral.api.quantity import ZERO, amount
 
 STORAGE = "storage"
 """The resource that is the size of PVCs and PVs."""
@@ -139,9 +139,9 @@ def abbreviated(modes: Iterable[str]) -> str:
 def size_causes(path: str, quantity: Any) -> Iterator[Cause]:
     """Check that a size is greater than zero."""
     size = amount(quantity)
-    if size < NOTHING:
+    if size < ZERO:
         yield invalid(path, quantity, "must be greater than or equal to 0")
-    if size <= NOTHING:
+    if size <= ZERO:
         yield invalid(path, quantity, "must be greater than zero")
 
 

@@ -19,7 +19,7 @@ from corral.api.kinds.vmi.validation import check_spec
 from corral.api.kinds.vmi.validation.capacity import UUID, small_memory_warnings
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.object import Document
-from corral.api.quantity import NOTHING, amount
+from corral.api.quantity import ZERO, amount
 from corral.api.selectors import label_selector
 
 COMPONENTS = (
@@ -170,7 +170,7 @@ def _reserved(document: Document) -> dict[str, str]:
 def _check_memory_is_requested(spec: dict[str, Any]) -> Iterator[Cause]:
     memory = at(spec, "domain", "memory") or {}
     requested = at(spec, "domain", "resources", "requests", "memory")
-    if "guest" in memory or "hugepages" in memory or amount(requested) > NOTHING:
+    if "guest" in memory or "hugepages" in memory or amount(requested) > ZERO:
         return
     fields = (
         "'spec.domain.memory.guest', 'spec.domain.memory.hugepages.size' "

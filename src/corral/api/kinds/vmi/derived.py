@@ -13,7 +13,7 @@ from corral.api.kinds.vmi.domain import Cpu, Domain, Resources
 from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 from corral.api.object import Quantity
-from corral.api.quantity import NOTHING, Amount, amount, parse
+from corral.api.quantity import ZERO, Amount, amount, parse
 
 COMPUTE = "compute"
 """The container of a launcher pod that stands for the machine."""
@@ -81,7 +81,7 @@ def default_guest_memory(
 ) -> Quantity | None:
     """Return the memory of a guest without ``memory.guest``: request, limit or one huge page."""
     candidates = (requests.get("memory"), limits.get("memory"), page_size)
-    return next((one for one in candidates if amount(one) > NOTHING), None)
+    return next((one for one in candidates if amount(one) > ZERO), None)
 
 
 def host_name(vmi: VirtualMachineInstance) -> str:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from lightkube.models.core_v1 import ConfigMap, PersistentVolumeClaim, Pod, Secret
 
-from corral.aio import apart
+from corral.aio import own_thread
 from corral.api.errors import NotFound
 from corral.api.images import pull_policy
 from corral.api.kinds.cdi import population
@@ -282,7 +282,7 @@ async def _download(
             loop.call_soon_threadsafe(report, Progress("download", done, total))
 
     # A thread of its own: a slow server must not occupy one of the shared pool.
-    task = apart(http_download.fetch, request, content, progress, stop)
+    task = own_thread(http_download.fetch, request, content, progress, stop)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from corral.aio import apart
+from corral.aio import own_thread
 from corral.node.storage.population.content import from_os_error
 from corral.node.storage.population.error import PopulationError
 from corral.node.storage.population.partial_content import CHUNK, PartialContent
@@ -121,7 +121,7 @@ async def _receive(request: Request, content: PartialContent) -> None:
         return count
 
     # A thread of its own: a slow client must not occupy one of the shared pool.
-    writing = apart(content.write_from, read, lambda _: None)
+    writing = own_thread(content.write_from, read, lambda _: None)
     try:
         await _forward(request, chunks, writing)
     except ClientDisconnect as error:

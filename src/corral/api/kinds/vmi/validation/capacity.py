@@ -8,7 +8,7 @@ from corral.api.kinds.resource_names import unknown_resources
 from corral.api.kinds.vmi.derived import MOST_PROCESSORS, guest_memory, processors
 from corral.api.kinds.vmi.domain import Resources
 from corral.api.kinds.vmi.vmi import Spec
-from corral.api.quantity import NOTHING, amount, parse
+from corral.api.quantity import ZERO, amount, parse
 
 ARCHITECTURES = ("amd64",)
 MACHINES = ("q35", "pc", "pc-q35-*", "pc-i440fx-*")
@@ -36,16 +36,16 @@ def check_resources(spec: Spec, path: str) -> Iterator[Cause]:
             yield Cause(cause.field, f"{cause.field}: {cause.message}")
     for name in ("memory", "cpu"):
         for part, values in (("requests", resources.requests), ("limits", resources.limits)):
-            if amount(values.get(name)) < NOTHING:
+            if amount(values.get(name)) < ZERO:
                 field = f"{here}.{part}.{name}"
                 message = f"{field} '{values[name]}': must be greater than or equal to 0."
                 yield Cause(field, message)
         request, limit = resources.requests.get(name), resources.limits.get(name)
-        if NOTHING < amount(limit) < amount(request):
+        if ZERO < amount(limit) < amount(request):
             field, other = f"{here}.requests.{name}", f"{here}.limits.{name}"
             yield Cause(field, f"{field} '{request}' is greater than {other} '{limit}'")
     memory = resources.requests.get("memory")
-    if NOTHING < amount(memory) < LEAST_MEMORY:
+    if ZERO < amount(memory) < LEAST_MEMORY:
         field = f"{here}.requests.memory"
         yield Cause(field, f"{field} '{memory}': must be greater than or equal to 1M.")
 
@@ -55,10 +55,10 @@ def check_memory(spec: Spec, path: str) -> Iterator[Cause]:
     if spec.domain.memory is None or spec.domain.memory.guest is None:
         return
     field, guest = f"{path}.domain.memory.guest", spec.domain.memory.guest
-    if amount(guest) <= NOTHING:
+    if amount(guest) <= ZERO:
         yield Cause(field, f"{field} '{guest}': must be greater than 0.")
     limit = (spec.domain.resources or Resources()).limits.get("memory")
-    if NOTHING < amount(limit) < amount(guest):
+    if ZERO < amount(limit) < amount(guest):
         other = f"{path}.domain.resources.limits.memory"
         message = f"{field} '{guest}' must be equal to or less than the memory limit {other}"
         yield Cause(field, f"{message} '{limit}'")
@@ -72,7 +72,7 @@ def small_memory_warnings(spec: Spec, path: str) -> Iterator[str]:
     serial console.
     """
     memory = guest_memory(spec.domain)
-    if NOTHING < memory < SMALLEST_BOOTABLE:
+    if ZERO < memory < SMALLEST_BOOTABLE:
         yield (
             f"{path}.domain: {memory} of memory: hardly any guest comes up with less than "
             f"{SMALLEST_BOOTABLE}, and its console stays empty"
@@ -87,9 +87,9 @@ def check_huge_pages(spec: Spec, path: str) -> Iterator[Cause]:
     size, field = memory.hugepages.page_size, f"{path}.domain.hugepages.size"
     requested = (spec.domain.resources or Resources()).requests.get("memory")
     page = amount(size or None)
-    if page <= NOTHING:
+    if page <= ZERO:
         yield Cause(field, f"{field} '{size}': {NOT_A_QUANTITY}")
-    elif requested is not None and amount(requested) >= NOTHING:
+    elif requested is not None and amount(requested) >= ZERO:
         here = f"{path}.domain.resources.requests.memory"
         page_size = f"{field} '{size}'"
         if amount(requested) < page:

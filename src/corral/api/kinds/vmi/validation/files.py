@@ -7,7 +7,7 @@ from corral.api.errors import Cause
 from corral.api.kinds.causes import duplicate, invalid, required, unsupported
 from corral.api.kinds.vmi.downward_api import KEYED, PLAIN, parse_field_path
 from corral.api.kinds.vmi.vmi import Spec
-from corral.api.quantity import NOTHING, amount
+from corral.api.quantity import ZERO, amount
 
 HOST_DISKS = ("Disk", "DiskOrCreate")
 """Types of host disks: those that exist, and those that are created if missing."""
@@ -78,7 +78,7 @@ def check_host_disks(spec: Spec, path: str) -> Iterator[Cause]:
             allowed = "' or '".join(HOST_DISKS)
             message = f"{here}.type has invalid value '{source.type}', allowed are '{allowed}'"
             yield Cause(f"{here}.type", message)
-        has_capacity = source.capacity is not None and amount(source.capacity) != NOTHING
+        has_capacity = source.capacity is not None and amount(source.capacity) != ZERO
         if source.type == HOST_DISKS[0] and has_capacity:
             message = f"is allowed to pass only with {here}.type equal to '{HOST_DISKS[1]}'"
             yield Cause(f"{here}.capacity", f"{here}.capacity {message}")

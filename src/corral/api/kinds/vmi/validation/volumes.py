@@ -17,7 +17,7 @@ from corral.api.kinds.vmi.volumes import (
     claims_of,
 )
 from corral.api.names import label_faults
-from corral.api.quantity import NOTHING, amount
+from corral.api.quantity import ZERO, amount
 
 LONGEST_CLOUD_INIT = 2048
 """The most bytes of user data, or of network data, in the spec itself."""
@@ -113,7 +113,7 @@ def _is_plain_path(path: str) -> bool:
 def check_empty_disks(spec: Spec, path: str) -> Iterator[Cause]:
     """Check that A blank disk has a capacity."""
     for index, volume in enumerate(spec.volumes):
-        if volume.empty_disk is not None and amount(volume.empty_disk.capacity) <= NOTHING:
+        if volume.empty_disk is not None and amount(volume.empty_disk.capacity) <= ZERO:
             field = f"{path}.volumes[{index}].emptyDisk.capacity"
             message = f"{field} '{volume.empty_disk.capacity}': must be greater than 0."
             yield Cause(field, message)
