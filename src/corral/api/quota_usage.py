@@ -232,7 +232,7 @@ def counts_kind(kind: Kind, name: str) -> bool:
     if name == count_name(kind):
         return True
     if kind.resource == POD.resource:
-        return name in _POD_NAMES or is_huge_of_quota(name) or is_extended_of_quota(name)
+        return name in _POD_NAMES or is_quota_huge_pages(name) or is_quota_extended(name)
     if kind.resource == SERVICE.resource:
         return name in _SERVICE_NAMES
     if kind.resource == CLAIM.resource:

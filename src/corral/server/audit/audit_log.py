@@ -201,7 +201,7 @@ class Log:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.path, flags | os.O_NONBLOCK, 0o600)
         status = os.fstat(descriptor)
-        reason = files.stranger(status)
+        reason = files.untrusted_stat(status)
         if not stat.S_ISREG(status.st_mode):
             reason = "is no ordinary file"
         if reason:

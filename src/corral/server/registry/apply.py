@@ -179,7 +179,7 @@ def _prepare(call: Call, configuration: Document) -> None:
         raise _type_error(call, sent, message)
     # Null fields are dropped: stored objects have none.
     schema_for(call.kind, call.version.name).prune(configuration)
-    if call.subresource in call.kind.doors:
+    if call.subresource in call.kind.status_subresources:
         allowed = _OF_A_STATUS | ({"labels", "annotations"} if call.kind.native else set())
         _retain(metadata, allowed)
         _retain(configuration, {"apiVersion", "kind", "metadata", "status"})

@@ -173,11 +173,11 @@ async def _selected(
     selector: Selector, record_range: RecordRange, limit_count: int
 ) -> list[Record]:
     """Return the first ``limit_count`` objects that match; yields to the loop between chunks."""
-    if record_range.count <= OBJECTS_A_TURN:
+    if record_range.count <= OBJECTS_PER_TURN:
         return list(islice(filter(selector.matches, record_range.records), limit_count))
     records_now = list(record_range.records)  # a snapshot: changes meanwhile are not seen
     selected: list[Record] = []
-    async for chunk in in_turns(records_now, OBJECTS_A_TURN):
+    async for chunk in in_batches(records_now, OBJECTS_PER_TURN):
         selected += filter(selector.matches, chunk)
         if len(selected) >= limit_count:
             break

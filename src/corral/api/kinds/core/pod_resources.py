@@ -51,7 +51,7 @@ def amounts(quantities: Mapping[str, Quantity] | None) -> Amounts:
 
 def added(total: Amounts, more: Amounts) -> Amounts:
     """Return the sums of both."""
-    return {**total, **{name: total.get(name, NOTHING) + one for name, one in more.items()}}
+    return {**total, **{name: total.get(name, ZERO) + one for name, one in more.items()}}
 
 
 def of_containers(spec: PodSpec, part: str) -> Amounts:
