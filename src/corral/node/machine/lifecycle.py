@@ -244,7 +244,7 @@ class Machine:
         if self._guest is None:
             self._restore.reset_interrupted()
             if self._unstarted:
-                await until(self._stop, self._startup.run(vmi, prepare))
+                await run_until(self._stop, self._startup.run(vmi, prepare))
                 # QEMU may have been started just before the stop, so it is not known here yet.
                 await self._find_guest()
             return

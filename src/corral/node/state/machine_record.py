@@ -97,12 +97,12 @@ def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
 
 def write(directory: Path, record: Record) -> None:
     """Write a record.  Raises OSError, for instance if the disk is full."""
-    files.note(directory / NAME, msgspec.json.encode(record))
+    files.append_state(directory / NAME, msgspec.json.encode(record))
 
 
 def read(directory: Path) -> Record | None:
     """Return the record in a directory; None if there is none, or none that can be read."""
-    return files.noted(directory / NAME, Record)
+    return files.read_state(directory / NAME, Record)
 
 
 def scan(directory: Path) -> Iterator[tuple[Path, Record | None]]:
