@@ -8,7 +8,7 @@ from corral.aio import Background, Signal, TimeLimit, wait_at_most
 
 
 @pytest.mark.looptime
-async def test_a_signal_lets_go_on_all_who_wait_and_who_come_later():
+async def test_a_signal_wakes_present_and_later_waiters():
     signal = Signal()
     waiting = [asyncio.create_task(signal.wait()) for _ in range(2)]
     await asyncio.sleep(0)
@@ -27,14 +27,14 @@ async def test_a_signal_lets_go_on_all_who_wait_and_who_come_later():
 
 
 @pytest.mark.looptime
-async def test_who_waits_for_a_signal_no_more_is_forgotten():
+async def test_a_cancelled_waiter_is_removed():
     signal = Signal()
     await wait_at_most(signal, 60)
-    assert signal._waiting is None
+    assert signal._waiters is None
     waiting = asyncio.create_task(signal.wait())
     await asyncio.sleep(0)
     await wait_at_most(signal, 60)
-    assert len(signal._waiting) == 1, "the other still waits"
+    assert len(signal._waiters) == 1, "the other still waits"
     signal.set()
     async with asyncio.timeout(60):
         await waiting
@@ -58,7 +58,7 @@ async def test_something_begins_once_a_signal_is_set_or_at_once_where_it_is():
     assert late.is_set()
 
 
-async def test_who_waits_is_told_whatever_fails_to_begin():
+async def test_waiters_wake_although_the_started_work_fails():
     signal = Signal()
 
     def fail():
@@ -80,7 +80,7 @@ async def test_who_waits_is_told_whatever_fails_to_begin():
 
 
 @pytest.mark.looptime
-async def test_what_is_done_at_each_signal_may_cancel_what_it_began():
+async def test_repeated_work_may_cancel_its_own_tasks():
     signal, begun = Signal(), []
 
     async def work():
@@ -98,7 +98,7 @@ async def test_what_is_done_at_each_signal_may_cancel_what_it_began():
 
 
 @pytest.mark.looptime
-async def test_what_is_done_at_each_signal_is_never_done_twice_at_once():
+async def test_repeated_work_never_runs_twice_at_once():
     signal, turns, begun = Signal(), asyncio.Semaphore(0), []
 
     async def work():
@@ -143,7 +143,7 @@ async def test_after_the_end_nothing_begins():
     assert begun == [1, 1]
 
 
-async def test_what_is_to_be_done_again_ends_with_the_block():
+async def test_repeated_work_ends_with_the_block():
     signal, begun = Signal(), []
 
     async def work():
@@ -209,7 +209,7 @@ async def test_nothing_is_broken_off_between_two_things():
 
 
 @pytest.mark.looptime
-async def test_who_is_cancelled_is_not_late():
+async def test_a_cancelled_block_does_not_time_out():
     limit = TimeLimit(10)
 
     async def work() -> None:

@@ -28,7 +28,7 @@ def test_a_file_is_replaced_whole_and_privately(tmp_path, durable):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_that_somebody_laid_is_not_followed(tmp_path):
+def test_a_symbolic_link_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     (tmp_path / f".file.{os.getpid()}").symlink_to(victim)
@@ -50,18 +50,18 @@ DEEP = b'{"of another version":' + b"[" * 100_000
 @pytest.mark.parametrize(
     "content", [b"", b"{", b'{"x":"1"}', b'{"name":"\xff"}', b'"\xff"', b"[]", DEEP]
 )
-def test_what_is_spoilt_counts_as_absent(tmp_path, content):
+def test_a_damaged_file_counts_as_missing(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     assert files.read_json(tmp_path / "file", Point) is None
 
 
-def test_what_is_missing_is_absent(tmp_path):
+def test_a_missing_file_is_none(tmp_path):
     assert files.read_json(tmp_path / "missing", Point) is None
     assert files.read_json(tmp_path / "missing" / "below", Point) is None
     assert files.read_json(tmp_path, Point) is None
 
 
-def test_what_is_whole_is_read(tmp_path):
+def test_a_valid_file_is_read(tmp_path):
     files.replace(tmp_path / "file", b'{"x":3}')
     assert files.read_json(tmp_path / "file", Point) == Point(3)
 
@@ -149,7 +149,7 @@ def test_a_file_is_read_ahead_as_a_whole(tmp_path, monkeypatch):
     assert advised == [(n * piece, piece, os.POSIX_FADV_WILLNEED) for n in range(3)]
 
 
-def test_a_file_system_that_takes_no_advice_is_asked_for_nothing_more(tmp_path, monkeypatch):
+def test_a_failing_advice_ends_the_read_ahead(tmp_path, monkeypatch):
     def refused(*_):
         raise OSError(errno.EINVAL, "Invalid argument")
 

@@ -41,7 +41,7 @@ async def test_labels_and_help_are_escaped_and_read_back_whole():
     assert scrape.families["thing"].type == "gauge"
 
 
-async def test_families_of_one_name_from_many_sources_are_told_once():
+async def test_families_of_one_name_are_merged():
     body, _ = await Registry(a=source(counted(1, node="a")), b=source(counted(2, node="b"))).text()
     assert body.count(b"# TYPE things_total counter") == 1
     scrape = Told(body.decode())
@@ -62,7 +62,7 @@ async def test_a_histogram_counts_from_the_smallest_bound_up():
     assert scrape.value("took_seconds_sum") == pytest.approx(103.1)
 
 
-async def test_who_asks_for_open_metrics_gets_it():
+async def test_open_metrics_are_served_on_request():
     family = histogram("took_seconds", "How long.")
     family.add_histogram(Histogram(), {})
     registry = Registry(process=metrics.process, it=source(family, counted(3)))

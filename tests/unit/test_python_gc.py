@@ -27,11 +27,11 @@ def test_what_a_command_imports_is_not_searched_for_garbage():
         "print()\n"
         "print(json.dumps([gc.get_threshold()[0], after - before]))\n"
     )
-    assert begun == python_gc.YOUNG
+    assert begun == python_gc.THRESHOLD
     assert searches <= 1  # more than twenty where Python chooses
 
 
-def test_what_is_there_when_a_manager_begins_is_neither_searched_then_nor_later():
+def test_existing_objects_are_frozen_without_a_collection():
     spared, left, searches = printed(
         "import gc, json\n"
         "from corral import python_gc as garbage\n"

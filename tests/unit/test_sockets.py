@@ -21,7 +21,7 @@ def connected():
 
 
 @pytest.mark.parametrize("family", ["tcp", "unix"])
-def test_what_is_not_taken_is_counted(connected, family):
+def test_unacknowledged_bytes_are_counted(connected, family):
     one, other = connected if family == "tcp" else socket.socketpair()
     with one, other:
         assert sockets.unacknowledged(one) == 0
@@ -56,7 +56,7 @@ def test_what_was_acknowledged_only_grows(connected):
     assert sockets.acknowledged(one) == before + 100_000
 
 
-def test_where_nobody_counts_nothing_was_acknowledged():
+def test_without_tcp_info_nothing_is_acknowledged():
     one, other = socket.socketpair()
     with one, other:
         one.sendall(b"x")
@@ -65,7 +65,7 @@ def test_where_nobody_counts_nothing_was_acknowledged():
     assert sockets.acknowledged(short) == 0, "an older kernel tells less"
 
 
-def test_the_kernel_asks_who_is_silent(connected):
+def test_a_silent_peer_is_probed(connected):
     one, _ = connected
     sockets.keep_alive(one, 3600)
     assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -79,7 +79,7 @@ def test_the_kernel_asks_who_is_silent(connected):
     assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
 
-def test_a_unix_socket_needs_nobody_to_ask():
+def test_a_unix_socket_needs_no_keepalive():
     one, other = socket.socketpair()
     with one, other:
         sockets.keep_alive(one, 60)

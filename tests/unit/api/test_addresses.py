@@ -25,7 +25,7 @@ def test_every_address_is_read_as_it_is_written(address):
 @pytest.mark.parametrize(
     "text", ["", "10.0.0", "010.0.0.1", "fe80::1%eth0", "1.2.3.4/8", "a", " ::"]
 )
-def test_what_is_no_address(text):
+def test_invalid_addresses(text):
     assert address_faults(text) == ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
 
 
@@ -38,7 +38,7 @@ def test_a_block_may_be_written_by_any_address_in_it():
 @pytest.mark.parametrize(
     "text", ["", "10.0.0.0", "10.0.0.0/33", "10.0.0.0/255.0.0.0", "::/129", "/8"]
 )
-def test_what_is_no_block(text):
+def test_invalid_networks(text):
     assert network_faults(text) == [
         "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
     ]

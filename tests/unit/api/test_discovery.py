@@ -163,7 +163,7 @@ def test_the_aggregated_form():
     assert below["versions"][0]["resources"][0]["verbs"] == []
 
 
-def test_a_kind_added_later_is_told_at_once():
+def test_a_kind_added_later_is_discovered_at_once():
     kinds = KindTable()
     discovery = Discovery(kinds)
     assert discovery.document("/apis")["groups"] == []

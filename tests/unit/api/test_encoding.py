@@ -36,7 +36,7 @@ VALUES = st.recursive(
 )
 
 
-def test_what_is_encoded_begins_with_its_version():
+def test_an_encoded_document_begins_with_its_version():
     document = {"spec": {}, "metadata": {"name": "a"}, "kind": "Pod", "apiVersion": "v1"}
     assert encode(document).startswith(b'{"apiVersion":"v1","kind":"Pod","metadata":')
     assert list(document) == ["spec", "metadata", "kind", "apiVersion"]
@@ -66,7 +66,7 @@ def test_documents_come_back_as_they_were(document):
         b"k8s\0\x0a",
     ],
 )
-def test_what_is_no_document_is_a_bad_request(body):
+def test_an_invalid_document_is_a_bad_request(body):
     with pytest.raises(BadRequest, match="the object provided is unrecognized"):
         decode_json(body, "Pod")
 
@@ -89,7 +89,7 @@ def test_the_message_says_what_was_expected_and_what_came():
         decode_json(b"")
 
 
-def test_the_deepest_document_is_taken():
+def test_the_deepest_document_is_accepted():
     assert decode_json(b'{"a":' * (DEEPEST - 1) + b"[]" + b"}" * (DEEPEST - 1))
 
 
@@ -117,12 +117,12 @@ def test_keys_that_come_twice_are_found_with_their_paths():
     assert duplicate_keys(body) == ["kind", "spec.a", "spec.list[1].b"]
 
 
-def test_of_many_keys_that_come_twice_the_first_are_told():
+def test_the_first_of_many_duplicate_keys_are_reported():
     twice = ",".join(f'"{number}":1,"{number}":2' for number in range(1000))
     assert len(duplicate_keys(f"{{{twice}}}".encode())) == 100
 
 
-def test_a_key_that_comes_again_may_have_hidden_what_is_too_deep():
+def test_a_duplicate_key_may_hide_too_deep_nesting():
     body = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b',"a":1}'
     with pytest.raises(BadRequest, match="exceeded max depth"):
         duplicate_keys(body)
@@ -139,7 +139,7 @@ def test_a_key_that_comes_again_may_have_hidden_what_is_too_deep():
         msgspec.Raw(b"7"),
     ],
 )
-def test_what_is_no_such_form_is_refused_as_one(text):
+def test_values_of_another_type_raise_a_decode_error(text):
     with pytest.raises(msgspec.DecodeError):
         decode_as(text, Form)
 

@@ -12,12 +12,12 @@ POD = KINDS.by_kind("", "Pod")
 POD_SPEC = {"containers": [{"name": "c"}]}
 
 
-def told(kind, document) -> str:
+def expected(kind, document) -> str:
     return decoding_error(kind, "v1", document)
 
 
-def of_field(found: str, field: str, wanted: str) -> str:
-    return f"json: cannot unmarshal {found} into Go struct field {field} of type {wanted}"
+def of_field(found: str, field: str, target: str) -> str:
+    return f"json: cannot unmarshal {found} into Go struct field {field} of type {target}"
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,17 @@ def of_field(found: str, field: str, wanted: str) -> str:
         ),
     ],
 )
-def test_the_first_value_without_a_place_is_told(spec, fault):
-    assert told(DEPLOYMENT, {"spec": spec}) == fault
+def test_the_first_mismatch_is_reported(spec, fault):
+    assert expected(DEPLOYMENT, {"spec": spec}) == fault
 
 
 @pytest.mark.parametrize("amount", ["1Q", "", "-", [], True, {"a": 1}], ids=repr)
 def test_amounts_have_their_own_words(amount):
     resources = {"requests": {"cpu": amount}}
     document = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
-    assert told(POD, document).startswith("quantities must match the regular expression '^([+-]?")
+    assert expected(POD, document).startswith(
+        "quantities must match the regular expression '^([+-]?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,38 +81,42 @@ def test_amounts_have_their_own_words(amount):
     ],
 )
 def test_times_have_theirs(moment, fault):
-    assert told(POD, {"metadata": {"creationTimestamp": moment}}) == fault
+    assert expected(POD, {"metadata": {"creationTimestamp": moment}}) == fault
 
 
 def test_bytes_are_in_base_64():
     secret = KINDS.by_kind("", "Secret")
-    assert told(secret, {"data": {"a": "YQ==", "b": "!"}}) == "illegal base64 data at input byte 0"
-    assert told(secret, {"data": {"a": 1}}) == of_field("number", "Secret.data", "[]uint8")
-    assert told(secret, {"data": {"a": "YWI="}}) == ""
+    assert (
+        expected(secret, {"data": {"a": "YQ==", "b": "!"}}) == "illegal base64 data at input byte 0"
+    )
+    assert expected(secret, {"data": {"a": 1}}) == of_field("number", "Secret.data", "[]uint8")
+    assert expected(secret, {"data": {"a": "YWI="}}) == ""
 
 
 def test_what_fits_is_not_spoken_of():
     document = {"spec": {"replicas": 2**31 - 1, "template": {"spec": POD_SPEC}, "paused": None}}
-    assert told(DEPLOYMENT, document) == ""
-    assert told(DEPLOYMENT, {"spec": {"strategy": {"rollingUpdate": {"maxSurge": "x"}}}}) == ""
+    assert expected(DEPLOYMENT, document) == ""
+    assert expected(DEPLOYMENT, {"spec": {"strategy": {"rollingUpdate": {"maxSurge": "x"}}}}) == ""
 
 
 def test_the_types_of_many_values_are_looked_at_once(monkeypatch):
     made = []
     real = go_decoder.object_schema
-    monkeypatch.setattr(go_decoder, "object_schema", lambda *told: made.append(told) or real(*told))
+    monkeypatch.setattr(
+        go_decoder, "object_schema", lambda *expected: made.append(expected) or real(*expected)
+    )
     go_decoder._properties.cache_clear()
     metadata = {"ownerReferences": [{"name": "a"}] * 1000}
-    assert told(POD, {"metadata": metadata, "spec": {}}) == ""
+    assert expected(POD, {"metadata": metadata, "spec": {}}) == ""
     assert 0 < len(made) < 10
 
 
 def test_all_bytes_are_in_base_64():
     maps = KINDS.by_kind("", "ConfigMap")
-    assert told(maps, {"binaryData": {"a": "YWI!"}}) == "illegal base64 data at input byte 3"
+    assert expected(maps, {"binaryData": {"a": "YWI!"}}) == "illegal base64 data at input byte 3"
     hooks = KINDS.by_kind("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
     document = {"webhooks": [{"clientConfig": {"caBundle": "YQ==!"}}]}
-    assert told(hooks, document).startswith("illegal base64 data at input byte")
+    assert expected(hooks, document).startswith("illegal base64 data at input byte")
 
 
 @pytest.mark.parametrize(
@@ -137,4 +143,4 @@ def test_all_bytes_are_in_base_64():
 def test_what_a_decoder_gives_up_at_does_not_fit_the_schema(kind, document, fault):
     found = KINDS.by_kind("", kind)
     assert schema_for(found).check(document)
-    assert told(found, document) == fault
+    assert expected(found, document) == fault

@@ -150,7 +150,7 @@ def test_a_refusal_is_short_however_much_is_wrong(metadata):
     assert len(json.dumps(refusal.status())) < 150_000
 
 
-def test_whoever_finds_too_much_wrong_is_told_short():
+def test_too_many_causes_are_limited():
     causes = [Cause("x" * 10_000, "y" * 10_000)] * 1000
     sets = KINDS.by_kind("kubevirt.io", "VirtualMachineInstanceReplicaSet")
     assert sets is not None
@@ -172,7 +172,7 @@ def test_a_finalizer_says_whose_it_is_or_is_kubernetes_own(finalizer):
     assert faults({"finalizers": [finalizer]}) == []
 
 
-def test_of_kubernetes_kinds_no_others_are_taken():
+def test_native_kinds_accept_standard_finalizers_only():
     fault = "name is neither a standard finalizer name nor is it fully qualified"
     assert faults({"finalizers": ["example.com/mine", "example.com"]}) == [
         ("metadata.finalizers[1]", f'Invalid value: "example.com": {fault}')

@@ -54,7 +54,7 @@ def test_names_of_objects():
 
 
 @given(st.text(max_size=8))
-def test_what_is_a_label_is_a_subdomain_and_a_label_value(name):
+def test_a_label_is_a_subdomain_and_a_label_value(name):
     if not label_faults(name):
         assert not subdomain_faults(name)
         assert not label_value_faults(name)

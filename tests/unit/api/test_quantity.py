@@ -62,7 +62,7 @@ def test_quantities_are_printed_canonically(written, canonical):
         ("1\n", "regular expression"),
     ],
 )
-def test_what_is_no_quantity_is_refused(written, fault):
+def test_an_invalid_quantity_is_refused(written, fault):
     with pytest.raises(ValueError, match=fault):
         parse(written)
 
@@ -76,7 +76,7 @@ def test_amounts_of_things():
     assert parse("1n").rounded_up(-3) == 1
 
 
-def test_what_is_no_amount_is_worth_nothing():
+def test_an_invalid_amount_is_zero():
     assert amount(None) == amount("rubbish") == ZERO
     assert amount("1Ki") == parse(1024)
 

@@ -124,8 +124,8 @@ def test_storage_that_was_granted_counts_where_it_is_more():
 def test_a_balanced_service_without_ports_on_nodes_counts_those_that_were_named():
     ports = [{"port": 80, "nodePort": 30080}, {"port": 81}]
     spec = {"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": False}
-    taken = usage_of(SERVICE, msgspec.convert({"spec": spec}, Service)).amounts
-    assert taken["services.nodeports"] == taken["services.loadbalancers"] == ONE
+    accepted = usage_of(SERVICE, msgspec.convert({"spec": spec}, Service)).amounts
+    assert accepted["services.nodeports"] == accepted["services.loadbalancers"] == ONE
 
 
 def test_what_has_an_old_name_is_counted_by_both():
@@ -152,9 +152,9 @@ def test_a_quota_is_about_each_kind_by_its_own_names(kind, names):
 
 
 def test_bounds_that_hold_are_not_named():
-    hard, taken = {"a": parse("2"), "b": parse("2")}, {"a": parse("1"), "b": ONE}
-    assert exceeded(hard, taken, {"a": ONE, "b": ONE}) == ""
-    assert exceeded(hard, taken, {"a": parse("1001m"), "b": ONE}) == (
+    hard, accepted = {"a": parse("2"), "b": parse("2")}, {"a": parse("1"), "b": ONE}
+    assert exceeded(hard, accepted, {"a": ONE, "b": ONE}) == ""
+    assert exceeded(hard, accepted, {"a": parse("1001m"), "b": ONE}) == (
         "requested: a=1001m, used: a=1, limited: a=2"
     )
 

@@ -97,7 +97,7 @@ def test_label_selectors(text, canonical, matching, other):
         ("-a", f'unable to parse requirement: <nil>: Invalid value: "-a": {NO_LABEL_KEY}'),
     ],
 )
-def test_label_selectors_are_refused_in_the_known_words(text, message):
+def test_invalid_label_selectors_have_kubernetes_messages(text, message):
     with pytest.raises(BadRequest) as refusal:
         parse_labels(text)
     assert refusal.value.message == message
@@ -180,9 +180,9 @@ def test_a_refusal_names_no_more_values_than_one_reads():
 
 
 @given(LABELS, LABELS)
-def test_equality_selects_supersets(wanted, labels):
-    matches = all(labels.get(key) == value for key, value in wanted.items())
-    assert label_selector({"matchLabels": wanted}).matches(labels) == matches
+def test_equality_selects_supersets(target, labels):
+    matches = all(labels.get(key) == value for key, value in target.items())
+    assert label_selector({"matchLabels": target}).matches(labels) == matches
 
 
 @given(st.text(alphabet="ab1=!,()<> \\in", max_size=12))
@@ -216,7 +216,7 @@ def test_a_field_that_a_kind_does_not_offer_is_refused():
         ("a=b=c", "invalid field selector: unescaped character in value: 61"),
     ],
 )
-def test_field_selectors_are_refused_in_the_known_words(text, message):
+def test_invalid_field_selectors_have_kubernetes_messages(text, message):
     with pytest.raises(BadRequest) as refusal:
         parse_fields(text)
     assert refusal.value.message == message
@@ -228,7 +228,7 @@ def test_field_selectors_print_what_they_read(terms):
     assert parse_fields(str(selector)) == selector
 
 
-def test_the_exact_value_of_a_field_is_known():
+def test_the_exact_value_of_a_field():
     selector = parse_fields("metadata.name=a,metadata.namespace!=b")
     assert selector.exact("metadata.name") == "a"
     assert selector.exact("metadata.namespace") is None

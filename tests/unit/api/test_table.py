@@ -67,14 +67,14 @@ def test_ages_grow_though_cells_are_kept():
     assert printed(kept, NOW + 60)[2] == "73s"
 
 
-def test_what_stands_beside_the_cells_is_known():
+def test_valid_values_of_include_object():
     for include in ("", "None", "Metadata", "Object"):
         check_include(include)
     with pytest.raises(BadRequest, match="includeObject"):
         check_include("All")
 
 
-def test_what_is_missing_is_blank():
+def test_a_missing_value_is_blank():
     assert row(KIND, {"metadata": {"name": "b"}}) == ["b", None, None, "m"]
     native = Kind(
         group="",

@@ -98,7 +98,7 @@ def test_times_are_read_as_go_reads_them(text, moment):
         "9999-12-31T23:59:59-01:00",
     ],
 )
-def test_what_is_no_time_is_refused(text):
+def test_an_invalid_time_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
         parse_rfc3339(text)
 

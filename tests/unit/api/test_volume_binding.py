@@ -38,7 +38,7 @@ def name_of(found):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "offered", "name"),
+    ("expected", "offered", "name"),
     [
         (claim(), [volume("a", "2Gi"), volume("b", "1Gi"), volume("c", "500Mi")], "b"),
         (claim(), [volume("a", modes=["ReadWriteOnce", "ReadOnlyMany"]), volume("b", "2Gi")], "b"),
@@ -60,11 +60,11 @@ def name_of(found):
         (claim(), [], None),
     ],
 )
-def test_the_smallest_volume_that_suits_is_taken(wanted, offered, name):
-    assert name_of(best(wanted, offered)) == name
+def test_the_smallest_matching_volume_is_chosen(expected, offered, name):
+    assert name_of(best(expected, offered)) == name
 
 
-def test_a_volume_that_goes_is_given_to_nobody():
+def test_a_volume_being_deleted_is_not_bound():
     going = volume("a")
     going.metadata.deletionTimestamp = "2026-01-01T00:00:00Z"
     assert best(claim(), [going]) is None

@@ -82,7 +82,7 @@ def test_an_object_is_copied_once_however_many_are_merged_into_it():
     """There is room for fifty thousand, and for as many keys."""
     large = Large(a=1, b=2)
     merged = [{"a": 3, "c": 3}, {"c": 4, "d": 4}, *({} for _ in range(100))]
-    assert yaml._laid_over(merged, large) == {"a": 1, "b": 2, "c": 3, "d": 4}
+    assert yaml._merged(merged, large) == {"a": 1, "b": 2, "c": 3, "d": 4}
     assert large.copies == 1
 
 
@@ -134,7 +134,7 @@ def test_a_large_text_is_refused():
         yaml.load("a: " + "x" * yaml.LARGEST_BYTES)
 
 
-def test_what_is_written_has_sorted_keys_and_quotes():
+def test_dumped_yaml_has_sorted_keys_and_quotes():
     texts = ["y", "on", "0o644", "1e3", "1_0", "2024-01-01", ""]
     assert yaml.dump({"b": texts, "a": {"z": 1.5, "y": [1, True, None, "plain"]}}).split("\n") == [
         "a:",
@@ -177,7 +177,7 @@ def test_any_text_is_read_or_refused(text):
     assert all(isinstance(document, dict) for document in found)
 
 
-def test_the_last_of_keys_that_come_again_is_taken_where_somebody_is_told():
+def test_the_last_duplicate_key_wins_if_duplicates_are_reported():
     found = []
     assert yaml.load("a: 1\nb:\n  c: 1\n  c: 2\na: 3", found) == {"a": 3, "b": {"c": 2}}
     assert found == ['line 4: key "c" already set in map', 'line 5: key "a" already set in map']

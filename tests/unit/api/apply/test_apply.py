@@ -111,7 +111,7 @@ def test_several_may_manage_the_same_value(live):
     assert live.managers == {"one": leaf("text"), "two": leaf("text")}
 
 
-def test_a_field_stays_until_the_last_who_applied_it_lets_it_go(live):
+def test_a_field_stays_until_its_last_manager_stops_applying_it(live):
     live.apply("one", text="a", either=1).apply("two", text="a")
     live.apply("one", either=1)
     assert live.spec == {"text": "a", "either": 1}
@@ -119,7 +119,7 @@ def test_a_field_stays_until_the_last_who_applied_it_lets_it_go(live):
     assert live.spec == {"either": 1}
 
 
-def test_who_applies_nothing_any_more_has_no_entry(live):
+def test_a_manager_that_applies_nothing_has_no_entry(live):
     live.apply("one", text="a").apply("two", either=1)
     live.apply("one")
     assert live.spec == {"either": 1}
@@ -127,7 +127,7 @@ def test_who_applies_nothing_any_more_has_no_entry(live):
     assert live.managers["one"] == {}
 
 
-def test_what_somebody_else_wrote_meanwhile_stays(live):
+def test_fields_of_other_managers_stay(live):
     live.apply("one", text="a", either=1)
     live.update("two", text="b", either=1)
     live.apply("one", either=1)
@@ -135,7 +135,7 @@ def test_what_somebody_else_wrote_meanwhile_stays(live):
     assert live.managers == {"one": leaf("either"), "two!": leaf("text")}
 
 
-def test_what_nobody_manages_stays(live):
+def test_unmanaged_fields_stay(live):
     live.update("two", text="a", either=1)
     live.account = []
     live.apply("one", text="a").apply("one", text="a")
@@ -149,7 +149,7 @@ def test_a_map_that_others_added_to_stays(live):
     assert live.spec == {"struct": {"b": "1"}, "text": "x"}
 
 
-def test_an_item_goes_with_who_applied_it_and_takes_along_what_others_added(live):
+def test_an_item_that_is_not_applied_any_more_is_removed_with_others_fields(live):
     live.apply("one", byName=[{"name": "n"}, {"name": "m"}])
     live.update("two", byName=[{"name": "n", "value": "x"}, {"name": "m"}])
     live.apply("one", byName=[{"name": "m"}])
@@ -166,7 +166,7 @@ def test_values_of_a_set_have_managers_each(live):
     assert live.spec == {"set": ["a", "c"]}
 
 
-def test_an_object_that_is_applied_bare_keeps_what_nobody_manages_in_it(live):
+def test_an_empty_applied_object_keeps_unmanaged_fields(live):
     """Defaults fill it, and belong to nobody."""
     live.apply("one", struct={}, any={"x": {}}, text="a")
     live.document["spec"]["struct"]["a"] = "default"
@@ -199,7 +199,7 @@ def test_removing_what_others_manage_needs_no_force(live):
     assert live.managers == {}
 
 
-def test_a_nested_conflict_is_told_with_its_path(live):
+def test_a_nested_conflict_has_its_path(live):
     live.apply("one", ports=[{"port": 80, "name": "a"}])
     with pytest.raises(
         ConflictingManagers, match=r'\.spec\.ports\[port=80,protocol="TCP"\]\.name$'
@@ -207,7 +207,7 @@ def test_a_nested_conflict_is_told_with_its_path(live):
         live.apply("two", ports=[{"port": 80, "name": "b"}])
 
 
-def test_who_updates_and_applies_is_two(live):
+def test_update_and_apply_of_a_manager_are_two_entries(live):
     live.update("one", text="a").apply("one", text="a")
     assert live.managers == {"one!": leaf("text") | {".": {}}, "one": leaf("text")}
     with pytest.raises(ConflictingManagers, match='conflict with "one" using lab/v1'):
@@ -221,17 +221,17 @@ def test_the_time_is_that_of_the_last_change(live):
     assert [entry["time"] for entry in live.account] == ["03"]
 
 
-def test_who_only_joins_changes_nothing_at_any_time(live):
+def test_applying_the_same_values_changes_no_time(live):
     live.apply("one", text="a").apply("two", text="a")
     assert [entry.get("time") for entry in live.account] == [None, "01"]
 
 
-def test_one_entry_of_who_applies_follows_the_version(live):
+def test_the_entry_of_an_apply_follows_its_version(live):
     live.apply("one", text="a").apply("one", version="v1beta1", text="a")
     assert [entry["apiVersion"] for entry in live.account] == ["lab/v1beta1"]
 
 
-def test_who_updates_in_two_versions_is_two(live):
+def test_updates_in_two_versions_are_two_entries(live):
     live.update("one", text="a").update("one", version="v1beta1", text="b")
     assert [entry["apiVersion"] for entry in live.account] == ["lab/v1", "lab/v1beta1"]
 
@@ -247,7 +247,7 @@ def test_fields_have_the_names_of_the_version_that_they_were_applied_in(live):
     assert live.spec == {"either": 1}
 
 
-def test_what_is_let_go_in_another_version_goes(live):
+def test_a_field_not_applied_any_more_in_another_version_is_removed(live):
     live.apply("one", text="a", either=1)
     live.apply("one", version="v2", either=1)
     assert live.spec == {"either": 1}

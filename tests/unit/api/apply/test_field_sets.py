@@ -97,5 +97,5 @@ def test_what_a_client_sends_must_be_such_a_tree(fields, valid):
 
 
 @given(st.lists(SETS, max_size=5))
-def test_what_is_in_any_of_some_sets(sets):
+def test_union_of_many_sets(sets):
     assert members(union_of(sets)) == set().union(*map(members, sets))

@@ -132,7 +132,7 @@ def test_what_differs(old, new, changed, removed):
     assert TYPED.compare(thing(**old), thing(**new)) == expected
 
 
-def test_what_names_an_object_is_managed_by_nobody():
+def test_identifying_metadata_is_not_managed():
     old = {"apiVersion": "v1", "metadata": {"name": "a"}}
     new = {"apiVersion": "v2", "metadata": {"name": "b", "uid": "1", "labels": {"x": "y"}}}
     assert TYPED.compare(old, new) == ({"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}, {})
@@ -154,12 +154,12 @@ def test_what_names_an_object_is_managed_by_nobody():
         ({"any": {"x": {"y": 1}}}, {"f:any": {"f:x": {".": {}, "f:y": {}}}}),
     ],
 )  # fmt: skip
-def test_what_is_applied(spec, fields):
+def test_fields_of_an_applied_configuration(spec, fields):
     assert TYPED.applied(thing(**spec)) == {"f:spec": fields}
 
 
 @pytest.mark.parametrize(
-    ("live", "wanted", "merged"),
+    ("live", "target", "merged"),
     [
         ({"text": "a"}, {"text": "b"}, {"text": "b"}),
         ({"struct": {"a": "1", "b": "1"}}, {"struct": {"a": "2"}},
@@ -174,12 +174,12 @@ def test_what_is_applied(spec, fields):
         ({"struct": {"a": "1"}}, {"struct": {}}, {"struct": {"a": "1"}}),
     ],
 )  # fmt: skip
-def test_a_configuration_is_laid_over_what_there_is(live, wanted, merged):
-    assert TYPED.merged(thing(**live), thing(**wanted)) == thing(**merged)
+def test_a_configuration_is_laid_over_what_there_is(live, target, merged):
+    assert TYPED.merged(thing(**live), thing(**target)) == thing(**merged)
 
 
 @pytest.mark.parametrize(
-    ("live", "wanted", "merged"),
+    ("live", "target", "merged"),
     [
         ("", "ab", "ab"),
         ("ab", "", "ab"),
@@ -194,9 +194,9 @@ def test_a_configuration_is_laid_over_what_there_is(live, wanted, merged):
         ("abc", "bxcy", "abxcy"),
     ],
 )  # fmt: skip
-def test_items_of_both_keep_their_order(live, wanted, merged):
+def test_items_of_both_keep_their_order(live, target, merged):
     """The applied order is kept; what only lives comes before what it stood before."""
-    found = TYPED.merged(thing(set=list(live)), thing(set=list(wanted)))
+    found = TYPED.merged(thing(set=list(live)), thing(set=list(target)))
     assert "".join(found["spec"]["set"]) == merged
 
 
@@ -216,7 +216,7 @@ def test_items_of_both_keep_their_order(live, wanted, merged):
         ({"text": "a"}, leaf("nosuch"), {"text": "a"}),
     ],
 )  # fmt: skip
-def test_paths_are_taken_away(spec, fields, left):
+def test_paths_are_removed(spec, fields, left):
     assert TYPED.without(thing(**spec), {"f:spec": fields}) == thing(**left)
 
 
@@ -271,7 +271,7 @@ def test_named_fields_are_those_of_objects_with_named_fields():
         ({"byName": ["n"]}, f".spec.byName: element 0: {WITH_KEYS} that's not a map"),
     ],
 )  # fmt: skip
-def test_what_is_of_no_such_type_is_told(spec, fault):
+def test_values_of_the_wrong_type_are_reported(spec, fault):
     assert TYPED.faults(thing(**spec)) == [fault]
 
 

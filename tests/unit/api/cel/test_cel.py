@@ -69,7 +69,7 @@ def test_expressions_have_the_values_that_kubernetes_gives_them(text, expected):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("object.spec.nope == 1", "no such key: nope"),
         ("1 / (object.spec.replicas - 3)", "division by zero"),
@@ -83,13 +83,13 @@ def test_expressions_have_the_values_that_kubernetes_gives_them(text, expected):
         ("object.metadata.name.matches('[')", "invalid regular expression"),
     ],
 )
-def test_an_expression_without_a_value_says_why(text, told):
-    with pytest.raises(CelError, match=told):
+def test_an_evaluation_error_says_why(text, message):
+    with pytest.raises(CelError, match=message):
         value(text, object=POD)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("nobody == 1", r"ERROR: <input>:1:1: undeclared reference to 'nobody' \(in container ''"),
         ("1 + 'a'", r"found no matching overload for '_\+_' applied to '\(int, string\)'"),
@@ -97,8 +97,8 @@ def test_an_expression_without_a_value_says_why(text, told):
         ("x" * 20_000, "at most 16384 characters"),
     ],
 )
-def test_what_is_no_expression_is_refused_with_its_place(text, told):
-    with pytest.raises(CelError, match=told):
+def test_syntax_errors_have_a_position(text, message):
+    with pytest.raises(CelError, match=message):
         compile_expression(text, OBJECT)
 
 
@@ -168,7 +168,7 @@ def test_much_data_is_no_fault_where_it_is_looked_at_once(text):
     assert value(text, object=much) is True
 
 
-def test_what_is_small_may_be_looked_at_in_loops_of_loops():
+def test_nested_loops_over_small_values_are_allowed():
     disks = [{"name": f"d{index}", "tags": ["a", "b"]} for index in range(40)]
     text = "object.disks.all(d, d.tags.all(t, t in object.tags) && d.name.matches('^d[0-9]+$'))"
     assert value(text, object={"disks": disks, "tags": ["a", "b", "c"]}) is True

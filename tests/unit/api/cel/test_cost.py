@@ -16,7 +16,7 @@ def work(rule, value):
 
 
 @pytest.mark.parametrize("name", sorted({each.name for each in FUNCTIONS} | {"find", "findAll"}))
-def test_whatever_is_called_in_python_costs_a_call_and_what_it_takes_and_gives(name):
+def test_a_python_function_costs_a_call_and_its_conversions(name):
     takes = max((len(each.parameters) for each in FUNCTIONS if each.name == name), default=2)
     units, made = call_cost(name, [Size(1, 2, 2, 300)] * takes)
     assert units >= CALL + made.conversion
@@ -43,7 +43,7 @@ def test_a_list_that_is_copied_in_each_round_is_too_much(rule):
         compile_expression(rule, {"self": "dyn"}).run({"self": much})
 
 
-def test_what_is_in_the_items_of_a_list_is_copied_with_it():
+def test_the_cost_of_a_list_includes_its_items():
     nested = {"rows": [[1] * 300 for _ in range(300)]}
     assert work("self.rows.all(x, self.rows.indexOf(x) >= 0)", nested) > 300 * 90_000 * 300
     assert work("self.rows.all(x, self.rows == self.rows)", nested) > 300 * 90_000 * 10
@@ -54,7 +54,7 @@ def test_calls_without_data_are_no_gift():
     assert work(rule, {"items": list(range(1000))}) > 1000 * 3 * CALL
 
 
-def test_rights_are_asked_for_a_hundred_times_and_no_more():
+def test_access_checks_are_bounded_to_a_hundred():
     """Each time may take a millisecond where somebody has thousands of rules."""
     rule = "self.items.all(x, authorizer.path(x).check('get').allowed())"
     program = compile_expression(rule, {"self": "dyn", "authorizer": "map"})
@@ -76,7 +76,7 @@ def test_rights_are_asked_for_a_hundred_times_and_no_more():
         "self.items.all(x, x == self.least || self.least in [0])",
     ],
 )
-def test_what_looks_at_each_item_once_is_not_much(rule):
+def test_a_single_pass_over_items_is_cheap(rule):
     much = {"items": list(range(2000)), "names": ["a.b"] * 2000, "least": 0}
     assert compile_expression(rule, {"self": "dyn"}).run({"self": much}) is True
 
@@ -88,7 +88,7 @@ def nested(loops, innermost="true"):
     return innermost
 
 
-def test_loops_are_not_nested_deeper_than_can_be_reckoned_with():
+def test_too_many_nested_loops_are_refused():
     """Each doubles and more what it takes to reckon: thirty would keep the server busy for ever."""
     for loops in (9, 30):
         with pytest.raises(CelError, match="too many nested loops"):
@@ -120,7 +120,7 @@ def test_what_takes_long_to_reckon_is_reckoned_once_for_all_values_of_about_a_si
 @pytest.mark.parametrize(
     "rule", [nested(3), nested(2, "cel.bind(a, self.least, a < v1)"), "[1, 2]"]
 )
-def test_as_many_parts_are_looked_at_as_are_told(rule, monkeypatch):
+def test_an_estimate_visits_as_many_nodes_as_predicted(rule, monkeypatch):
     looked = []
     size = cost._Estimator.size
     monkeypatch.setattr(

@@ -70,7 +70,7 @@ def test_libraries_of_kubernetes_have_the_values_they_have_there(text, expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("object.text.find('[')", "missing ]"),
         ("object.sizes.transformMapEntry(k, v, {'x': v})", "key 'x' already exists"),
@@ -83,8 +83,8 @@ def test_libraries_of_kubernetes_have_the_values_they_have_there(text, expected)
         ("{'net.CIDR': 5}.ip()", "no such overload"),
     ],
 )
-def test_what_has_no_value_says_why(text, told):
-    with pytest.raises(CelError, match=told):
+def test_an_evaluation_error_has_a_message(text, message):
+    with pytest.raises(CelError, match=message):
         value(text)
 
 
@@ -120,7 +120,7 @@ def test_optional_values_are_refused_where_they_would_break_the_library(text):
         "object.items.all(x, authorizer.path(x).check('get').allowed())",
     ],
 )
-def test_what_would_take_long_is_not_begun(text):
+def test_expensive_expressions_are_not_evaluated(text):
     much = {"text": "a" * 100_000, "items": ["a"] * 9000}
     recorder = Authorizer(lambda _check: True, str, AccessCheck(""))
     with pytest.raises(CelError, match="cost limit exceeded"):
@@ -151,7 +151,7 @@ def test_what_would_take_long_is_not_begun(text):
         ),
     ],
 )
-def test_an_expression_asks_about_rights(text, check):
+def test_access_checks(text, check):
     recorder = Recorder()
     assert value(text, authorizer=Authorizer(recorder.allows, recorder.why, HERE)) is True
     assert recorder.checks == [check]
@@ -169,7 +169,7 @@ def test_decisions_are_cached_and_reasons_only_looked_up_on_request():
     assert recorder.reasons == [AccessCheck("get", path="/x")]
 
 
-def test_a_decision_that_nobody_made_has_no_reason():
+def test_a_forged_decision_has_no_reason():
     forged = "{'kubernetes.authorization.Decision': {'fields': %s}}.reason() == ''"
     recorder = Recorder()
     for what in ("{}", "5", "{'verb': ['get']}", "{'nonsense': ''}"):
@@ -180,7 +180,7 @@ def test_a_decision_that_nobody_made_has_no_reason():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("authorizer.nobody", r"ERROR: <input>:1:11: undefined field 'nobody'"),
         ("authorizer.path(' ').check('get').allowed()", "path must not be empty"),
@@ -199,6 +199,6 @@ def test_a_decision_that_nobody_made_has_no_reason():
         ),
     ],
 )
-def test_a_question_about_rights_that_makes_no_sense_is_refused(text, told):
-    with pytest.raises(CelError, match=told):
+def test_an_invalid_access_check_is_refused(text, message):
+    with pytest.raises(CelError, match=message):
         value(text, authorizer=Authorizer(lambda _check: True, str, HERE))

@@ -66,19 +66,19 @@ def test_one_processor_is_one_however_it_is_preferred():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"ratio": 3}, "Spec.PreferSpreadSocketToCoreRatio"),
         ({"across": "CoresThreads", "ratio": 3}, "number of threads per core 3"),
         ({"across": "SocketsCoresThreads", "ratio": 4}, "threads per core 2 and Spec.Prefer"),
     ],
 )
-def test_processors_that_cannot_be_spread_are_refused(options, told):
+def test_processors_that_cannot_be_spread_are_refused(options, expected):
     cpu = {"preferredCPUTopology": "spread", "spreadOptions": options}
     (cause,) = apply(template(), instancetype(), preference(cpu=cpu))
     assert cause.field == "instancetype.spec.cpu.guest"
     assert cause.message.startswith("4 vCPUs provided by the instance type are not divisible by")
-    assert told in cause.message
+    assert expected in cause.message
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_what_the_type_settles_may_not_be_said_again(spec, field):
     )
     (cause,) = apply(spec, settled, None)
     assert cause.field == f"spec.template.spec.{field}"
-    told = f"VM field(s) spec.template.spec.{field} conflicts with selected instance type"
-    assert cause.message == told
+    expected = f"VM field(s) spec.template.spec.{field} conflicts with selected instance type"
+    assert cause.message == expected
 
 
 def test_what_the_type_does_not_say_may_be_said():
@@ -116,7 +116,7 @@ def test_what_the_type_does_not_say_may_be_said():
     assert spec["domain"]["cpu"]["model"] == "host-passthrough"
 
 
-def test_overcommitted_memory_is_asked_for_in_part():
+def test_overcommitted_memory_is_requested_in_part():
     some = instancetype(memory={"guest": "128Mi", "overcommitPercent": 15})
     spec = applied(template(), some)
     assert spec["domain"]["memory"]["guest"] == "128Mi"
@@ -132,7 +132,7 @@ def test_annotations_come_along_and_conflict():
     assert cause.field == "annotations.a"
 
 
-def test_devices_are_as_preferred_where_nobody_says_so():
+def test_devices_are_as_preferred_by_default():
     devices = {
         "disks": [
             {"name": "root"},
@@ -158,8 +158,8 @@ def test_devices_are_as_preferred_where_nobody_says_so():
     )
     networks = [{"name": "default", "pod": {}}, {"name": "other", "pod": {}}]
     spec = applied(template({"devices": devices}, networks=networks), None, preferred)
-    told = spec["domain"]["devices"]
-    assert told["disks"] == [
+    expected = spec["domain"]["devices"]
+    assert expected["disks"] == [
         {
             "name": "root",
             "disk": {"bus": "virtio"},
@@ -169,14 +169,14 @@ def test_devices_are_as_preferred_where_nobody_says_so():
         {"name": "data", "disk": {"bus": "sata"}, "cache": "none"},
         {"name": "cd", "cdrom": {"bus": "scsi"}},
     ]
-    assert told["interfaces"] == [
+    assert expected["interfaces"] == [
         {"name": "default", "model": "e1000e", "masquerade": {}},
         {"name": "other", "model": "e1000e", "bridge": {}},
     ]
-    assert told["inputs"] == [{"name": "tablet", "type": "tablet", "bus": "usb"}]
-    assert told["autoattachGraphicsDevice"] is False
-    assert told["panicDevices"] == [{"model": "isa"}]
-    assert told["rng"] == {}
+    assert expected["inputs"] == [{"name": "tablet", "type": "tablet", "bus": "usb"}]
+    assert expected["autoattachGraphicsDevice"] is False
+    assert expected["panicDevices"] == [{"model": "isa"}]
+    assert expected["rng"] == {}
 
 
 @pytest.mark.parametrize(

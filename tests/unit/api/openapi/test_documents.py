@@ -148,7 +148,7 @@ def test_a_kind_is_found_by_its_group_version_and_kind():
     assert "io.example.v1alpha1.ThingList" in schemas
 
 
-def test_kubernetes_own_kinds_have_their_known_names_and_patch_keys():
+def test_native_kinds_have_kubernetes_schema_names_and_patch_keys():
     schemas = document(CORE)["components"]["schemas"]
     assert "io.k8s.api.core.v1.Pod" in schemas
     spec = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
@@ -206,7 +206,7 @@ def test_operations_have_the_names_that_generated_clients_know():
     assert len(names) == len(set(names))
 
 
-def test_what_is_below_objects_is_told():
+def test_subresources_are_described():
     core = operations(CORE)
     scale = core["/api/v1/namespaces/{namespace}/sets/{name}/scale", "put"]
     reference = {"$ref": "#/components/schemas/io.k8s.api.autoscaling.v1.Scale"}
@@ -224,7 +224,7 @@ def test_what_is_below_objects_is_told():
     assert {"dryRun", "fieldManager"} <= {each["name"] for each in eviction["parameters"]}
 
 
-def test_what_is_below_kinds_of_another_group_has_a_document_of_its_own():
+def test_subresources_in_another_group_have_their_own_document():
     path = "/apis/sub.example.io/v1/namespaces/{namespace}/things/{name}/port"
     assert set(operations("apis/sub.example.io/v1")) == {
         (path, "get"), (f"{path}/{{port}}", "get"),
@@ -232,7 +232,7 @@ def test_what_is_below_kinds_of_another_group_has_a_document_of_its_own():
     assert "apis/sub.example.io/v1" in json.loads(OPENAPI.index().body)["paths"]
 
 
-def test_a_kind_that_brings_its_schema_is_told_by_it():
+def test_a_custom_resource_has_its_own_schema():
     spec = {"type": "object", "properties": {"a": {"type": "object", "properties": {}}}}
     schemas = {"v1": {"type": "object", "properties": {"spec": spec | {"required": []}}}}
     brought = Kind(
@@ -241,8 +241,8 @@ def test_a_kind_that_brings_its_schema_is_told_by_it():
     )  # fmt: skip
     openapi = OpenAPI(KindTable((brought,)))
     openapi.make_v3()
-    told = json.loads(openapi.document("apis/example.io/v1").body)["components"]["schemas"]
-    brought = told["io.example.v1.Brought"]
+    expected = json.loads(openapi.document("apis/example.io/v1").body)["components"]["schemas"]
+    brought = expected["io.example.v1.Brought"]
     assert set(brought["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
     (metadata,) = brought["properties"]["metadata"]["allOf"]
     assert metadata["$ref"].endswith(".ObjectMeta")
@@ -253,7 +253,7 @@ def test_a_kind_that_brings_its_schema_is_told_by_it():
     assert schemas["v1"]["properties"]["spec"]["required"] == []
 
 
-def test_nothing_is_told_empty():
+def test_no_keyword_is_empty():
     """Go leaves out what is empty: who reads and writes a document would get another."""
     for path in json.loads(OPENAPI.index().body)["paths"]:
         text = OPENAPI.document(path).body
@@ -280,12 +280,12 @@ def test_old_clients_leave_old_forms_to_the_server():
     openapi = OpenAPI(KindTable((replace(THING, versions=(*V1, old)),)))
     openapi.make_v3()
     openapi.make_v2()
-    told = json.loads(openapi.whole(protobuf=False).body)["definitions"]
-    assert told["io.example.v1alpha1.Thing"]["properties"]["spec"] == {
+    expected = json.loads(openapi.whole(protobuf=False).body)["definitions"]
+    assert expected["io.example.v1alpha1.Thing"]["properties"]["spec"] == {
         "description": "what it shall be.",
         "x-kubernetes-preserve-unknown-fields": True,
     }
-    assert "$ref" in told["io.example.v1.Thing"]["properties"]["spec"]
+    assert "$ref" in expected["io.example.v1.Thing"]["properties"]["spec"]
     new = json.loads(openapi.document(EXAMPLE).body)["components"]["schemas"]
     assert "allOf" in new["io.example.v1alpha1.Thing"]["properties"]["spec"]
 

@@ -58,8 +58,8 @@ def test_schemas():
     assert only(inner[b"e"][21][0], 2) == 1
     (extension,) = thing[31]
     assert only(extension, 1) == b"x-kubernetes-group-version-kind"
-    told = only(extension, 2, 2)
-    assert json.loads(told) == SCHEMA["x-kubernetes-group-version-kind"]
+    expected = only(extension, 2, 2)
+    assert json.loads(expected) == SCHEMA["x-kubernetes-group-version-kind"]
 
 
 def test_operations():

@@ -113,7 +113,7 @@ def test_an_operation_that_cannot_be_done_is_invalid_and_names_its_path(operatio
         [{"op": "add", "path": 1, "value": 1}],
     ],
 )
-def test_what_is_no_json_patch_is_a_bad_request(operations):
+def test_an_invalid_json_patch_is_a_bad_request(operations):
     with pytest.raises(BadRequest, match=r"^error decoding patch: "):
         json_patch({"a": 1}, operations)
 
@@ -244,7 +244,7 @@ def test_refusals_repeat_no_more_than_the_beginning_of_a_path(operation):
     assert len(cause.field) < 1100
 
 
-def test_a_path_may_be_as_deep_as_what_is_kept():
+def test_a_path_may_be_as_deep_as_a_document():
     document, path = {}, ""
     inner = document
     for _ in range(DEEPEST - 1):

@@ -48,7 +48,7 @@ def test_a_merge_patch_changes_neither_argument_and_works_once(target, patch):
 
 
 @given(OBJECTS, OBJECTS)
-def test_what_is_not_spoken_of_stays(target, patch):
+def test_fields_that_a_patch_does_not_name_stay(target, patch):
     merged = merge_patch(target, patch)
     assert {key: merged[key] for key in target.keys() - patch.keys()} == {
         key: target[key] for key in target.keys() - patch.keys()

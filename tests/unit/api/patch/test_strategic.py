@@ -18,8 +18,8 @@ PODS = schema("pods")  # before any example is given its time
 
 
 def strategic_merge(document, patch, *kind, **named):
-    known = schema(*kind, **named) if kind else PODS
-    return strategic.strategic_merge(document, patch, known)
+    present = schema(*kind, **named) if kind else PODS
+    return strategic.strategic_merge(document, patch, present)
 
 
 def pod(*containers, **spec):
@@ -35,7 +35,7 @@ def test_containers_are_merged_by_name():
     assert patched == pod(A, {"name": "b", "image": "three"}, {"name": "c"})
 
 
-def test_what_is_new_comes_first():
+def test_new_items_come_first():
     assert strategic_merge(pod(A), pod(B)) == pod(B, A)
     assert strategic_merge(pod(A, B), pod({"name": "c"}, A)) == pod({"name": "c"}, A, B)
 
@@ -102,7 +102,7 @@ def test_finalizers_are_a_set():
     ) == {"metadata": {"finalizers": ["b"]}}
 
 
-def test_the_last_finalizer_can_be_taken_off():
+def test_the_last_finalizer_can_be_removed():
     document = {"metadata": {"finalizers": ["a"]}}
     patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
     assert strategic_merge(document, patch) == {"metadata": {"finalizers": []}}
@@ -140,9 +140,9 @@ def test_the_same_name_means_what_its_type_says():
     policies = [{"resourceName": "cpu"}], [{"resourceName": "memory"}]
     old, new = ({**A, "resizePolicy": policy} for policy in policies)
     assert strategic_merge(pod(old), pod(new)) == pod(new)
-    told = [{"ip": "10.0.0.1"}], [{"ip": "10.0.0.2"}]
-    addresses = [{"status": {"hostIPs": each}} for each in told]
-    assert strategic_merge(*addresses) == {"status": {"hostIPs": told[1] + told[0]}}
+    expected = [{"ip": "10.0.0.1"}], [{"ip": "10.0.0.2"}]
+    addresses = [{"status": {"hostIPs": each}} for each in expected]
+    assert strategic_merge(*addresses) == {"status": {"hostIPs": expected[1] + expected[0]}}
     first, second = ({"status": {"conditions": [{"type": name}]}} for name in ("A", "B"))
     assert len(strategic_merge(first, second, "jobs", group="batch")["status"]["conditions"]) == 2
     definitions = ("customresourcedefinitions", "v1", "apiextensions.k8s.io")

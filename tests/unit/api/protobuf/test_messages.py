@@ -15,11 +15,11 @@ SERVED = [
 SCALARS = set("sbyildtuqxjw")
 
 
-def test_every_type_of_the_table_is_known():
-    known = all_messages()
-    for each in known.values():
+def test_every_type_in_the_table_is_supported():
+    present = all_messages()
+    for each in present.values():
         for field in each.fields.values():
-            assert field.type in (known if field.is_message else SCALARS), (each.name, field)
+            assert field.type in (present if field.is_message else SCALARS), (each.name, field)
 
 
 def test_no_field_of_the_table_is_lost_when_it_is_read():
@@ -37,7 +37,7 @@ def test_every_kind_of_kubernetes_that_is_served_has_its_message():
     assert [each for each in served if kind_message(*each) is None] == []
 
 
-def test_what_is_no_kind_of_its_group_has_none():
+def test_an_unknown_kind_has_no_message():
     assert kind_message("v1", "PodSpec") is None
     assert kind_message("example.com/v1", "Status") is None
     assert kind_message("kubevirt.io/v1", "VirtualMachine") is None
@@ -61,7 +61,7 @@ def test_the_table_is_not_read_before_it_is_needed():
 LETTERS = {"s": "string", "t": "string", "y": "string", "w": "array"}
 
 
-def test_schemas_know_what_is_in_maps():
+def test_schemas_have_the_types_of_map_values():
     """Types that are read from Kubernetes' OpenAPI have lost the values of maps."""
     found = {}
     for version, kind in SERVED:
@@ -77,16 +77,16 @@ def compare(name, schema, found):
         return
     maps = found[name] = set()
     for field in message(name).fields.values():
-        told = schema if field.inlined else schema["properties"].get(field.name)
-        if told is None:  # of another version
+        expected = schema if field.inlined else schema["properties"].get(field.name)
+        if expected is None:  # of another version
             continue
         if field.shape == "{}":
             maps.add(field.name)
-            told = told["additionalProperties"]
-            wanted = "object" if field.is_message else LETTERS.get(field.type)
-            assert told.get("type") == wanted, (name, field.name)
-            assert (told.get("format") == "quantity") == (field.type == "q"), (name, field.name)
+            expected = expected["additionalProperties"]
+            target = "object" if field.is_message else LETTERS.get(field.type)
+            assert expected.get("type") == target, (name, field.name)
+            assert (expected.get("format") == "quantity") == (field.type == "q"), (name, field.name)
         if field.shape == "[]":
-            told = told.get("items", {})
+            expected = expected.get("items", {})
         if field.is_message:
-            compare(field.type, told, found)
+            compare(field.type, expected, found)

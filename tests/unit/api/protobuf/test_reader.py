@@ -486,7 +486,7 @@ def test_what_cannot_be_read_is_a_bad_request(sent, fault):
 
 
 @pytest.mark.parametrize("depth", [DEEPEST // 2, DEEPEST + 1, 5000])
-def test_what_is_nested_too_deeply_is_refused(depth):
+def test_too_deep_nesting_is_refused(depth):
     if depth < DEEPEST:
         assert decode(schema(nested(depth - 10)))["kind"] == SCHEMA[1]
         return
@@ -503,7 +503,7 @@ def test_what_json_would_nest_too_deeply_is_refused_likewise():
         decode(schema(raw))
 
 
-def test_the_kind_that_was_wanted_is_told():
+def test_an_error_names_the_expected_kind():
     with pytest.raises(BadRequest, match=r"must be of type Pod\): provided data does not"):
         decode(b"x", "Pod")
     with pytest.raises(BadRequest, match=r"Node in version .v1. cannot be handled as a Pod: unexp"):
@@ -520,7 +520,7 @@ def test_the_kind_that_was_wanted_is_told():
     ],
     ids=["fields", "fixed", "groups"],
 )
-def test_fields_that_nobody_knows_are_passed_over(unknown):
+def test_unknown_fields_are_ignored(unknown):
     pod = message((2, unknown + message((10, "node")) + unknown))
     assert decode(body("v1", "Pod", pod))["spec"] == {"nodeName": "node"}
 

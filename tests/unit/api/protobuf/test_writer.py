@@ -15,7 +15,7 @@ GOLDEN = [
 ]
 
 
-def told(golden):
+def expected(golden):
     document = golden["document"]
     return f"{document['apiVersion']} {document['kind']}"
 
@@ -24,15 +24,17 @@ WRITTEN = [each for each in GOLDEN if "protobuf" in each]
 
 
 def test_all_but_one_were_written_by_kubernetes():
-    assert [told(each) for each in GOLDEN if each not in WRITTEN] == ["storage.k8s.io/v1 CSINode"]
+    assert [expected(each) for each in GOLDEN if each not in WRITTEN] == [
+        "storage.k8s.io/v1 CSINode"
+    ]
 
 
-@pytest.mark.parametrize("golden", WRITTEN, ids=told)
+@pytest.mark.parametrize("golden", WRITTEN, ids=expected)
 def test_every_byte_is_that_of_kubernetes(golden):
     assert encode(golden["document"]).hex() == base64.b64decode(golden["protobuf"]).hex()
 
 
-@pytest.mark.parametrize("golden", GOLDEN, ids=told)
+@pytest.mark.parametrize("golden", GOLDEN, ids=expected)
 def test_what_was_written_is_read(golden):
     document = golden["document"]
     written = golden.get("protobuf")

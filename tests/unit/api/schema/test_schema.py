@@ -80,7 +80,7 @@ def test_the_schema_follows_the_types():
     assert properties["parts"]["maxItems"] == 2
 
 
-def test_unknown_fields_are_removed_and_told_with_their_paths():
+def test_unknown_fields_are_removed_and_reported_with_paths():
     document = {
         "apiVersion": "v1",
         "extra": 1,
@@ -283,12 +283,12 @@ def test_whole_numbers_must_be_whole_and_fit():
     assert causes_of(replicas=2.0)[0].field == "spec.replicas"  # decoding has made it 2 before
 
 
-def test_what_is_kept_as_it_is_must_be_an_object_all_the_same():
+def test_a_field_that_preserves_unknown_fields_must_be_an_object():
     assert causes_of(anyFields={"a": [None]}) == []
     assert causes_of(anyFields="a")[0].reason == "FieldValueTypeInvalid"
 
 
-def test_what_is_missing_is_told_once_and_that_more_may_be_wrong():
+def test_a_missing_field_is_reported_once_and_the_rest_unchecked():
     assert SCHEMA.check({"metadata": {}}) == [
         Cause("spec", "Required value", "FieldValueRequired"),
         UNCHECKED,
@@ -296,7 +296,7 @@ def test_what_is_missing_is_told_once_and_that_more_may_be_wrong():
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_no_more_is_looked_for_than_can_be_told(native):
+def test_checking_ends_when_the_causes_are_full(native):
     schema = Schema({"type": "array", "items": {"type": "string", "maxLength": 1}}, native=native)
     causes = schema.check([1, "ab"] * 10_000)
     assert len(causes) == MAX_CAUSES
@@ -305,7 +305,7 @@ def test_no_more_is_looked_for_than_can_be_told(native):
     assert schema.check([1])[1:] == ([] if native else [UNCHECKED])
 
 
-def test_of_unknown_fields_the_first_are_told_and_all_are_removed():
+def test_all_unknown_fields_are_removed_and_the_first_reported():
     document = {"metadata": {}, **{f"field{number}": 1 for number in range(10_000)}}
     assert len(SCHEMA.prune(document)) == MAX_CAUSES
     assert list(document) == ["metadata"]
