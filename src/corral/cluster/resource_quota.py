@@ -52,7 +52,7 @@ class Quotas:
         self.quotas.handle(self._quota_changed)
         self.contents: dict[str, Informer[Any]] = {}
         self._kinds: dict[str, Kind] = {}
-        self._charges: dict[tuple[str, Key], Charges[Any]] = {}
+        self._charges: dict[tuple[str, Key], UsageTotals[Any]] = {}
         """Keyed by kind and quota."""
         self._written: dict[Key, dict[str, Document]] = {}
         """The last status written, by quota."""
@@ -71,7 +71,7 @@ class Quotas:
         ends: list[datetime | None] = []
         now = self._clock()
         for kind in self._kinds.values():
-            if any(is_about(kind, name) for name in hard):
+            if any(counts_kind(kind, name) for name in hard):
                 charges = self._of(kind, key)
                 used |= charges.used(quota.spec, now)
                 ends.append(charges.next_end(now))
@@ -87,7 +87,7 @@ class Quotas:
         end = min((each for each in ends if each is not None), default=None)
         return Result((end - now).total_seconds() + _EXPIRY_SECONDS) if end is not None else None
 
-    def _of(self, kind: Kind, quota: Key) -> Charges[Any]:
+    def _of(self, kind: Kind, quota: Key) -> UsageTotals[Any]:
         """Return the charges of the objects of a kind in the quota's namespace."""
         newest = (
             ((uid_of(item), version_of(item)), item)

@@ -132,7 +132,7 @@ class Binder:
 
     async def _bind(self, claim: Claim, volume: Volume) -> Claim:
         """Make claim and volume refer to each other; each step may have been done before."""
-        if (patch := reserve(volume, claim)) is not None:
+        if (patch := claim_patch(volume, claim)) is not None:
             volume = await self._client.patch(Volume, key_of(volume), patch)
         if (patch := binding.claim_patch(claim, volume)) is not None:
             claim = await self._client.patch(Claim, key_of(claim), patch)

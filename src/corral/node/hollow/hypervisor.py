@@ -133,7 +133,7 @@ class Hollow:
     async def find(self, directory: Path) -> "HollowGuest | None":
         if (present := self.guests.get(directory)) is not None:
             return present
-        state = files.noted(directory / _RECORD, _State)
+        state = files.read_state(directory / _RECORD, _State)
         if state is None:
             return None
         guest = self.guests[directory] = HollowGuest(self, directory, state)
@@ -213,7 +213,7 @@ class HollowGuest:
         return self._state.memory
 
     def write(self) -> None:
-        files.note(self._directory / _RECORD, msgspec.json.encode(self._state))
+        files.append_state(self._directory / _RECORD, msgspec.json.encode(self._state))
 
     def _run(self) -> None:
         self.happen(Change.RESUMED)

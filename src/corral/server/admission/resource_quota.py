@@ -38,7 +38,7 @@ class QuotaAdmission:
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        self._charges: dict[str, dict[str, Charges[Record]]] = {}
+        self._charges: dict[str, dict[str, UsageTotals[Record]]] = {}
         """Cached charges by namespace and kind; namespaces without quotas have none."""
 
     def admit(self, kind: Kind, document: Document, old: Document | None) -> None:
@@ -74,12 +74,12 @@ class QuotaAdmission:
             assert quota.spec is not None
             evaluation.check_fits(quota, requested_amounts, charges.used(quota.spec, now))
 
-    def _current_charges(self, kind: Kind, namespace: str) -> Charges[Record]:
+    def _current_charges(self, kind: Kind, namespace: str) -> UsageTotals[Record]:
         """Return the charges of all objects of a kind in a namespace."""
         if namespace not in self._charges:
             self._prune()
         charges = self._charges.setdefault(namespace, {}).setdefault(
-            kind.resource, Charges(kind, partial(_of_record, kind))
+            kind.resource, UsageTotals(kind, partial(_of_record, kind))
         )
         records_of_kind = self._store.latest_all(storage(kind), namespace).values()
         charges.follow((record.revision, record) for record in records_of_kind)
@@ -101,13 +101,13 @@ class _Evaluation:
         self._kind = kind
         self._name = document["metadata"]["name"]
         self._item = _as_view(kind, document)
-        self._charge = charge(kind, self._item)
-        self._before = charge(kind, _as_view(kind, old)) if old is not None else None
+        self._charge = usage_of(kind, self._item)
+        self._before = usage_of(kind, _as_view(kind, old)) if old is not None else None
 
     def check_required(self, quota: ResourceQuota) -> None:
         """Check that a pod specifies the resources that a quota bounds.  Raises Forbidden."""
         names = self._concerns(quota, self._charge)
-        if isinstance(self._item, Pod) and (missing := unsaid(self._item, names)):
+        if isinstance(self._item, Pod) and (missing := unspecified(self._item, names)):
             raise forbidden(self._kind, self._name, f"failed quota: {_name(quota)}: {missing}")
 
     def requested(self, quota: ResourceQuota) -> Amounts:
@@ -125,8 +125,12 @@ class _Evaluation:
         if excess := exceeded(hard, used, requests):
             raise forbidden(self._kind, self._name, f"exceeded quota: {_name(quota)}, {excess}")
 
-    def _concerns(self, quota: ResourceQuota, charge_of_object: Charge) -> list[str]:
-        return concerns(quota.spec, self._kind, charge_of_object) if quota.spec is not None else []
+    def _concerns(self, quota: ResourceQuota, charge_of_object: Usage) -> list[str]:
+        return (
+            matching_names(quota.spec, self._kind, charge_of_object)
+            if quota.spec is not None
+            else []
+        )
 
 
 def _name(quota: ResourceQuota) -> str:
@@ -138,5 +142,5 @@ def _as_view(kind: Kind, document: Document) -> msgspec.Struct | None:
     return msgspec.convert(document, view) if view is not None else None
 
 
-def _of_record(kind: Kind, record: Record) -> Charge:
-    return charge(kind, _as_view(kind, record.document()) if view_of(kind) is not None else None)
+def _of_record(kind: Kind, record: Record) -> Usage:
+    return usage_of(kind, _as_view(kind, record.document()) if view_of(kind) is not None else None)
