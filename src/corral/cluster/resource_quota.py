@@ -52,7 +52,7 @@ class Quotas:
         self.quotas.handle(self._quota_changed)
         self.contents: dict[str, Informer[Any]] = {}
         self._kinds: dict[str, Kind] = {}
-        self._charges: dict[tuple[str, Key], UsageTotals[Any]] = {}
+        self._totals: dict[tuple[str, Key], UsageTotals[Any]] = {}
         """Keyed by kind and quota."""
         self._written: dict[Key, dict[str, Document]] = {}
         """The last status written, by quota."""
@@ -72,9 +72,9 @@ class Quotas:
         now = self._clock()
         for kind in self._kinds.values():
             if any(counts_kind(kind, name) for name in hard):
-                charges = self._of(kind, key)
-                used |= charges.used(quota.spec, now)
-                ends.append(charges.next_end(now))
+                totals = self._of(kind, key)
+                used |= totals.used(quota.spec, now)
+                ends.append(totals.next_decrease(now))
         desired = {"hard": _texts(hard), "used": _texts(used)}
         old = _status(quota)
         if old != desired:
@@ -107,8 +107,8 @@ class Quotas:
         elif old is not None:
             gone = key_of(old)
             self._written.pop(gone, None)
-            for address in [each for each in self._charges if each[1] == gone]:
-                del self._charges[address]
+            for address in [each for each in self._totals if each[1] == gone]:
+                del self._totals[address]
 
     def _kind_added(self, kind: Kind) -> None:
         if not kind.namespaced or kind.resource in UNCOUNTED:

@@ -38,7 +38,7 @@ class QuotaAdmission:
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        self._charges: dict[str, dict[str, UsageTotals[Record]]] = {}
+        self._totals: dict[str, dict[str, UsageTotals[Record]]] = {}
         """Cached charges by namespace and kind; namespaces without quotas have none."""
 
     def admit(self, kind: Kind, document: Document, old: Document | None) -> None:
@@ -66,32 +66,32 @@ class QuotaAdmission:
         ]
         if not requests:
             return
-        charges, now = (
+        totals, now = (
             self._current_charges(kind, namespace),
             datetime.fromtimestamp(self._now(), UTC),
         )
         for quota, requested_amounts in requests:
             assert quota.spec is not None
-            evaluation.check_fits(quota, requested_amounts, charges.used(quota.spec, now))
+            evaluation.check_fits(quota, requested_amounts, totals.used(quota.spec, now))
 
     def _current_charges(self, kind: Kind, namespace: str) -> UsageTotals[Record]:
         """Return the charges of all objects of a kind in a namespace."""
-        if namespace not in self._charges:
+        if namespace not in self._totals:
             self._prune()
-        charges = self._charges.setdefault(namespace, {}).setdefault(
+        totals = self._totals.setdefault(namespace, {}).setdefault(
             kind.resource, UsageTotals(kind, partial(_of_record, kind))
         )
         records_of_kind = self._store.latest_all(storage(kind), namespace).values()
-        charges.follow((record.revision, record) for record in records_of_kind)
-        return charges
+        totals.update((record.revision, record) for record in records_of_kind)
+        return totals
 
     def _prune(self) -> None:
         """Drop cached charges of namespaces that have no quotas any more."""
         namespaces_with_quotas = {
             each.key.namespace for each in self._store.objects(storage(RESOURCE_QUOTA))
         }
-        for namespace in self._charges.keys() - namespaces_with_quotas:
-            del self._charges[namespace]
+        for namespace in self._totals.keys() - namespaces_with_quotas:
+            del self._totals[namespace]
 
 
 class _Evaluation:
@@ -101,18 +101,18 @@ class _Evaluation:
         self._kind = kind
         self._name = document["metadata"]["name"]
         self._item = _as_view(kind, document)
-        self._charge = usage_of(kind, self._item)
+        self._usage = usage_of(kind, self._item)
         self._before = usage_of(kind, _as_view(kind, old)) if old is not None else None
 
     def check_required(self, quota: ResourceQuota) -> None:
         """Check that a pod specifies the resources that a quota bounds.  Raises Forbidden."""
-        names = self._concerns(quota, self._charge)
+        names = self._matching_names(quota, self._usage)
         if isinstance(self._item, Pod) and (missing := unspecified(self._item, names)):
             raise forbidden(self._kind, self._name, f"failed quota: {_name(quota)}: {missing}")
 
     def requested(self, quota: ResourceQuota) -> Amounts:
         """Return what the object requests of a quota in addition; empty if out of its scope."""
-        names = self._concerns(quota, self._charge)
+        names = self._matching_names(quota, self._usage)
         before: Amounts = {}
         if self._before is not None and self._matching_names(quota, self._before):
             before = self._before.amounts
@@ -125,12 +125,8 @@ class _Evaluation:
         if excess := exceeded(hard, used, requests):
             raise forbidden(self._kind, self._name, f"exceeded quota: {_name(quota)}, {excess}")
 
-    def _concerns(self, quota: ResourceQuota, charge_of_object: Usage) -> list[str]:
-        return (
-            matching_names(quota.spec, self._kind, charge_of_object)
-            if quota.spec is not None
-            else []
-        )
+    def _matching_names(self, quota: ResourceQuota, usage: Usage) -> list[str]:
+        return matching_names(quota.spec, self._kind, usage) if quota.spec is not None else []
 
 
 def _name(quota: ResourceQuota) -> str:

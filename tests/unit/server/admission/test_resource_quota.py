@@ -290,5 +290,5 @@ async def test_nothing_is_kept_of_namespaces_that_have_no_quotas_any_more(ask):
         await ask.create(f"{space}/resourcequotas", "q", spec={"hard": {"configmaps": "1"}})
         made = await ask("POST", f"{space}/configmaps", {"metadata": {"name": "a"}})
         assert made.status == 201
-        assert set(ask.server.rest.quotas._charges) == {name}
+        assert set(ask.server.rest.quotas._totals) == {name}
         await ask("DELETE", f"{space}/resourcequotas/q")

@@ -207,7 +207,7 @@ def test_types_that_do_not_fit_are_refused_with_the_definition(rule, expected):
     ],
 )
 def test_types_that_fit_or_may_do_pass(rule):
-    assert decoding_error(rule) == ""
+    assert misfit(rule) == ""
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_types_that_fit_or_may_do_pass(rule):
     ["oldSelf.orValue(self).replicas == self.replicas", "oldSelf.?name.orValue('') == self.name"],
 )
 def test_what_may_not_have_been_is_of_no_type(rule):
-    assert decoding_error(rule, optionalOldSelf=True) == ""
+    assert misfit(rule, optionalOldSelf=True) == ""
 
 
 def test_a_rule_is_either_kept_or_not():
@@ -224,12 +224,10 @@ def test_a_rule_is_either_kept_or_not():
         assert misfit(rule) == f'Invalid value: "{rule}": {expected}'
     assert misfit("self.ready") == misfit("self.ready || oldSelf.ready") == ""
     message = {"messageExpression": "self.replicas"}
-    assert decoding_error("self.ready", **message).endswith(
-        "messageExpression must evaluate to a string"
-    )
-    assert decoding_error("self.ready", messageExpression="self.name") == ""
+    assert misfit("self.ready", **message).endswith("messageExpression must evaluate to a string")
+    assert misfit("self.ready", messageExpression="self.name") == ""
 
 
 def test_the_type_of_what_a_rule_stands_at_is_known():
-    assert "applied to '(int, string)'" in decoding_error("self > 'a'", {"type": "integer"})
-    assert "'(list(string), int)'" in decoding_error("self == 5", {"type": "array", "items": TEXT})
+    assert "applied to '(int, string)'" in misfit("self > 'a'", {"type": "integer"})
+    assert "'(list(string), int)'" in misfit("self == 5", {"type": "array", "items": TEXT})
