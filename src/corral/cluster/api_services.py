@@ -84,13 +84,15 @@ class Catalog:
                 await self._client.delete(APIService, Key("", name))
             return
         if observed is None:
-            desired = api_service.local(group_version, custom=group_version not in self._own)
+            desired = api_service.local_service(
+                group_version, custom=group_version not in self._own
+            )
             try:
                 observed = await self._client.create(APIService, desired)
             except AlreadyExists:
                 return  # the cache will tell
         if observed.status is None or not observed.status.conditions:
-            status = api_service.available(rfc3339(self._clock()))
+            status = api_service.available_status(rfc3339(self._clock()))
             try:
                 await self._client.patch(
                     APIService, Key("", name), {"status": status}, subresource="status"

@@ -26,7 +26,7 @@ def name_of(group_version: GroupVersion) -> str:
     return f"{group_version.version}.{group_version.group}"
 
 
-def local(group_version: GroupVersion, *, custom: bool) -> Document:
+def local_service(group_version: GroupVersion, *, custom: bool) -> Document:
     """Return a local APIService; ``custom``: of a CustomResourceDefinition."""
     priority = _CUSTOM_PRIORITY if custom else _BUILT_IN_PRIORITY
     if not group_version.group:
@@ -45,7 +45,7 @@ def local(group_version: GroupVersion, *, custom: bool) -> Document:
     }
 
 
-def available(now: str) -> Document:
+def available_status(now: str) -> Document:
     """Return the status of a local APIService."""
     condition = {
         "type": "Available",

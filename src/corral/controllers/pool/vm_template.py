@@ -91,7 +91,7 @@ def _contents(
     mark = {REVISION_LABEL: revision}
     metadata = spec["template"].setdefault("metadata", {})
     metadata["labels"] = (metadata.get("labels") or {}) | mark
-    annotations = permitted_clones.handed_on(
+    annotations = permitted_clones.inherited(
         template.metadata.annotations, pool.metadata.annotations
     )
     return template.metadata.labels | mark, annotations, spec

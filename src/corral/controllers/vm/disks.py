@@ -131,7 +131,7 @@ def data_volume(vm: VirtualMachine, template: DataVolumeTemplate) -> Document:
             "name": template.metadata.name,
             "namespace": vm.metadata.namespace,
             "labels": {**template.metadata.labels, CREATED_BY: vm.metadata.uid},
-            "annotations": permitted_clones.handed_on(annotations, vm.metadata.annotations),
+            "annotations": permitted_clones.inherited(annotations, vm.metadata.annotations),
             "ownerReferences": [owner_reference(vm)],
         },
         "spec": spec,

@@ -66,7 +66,7 @@ class CertificateRequests:
         if old is None:
             _refuse_administrators(call, document)
             return
-        causes = list(change_causes(document, old, door=call.subresource))
+        causes = list(change_causes(document, old, subresource=call.subresource))
         issued = certificate(document)
         if issued != certificate(old) and (fault := pki.certificate_fault(_bytes(issued))):
             causes.append(invalid("status.certificate", "<certificate data>", fault))

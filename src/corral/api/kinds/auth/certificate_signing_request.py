@@ -128,19 +128,19 @@ def _check_conditions(document: Document) -> Iterator[Cause]:
         seen.add(name)
 
 
-def change_causes(document: Document, old: Document, *, door: str) -> Iterator[Cause]:
-    """Check a change through a subresource (``door``), or through none."""
+def change_causes(document: Document, old: Document, *, subresource: str) -> Iterator[Cause]:
+    """Check a change through a subresource; empty for the object itself."""
     path = "status.conditions"
     for name in _PERMANENT:
         if _count(document, name) < _count(old, name):
             yield forbidden(path, f'updates may not remove a condition of type "{name}"')
-    if door != "approval":
+    if subresource != "approval":
         for name in (APPROVED, DENIED):
             if _count(document, name) > _count(old, name):
                 yield forbidden(path, f'updates may not add a condition of type "{name}"')
     before = certificate(old)
     if certificate(document) != before:
-        if door != "status":
+        if subresource != "status":
             yield forbidden("status.certificate", "updates may not set certificate content")
         elif before:
             fault = "updates may not modify existing certificate content"

@@ -39,7 +39,7 @@ def write(document: Document, record: Record) -> None:
         metadata["annotations"] = _without(annotations)
 
 
-def handed_on(annotations: Mapping[str, str], author: Mapping[str, str]) -> dict[str, str]:
+def inherited(annotations: Mapping[str, str], author: Mapping[str, str]) -> dict[str, str]:
     """Return annotations of an object's descendant, with the record of that object."""
     own = {PERMITTED: author[PERMITTED]} if PERMITTED in author else {}
     return _without(annotations) | own
