@@ -1,4 +1,4 @@
-"""A whole cluster in one event loop: the real server and loops, virtual time, seeded faults."""
+"""A whole cluster in one event loop: real server and controllers, virtual time, seeded faults."""
 
 import asyncio
 import random
@@ -57,27 +57,27 @@ COMPONENT = User(
 
 @dataclass
 class Faults:
-    """What goes wrong between the loops and the server, by the dice of a seed."""
+    """Faults between the controllers and the server, chosen by a seed."""
 
     seed: int = 0
     fail: float = 0.0
     """Share of requests that are refused before the server sees them."""
     lose_answer: float = 0.0
-    """Share of writes that are done, but whose answer is lost."""
+    """Share of writes that succeed but whose response is lost."""
     delay: float = 0.0
     """Longest delay of a request, seconds."""
     cut: float = 0.0
     """Share of a watch's lines after which it breaks."""
     double: float = 0.0
-    """Share of a watch's lines that come twice."""
+    """Share of a watch's lines that are duplicated."""
     until: float = 30.0
-    """All goes well from this moment on."""
+    """No faults after this time."""
     dice: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
 
-    def strike(self, share: float) -> bool:
+    def occurs(self, share: float) -> bool:
         now = asyncio.get_running_loop().time()
         return now < self.until and self.dice.random() < share
 
@@ -91,13 +91,13 @@ class Faulty:
 
     async def send(self, request: Request) -> Response:
         faults = self.faults
-        if faults.delay and faults.strike(1):
+        if faults.delay and faults.occurs(1):
             await asyncio.sleep(faults.dice.uniform(0, faults.delay))
-        if faults.strike(faults.fail):
+        if faults.occurs(faults.fail):
             raise Unavailable("a fault of the test: refused")
         response = await self.inner.send(request)
         if isinstance(response.body, bytes):
-            if request.method != "GET" and faults.strike(faults.lose_answer):
+            if request.method != "GET" and faults.occurs(faults.lose_answer):
                 raise Unavailable("a fault of the test: answer lost")
             return response
         response.body = self._lines(response.body)
@@ -106,10 +106,10 @@ class Faulty:
     async def _lines(self, lines):
         try:
             async for line in lines:
-                if self.faults.strike(self.faults.cut):
+                if self.faults.occurs(self.faults.cut):
                     raise Unavailable("a fault of the test: watch broken")
                 yield line
-                if self.faults.strike(self.faults.double):
+                if self.faults.occurs(self.faults.double):
                     yield line
         finally:
             await lines.aclose()
@@ -134,7 +134,7 @@ _ABOUT_ITSELF = frozenset(
 
 
 class Samplers(dict[str, Sampler]):
-    """Who looks at what machines take: one on each node, as each is a process of its own."""
+    """The usage samplers of all nodes, by node name."""
 
     def pod_metrics(self, key: Key) -> PodMetrics | None:
         known = (one.pod_metrics(key) for one in self.values())
@@ -145,7 +145,7 @@ class Samplers(dict[str, Sampler]):
 
 
 class Cluster:
-    """What a test sees and does."""
+    """The cluster under test."""
 
     def __init__(
         self,
@@ -205,13 +205,13 @@ class Cluster:
         self._loops.cancel()
         await asyncio.wait([self._loops])
 
-    def silence(self, name: str) -> None:
+    def kill_agent(self, name: str) -> None:
         """End a node's agent wherever it is, as ``kill -9`` would; its guests run on."""
         self._nodes.pop(name).cancel()
         del self.samplers[name]
 
     def start_node(self, name: str, capacity: Capacity = AMPLE, *, retired: bool = False) -> None:
-        """Switch a node on; after ``silence`` it takes over what still runs there.
+        """Switch a node on; after ``kill_agent`` it takes over what still runs there.
 
         One that is ``retired`` goes with its last machine.
         """
@@ -258,8 +258,8 @@ class Cluster:
         self._host.begin()
         return self._host, True
 
-    async def told(self) -> Told:
-        """What the loops and the nodes tell to Prometheus at this moment."""
+    async def metrics(self) -> Told:
+        """Return the present metrics of controllers and nodes."""
         body, _ = await Registry(**self._sources).text()
         return Told(body.decode())
 
@@ -281,7 +281,7 @@ class Cluster:
         return [guests[path] for path in guests if path.name == machine.metadata.uid]
 
     def directory(self, machine: Machine) -> Path:
-        """What its node has of a machine on its disk."""
+        """Return the directory of a machine on its node."""
         return self._directory / machine.status.node_name / MACHINES / machine.metadata.uid
 
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
@@ -306,10 +306,10 @@ class Cluster:
     async def scale(self, name: str, replicas: int) -> None:
         await self.client.patch(ReplicaSet, Key("default", name), {"spec": {"replicas": replicas}})
 
-    async def settled(self, name: str, replicas: int, seconds: float = 120.0) -> None:
+    async def until_ready(self, name: str, replicas: int, seconds: float = 120.0) -> None:
         """Wait until a set has so many machines, all ready, and no others exist."""
 
-        async def is_settled() -> bool:
+        async def is_ready_now() -> bool:
             status = (await self.replica_set(name)).status
             machines = await self.machines("default")
             return (
@@ -317,7 +317,7 @@ class Cluster:
                 and len(await self.pods("default")) == replicas
             )
 
-        await self.until(is_settled, seconds)
+        await self.until(is_ready_now, seconds)
 
 
 @asynccontextmanager

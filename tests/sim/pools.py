@@ -1,4 +1,4 @@
-"""A pool for tests, and what they ask of it."""
+"""A pool for tests, with helpers to change and observe it."""
 
 import asyncio
 import copy
@@ -60,7 +60,7 @@ def pool(
 
 
 def filler(context):
-    """Plays who fills volumes: at once, since a test has no bytes."""
+    """Controller that populates volumes at once, without content."""
     queue = WorkQueue()
     claims = context.informers.of(PersistentVolumeClaim)
 
@@ -103,7 +103,7 @@ class Pools:
         await self.patch(virtualMachineTemplate=change)
 
     async def image(self, image: str) -> None:
-        """Let the machines boot another image: they are to be made anew."""
+        """Change the image, so that the VMIs are recreated."""
         volumes = [{"name": "root", "containerDisk": {"image": image}}]
         await self.template({"spec": {"template": {"spec": {"volumes": volumes}}}})
 
@@ -130,10 +130,10 @@ class Pools:
         key = Key("default", f"{self.key.name}-{number}")
         await self.c.client.patch(VirtualMachine, key, {"metadata": metadata})
 
-    async def settled(self, replicas: int, seconds: float = 120.0) -> None:
+    async def until_ready(self, replicas: int, seconds: float = 120.0) -> None:
         """Wait until the pool has so many VirtualMachines, all ready, all up to date."""
 
-        async def is_settled() -> bool:
+        async def is_ready_now() -> bool:
             one = await self.get()
             owned = [vm for vm in (await self.vms()).values() if is_of(vm, one)]
             machines = await self.machines()
@@ -150,10 +150,10 @@ class Pools:
                 and not one.status.conditions
             )
 
-        await self.c.until(is_settled, seconds)
+        await self.c.until(is_ready_now, seconds)
 
-    async def gone(self, name: str, uid: str = "", seconds: float = 120.0) -> None:
-        """Wait until a VirtualMachine, or that of the uid, is no more."""
+    async def until_gone(self, name: str, uid: str = "", seconds: float = 120.0) -> None:
+        """Wait until a VirtualMachine is deleted."""
 
         async def is_gone() -> bool:
             found = (await self.vms()).get(name)
@@ -170,8 +170,8 @@ class Pools:
         names = {key_of(one).name for one in found}
         return {name for name in names if not name.startswith("revision-start-vm-")}
 
-    async def no_finalizer_is_left(self, seconds: float = 60.0) -> None:
-        """Wait until whoever belongs to no pool is held by none."""
+    async def until_finalizers_are_removed(self, seconds: float = 60.0) -> None:
+        """Wait until VirtualMachines without a pool have no finalizer of one."""
 
         async def is_so() -> bool:
             try:
@@ -186,7 +186,7 @@ class Pools:
 
         await self.c.until(is_so, seconds)
 
-    async def quiet(self, seconds: float = 3.0) -> None:
+    async def until_stable(self, seconds: float = 3.0) -> None:
         """Wait until nothing changes for a while."""
         before = None
         while before != (now := await self._versions()):

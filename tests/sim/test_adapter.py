@@ -50,7 +50,7 @@ async def begin(c: Cluster, prometheus: Prometheus) -> None:
     """Two machines, and an autoscaler that wants ten jobs for each."""
     c.server._adapter = Adapter(prometheus, Rules())
     await c.client.create(ReplicaSet, replica_set("test", 2))
-    await c.settled("test", 2)
+    await c.until_ready("test", 2)
     target = {"type": "AverageValue", "averageValue": "10"}
     spec = {
         "scaleTargetRef": TARGET,

@@ -150,7 +150,7 @@ def times(host: Host, name: str) -> set[int]:
 async def test_a_set_of_machines_comes_and_goes(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
-        await host.whole.settled("test", 3)
+        await host.whole.until_ready("test", 3)
         for machine in await host.whole.machines():
             assert machine.status.phase == "Running"
             assert machine.status.node_name == "node1"
@@ -167,7 +167,7 @@ async def test_an_agent_that_is_killed_while_it_starts_machines_goes_on(tmp_path
         host.kill_at = step
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
         await host.whole.until(host.killed)
-        await host.whole.settled("test", 3)
+        await host.whole.until_ready("test", 3)
         assert times(host, "spawned") == {1}
         assert times(host, "resumed") == {1}
         assert (
@@ -185,7 +185,7 @@ async def test_an_agent_that_is_killed_while_it_starts_machines_goes_on(tmp_path
 async def test_an_agent_that_is_killed_while_it_ends_machines_goes_on(tmp_path, step):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
-        await host.whole.settled("test", 3)
+        await host.whole.until_ready("test", 3)
         host.kill_at = step
         await host.whole.scale("test", 0)
         await gone(host)
@@ -201,16 +201,16 @@ async def kill(host: Host) -> None:
 async def test_machines_run_on_while_no_agent_is_there(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
-        await host.whole.settled("test", 3)
+        await host.whole.until_ready("test", 3)
         before = {machine.metadata.uid for machine in await host.whole.machines()}
         addresses = await pod_addresses(host)
         await kill(host)
-        await host.whole.settled("test", 3)
+        await host.whole.until_ready("test", 3)
         assert {machine.metadata.uid for machine in await host.whole.machines()} == before
         assert times(host, "spawned") == {1}
         assert await pod_addresses(host) == addresses
         await host.whole.scale("test", 5)
-        await host.whole.settled("test", 5)
+        await host.whole.until_ready("test", 5)
         now = await pod_addresses(host)
         assert addresses.items() < now.items()
         assert len(set(now.values())) == 5
@@ -223,7 +223,7 @@ async def pod_addresses(host: Host) -> dict[str, str]:
 async def test_machines_and_pods_show_the_same_addresses(tmp_path):
     async with node(tmp_path, pod_cidr="10.7.0.0/24") as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
-        await host.whole.settled("test", 3)
+        await host.whole.until_ready("test", 3)
         pods = await pod_addresses(host)
         assert set(pods.values()) == {"10.7.0.2", "10.7.0.3", "10.7.0.4"}
 
@@ -241,22 +241,22 @@ async def test_who_has_no_address_waits_until_one_is_free(tmp_path):
         assert len(running) == 1
         assert set((await pod_addresses(host)).values()) == {None, "10.7.0.2"}
         await host.whole.scale("test", 1)
-        await host.whole.settled("test", 1)
+        await host.whole.until_ready("test", 1)
         assert set((await pod_addresses(host)).values()) == {"10.7.0.2"}
 
 
 async def test_a_record_of_before_there_were_addresses_is_taken_over(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=1))
-        await host.whole.settled("test", 1)
+        await host.whole.until_ready("test", 1)
         host.life.cancel()
         (path,) = host.directory.glob("machines/*/machine.json")
         former = msgspec.json.decode(path.read_bytes().splitlines()[-1])
         del former["addresses"]
         path.write_bytes(msgspec.json.encode(former))
-        await host.whole.settled("test", 1)
+        await host.whole.until_ready("test", 1)
         await host.whole.scale("test", 2)
-        await host.whole.settled("test", 2)
+        await host.whole.until_ready("test", 2)
         assert times(host, "spawned") == {1}
 
 
@@ -270,7 +270,7 @@ async def crash(host: Host) -> str:
 async def test_a_crashed_machine_fails_and_is_replaced(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=2))
-        await host.whole.settled("test", 2)
+        await host.whole.until_ready("test", 2)
         lost = await crash(host)
 
         async def is_replaced():
@@ -278,7 +278,7 @@ async def test_a_crashed_machine_fails_and_is_replaced(tmp_path):
             return len(machines) == 2 and all(m.metadata.uid != lost for m in machines)
 
         await host.whole.until(is_replaced)
-        await host.whole.settled("test", 2)
+        await host.whole.until_ready("test", 2)
 
 
 @pytest.mark.parametrize(
@@ -317,11 +317,11 @@ async def test_a_deleted_pod_gives_its_guest_the_grace_period(
 async def test_a_pod_that_is_taken_away_by_force_leaves_nothing(tmp_path):
     async with node(tmp_path, Behaviour(shutdown_seconds=60)) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=1))
-        await host.whole.settled("test", 1)
+        await host.whole.until_ready("test", 1)
         [pod] = await host.whole.pods()
         key = Key("default", pod.metadata.name)
         await host.whole.client.delete(Pod, key, grace_seconds=0)
-        await host.whole.settled("test", 1)
+        await host.whole.until_ready("test", 1)
 
         async def one_is_left():
             return len(host.remains) == 1 and pod.metadata.uid not in str(host.remains)
@@ -342,7 +342,7 @@ async def test_a_machine_that_does_not_start_says_why_and_is_tried_again(tmp_pat
             )
 
         await host.whole.until(some_fail)
-        await host.whole.settled("test", 4, 3600)
+        await host.whole.until_ready("test", 4, 3600)
         for machine in await host.whole.machines():
             assert all(one.type != "Synchronized" for one in machine.status.conditions)
         reasons = {
@@ -447,7 +447,7 @@ async def test_no_more_boot_than_may_and_the_rest_is_told_to_wait(tmp_path, monk
             return phases.count("Running") == 2 and len(phases) == 5
 
         await host.whole.until(two_run)
-        await host.whole.settled("test", 5)
+        await host.whole.until_ready("test", 5)
         assert asyncio.get_running_loop().time() - begun == pytest.approx(10, abs=2)
         waited = [
             machine.metadata.name
@@ -553,7 +553,7 @@ async def test_no_machine_is_lost_or_doubled_by_agents_that_die_at_random(tmp_pa
         for seconds in (0.3, 0.7, 1.1, 1.9, 3.1):
             await asyncio.sleep(seconds)
             await kill(host)
-        await host.whole.settled("test", 8, 300)
+        await host.whole.until_ready("test", 8, 300)
         assert times(host, "spawned") == {1}
         assert len(host.remains) == 8
         await host.whole.scale("test", 0)

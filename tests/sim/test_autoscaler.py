@@ -210,7 +210,7 @@ async def test_idle_machines_that_request_no_cpu_stay_as_few_as_they_are():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(3, least=3, most=10)
-        await whole.settled("test", 3)
+        await whole.until_ready("test", 3)
         await scene.load(0.056)
         await scene.stays(3, SETTLED)
         current = (await scene.get()).status.currentMetrics[0].resource.current
@@ -295,7 +295,7 @@ async def test_silence_of_a_node_scales_nothing():
         await scene.load(1.0)
         await scene.has(2)
         await asyncio.sleep(DOWN_WINDOW_SECONDS)
-        whole.silence("node0")
+        whole.kill_agent("node0")
         told = await scene.says("ScalingActive", "FailedGetResourceMetric")
         assert told == (
             "the HPA was unable to compute the replica count: failed to get cpu utilization: "
@@ -319,7 +319,7 @@ async def test_a_restart_is_no_silence():
         assert metrics[0].resource is not None
         warned = len(await scene.warnings())
         await whole.crash_loops()
-        whole.silence("node0")
+        whole.kill_agent("node0")
         whole.start_node("node0")
         whole.start_loops()
         until = now() + EARLY_SECONDS
@@ -330,7 +330,7 @@ async def test_a_restart_is_no_silence():
         assert len(await scene.warnings()) == warned
         await scene.load(1.0)
         await scene.has(2)
-        whole.silence("node0")
+        whole.kill_agent("node0")
         await scene.says("ScalingActive", "FailedGetResourceMetric")
         assert {one.reason for one in (await scene.warnings())[warned:]} == {
             "FailedGetResourceMetric",
@@ -425,7 +425,7 @@ async def test_a_paused_machine_is_no_idle_one():
         await asyncio.sleep(SETTLED)
         await scene.load(1.0)
         await scene.has(2)
-        await whole.settled("test", 2)
+        await whole.until_ready("test", 2)
         await asyncio.sleep(SETTLED)
         await scene.load(0.1)
         await asyncio.sleep(60)
@@ -586,7 +586,7 @@ async def test_what_was_asked_of_one_target_is_not_asked_of_another():
         await asyncio.sleep(SETTLED)
         await scene.load(1.0)
         await scene.has(4)
-        await whole.settled("test", 4)
+        await whole.until_ready("test", 4)
         await whole.client.create(ReplicaSet, replica_set("idle", 1))
         await asyncio.sleep(60)
         change = {"spec": {"scaleTargetRef": {**SET, "name": "idle"}}}
@@ -710,7 +710,7 @@ async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch)
         assert (await scene.told("SuccessfulRescale"))[-1] == (
             "New size: 3; reason: external metric queue(nil) above target"
         )
-        await whole.settled("test", 3)
+        await whole.until_ready("test", 3)
         waiting.length = 0
         await scene.has(0, DOWN_WINDOW_SECONDS + 60)
         # Who wants one at the least again gets it, though there is none.
@@ -726,7 +726,7 @@ async def test_what_a_person_scaled_to_none_stays_so(monkeypatch, least):
         scene = Scene(whole)
         await scene.begin(1, least=least, most=5, metrics=[queue("1")])
         await scene.has(3)
-        await whole.settled("test", 3)
+        await whole.until_ready("test", 3)
         await whole.scale("test", 0)
         told = await scene.says("ScalingActive", "ScalingDisabled")
         assert told == "scaling is disabled since the replica count of the target is zero"
@@ -808,10 +808,10 @@ async def test_whatever_happens_the_number_follows_the_load(seed):
             await scene.load(1.0)
             await asyncio.sleep(11)
         await scene.has(3, 120)
-        await whole.settled("test", 3)
+        await whole.until_ready("test", 3)
         await scene.load(0.0)
         await scene.has(1, DOWN_WINDOW_SECONDS + 120)
-        await whole.settled("test", 1)
+        await whole.until_ready("test", 1)
         sizes = [told.split(";")[0] for told in await scene.told("SuccessfulRescale")]
         assert set(sizes) <= {"New size: 1", "New size: 2", "New size: 3"}
 

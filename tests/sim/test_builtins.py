@@ -24,7 +24,7 @@ async def found(c, view, key):
     return next((each for each in items if each.metadata.name == key.name), None)
 
 
-async def settled(c) -> None:
+async def converged(c) -> None:
     async def all_there():
         return all(
             [
@@ -39,7 +39,7 @@ async def settled(c) -> None:
 
 async def test_they_are_made_and_tell_who_answers():
     async with cluster(stand_ins=[LOOP]) as c:
-        await settled(c)
+        await converged(c)
         api = await found(c, Service, builtin_services.KUBERNETES)
         assert api.spec.clusterIP == "10.96.0.1"
         assert [(port.port, port.targetPort) for port in api.spec.ports] == [(443, 6443)]
@@ -55,7 +55,7 @@ async def test_they_are_made_and_tell_who_answers():
 @pytest.mark.parametrize("key", [builtin_services.KUBERNETES, builtin_services.DNS])
 async def test_what_is_deleted_comes_back(view, key):
     async with cluster(stand_ins=[LOOP]) as c:
-        await settled(c)
+        await converged(c)
         before = await found(c, view, key)
         await c.client.delete(view, key)
 
@@ -64,12 +64,12 @@ async def test_what_is_deleted_comes_back(view, key):
             return now is not None and now.metadata.uid != before.metadata.uid
 
         await c.until(is_back)
-        await settled(c)
+        await converged(c)
 
 
 async def test_what_is_changed_is_put_right_and_what_is_added_stays():
     async with cluster(stand_ins=[LOOP]) as c:
-        await settled(c)
+        await converged(c)
         dns = Key("kube-system", "kube-dns")
         change = {"metadata": {"labels": {"mine": "yes", "k8s-app": "other"}}}
         await c.client.patch(Service, dns, change)

@@ -34,7 +34,7 @@ async def test_what_does_not_fit_waits_and_says_why_until_there_is_room():
         told = await c.events(waiting.metadata.name)
         assert [event.reason for event in told] == ["FailedScheduling"]
         c.start_node("node9")
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         machines = await c.machines()
         assert {machine.status.node_name for machine in machines} == {"node0", "node9"}
         assert not any(
@@ -47,7 +47,7 @@ async def test_what_does_not_fit_waits_and_says_why_until_there_is_room():
 async def test_machines_spread_over_the_nodes():
     async with cluster(nodes=3) as c:
         await c.client.create(ReplicaSet, replica_set("test", 9))
-        await c.settled("test", 9)
+        await c.until_ready("test", 9)
         nodes = [machine.status.node_name for machine in await c.machines()]
         assert sorted(nodes) == ["node0"] * 3 + ["node1"] * 3 + ["node2"] * 3
 
@@ -122,10 +122,10 @@ async def _is_empty(c, view):
 async def test_machines_of_a_node_that_fell_silent_are_replaced_elsewhere():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         c.start_node("node1")
         lost = (await c.machines())[0].status.node_name
-        c.silence(lost)
+        c.kill_agent(lost)
 
         async def is_unknown():
             node = await c.client.get(Node, lost)
@@ -143,24 +143,24 @@ async def test_machines_of_a_node_that_fell_silent_are_replaced_elsewhere():
         told = [event for pod in await c.pods() for event in await c.events(pod.metadata.name)]
         assert told
         await c.client.delete(Node, Key("", lost))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
 
 
 async def test_pods_of_a_node_that_was_deleted_go():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         c.start_node("node1")
-        c.silence("node0")
+        c.kill_agent("node0")
         await c.client.delete(Node, Key("", "node0"))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
 
         async def all_moved():
             pods = await c.pods()
             return len(pods) == 2 and {pod.spec.nodeName for pod in pods} == {"node1"}
 
         await c.until(all_moved, 100)
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
 
 
 async def test_a_pod_that_is_deleted_before_it_has_a_node_is_replaced():
@@ -198,7 +198,7 @@ async def test_a_machine_that_is_deleted_before_it_runs_goes_at_once():
 async def test_a_large_set_goes_as_a_whole(policy):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 150))
-        await c.settled("test", 150)
+        await c.until_ready("test", 150)
         await c.client.delete(ReplicaSet, Key("default", "test"), propagation=policy)
         await c.until(lambda: _is_empty(c, ReplicaSet))
         await c.until(lambda: _is_empty(c, Machine))

@@ -183,7 +183,7 @@ async def test_a_later_manager_sees_to_them_again_and_says_nothing_twice():
         await start(c, keys("keys", "demo"))
         await becomes(c, "True")
         node = (await machine(c)).status.node_name
-        c.silence(node)
+        c.kill_agent(node)
         await asyncio.sleep(5)
         await put(c, "keys", one="ssh-ed25519 B b")
         c.start_node(node)

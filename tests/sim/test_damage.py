@@ -25,11 +25,11 @@ def damage(store, kind, key):
 async def test_a_damaged_object_costs_no_machine(kind):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         (machine,), (pod,) = await c.machines(), await c.pods()
         name = pod.metadata.name if kind == "pods" else machine.metadata.name
         await c.crash_loops()
-        c.silence("node0")
+        c.kill_agent("node0")
         await asyncio.sleep(1)  # it has let go of its guests
         damage(c.server.store, kind, Key("default", name))
         c.start_node("node0")

@@ -128,7 +128,7 @@ async def test_drains_keep_to_the_budget_in_spite_of_faults(seed):
 async def test_of_evictions_at_once_a_budget_allows_only_as_many_as_it_has():
     async with cluster(nodes=2) as c:
         await c.client.create(ReplicaSet, replica_set(NAME, 8))
-        await c.settled(NAME, 8)
+        await c.until_ready(NAME, 8)
         await c.client.create(Budget, budget(maxUnavailable="25%"))
         await allows(c, 2)
         pods = await c.pods("default")
@@ -198,7 +198,7 @@ async def test_a_machine_that_is_begun_anew_counts_in_between_and_one_that_shut_
 async def test_machines_of_a_closed_node_wait_until_it_is_opened():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(NAME, 2))
-        await c.settled(NAME, 2)
+        await c.until_ready(NAME, 2)
         before = {uid_of(pod) for pod in await c.pods("default")}
         assert await drain(c, "node0") == 0
 
@@ -216,7 +216,7 @@ async def test_machines_of_a_closed_node_wait_until_it_is_opened():
         node = await c.client.get(Node, "node0")
         assert node.spec.unschedulable
         await cordon(c, "node0", closed=False)
-        await c.settled(NAME, 2)
+        await c.until_ready(NAME, 2)
         assert before.isdisjoint({uid_of(pod) for pod in await c.pods("default")})
         told = [event for event in await c.events("node0") if "chedulable" in event.reason]
         assert sorted(event.message for event in told) == [
@@ -230,7 +230,7 @@ async def test_an_eviction_lets_the_guest_shut_down_in_its_time():
         document = replica_set(NAME, 1)
         document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 20
         await c.client.create(ReplicaSet, document)
-        await c.settled(NAME, 1)
+        await c.until_ready(NAME, 1)
         (machine,), (pod,) = await c.machines(), await c.pods("default")
         await evict(c, key_of(pod))
         going = await c.client.get(Pod, pod.metadata.name, "default")
@@ -242,7 +242,7 @@ async def test_an_eviction_lets_the_guest_shut_down_in_its_time():
         await c.until(lambda: _gone(c, pod))
         ended = [one for one in await c.machines() if one.metadata.uid == machine.metadata.uid]
         assert [one.status.phase for one in ended] in ([], ["Succeeded"])
-        await c.settled(NAME, 1)
+        await c.until_ready(NAME, 1)
 
 
 async def test_a_budget_that_cannot_be_reckoned_allows_nothing_and_says_why():
@@ -304,7 +304,7 @@ async def test_a_machine_is_deleted_whatever_the_budget_says():
         assert [each.reason for each in status.conditions] == ["InsufficientPods"]
         machine = (await c.machines())[0]
         await c.client.delete(Machine, machine.key)
-        await c.settled(NAME, 4)
+        await c.until_ready(NAME, 4)
 
 
 async def test_a_machine_that_others_take_care_of_is_marked_and_stays():
@@ -312,7 +312,7 @@ async def test_a_machine_that_others_take_care_of_is_marked_and_stays():
         document = replica_set(NAME, 1)
         document["spec"]["template"]["spec"]["evictionStrategy"] = "External"
         await c.client.create(ReplicaSet, document)
-        await c.settled(NAME, 1)
+        await c.until_ready(NAME, 1)
         (pod,), (machine,) = await c.pods("default"), await c.machines()
         with pytest.raises(TooManyRequests, match="Eviction triggered evacuation of VMI"):
             await evict(c, key_of(pod))
@@ -347,7 +347,7 @@ async def test_machines_of_a_node_that_fell_silent_are_not_there():
         await c.client.create(Budget, budget(maxUnavailable=3))
         await allows(c, 3)
         pods = await pods_on(c, "node0")
-        c.silence("node0")
+        c.kill_agent("node0")
         status = (await allows(c, 3 - len(pods))).status
         assert status.currentHealthy == 4 - len(pods)
         told = await c.events(pods[0].metadata.name)

@@ -39,7 +39,7 @@ async def test_a_guest_has_its_grace_once_it_is_up(boot_seconds, shutdown_second
         wanted = replica_set("test", 1)
         wanted["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
         await c.client.create(ReplicaSet, wanted)
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         (machine,) = await c.machines()
         await asyncio.sleep(5)
         c.guest(machine).happen(Change.AGENT_DISCONNECTED)  # it is up without one

@@ -53,7 +53,7 @@ def addressed(**options):
 async def test_pods_come_ready_and_go():
     async with addressed() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         await c.client.create(Service, service())
 
         async def tells(count):
@@ -82,11 +82,11 @@ async def test_whatever_happens_every_pod_is_told_of_once(seed):
     async with addressed(faults=faults) as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 4))
-        await c.settled("test", 4)
+        await c.until_ready("test", 4)
         await c.crash_loops()
         c.start_loops()
         await c.scale("test", 3)
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
 
         async def tells():
             found = [each.targetRef.name for one in await slices(c) for each in one.endpoints or ()]
@@ -101,7 +101,7 @@ async def test_nothing_is_written_where_nothing_changes():
     async with addressed() as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
 
         async def tells():
             return len(await told(c)) == 2
@@ -122,7 +122,7 @@ async def test_a_slice_that_is_deleted_or_changed_comes_right():
     async with addressed() as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
 
         async def tells():
             return len(await told(c)) == 2

@@ -22,7 +22,7 @@ async def test_sets_settle_in_spite_of_faults(seed):
             for machine in (await c.machines())[: faults.dice.randrange(3)]:
                 await c.client.delete(type(machine), machine.key)
         await asyncio.sleep(max(0.0, faults.until - asyncio.get_running_loop().time()))
-        await c.settled("test", 7, 400)
+        await c.until_ready("test", 7, 400)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -36,7 +36,7 @@ async def test_sets_settle_in_spite_of_crashes(seed):
             await c.crash_loops()
             await asyncio.sleep(faults.dice.uniform(0, 5))
             c.start_loops()
-        await c.settled("test", 9, 400)
+        await c.until_ready("test", 9, 400)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -47,12 +47,12 @@ async def test_no_machine_is_made_in_excess(seed):
         await c.client.create(ReplicaSet, replica_set("test", 20))
         most = 0
 
-        async def settled():
+        async def converged():
             nonlocal most
             most = max(most, len(await c.machines()))
             return (await c.replica_set("test")).status.ready_replicas == 20
 
-        await c.until(settled, 300)
+        await c.until(converged, 300)
         assert most == 20
 
 
@@ -65,21 +65,21 @@ async def test_machines_come_up_and_go_in_spite_of_crashes_of_their_node(seed):
             await c.scale("test", replicas)
             for _ in range(3):
                 await asyncio.sleep(faults.dice.uniform(0, 0.3))
-                c.silence("node0")
+                c.kill_agent("node0")
                 await asyncio.sleep(faults.dice.uniform(0, 3))
                 c.start_node("node0")
-        await c.settled("test", 6, 400)
+        await c.until_ready("test", 6, 400)
         assert {machine.status.phase for machine in await c.machines()} == {"Running"}
 
 
 async def test_a_manager_that_comes_back_finds_the_same_machines():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 5))
-        await c.settled("test", 5)
+        await c.until_ready("test", 5)
         await asyncio.sleep(60)
         before = {(m.metadata.name, m.metadata.uid) for m in await c.machines()}
         revision = c.server.store.revision
-        c.silence("node0")
+        c.kill_agent("node0")
         await c.crash_loops()
         await asyncio.sleep(3600)
         c.start_loops()
@@ -87,5 +87,5 @@ async def test_a_manager_that_comes_back_finds_the_same_machines():
         await asyncio.sleep(600)
         after = {(m.metadata.name, m.metadata.uid) for m in await c.machines()}
         assert after == before
-        await c.settled("test", 5)
+        await c.until_ready("test", 5)
         assert all(int(version_of(pod)) <= revision for pod in await c.pods())

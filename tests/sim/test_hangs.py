@@ -22,7 +22,7 @@ LONGEST_SECONDS = (
 async def one_machine(c):
     """The only machine of a set that replaces nothing, and its guest."""
     await c.client.create(ReplicaSet, replica_set("test", 1))
-    await c.settled("test", 1)
+    await c.until_ready("test", 1)
     await c.client.patch(ReplicaSet, Key("default", "test"), {"spec": {"paused": True}})
     (machine,) = await c.machines()
     return machine, c.guest(machine)
@@ -131,7 +131,7 @@ async def test_what_was_killed_and_does_not_end_is_told_of_and_waited_for():
 async def test_a_set_replaces_a_machine_that_hangs():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         lost, spared = await c.machines()
         c.guest(lost).hung = True
 
@@ -140,7 +140,7 @@ async def test_a_set_replaces_a_machine_that_hangs():
             return lost.metadata.uid not in uids
 
         await c.until(is_replaced, LONGEST_SECONDS + 45)
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         assert spared.metadata.uid in {machine.metadata.uid for machine in await c.machines()}
         messages = [message for _, reason, message in await told(c, "test") if "Delete" in reason]
         assert messages == [f"Deleted finished virtual machine: {lost.metadata.name}"]
@@ -151,7 +151,7 @@ async def test_a_pool_keeps_a_machine_that_hangs_and_counts_it_as_not_ready():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2, autohealing={"minFailingToStartDuration": "10s"})
-        await web.settled(2)
+        await web.until_ready(2)
         before = {name: machine.metadata.uid for name, machine in (await web.machines()).items()}
         c.guest((await web.machines())["web-0"]).hung = True
 
@@ -164,4 +164,4 @@ async def test_a_pool_keeps_a_machine_that_hangs_and_counts_it_as_not_ready():
         after = {name: machine.metadata.uid for name, machine in (await web.machines()).items()}
         assert after == before
         c.guest((await web.machines())["web-0"]).hung = False
-        await web.settled(2, hang_detector._RETURN_SECONDS + 20)
+        await web.until_ready(2, hang_detector._RETURN_SECONDS + 20)

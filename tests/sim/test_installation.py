@@ -82,10 +82,10 @@ async def test_its_ratio_says_what_later_machines_ask_for():
     async with cluster(about_itself=True) as here:
         await installed(here)
         await here.client.create(ReplicaSet, replica_set(replicas=1))
-        await here.settled("test", 1)
+        await here.until_ready("test", 1)
         await here.client.patch(KubeVirt, KEY, ratio(100))
         await here.scale("test", 2)
-        await here.settled("test", 2)
+        await here.until_ready("test", 2)
         asked = [pod.spec.containers[0].resources.requests["cpu"] for pod in await here.pods()]
         assert sorted(asked) == ["100m", "10m"]
         with pytest.raises(Invalid, match="cpuAllocationRatio: 'ten' is not a whole number"):
@@ -122,7 +122,7 @@ async def test_a_full_node_names_the_way_out_and_a_machine_made_after_it_fits():
         await here.client.patch(KubeVirt, KEY, ratio(250))
         (last,) = [each for each in await here.machines() if not each.status.node_name]
         await here.client.delete(Machine, last.key)
-        await here.settled("test", 10)
+        await here.until_ready("test", 10)
 
 
 async def test_there_is_no_other():

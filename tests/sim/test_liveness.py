@@ -25,7 +25,7 @@ def guarded():
 async def falls_ill(c, shutdown_seconds):
     """The set's only machine, whose guest needs so long to shut down."""
     await c.client.create(ReplicaSet, guarded())
-    await c.settled("test", 1)
+    await c.until_ready("test", 1)
     (machine,) = await c.machines()
     guest = c.guest(machine)
     guest.shutdown_seconds = shutdown_seconds
@@ -39,7 +39,7 @@ async def replaced(c, machine):
         return machines and machine.metadata.uid not in {one.metadata.uid for one in machines}
 
     await c.until(is_replaced)
-    await c.settled("test", 1)
+    await c.until_ready("test", 1)
 
 
 async def told(c, machine, reason):
@@ -74,7 +74,7 @@ async def test_the_next_manager_ends_what_the_last_one_found_dead():
     async with cluster() as c:
         machine = await falls_ill(c, 1000)
         await asyncio.sleep(5 + 5 + 1)
-        c.silence("node0")
+        c.kill_agent("node0")
         await asyncio.sleep(1)
         c.start_node("node0")
 

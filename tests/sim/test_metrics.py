@@ -14,8 +14,8 @@ pytestmark = pytest.mark.looptime
 async def test_a_machine_is_told_of_while_it_is_there_and_no_longer():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
-        told = await c.told()
+        await c.until_ready("test", 2)
+        told = await c.metrics()
         machines = {vmi.metadata.name: vmi for vmi in await c.machines()}
         pods = {pod.metadata.name for pod in await c.pods()}
         infos = told.series("kubevirt_vmi_info")
@@ -28,8 +28,8 @@ async def test_a_machine_is_told_of_while_it_is_there_and_no_longer():
         for name in machines:
             assert told.value("kubevirt_vmi_memory_resident_bytes", name=name, **of_test) > 0
         await c.scale("test", 0)
-        await c.settled("test", 0)
-        told = await c.told()
+        await c.until_ready("test", 0)
+        told = await c.metrics()
         assert not [
             labels
             for name in told.names
@@ -41,20 +41,20 @@ async def test_a_machine_is_told_of_while_it_is_there_and_no_longer():
 async def test_processor_time_grows_as_the_guest_works():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         (machine,) = await c.machines()
-        before = (await c.told()).value("kubevirt_vmi_cpu_usage_seconds_total")
+        before = (await c.metrics()).value("kubevirt_vmi_cpu_usage_seconds_total")
         c.guest(machine).load = 0.5
         await asyncio.sleep(100)
-        after = (await c.told()).value("kubevirt_vmi_cpu_usage_seconds_total")
+        after = (await c.metrics()).value("kubevirt_vmi_cpu_usage_seconds_total")
         assert after - before == pytest.approx(50, abs=1)
 
 
 async def test_the_stages_of_starts_and_the_phases_are_counted_once_each():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=3))
-        await c.settled("test", 3)
-        told = await c.told()
+        await c.until_ready("test", 3)
+        told = await c.metrics()
         for stage in ("scheduled", "prepared", "spawned", "started", "booted", "ready"):
             assert told.value("corral_vmi_start_stage_seconds_count", stage=stage) == 3, stage
         phases = "kubevirt_vmi_phase_transition_time_seconds_count"
@@ -62,8 +62,8 @@ async def test_the_stages_of_starts_and_the_phases_are_counted_once_each():
         created = "kubevirt_vmi_phase_transition_time_from_creation_seconds_count"
         assert told.value(created, phase="Running") == 3
         await c.scale("test", 0)
-        await c.settled("test", 0)
-        told = await c.told()
+        await c.until_ready("test", 0)
+        told = await c.metrics()
         deleted = "kubevirt_vmi_phase_transition_time_from_deletion_seconds_count"
         assert sum(told.value(deleted, **one) for one in told.series(deleted)) == 3
 
@@ -71,13 +71,13 @@ async def test_the_stages_of_starts_and_the_phases_are_counted_once_each():
 async def test_what_runs_when_the_loops_begin_counts_as_no_start():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         await c.crash_loops()
-        c.silence("node0")
+        c.kill_agent("node0")
         c.start_node("node0")
         c.start_loops()
         await asyncio.sleep(60)
-        told = await c.told()
+        told = await c.metrics()
         assert len(told.series("kubevirt_vmi_info")) == 2
         assert not told.series("corral_vmi_start_stage_seconds_count")
 
@@ -85,9 +85,9 @@ async def test_what_runs_when_the_loops_begin_counts_as_no_start():
 async def test_loops_tell_of_their_queues_and_their_work():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=3))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         await asyncio.sleep(10)
-        told = await c.told()
+        told = await c.metrics()
         assert told.value("workqueue_adds_total", name="vmi") >= 3
         assert told.value("workqueue_depth", name="vmi") == 0
         waited = told.value("workqueue_queue_duration_seconds_count", name="vmi")
@@ -109,7 +109,7 @@ LISTED = Path(__file__).with_name("kubevirt_metrics.txt")
 async def test_names_and_types_are_those_that_kubevirt_documents():
     known = dict(line.split() for line in LISTED.read_text().splitlines())
     async with cluster() as c:
-        families = (await c.told()).families.values()
+        families = (await c.metrics()).families.values()
     told = {
         f"{each.name}_total" if each.type == "counter" else each.name: each.type
         for each in families

@@ -49,7 +49,7 @@ async def test_ranges_stay_over_a_restart_and_are_free_again_with_their_node():
         await c.until(both_have)
         before = await given(c)
         await c.crash_loops()
-        c.silence("node0")
+        c.kill_agent("node0")
         await c.client.delete(Node, Key("", "node0"))
         c.start_loops()
         c.start_node("node7")

@@ -27,7 +27,7 @@ async def test_a_node_that_is_deleted_is_there_again_with_its_machines_and_addre
         await c.until(lambda: exists(c))
         await c.client.patch(Node, NODE, {"spec": ranges})
         await c.client.create(ReplicaSet, replica_set())
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         before = {machine.metadata.uid for machine in await c.machines()}
         first = await c.client.get(Node, NODE.name)
         await c.client.delete(Node, NODE)
@@ -38,7 +38,7 @@ async def test_a_node_that_is_deleted_is_there_again_with_its_machines_and_addre
         await asyncio.sleep(120)
         assert {machine.metadata.uid for machine in await c.machines()} == before
         await c.scale("test", 4)
-        await c.settled("test", 4)
+        await c.until_ready("test", 4)
 
 
 async def exists(c):
@@ -57,8 +57,8 @@ async def test_a_lease_that_is_deleted_is_there_again():
 async def test_a_retired_node_goes_with_its_last_machine():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
-        c.silence("node0")
+        await c.until_ready("test", 2)
+        c.kill_agent("node0")
         await c.client.patch(Node, NODE, retirement(retired=True))
         c.start_node("node0", retired=True)
         c.start_node("node1")
@@ -78,7 +78,7 @@ async def test_a_retired_node_goes_with_its_last_machine():
         await asyncio.sleep(60)
         assert await names(c) == {"node1"}
         await c.scale("test", 1)
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
 
 
 async def test_a_retired_node_without_machines_goes_at_once():

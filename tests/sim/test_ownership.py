@@ -90,7 +90,7 @@ async def test_a_machine_that_is_adopted_keeps_its_other_owners():
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "mine"}
         await make_machines(c, 1, {"app": "test"}, [{**owner, "uid": mine.metadata.uid}])
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         (machine,) = await c.machines()
         assert [each.name for each in machine.metadata.owner_references] == ["mine", "test"]
         await c.client.patch(Machine, machine.key, {"metadata": {"labels": {"app": "free"}}})
@@ -105,20 +105,20 @@ async def test_a_machine_that_is_adopted_keeps_its_other_owners():
 async def test_an_orphan_that_comes_later_is_adopted_at_once_and_counts():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         await make_machines(c, 1, {"app": "test"})
 
         async def has_been_too_many():
             return any(event.reason == "SuccessfulDelete" for event in await c.events("test"))
 
         await c.until(has_been_too_many, 5)
-        await c.settled("test", 2, 5)
+        await c.until_ready("test", 2, 5)
 
 
 async def test_a_set_that_has_what_it_wants_writes_nothing():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         told = []
         handle = c.server.handle
 
@@ -147,13 +147,13 @@ async def test_two_sets_with_one_selector_take_nothing_from_each_other(seed):
         await asyncio.gather(*(c.client.create(ReplicaSet, each) for each in (first, second)))
         masters = {}
 
-        async def settled():
+        async def converged():
             for machine in await c.machines():
                 masters.setdefault(machine.metadata.uid, set()).add(controller_uid(machine))
             ready = [(await c.replica_set(n)).status.ready_replicas for n in ("first", "second")]
             return ready == [4, 4]
 
-        await c.until(settled, 300)
+        await c.until(converged, 300)
         assert before <= await uids(c)
         assert len(await uids(c)) == 8
         assert all(len(each - {""}) == 1 for each in masters.values())
@@ -187,7 +187,7 @@ async def has_no_set(c):
 async def test_a_set_that_is_made_again_waits_for_nothing_of_the_old_one():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=8))
-        await c.settled("test", 8)
+        await c.until_ready("test", 8)
         held = Held(c)
         await c.crash_loops()
         c.start_loops()  # they go through it from now on
@@ -198,7 +198,7 @@ async def test_a_set_that_is_made_again_waits_for_nothing_of_the_old_one():
         await c.until(lambda: has_no_set(c))
         await c.client.create(ReplicaSet, replica_set(replicas=8))
         held.may_go.set()
-        await c.settled("test", 8, 30)
+        await c.until_ready("test", 8, 30)
 
 
 async def test_a_set_that_is_made_again_is_not_held_back_for_the_old_one():
@@ -215,7 +215,7 @@ async def test_a_set_that_is_made_again_is_not_held_back_for_the_old_one():
         await c.client.delete(ReplicaSet, SET)
         await c.until(lambda: has_no_set(c))
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1, 5)
+        await c.until_ready("test", 1, 5)
         assert not (await c.replica_set("test")).status.conditions
 
 
@@ -225,7 +225,7 @@ async def test_a_pool_that_is_made_again_makes_its_virtual_machines(image):
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         await c.client.delete(Pool, web.key, propagation="Orphan")
 
         async def is_gone():
@@ -233,7 +233,7 @@ async def test_a_pool_that_is_made_again_makes_its_virtual_machines(image):
 
         await c.until(is_gone)
         await web.create(2, image=image)
-        await web.settled(2, 30)
+        await web.until_ready(2, 30)
         assert await web.names() == {"web-0", "web-1", "web-2", "web-3"}
         revision = await c.client.get(ControllerRevision, "web-1", "default")
         assert controller_uid(revision) == (await web.get()).metadata.uid
@@ -256,5 +256,5 @@ async def test_a_revision_of_somebody_else_is_told_and_its_end_is_news():
         [condition] = (await web.get()).status.conditions
         assert "ControllerRevision web-1 belongs to ConfigMap rival" in condition.message
         await c.client.delete(ControllerRevision, Key("default", "web-1"))
-        await web.settled(1, 10)
+        await web.until_ready(1, 10)
         assert (await web.get()).status.conditions == []

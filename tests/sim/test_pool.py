@@ -18,13 +18,13 @@ async def test_a_pool_of_three_comes_up_and_goes():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         assert await web.names() == {"web-0", "web-1", "web-2"}
         assert set(await web.machines()) == {"web-0", "web-1", "web-2"}
         status = (await web.get()).status
         assert status.label_selector == "pool=web"
         await web.patch(replicas=0)
-        await web.settled(0)
+        await web.until_ready(0)
         assert await web.names() == set()
         assert await web.revisions() == set(), "what nothing was made from is not kept"
 
@@ -33,7 +33,7 @@ async def test_its_virtual_machines_carry_what_the_template_and_the_pool_say():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1, vm_labels={"tier": "front"})
-        await web.settled(1)
+        await web.until_ready(1)
         vm, one = await web.vm(0), await web.get()
         assert vm.metadata.labels == {**LABELS, "tier": "front", REVISION_LABEL: "web-1"}
         assert FINALIZER in vm.metadata.finalizers
@@ -55,14 +55,14 @@ async def test_events_tell_each_creation_and_each_deletion_in_the_guides_words()
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         assert set(await web.events("SuccessfulCreate")) == {
             "Created VM default/web-0",
             "Created VM default/web-1",
         }
         uids = {vm.metadata.uid: name for name, vm in (await web.vms()).items()}
         await web.patch(replicas=0)
-        await web.settled(0)
+        await web.until_ready(0)
         assert set(await web.events("SuccessfulDelete")) == {
             f"Deleted VM default/{name} with uid {uid} from pool" for uid, name in uids.items()
         }
@@ -77,13 +77,13 @@ async def test_the_lowest_free_number_is_taken_first():
         document = {"metadata": {"name": "web-1", "namespace": "default"}, "spec": foreign}
         await c.client.create(VirtualMachine, document)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         assert await web.names() == {"web-0", "web-1", "web-2", "web-3"}
         assert (await web.vm(1)).metadata.owner_references == []
         uid = (await web.vm(2)).metadata.uid
         await web.delete(2)
-        await web.gone("web-2", uid)
-        await web.settled(3)
+        await web.until_gone("web-2", uid)
+        await web.until_ready(3)
         assert await web.names() == {"web-0", "web-1", "web-2", "web-3"}
 
 
@@ -91,7 +91,7 @@ async def test_one_that_is_deleted_is_replaced_under_its_number_once_it_is_gone(
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         old = await web.vm(1)
         await web.delete(1)
         most = 0
@@ -103,7 +103,7 @@ async def test_one_that_is_deleted_is_replaced_under_its_number_once_it_is_gone(
             return "web-1" in vms and vms["web-1"].metadata.uid != old.metadata.uid
 
         await c.until(is_replaced)
-        await web.settled(3)
+        await web.until_ready(3)
         assert most == 3
         assert await web.events("SuccessfulDelete") == [], "the pool did not delete it"
 
@@ -114,7 +114,7 @@ async def test_a_pool_without_a_count_has_one():
         document = pool()
         del document["spec"]["replicas"]
         await c.client.create(Pool, document)
-        await web.settled(1)
+        await web.until_ready(1)
 
 
 async def test_it_adopts_nobody():
@@ -124,7 +124,7 @@ async def test_it_adopts_nobody():
         metadata = {"name": "web-7", "namespace": "default", "labels": LABELS}
         await c.client.create(VirtualMachine, {"metadata": metadata, "spec": template["spec"]})
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         assert await web.names() == {"web-0", "web-1", "web-7"}
         assert (await web.vm(7)).metadata.owner_references == []
 
@@ -136,28 +136,28 @@ async def test_one_that_is_detached_lives_on_and_is_replaced_under_the_next_numb
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         machine = (await web.machines())["web-0"]
         await web.change(0, {"ownerReferences": None})
-        await web.settled(3)
+        await web.until_ready(3)
         assert await web.names() == {"web-0", "web-1", "web-2", "web-3"}
         detached = await web.vm(0)
         assert detached.metadata.labels[REVISION_LABEL] == "web-1"
         assert (await web.machines())["web-0"].metadata.uid == machine.metadata.uid
         assert detached.status.printable_status == "Running"
-        await web.no_finalizer_is_left()
+        await web.until_finalizers_are_removed()
         await web.delete(0)
-        await web.gone("web-0")
+        await web.until_gone("web-0")
 
 
 async def test_one_whose_labels_do_not_match_any_more_is_released_and_replaced():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         await web.change(0, {"labels": {"pool": "debug"}})
-        await web.quiet()
-        await web.settled(2)
+        await web.until_stable()
+        await web.until_ready(2)
         assert await web.names() == {"web-0", "web-1", "web-2"}
         freed = await web.vm(0)
         assert freed.metadata.owner_references == []
@@ -165,7 +165,7 @@ async def test_one_whose_labels_do_not_match_any_more_is_released_and_replaced()
         assert "kubevirt.io/virtualMachineControllerFinalize" in freed.metadata.finalizers
         assert freed.status.printable_status == "Running"
         await web.delete(0)
-        await web.gone("web-0")
+        await web.until_gone("web-0")
 
 
 async def test_a_finalizer_of_somebody_else_stays_on_a_pool():
@@ -174,7 +174,7 @@ async def test_a_finalizer_of_somebody_else_stays_on_a_pool():
         document["metadata"]["finalizers"] = ["example.com/mine"]
         await c.client.create(Pool, document)
         web = Pools(c)
-        await web.settled(3)
+        await web.until_ready(3)
         assert set((await web.get()).metadata.finalizers) == {"example.com/mine", FINALIZER}
 
 
@@ -193,10 +193,10 @@ async def test_a_paused_pool_only_counts():
             ]
 
         await c.until(says_paused)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == set()
         await web.patch(paused=False)
-        await web.settled(2)
+        await web.until_ready(2)
         assert await web.events("SuccessfulPaused") == ["Pool is paused"]
         assert await web.events("SuccessfulResume") == ["Pool is unpaused"]
 
@@ -205,11 +205,11 @@ async def test_a_paused_pool_lets_go_of_what_its_users_delete():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         await web.patch(paused=True)
         await web.delete(0)
-        await web.gone("web-0")
-        await web.quiet()
+        await web.until_gone("web-0")
+        await web.until_stable()
         assert await web.names() == {"web-1"}
         assert (await web.get()).status.replicas == 1
 
@@ -219,14 +219,14 @@ async def test_a_pool_that_is_deleted_takes_everything_with_it(policy):
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         await c.client.delete(Pool, web.key, propagation=policy)
 
         async def all_gone():
             return not await web.names() and not await web.machines() and not await c.pods()
 
         await c.until(all_gone)
-        await web.quiet()
+        await web.until_stable()
         with pytest.raises(NotFound):
             await web.get()
         assert await web.revisions() == set()
@@ -236,11 +236,11 @@ async def test_an_orphaning_deletion_leaves_running_machines_that_nobody_holds()
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         before = {name: machine.metadata.uid for name, machine in (await web.machines()).items()}
         await c.client.delete(Pool, web.key, propagation="Orphan")
-        await web.no_finalizer_is_left()
-        await web.quiet()
+        await web.until_finalizers_are_removed()
+        await web.until_stable()
         with pytest.raises(NotFound):
             await web.get()
         vms = await web.vms()
@@ -251,7 +251,7 @@ async def test_an_orphaning_deletion_leaves_running_machines_that_nobody_holds()
         for number in range(3):
             await web.delete(number)
         for name in vms:
-            await web.gone(name)
+            await web.until_gone(name)
 
 
 @pytest.mark.parametrize("made_again", [False, True], ids=["gone", "another of its name"])
@@ -259,7 +259,7 @@ async def test_a_pool_whose_finalizer_was_removed_by_hand_leaves_nobody_held(mad
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         await c.crash_loops()
         await c.client.patch(Pool, web.key, {"metadata": {"finalizers": None}})
         await c.client.delete(Pool, web.key)
@@ -267,7 +267,7 @@ async def test_a_pool_whose_finalizer_was_removed_by_hand_leaves_nobody_held(mad
             await web.create(0)
         c.start_loops()
         for name in ("web-0", "web-1"):
-            await web.gone(name)
+            await web.until_gone(name)
 
 
 # ------------------------------------------------------------------ refusals
@@ -299,11 +299,11 @@ async def test_a_pool_that_would_not_know_its_own_can_be_deleted(monkeypatch):
         web = Pools(c)
         anything = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
         await web.create(1, selector=anything)
-        await web.settled(1)
+        await web.until_ready(1)
         monkeypatch.setattr(pool_validation, "check_selector", lambda *_: [])
         await web.template({"metadata": {"labels": None}})
-        await web.quiet()
+        await web.until_stable()
         await c.client.delete(Pool, web.key)
-        await web.gone("web-0", seconds=20)
+        await web.until_gone("web-0", seconds=20)
         with pytest.raises(NotFound):
             await web.get()

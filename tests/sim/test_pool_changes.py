@@ -39,10 +39,10 @@ async def test_a_pool_shrinks_in_the_order_that_it_says(policy, left):
         await web.create(0, scaleInStrategy=strategy)
         for replicas in range(1, 5):
             await web.patch(replicas=replicas)
-            await web.settled(replicas)
+            await web.until_ready(replicas)
             await asyncio.sleep(2)
         await web.patch(replicas=2)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == left
 
 
@@ -52,11 +52,11 @@ async def test_a_pool_shrinks_by_those_that_its_selectors_choose_and_no_others()
         selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
         strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
         await web.create(3, scaleInStrategy=strategy)
-        await web.settled(3)
+        await web.until_ready(3)
         label = {"spec": {"template": {"metadata": {"labels": {"shard": "b"}}}}}
         await c.client.patch(VirtualMachine, Key("default", "web-1"), label)
         await web.patch(replicas=0)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == {"web-0", "web-2"}
         status = (await web.get()).status
         assert (status.replicas, status.conditions) == (2, [])
@@ -67,14 +67,14 @@ async def test_users_choose_what_goes_where_the_pool_does_not(strategy):
     async with cluster() as c:
         web = Pools(c)
         await web.create(3, scaleInStrategy={strategy: {}})
-        await web.settled(3)
+        await web.until_ready(3)
         await web.patch(replicas=1)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == {"web-0", "web-1", "web-2"}
         assert (await web.get()).status.replicas == 3
         await web.delete(1)
         await web.delete(0)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == {"web-2"}
         assert (await web.get()).status.replicas == 1
 
@@ -83,12 +83,12 @@ async def test_growing_again_while_others_still_go_makes_no_more_than_wanted():
     async with cluster() as c:
         web = Pools(c)
         await web.create(5)
-        await web.settled(5)
+        await web.until_ready(5)
         await web.patch(replicas=3)
         await asyncio.sleep(0.06)
         await web.patch(replicas=4)
-        await web.settled(4)
-        await web.quiet()
+        await web.until_ready(4)
+        await web.until_stable()
         assert len(await web.names()) == 4
 
 
@@ -123,11 +123,11 @@ async def test_a_changed_template_makes_the_machines_anew_and_keeps_the_virtual_
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         vms, machines = await web.vms(), await web.machines()
         await web.image("cirros:2")
-        await web.quiet()
-        await web.settled(3)
+        await web.until_stable()
+        await web.until_ready(3)
         now = await web.vms()
         for name, vm in now.items():
             assert vm.metadata.uid == vms[name].metadata.uid
@@ -152,11 +152,11 @@ async def test_a_change_of_the_virtual_machines_alone_does_not_touch_the_machine
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         machines = await web.machines()
         await web.template({"metadata": {"labels": {"tier": "front"}}})
-        await web.quiet()
-        await web.settled(2)
+        await web.until_stable()
+        await web.until_ready(2)
         for name, vm in (await web.vms()).items():
             assert vm.metadata.labels == {**LABELS, "tier": "front", REVISION_LABEL: "web-2"}
             machine = (await web.machines())[name]
@@ -168,10 +168,10 @@ async def test_scaling_makes_no_virtual_machine_outdated():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         await web.patch(replicas=3)
-        await web.settled(3)
-        await web.quiet()
+        await web.until_ready(3)
+        await web.until_stable()
         assert (await web.vm(0)).metadata.labels[REVISION_LABEL] == "web-1"
         assert (await web.vm(2)).metadata.labels[REVISION_LABEL] == "web-2"
         assert await web.revisions() == {"web-1", "web-2"}
@@ -182,16 +182,16 @@ async def test_an_opportunistic_update_reaches_the_machines_at_their_next_start(
     async with cluster() as c:
         web = Pools(c)
         await web.create(2, updateStrategy={"opportunistic": {}})
-        await web.settled(2)
+        await web.until_ready(2)
         machines = await web.machines()
         await web.image("cirros:2")
-        await web.quiet()
+        await web.until_stable()
         now = await web.machines()
         assert {m.metadata.uid for m in now.values()} == {m.metadata.uid for m in machines.values()}
         for vm in (await web.vms()).values():
             assert vm.spec.template.spec.volumes[0].container_disk.image == "cirros:2"
         await c.client.delete(Machine, Key("default", "web-0"))
-        await web.quiet()
+        await web.until_stable()
         now = await web.machines()
         assert now["web-0"].spec.volumes[0].container_disk.image == "cirros:2"
         assert now["web-1"].metadata.uid == machines["web-1"].metadata.uid
@@ -201,12 +201,12 @@ async def test_an_unmanaged_update_reaches_only_who_is_made_later():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1, updateStrategy={"unmanaged": {}})
-        await web.settled(1)
+        await web.until_ready(1)
         before = await web.vm(0)
         await web.image("cirros:2")
         await web.patch(replicas=2)
-        await web.settled(2)
-        await web.quiet()
+        await web.until_ready(2)
+        await web.until_stable()
         assert (await web.vm(0)).spec == before.spec
         assert (await web.vm(1)).spec.template.spec.volumes[0].container_disk.image == "cirros:2"
 
@@ -215,12 +215,12 @@ async def test_what_people_wrote_on_a_virtual_machine_is_lost_in_an_update():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
-        await web.settled(1)
+        await web.until_ready(1)
         await web.change(0, {"labels": {"mine": "x"}, "annotations": {"example.com/note": "y"}})
-        await web.quiet()
+        await web.until_stable()
         assert (await web.vm(0)).metadata.labels["mine"] == "x"
         await web.image("cirros:2")
-        await web.quiet()
+        await web.until_stable()
         vm = await web.vm(0)
         assert "mine" not in vm.metadata.labels
         assert "example.com/note" not in vm.metadata.annotations
@@ -232,11 +232,11 @@ async def test_selectors_choose_who_is_updated_at_all():
         selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
         strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
         await web.create(2, updateStrategy=strategy)
-        await web.settled(2)
+        await web.until_ready(2)
         label = {"spec": {"template": {"metadata": {"labels": {"shard": "b"}}}}}
         await c.client.patch(VirtualMachine, Key("default", "web-1"), label)
         await web.image("cirros:2")
-        await web.quiet()
+        await web.until_stable()
         images = {
             name: vm.spec.template.spec.volumes[0].container_disk.image
             for name, vm in (await web.vms()).items()
@@ -249,7 +249,7 @@ async def test_no_more_are_unavailable_than_may_be(allowed, most):
     async with cluster() as c, Background() as tasks:
         web = Pools(c)
         await web.create(4, maxUnavailable=allowed)
-        await web.settled(4)
+        await web.until_ready(4)
         before = {m.metadata.uid for m in (await web.machines()).values()}
         context = ControllerContext(c.client, clock=c.clock)
         machines = context.informers.of(Machine)
@@ -264,8 +264,8 @@ async def test_no_more_are_unavailable_than_may_be(allowed, most):
         machines.handle(look)
         worst = 0
         await web.image("cirros:2")
-        await web.quiet()
-        await web.settled(4)
+        await web.until_stable()
+        await web.until_ready(4)
         assert worst == most
         assert not before & {m.metadata.uid for m in (await web.machines()).values()}
 
@@ -274,26 +274,26 @@ async def test_who_cannot_serve_is_updated_without_waiting():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3, maxUnavailable=1, spec={"nodeSelector": {"nowhere": "to"}})
-        await web.quiet()
+        await web.until_stable()
         assert len(await web.machines()) == 3
         await web.template({"spec": {"template": {"spec": {"nodeSelector": None}}}})
-        await web.quiet()
-        await web.settled(3)
+        await web.until_stable()
+        await web.until_ready(3)
 
 
 async def test_an_update_goes_on_after_the_manager_came_back():
     async with cluster() as c:
         web = Pools(c)
         await web.create(4, maxUnavailable=1)
-        await web.settled(4)
+        await web.until_ready(4)
         await web.image("cirros:2")
         for _ in range(6):
             await asyncio.sleep(0.15)
             await c.crash_loops()
             await asyncio.sleep(1)
             c.start_loops()
-        await web.quiet()
-        await web.settled(4)
+        await web.until_stable()
+        await web.until_ready(4)
         images = {m.spec.volumes[0].container_disk.image for m in (await web.machines()).values()}
         assert images == {"cirros:2"}
 
@@ -306,10 +306,10 @@ async def test_one_that_does_not_come_up_is_made_anew_under_its_number(looptime)
         web = Pools(c)
         healing = {"minFailingToStartDuration": "2m"}
         await web.create(2, autohealing=healing, spec={"nodeSelector": {"nowhere": "to"}})
-        await web.quiet()
+        await web.until_stable()
         sick = await web.vm(0)
         assert sick.status.printable_status == "ErrorUnschedulable"
-        await web.gone("web-0", sick.metadata.uid, 200)
+        await web.until_gone("web-0", sick.metadata.uid, 200)
         assert 119 <= looptime <= 130
         await c.until(lambda: _is_there(web, "web-0"))
 
@@ -337,7 +337,7 @@ async def test_one_whose_machines_fail_at_their_start_is_made_anew_until_it_is_m
         await asyncio.sleep(2)
         await c.until(has_failed, every=1.0)
         first = (await web.vm(0)).metadata.uid
-        await web.gone("web-0", first, 120)
+        await web.until_gone("web-0", first, 120)
         assert looptime < 100
 
         async def fails_again():
@@ -347,7 +347,7 @@ async def test_one_whose_machines_fail_at_their_start_is_made_anew_until_it_is_m
         await c.until(fails_again, 30)
         mended = {"annotations": dict.fromkeys(fails)}
         await web.template({"spec": {"template": {"metadata": mended}}})
-        await web.settled(1, 30)
+        await web.until_ready(1, 30)
         assert (await web.vm(0)).status.start_failure is None
 
 
@@ -357,7 +357,7 @@ async def test_only_its_own_are_healed_and_only_while_it_is_not_paused():
         healing = {"minFailingToStartDuration": "30s"}
         nowhere = {"nodeSelector": {"nowhere": "to"}}
         await web.create(2, autohealing=healing, spec=nowhere)
-        await web.quiet()
+        await web.until_stable()
         await web.change(0, {"ownerReferences": None})
         await web.patch(paused=True)
         before = {name: vm.metadata.uid for name, vm in (await web.vms()).items()}
@@ -374,7 +374,7 @@ async def test_a_revision_that_cannot_be_read_is_as_none():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
-        await web.settled(1)
+        await web.until_ready(1)
         await c.crash_loops()
         key = Key("default", "web-1")
         found = await c.client.get(ControllerRevision, key.name, key.namespace)
@@ -385,8 +385,8 @@ async def test_a_revision_that_cannot_be_read_is_as_none():
         await c.client.create(ControllerRevision, document)
         await web.image("cirros:2")
         c.start_loops()
-        await web.quiet()
-        await web.settled(1)
+        await web.until_stable()
+        await web.until_ready(1)
         assert (await web.vm(0)).metadata.labels[REVISION_LABEL] == "web-2"
         assert await web.revisions() == {"web-2"}
 

@@ -31,15 +31,15 @@ async def test_pools_settle_in_spite_of_faults(seed):
             if len(names) > 3:
                 await web.change(int(names[-1].rpartition("-")[2]), {"ownerReferences": None})
         await asyncio.sleep(max(0.0, faults.until - asyncio.get_running_loop().time()))
-        await web.settled(4, 600)
-        await web.quiet()
-        await web.settled(4, 600)
-        await web.no_finalizer_is_left()
+        await web.until_ready(4, 600)
+        await web.until_stable()
+        await web.until_ready(4, 600)
+        await web.until_finalizers_are_removed()
         await c.client.delete(Pool, web.key)
-        await web.quiet()
+        await web.until_stable()
         left = await web.vms()
         assert all(vm.metadata.owner_references == [] for vm in left.values())
-        await web.no_finalizer_is_left()
+        await web.until_finalizers_are_removed()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -55,8 +55,8 @@ async def test_pools_settle_in_spite_of_crashes(seed):
             await c.crash_loops()
             await asyncio.sleep(faults.dice.uniform(0, 5))
             c.start_loops()
-        await web.quiet()
-        await web.settled(5, 400)
+        await web.until_stable()
+        await web.until_ready(5, 400)
         assert len(await web.names()) == 5
 
 
@@ -69,12 +69,12 @@ async def test_no_virtual_machine_is_made_in_excess(seed):
         await web.create(20)
         most = 0
 
-        async def settled():
+        async def converged():
             nonlocal most
             most = max(most, len(await web.vms()))
             return (await web.get()).status.ready_replicas == 20
 
-        await c.until(settled, 300)
+        await c.until(converged, 300)
         assert most == 20
         assert await web.names() == {f"web-{number}" for number in range(20)}
 
@@ -149,8 +149,8 @@ async def test_every_write_can_be_the_last_of_a_manager(act, done):
             await c.crash_loops()
             cut.mend()
             c.start_loops()
-            await web.quiet(6)
-            await web.no_finalizer_is_left()
+            await web.until_stable(6)
+            await web.until_finalizers_are_removed()
             numbers = {int(name.rpartition("-")[2]) for name in await web.names()}
             assert numbers == EXPECTED[act], f"cut at write {at}"
             await _all_is_kept(c, web, before)
@@ -184,17 +184,17 @@ async def test_a_running_pool_with_disks_rolls_through_a_crash_of_everything():
         web = Pools(c)
         running = {**HALTED, "runStrategy": "Always"}
         await web.create(3, vm=running, spec={"volumes": [DISK]}, maxUnavailable=1)
-        await web.settled(3)
+        await web.until_ready(3)
         before = {key_of(one).name for one in (await c.client.list(PersistentVolumeClaim)).items}
         await renew(web)
         for _ in range(4):
             await asyncio.sleep(0.3)
             await c.crash_loops()
-            c.silence("node0")
+            c.kill_agent("node0")
             await asyncio.sleep(1)
             c.start_node("node0")
             c.start_loops()
-        await web.quiet()
-        await web.settled(3)
+        await web.until_stable()
+        await web.until_ready(3)
         after = {key_of(one).name for one in (await c.client.list(PersistentVolumeClaim)).items}
         assert after == before

@@ -64,7 +64,7 @@ async def annotate(c, claim, annotations):
 async def started(c, replicas=2) -> Pools:
     web = Pools(c)
     await web.create(replicas, scaleInStrategy=ONLINE)
-    await web.settled(replicas)
+    await web.until_ready(replicas)
     return web
 
 
@@ -87,8 +87,8 @@ async def test_memory_is_saved_and_given_back_under_the_same_number(node):
         before = await web.machines()
         node(c)
         await web.patch(replicas=0)
-        await web.settled(0)
-        await web.quiet()
+        await web.until_ready(0)
+        await web.until_stable()
         found = await claims(c)
         assert set(found) == {"web-0-memory", "web-1-memory"}
         assert all(SAVED_MACHINE in annotations_of(claim) for claim in found.values())
@@ -97,14 +97,14 @@ async def test_memory_is_saved_and_given_back_under_the_same_number(node):
         # 64 MiB, an eighth of it, and room
         assert found["web-0-memory"].spec.resources.requests["storage"] == "328Mi"
         await web.patch(replicas=2)
-        await web.settled(2)
+        await web.until_ready(2)
         for name, machine in (await web.machines()).items():
             annotations = machine.metadata.annotations
             assert annotations[RESTORE_FROM] == f"{name}-memory"
             assert annotations[IDENTITY] == before[name].metadata.uid
         await c.until(lambda: _no_claims(c))
-        await web.quiet()
-        await web.settled(2)
+        await web.until_stable()
+        await web.until_ready(2)
         for vm in (await web.vms()).values():
             annotations = vm.spec.template.metadata.annotations
             assert RESTORE_FROM not in annotations
@@ -123,12 +123,12 @@ async def test_a_machine_that_cannot_be_saved_goes_as_any_other(node):
         web = await started(c)
         node(c, saves=False)
         await web.patch(replicas=0)
-        await web.settled(0)
-        await web.quiet()
+        await web.until_ready(0)
+        await web.until_stable()
         assert await claims(c) == {}
         assert sum("the VMI ended" in message for message in await web.events("FailedUpdate")) == 2
         await web.patch(replicas=1)
-        await web.settled(1)
+        await web.until_ready(1)
         [machine] = (await web.machines()).values()
         assert RESTORE_FROM not in machine.metadata.annotations
 
@@ -137,9 +137,9 @@ async def test_a_machine_that_does_not_run_has_no_memory_to_save():
     async with cluster(stand_ins=STORAGE) as c:
         web = Pools(c)
         await web.create(1, scaleInStrategy=ONLINE, spec={"nodeSelector": {"nowhere": "to"}})
-        await web.quiet()
+        await web.until_stable()
         await web.patch(replicas=0)
-        await web.gone("web-0", seconds=10)
+        await web.until_gone("web-0", seconds=10)
         assert await claims(c) == {}
 
 
@@ -166,7 +166,7 @@ async def test_growing_again_while_one_is_saved_waits_for_it(node):
         await asyncio.sleep(1)
         await web.patch(replicas=1)
         await c.until(lambda: _restored(web))
-        await web.settled(1)
+        await web.until_ready(1)
 
 
 async def _restored(web):
@@ -186,7 +186,7 @@ async def test_memory_is_kept_whenever_the_manager_is_cut(node, moment):
             await asyncio.sleep(1)
             c.start_loops()
         await c.until(lambda: _empty(web))
-        await web.quiet()
+        await web.until_stable()
         assert set(await claims(c)) == {"web-0-memory", "web-1-memory"}
 
 
@@ -227,7 +227,7 @@ async def test_memory_that_is_not_saved_in_time_is_given_up_aloud():
         await web.patch(replicas=0)
         await asyncio.sleep(SAVE_TIMEOUT_SECONDS - 10)
         assert await web.names() == {"web-0"}
-        await web.gone("web-0", seconds=30)
+        await web.until_gone("web-0", seconds=30)
         [told] = await web.events("FailedUpdate")
         assert told == (
             "Error preserving state of VM default/web-0: not saved within 600 seconds "
@@ -247,7 +247,7 @@ async def test_one_that_is_taken_out_while_it_is_to_be_saved_stays_as_it_was(nod
         assert (await web.vm(0)).spec.strategy == "Manual"
         await web.change(0, {"ownerReferences": None})
         node(c)
-        await web.quiet(6)
+        await web.until_stable(6)
         vm = await web.vm(0)
         assert not is_marked(vm)
         assert (vm.spec.strategy, vm.status.printable_status) == ("Always", "Running")
@@ -259,7 +259,7 @@ async def test_saved_memories_go_with_their_pool(node):
         web = await started(c, 1)
         node(c)
         await web.patch(replicas=0)
-        await web.settled(0)
+        await web.until_ready(0)
         await c.client.delete(Pool, web.key)
         await c.until(lambda: _no_claims(c))
 
@@ -270,7 +270,7 @@ async def test_a_pool_that_goes_does_not_wait_for_a_memory():
         await web.patch(replicas=0)
         await asyncio.sleep(1)
         await c.client.delete(Pool, web.key)
-        await web.gone("web-0", seconds=20)
+        await web.until_gone("web-0", seconds=20)
         await c.until(lambda: _no_claims(c))
         with pytest.raises(NotFound):
             await c.client.get(Machine, "web-0", "default")

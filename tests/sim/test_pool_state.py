@@ -50,7 +50,7 @@ async def start(c, replicas=2, **fields) -> Pools:
     web = Pools(c)
     await web.create(replicas, vm=HALTED, spec={"volumes": [DISK]}, **fields)
     await c.until(lambda: are_there(c, 2 * replicas))
-    await web.quiet()
+    await web.until_stable()
     return web
 
 
@@ -73,7 +73,7 @@ async def test_disks_go_with_their_virtual_machine_unless_they_are_to_be_kept(st
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", state))
         await web.patch(replicas=0)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == set()
         assert await disks(c) == {}
 
@@ -83,12 +83,12 @@ async def test_disks_that_are_kept_come_back_under_their_number():
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         before = await disks(c)
         await web.patch(replicas=0)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == set()
         assert await disks(c) == before
         assert await owners(c, "disk-0") == []
         await web.patch(replicas=2)
-        await web.quiet()
+        await web.until_stable()
         assert await disks(c) == before
         for number in range(2):
             assert await owners(c, f"disk-{number}") == [(await web.vm(number)).metadata.uid]
@@ -99,8 +99,8 @@ async def test_what_users_delete_is_kept_as_the_opportunistic_strategy_says():
         web = await start(c, scaleInStrategy=scale_in("opportunistic", "Offline"))
         before, old = await disks(c), await web.vm(1)
         await web.delete(1)
-        await web.gone("web-1", old.metadata.uid)
-        await web.quiet()
+        await web.until_gone("web-1", old.metadata.uid)
+        await web.until_stable()
         assert await disks(c) == before
         assert await owners(c, "disk-1") == [(await web.vm(1)).metadata.uid]
 
@@ -110,9 +110,9 @@ async def test_what_users_delete_is_not_kept_by_a_proactive_strategy():
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         before, old = await disks(c), await web.vm(1)
         await web.delete(1)
-        await web.gone("web-1", old.metadata.uid)
+        await web.until_gone("web-1", old.metadata.uid)
         await c.until(lambda: are_there(c, 4))
-        await web.quiet()
+        await web.until_stable()
         after = await disks(c)
         assert after["DataVolume/disk-0"] == before["DataVolume/disk-0"]
         assert after["DataVolume/disk-1"] != before["DataVolume/disk-1"]
@@ -122,10 +122,10 @@ async def test_a_deleted_pool_leaves_no_disks_but_those_that_were_kept_before():
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         await web.patch(replicas=1)
-        await web.quiet()
+        await web.until_stable()
         [left] = await web.names()
         await c.client.delete(type(await web.get()), web.key)
-        await web.quiet()
+        await web.until_stable()
         gone = left.replace("web", "disk")
         kept = {"disk-0": "disk-1", "disk-1": "disk-0"}[gone]
         assert set(await disks(c)) == {f"DataVolume/{kept}", f"PersistentVolumeClaim/{kept}"}
@@ -137,12 +137,12 @@ async def test_changed_disks_make_the_virtual_machines_anew():
         await web.create(
             2, vm={**HALTED, "runStrategy": "Always"}, spec={"volumes": [DISK]}, maxUnavailable=1
         )
-        await web.settled(2)
+        await web.until_ready(2)
         before, old = await disks(c), await web.vms()
         bigger = {**TEMPLATE["spec"], "storage": {"resources": {"requests": {"storage": "2Gi"}}}}
         await web.template({"spec": {"dataVolumeTemplates": [{**TEMPLATE, "spec": bigger}]}})
-        await web.quiet()
-        await web.settled(2)
+        await web.until_stable()
+        await web.until_ready(2)
         after = await disks(c)
         assert set(after) == set(before)
         assert not set(after.values()) & set(before.values())
@@ -164,7 +164,7 @@ async def test_disks_are_kept_whenever_the_manager_is_cut(moment):
         await c.crash_loops()
         await asyncio.sleep(5)
         c.start_loops()
-        await web.quiet()
+        await web.until_stable()
         await c.until(lambda: _none(web))
         assert await disks(c) == before
 
@@ -190,9 +190,9 @@ async def test_disks_are_kept_when_the_pool_goes_right_after_it_shrank(
         await c.until(lambda: reached(web), every=0.001)
         await asyncio.sleep(moment)
         await c.client.delete(Pool, web.key, propagation=propagation)
-        await web.quiet()
+        await web.until_stable()
         assert await disks(c) == before
-        await web.no_finalizer_is_left()
+        await web.until_finalizers_are_removed()
         with pytest.raises(NotFound):
             await web.get()
 
@@ -202,7 +202,7 @@ async def test_disks_of_what_a_user_deleted_are_kept_when_the_pool_goes_right_af
         web = await start(c, scaleInStrategy=scale_in("opportunistic", "Offline"))
         await web.delete(1)
         await c.client.delete(Pool, web.key)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == set()
         assert set(await disks(c)) == {"DataVolume/disk-1", "PersistentVolumeClaim/disk-1"}
 
@@ -215,7 +215,7 @@ async def test_disks_of_one_that_is_taken_out_while_it_goes_are_kept(change):
         await web.patch(replicas=0)
         await c.until(lambda: _is_going(web), every=0.001)
         await web.change(0, change)
-        await web.quiet()
+        await web.until_stable()
         assert await web.names() == set()
         assert await disks(c) == before
 

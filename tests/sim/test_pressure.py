@@ -48,7 +48,7 @@ async def events(c, reason):
 async def test_one_machine_goes_and_its_replacement_waits_until_the_pressure_is_over():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set())
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         before = {machine.metadata.uid for machine in await c.machines()}
         c.left["node0"]["memory.available"] = SHORT
         evicted = []
@@ -78,7 +78,7 @@ async def test_one_machine_goes_and_its_replacement_waits_until_the_pressure_is_
         await asyncio.sleep(2 * LOOK)
         assert (await condition(c, MEMORY_PRESSURE)).status == "False"
         assert await taints(c) == []
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         assert len(await events(c, "Evicted")) == 1
         assert len(before & {machine.metadata.uid for machine in await c.machines()}) == 2
 
@@ -137,7 +137,7 @@ async def test_those_of_least_priority_go_first_and_one_at_a_time():
 async def test_a_machine_elsewhere_takes_the_place():
     async with cluster(nodes=2) as c:
         await c.client.create(ReplicaSet, replica_set())
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         for each in list(c.left):
             c.left[each]["memory.available"] = SHORT if each == "node0" else ENOUGH
 
@@ -146,13 +146,13 @@ async def test_a_machine_elsewhere_takes_the_place():
             return {one.status.node_name for one in machines} == {"node1"} and len(machines) == 3
 
         await c.until(all_are_elsewhere, 5 * LOOK)
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
 
 
 async def test_without_pressure_nothing_is_written():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         c.left["node0"]["memory.available"] = ENOUGH
         await asyncio.sleep(30)
         version = (await c.client.get(Node, NODE.name)).metadata.resourceVersion
@@ -163,7 +163,7 @@ async def test_without_pressure_nothing_is_written():
 async def test_on_a_full_disk_whoever_holds_most_goes_and_leaves_its_room():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         c.left["node0"]["nodefs.available"] = SHORT
         await asyncio.sleep(3 * LOOK)
         assert (await condition(c, DISK_PRESSURE)).reason == "KubeletHasDiskPressure"
@@ -191,7 +191,7 @@ async def test_on_a_full_disk_whoever_holds_most_goes_and_leaves_its_room():
 async def test_without_inodes_nothing_starts_and_nobody_goes_as_that_would_free_none():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set())
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         before = {machine.metadata.uid for machine in await c.machines()}
         c.left["node0"]["nodefs.inodesFree"] = Observation(10, 10_000)
         await asyncio.sleep(20 * LOOK)
@@ -204,10 +204,10 @@ async def test_without_inodes_nothing_starts_and_nobody_goes_as_that_would_free_
 async def test_an_eviction_is_completed_by_the_next_manager():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         (machine,) = await c.machines()
         directory = c.directory(machine)
-        c.silence("node0")
+        c.kill_agent("node0")
         record = records.read(directory)
         records.write(directory, msgspec.structs.replace(record, evicted="It was short."))
         c.start_node("node0")
@@ -218,13 +218,13 @@ async def test_an_eviction_is_completed_by_the_next_manager():
         await c.until(is_replaced, 30)
         stopped = [one.message for one in await c.events(machine.metadata.name)]
         assert "It was short." in stopped
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
 
 
 async def test_nodes_of_one_host_are_short_together_and_one_machine_goes_at_a_time():
     async with cluster(nodes=2, one_host=True) as c:
         await c.client.create(ReplicaSet, replica_set(replicas=4))
-        await c.settled("test", 4)
+        await c.until_ready("test", 4)
         c.left["host"]["memory.available"] = SHORT
 
         async def first_is_gone():
@@ -242,11 +242,11 @@ async def test_nodes_of_one_host_are_short_together_and_one_machine_goes_at_a_ti
 async def test_a_node_that_starts_again_while_its_host_is_short_never_says_otherwise():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         c.left["node0"]["memory.available"] = SHORT
         await asyncio.sleep(LOOK)
         assert await phases(c) == ["Scheduling"]
-        c.silence("node0")
+        c.kill_agent("node0")
         c.start_node("node0")
         for _ in range(100):
             assert (await condition(c, MEMORY_PRESSURE)).status == "True"
@@ -258,7 +258,7 @@ async def test_a_node_that_starts_again_while_its_host_is_short_never_says_other
 async def test_a_machine_that_does_not_end_is_waited_for_but_not_for_ever():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         for machine in await c.machines():
             c.guest(machine).stuck = True
         c.left["node0"]["memory.available"] = SHORT

@@ -68,7 +68,7 @@ async def test_a_quota_tells_what_is_used_of_it():
 async def test_a_pod_that_ends_beyond_all_calendars_counts_and_hinders_no_other():
     """Such a pod may be stored from before graces were bounded; here its node has just gone."""
     async with cluster(nodes=2) as c:
-        c.silence("node1")
+        c.kill_agent("node1")
         broken = {
             "metadata": {"name": "broken", "namespace": "default"},
             "spec": {"containers": [{"name": "main", "image": "demo"}], "nodeName": "node1"},
@@ -168,7 +168,7 @@ async def test_a_machine_without_room_says_so_and_runs_once_there_is():
 
         await c.until(lambda: runs(2), 10)
         await c.client.delete(ResourceQuota, QUOTA)
-        await c.settled("test", 3, 10)
+        await c.until_ready("test", 3, 10)
         assert await condition(c, "Synchronized") is None
 
 
@@ -225,7 +225,7 @@ async def test_a_set_whose_machines_are_too_many_says_so_and_makes_them_later():
         events = [event.message for event in await c.events("test") if event.type == "Warning"]
         assert any("Error creating virtual machine instance:" in text for text in events)
         await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {counted: "3"}}})
-        await c.settled("test", 3, 20)
+        await c.until_ready("test", 3, 20)
 
         async def is_mended():
             return await condition(c, "ReplicaFailure", of=ReplicaSet) is None
@@ -261,7 +261,7 @@ async def test_a_machine_that_ended_makes_room_for_the_next_of_its_set():
     async with cluster() as c:
         await limit(c, hard={"count/virtualmachineinstances.kubevirt.io": "2"})
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2, 30)
+        await c.until_ready("test", 2, 30)
         ended = (await c.client.list(Machine, "default")).items[0]
         c.guest(ended).crash()
 
@@ -270,7 +270,7 @@ async def test_a_machine_that_ended_makes_room_for_the_next_of_its_set():
             return ended.metadata.name not in names and len(names) == 2
 
         await c.until(is_replaced, 60)
-        await c.settled("test", 2, 30)
+        await c.until_ready("test", 2, 30)
 
 
 async def test_what_goes_makes_room_for_what_waits():
@@ -319,7 +319,7 @@ async def test_machines_get_limits_where_a_quota_asks_for_them():
         await c.client.patch(Namespace, Key("", "default"), {"metadata": {"labels": ratio}})
         await limit(c, hard={"limits.cpu": "3", "limits.memory": "1Gi"})
         await c.client.create(ReplicaSet, replica_set(replicas=1))
-        await c.settled("test", 1, 30)
+        await c.until_ready("test", 1, 30)
         (pod,) = await c.pods("default")
         compute = pod.spec.containers[0].resources
         assert compute.limits["cpu"] == "1"
@@ -342,7 +342,7 @@ async def test_machines_keep_to_the_range_of_their_namespace():
         assert "maximum memory usage per Container is 32Mi, but" in told.message
         assert not (await c.client.list(Pod, "default")).items
         await c.client.delete(LimitRange, Key("default", "r"))
-        await c.settled("test", 1, 10)
+        await c.until_ready("test", 1, 10)
 
 
 async def test_a_crash_of_the_loops_leaves_quotas_right():

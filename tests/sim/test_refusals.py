@@ -46,7 +46,7 @@ async def denied(c, method, plural):
 async def test_a_set_tells_of_a_machine_that_it_may_not_delete():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         denial = await denied(c, "DELETE", "virtualmachineinstances")
         await c.scale("test", 1)
 
@@ -59,7 +59,7 @@ async def test_a_set_tells_of_a_machine_that_it_may_not_delete():
         assert any(event.reason == "FailedDelete" for event in await c.events("test"))
         assert len(await c.machines()) == 2
         denial.lift()
-        await c.settled("test", 1, 1000)
+        await c.until_ready("test", 1, 1000)
         assert (await c.replica_set("test")).status.conditions == []
 
 
@@ -67,7 +67,7 @@ async def test_a_pool_tells_of_a_virtual_machine_that_it_may_not_delete():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         denial = await denied(c, "DELETE", "virtualmachines")
         await web.patch(replicas=1)
 
@@ -77,7 +77,7 @@ async def test_a_pool_tells_of_a_virtual_machine_that_it_may_not_delete():
         await c.until(says_so)
         assert len(await web.names()) == 2
         denial.lift()
-        await web.settled(1, 1000)
+        await web.until_ready(1, 1000)
 
 
 async def test_a_virtual_machine_that_cannot_be_marked_is_not_deleted():
@@ -85,21 +85,21 @@ async def test_a_virtual_machine_that_cannot_be_marked_is_not_deleted():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
-        await web.settled(2)
+        await web.until_ready(2)
         denial = await denied(c, "PATCH", "virtualmachines")
         await web.patch(replicas=1, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
         await asyncio.sleep(30)
         going = [vm.metadata.deletion_timestamp for vm in (await web.vms()).values()]
         assert going == [None, None]
         denial.lift()
-        await web.settled(1, 1000)
+        await web.until_ready(1, 1000)
 
 
 async def test_a_virtual_machine_tells_of_a_machine_that_it_may_not_delete():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
-        await web.settled(1)
+        await web.until_ready(1)
         denial = await denied(c, "DELETE", "virtualmachineinstances")
         await c.client.patch(VirtualMachine, Key("default", "web-0"), HALT)
 
@@ -122,7 +122,7 @@ HALT = {"spec": {"runStrategy": "Halted"}}
 async def test_what_the_garbage_collector_may_not_delete_is_collected_later():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         denial = await denied(c, "DELETE", "virtualmachineinstances")
         await c.client.delete(ReplicaSet, Key("default", "test"))
         await asyncio.sleep(30)

@@ -19,7 +19,7 @@ COMPONENT = "virtualmachineinstancereplicaset-controller"
 async def test_a_set_of_three_comes_up_and_goes():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         machines = await c.machines()
         assert {machine.status.phase for machine in machines} == {"Running"}
         assert {machine.status.node_name for machine in machines} == {"node0"}
@@ -29,13 +29,13 @@ async def test_a_set_of_three_comes_up_and_goes():
         status = (await c.replica_set("test")).status
         assert status.label_selector == "app=test"
         await c.scale("test", 0)
-        await c.settled("test", 0)
+        await c.until_ready("test", 0)
 
 
 async def test_events_tell_each_creation_in_the_guides_words():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         names = {machine.metadata.name for machine in await c.machines()}
         told = [e for e in await c.events("test") if e.reason == "SuccessfulCreate"]
         assert {event.message for event in told} == {
@@ -47,12 +47,12 @@ async def test_events_tell_each_creation_in_the_guides_words():
 async def test_a_machine_that_is_deleted_is_replaced():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         before = {machine.metadata.uid for machine in await c.machines()}
         victim = (await c.machines())[0]
         await c.client.delete(Machine, victim.key)
         await c.until(lambda: _has_new(c, before))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         after = {machine.metadata.uid for machine in await c.machines()}
         assert before - after == {victim.metadata.uid}
 
@@ -64,12 +64,12 @@ async def _has_new(c, before):
 async def test_a_machine_whose_pod_is_deleted_is_replaced():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         before = {machine.metadata.uid for machine in await c.machines()}
         pod = (await c.pods())[0]
         await c.client.delete(Pod, Key("default", pod.metadata.name))
         await c.until(lambda: _has_new(c, before))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         after = {machine.metadata.uid for machine in await c.machines()}
         assert before - after == {pod.metadata.ownerReferences[0].uid}
 
@@ -78,12 +78,12 @@ async def test_a_machine_whose_pod_is_deleted_is_replaced():
 async def test_a_machine_that_ends_by_itself_is_replaced(change):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         ended = (await c.machines())[0]
         before = {machine.metadata.uid for machine in await c.machines()}
         c.end(ended, change)
         await c.until(lambda: _has_new(c, before))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         assert ended.metadata.uid not in {m.metadata.uid for m in await c.machines()}
         told = [e.message for e in await c.events("test") if e.reason == "SuccessfulDelete"]
         assert told == [f"Deleted finished virtual machine: {ended.metadata.name}"]
@@ -95,7 +95,7 @@ async def test_a_machine_that_ends_by_itself_is_replaced(change):
 async def test_how_a_machine_ended_can_be_read_while_the_next_one_runs_already(change, phase):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         (ended,) = await c.machines()
         c.end(ended, change)
 
@@ -107,15 +107,15 @@ async def test_how_a_machine_ended_can_be_read_while_the_next_one_runs_already(c
         await asyncio.sleep(3)
         found = await c.client.get(Machine, ended.metadata.name, "default")
         assert found.status.phase == phase
-        await c.settled("test", 1, 3)
+        await c.until_ready("test", 1, 3)
 
 
 async def test_a_machine_that_is_told_to_go_is_not_there_any_longer_than_its_guest():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         await c.scale("test", 0)
-        await c.settled("test", 0, 1)
+        await c.until_ready("test", 0, 1)
 
 
 async def test_a_paused_set_only_counts():
@@ -131,7 +131,7 @@ async def test_a_paused_set_only_counts():
         await c.until(says_paused)
         assert await c.machines() == []
         await c.client.patch(ReplicaSet, Key("default", "test"), {"spec": {"paused": False}})
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         assert (await c.replica_set("test")).status.conditions == []
         reasons = {event.reason for event in await c.events("test")}
         assert {"SuccessfulPaused", "SuccessfulResumed"} <= reasons
@@ -140,7 +140,7 @@ async def test_a_paused_set_only_counts():
 async def test_a_machine_that_is_relabelled_is_released_and_replaced():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         freed = (await c.machines())[0]
         await c.client.patch(Machine, freed.key, {"metadata": {"labels": {"app": "debug"}}})
 
@@ -156,7 +156,7 @@ async def test_a_machine_that_is_relabelled_is_released_and_replaced():
 async def test_orphans_that_match_are_adopted_and_counted():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         before = {machine.metadata.uid for machine in await c.machines()}
         await c.client.delete(ReplicaSet, Key("default", "test"), propagation="Orphan")
 
@@ -166,7 +166,7 @@ async def test_orphans_that_match_are_adopted_and_counted():
 
         await c.until(are_orphans)
         await c.client.create(ReplicaSet, replica_set("test", 2))
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         after = {machine.metadata.uid for machine in await c.machines()}
         assert after < before
 
@@ -174,7 +174,7 @@ async def test_orphans_that_match_are_adopted_and_counted():
 async def test_a_machine_of_somebody_else_is_never_touched():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("one", 1))
-        await c.settled("one", 1)
+        await c.until_ready("one", 1)
         rival = replica_set("two", 1)
         rival["spec"]["selector"] = {"matchLabels": {"app": "one"}}
         rival["spec"]["template"]["metadata"]["labels"] = {"app": "one"}
@@ -192,13 +192,13 @@ async def test_a_machine_of_somebody_else_is_never_touched():
 async def test_scaling_in_spares_what_is_ready_and_what_is_dear():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 4))
-        await c.settled("test", 4)
+        await c.until_ready("test", 4)
         machines = sorted(await c.machines(), key=lambda machine: machine.metadata.name)
         cost = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
         for cheap in machines[1:3]:
             await c.client.patch(Machine, cheap.key, {"metadata": {"annotations": cost}})
         await c.scale("test", 2)
-        await c.settled("test", 2)
+        await c.until_ready("test", 2)
         left = {machine.metadata.name for machine in await c.machines()}
         assert left == {machines[0].metadata.name, machines[3].metadata.name}
 
@@ -226,7 +226,7 @@ async def test_machines_that_are_deleted_young_are_replaced_at_once(looptime):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
         for _ in range(12):
-            await c.settled("test", 1)
+            await c.until_ready("test", 1)
             (machine,) = await c.machines()
             await c.client.delete(Machine, machine.key, uid=machine.metadata.uid)
 
@@ -234,7 +234,7 @@ async def test_machines_that_are_deleted_young_are_replaced_at_once(looptime):
                 return all(each.metadata.uid != uid for each in await c.machines())
 
             await c.until(is_gone)
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         assert looptime < 60
         assert not any(event.reason == "BackOff" for event in await c.events("test"))
 
@@ -261,7 +261,7 @@ async def test_a_refused_creation_is_told_and_not_repeated_for_every_replica():
 async def test_a_set_that_is_deleted_takes_its_machines_along(policy):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 5))
-        await c.settled("test", 5)
+        await c.until_ready("test", 5)
         await c.client.delete(ReplicaSet, Key("default", "test"), propagation=policy)
 
         async def nothing_left():

@@ -133,7 +133,7 @@ async def test_a_secret_that_names_nobody_is_let_be(monkeypatch, name):
         await created_earlier(c, monkeypatch, name)
         await asyncio.sleep(MINUTE)
         assert await c.client.get(Secret, *reversed(KEY))
-        told = await c.told()
+        told = await c.metrics()
         assert told.value("workqueue_retries_total", name="secret-tokens") == 0
 
 
@@ -143,5 +143,5 @@ async def test_what_nobody_may_change_is_let_be():
         await c.client.create(Secret, secret() | {"immutable": True})
         await asyncio.sleep(MINUTE)
         assert (await c.client.get(Secret, *reversed(KEY))).data is None
-        told = await c.told()
+        told = await c.metrics()
         assert told.value("workqueue_retries_total", name="secret-tokens") == 0

@@ -22,7 +22,7 @@ async def hold(c, view):
 async def test_a_set_grows_again_while_a_machine_that_was_too_many_goes():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=3))
-        await c.settled("test", 3)
+        await c.until_ready("test", 3)
         await hold(c, Machine)
         await c.scale("test", 2)
 
@@ -43,7 +43,7 @@ async def test_a_pool_grows_while_a_virtual_machine_that_was_too_many_goes():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
-        await web.settled(3)
+        await web.until_ready(3)
         await hold(c, VirtualMachine)
         await web.patch(replicas=2)
 
@@ -63,7 +63,7 @@ async def test_a_pool_grows_while_a_machine_that_is_made_anew_goes():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
-        await web.settled(1)
+        await web.until_ready(1)
         await hold(c, Machine)
         await web.image("cirros:2")
 
@@ -83,7 +83,7 @@ async def test_a_virtual_machine_tells_of_itself_while_its_machine_goes():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
-        await web.settled(1)
+        await web.until_ready(1)
         await hold(c, Machine)
         key = Key("default", "web-0")
         await c.client.patch(VirtualMachine, key, {"spec": {"runStrategy": "Halted"}})

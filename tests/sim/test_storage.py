@@ -267,7 +267,7 @@ async def test_every_claim_has_one_volume_and_none_is_left_over(disks, seed):
         await c.crash_loops()
         c.start_loops()
 
-        async def is_settled():
+        async def is_ready_now():
             try:
                 volumes = (await c.client.list(PersistentVolume)).items
             except ApiError:
@@ -276,7 +276,7 @@ async def test_every_claim_has_one_volume_and_none_is_left_over(disks, seed):
             stored = {volume.handle for volume in disks.storage.volumes()}
             return {each.metadata.name for each in volumes} == stored == wanted
 
-        await c.until(is_settled, seconds=400)
+        await c.until(is_ready_now, seconds=400)
 
 
 async def test_a_volume_whose_claim_is_there_is_not_removed_before_it_is_told_of(

@@ -91,7 +91,7 @@ async def test_after_an_agent_is_back_its_pods_are_unknown_at_first_and_no_rate_
         whole.guest(machine).load = 0.5
         await looks(20)
         assert list((await usages(whole)).values()) == [pytest.approx(0.5, rel=0.01)]
-        whole.silence("node0")
+        whole.kill_agent("node0")
         assert await usages(whole) == {}
         await asyncio.sleep(20)
         whole.start_node("node0")

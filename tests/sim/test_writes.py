@@ -31,7 +31,7 @@ async def scaled(c: Cluster, count: int) -> Counter[str]:
     """What is written until a set has so many machines and all is said of it."""
     since = c.server.store.revision
     await c.scale("test", count)
-    await c.settled("test", count)
+    await c.until_ready("test", count)
     await asyncio.sleep(10)
     return written(c, since)
 
@@ -87,9 +87,9 @@ async def test_a_set_looks_at_its_machines_a_few_times_while_many_go():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 0))
         await scaled(c, MACHINES)
-        before = (await c.told()).value("workqueue_adds_total", name="replicaset")
+        before = (await c.metrics()).value("workqueue_adds_total", name="replicaset")
         await scaled(c, 0)
-        looks = (await c.told()).value("workqueue_adds_total", name="replicaset") - before
+        looks = (await c.metrics()).value("workqueue_adds_total", name="replicaset") - before
         assert looks <= 4
 
 
@@ -97,7 +97,7 @@ async def test_a_machine_is_ready_in_the_version_in_which_it_runs():
     async with cluster() as c:
         since = c.server.store.revision
         await c.client.create(ReplicaSet, replica_set("test", 1))
-        await c.settled("test", 1)
+        await c.until_ready("test", 1)
         versions = [
             event.record.document()["status"]
             for event in c.server.store.changes(OF_MACHINES[1], since)
@@ -114,7 +114,7 @@ async def test_a_machine_is_ready_in_the_version_in_which_it_runs():
 async def test_machines_of_a_set_are_no_concern_of_virtual_machines():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
-        await c.settled("test", 3)
-        told = await c.told()
+        await c.until_ready("test", 3)
+        told = await c.metrics()
         assert told.value("workqueue_adds_total", name="vm") == 0
         assert told.value("workqueue_adds_total", name="vmi") >= 3

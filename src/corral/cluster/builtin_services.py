@@ -113,7 +113,7 @@ class Builtins:
         if _includes(document, desired):
             return
         if view is Service and document["spec"].get("clusterIP") != desired["spec"]["clusterIP"]:
-            # The cluster IP is immutable: the next sync creates the Service anew.
+            # The cluster IP is immutable: the next sync recreates the Service.
             await remove(self._client, view, key, uid_of(present))
             return
         await self._client.patch(view, key, desired)

@@ -38,9 +38,9 @@ _NORMAL = {
 class DeletionResult:
     """Result of deleting the content of a namespace.
 
-    unknown: the error of discovery, if it failed.
-    left: remaining objects by plural and group (``pods.``, whose group is empty).
-    refusals: errors of deletion.
+    discovery_error: the error of discovery, if it failed.
+    remaining: objects that still exist, by plural and group (``pods.``, whose group is empty).
+    errors: errors of deletion.
     """
 
     discovery_error: str = ""

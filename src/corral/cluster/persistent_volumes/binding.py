@@ -54,7 +54,7 @@ class ClaimPlan:
     volume: the volume to bind, or bound already.
     annotations: annotations to add, which name the provisioner.
     storage_class: the default class, for a claim older than it.
-    told: the event to record.
+    event: the event to record.
     """
 
     phase: str = PENDING
@@ -69,7 +69,7 @@ class VolumePlan:
     """Desired state of a volume.
 
     unbind: remove its claimRef: its claim has another volume.
-    told: the event about its failure.
+    event: the event about its failure.
     """
 
     phase: str

@@ -36,7 +36,7 @@ UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 class Listers:
     """Lookups of claims and volumes.
 
-    offered: the volumes of a class.
+    volumes_of_class: the volumes of a class.
     users: the pods that use a claim.
     """
 
@@ -68,10 +68,10 @@ class _DelayedClaim:
 class PodVolumes:
     """Constraints of a pod's claims on its node.
 
-    fault: why no node fits, whichever it is.
+    reason: why no node fits, whichever it is.
     volumes: the volumes to reach; None for one that does not exist.
-    choices: claims with delayed binding, whose volumes are selected with the node.
-    is_taken: whether another pod uses a ReadWriteOncePod claim.
+    delayed: claims with delayed binding, whose volumes are selected with the node.
+    is_in_use: whether another pod uses a ReadWriteOncePod claim.
     is_filling: whether a claim is not populated yet: the pod is bound afterwards.
     """
 

@@ -31,7 +31,7 @@ class Observed:
 
     claim: the claim with the DataVolume's name.
     reference: the DataSource that it resolves to.
-    copied: the claim to clone.
+    source_claim: the claim to clone.
     classes: all storage classes.
     now: the present time, RFC 3339.
     """
@@ -48,7 +48,7 @@ class Plan:
     """What to do.
 
     create: the claim to create.
-    take_over: the patch that makes an existing claim the DataVolume's own.
+    adopt: the patch that makes an existing claim the DataVolume's own.
     status: the desired status.
     events: events to record.
     """

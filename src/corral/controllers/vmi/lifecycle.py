@@ -57,7 +57,7 @@ class Plan:
     force: bool = False
     """The VMI is finished: its pods are deleted without a grace period."""
     patch: Document | None = None
-    """A merge patch of the VMI, valid for the version that was looked at."""
+    """A merge patch of the VMI, guarded by the resource version."""
 
     requeue_seconds: float = 0.0
     """When to sync again although nothing changes until then; 0: never."""
