@@ -46,14 +46,14 @@ def backup(layout: Layout, file: Path) -> None:
     "  corral down && corral restore lab-monday.backup && corral up --detach"
 )
 @data_directory
-@click.option("--check", is_flag=True, help="Only read the backup, and tell what it is.")
+@click.option("--check", is_flag=True, help="Only read and describe the backup.")
 @click.option("--damaged", is_flag=True, help="Only bring back objects that the disk has damaged.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
     """Put the objects of a backup in the place of those in the data directory.
 
-    No manager may run there. The store that was there is kept beside, for one time. Certificates
-    and keys are taken from the backup only where there are none: who was let in still is.
+    No manager may run there. The previous store is kept beside, until the next restore.
+    Certificates and keys are restored only if missing, so that present users keep their access.
     With --damaged all objects stay but those that cannot be read.
     """
     from corral.daemon import backup as backups  # noqa: PLC0415

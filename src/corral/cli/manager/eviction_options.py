@@ -48,15 +48,15 @@ def pressure_options(command: C) -> C:
         default="5m0s",
         metavar="DURATION",
         show_default=True,
-        help="How long there has to be enough again before machines may start.",
+        help="How long a pressure must have ended before machines start again.",
     )(command)
     return click.option(
         "--eviction-hard",
         type=Thresholds(),
         default=None,
         metavar="SIGNAL<LEAST[,SIGNAL<LEAST]",
-        help="What the host is to have left, as a kubelet is told it; with less no machine starts, "
-        "and machines are ended. none: never.  "
+        help="Eviction thresholds, in a kubelet's syntax: below them no machine starts, and "
+        "machines are evicted. none: never.  "
         f"[default: {THRESHOLDS.replace(',', ', ')}]",
     )(command)
 

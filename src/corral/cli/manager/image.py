@@ -74,7 +74,7 @@ def build_demo_(layout: Layout, cache: Path | None, references: tuple[str, ...])
 @click.argument("references", metavar="REFERENCE...", nargs=-1, required=True)
 @data_directory
 def import_(layout: Layout, file: Path, references: tuple[str, ...]) -> None:
-    """Take a disk FILE in under one or more names.
+    """Import a disk FILE under one or more names.
 
     Raw and qcow2 are read, also compressed with gzip, xz, zstd or bzip2.
     """
@@ -141,10 +141,10 @@ def list_(layout: Layout) -> None:
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @data_directory
 def tag(layout: Layout, reference: str, names: tuple[str, ...]) -> None:
-    """Let further NAMEs mean the disk of an image that is here.
+    """Add NAMEs to the disk of a local image.
 
-    Nothing is built or copied.  The names are as if the disk had been imported under them: no
-    registry is asked for them, and whoever may make machines may use them.
+    Nothing is built or copied.  The names are as if the disk had been imported under them: they
+    need no registry, and all users may use them.
     """
     _run(partial(_store(layout).tag, reference, names), ProgressLine())
     for name in names:
@@ -155,7 +155,7 @@ def tag(layout: Layout, reference: str, names: tuple[str, ...]) -> None:
 @click.argument("references", metavar="REFERENCE...", nargs=-1, required=True)
 @data_directory
 def remove(layout: Layout, references: tuple[str, ...]) -> None:
-    """Forget images; machines that run from them are not touched."""
+    """Remove images; machines that run from them are not affected."""
     store = _store(layout)
     for reference in references:
         _run(partial(store.remove, reference), ProgressLine())

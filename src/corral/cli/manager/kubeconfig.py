@@ -79,13 +79,13 @@ class _Name(click.ParamType[str]):
     "-n",
     "--namespace",
     default=None,
-    help="Where; it is made if it is not there, and is where the user is at home.",
+    help="Namespace of the role and of the kubeconfig; it is created if missing.",
 )
 @click.option(
     "-A",
     "--all-namespaces",
     is_flag=True,
-    help="The role counts everywhere; --namespace is only the home then.",
+    help="Grant the role in all namespaces; --namespace is that of the kubeconfig only.",
 )
 @click.option(
     "--expires",
@@ -103,15 +103,15 @@ class _Name(click.ParamType[str]):
 )
 @click.option(
     "--revoke", is_flag=True,
-    help="Refuse the user's certificates from now on, and take what --role gave.",
+    help="Revoke the user's certificates, and delete the bindings that --role has made.",
 )  # fmt: skip
 @click.option(
     "--ca",
     is_flag=True,
-    help="Print the path of the certificate by which programs that do not read kubeconfigs know who"
-    " answers: SSL_CERT_FILE=$(corral kubeconfig --ca) virtctl image-upload …",
+    help="Print the path of the server's CA certificate, for programs that do not read kubeconfigs:"
+    " SSL_CERT_FILE=$(corral kubeconfig --ca) virtctl image-upload …",
 )
-@click.option("--list", "listed", is_flag=True, help="Tell who was given which role by --role.")
+@click.option("--list", "listed", is_flag=True, help="List the users and roles of --role.")
 def kubeconfig(
     *,
     layout: Layout,
@@ -124,8 +124,8 @@ def kubeconfig(
 ) -> None:
     """Print the path of the kubeconfig that lets kubectl in; or make one for a further user.
 
-    A user is known by a certificate with its own key, which corral does not keep. Without --role it
-    may do nothing but look at what is served, until somebody gives it a role.
+    A user authenticates by a certificate with its own key, which corral does not keep. Without a
+    role it may do nothing but discover the API.
     """
     if not layout.kubeconfig.exists():
         raise Problem(

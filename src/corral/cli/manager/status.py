@@ -70,7 +70,7 @@ same, on QEMU's user network."""
 @click.command(epilog=_EPILOG)
 @data_directory
 def status(layout: Layout) -> None:
-    """Tell whether corral runs, what runs its machines and why, and what is wrong."""
+    """Show whether corral runs, its nodes and machines, and what is wrong."""
     click.echo(field("corral", __version__))
     click.echo(field("data", str(layout.root)))
     running = lock.find(layout.lock)

@@ -44,8 +44,8 @@ Delegate=yes
 _SUBGROUP: Final = "DelegateSubgroup=corral-manager"
 _MIN_SUBGROUP_VERSION: Final = 254
 _WITHOUT_SUBGROUP: Final = """\
-# systemd before 254 puts the next manager where nobody may be while machines have limits there:
-# until that manager has started they run without.
+# systemd before 254 starts the next manager in the unit's own cgroup, which must have no processes
+# while machines have limits below it: until that manager has started they run without limits.
 ExecStopPost=-/bin/sh -c 'read -r line </proc/self/cgroup; group=$${line#0::}; \\
     echo "-cpu -memory" >"/sys/fs/cgroup$${group%%/.control}/cgroup.subtree_control"'\
 """

@@ -153,37 +153,35 @@ def _bind_address(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=None,
     metavar="DIRECTORY",
-    help="Whose files machines may have as disks (hostDisk).  [default: none]",
+    help="Directory of disk images for hostDisk volumes.  [default: none]",
 )
 @click.option(
     "--prometheus",
     type=WebUrl(),
     default="",
     metavar="URL",
-    help="The Prometheus that autoscalers' custom and external metrics are asked of."
-    "  [default: none]",
+    help="Prometheus for the custom and external metrics of autoscalers.  [default: none]",
 )
 @click.option(
     "--metric-rules",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     default=None,
     metavar="FILE",
-    help="Which query answers which metric.  [default: the series of its name]",
+    help="Queries of the metrics.  [default: the series of a metric's name]",
 )
 @click.option(
     "--audit-log",
     type=click.Path(dir_okay=False, path_type=Path),
     default=None,
     metavar="FILE",
-    help="Write down who asked for what, as JSON lines.  [default: nowhere]",
+    help="Write an audit log, as JSON lines.  [default: none]",
 )
 @click.option(
     "--audit-policy",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     default=None,
     metavar="FILE",
-    help="Of which requests how much (audit.k8s.io/v1).  [default: of all from outside, who, what "
-    "and how it ended]",
+    help="Audit policy (audit.k8s.io/v1).  [default: metadata of all requests from outside]",
 )
 @click.option(
     "--token-file",

@@ -14,7 +14,7 @@ from corral.cli.virtctl.target import vmi_target
 @click.argument("name")
 @options.session
 def guestosinfo(*, session: Session, name: str) -> None:
-    """Tell which system the guest runs, by its agent."""
+    """Show the guest's operating system, as its agent reports it."""
     _show(session, name, "guestosinfo", "guestosinfo")
 
 
@@ -22,7 +22,7 @@ def guestosinfo(*, session: Session, name: str) -> None:
 @click.argument("name")
 @options.session
 def userlist(*, session: Session, name: str) -> None:
-    """List who is logged in to the guest, by its agent."""
+    """List the users who are logged in to the guest, as its agent reports them."""
     _show(session, name, "userlist", "user list")
 
 
@@ -30,7 +30,7 @@ def userlist(*, session: Session, name: str) -> None:
 @click.argument("name")
 @options.session
 def fslist(*, session: Session, name: str) -> None:
-    """List the guest's file systems, by its agent."""
+    """List the guest's file systems, as its agent reports them."""
     _show(session, name, "filesystemlist", "filesystem list")
 
 

@@ -57,7 +57,7 @@ Claim = PersistentVolumeClaim
 @click.option("--no-create", is_flag=True, help="Upload into what is there already.")
 @click.option("--force-bind", is_flag=True, help="Bind the claim before a machine uses it.")
 @click.option("--uploadproxy-url", default="", help="Where to upload.  [default: CDIConfig's]")
-@click.option("--insecure", is_flag=True, help="Do not check who answers there.")
+@click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
 @click.option(
     "--wait-secs", type=click.IntRange(0), metavar="SECONDS", default=300, show_default=True,
     help="Seconds to wait until uploads are taken.",

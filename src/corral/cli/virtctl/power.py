@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 def dry_run(command: C) -> C:
     """Add ``--dry-run``."""
-    return click.option("--dry-run", is_flag=True, help="Ask whether it could be; do nothing.")(
+    return click.option("--dry-run", is_flag=True, help="Validate the request; do nothing.")(
         command
     )
 

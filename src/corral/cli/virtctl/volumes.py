@@ -35,7 +35,7 @@ _CONFLICT: Final = "the server rejected our request due to an error in our reque
 )
 @click.argument("name")
 @click.option("--volume-name", required=True, help="The DataVolume, or the claim.")
-@click.option("--disk-name", default="", help="What disk and volume are called in the spec.")
+@click.option("--disk-name", default="", help="Name of disk and volume in the spec.")
 @click.option("--serial", default="", help="Serial number that the guest reads.")
 @click.option("--cache", default="", help="none, writethrough or writeback.")
 @click.option("--disk-type", default="disk", show_default=True, help="disk or lun.")

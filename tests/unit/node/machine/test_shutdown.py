@@ -43,7 +43,7 @@ async def machine(hypervisor, node, name):
 
 @pytest.fixture
 def hypervisor(monkeypatch):
-    monkeypatch.setattr("corral.node.hollow.plugs.HollowPlugs.begin", lambda *_: None)
+    monkeypatch.setattr("corral.node.hollow.plugs.HollowPlugs.plug_initial", lambda *_: None)
     return Hollow(Behaviour(shutdown_seconds=1))
 
 

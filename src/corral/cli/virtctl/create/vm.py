@@ -45,11 +45,11 @@ GRACE_SECONDS: Final = 180
 )  # fmt: skip
 @click.option("--memory", default="", help=f"Memory of the guest.  [default: {DEFAULT_MEMORY}]")
 @click.option("--instancetype", default="", help="Instance type, as NAME or KIND/NAME.")
-@click.option("--infer-instancetype", is_flag=True, help="Take what the boot volume names.")
-@click.option("--infer-instancetype-from", default="", help="Take what this volume names.")
+@click.option("--infer-instancetype", is_flag=True, help="Infer it from the boot volume.")
+@click.option("--infer-instancetype-from", default="", help="Infer it from this volume.")
 @click.option("--preference", default="", help="Preference, as NAME or KIND/NAME.")
-@click.option("--infer-preference", is_flag=True, help="Take what the boot volume names.")
-@click.option("--infer-preference-from", default="", help="Take what this volume names.")
+@click.option("--infer-preference", is_flag=True, help="Infer it from the boot volume.")
+@click.option("--infer-preference-from", default="", help="Infer it from this volume.")
 @click.option(
     "--volume-containerdisk", "container_disks", multiple=True, metavar="src:IMAGE,…",
     help="A disk of a container image; name, bootorder.",
