@@ -21,6 +21,14 @@ def is_wildcard(host: str) -> bool:
         return not host
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address is one of the loopback's; a name is not."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def addresses() -> list[str]:
     """Return the host's current addresses, except link-local ones."""
     return [*_version_4(), *_version_6()]

@@ -10,7 +10,9 @@ from corral.cluster.system_config import AUTHENTICATION, REQUEST_HEADERS, TRACKI
 
 pytestmark = pytest.mark.looptime
 
-LOOP = system_config.controller(lambda: ("USERS", "PROXIES"))
+LOOP = system_config.controller(
+    {AUTHENTICATION: lambda: system_config.authentication("USERS", "PROXIES")}
+)
 TOLD = {"client-ca-file": "USERS", "requestheader-client-ca-file": "PROXIES", **REQUEST_HEADERS}
 
 

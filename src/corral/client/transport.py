@@ -46,10 +46,11 @@ class Https:
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
         self._server = kubeconfig.server
+        self.tls = kubeconfig.tls()
         self._client = httpx2.AsyncClient(
             base_url=kubeconfig.server,
             headers=kubeconfig.headers,
-            verify=kubeconfig.tls(),
+            verify=self.tls,
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             trust_env=False,
         )

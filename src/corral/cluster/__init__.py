@@ -10,6 +10,7 @@ from typing import Any
 from corral.cluster import (
     api_services,
     autoscaler,
+    bootstrap_token_cleaner,
     certificates,
     clusterrole_aggregation,
     crd,
@@ -41,7 +42,9 @@ STAND_INS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     node_lifecycle.taint_controller,
     autoscaler.controller,
     clusterrole_aggregation.controller,
+    certificates.approver,
     certificates.cleaner,
+    bootstrap_token_cleaner.controller,
     validating_policy_status.controller,
     resource_quota.controller,
     system_namespaces.controller,

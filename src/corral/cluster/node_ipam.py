@@ -69,7 +69,7 @@ class NodeRanges:
             used = [each for other in self.nodes.items() for each in ranges(other)]
             used += [each for own in self._allocated.values() for each in own]
             found = [
-                free_range(cluster_cidr, prefix_for(cluster_cidr, self._count), used)
+                free_range(cluster_cidr, prefix_for(cluster_cidr, self._count, used), used)
                 for cluster_cidr in self._pod_cidrs
             ]
             allocated = [each for each in found if each is not None]
@@ -120,16 +120,17 @@ def ranges(node: Node) -> list[Network]:
     return found
 
 
-def prefix_for(cluster_cidr: Network, nodes: int) -> int:
+def prefix_for(cluster_cidr: Network, nodes: int, used: Sequence[Network] = ()) -> int:
     """Return the prefix length of a node's range for a number of nodes.
 
-    A single node gets half of the addresses: the other half is for nodes that join when the host is
-    renamed or split, while this one still has VMIs.
+    A single node gets half of the addresses.  The other half is for nodes that join: each gets a
+    256th, as from kube-controller-manager (--node-cidr-mask-size 24 of a /16).
     """
     if cluster_cidr.version == 6:
         prefix = IPV6_PREFIX
     elif nodes == 1:
-        prefix = cluster_cidr.prefixlen + 1
+        joined = any(each.version == cluster_cidr.version for each in used)
+        prefix = cluster_cidr.prefixlen + (8 if joined else 1)
     else:
         prefix = cluster_cidr.prefixlen + (4 if nodes <= MAX_LARGE_NODES else 8)
     shortest = min(cluster_cidr.prefixlen + 1, cluster_cidr.max_prefixlen)

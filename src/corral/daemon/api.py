@@ -6,22 +6,25 @@ Its objects and keys come from the data directory, its users, metrics and audit 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from ssl import SSLContext
+from datetime import timedelta
+from ssl import SSLContext, create_default_context
 from typing import Self
 
 import structlog
+from starlette.types import ASGIApp
 
 from corral import pki
 from corral.aio import Background
 from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.config import Settings
+from corral.config import Layout, Settings
 from corral.daemon.bootstrap import tell_where_to_upload
 from corral.daemon.disk_reserve import Reserve
 from corral.daemon.errors import CannotStart
 from corral.daemon.host import Host
 from corral.daemon.network import Networking, api_names
+from corral.daemon.rbac.kubernetes import KUBELET_CLIENTS
 from corral.metrics import Registry
 from corral.server.app import ApiServer
 from corral.server.asgi import App
@@ -37,10 +40,13 @@ from corral.server.audit import (
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.server.authn.token_file import TokenFileError, read_tokens
 from corral.server.metrics.custom import Adapter, RulesError
+from corral.server.node_proxy.remote_nodes import RemoteNodes
 from corral.server.transport.listener import listening, tls_context
 from corral.store import LogError, Store
 
 DAY_SECONDS = 86400
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+"""Who this server is to nodes, as kubeadm has it."""
 EVENT_SECONDS = 3600
 """How long events are kept, as in Kubernetes."""
 log = structlog.get_logger()
@@ -66,7 +72,7 @@ class Api:
         self.server = ApiServer(
             store,
             authenticator=Authenticator({**tokens, identity.token: ADMINISTRATOR}),
-            nodes=host.agent_app,
+            nodes=self._node,
             services=network.service_ranges(),
             account_key=identity.account_key,
             uploads=host.uploads,
@@ -76,6 +82,9 @@ class Api:
             observed=host.sampler.observed(),
         )
         self._settings = settings
+        self._host = host
+        self._kubelet_client = tls = kubelet_client(settings.layout)
+        self._remote_nodes = RemoteNodes(store, tls)
         self._network = network
         self._identity = identity
         self._adapter = adapter
@@ -110,6 +119,10 @@ class Api:
             tokens=tokens,
         )
 
+    def _node(self, name: str) -> ASGIApp | None:
+        """Return the API of a node: of this process, else of another host; None without one."""
+        return self._host.agent_app(name) or self._remote_nodes(name)
+
     def client(self, user: User) -> Client:
         """A client in the name of a component of this process."""
         return Client(InProcess(self.server.handle, user))
@@ -130,6 +143,7 @@ class Api:
             if self._adapter is not None:
                 await stack.enter_async_context(aclosing(self._adapter))
             await stack.enter_async_context(aclosing(self.server.reviewers))
+            await stack.enter_async_context(aclosing(self._remote_nodes))
             address = f"{f'[{host}]' if ':' in host else host}:{port}"
             self._write_kubeconfig(address)
             url = f"https://{address}"
@@ -150,9 +164,23 @@ class Api:
             try:
                 if pki.renew(layout.pki, api_names(self._settings), tls):
                     self._write_kubeconfig(address)
+                    pki.load_credentials(self._kubelet_client, kubelet_credentials(layout))
                     log.info("certificates renewed", kubeconfig=str(layout.kubeconfig))
             except (pki.PkiError, OSError) as error:
                 log.warning("certificates not renewed", error=str(error))
+
+
+def kubelet_credentials(layout: Layout) -> pki.Credentials:
+    """Return the certificate by which this server asks nodes of other hosts."""
+    lifetime = timedelta(days=pki.CLIENT_DAYS)
+    return pki.credentials(layout.pki, KUBELET_CLIENT, (KUBELET_CLIENTS,), lifetime)
+
+
+def kubelet_client(layout: Layout) -> SSLContext:
+    """Return TLS that trusts the nodes of this cluster, and shows who asks."""
+    context = create_default_context(cadata=layout.authority.read_text())
+    pki.load_credentials(context, kubelet_credentials(layout))
+    return context
 
 
 def _adapter(settings: Settings) -> Adapter | None:

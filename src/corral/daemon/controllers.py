@@ -1,10 +1,15 @@
 """The part of the composition that is the controllers: our own, and the stand-ins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from corral import pki
+from corral.api.kinds.auth.certificate_signing_request import (
+    CLIENT_SIGNER,
+    KUBELET_CLIENT_SIGNER,
+    KUBELET_SERVING_SIGNER,
+)
 from corral.cluster import (
     STAND_INS,
     cdi_config,
@@ -38,16 +43,40 @@ def _configured(
     settings: Settings, url: str
 ) -> tuple[Callable[[ControllerContext], Controller[Any]], ...]:
     """The stand-ins that need to know the server's keys or address."""
-    authority = settings.layout.authority.read_text
+    layout, authority = settings.layout, settings.layout.authority.read_text
+    sign_client = partial(pki.sign_request, layout.pki)
+    signers = {
+        CLIENT_SIGNER: sign_client,
+        KUBELET_CLIENT_SIGNER: sign_client,
+        KUBELET_SERVING_SIGNER: partial(pki.sign_serving_request, layout.pki),
+    }
+    contents = {
+        system_config.AUTHENTICATION: partial(_authentication, layout),
+        system_config.CLUSTER_INFO: partial(_cluster_info, url, authority),
+        system_config.NETWORK: partial(_network, settings),
+    }
     return (
         service_accounts.controller(authority),
-        certificates.signer(partial(pki.sign_request, settings.layout.pki)),
+        certificates.signer(signers),
         service_account_tokens.controller(authority),
-        system_config.controller(partial(_authorities, settings.layout)),
+        system_config.controller(contents),
         cdi_config.controller(url, authority()),
     )
 
 
-def _authorities(layout: Layout) -> tuple[str, str]:
-    """Who certifies users, and who certifies what forwards requests in their names."""
-    return layout.clients.read_text(), pki.front_proxy_authority(layout.pki)
+def _authentication(layout: Layout) -> Mapping[str, str]:
+    return system_config.authentication(
+        layout.clients.read_text(), pki.front_proxy_authority(layout.pki)
+    )
+
+
+def _cluster_info(url: str, authority: Callable[[], str]) -> Mapping[str, str]:
+    return {"kubeconfig": pki.cluster_info(url, authority()).decode()}
+
+
+def _network(settings: Settings) -> Mapping[str, str]:
+    return {
+        "podCIDRs": ",".join(map(str, settings.pod_cidrs)),
+        "serviceCIDRs": ",".join(map(str, settings.service_cidrs)),
+        "backend": settings.network_backend if settings.network else "",
+    }

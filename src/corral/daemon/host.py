@@ -1,6 +1,7 @@
 """The part of the composition that is the host: what its nodes share, and the nodes' agents."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.pressure import Pressure
+from corral.node.status.node_status import Registration
 from corral.node.storage import Storage
 from corral.node.storage.disk_space import Space
 from corral.node.storage.population import Populator, Uploads
@@ -77,6 +79,27 @@ class Host:
         tasks.start(self.sampler.run(), name="sampler")
         return controllers
 
+    def start_joined(
+        self,
+        name: str,
+        registration: Registration,
+        *,
+        context: ControllerContext,
+        tasks: Background,
+        metrics: Registry,
+    ) -> list[Controller[Any]]:
+        """Start the one node of a host that has joined the cluster of another.
+
+        Returns the controllers that belong to it, which are still to start.
+        """
+        parts = replace(self._parts(tasks), registration=registration)
+        controllers = self._volumes(parts, context, tasks)
+        agent = self.agents[name] = self._agent(name, parts, context)
+        tasks.start(agent.run(), name=name)
+        metrics.add(f"node {name}", agent.vmi_metrics.collect)
+        tasks.start(self.sampler.run(), name="sampler")
+        return controllers
+
     def _parts(self, tasks: Background) -> HostParts:
         settings, network, layout = self._settings, self._network, self._settings.layout
         reached = destinations(settings)
@@ -101,6 +124,7 @@ class Host:
             destinations=reached,
             sampler=self.sampler,
             pressure=pressure,
+            registration=Registration(address=settings.node_address),
         )
 
     def _volumes(

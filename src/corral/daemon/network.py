@@ -1,8 +1,10 @@
 """The part of the composition that is the machines' network: what is opened for it, and joined."""
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
+from socket import socket
 from ssl import SSLContext
 from typing import Any, Self
 
@@ -17,7 +19,7 @@ from corral.cluster import (
     node_ipam,
     service_ip_repair,
 )
-from corral.config import Settings
+from corral.config import VXLAN, Settings
 from corral.node.agent.agent import Agent
 from corral.node.dns.server import Dns
 from corral.node.hollow.hypervisor import HollowNetworks
@@ -25,6 +27,7 @@ from corral.node.host.destinations import Destinations
 from corral.node.network.machine_network import MachineNetwork, families
 from corral.node.network.namespace_nft_rules import API_PORT, HOST_RANGES, LINK_RANGES
 from corral.node.network.netlink import NetworkError
+from corral.node.network.overlay import Overlay
 from corral.node.network.pod_layout import PodNetworkSettings
 from corral.node.network.pod_network import PodNetworks
 from corral.node.network.resolver import read_host_resolver
@@ -33,6 +36,7 @@ from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.node.state import machine_record as records
 from corral.node.status.node_status import host_address
+from corral.pki import public_key_hash
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.server.admission.service_allocation import ServiceRanges
@@ -61,6 +65,11 @@ def destinations(settings: Settings) -> Destinations:
     )
 
 
+def vni_of(authority: str) -> int:
+    """Return the number of a cluster's VXLAN: all of its hosts find the same, by its authority."""
+    return int(public_key_hash(authority).removeprefix("sha256:")[:6], 16)
+
+
 class Networking:
     """The machines' network as far as there is one, and what runs for it.
 
@@ -75,7 +84,7 @@ class Networking:
         )
         self._settings = settings
         self._wanted = wanted
-        self._served: list[Dns | Policies | Proxy] = []
+        self._served: list[Dns | Policies | Proxy | Overlay] = []
 
     @classmethod
     def join(cls, settings: Settings) -> Self:
@@ -161,17 +170,25 @@ class Networking:
     async def listening(self, app: ASGIApp, tls: SSLContext) -> AsyncGenerator[None, None]:
         """Serve the API in the machine namespace too, where the Service ``kubernetes`` leads."""
         async with AsyncExitStack() as stack:
-            if self.machines is not None:
-                for gateway in self.machines.gateways:
-                    try:
-                        bound = await self.machines.bound(gateway, API_PORT)
-                    except OSError as error:
-                        where = f"{gateway} port {API_PORT}"
-                        raise ServeError(
-                            f"no listening for machines at {where}: {error}"
-                        ) from error
-                    await stack.enter_async_context(listening_on(app, bound, tls))
+            for bound in await self.api_sockets():
+                await stack.enter_async_context(listening_on(app, bound, tls))
             yield
+
+    async def api_sockets(self) -> list[socket]:
+        """Return sockets in the machine namespace, bound where the Service ``kubernetes`` leads.
+
+        Raises ServeError.
+        """
+        sockets: list[socket] = []
+        if (machines := self.machines) is None:
+            return sockets
+        for gateway in machines.gateways:
+            try:
+                sockets.append(await machines.bound(gateway, API_PORT))
+            except OSError as error:
+                where = f"{gateway} port {API_PORT}"
+                raise ServeError(f"no listening for machines at {where}: {error}") from error
+        return sockets
 
     def stand_ins(self) -> Sequence[Callable[[ControllerContext], Controller[Any]]]:
         """What gives nodes their addresses, and keeps the Services that every cluster has."""
@@ -216,12 +233,27 @@ class Networking:
             on_change=notify_agents,
         )
         policies = Policies(context, self.machines, on_change=notify_agents)
-        node_addresses = [ip_address(host_address())]
+        node_addresses = [ip_address(self._settings.node_address or host_address())]
         proxy = Proxy(
             context, self.machines, nodes=agents, addresses=node_addresses, on_change=notify_agents
         )
-        self._served = [dns, policies, proxy]
-        for name, each in (("dns", dns), ("policies", policies), ("proxy", proxy)):
+        parts: list[tuple[str, Dns | Policies | Proxy | Overlay]] = [
+            ("dns", dns),
+            ("policies", policies),
+            ("proxy", proxy),
+        ]
+        if self._settings.network_backend == VXLAN and os.geteuid() == 0:
+            overlay = Overlay(
+                context,
+                self.machines.namespace,
+                address=node_addresses[0],
+                vni=vni_of(self._settings.layout.authority.read_text()),
+                pod_cidrs=self.machines.pod_cidrs,
+                on_change=notify_agents,
+            )
+            parts.append(("overlay", overlay))
+        self._served = [each for _, each in parts]
+        for name, each in parts:
             tasks.start(each.run(), name=name)
             self.machines.on_loss(each.resync)
         ports = HostPorts(context, self.machines.port_forwarder, self._settings.service_address)

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 def node_names(settings: Settings) -> Sequence[str]:
     """The host's name, with a number behind it where there are several nodes."""
-    host = socket.gethostname().lower()
+    host = settings.node_name or socket.gethostname().lower()
     if not settings.controllers:
         return []
     return [host] if settings.nodes == 1 else [f"{host}-{n}" for n in range(settings.nodes)]

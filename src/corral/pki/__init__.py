@@ -4,33 +4,54 @@ from pathlib import Path
 
 from corral import files
 from corral.pki.certificate_requests import (
+    CertificateRequest,
     certificate_end,
     certificate_fault,
+    certificate_hosts,
+    certificate_times,
+    new_request,
+    public_key_hash,
     read_request,
     sign_request,
+    sign_serving_request,
 )
 from corral.pki.certificates import SKEW, PkiError
-from corral.pki.kubeconfig import Credentials, credentials, kubeconfig, kubeconfig_of
+from corral.pki.kubeconfig import (
+    Credentials,
+    cluster_info,
+    credentials,
+    kubeconfig,
+    kubeconfig_of,
+    load_credentials,
+)
 from corral.pki.server_identity import CLIENT_DAYS, Identity, ensure, front_proxy_authority, renew
 from corral.pki.signing import SigningKey
 
 __all__ = [
     "CLIENT_DAYS",
     "SKEW",
+    "CertificateRequest",
     "Credentials",
     "Identity",
     "PkiError",
     "SigningKey",
     "certificate_end",
     "certificate_fault",
+    "certificate_hosts",
+    "certificate_times",
+    "cluster_info",
     "credentials",
     "ensure",
     "front_proxy_authority",
     "kubeconfig",
     "kubeconfig_of",
+    "load_credentials",
+    "new_request",
+    "public_key_hash",
     "read_request",
     "renew",
     "sign_request",
+    "sign_serving_request",
     "write_private",
 ]
 

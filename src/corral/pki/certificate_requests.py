@@ -1,18 +1,30 @@
 """Certificate signing requests (PKCS #10): parsed as untrusted input, and signed."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-from corral.pki.certificates import PublicKey, issue_client, pem, pki_errors, subject_of
-from corral.pki.server_identity import CLIENT_DAYS, clients_authority
+from corral.pki.certificates import (
+    PublicKey,
+    general_name,
+    issue_client,
+    issue_serving,
+    key_pem,
+    new_key,
+    pem,
+    pki_errors,
+    subject_of,
+)
+from corral.pki.server_identity import CLIENT_DAYS, authority_of, clients_authority
 
 _REQUEST: Final = "CERTIFICATE REQUEST"
 _CERTIFICATE: Final = "CERTIFICATE"
@@ -26,6 +38,13 @@ _SIGNATURE_ERRORS: Final[dict[type, str]] = {
 """Supported types of keys, and Go's errors for their invalid signatures."""
 
 
+class KeyRequest(NamedTuple):
+    """A private key and a certificate request for it, PEM."""
+
+    key: bytes
+    request: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class CertificateRequest:
     """The subject and key of a request, as Kubernetes reads them: user is the CN, groups the Os."""
@@ -33,6 +52,10 @@ class CertificateRequest:
     name: str
     groups: tuple[str, ...]
     key: PublicKey
+    hosts: tuple[str, ...] = ()
+    """DNS names and IP addresses of the subjectAltName extension."""
+    other_names: int = 0
+    """Number of other names in that extension (e-mail addresses, URIs)."""
 
 
 def read_request(content: bytes) -> CertificateRequest:
@@ -53,11 +76,28 @@ def read_request(content: bytes) -> CertificateRequest:
     except UnsupportedAlgorithm:
         raise ValueError(_UNVERIFIED) from None
     names = [(each.oid, each.value) for each in request.subject if isinstance(each.value, str)]
+    hosts, others = _alternative_names(request)
     return CertificateRequest(
         name=next((value for oid, value in reversed(names) if oid == NameOID.COMMON_NAME), ""),
         groups=tuple(value for oid, value in names if oid == NameOID.ORGANIZATION_NAME),
         key=cast("PublicKey", key),
+        hosts=hosts,
+        other_names=others,
     )
+
+
+def _alternative_names(request: x509.CertificateSigningRequest) -> tuple[tuple[str, ...], int]:
+    """Return the hosts of a request's subjectAltName, and the number of its other names.
+
+    Raises ValueError for an extension that cannot be read.
+    """
+    try:
+        names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return (), 0
+    dns = names.get_values_for_type(x509.DNSName)
+    addresses = [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+    return (*dns, *addresses), len(list(names)) - len(dns) - len(addresses)
 
 
 def sign_request(directory: Path, content: bytes, seconds: int | None) -> bytes:
@@ -78,6 +118,51 @@ def sign_request(directory: Path, content: bytes, seconds: int | None) -> bytes:
         return pem(issue_client(authority, subject, request.key, lifetime))
 
 
+def sign_serving_request(directory: Path, content: bytes, seconds: int | None) -> bytes:
+    """Return a server certificate (PEM) for a request of a node, issued by the server's authority.
+
+    It carries the subject and the hosts of the request, and lasts ``seconds``, at most CLIENT_DAYS.
+    Raises PkiError for files that cannot be used, and ValueError for a request without a name or
+    hosts.
+    """
+    request = read_request(content)
+    if not request.name or not request.hosts:
+        raise ValueError("the request names no host: it needs a common name and a subjectAltName")
+    lifetime = timedelta(days=CLIENT_DAYS)
+    if seconds is not None:
+        lifetime = min(lifetime, timedelta(seconds=seconds))
+    with pki_errors(directory):
+        subject = subject_of(request.name, request.groups)
+        authority = authority_of(directory)
+        return pem(issue_serving(authority, subject, request.key, request.hosts, lifetime))
+
+
+def new_request(user: str, groups: Sequence[str] = (), hosts: Sequence[str] = ()) -> KeyRequest:
+    """Create a key and a certificate request (PKCS #10) for it, both PEM.
+
+    ``hosts`` become its subjectAltName.  Raises ValueError for a name that no certificate can hold.
+    """
+    key = new_key()
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject_of(user, groups))
+    if hosts:
+        names = x509.SubjectAlternativeName([general_name(each) for each in hosts])
+        builder = builder.add_extension(names, critical=False)
+    signed = builder.sign(key, hashes.SHA256())
+    return KeyRequest(key_pem(key), signed.public_bytes(serialization.Encoding.PEM))
+
+
+def public_key_hash(certificate: str) -> str:
+    """Return ``sha256:`` and the digest of a certificate's public key (SubjectPublicKeyInfo).
+
+    kubeadm pins authorities by this hash (--discovery-token-ca-cert-hash).  Raises ValueError.
+    """
+    parsed = x509.load_pem_x509_certificate(certificate.encode())
+    key = parsed.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return f"sha256:{hashlib.sha256(key).hexdigest()}"
+
+
 def certificate_fault(content: bytes) -> str:
     """Return the error of a certificate chain (PEM); empty if it is valid PEM."""
     count = 0
@@ -92,6 +177,26 @@ def certificate_fault(content: bytes) -> str:
             return f"x509: {error}"
         count += 1
     return "" if count else "must contain at least one CERTIFICATE PEM block"
+
+
+def certificate_times(content: bytes) -> tuple[datetime, datetime] | None:
+    """Return when a certificate (PEM) begins and ends to be valid; None for anything else."""
+    try:
+        parsed = x509.load_pem_x509_certificate(content)
+    except ValueError:
+        return None
+    return parsed.not_valid_before_utc, parsed.not_valid_after_utc
+
+
+def certificate_hosts(content: bytes) -> tuple[str, ...]:
+    """Return the DNS names and addresses of a certificate (PEM); none for anything else."""
+    try:
+        parsed = x509.load_pem_x509_certificate(content)
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return ()
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return (*names.get_values_for_type(x509.DNSName), *map(str, addresses))
 
 
 def certificate_end(content: bytes) -> datetime | None:

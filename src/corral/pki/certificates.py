@@ -88,6 +88,16 @@ def issue_client(
     return builder.sign(authority.key, hashes.SHA256())
 
 
+def issue_serving(
+    authority: Pair, subject: x509.Name, key: PublicKey, hosts: Sequence[str], lifetime: timedelta
+) -> x509.Certificate:
+    """Return a certificate for a server that keeps its key; hosts are names or addresses."""
+    ends = min(datetime.now(UTC) + lifetime, authority.certificate.not_valid_after_utc)
+    names = x509.SubjectAlternativeName([general_name(each) for each in hosts])
+    builder = _issued(authority, subject, key, ends, ExtendedKeyUsageOID.SERVER_AUTH)
+    return builder.add_extension(names, critical=False).sign(authority.key, hashes.SHA256())
+
+
 def subject_of(name: str, groups: Sequence[str] = ()) -> x509.Name:
     """Return a subject as Kubernetes reads it: CN and Os.  Raises ValueError."""
     organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]

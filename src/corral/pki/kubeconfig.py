@@ -2,6 +2,8 @@
 
 import base64
 import json
+import ssl
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -63,6 +65,18 @@ def kubeconfig(identity: Identity, address: str) -> bytes:
     )
 
 
+def cluster_info(server: str, authority: str) -> bytes:
+    """Return the kubeconfig without a user that kube-public/cluster-info holds, as kubeadm's."""
+    certified = base64.b64encode(authority.encode()).decode()
+    cluster = {"server": server, "certificate-authority-data": certified}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "", "cluster": cluster}],
+    }
+    return json.dumps(document, indent=2).encode() + b"\n"
+
+
 def kubeconfig_of(
     *,
     server: str,
@@ -88,3 +102,14 @@ def kubeconfig_of(
     }
     # JSON is valid YAML.
     return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def load_credentials(context: ssl.SSLContext, credentials: Credentials) -> None:
+    """Let TLS connections show a certificate from now on.
+
+    ssl reads it from files only; this one is 0600 and gone at once.
+    """
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(credentials.certificate + credentials.key)
+        file.flush()
+        context.load_cert_chain(file.name)

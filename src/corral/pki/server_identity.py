@@ -103,8 +103,8 @@ def _require_trusted_files(directory: Path) -> None:
 
 
 def _server(directory: Path, listening: Sequence[str]) -> tuple[Path, Path]:
-    """Return the server's certificate and key, reissued if they expire soon or lack a name."""
-    authority = _authority(directory)
+    """The server's certificate and its key, made where what is there does not do."""
+    authority = authority_of(directory)
     certificate, key = directory / "server.crt", directory / "server.key"
     names = _general_names(listening)
     pair = read_pair(certificate, key)
@@ -122,8 +122,8 @@ def _general_names(listening: Sequence[str]) -> list[x509.GeneralName]:
     return [general_name(name) for name in sorted(names) if not hosts.is_wildcard(name)]
 
 
-def _authority(directory: Path) -> Pair:
-    """Load or issue the CA of the server certificate."""
+def authority_of(directory: Path) -> Pair:
+    """Return the authority that certifies this server and the serving certificates of nodes."""
     certificate, key = directory / "ca.crt", directory / "ca.key"
     pair = read_pair(certificate, key)
     if pair is None or pair.ends_within(timedelta(days=RENEW_DAYS)):

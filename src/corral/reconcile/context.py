@@ -23,10 +23,12 @@ def wall_clock() -> datetime:
 class ControllerContext:
     """A client with the informers, kinds and events that controllers share; ``run`` runs them."""
 
-    def __init__(self, client: Client, *, clock: Clock = wall_clock) -> None:
+    def __init__(
+        self, client: Client, *, informers: Informers | None = None, clock: Clock = wall_clock
+    ) -> None:
         self._watching_client = client
         self.clock = clock
-        self.informers = Informers(client)
+        self.informers = informers or Informers(client)
         self.client = client.with_observer(self.informers.observe, watching=client)
         self.kinds = Kinds(self.informers)
         self._events = EventBroadcaster(self.client, clock)

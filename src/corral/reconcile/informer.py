@@ -54,6 +54,7 @@ class Informer(Generic[T]):
         kind: Kind,
         *,
         fields: str = "",
+        labels: str = "",
         shared: Callable[[T], T | None] = lambda _: None,
     ) -> None:
         """``shared`` returns the same version of an object from another cache, or None."""
@@ -62,6 +63,7 @@ class Informer(Generic[T]):
         self._view = view
         self._kind = kind
         self._fields = fields
+        self._labels = labels
         self._objects: dict[Key, T] = {}
         self._indexers: dict[str, Callable[[T], Iterable[str]]] = {}
         self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
@@ -147,7 +149,9 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         async with asyncio.timeout(LIST_SECONDS):
-            listed = await self._client.list(self._view, fields=self._fields, kind=self._kind)
+            listed = await self._client.list(
+                self._view, fields=self._fields, labels=self._labels, kind=self._kind
+            )
         gone = set(self._objects) - {key_of(item) for item in listed.items}
         for key in gone:
             self._remove(key)
@@ -162,6 +166,7 @@ class Informer(Generic[T]):
             self._view,
             resource_version=self._version,
             fields=self._fields,
+            labels=self._labels,
             timeout_seconds=seconds,
             kind=self._kind,
         )
@@ -244,25 +249,32 @@ class Informer(Generic[T]):
 
 
 class Informers:
-    """The informers of a process: one for each requested view, kind and field selector."""
+    """The informers of a process: one for each requested view, kind and selectors."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._informers: dict[tuple[type[msgspec.Struct], str, str], Informer[Any]] = {}
+        self._informers: dict[tuple[type[msgspec.Struct], str, str, str], Informer[Any]] = {}
         self._by_view: defaultdict[type | str, tuple[Informer[Any], ...]] = defaultdict(tuple)
         """Informers by view; those of ``Partial``, which decodes any kind, by resource.  A response
         is passed to the informers of its view alone."""
         self._running: Background | None = None
         self._tasks: dict[Informer[Any], asyncio.Task[None]] = {}
 
-    def of(self, view: type[T], *, fields: str = "", kind: Kind | None = None) -> Informer[T]:
+    def of(
+        self, view: type[T], *, fields: str = "", labels: str = "", kind: Kind | None = None
+    ) -> Informer[T]:
         """Return the shared informer of a view; it runs as long as ``run`` does."""
         kind = kind or kind_of(view)
-        address = (view, kind.resource, fields)
+        address = (view, kind.resource, fields, labels)
         informer = self._informers.get(address)
         if informer is None:
             informer = self._informers[address] = Informer(
-                self._client, view, kind, fields=fields, shared=partial(self._shared, kind.resource)
+                self._client,
+                view,
+                kind,
+                fields=fields,
+                labels=labels,
+                shared=partial(self._shared, kind.resource),
             )
             self._by_view[kind.resource if view is Partial else view] += (informer,)
             if self._running is not None:
@@ -296,15 +308,15 @@ class Informers:
         An existing one is reused, so that nothing is decoded and cached twice; controllers that
         need a typed view are therefore created first.
         """
-        for (_, resource, fields), informer in self._informers.items():
-            if (resource, fields) == (kind.resource, ""):
+        for (_, resource, *selectors), informer in self._informers.items():
+            if resource == kind.resource and not any(selectors):
                 return informer
         return self.of(Partial, kind=kind)
 
     def of_kind(self, kind: Kind) -> list[Informer[Any]]:
         """Return the informers of a kind, whatever their view and selector."""
         cached = self._informers.items()
-        return [informer for (_, resource, _), informer in cached if resource == kind.resource]
+        return [informer for (_, resource, *_), informer in cached if resource == kind.resource]
 
     def stop(self, kind: Kind) -> None:
         """Stop and clear the informers of a kind that is no longer served."""

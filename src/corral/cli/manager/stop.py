@@ -56,7 +56,7 @@ def stop(
         )
     if systemd:
         click.echo(_remove_unit(layout))
-    if _stop(layout):
+    if end_process(layout):
         left = leftover_machines.running_on(layout)
         click.echo(f"The manager has ended; {left or 'no machine runs on'}.")
     elif not systemd:
@@ -83,20 +83,20 @@ def down(layout: Layout, grace_period: float) -> None:
 
     Objects stay: at the next corral up, replica sets make new machines.
     """
-    has_run = _stop(layout)
+    has_run = end_process(layout)
     if not layout.lock.exists():
         click.echo(f"Nothing has run in {layout.root} yet.")
         return
     try:
         with lock.hold(layout.lock, url=""):
-            count = asyncio.run(_down(layout, grace_period))
+            count = asyncio.run(end_machines(layout, grace_period))
     except lock.AlreadyRunning as other:
         raise Problem(f"another manager has just started on {layout.root}") from other
     manager = "The manager has ended" if has_run else "No manager ran"
     click.echo(f"{manager}; {count} machine{'s' * (count != 1)} shut down.")
 
 
-def _stop(layout: Layout) -> bool:
+def end_process(layout: Layout) -> bool:
     """End the manager; return whether one ran."""
     running = lock.find(layout.lock)
     if running is None:
@@ -109,10 +109,10 @@ def _stop(layout: Layout) -> bool:
     return True
 
 
-async def _down(layout: Layout, grace_seconds: float) -> int:
+async def end_machines(layout: Layout, grace_seconds: float) -> int:
     from corral.node.hypervisor import StuckError  # noqa: PLC0415
     from corral.node.limits.limits import Limits  # noqa: PLC0415
-    from corral.node.machine.shutdown import end_machines  # noqa: PLC0415
+    from corral.node.machine import shutdown  # noqa: PLC0415
     from corral.node.network.machine_network import remove  # noqa: PLC0415  only where machines are
     from corral.node.network.netlink import NetworkError  # noqa: PLC0415
     from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415
@@ -120,7 +120,9 @@ async def _down(layout: Layout, grace_seconds: float) -> int:
     ended: list[str] = []
     limits = Limits(layout.root)
     ending = [
-        end_machines(node, Qemu(node), seconds=grace_seconds, ended=ended.append, limits=limits)
+        shutdown.end_machines(
+            node, Qemu(node), seconds=grace_seconds, ended=ended.append, limits=limits
+        )
         for node in layout.node_directories()
     ]
     for outcome in await asyncio.gather(*ending, return_exceptions=True):

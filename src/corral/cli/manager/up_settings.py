@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from corral import hosts
 from corral.api.addresses import Network
 from corral.api.time import parse_duration
 from corral.cli import hints
@@ -26,6 +27,7 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         directory=layout.root,
         address=address,
         port=port,
+        node_address="" if is_local(address) else address,
         nodes=chosen["nodes"],
         hollow=hollow if chosen["machine"] == "hollow" else None,
         boots=chosen["boots"],
@@ -46,6 +48,11 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         audit_policy=chosen["audit_policy"],
         token_file=chosen["token_file"],
     )
+
+
+def is_local(address: str) -> bool:
+    """Whether other hosts do not reach this one at an address that the API listens at."""
+    return hosts.is_wildcard(address) or address == "localhost" or hosts.is_loopback(address)
 
 
 def _audit_log(file: Path | None, policy: Path | None) -> Path | None:

@@ -1,11 +1,10 @@
-"""Signs approved CertificateSigningRequests for client certificates.
+"""Signs approved CertificateSigningRequests for client and kubelet serving certificates.
 
-It is kube-controller-manager's signer ``kubernetes.io/kube-apiserver-client``; requests to other
-signers are left alone.
+It is kube-controller-manager's csrsigning controller; requests to other signers are left alone.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,9 +12,9 @@ from lightkube.models.certificates_v1 import CertificateSigningRequest
 
 from corral.api.kinds.auth.certificate_signing_request import (
     APPROVED,
-    CLIENT_SIGNER,
     DENIED,
     FAILED,
+    KUBELET_SERVING_SIGNER,
 )
 from corral.api.object import Document, Key
 from corral.reconcile.context import ControllerContext
@@ -26,15 +25,15 @@ from corral.reconcile.workqueue import WorkQueue
 Sign = Callable[[bytes, int | None], bytes]
 """Signs a PEM request for a number of seconds; raises ValueError if it is invalid."""
 
-_NEEDED = "client auth"
-_ALLOWED = frozenset({_NEEDED, "digital signature", "key encipherment"})
+_CLIENT, _SERVER = "client auth", "server auth"
+_KEY_USAGES = frozenset({"digital signature", "key encipherment"})
 
 
-def controller(sign: Sign) -> Callable[[ControllerContext], Controller[Key]]:
-    """Return the factory of the controller that signs."""
+def controller(signers: Mapping[str, Sign]) -> Callable[[ControllerContext], Controller[Key]]:
+    """Return the factory of the controller that signs, by the names of its signers."""
 
     def factory(context: ControllerContext) -> Controller[Key]:
-        loop = Signer(context, sign)
+        loop = Signer(context, signers)
         return Controller(
             "certificates-signer", loop.reconcile, queue=loop.queue, sources=(loop.requests,)
         )
@@ -43,15 +42,13 @@ def controller(sign: Sign) -> Callable[[ControllerContext], Controller[Key]]:
 
 
 class Signer:
-    """Cache of the requests to the signer."""
+    """Cache of the requests to some signers."""
 
-    def __init__(self, context: ControllerContext, sign: Sign) -> None:
+    def __init__(self, context: ControllerContext, signers: Mapping[str, Sign]) -> None:
         self.queue = WorkQueue[Key]()
-        self.requests = context.informers.of(
-            CertificateSigningRequest, fields=f"spec.signerName={CLIENT_SIGNER}"
-        )
+        self.requests = context.informers.of(CertificateSigningRequest)
         self._client = context.client
-        self._sign = sign
+        self._signers = signers
         self.requests.handle(self._changed)
 
     async def reconcile(self, key: Key) -> None:
@@ -61,8 +58,9 @@ class Signer:
             return
         updated = msgspec.to_builtins(request)
         try:
-            require_usages(request.spec.usages or [])
-            content = self._sign(
+            serving = request.spec.signerName == KUBELET_SERVING_SIGNER
+            require_usages(request.spec.usages or [], serving=serving)
+            content = self._signers[request.spec.signerName](
                 base64.b64decode(request.spec.request), request.spec.expirationSeconds
             )
         except ValueError as error:
@@ -75,7 +73,7 @@ class Signer:
     def _changed(
         self, _old: CertificateSigningRequest | None, new: CertificateSigningRequest | None
     ) -> None:
-        if new is not None and is_waiting(new):
+        if new is not None and new.spec.signerName in self._signers and is_waiting(new):
             self.queue.add(key_of(new))
 
 
@@ -86,13 +84,14 @@ def is_waiting(request: CertificateSigningRequest) -> bool:
     return APPROVED in types and not types & {DENIED, FAILED} and not status.certificate
 
 
-def require_usages(usages: list[str]) -> None:
-    """Raise ValueError unless the usages are those of a client certificate."""
+def require_usages(usages: list[str], *, serving: bool = False) -> None:
+    """Raise ValueError unless the usages are those of a client, or a serving, certificate."""
+    needed, what = (_SERVER, "kubelet serving") if serving else (_CLIENT, "client")
     for usage in usages:
-        if usage not in _ALLOWED:
-            raise ValueError(f"invalid usage for client certificate: {usage}")
-    if _NEEDED not in usages:
-        raise ValueError(f"missing required usage for client certificate: {_NEEDED}")
+        if usage != needed and usage not in _KEY_USAGES:
+            raise ValueError(f"invalid usage for {what} certificate: {usage}")
+    if needed not in usages:
+        raise ValueError(f"missing required usage for {what} certificate: {needed}")
 
 
 def _failure(message: str) -> Document:

@@ -71,19 +71,23 @@ def plan(
     *,
     create_error: str = "",
     keep_visible: bool = False,
+    label_early: bool = False,
 ) -> Plan:
     """Return the plan for a VMI, its pods, and the claims that it needs.
 
     ``create_error`` is the error of the last creation of its pod; ``keep_visible`` keeps the
-    finalizer of a finished VMI for now.
+    finalizer of a finished VMI for now; ``label_early`` labels the VMI with its node as soon as the
+    pod is bound: nodes of other hosts find their VMIs by that label.
     """
     pod = current(vmi, pods)
     begins = pod is None and vmi.status.phase in _UNSCHEDULED and not is_being_deleted(vmi)
     if begins and claims.are_ready and not create_error:
         return Plan(create_pod=True)
     phase = "Failed" if begins and claims.failed else next_phase(vmi, pod)
-    if seconds := _quiet_seconds(vmi, pod, phase, now, claims):
-        return Plan(requeue_seconds=seconds)
+    unlabelled = pod is not None and node_of(pod) != vmi.metadata.labels.get(NODE_NAME)
+    quiet = 0.0 if label_early and unlabelled else _quiet_seconds(vmi, pod, phase, now, claims)
+    if quiet:
+        return Plan(requeue_seconds=quiet)
     final = phase in FINAL_PHASES
     to_delete: tuple[Pod, ...] = ()
     if is_being_deleted(vmi) and (final or vmi.status.phase not in _SCHEDULED):
@@ -93,7 +97,14 @@ def plan(
         delete_pods=to_delete,
         force=final,
         patch=patch(
-            vmi, pod, phase, now, claims, create_error=create_error, keep_visible=keep_visible
+            vmi,
+            pod,
+            phase,
+            now,
+            claims,
+            create_error=create_error,
+            keep_visible=keep_visible,
+            label_early=label_early,
         ),
     )
 
@@ -173,8 +184,12 @@ def patch(
     *,
     create_error: str = "",
     keep_visible: bool = False,
+    label_early: bool = False,
 ) -> Document | None:
-    """Return the merge patch of metadata and status; None if nothing changes."""
+    """Return the merge patch of metadata and status; None if nothing changes.
+
+    ``label_early``: label the VMI with its node as soon as the pod is bound.
+    """
     status: Document = {}
     metadata: Document = {}
     old = vmi.status
@@ -197,8 +212,9 @@ def patch(
         status |= _placement(vmi, pod)
         if (claims is not NONE or phase != old.phase) and (volumes := volume_status(vmi, claims)):
             status["volumeStatus"] = volumes
-        if vmi.metadata.labels.get(NODE_NAME) != node_of(pod):
-            metadata["labels"] = {NODE_NAME: node_of(pod)}
+    labelled = pod is not None and (phase in _SCHEDULED or label_early) and node_of(pod)
+    if labelled and vmi.metadata.labels.get(NODE_NAME) != labelled:
+        metadata["labels"] = {NODE_NAME: labelled}
     finished = pod is None and phase in FINAL_PHASES and not keep_visible
     if finished and FINALIZER in vmi.metadata.finalizers:
         kept = [each for each in vmi.metadata.finalizers if each != FINALIZER]

@@ -1,8 +1,9 @@
 """Controller of VMIs: creates and deletes launcher pods, writes phases, removes the finalizer."""
 
+from collections.abc import Sequence
 from functools import partial
 
-from lightkube.models.core_v1 import Namespace, PersistentVolumeClaim, Pod
+from lightkube.models.core_v1 import Namespace, Node, PersistentVolumeClaim, Pod
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, ApiError
@@ -55,7 +56,7 @@ def controller(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> Con
         loop.reconcile,
         queue=loop.queue,
         sources=(
-            *(loop.vmis, loop.pods, loop.claims, loop.data_volumes, loop.classes),
+            *(loop.vmis, loop.pods, loop.nodes, loop.claims, loop.data_volumes, loop.classes),
             *(loop.namespaces, loop.quotas, loop.installations),
         ),
         workers=WORKERS,
@@ -69,6 +70,7 @@ class VMIs:
         self.queue = WorkQueue[Key]()
         self.vmis = context.informers.of(VMI)
         self.pods = context.informers.of(Pod)
+        self.nodes = context.informers.of(Node)
         self.claims = context.informers.of(PersistentVolumeClaim)
         self.data_volumes = context.informers.of(DataVolume)
         self.classes = context.informers.of(StorageClass)
@@ -101,7 +103,9 @@ class VMIs:
         now = self._context.clock()
         needed = required_claims.resolve(vmi, self._sources)
         visible = self._visible_seconds(vmi)
-        decided = lifecycle.plan(vmi, pods, now, needed, keep_visible=visible > 0)
+        decided = lifecycle.plan(
+            vmi, pods, now, needed, keep_visible=visible > 0, label_early=self._is_remote(pods)
+        )
         error: ApiError | None = None
         if decided.create_pod:
             try:
@@ -121,6 +125,15 @@ class VMIs:
             raise error
         delay = visible or decided.requeue_seconds
         return Result(delay) if delay > 0 else None
+
+    def _is_remote(self, pods: Sequence[Pod]) -> bool:
+        """Report whether a pod is bound to a node of another host, which serves its own API."""
+        for pod in pods:
+            node = self.nodes.get(Key("", lifecycle.node_of(pod)))
+            endpoints = node.status.daemonEndpoints if node is not None and node.status else None
+            if endpoints is not None and endpoints.kubeletEndpoint is not None:
+                return True
+        return False
 
     def _visible_seconds(self, vmi: VMI) -> float:
         """Return for how long a finished VMI stays visible."""

@@ -1,6 +1,8 @@
 """The roles of Kubernetes (its bootstrap policy), as far as there is something here to allow."""
 
-from corral.api.kinds.auth.rbac import SERVICE_ACCOUNT
+from corral.api.kinds.auth.bootstrap_token import NODE_GROUP as BOOTSTRAP_NODE_GROUP
+from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP
+from corral.api.kinds.auth.rbac import GROUP, SERVICE_ACCOUNT
 from corral.daemon.rbac.notation import (
     AGGREGATE,
     CHANGE,
@@ -14,6 +16,8 @@ from corral.daemon.rbac.notation import (
 )
 
 _RBAC = "rbac.authorization.k8s.io"
+KUBELET_CLIENTS = "corral:kubelet-clients"
+"""The group of the certificate by which the API server asks nodes."""
 _HEALTH = "/healthz /livez /readyz /version /version/"
 _WORKLOADS = "daemonsets deployments replicasets statefulsets"
 
@@ -123,6 +127,17 @@ ROLES = (
         rule("*", "core", "nodes/log nodes/metrics nodes/proxy nodes/stats"),
     ),
     role(
+        "system:node-bootstrapper",
+        rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
+    ),
+    *(
+        role(
+            f"system:certificates.k8s.io:certificatesigningrequests:{part}",
+            rule("create", "certificates.k8s.io", f"certificatesigningrequests/{part}"),
+        )
+        for part in ("nodeclient", "selfnodeclient")
+    ),
+    role(
         "system:certificates.k8s.io:kube-apiserver-client-approver",
         rule(
             "approve",
@@ -147,13 +162,49 @@ ROLES_OF_NAMESPACES = (
         rule(READ, "core", "configmaps", names="extension-apiserver-authentication"),
         namespace="kube-system",
     ),
+    role(
+        "kubeadm:bootstrap-signer-clusterinfo",
+        rule("get", "core", "configmaps", names="cluster-info"),
+        namespace="kube-public",
+    ),
+    role(
+        "corral:network",
+        rule(READ, "core", "configmaps", names="corral-network"),
+        namespace="kube-system",
+    ),
 )
 """Roles, each in its namespace."""
 
 _AUTHENTICATED = group("system:authenticated")
 _UNAUTHENTICATED = group("system:unauthenticated")
 
+_ANONYMOUS = {"apiGroup": GROUP, "kind": "User", "name": "system:anonymous"}
+_NODES = group(NODE_GROUP)
+_NEW_NODES = group(BOOTSTRAP_NODE_GROUP)
+_REQUESTS = "system:certificates.k8s.io:certificatesigningrequests"
+
+BINDINGS_OF_NAMESPACES = (
+    binding("kubeadm:bootstrap-signer-clusterinfo", _ANONYMOUS, namespace="kube-public"),
+    binding("corral:network", _NODES, namespace="kube-system"),
+    binding(
+        "corral:nodes-read-authorities",
+        _NODES,
+        to="extension-apiserver-authentication-reader",
+        namespace="kube-system",
+    ),
+)
+"""Bindings, each in its namespace; anybody may read how to reach the API server (as kubeadm)."""
+
 BINDINGS = (
+    binding("corral:node-bootstrapper", _NEW_NODES, _NODES, to="system:node-bootstrapper"),
+    binding("corral:node-autoapprove-bootstrap", _NEW_NODES, to=f"{_REQUESTS}:nodeclient"),
+    binding("corral:node-autoapprove-renewal", _NODES, to=f"{_REQUESTS}:selfnodeclient"),
+    binding(
+        "corral:kube-apiserver-kubelet-client",
+        group(KUBELET_CLIENTS),
+        to="system:kubelet-api-admin",
+    ),
+    binding("corral:node-auth-delegator", _NODES, to="system:auth-delegator"),
     binding("cluster-admin", group("system:masters")),
     binding("system:basic-user", _AUTHENTICATED),
     binding("system:discovery", _AUTHENTICATED),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from corral.api.kinds.auth.rbac import CLUSTER_ROLE, GROUP, GROUP_OF_USERS
+from corral.api.kinds.auth.rbac import CLUSTER_ROLE, GROUP, GROUP_OF_USERS, ROLE
 from corral.api.object import Document
 
 READ = "get list watch"
@@ -55,12 +55,23 @@ def role(
 
 
 def binding(
-    name: str, *subjects: Document, to: str = "", labels: Mapping[str, str] = BOOTSTRAPPING
+    name: str,
+    *subjects: Document,
+    to: str = "",
+    labels: Mapping[str, str] = BOOTSTRAPPING,
+    namespace: str = "",
 ) -> Document:
-    """A ClusterRoleBinding to the ClusterRole of the same name, or ``to`` another."""
+    """A ClusterRoleBinding to the ClusterRole of the same name, or ``to`` another.
+
+    With a namespace: a RoleBinding there, to the Role of that name.
+    """
+    metadata = {"name": name, "labels": dict(labels), "annotations": {AUTOUPDATE: "true"}}
+    if namespace:
+        metadata["namespace"] = namespace
+    kind = ROLE if namespace else CLUSTER_ROLE
     return {
-        "metadata": {"name": name, "labels": dict(labels), "annotations": {AUTOUPDATE: "true"}},
-        "roleRef": {"apiGroup": GROUP, "kind": CLUSTER_ROLE.name, "name": to or name},
+        "metadata": metadata,
+        "roleRef": {"apiGroup": GROUP, "kind": kind.name, "name": to or name},
         "subjects": list(subjects),
     }
 

@@ -12,7 +12,13 @@ import msgspec
 
 from corral.api.errors import AlreadyExists, Conflict, NotFound, StoreReadError
 from corral.api.kind import Kind
-from corral.api.kinds.auth.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, aggregated
+from corral.api.kinds.auth.rbac import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    ROLE,
+    ROLE_BINDING,
+    aggregated,
+)
 from corral.api.object import Document, Key
 from corral.client.client import Client
 from corral.daemon.rbac import kubernetes, kubevirt
@@ -51,6 +57,9 @@ async def settle_policy(client: Client) -> None:
     for role in kubernetes.ROLES_OF_NAMESPACES:
         there = await _present(client, ROLE, role["metadata"]["namespace"])
         await _write(client, ROLE, [settled_role(role, there)], there)
+    for binding in kubernetes.BINDINGS_OF_NAMESPACES:
+        there = await _present(client, ROLE_BINDING, binding["metadata"]["namespace"])
+        await _write(client, ROLE_BINDING, [settled_binding(binding, there)], there)
     bound = await _present(client, CLUSTER_ROLE_BINDING)
     bindings = [settled_binding(each, bound) for each in BINDINGS]
     await _write(client, CLUSTER_ROLE_BINDING, bindings, bound)

@@ -145,6 +145,10 @@ class Agent:
         await self._machines.prepare()
         self.register_again()
 
+    async def registered(self) -> None:
+        """Wait until the Node is in the API, with its status."""
+        await self._heartbeat.is_registered.wait()
+
     def register_again(self) -> None:
         """Write the Node again at once: its status or annotations have changed."""
         self._heartbeat.register_again()
@@ -197,7 +201,8 @@ def _host(
     storage, limits, pressure = parts.storage, parts.limits, parts.pressure
     return Host(
         name=name,
-        address=address or host_address(),
+        address=address or parts.registration.address or host_address(),
+        registration=parts.registration,
         capacity=capacity,
         labels={STORAGE_LABEL: storage.id} if storage is not None else {},
         facts=hypervisor.facts,

@@ -11,6 +11,7 @@ from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.attachment import Networks
 from corral.node.network.guest_ports import Network
 from corral.node.pressure import Pressure
+from corral.node.status.node_status import Registration
 from corral.node.storage import Storage
 
 
@@ -26,6 +27,7 @@ class HostParts:
     destinations: the addresses that probes may connect to.
     sampler: samples the resource usage of machines.
     pressure: watches memory, disk and PIDs of the host.
+    registration: how the nodes register.
     """
 
     images: ImageStore
@@ -38,3 +40,4 @@ class HostParts:
     destinations: Destinations = FOR_TENANTS
     sampler: Sampler = field(default_factory=Sampler)
     pressure: Pressure | None = None
+    registration: Registration = field(default_factory=Registration)

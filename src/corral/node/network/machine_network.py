@@ -323,7 +323,8 @@ class MachineNetwork:
                 # A packet of ours needs a route before DNAT picks the Service's endpoint.
                 link.add_route(cidr, link="lo", source=gateway)
         if not self._rules or self._rules != _observed_rules():
-            nft.apply(rules(self.gateways, self._allowed) + antispoof.machine_rules())
+            table = rules(self.gateways, self._allowed, pod_cidrs=self.pod_cidrs)
+            nft.apply(table + antispoof.machine_rules())
             # Only the first time: this is the reference, and a repaired table may be damaged again
             # before it is read.
             self._rules = self._rules or _observed_rules()

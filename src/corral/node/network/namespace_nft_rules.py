@@ -18,7 +18,9 @@ INGRESS_LINK: Final = "inbound"
 """The link of the host's forwarded ports: only packets to a Service's pods come in."""
 HOST_LINK: Final = "host"
 """The link to the host, only with root: the host opens connections, machines do not."""
-OWN_LINKS: Final = (EGRESS_LINK, INGRESS_LINK, HOST_LINK)
+OVERLAY_LINK: Final = "overlay"
+"""The VXLAN device that leads to the machines of other hosts."""
+OWN_LINKS: Final = (EGRESS_LINK, INGRESS_LINK, HOST_LINK, OVERLAY_LINK)
 API_PORT: Final = 6443
 DNS_PORT: Final = 53
 MAX_API_CONNECTIONS: Final = 128
@@ -42,11 +44,17 @@ _LINK_ADDRESSES: Final[dict[int, Network]] = {
 LINK_RANGES: Final[tuple[Network, ...]] = (*_LINK_ADDRESSES.values(), *HOST_RANGES)
 
 
-def rules(gateways: Sequence[Address], allowed: Sequence[Network] = ()) -> str:
+def rules(
+    gateways: Sequence[Address],
+    allowed: Sequence[Network] = (),
+    *,
+    pod_cidrs: Sequence[Network] = (),
+) -> str:
     """Return the transaction that creates the table, or replaces it.
 
     ``gateways`` are the namespace's own addresses, one for each IP version; ``allowed`` are ranges
-    that the administrator lets guests reach although they are forbidden otherwise.
+    that the administrator lets guests reach although they are forbidden otherwise; ``pod_cidrs``
+    are the ranges of all pods of the cluster.
     """
     client_sets = "\n".join(_client_sets(each) for each in gateways)
     api_limits = "\n".join(f"    {rule}" for each in gateways for rule in _api_limits(each))
@@ -75,6 +83,16 @@ def rules(gateways: Sequence[Address], allowed: Sequence[Network] = ()) -> str:
         f" oifname != {{ {_own_link_names()} }} snat {_family(gateway)} to {gateway}"
         for gateway in gateways
     )
+    # The gateway has the same address on every host, and a link to a host is no other host's:
+    # replies find the way back only to the address of this host's VXLAN device.
+    overlay_nat = "\n".join(
+        f'    oifname "{OVERLAY_LINK}" {_family(each)} saddr {source} masquerade'
+        for each in pod_cidrs
+        for source in (f"!= {each}", str(each[1]))
+    )
+    foreign = "\n".join(
+        f'    iifname "{OVERLAY_LINK}" {_family(each)} saddr != {each} drop' for each in pod_cidrs
+    )
     return f"""\
 table {TABLE}
 delete table {TABLE}
@@ -83,6 +101,7 @@ table {TABLE} {{
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
     oifname "{EGRESS_LINK}" masquerade
+{overlay_nat}
 {source_nat}
   }}
   chain input {{
@@ -98,6 +117,8 @@ table {TABLE} {{
   chain forward {{
     type filter hook forward priority filter - 10; policy accept;
 {spoofed}
+{foreign}
+    oifname "{OVERLAY_LINK}" tcp flags syn tcp option maxseg size set rt mtu
     ct state established,related accept
     ct state invalid drop
     iifname "{INGRESS_LINK}" ct status dnat accept

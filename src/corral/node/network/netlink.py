@@ -78,11 +78,20 @@ _RT_TABLE_MAIN, _RTPROT_STATIC = 254, 4
 _RT_SCOPE_UNIVERSE, _RT_SCOPE_LINK = 0, 253
 _RTN_UNICAST, _RTN_UNREACHABLE = 1, 7
 
-_RTM_NEWNEIGH: Final = 28
+_RTNH_F_ONLINK: Final = 4
+
+(
+    _IFLA_VXLAN_ID,
+    _IFLA_VXLAN_LOCAL,
+    _IFLA_VXLAN_LEARNING,
+    _IFLA_VXLAN_PORT,
+    _IFLA_VXLAN_LOCAL6,
+) = 1, 4, 7, 15, 17
+_RTM_NEWNEIGH, _RTM_DELNEIGH = 28, 29
 _NDMSG: Final = struct.Struct("=BxxxiHBB")  # family, link, state, flags, type
 _NDA_DST, _NDA_LLADDR = 1, 2
-_NUD_PERMANENT: Final = 0x80
-_NTF_PROXY: Final = 0x08
+_NUD_NOARP, _NUD_PERMANENT = 0x40, 0x80
+_NTF_SELF, _NTF_PROXY = 0x02, 0x08
 
 
 class NetworkError(Exception):
@@ -165,6 +174,51 @@ class Netlink:
         with _failure(f"the bridge {name} cannot be created"), _ignoring(_EXISTS_ERRORS):
             self._socket.request(_RTM_NEWLINK, body, _CREATE_NEW)
 
+    def add_vxlan(
+        self,
+        name: str,
+        *,
+        vni: int,
+        local: Address,
+        port: int,
+        mac: str,
+        mtu: int,
+        namespace: int,
+    ) -> None:
+        """Create a VXLAN device in the namespace of a descriptor; its outer packets leave here.
+
+        It learns nothing: peers are those of ``add_forwarding``.
+        """
+        body = _link_body(name=name, mtu=mtu, mac=mac)
+        body += attribute(_IFLA_NET_NS_FD, u32(namespace))
+        body += _link_info(
+            "vxlan",
+            attribute(_IFLA_VXLAN_ID, u32(vni)),
+            attribute(
+                _IFLA_VXLAN_LOCAL if local.version == 4 else _IFLA_VXLAN_LOCAL6, local.packed
+            ),
+            attribute(_IFLA_VXLAN_PORT, struct.pack("!H", port)),
+            attribute(_IFLA_VXLAN_LEARNING, b"\0"),
+        )
+        with _failure(f"the device {name} cannot be created"):
+            self._socket.request(_RTM_NEWLINK, body, _CREATE_NEW)
+
+    def add_forwarding(self, name: str, mac: str, peer: Address) -> None:
+        """Send what a VXLAN device has for a MAC address to a host."""
+        with _failure(f"{name} cannot forward to {peer}"):
+            body = self._forwarding(name, mac, peer)
+            self._socket.request(_RTM_NEWNEIGH, body, _CREATE_OR_REPLACE)
+
+    def delete_forwarding(self, name: str, mac: str, peer: Address) -> None:
+        """Undo ``add_forwarding``."""
+        with _failure(f"{name} cannot stop forwarding to {peer}"), _ignoring(_MISSING_ERRORS):
+            self._socket.request(_RTM_DELNEIGH, self._forwarding(name, mac, peer))
+
+    def _forwarding(self, name: str, mac: str, peer: Address) -> bytes:
+        state = _NUD_PERMANENT | _NUD_NOARP
+        body = _NDMSG.pack(socket.AF_BRIDGE, self._require_index(name), state, _NTF_SELF, 0)
+        return body + attribute(_NDA_LLADDR, mac_bytes(mac)) + attribute(_NDA_DST, peer.packed)
+
     def change(
         self,
         name: str,
@@ -243,12 +297,14 @@ class Netlink:
         source: Address | None = None,
         metric: int | None = None,
         replace: bool = True,
+        on_link: bool = False,
     ) -> None:
         """Add a route; without ``link`` and ``via`` an unreachable one.
 
-        ``replace``: replace an existing route to the destination, instead of keeping it.
+        ``replace``: replace an existing route to the destination, instead of keeping it;
+        ``on_link``: ``via`` is a neighbour although no address of the link says so.
         """
-        body = self._route_body(destination, link, via, source, metric)
+        body = self._route_body(destination, link, via, source, metric, on_link=on_link)
         with (
             _failure(f"the route to {destination} cannot be created"),
             _ignoring(_EXISTS_ERRORS),
@@ -297,6 +353,8 @@ class Netlink:
         via: Address | None,
         source: Address | None,
         metric: int | None,
+        *,
+        on_link: bool = False,
     ) -> bytes:
         nowhere = link is None and via is None
         body = _RTMSG.pack(
@@ -308,7 +366,7 @@ class Netlink:
             _RTPROT_STATIC,
             _RT_SCOPE_UNIVERSE if nowhere or via is not None else _RT_SCOPE_LINK,
             _RTN_UNREACHABLE if nowhere else _RTN_UNICAST,
-            0,
+            _RTNH_F_ONLINK if on_link else 0,
         )
         body += attribute(_RTA_DST, destination.network_address.packed)
         if link is not None:

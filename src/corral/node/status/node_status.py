@@ -109,6 +109,20 @@ def no_pressure() -> Mapping[str, bool]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """How a node registers itself.
+
+    address: its InternalIP; kubelet_port: where its own API listens, 0 if nowhere but in this
+    process; labels, taints: what its Node is created with, which users may change later.
+    """
+
+    address: str = ""
+    kubelet_port: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Document] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The properties of a node, from which its Node object is written."""
 
@@ -116,6 +130,7 @@ class Host:
     address: str
     capacity: Capacity
     version: str = __version__
+    registration: Registration = field(default_factory=Registration)
     labels: dict[str, str] = field(default_factory=dict)
     facts: Callable[[], Mapping[str, Any]] = dict
     retired: bool = False
@@ -155,7 +170,9 @@ class Host:
 
     def status(self, now: datetime, old: list[Document]) -> Document:
         """Return the Node's status; ``old``: its previous conditions."""
+        port = self.registration.kubelet_port
         return {
+            **({"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}} if port else {}),
             "capacity": self.capacity.document(),
             "allocatable": self.capacity.allocatable().document(),
             "addresses": [
@@ -244,6 +261,7 @@ class Heartbeat:
         self._host = host
         self._clock = clock
         self._due = asyncio.Event()
+        self.is_registered = asyncio.Event()
         self._ranges: Sequence[str] = ()
 
     def keep_ranges(self, ranges: Sequence[str]) -> None:
@@ -294,10 +312,17 @@ class Heartbeat:
         ]
         status = {"status": self._host.status(now, old)}
         await self._client.patch(Node, key, status, subresource="status")
+        self.is_registered.set()
 
     def _anew(self, document: Document) -> Document:
         """Return the Node to create where there is none."""
         document = merge_patch({}, document)
+        registration = self._host.registration
+        created = {
+            "metadata": {"labels": dict(registration.labels)},
+            "spec": {"taints": list(registration.taints)} if registration.taints else {},
+        }
+        document = merge_patch(created, document)
         if self._host.retired:
             document = merge_patch(document, retirement(retired=True))
         if self._ranges:

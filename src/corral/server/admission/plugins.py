@@ -16,6 +16,7 @@ from corral.server.admission.clone_authorization import Clones
 from corral.server.admission.external_ips import ServiceExposure
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.admission.limit_ranger import LimitRanges
+from corral.server.admission.node_restriction import NodeRestriction
 from corral.server.admission.priority import Priorities
 from corral.server.admission.service_allocation import Allocation, ServiceRanges
 from corral.server.admission.storage_class import ClaimStorageClasses
@@ -68,6 +69,7 @@ class Plugins:
                 **clones.guards(),
                 **ServiceExposure(store, services, authorizer).guards(),
                 **signing.guards(),
+                **NodeRestriction(store).guards(),
             },
         )
 

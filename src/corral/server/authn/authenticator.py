@@ -13,6 +13,7 @@ from corral.api.errors import Unauthorized
 from corral.api.request import Certificate, Request, User
 from corral.api.time import rfc3339
 from corral.pki import SigningKey
+from corral.server.authn.bootstrap_tokens import BootstrapTokens
 from corral.server.authn.revocations import Revocations
 from corral.server.authn.service_accounts import CREDENTIAL, ISSUER, Accounts
 from corral.store import Store
@@ -37,6 +38,7 @@ class Authenticator:
 
     tokens: Mapping[str, User] = field(default_factory=dict, repr=False)
     accounts: Accounts | None = None
+    bootstrap_tokens: BootstrapTokens | None = None
     revocations: Revocations | None = None
     now: Callable[[], float] = time.time
     _by_digest: Mapping[bytes, User] = field(init=False, repr=False)
@@ -53,7 +55,13 @@ class Authenticator:
         ``account_key`` signs tokens; without one they are good for as long as this process runs.
         """
         accounts = Accounts(store, account_key, now=now)
-        return replace(self, accounts=accounts, revocations=Revocations(store), now=now)
+        return replace(
+            self,
+            accounts=accounts,
+            bootstrap_tokens=BootstrapTokens(store, now),
+            revocations=Revocations(store),
+            now=now,
+        )
 
     def user(self, request: Request) -> User:
         """Whoever sends a request, also where they act for another.  Raises Unauthorized.
@@ -88,6 +96,8 @@ class Authenticator:
         token = _bearer(request)
         if _digest(token) in self._by_digest:
             return None
+        if self.bootstrap_tokens is not None and self.bootstrap_tokens.user(token):
+            return self.bootstrap_tokens.ends(token)
         return (self.accounts.ends(token) if self.accounts is not None else None) or 0.0
 
     def _by_certificate(self, certificate: Certificate) -> User | None:
@@ -116,6 +126,8 @@ class Authenticator:
         # found by its digest, in a time that tells nothing about any token
         user = self._by_digest.get(_digest(token))
         if user is not None:
+            return user
+        if self.bootstrap_tokens is not None and (user := self.bootstrap_tokens.user(token)):
             return user
         return self.accounts.user(token) if self.accounts is not None else None
 

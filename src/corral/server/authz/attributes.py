@@ -22,6 +22,8 @@ class Attributes(NamedTuple):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    labels: str = ""
+    """The label selector of a list or a watch."""
 
     @property
     def target(self) -> str:
@@ -42,12 +44,14 @@ def of_route(user: User, verb: str, parsed_route: Route, raw_query: str) -> Attr
         namespace = name
     if not name and verb in _NAME_SELECTABLE and "fieldSelector" in raw_query:
         name = _selected_name(query.parse(raw_query).get("fieldSelector", ""))
+    labels = ""
+    if verb in _NAME_SELECTABLE and "labelSelector" in raw_query:
+        labels = query.parse(raw_query).get("labelSelector", "")
     subresource = parsed_route.subresource
     if parsed_route.group != _SUBRESOURCE_GROUP or subresource.startswith("portforward/"):
         subresource = subresource.partition("/")[0]
-    return Attributes(
-        user, verb, parsed_route.group, parsed_route.plural, subresource, namespace, name
-    )
+    group, plural = parsed_route.group, parsed_route.plural
+    return Attributes(user, verb, group, plural, subresource, namespace, name, labels=labels)
 
 
 def _selected_name(selector: str) -> str:

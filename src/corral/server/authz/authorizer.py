@@ -7,6 +7,7 @@ from corral.api.request import Request, User
 from corral.server.authn.authenticator import ADMINISTRATORS, ANONYMOUS
 from corral.server.authz import components
 from corral.server.authz.attributes import Attributes, forbidden, of_route
+from corral.server.authz.node_authorizer import NodeAuthorizer
 from corral.server.authz.policy_rules import PolicyRule
 from corral.server.authz.roles import Roles
 from corral.server.request.route import Route
@@ -26,6 +27,7 @@ class Authorizer:
 
     def __init__(self, store: Store) -> None:
         self.roles = Roles(store)
+        self._nodes = NodeAuthorizer(store)
 
     def admit(self, request: Request, user: User, verb: str, parsed_route: Route) -> None:
         """Authorize a request to a resource.  Raises Forbidden, and Unauthorized if anonymous.
@@ -70,6 +72,8 @@ class Authorizer:
         if ADMINISTRATORS in attributes.user.groups:
             return True
         if inside and components.allow(attributes):
+            return True
+        if self._nodes.allows(attributes):
             return True
         return self.roles.rules(attributes.user, attributes.namespace).allow(attributes)
 

@@ -93,7 +93,9 @@ def authorizer_for(attr: AdmissionAttributes, authorizer: Authorizer) -> CelAuth
         def call_authorizer(check: AccessCheck) -> T:
             user = call.user if check.account is None else _account(*check.account)
             fields_of_check = {
-                field: getattr(check, field) for field in Attributes._fields if field != "user"
+                field: getattr(check, field)
+                for field in Attributes._fields
+                if field not in ("user", "labels")
             }
             inside = user is call.request.user
             return check_rights(Attributes(user, **fields_of_check), inside=inside)

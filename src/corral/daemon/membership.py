@@ -1,0 +1,278 @@
+"""Joining a cluster as a node: the authority is pinned, certificates are asked for and renewed.
+
+The steps are kubeadm's and the kubelet's TLS bootstrap: read kube-public/cluster-info without
+trust, compare the authority's hash, ask for a client certificate with the bootstrap token, and for
+a serving certificate with that.
+"""
+
+import asyncio
+import base64
+import secrets
+import ssl
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from lightkube.models.certificates_v1 import CertificateSigningRequest
+from lightkube.models.core_v1 import ConfigMap
+
+from corral import files, pki
+from corral.api import yaml
+from corral.api.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
+from corral.api.kinds.auth.certificate_signing_request import (
+    DENIED,
+    FAILED,
+    KUBELET_CLIENT_SIGNER,
+    KUBELET_SERVING_SIGNER,
+    NODE_GROUP,
+    NODE_USER_PREFIX,
+)
+from corral.client.client import Client
+from corral.client.kubeconfig import Kubeconfig
+from corral.client.transport import Https
+from corral.cluster.system_config import AUTHENTICATION, CLUSTER_INFO, NETWORK
+from corral.config import Layout
+from corral.daemon.errors import CannotStart
+
+CERTIFICATE_SECONDS: Final = 60.0
+"""How long a node waits for its certificate; approval by rule takes milliseconds."""
+_POLL_SECONDS: Final = 0.2
+_CLIENT_USAGES: Final = ("digital signature", "key encipherment", "client auth")
+_SERVING_USAGES: Final = ("digital signature", "key encipherment", "server auth")
+
+
+class NetworkSettings(
+    msgspec.Struct, frozen=True, rename={"pod_cidrs": "podCIDRs", "service_cidrs": "serviceCIDRs"}
+):
+    """The ranges that all nodes of a cluster share (kube-system/corral-network)."""
+
+    pod_cidrs: str
+    service_cidrs: str
+    backend: str = ""
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Which cluster a data directory's node belongs to, as last known: ``node.json``."""
+
+    server: str
+    name: str
+    network: NetworkSettings
+
+    @classmethod
+    def load(cls, layout: Layout) -> "Membership | None":
+        """Return what an earlier join has left; None where there was none."""
+        return files.read_json(layout.membership, cls)
+
+    def save(self, layout: Layout) -> None:
+        """Write it; the node has joined from then on."""
+        files.replace(layout.membership, msgspec.json.encode(self), durable=True)
+
+
+async def join(layout: Layout, server: str, name: str, *, token: str, ca_hash: str) -> Membership:
+    """Get a node its client certificate, and keep it.  Raises CannotStart with what to do."""
+    authority = await _authority(server, ca_hash)
+    key, request = pki.new_request(f"{NODE_USER_PREFIX}{name}", (NODE_GROUP,))
+    config = Kubeconfig(server=server, authority=authority, token=token)
+    try:
+        async with Https(config) as transport:
+            certificate = await _certified(
+                Client(transport), name, request, KUBELET_CLIENT_SIGNER, _CLIENT_USAGES
+            )
+    except Unauthorized as error:
+        raise CannotStart(
+            f"{server} does not know the token, or the token has expired",
+            "corral token create on the first host makes another one.",
+        ) from error
+    except ApiError as error:
+        raise _refused(server, error) from error
+    layout.pki.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.replace(layout.authority, authority.encode(), durable=True)
+    _write_pair(layout, "kubelet-client", key, certificate)
+    return await refresh(layout, server, name)
+
+
+async def refresh(layout: Layout, server: str, name: str) -> Membership:
+    """Read, and keep, what all nodes of the cluster share.  Raises CannotStart and ApiError."""
+    async with Https(config_of(layout, server)) as transport:
+        client = Client(transport)
+        found = await client.get(ConfigMap, NETWORK.name, NETWORK.namespace)
+        try:
+            network = msgspec.convert(found.data, NetworkSettings)
+        except msgspec.ValidationError as error:
+            raise CannotStart(f"{NETWORK} cannot be read: {error}") from error
+        await Credentials(layout, name).authorities(client)
+    membership = Membership(server, name, network)
+    membership.save(layout)
+    return membership
+
+
+def config_of(layout: Layout, server: str) -> Kubeconfig:
+    """Return how a joined node reaches its API server, and what it shows.  Raises CannotStart."""
+    try:
+        return Kubeconfig(
+            server=server,
+            authority=layout.authority.read_text(),
+            certificate=_path(layout, "kubelet-client", "crt").read_text(),
+            key=_path(layout, "kubelet-client", "key").read_text(),
+        )
+    except FileNotFoundError as error:
+        raise CannotStart(
+            f"{error.filename} is missing",
+            "Join again, with a token: corral token create --print-join-command.",
+        ) from error
+
+
+async def _authority(server: str, ca_hash: str) -> str:
+    """Return the cluster's authority (PEM) after comparing its hash.  Raises CannotStart."""
+    try:
+        async with Https(Kubeconfig(server=server, insecure=True)) as transport:
+            info = await Client(transport).get(ConfigMap, CLUSTER_INFO.name, CLUSTER_INFO.namespace)
+    except Unavailable as error:
+        raise CannotStart(
+            error.message,
+            "Is the address right, and does corral up listen there (--bind)? Is the port open?",
+        ) from error
+    except ApiError as error:
+        raise _refused(server, error) from error
+    try:
+        document: Any = yaml.load((info.data or {})["kubeconfig"])
+        encoded = document["clusters"][0]["cluster"]["certificate-authority-data"]
+        authority = base64.b64decode(encoded, validate=True).decode("ascii")
+        found = pki.public_key_hash(authority)
+    except (ApiError, ValueError, LookupError, TypeError) as error:
+        raise CannotStart(f"{CLUSTER_INFO} of {server} cannot be read: {error!r}") from error
+    if not secrets.compare_digest(found, ca_hash.strip().lower()):
+        raise CannotStart(
+            f"the authority of {server} has the hash {found}, not {ca_hash}",
+            "Somebody may answer in its place. If not, corral token create --print-join-command "
+            "on the first host prints the right hash.",
+        )
+    return authority
+
+
+def _refused(server: str, error: ApiError) -> CannotStart:
+    hint = "corral status on the first host says what is wrong there."
+    if isinstance(error, Forbidden | NotFound):
+        hint = "Is it the API server of a corral that is as new as this one?"
+    return CannotStart(f"{server} refuses: {error.message}", hint)
+
+
+async def _certified(
+    client: Client, node: str, request: bytes, signer: str, usages: Sequence[str]
+) -> bytes:
+    """Return the certificate for a request once it is signed.  Raises CannotStart and ApiError."""
+    name = f"node-csr-{node[:40]}-{secrets.token_hex(5)}"
+    document = {
+        "metadata": {"name": name},
+        "spec": {
+            "request": base64.b64encode(request).decode(),
+            "signerName": signer,
+            "usages": list(usages),
+        },
+    }
+    await client.create(CertificateSigningRequest, document)
+    try:
+        async with asyncio.timeout(CERTIFICATE_SECONDS):
+            while True:
+                status: Any = (await client.get(CertificateSigningRequest, name)).status
+                if status is not None and status.certificate:
+                    return base64.b64decode(status.certificate)
+                for condition in (status and status.conditions) or ():
+                    if condition.type in (DENIED, FAILED):
+                        raise CannotStart(
+                            f"the certificate of node {node} was refused: {condition.message}"
+                        )
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise CannotStart(
+            f"nobody has signed the certificate of node {node} for {CERTIFICATE_SECONDS:.0f} s",
+            f"An administrator may approve it: kubectl certificate approve {name}",
+        ) from None
+
+
+class Credentials:
+    """The certificates of a joined node."""
+
+    def __init__(self, layout: Layout, name: str) -> None:
+        self._layout = layout
+        self._name = name
+
+    @property
+    def clients(self) -> Path:
+        """The authorities of those who may ask this node."""
+        return self._layout.clients
+
+    async def authorities(self, client: Client) -> None:
+        """Keep the authorities of clients, as the API server has them now.  Raises ApiError."""
+        found = await client.get(ConfigMap, AUTHENTICATION.name, AUTHENTICATION.namespace)
+        content = (found.data or {}).get("client-ca-file", "").encode()
+        files.replace(self._layout.clients, content, durable=True)
+
+    def served(self, hosts: Sequence[str]) -> tuple[Path, Path] | None:
+        """Return the serving certificate for some hosts and its key, if there is a good one."""
+        certificate, key = (_path(self._layout, "kubelet", end) for end in ("crt", "key"))
+        return (certificate, key) if _serves(certificate, hosts) else None
+
+    async def serving(self, client: Client, hosts: Sequence[str]) -> tuple[Path, Path]:
+        """Return a new serving certificate for some hosts, and its key.
+
+        Raises CannotStart and ApiError.
+        """
+        made, request = pki.new_request(f"{NODE_USER_PREFIX}{self._name}", (NODE_GROUP,), hosts)
+        signed = await _certified(
+            client, self._name, request, KUBELET_SERVING_SIGNER, _SERVING_USAGES
+        )
+        _write_pair(self._layout, "kubelet", made, signed)
+        return _path(self._layout, "kubelet", "crt"), _path(self._layout, "kubelet", "key")
+
+    async def renew(self, client: Client, tls: ssl.SSLContext) -> bool:
+        """Renew the client certificate when a third of its time is left; ``tls`` shows it then."""
+        certificate, key = (_path(self._layout, "kubelet-client", end) for end in ("crt", "key"))
+        if not _is_due(certificate):
+            return False
+        name = self._name
+        made, request = pki.new_request(f"{NODE_USER_PREFIX}{name}", (NODE_GROUP,))
+        signed = await _certified(client, name, request, KUBELET_CLIENT_SIGNER, _CLIENT_USAGES)
+        _write_pair(self._layout, "kubelet-client", made, signed)
+        tls.load_cert_chain(certificate, key)
+        return True
+
+
+def _path(layout: Layout, name: str, end: str) -> Path:
+    return layout.pki / f"{name}.{end}"
+
+
+def _write_pair(layout: Layout, name: str, key: bytes, certificate: bytes) -> None:
+    """Write a key and its certificate; a crash between the two leaves no certificate."""
+    _path(layout, name, "crt").unlink(missing_ok=True)
+    files.replace(_path(layout, name, "key"), key, durable=True)
+    files.replace(_path(layout, name, "crt"), certificate, durable=True)
+
+
+def _serves(certificate: Path, hosts: Sequence[str]) -> bool:
+    try:
+        content = certificate.read_bytes()
+    except FileNotFoundError:
+        return False
+    return not _is_due(certificate) and set(hosts) <= set(pki.certificate_hosts(content))
+
+
+def _is_due(certificate: Path) -> bool:
+    """Whether less than a third of a certificate's time is left."""
+    times = pki.certificate_times(certificate.read_bytes())
+    if times is None:
+        return True
+    begins, ends = times
+    return datetime.now(UTC) > ends - (ends - begins) / 3
+
+
+def forget(layout: Layout) -> None:
+    """Remove what the cluster gave this host: the membership first, then certificates and keys."""
+    layout.membership.unlink(missing_ok=True)
+    for name in ("kubelet-client", "kubelet"):
+        for end in ("crt", "key"):
+            _path(layout, name, end).unlink(missing_ok=True)
+    for path in (layout.authority, layout.clients):
+        path.unlink(missing_ok=True)

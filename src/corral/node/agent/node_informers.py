@@ -1,0 +1,38 @@
+"""The caches of a node of another host: only what the Node authorizer lets it read.
+
+The node reads the VMIs that carry its name in the label ``kubevirt.io/nodeName``, as virt-handler
+does, and Secrets and ConfigMaps one by one when a machine needs them.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from corral.api.kind import Kind
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.client.client import Client
+from corral.reconcile.informer import Informer, Informers
+
+T = TypeVar("T", bound=msgspec.Struct)
+NODE_LABEL = "kubevirt.io/nodeName"
+
+
+class NodeInformers(Informers):
+    """The informers of one node."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        super().__init__(client)
+        self._node = node
+        self._unread = client
+
+    def of(
+        self, view: type[T], *, fields: str = "", labels: str = "", kind: Kind | None = None
+    ) -> Informer[T]:
+        """Return the informer of a view; of VMIs those of this node."""
+        if issubclass(view, VirtualMachineInstance) and not fields and not labels:
+            labels = f"{NODE_LABEL}={self._node}"
+        return super().of(view, fields=fields, labels=labels, kind=kind)
+
+    def metadata(self, kind: Kind) -> Informer[Any]:
+        """Return an informer that stays empty: a node may list no Secrets and no ConfigMaps."""
+        return Informer(self._unread, msgspec.Struct, kind)

@@ -1,0 +1,127 @@
+"""What nodes of other hosts may write (Kubernetes' admission plugin NodeRestriction).
+
+The Node authorizer decides which objects a node may change; this looks at what it changes in them:
+a node is to act for nobody but itself, with credentials that somebody may have stolen.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from corral.api.errors import Forbidden
+from corral.api.kind import at
+from corral.api.kinds.core.kinds import LEASE, NODE
+from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
+from corral.api.object import Document
+from corral.server.authz.node_authorizer import LEASE_NAMESPACE, is_at, node_of
+from corral.server.request.call import Call, Guard, forbidden, storage
+from corral.store import Store
+
+_RESERVED_PREFIX: Final = "node-restriction.kubernetes.io/"
+"""Labels by which administrators keep machines to nodes that they trust."""
+_KEPT_SPEC: Final = ("podCIDR", "podCIDRs", "taints", "unschedulable", "providerID")
+
+
+class NodeRestriction:
+    """Guards what users that are nodes write."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def guards(self) -> dict[str, Guard]:
+        """Return the guards by the names that their kinds are stored under."""
+        return {
+            storage(NODE): self._node,
+            storage(LEASE): self._lease,
+            storage(VIRTUAL_MACHINE_INSTANCE): self._vmi,
+            storage(PERSISTENT_VOLUME): self._volume,
+        }
+
+    def _node(self, call: Call, document: Document, old: Document | None) -> None:
+        node = node_of(call.user)
+        if not node or call.user is call.request.user:
+            return
+        name = document["metadata"]["name"]
+        if name != node:
+            raise _refusal(call, document, f'node "{node}" is not allowed to modify node "{name}"')
+        for why in (*self._labels(document, old), *self._spec(document, old)):
+            raise _refusal(call, document, f'node "{node}" is not allowed to {why}')
+        for address in _addresses(document) - _addresses(old or {}):
+            if owner := self._owner(address, name):
+                raise _refusal(
+                    call,
+                    document,
+                    f'node "{node}" is not allowed to have the address of {owner}: {address}',
+                )
+
+    def _labels(self, document: Document, old: Document | None) -> Iterator[str]:
+        after, before = (at(each or {}, "metadata", "labels") or {} for each in (document, old))
+        for label in sorted({*after, *before}):
+            if label.startswith(_RESERVED_PREFIX) and after.get(label) != before.get(label):
+                yield f"set the label {label}"
+
+    def _spec(self, document: Document, old: Document | None) -> Iterator[str]:
+        if old is None:
+            if at(document, "spec", "podCIDRs") or at(document, "spec", "podCIDR"):
+                # a Node that is registered again keeps the ranges that its machines have
+                yield from self._claimed(document)
+            return
+        after, before = document.get("spec") or {}, old.get("spec") or {}
+        for name in _KEPT_SPEC:
+            if after.get(name) != before.get(name):
+                yield f"change spec.{name}"
+
+    def _claimed(self, document: Document) -> Iterator[str]:
+        ranges = set(at(document, "spec", "podCIDRs") or [at(document, "spec", "podCIDR")])
+        for record in self._store.objects(storage(NODE)):
+            if ranges & set(at(record.document(), "spec", "podCIDRs") or ()):
+                yield f"take the pod range of node {record.key.name}"
+
+    def _owner(self, address: str, name: str) -> str:
+        """Return which other Node has an address; empty if none has."""
+        for record in self._store.objects(storage(NODE)):
+            if record.key.name != name and address in _addresses(record.document()):
+                return f"node {record.key.name}"
+        return ""
+
+    def _lease(self, call: Call, document: Document, _old: Document | None) -> None:
+        node = node_of(call.user)
+        metadata = document["metadata"]
+        if not node or call.user is call.request.user:
+            return
+        if metadata.get("namespace") != LEASE_NAMESPACE or metadata["name"] != node:
+            raise _refusal(call, document, f'node "{node}" is only allowed to write its own lease')
+
+    def _vmi(self, call: Call, document: Document, old: Document | None) -> None:
+        node = node_of(call.user)
+        if not node or old is None or call.user is call.request.user:
+            return
+        if document.get("spec") != old.get("spec"):
+            raise _refusal(
+                call, document, f'node "{node}" is not allowed to change the spec of a VMI'
+            )
+        owners, before = (at(each, "metadata", "ownerReferences") or [] for each in (document, old))
+        if owners != before:
+            raise _refusal(
+                call, document, f'node "{node}" is not allowed to change the owners of a VMI'
+            )
+        if at(document, "status", "nodeName") != at(old, "status", "nodeName"):
+            raise _refusal(call, document, f'node "{node}" is not allowed to move a VMI')
+
+    def _volume(self, call: Call, document: Document, _old: Document | None) -> None:
+        node = node_of(call.user)
+        if not node or call.user is call.request.user:
+            return
+        if not is_at(document, node, self._store):
+            raise _refusal(
+                call, document, f'node "{node}" is only allowed to write volumes that it holds'
+            )
+
+
+def _refusal(call: Call, document: Document, why: str) -> Forbidden:
+    return forbidden(call.kind, document["metadata"]["name"], why)
+
+
+def _addresses(node: Document) -> set[str]:
+    found = at(node, "status", "addresses") or ()
+    return {each["address"] for each in found if each.get("type") == "InternalIP"}

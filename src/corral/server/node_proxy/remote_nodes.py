@@ -1,0 +1,52 @@
+"""Nodes of other hosts: found by the address and port in their Node object, reached over TLS."""
+
+import ssl
+from typing import Final
+
+from starlette.types import ASGIApp
+
+from corral.api.kind import at
+from corral.api.kinds.core.kinds import NODE
+from corral.api.object import Document, Key
+from corral.client.reverse_proxy import ReverseProxy
+from corral.server.request.call import storage
+from corral.store import Store
+
+KUBELET_PORT: Final = 10250
+
+
+class RemoteNodes:
+    """The kubelets of a cluster; ``tls`` trusts their authority and shows the server's certificate.
+
+    Call it with a node's name for the ASGI app of its kubelet.
+    """
+
+    def __init__(self, store: Store, tls: ssl.SSLContext) -> None:
+        self._store = store
+        self._tls = tls
+        self._proxies: dict[tuple[str, int], ReverseProxy] = {}
+
+    def __call__(self, name: str) -> ASGIApp | None:
+        """Return the kubelet of a node; None for one that is not there or has no address."""
+        record = self._store.latest(storage(NODE), Key("", name))
+        endpoint = endpoint_of(record.document()) if record is not None else None
+        if endpoint is None:
+            return None
+        if endpoint not in self._proxies:
+            what = f'the kubelet of node "{name}"'
+            self._proxies[endpoint] = ReverseProxy(*endpoint, self._tls, what=what)
+        return self._proxies[endpoint]
+
+    async def aclose(self) -> None:
+        """End all connections."""
+        for proxy in self._proxies.values():
+            await proxy.aclose()
+
+
+def endpoint_of(node: Document) -> tuple[str, int] | None:
+    """Return the address and port of a Node's kubelet; None where it has no InternalIP."""
+    port = at(node, "status", "daemonEndpoints", "kubeletEndpoint", "Port") or KUBELET_PORT
+    for address in at(node, "status", "addresses") or ():
+        if address.get("type") == "InternalIP" and address.get("address"):
+            return address["address"], port
+    return None
