@@ -44,7 +44,7 @@ from corral.server.request.call import Call
 from corral.server.request.route import Route
 from corral.server.request.timeout import deadline_of, within
 from corral.server.response import not_found, warning_headers
-from corral.server.response.encodings import Encodings, Recode
+from corral.server.response.encodings import Encodings, Reencode
 from corral.server.response.errors import error_response
 from corral.server.subresources import subresources
 from corral.server.subresources.cdi_upload import Uploads
@@ -70,7 +70,7 @@ class _Exchange:
     sender: User | None = None
     audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
-    recode: Recode | None = None
+    reencode: Reencode | None = None
     """Re-encodes the response, if the client accepts another encoding than JSON."""
 
 
@@ -178,7 +178,7 @@ class ApiServer:
             )
         labels = exchange.labels or RequestLabels.by_method(request.method)
         self._metrics.record_response(labels, response.status, time.monotonic() - started)
-        return response if exchange.recode is None else exchange.recode(response)
+        return response if exchange.reencode is None else exchange.reencode(response)
 
     async def _respond(self, exchange: _Exchange) -> Response:
         """Return the response in JSON, for the audit log, and set the re-encoded one beside it."""
@@ -188,7 +188,7 @@ class ApiServer:
             response = await within(deadline, partial(self._answer, exchange))
         except ApiError as error:
             response = error_response(error)
-        exchange.recode = await self._encodings.recoded(exchange.request, response, deadline)
+        exchange.reencode = await self._encodings.reencoded(exchange.request, response, deadline)
         return response
 
     async def _answer(self, exchange: _Exchange) -> Response:
@@ -249,7 +249,7 @@ class ApiServer:
         options = query.parse(request.query)
         watched = request.method == "GET" and (parsed_route.watch or query.flag(options, "watch"))
         verb = route.verb(request.method, parsed_route, watch=watched)
-        if kind is None or not route.is_home(parsed_route, verb, namespaced=kind.namespaced):
+        if kind is None or not route.is_valid_scope(parsed_route, verb, namespaced=kind.namespaced):
             self.authorizer.admit(request, user, verb, parsed_route)
             return None
         return Call(

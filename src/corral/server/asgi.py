@@ -59,7 +59,7 @@ class App:
         request.cut = cut
         response = await self._server.handle(request, partial(_body, request, receive))
         request.body = b""  # the memory budget no longer counts it
-        pretty.lay_out(request, response)
+        pretty.format_body(request, response)
         standing = scope.get("state", {}).get("standing")
         if standing is not None and request.sender not in _ANONYMOUS_SENDERS:
             standing.is_authenticated = True
@@ -180,7 +180,7 @@ async def _body(request: Request, receive: Receive) -> bytes:
     """
     if request.method in ("GET", "HEAD"):
         return b""
-    compression.require_plain(request)
+    compression.require_uncompressed(request)
     length = request.headers.get("content-length", "")
     too_large = TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
     if length.isdigit() and int(length) > MAX_BODY_BYTES:
@@ -206,7 +206,7 @@ def _headers(response: Response) -> list[tuple[bytes, bytes]]:
 
 def _try_send_at_once(send_at_once: SendAtOnce | None, response: Response, body: bytes) -> bool:
     """Send a small response in one write, if the HTTP server can; return False if not."""
-    if send_at_once is None or len(body) >= compression.SMALLEST_BYTES:
+    if send_at_once is None or len(body) >= compression.MIN_BYTES:
         return False
     specific = [each for each in response.headers if each[0] in _PER_RESPONSE_HEADERS]
     common = (
@@ -239,7 +239,7 @@ def _encoded_headers(headers: Sequence[tuple[str, str]]) -> bytes | None:
 
 
 async def _send_whole(request: Request, response: Response, body: bytes, send: Send) -> None:
-    if compression.wanted(request, response):
+    if compression.should_compress(request, response):
         response.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
         await _pump(response, compression.compressed(body), send)
     else:

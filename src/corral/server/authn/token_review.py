@@ -11,7 +11,7 @@ from corral.api.request import Response, User
 from corral.api.time import rfc3339
 from corral.server.authn.authenticator import Authenticator
 from corral.server.request import accept, body, query
-from corral.server.request.call import Answer, Call, json_response, storage
+from corral.server.request.call import Call, Handler, json_response, storage
 from corral.server.strategy.validation import conform, incoming
 
 
@@ -21,7 +21,7 @@ class IdentityReviews:
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, Handler]:
         """What answers each kind of question, by the name that it would be stored under."""
         return {
             storage(SELF_SUBJECT_REVIEW): self._answer_self,
@@ -69,7 +69,7 @@ def user_info(user: User) -> dict[str, Any]:
 
 def _asked(call: Call) -> Document:
     """The question, in its kind's form.  Nothing is kept of it, so a dry run changes nothing."""
-    accept.require_untabled(call.request.headers.get("accept", ""))
+    accept.require_not_table_only(call.request.headers.get("accept", ""))
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = incoming(call, body.read(call))
     conform(call, document)

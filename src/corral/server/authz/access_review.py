@@ -14,7 +14,7 @@ from corral.api.request import Response, User
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.authorizer import Authorizer
 from corral.server.request import accept, body, query
-from corral.server.request.call import Answer, Call, json_response, storage
+from corral.server.request.call import Call, Handler, json_response, storage
 from corral.server.strategy import validation
 
 _OF_RULES = ("verbs", "apiGroups", "resources", "resourceNames")
@@ -27,7 +27,7 @@ class Reviews:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, Handler]:
         """Return the handlers, by the resource name of the kind."""
         return {
             storage(SELF_SUBJECT_ACCESS_REVIEW): self._of_self,
@@ -90,7 +90,7 @@ class Reviews:
 
 def _read_review(call: Call) -> Document:
     """Read and validate a review, like an object to be stored."""
-    accept.require_untabled(call.request.headers.get("accept", ""))
+    accept.require_not_table_only(call.request.headers.get("accept", ""))
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = validation.incoming(call, body.read(call))
     document.pop("status", None)

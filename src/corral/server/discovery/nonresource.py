@@ -141,8 +141,8 @@ class Documents:
             found,
             JSON,
             request,
-            wants_yaml=accept.wants_yaml(header),
-            wants_protobuf=accept.wants_protobuf(header),
+            wants_yaml=accept.prefers_yaml(header),
+            wants_protobuf=accept.prefers_protobuf(header),
         )
 
     async def _measured(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ from corral.api.time import rfc3339
 from corral.server.registry.lists import Selector
 from corral.server.registry.rest import Rest
 from corral.server.request import query
-from corral.server.request.call import Answer, Call, json_response, storage
+from corral.server.request.call import Call, Handler, json_response, storage
 from corral.store import Record
 
 Observe = Callable[[Key], Object | None]
@@ -32,7 +32,7 @@ class Observations:
         self._rest = rest
         self._sources = sources
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, Handler]:
         """What answers each kind of observation, by the name that it would be stored under."""
         return {storage(kind): self._answer for kind in (POD_METRICS, NODE_METRICS)}
 

@@ -25,7 +25,7 @@ from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.object import Document
 from corral.api.time import parse_duration
 from corral.server.request.call import Call
-from corral.server.request.kubevirt_options import conflict, named, options
+from corral.server.request.kubevirt_options import conflict, options, resource_text
 
 GROUP: Final = "subresources.kubevirt.io"
 VERSIONS: Final = ("v1", "v1alpha3")
@@ -217,7 +217,7 @@ def _set(call: Call, name: str) -> bool:
 
 
 def _named(machine: Document) -> str:
-    return named(VIRTUAL_MACHINE_INSTANCE, machine["metadata"]["name"])
+    return resource_text(VIRTUAL_MACHINE_INSTANCE, machine["metadata"]["name"])
 
 
 def _conflict(machine: Document, why: str) -> Conflict:

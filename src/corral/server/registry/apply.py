@@ -86,7 +86,7 @@ def _apply_to(call: Call, record: Record | None, writer: Writer, now: str) -> Do
     _name(call, configuration)
     sent = copied(configuration)
     _prepare(call, configuration)
-    document, call.account = _run_apply(call, live, configuration, writer, now)
+    document, call.managed_fields = _run_apply(call, live, configuration, writer, now)
     if writer.manager == last_applied.MANAGER and not call.subresource:
         last_applied.renew(document, live, sent)
     applied: Document = copied(document)
@@ -102,7 +102,7 @@ def apply_scale(rest: "Rest", call: Call, old: Document, shown: Document, paths:
     for step in reversed(paths.spec_replicas):
         applied = {step: applied}
     applied = {"metadata": {}} | (applied if count is not None else {})
-    document, call.account = _run_apply(call, old, applied, writer, rfc3339(rest.now()))
+    document, call.managed_fields = _run_apply(call, old, applied, writer, rfc3339(rest.now()))
     return {
         "metadata": configuration["metadata"],
         "spec": {"replicas": at(document, *paths.spec_replicas)},
@@ -121,8 +121,8 @@ def _read(call: Call, api_version: str) -> Document:
         configuration = _json(call.request.body) or body.read_yaml(call)
     except BadRequest as error:
         raise BadRequest(f"error decoding YAML: {error.message}") from None
-    if call.repeated and query.field_validation(call.query, call.options) == "Strict":
-        raise BadRequest(f"error strict decoding YAML: {call.repeated[0]}")
+    if call.duplicate_faults and query.field_validation(call.query, call.options) == "Strict":
+        raise BadRequest(f"error strict decoding YAML: {call.duplicate_faults[0]}")
     metadata = configuration["metadata"] = configuration.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise BadRequest("error decoding YAML: metadata is not an object")
@@ -148,7 +148,7 @@ def _json(text: bytes) -> Document | None:
         value = decode_any(text)
     except BadRequest:
         return None
-    return value if isinstance(value, dict) and not body.repeated(text, value) else None
+    return value if isinstance(value, dict) and not body.duplicate_faults(text, value) else None
 
 
 def _name(call: Call, configuration: Document) -> None:

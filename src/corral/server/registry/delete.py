@@ -137,7 +137,7 @@ async def delete(rest: Rest, call: Call) -> Response:
             return json_response(presenter.one(record))
         return json_response(encode(_success_status(call.kind, record.document())))
     if options.dry_run:
-        return json_response(presenter.shown(remaining))
+        return json_response(presenter.dry_run_result(remaining))
     return json_response(presenter.one(await stage_deletion(rest.store, record, remaining)))
 
 

@@ -135,7 +135,7 @@ class Rest:
         self._guard(call, document, None)
         self.quotas.admit(call.kind, document, None)
         if dry:
-            return json_response(presenter.shown(document), status=201)
+            return json_response(presenter.dry_run_result(document), status=201)
         record = await self.store.write(storage(call.kind), call.key, document)
         return json_response(presenter.one(record), status=201)
 
@@ -213,7 +213,7 @@ class Rest:
         if document is None:
             return json_response(presenter.one(await self.store.durable(record)))
         if dry:
-            return json_response(presenter.shown(document))
+            return json_response(presenter.dry_run_result(document))
         return json_response(presenter.one(await self.put(call, document)))
 
     async def evaluate_update(
@@ -226,7 +226,7 @@ class Rest:
         """
         old = record.document() if old is None else old
         self.require_fit(call, new, old)
-        if call.account is None and self.reviewers.mutates(call):
+        if call.managed_fields is None and self.reviewers.mutates(call):
             self._account(call, copied(new), old)
         new = await self.reviewers.mutate(call, new, old)
         document = self.prepare_update(call, new, old)
@@ -346,10 +346,12 @@ def read_patch(call: Call) -> Patch:
         message = "Forbidden: may not be specified for non-apply patch"
         raise query.bad_option("PatchOptions", "force", message, "FieldValueForbidden")
     patch = decode_any(call.request.body)
-    body.note_repeated(call, patch)
+    body.check_duplicates(call, patch)
     if media == JSON_PATCH:
         unknown_faults = [f'unknown field "{path}"' for path in unknown_members(patch)]
-        call.repeated = [f"json patch {fault}" for fault in (*call.repeated, *unknown_faults)]
+        call.duplicate_faults = [
+            f"json patch {fault}" for fault in (*call.duplicate_faults, *unknown_faults)
+        ]
         return Patch(lambda document: json_patch(document, patch))
     if not isinstance(patch, dict):
         raise BadRequest("error decoding patch: it must be a JSON object")

@@ -9,7 +9,7 @@ from corral.server.registry.delete import delete, delete_collection
 from corral.server.registry.rest import Rest
 from corral.server.registry.watch import Watches
 from corral.server.request import body, route
-from corral.server.request.call import Answer, Call, storage
+from corral.server.request.call import Call, Handler, storage
 from corral.server.strategy.object_meta import Stale
 
 MAX_RESTARTS = 10
@@ -28,13 +28,13 @@ class Verbs:
         rest: Rest,
         watches: Watches,
         *,
-        subresources: Answer,
-        answers: Mapping[str, Answer],
+        subresources: Handler,
+        answers: Mapping[str, Handler],
     ) -> None:
         self._reviewers = rest.reviewers
         self._subresources = subresources
         self._answers = answers
-        self._verbs: Mapping[str, Answer] = {
+        self._verbs: Mapping[str, Handler] = {
             "get": rest.get,
             "list": lambda call: lists.list_objects(rest, call),
             "watch": watches.answer,
@@ -56,13 +56,13 @@ class Verbs:
                 return await self._answer(call)
             except Stale:
                 del call.warnings[warnings:]
-                call.account = None
+                call.managed_fields = None
         return await self._answer(call)
 
     async def _answer(self, call: Call) -> Response:
         _check_verb(call)
         if len(call.request.body) > body.LARGE_BYTES:
-            await body.prepare(call)
+            await body.decode_in_thread(call)
         if call.subresource:
             return await self._subresources(call)
         if (answer := self._answers.get(storage(call.kind))) is not None:
@@ -78,10 +78,10 @@ class Verbs:
 def _check_verb(call: Call) -> None:
     """Check that the kind has the verb.  Raises MethodNotAllowed."""
     if not call.verb or (call.kind.native and not route.exists(call.request.method, call)):
-        raise MethodNotAllowed(route.MISSING)
+        raise MethodNotAllowed(route.METHOD_NOT_ALLOWED)
     if call.verb not in call.kind.verbs or (call.kind.create_only and call.name):
         raise MethodNotAllowed(
-            route.MISSING
+            route.METHOD_NOT_ALLOWED
             if call.kind.is_kept
             else f'{call.verb} is not supported on resources of kind "{call.kind.plural}": '
             "they are not stored"

@@ -112,7 +112,7 @@ class Watches:
         """
         rest, store = self._rest, self._rest.store
         header = call.request.headers.get("accept", "")
-        accept.require_stream(header, native=call.has_protobuf)
+        accept.require_stream_type(header, native=call.has_protobuf)
         presenter, selector = rest.presenter(call), Selector(call.kind, call.query)
         if call.name:
             selector.only(call.name)

@@ -80,7 +80,7 @@ class Frames:
         self._call = call
         self._presenter = presenter
         self._frame_cache = frame_cache
-        self._protobuf = call.wants_protobuf
+        self._protobuf = call.prefers_protobuf
         self.selector = selector
 
     @property

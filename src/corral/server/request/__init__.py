@@ -1,1 +1,1 @@
-"""A request, read: path, query, body, accepted form, timeout."""
+"""Parsing of requests: path, query, body, Accept header, timeout."""

@@ -1,8 +1,8 @@
-"""What form of an answer a client accepts: plain, a Table, or metadata alone; and in what encoding.
+"""Content negotiation: the form of a response (plain, Table, metadata) and its encoding.
 
-That is JSON, as everything is kept; YAML; or protobuf, which kinds of Kubernetes have, and metadata
-of all.  Protobuf is written for who wants it more than JSON, or takes no JSON: who takes both, as
-typed clients do, is told what is there already: metadata, if that is the form in protobuf.
+Encodings are JSON, in which objects are stored; YAML; and protobuf, for Kubernetes' own kinds, and
+for metadata of all kinds.  Protobuf is used only for clients that prefer it to JSON or accept no
+JSON: for those that accept both equally, as typed clients do, the stored JSON is cheaper.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from corral.api.errors import NotAcceptable
 
 
 class Form(Enum):
-    """The shapes in which the same objects are answered."""
+    """The forms in which the same objects are served."""
 
     PLAIN = "plain"
     TABLE = "Table"
@@ -26,7 +26,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """One media range of an Accept header; of those that are known the most wanted counts."""
+    """One media range of an Accept header."""
 
     type: str
     parameters: tuple[tuple[str, str], ...]
@@ -45,16 +45,16 @@ _JSON = ("application/json", "application/*", "*/*")
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _TYPES = (*_JSON, YAML)
-LONGEST = 1 << 10
-"""Characters of a header that are looked at: browsers send 200, kubectl 250.  What anybody sends is
-read on the loop, before it is known who it is, and kept."""
-MOST_RANGES = 32
+MAX_HEADER_CHARACTERS = 1 << 10
+"""Characters of a header that are parsed: browsers send 200, kubectl 250.  Headers are parsed
+before authentication, and cached."""
+MAX_RANGES = 32
 _ACCEPTED = "only the following media types are accepted: "
 _STREAM = ";stream=watch"
 
 
 class _Choice(NamedTuple):
-    """A form, the type in which it is written, its version, and how much that is wanted."""
+    """A form with its media type, version, and weight."""
 
     form: Form | None
     type: str
@@ -64,11 +64,11 @@ class _Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Accepted:
-    """What an Accept header says: its media ranges, and which form in which type they ask for.
+    """A parsed Accept header: its media ranges, and the chosen form and type.
 
-    ``version`` is that of the form, ``aggregated`` the range that asks for aggregated discovery.
-    ``protobuf`` is the form that is wanted in protobuf, if any is; ``metadata`` says that metadata
-    is, of kinds that have no such form themselves.
+    ``version`` is the form's, ``aggregated`` the range that requests aggregated discovery.
+    ``protobuf`` is the form preferred in protobuf, if any; ``metadata``: metadata is preferred in
+    protobuf, for kinds without protobuf.
     """
 
     medias: tuple[Media, ...]
@@ -81,43 +81,42 @@ class _Accepted:
 
 
 def medias(header: str) -> tuple[Media, ...]:
-    """The media ranges by how much each is wanted (``q``), then in the order of their standing.
-
-    Of those that are wanted as much wildcards come last.
-    """
+    """Return the media ranges by weight (``q``), then in order; wildcards last of equal weight."""
     return _accepted(header).medias
 
 
 def _accepted(header: str) -> _Accepted:
-    """What a header says; of a long one only whole ranges at its beginning are looked at."""
-    if len(header) > LONGEST:
-        header = header[:LONGEST].rpartition(",")[0]
+    """Parse a header; of a long one only the whole ranges within the limit."""
+    if len(header) > MAX_HEADER_CHARACTERS:
+        header = header[:MAX_HEADER_CHARACTERS].rpartition(",")[0]
     return _read(header)
 
 
 @lru_cache(maxsize=64)
 def _read(header: str) -> _Accepted:
-    found = []
-    for part in header.split(",", MOST_RANGES)[:MOST_RANGES]:
-        kind, *parameters = (piece.strip() for piece in part.split(";"))
+    ranges = []
+    for part in header.split(",", MAX_RANGES)[:MAX_RANGES]:
+        kind, *parameters = (part_text.strip() for part_text in part.split(";"))
         pairs = tuple(
             (name.strip(), value.strip())
-            for name, _, value in (piece.partition("=") for piece in parameters)
+            for name, _, value in (part_text.partition("=") for part_text in parameters)
         )
         if kind and (weight := _weight(dict(pairs).get("q", ""))) > 0:
-            found.append((-weight, *_wildcards(kind), Media(kind.lower(), pairs)))
-    ranked = [(-each[0], each[3]) for each in sorted(found, key=itemgetter(0, 1, 2))]
+            ranges.append((-weight, *_wildcards(kind), Media(kind.lower(), pairs)))
+    ranked = [(-each[0], each[3]) for each in sorted(ranges, key=itemgetter(0, 1, 2))]
     ordered = tuple(media for _, media in ranked)
-    form, kind, version, weight = _chosen(header, ranked)
-    messages = [asked for more, asked in _messages(ranked) if more > weight]
+    form, kind, version, weight = _choose(header, ranked)
+    protobuf_medias = [
+        requested_form for more, requested_form in _protobuf_forms(ranked) if more > weight
+    ]
     return _Accepted(
         ordered,
         _aggregated(ordered),
         form,
         kind,
         version,
-        protobuf=messages[0] if messages else None,
-        metadata=Form.METADATA in messages,
+        protobuf=protobuf_medias[0] if protobuf_medias else None,
+        metadata=Form.METADATA in protobuf_medias,
     )
 
 
@@ -127,7 +126,7 @@ def _wildcards(kind: str) -> tuple[bool, bool]:
 
 
 def _weight(text: str) -> float:
-    """How much a range is wanted; who says it wrongly wants it as who says nothing."""
+    """Parse a weight; an invalid one counts as 1."""
     try:
         weight = float(text)
     except ValueError:
@@ -136,8 +135,8 @@ def _weight(text: str) -> float:
 
 
 def form(header: str, *, native: bool = False) -> Form:
-    """The form to answer in; ``native`` kinds can be told in protobuf.  Raises NotAcceptable."""
-    if wants_protobuf(header, native=native):
+    """Return the form of a response; ``native`` kinds have protobuf.  Raises NotAcceptable."""
+    if prefers_protobuf(header, native=native):
         return _accepted(header).protobuf or Form.METADATA if native else Form.METADATA
     chosen = _accepted(header).form
     if chosen is None:
@@ -145,8 +144,8 @@ def form(header: str, *, native: bool = False) -> Form:
     return chosen
 
 
-def wants_protobuf(header: str, *, native: bool = True) -> bool:
-    """Whether an answer is to be in protobuf, as far as there is such a form of it."""
+def prefers_protobuf(header: str, *, native: bool = True) -> bool:
+    """Return whether the client prefers protobuf, if the object has that encoding."""
     if "protobuf" not in header.lower():
         return False
     accepted = _accepted(header)
@@ -154,73 +153,79 @@ def wants_protobuf(header: str, *, native: bool = True) -> bool:
 
 
 def form_version(header: str) -> str:
-    """The ``apiVersion`` of a form that is not plain."""
+    """Return the ``apiVersion`` of a form that is not plain."""
     return f"meta.k8s.io/{_accepted(header).version}"
 
 
-def require_untabled(header: str) -> None:
-    """Raises NotAcceptable for who wants nothing but a Table of what has none."""
+def require_not_table_only(header: str) -> None:
+    """Check that a client accepts another form than a Table.  Raises NotAcceptable."""
     accepted = _accepted(header)
     if accepted.form is Form.TABLE:
         others = [(1.0, media) for media in accepted.medias if media.get("as") != "Table"]
-        if _chosen(header, others).form is None and accepted.protobuf is None:
+        if _choose(header, others).form is None and accepted.protobuf is None:
             raise NotAcceptable(f"{_ACCEPTED}application/json, {YAML}, {PROTOBUF}")
 
 
-def wants_yaml(header: str) -> bool:
-    """Whether an answer is to be in YAML."""
+def prefers_yaml(header: str) -> bool:
+    """Return whether the client prefers YAML."""
     return _accepted(header).type == YAML
 
 
 def aggregated(header: str) -> Media | None:
-    """The media range that asks for aggregated discovery; None where it is wanted as it was."""
+    """Return the media range that requests aggregated discovery; None for the unaggregated one."""
     return _accepted(header).aggregated
 
 
-def takes_json(header: str) -> bool:
-    """Whether JSON would do, too."""
+def accepts_json(header: str) -> bool:
+    """Return whether the client accepts JSON at all."""
     accepted = _accepted(header)
     return accepted.type in _JSON or any(media.type in _JSON for media in accepted.medias)
 
 
-def require_stream(header: str, *, native: bool) -> None:
-    """Raises NotAcceptable for who wants a stream of what is none: that is JSON and protobuf."""
-    if not takes_json(header) and not wants_protobuf(header, native=native):
+def require_stream_type(header: str, *, native: bool) -> None:
+    """Check that a client accepts a stream type: JSON or protobuf.  Raises NotAcceptable."""
+    if not accepts_json(header) and not prefers_protobuf(header, native=native):
         streams = f"application/json{_STREAM}, {PROTOBUF}{_STREAM}"
         raise NotAcceptable(f"{_ACCEPTED}application/json, {streams}")
 
 
-def _chosen(header: str, ranked: Sequence[tuple[float, Media]]) -> _Choice:
-    """The form in which to answer."""
+def _choose(header: str, ranked: Sequence[tuple[float, Media]]) -> _Choice:
+    """Choose the form of a response in JSON or YAML."""
     if not header:
         return _Choice(Form.PLAIN, _JSON[0], "v1", 1.0)
-    messages: dict[float, Media] = {}
+    protobuf_medias: dict[float, Media] = {}
     for weight, media in ranked:
-        asked = _FORMS.get(media.get("as"))
-        if asked is None or not _version_is_known(media):
+        requested_form = _FORMS.get(media.get("as"))
+        if requested_form is None or not _is_supported_version(media):
             continue
-        if media.type == PROTOBUF and asked is not Form.TABLE:
-            messages.setdefault(weight, media)
+        if media.type == PROTOBUF and requested_form is not Form.TABLE:
+            protobuf_medias.setdefault(weight, media)
         elif media.type in _TYPES:
-            # What is told in JSON though protobuf came first is not more than was wanted first.
-            first = messages.get(weight, media)
-            told = first if _FORMS[first.get("as")] is Form.METADATA else media
-            return _Choice(_FORMS[told.get("as")], media.type, told.get("v") or "v1", weight)
+            # If protobuf came first with equal weight, JSON has no larger form than that.
+            first = protobuf_medias.get(weight, media)
+            chosen_media = first if _FORMS[first.get("as")] is Form.METADATA else media
+            return _Choice(
+                _FORMS[chosen_media.get("as")], media.type, chosen_media.get("v") or "v1", weight
+            )
     return _Choice(None, "", "v1", 0.0)
 
 
-def _messages(ranked: Sequence[tuple[float, Media]]) -> Iterator[tuple[float, Form]]:
-    """The forms that are wanted in protobuf, and how much; Tables have no such form."""
+def _protobuf_forms(ranked: Sequence[tuple[float, Media]]) -> Iterator[tuple[float, Form]]:
+    """Yield the forms accepted in protobuf with their weights; Tables have no protobuf."""
     for weight, media in ranked:
-        asked = _FORMS.get(media.get("as"))
-        if media.type == PROTOBUF and asked not in (None, Form.TABLE) and _version_is_known(media):
-            yield weight, asked
+        requested_form = _FORMS.get(media.get("as"))
+        if (
+            media.type == PROTOBUF
+            and requested_form not in (None, Form.TABLE)
+            and _is_supported_version(media)
+        ):
+            yield weight, requested_form
 
 
 def _aggregated(ordered: tuple[Media, ...]) -> Media | None:
-    known = (media for media in ordered if media.type in _TYPES)
-    asked = (media for media in known if not media.get("as") or _is_aggregated(media))
-    first = next(asked, None)
+    supported = (media for media in ordered if media.type in _TYPES)
+    requested_form = (media for media in supported if not media.get("as") or _is_aggregated(media))
+    first = next(requested_form, None)
     return first if first is not None and first.get("as") else None
 
 
@@ -232,7 +237,7 @@ def _is_aggregated(media: Media) -> bool:
     )
 
 
-def _version_is_known(media: Media) -> bool:
+def _is_supported_version(media: Media) -> bool:
     return not media.get("as") or (
         media.get("g") == "meta.k8s.io" and media.get("v") in ("v1", "v1beta1")
     )

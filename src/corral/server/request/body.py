@@ -1,4 +1,4 @@
-"""Request bodies to documents, whatever their encoding."""
+"""Decoding of request bodies: JSON, YAML, protobuf."""
 
 import asyncio
 from typing import Any, Final
@@ -17,22 +17,22 @@ YAML = "application/yaml"
 PROTOBUF = protobuf.MEDIA_TYPE
 
 LARGE_BYTES: Final = 16 << 10
-"""What is larger may take long to read, if it is no JSON: some 15 ms, as YAML or as protobuf in
-which two bytes are a field."""
+"""Larger bodies are decoded in a thread if they are not JSON: they take 15 ms and more, as YAML or
+as protobuf with two-byte fields."""
 
-_DELETING: Final = ("delete", "deletecollection")
-"""Verbs whose options are Kubernetes' own, whatever kind they are about."""
+_DELETE_VERBS: Final = ("delete", "deletecollection")
+"""Verbs whose body is meta/v1 DeleteOptions, which have protobuf whatever the kind."""
 
 
 def media_type(call: Call) -> str:
-    """The body's media type without parameters; JSON where the client does not say."""
+    """Return the body's media type without parameters; JSON if there is no Content-Type."""
     return call.request.headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
 
 
 def read(call: Call) -> Document:
-    """The object in the body.  Raises BadRequest, UnsupportedMedia and TooLarge."""
-    if call.sent is not None:
-        document, call.sent = call.sent, None
+    """Decode the object in the body.  Raises BadRequest, UnsupportedMedia and TooLarge."""
+    if call.decoded_body is not None:
+        document, call.decoded_body = call.decoded_body, None
         return document
     body = call.request.body
     kind = media_type(call)
@@ -40,11 +40,11 @@ def read(call: Call) -> Document:
         raise BadRequest(f"the request has no body: it must hold a {call.kind.name}")
     if kind == JSON:
         document = decode_json(body, call.kind.name)
-        note_repeated(call, document)
+        check_duplicates(call, document)
         return document
     if kind == YAML:
         return read_yaml(call)
-    readable = call.has_protobuf or call.verb in _DELETING
+    readable = call.has_protobuf or call.verb in _DELETE_VERBS
     if kind == PROTOBUF and readable:
         return protobuf.decode(body, call.kind.name)
     accepted = [JSON, YAML] + ([PROTOBUF] if readable else [])
@@ -55,46 +55,46 @@ def read(call: Call) -> Document:
 
 
 def read_as(call: Call, api_version: str, kind: str) -> Document:
-    """The object in the body; if it does not say what it is, it is what its path is for.
+    """Decode the object in the body; default its apiVersion and kind to the path's.
 
     Raises what ``read`` raises.
     """
     document = read(call)
-    for name, meant in (("apiVersion", api_version), ("kind", kind)):
-        document[name] = document.get(name) or meant
+    for name, default in (("apiVersion", api_version), ("kind", kind)):
+        document[name] = document.get(name) or default
     return document
 
 
-async def prepare(call: Call) -> None:
-    """Read a large object beside the loop, where others would wait for it: for ``read``.
+async def decode_in_thread(call: Call) -> None:
+    """Decode a large object in a thread, so that it does not block the loop; ``read`` returns it.
 
     Raises what that raises.
     """
-    if call.verb in ("create", "update", *_DELETING) and media_type(call) in (YAML, PROTOBUF):
-        call.sent = None
-        call.sent = await asyncio.to_thread(read, call)
+    if call.verb in ("create", "update", *_DELETE_VERBS) and media_type(call) in (YAML, PROTOBUF):
+        call.decoded_body = None
+        call.decoded_body = await asyncio.to_thread(read, call)
 
 
 def read_yaml(call: Call) -> Document:
-    """The object in a body of YAML, with the last of keys that come again.  Raises BadRequest."""
-    found: list[str] = []
-    document = yaml.load(call.request.body, found)
-    if found:
-        call.repeated = ["\n  ".join(("yaml: unmarshal errors:", *found))]
+    """Decode a body of YAML; the last of duplicate keys counts.  Raises BadRequest."""
+    duplicates: list[str] = []
+    document = yaml.load(call.request.body, duplicates)
+    if duplicates:
+        call.duplicate_faults = ["\n  ".join(("yaml: unmarshal errors:", *duplicates))]
     return document
 
 
-def note_repeated(call: Call, value: Any) -> None:
-    """Find keys that the body holds twice; components of this process write none so."""
+def check_duplicates(call: Call, value: Any) -> None:
+    """Record duplicate keys of a body; components of this process never send any."""
     if call.request.user is None:
-        call.repeated = repeated(call.request.body, value)
+        call.duplicate_faults = duplicate_faults(call.request.body, value)
 
 
-def repeated(body: bytes, value: Any) -> list[str]:
-    """Tells of keys that stand twice in an object of the text, of which decoding kept the last.
+def duplicate_faults(body: bytes, value: Any) -> list[str]:
+    """Return faults for duplicate keys in a JSON text, of which decoding kept the last.
 
-    Each key brings a colon.  Where the text has no more of them than what was read, and none that
-    is written otherwise, nothing was lost, and the slow reader that would find it is spared.
+    Each key has a colon.  If the text has as many as the decoded value, and no escaped ones, there
+    are no duplicates, and the slow parser that finds them is not needed.
     """
     escaped = b"\\u003a" in body or b"\\u003A" in body
     if not escaped and body.count(b":") == _colons(value):
@@ -103,4 +103,4 @@ def repeated(body: bytes, value: Any) -> list[str]:
 
 
 def _colons(value: Any) -> int:
-    return msgspec.json.encode(value).count(b":")  # quicker than to walk through it
+    return msgspec.json.encode(value).count(b":")  # faster than a recursive count

@@ -1,4 +1,4 @@
-"""One request to a resource, understood: what every verb gets."""
+"""A parsed request to a resource: the input of every verb."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -19,10 +19,10 @@ _OPTIONS = {"create": "CreateOptions", "patch": "PatchOptions"}
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """Who wants which verb on which objects, and in what form.
+    """A user's verb on objects of a kind, and the form of the response.
 
-    ``group`` is the one that was asked: what one does with machines has another than their kind.
-    ``warnings`` become ``Warning:`` headers of the answer, whatever it is.
+    ``group`` is the path's: KubeVirt's subresources have another than their kind.  ``warnings``
+    become ``Warning:`` headers of the response, also of an error.
     """
 
     request: Request
@@ -36,16 +36,16 @@ class Call:
     subresource: str
     query: Mapping[str, str]
     warnings: list[str] = field(default_factory=list)
-    sent: Document | None = None
-    """The object in the body, where it was read before it is asked for."""
-    repeated: list[str] = field(default_factory=list)
-    """What is told of keys that an object of the body holds twice."""
-    unknown: list[str] = field(default_factory=list)
-    """Paths of what the body holds and its version has no field for, if it is not stored so."""
-    account: list[Entry] | None = None
-    """Who manages what of the object that is written, where that is known before it is written."""
+    decoded_body: Document | None = None
+    """The object in the body, if it was decoded in advance."""
+    duplicate_faults: list[str] = field(default_factory=list)
+    """Faults for duplicate keys in the body."""
+    unknown_fields: list[str] = field(default_factory=list)
+    """Paths of unknown fields in the body, if its version differs from the stored one."""
+    managed_fields: list[Entry] | None = None
+    """The managed fields of the object, if they are computed before mutating webhooks."""
     without_seats: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """The block in which somebody outside is asked: others have their turn meanwhile."""
+    """The context in which a webhook is awaited: it releases the request's seats."""
 
     @property
     def key(self) -> Key:
@@ -53,23 +53,23 @@ class Call:
 
     @property
     def api_version(self) -> str:
-        """What this request's version of the kind calls itself."""
+        """The ``apiVersion`` of the request's version."""
         group = self.kind.group
         return f"{group}/{self.version.name}" if group else self.version.name
 
     @property
     def options(self) -> str:
-        """What the options of this verb are called, where one of them is refused."""
+        """The kind of this verb's options, for errors."""
         return _OPTIONS.get(self.verb, "UpdateOptions")
 
     @property
     def has_protobuf(self) -> bool:
-        """Whether what is told of its objects has a form in protobuf, beside their metadata."""
+        """Whether its objects have protobuf, not only their metadata."""
         return self.kind.native or self.subresource == "scale"
 
     @property
-    def wants_protobuf(self) -> bool:
-        return accept.wants_protobuf(
+    def prefers_protobuf(self) -> bool:
+        return accept.prefers_protobuf(
             self.request.headers.get("accept", ""), native=self.has_protobuf
         )
 
@@ -79,22 +79,21 @@ class Call:
 
     @property
     def form_version(self) -> str:
-        """The ``apiVersion`` of that form, if it is not plain."""
+        """The ``apiVersion`` of the form, if it is not plain."""
         return accept.form_version(self.request.headers.get("accept", ""))
 
 
-Answer = Callable[[Call], Awaitable[Response]]
-"""What answers calls of one kind."""
+Handler = Callable[[Call], Awaitable[Response]]
+"""Handles calls of one kind."""
 Guard = Callable[[Call, Document, Document | None], None]
-"""Whether who calls may store such a document, in the place of an older one; raises Forbidden."""
-
-
+"""Checks a user's right to store a document, given the previous one.  Raises Forbidden."""
 Prepare = Callable[[Call, Document, Document | None], None]
-"""Gives a document what depends on who calls and by which door; the last is what it was before."""
+"""Sets fields that depend on the user and the subresource; the last argument is the old
+document."""
 
 
 def storage(kind: Kind) -> str:
-    """The name under which the objects of a kind are stored."""
+    """Return the resource name under which the objects of a kind are stored."""
     if kind.stored_as is None:
         return kind.resource
     group, plural = kind.stored_as
@@ -107,7 +106,7 @@ def not_found(kind: Kind, name: str) -> NotFound:
 
 
 def forbidden(kind: Kind, name: str, why: str) -> Forbidden:
-    """The refusal of an object, in the words of Kubernetes' admission."""
+    """Return the error of a rejected object, in the words of Kubernetes' admission."""
     details = Details(name=name, group=kind.group, kind=kind.plural)
     return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details=details)
 

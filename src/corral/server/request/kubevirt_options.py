@@ -1,4 +1,4 @@
-"""How KubeVirt's subresources read what they are told, and in which words they refuse."""
+"""Options and errors of KubeVirt's subresources."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -17,37 +17,37 @@ SINGULAR = {
     VIRTUAL_MACHINE.resource: "virtualmachine",
     VIRTUAL_MACHINE_INSTANCE.resource: "virtualmachineinstance",
 }
-"""KubeVirt names the resource in the singular where its subresources refuse."""
+"""KubeVirt's subresources name the resource in the singular in errors."""
 
 
-def options(call: Call, form: type[Options]) -> Options:
-    """The body of a request, which may be left out.  Raises BadRequest."""
+def options(call: Call, type_: type[Options]) -> Options:
+    """Decode the optional body of a request.  Raises BadRequest."""
     if not call.request.body.strip():
-        return form()
+        return type_()
     try:
-        return decode_as(call.request.body, form)
+        return decode_as(call.request.body, type_)
     except msgspec.DecodeError as error:
         raise BadRequest(f"Can not unmarshal Request body to struct, error: {error}") from error
 
 
 def query(call: Call, dry_run: Iterable[str] | None) -> Mapping[str, str]:
-    """The query of the changes that a request makes: they are tried only if it says so."""
+    """Return the query for the updates that a request makes, with its dryRun."""
     return {**call.query, "dryRun": "All"} if "All" in (dry_run or ()) else call.query
 
 
-def named(kind: Kind, name: str) -> str:
-    """An object as a refusal names it."""
+def resource_text(kind: Kind, name: str) -> str:
+    """Return an object's name in errors."""
     return f'{SINGULAR[kind.resource]}.kubevirt.io "{name}"'
 
 
 def not_found(kind: Kind, name: str) -> NotFound:
-    """There is no such object."""
-    return NotFound(f"{named(kind, name)} not found", details=_details(kind, name))
+    """Return the error for a missing object."""
+    return NotFound(f"{resource_text(kind, name)} not found", details=_details(kind, name))
 
 
 def conflict(kind: Kind, name: str, why: str) -> Conflict:
-    """The object is not such that this could be done."""
-    message = f"Operation cannot be fulfilled on {named(kind, name)}: {why}"
+    """Return the error for an object whose state excludes the operation."""
+    message = f"Operation cannot be fulfilled on {resource_text(kind, name)}: {why}"
     return Conflict(message, details=_details(kind, name))
 
 

@@ -1,4 +1,4 @@
-"""Query parameters: read once, refused in Kubernetes' words."""
+"""Query parameters: parsing, and errors in Kubernetes' words."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,37 +6,37 @@ from urllib.parse import parse_qsl
 
 from corral.api.errors import LONGEST_MESSAGE, BadRequest, Cause, Details, Invalid, shortened
 
-MOST_PARAMETERS = 4096
-"""Who sends a query is not known yet when it is read."""
+MAX_PARAMETERS = 4096
+"""Queries are parsed before authentication, so they are bounded."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _FALSE = ("0", "false")
 
 
 def pairs(query: str) -> list[tuple[str, str]]:
-    """All parameters as they stand.  Raises BadRequest."""
+    """Return all parameters in order.  Raises BadRequest."""
     try:
         return parse_qsl(
-            query, keep_blank_values=True, errors="strict", max_num_fields=MOST_PARAMETERS
+            query, keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS
         )
     except ValueError as error:
         raise BadRequest(f"the query is not readable: {error}") from None
 
 
 def parse(query: str) -> Mapping[str, str]:
-    """The first value of each parameter.  Raises BadRequest."""
+    """Return the first value of each parameter.  Raises BadRequest."""
     if not query:
         return _NONE
     return MappingProxyType(dict(reversed(pairs(query))))
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
-    """Whether a switch is on: anything but 0 and false is, as the real server reads it."""
+    """Return whether a flag is set: by any value but 0 and false, as in kube-apiserver."""
     return name in query and query[name].lower() not in _FALSE
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number that is not negative; None where it is absent.  Raises BadRequest."""
+    """Return a non-negative integer; None if absent.  Raises BadRequest."""
     text = query.get(name, "")
     if not text:
         return None
@@ -46,7 +46,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def revision(query: Mapping[str, str]) -> int | None:
-    """``resourceVersion``; None where it is absent.  Raises Invalid."""
+    """Return ``resourceVersion``; None if absent.  Raises BadRequest."""
     text = query.get("resourceVersion", "")
     if not text:
         return None
@@ -56,10 +56,10 @@ def revision(query: Mapping[str, str]) -> int | None:
 
 
 def dry_run(values: list[str], options: str) -> bool:
-    """Whether nothing shall be stored; ``options`` names the kind of options for the message."""
-    wrong = [value for value in values if value not in ("", "All")]
-    if wrong:
-        shown = ",".join(f'"{value}"' for value in wrong)
+    """Return whether a request is a dry run; ``options`` is the kind of options, for errors."""
+    unsupported = [value for value in values if value not in ("", "All")]
+    if unsupported:
+        shown = ",".join(f'"{value}"' for value in unsupported)
         raise bad_option(
             options, "dryRun", f'Unsupported value: [{shown}]: supported values: "All"'
         )
@@ -67,18 +67,18 @@ def dry_run(values: list[str], options: str) -> bool:
 
 
 def field_validation(query: Mapping[str, str], options: str) -> str:
-    """What to do about unknown fields: ``Strict``, ``Warn`` or ``Ignore``.  Raises Invalid."""
+    """Return the mode for unknown fields: ``Strict``, ``Warn`` or ``Ignore``.  Raises Invalid."""
     mode = query.get("fieldValidation") or "Warn"
     if mode not in ("Strict", "Warn", "Ignore"):
-        known = 'supported values: "Ignore", "Strict", "Warn"'
-        raise bad_option(options, "fieldValidation", f'Unsupported value: "{mode}": {known}')
+        supported = 'supported values: "Ignore", "Strict", "Warn"'
+        raise bad_option(options, "fieldValidation", f'Unsupported value: "{mode}": {supported}')
     return mode
 
 
 def bad_option(
     options: str, field: str, message: str, reason: str = "FieldValueNotSupported"
 ) -> Invalid:
-    """The refusal of a parameter's value; the message repeats no more than its beginning."""
+    """Return the error for a parameter's value; long values are shortened in the message."""
     message = shortened(message, LONGEST_MESSAGE)
     details = Details(group="meta.k8s.io", kind=options, causes=[Cause(field, message, reason)])
     return Invalid(f'{options}.meta.k8s.io "" is invalid: {field}: {message}', details=details)

@@ -10,13 +10,13 @@
 
 from typing import NamedTuple, Protocol
 
-MISSING = "the server does not allow this method on the requested resource"
-"""What is said of a method for which a path has no route."""
-_OF_NAMESPACES = ("status", "finalize")
+METHOD_NOT_ALLOWED = "the server does not allow this method on the requested resource"
+"""Message for a method for which a path has no route."""
+_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 
 
 class Route(NamedTuple):
-    """What a path names.  A collection has no ``name``; ``subresource`` may hold slashes."""
+    """A parsed path.  A collection has no ``name``; ``subresource`` may contain slashes."""
 
     group: str
     version: str
@@ -28,10 +28,7 @@ class Route(NamedTuple):
 
 
 def parse(path: str) -> Route | None:
-    """The resource that a path names; None where it is not of this grammar.
-
-    That holds for what is not about objects at all: discovery, health, documents.
-    """
+    """Parse the path of a resource; None for non-resource paths: discovery, health, documents."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -45,22 +42,22 @@ def parse(path: str) -> Route | None:
     if watch:
         rest = rest[1:]
     namespace, rest = _scope(group, rest)
-    plural, name, *below = [*rest, ""] if len(rest) == 1 else rest
-    return Route(group, version, plural, namespace, name, "/".join(below), watch)
+    plural, name, *subresources = [*rest, ""] if len(rest) == 1 else rest
+    return Route(group, version, plural, namespace, name, "/".join(subresources), watch)
 
 
 def _scope(group: str, rest: list[str]) -> tuple[str, list[str]]:
-    """The namespace, and what is named within it."""
-    of_itself = not group and len(rest) == 3 and rest[2] in _OF_NAMESPACES
+    """Split off the namespace of a path."""
+    of_itself = not group and len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES
     if rest[0] != "namespaces" or len(rest) < 3 or of_itself:
         return "", rest
     return rest[1], rest[2:]
 
 
-def is_home(route: Route, verb: str, *, namespaced: bool) -> bool:
-    """Whether a path leads to where objects of a kind are: in a namespace, or in none.
+def is_valid_scope(route: Route, verb: str, *, namespaced: bool) -> bool:
+    """Return whether a path has the scope of a kind: namespaced or cluster-scoped.
 
-    Those of all namespaces are listed and watched together.
+    Namespaced kinds can be listed and watched across all namespaces.
     """
     if not namespaced or route.namespace:
         return namespaced == bool(route.namespace)
@@ -78,31 +75,31 @@ VERBS = {
 
 
 class Target(Protocol):
-    """What a request is about: a collection has no name."""
+    """The target of a request; a collection has no name."""
 
     name: str
     subresource: str
 
 
 def exists(method: str, target: Target) -> bool:
-    """Whether Kubernetes' own kinds have a route for a method there.
+    """Return whether Kubernetes' own kinds have a route for a method: HEAD has none.
 
-    Each method has one of its own, and HEAD none.  Kinds from outside take what means something.
+    For custom resources each method with a verb is routed.
     """
     if target.subresource:
         return method != "HEAD"
-    ways = ("GET", "PUT", "PATCH", "DELETE") if target.name else ("GET", "POST", "DELETE")
-    return method in ways
+    methods = ("GET", "PUT", "PATCH", "DELETE") if target.name else ("GET", "POST", "DELETE")
+    return method in methods
 
 
 def verb(method: str, route: Route, *, watch: bool) -> str:
-    """What a request does, in authorization's words; "" for a method that means nothing here.
+    """Return the authorization verb of a request; "" for a method without one.
 
-    A watch of a single object counts as a watch, as the real server counts it.
+    A watch of a single object is a watch, as in kube-apiserver.
     """
-    plain = VERBS.get(method, "")
-    if plain == "get" and (watch or not route.name):
+    mapped_verb = VERBS.get(method, "")
+    if mapped_verb == "get" and (watch or not route.name):
         return "watch" if watch else "list"
-    if plain == "delete" and not route.name:
+    if mapped_verb == "delete" and not route.name:
         return "deletecollection"
-    return plain
+    return mapped_verb

@@ -1,4 +1,4 @@
-"""How long an answer may take: a minute, or what the client says with ``timeout``."""
+"""Request timeouts: a minute, or the query parameter ``timeout``."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,33 +9,33 @@ from corral.api.request import Request
 from corral.api.time import parse_duration
 from corral.server.request import query
 
-LONGEST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 
 T = TypeVar("T")
 
 
 def deadline_of(request: Request) -> float | None:
-    """When a request that comes now is to be answered, by the loop's clock.
+    """Return the deadline of a request received now, by the loop's clock.
 
-    Raises BadRequest for a time that is none.  Components of this process have deadlines of their
-    own.
+    None for components of this process, which have their own.  Raises BadRequest for an invalid
+    duration.
     """
     if request.user is not None:
         return None
     return asyncio.get_running_loop().time() + _seconds(request)
 
 
-async def within(deadline: float | None, answer: Callable[[], Awaitable[T]]) -> T:
-    """Answer until then.  Raises Timeout.
+async def within(deadline: float | None, respond: Callable[[], Awaitable[T]]) -> T:
+    """Await a response until a deadline.  Raises Timeout.
 
-    A write that was on its way to the disk may yet get there.  Streams only begin in this time.
+    A staged write may still be committed.  For streams, only their start counts.
     """
     if deadline is None:
-        return await answer()
+        return await respond()
     timeout = asyncio.timeout_at(deadline)
     try:
         async with timeout:
-            return await answer()
+            return await respond()
     except TimeoutError:
         if not timeout.expired():
             raise
@@ -43,9 +43,9 @@ async def within(deadline: float | None, answer: Callable[[], Awaitable[T]]) -> 
 
 
 def _seconds(request: Request) -> float:
-    """What the client asks for, up to the longest; 0 asks for nothing."""
+    """Return the client's timeout, up to the maximum; 0 counts as absent."""
     if "timeout=" not in request.query:
-        return LONGEST_SECONDS
+        return MAX_SECONDS
     text = query.parse(request.query).get("timeout", "")
     try:
         seconds = parse_duration(text) if text else 0.0
@@ -53,4 +53,4 @@ def _seconds(request: Request) -> float:
         raise BadRequest(
             f'invalid timeout specified in the request URL - time: invalid duration "{text[:50]}"'
         ) from None
-    return min(seconds or LONGEST_SECONDS, LONGEST_SECONDS)
+    return min(seconds or MAX_SECONDS, MAX_SECONDS)

@@ -1,1 +1,1 @@
-"""An answer, written: versions and tables, JSON, YAML, protobuf, errors, warnings."""
+"""Encoding of responses: versions and tables, JSON, YAML, protobuf, errors, warnings."""

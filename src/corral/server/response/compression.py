@@ -1,8 +1,8 @@
-"""Large answers are compressed for clients that take them so, as the real server does.
+"""Gzip compression of large responses, as in kube-apiserver.
 
-It is done in one thread beside the loop, piece by piece: whoever asks for much uses one processor
-at most, and the others' requests go on.  Bodies of requests are never unpacked: no client of
-Kubernetes packs them, and a small one could become gigabytes.
+One thread compresses in chunks, so that large lists use one processor at most, and other requests
+go on.  Request bodies are never decompressed: no client of Kubernetes compresses them, and a small
+one could expand to gigabytes.
 """
 
 import asyncio
@@ -13,39 +13,39 @@ from functools import lru_cache
 
 from corral.api.errors import UnsupportedMedia
 from corral.api.request import Request, Response
-from corral.server.request.accept import LONGEST
+from corral.server.request.accept import MAX_HEADER_CHARACTERS
 
-SMALLEST_BYTES = 128 << 10
-"""Answers below this are sent as they are (the real server's bound)."""
+MIN_BYTES = 128 << 10
+"""Smaller responses are not compressed (kube-apiserver's threshold)."""
 LEVEL = 1
-"""The real server's: more of it is slower, and hardly smaller."""
-_PIECE_BYTES = 1 << 20
-_GZIP = 16 + zlib.MAX_WBITS  # what zlib takes for gzip's format
+"""kube-apiserver's: higher levels are slower, and hardly smaller."""
+_CHUNK_BYTES = 1 << 20
+_GZIP = 16 + zlib.MAX_WBITS  # zlib's flag for the gzip format
 
 _thread = ThreadPoolExecutor(1, "corral-gzip")
 
 
-def wanted(request: Request, response: Response) -> bool:
-    """Whether an answer is to be compressed."""
+def should_compress(request: Request, response: Response) -> bool:
+    """Return whether to compress a response."""
     return (
         isinstance(response.body, bytes)
-        and len(response.body) >= SMALLEST_BYTES
+        and len(response.body) >= MIN_BYTES
         and response.status == 200
         and request.method == "GET"
         and not any(name == "content-encoding" for name, _ in response.headers)
-        and _accepted(request.headers.get("accept-encoding", ""))
+        and _accepts_gzip(request.headers.get("accept-encoding", ""))
     )
 
 
-def _accepted(header: str) -> bool:
-    """Whether a client takes gzip; who says it in a header of many kilobytes is not read."""
-    return len(header) <= LONGEST and _takes_gzip(header)
+def _accepts_gzip(header: str) -> bool:
+    """Return whether a client accepts gzip; overlong headers are ignored."""
+    return len(header) <= MAX_HEADER_CHARACTERS and _parse_accepts_gzip(header)
 
 
 @lru_cache(maxsize=64)
-def _takes_gzip(header: str) -> bool:
+def _parse_accepts_gzip(header: str) -> bool:
     for part in header.lower().split(","):
-        name, *parameters = (piece.strip() for piece in part.split(";"))
+        name, *parameters = (chunk.strip() for chunk in part.split(";"))
         if name == "gzip":
             return not any(each.replace(" ", "") in _NEVER for each in parameters)
     return False
@@ -55,19 +55,19 @@ _NEVER = ("q=0", "q=0.0", "q=0.00", "q=0.000")
 
 
 async def compressed(body: bytes) -> AsyncGenerator[bytes, None]:
-    """A body in gzip's format, piece by piece."""
+    """Yield a body in gzip format, in chunks."""
     loop = asyncio.get_running_loop()
-    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP)
+    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP)
     view = memoryview(body)
     while view:
-        if piece := await loop.run_in_executor(_thread, packer.compress, view[:_PIECE_BYTES]):
-            yield piece
-        view = view[_PIECE_BYTES:]
-    yield packer.flush()
+        if chunk := await loop.run_in_executor(_thread, compressor.compress, view[:_CHUNK_BYTES]):
+            yield chunk
+        view = view[_CHUNK_BYTES:]
+    yield compressor.flush()
 
 
-def require_plain(request: Request) -> None:
-    """Raises UnsupportedMedia for a body that is compressed."""
+def require_uncompressed(request: Request) -> None:
+    """Check that a request body is not compressed.  Raises UnsupportedMedia."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise UnsupportedMedia(

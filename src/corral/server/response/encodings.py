@@ -1,28 +1,28 @@
-"""Answers in another encoding than JSON, in which all of them are made."""
+"""Re-encoding of JSON responses as protobuf or YAML."""
 
 from collections.abc import Callable
 from functools import partial
 
 from corral.api.request import Request, Response
 from corral.server.flowcontrol.memory_budget import Budget
-from corral.server.response.protobuf import ProtobufAnswers, in_protobuf
-from corral.server.response.yaml import YamlAnswers, in_yaml
+from corral.server.response.protobuf import ProtobufEncoder, in_protobuf
+from corral.server.response.yaml import YamlEncoder, in_yaml
 
-Recode = Callable[[Response], Response]
-"""Puts what was written anew in the place of what was answered."""
+Reencode = Callable[[Response], Response]
+"""Replaces the body of a response by the re-encoded one."""
 
 
 class Encodings:
-    """Writes the answers of one server; ``answers`` counts those that are on their way."""
+    """The encoders of a server; ``responses`` is the memory budget of responses being sent."""
 
-    def __init__(self, answers: Budget) -> None:
-        self._protobuf = ProtobufAnswers(answers)
-        self._yaml = YamlAnswers(answers)
+    def __init__(self, responses: Budget) -> None:
+        self._protobuf = ProtobufEncoder(responses)
+        self._yaml = YamlEncoder(responses)
 
-    async def recoded(
+    async def reencoded(
         self, request: Request, response: Response, deadline: float | None
-    ) -> Recode | None:
-        """How an answer is told in the encoding that its client wants; None where it is as it is.
+    ) -> Reencode | None:
+        """Return a function that re-encodes a response for its client; None if it stays JSON.
 
         Raises NotAcceptable, TooManyRequests and Timeout.
         """

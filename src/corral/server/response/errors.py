@@ -1,4 +1,4 @@
-"""Errors, as clients are told of them."""
+"""Error responses."""
 
 from corral.api.encoding import encode
 from corral.api.errors import ApiError
@@ -9,7 +9,7 @@ from corral.server.response.plain_text import text_response
 
 
 def error_response(error: ApiError) -> Response:
-    """The Status that tells an error."""
+    """Return the response with an error's Status."""
     if isinstance(error, machines.PlainError):
         return text_response(error.message, status=error.code)
     headers = [*JSON_HEADERS, ("x-content-type-options", "nosniff")]

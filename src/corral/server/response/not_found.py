@@ -1,4 +1,4 @@
-"""What is answered where a path leads to no object."""
+"""Responses for paths without a resource."""
 
 from corral.api.errors import Details, MethodNotAllowed, NotFound
 from corral.api.kind import GroupVersion
@@ -9,19 +9,24 @@ from corral.server.request.route import Route
 from corral.server.response.plain_text import not_found
 
 
-def answer(kinds: KindTable, named: Route) -> Response:
-    """As the real server: Kubernetes' own groups say it in a Status, and others do not.
+def answer(kinds: KindTable, parsed_route: Route) -> Response:
+    """Respond as kube-apiserver: with a Status in Kubernetes' own groups, else with plain text.
 
-    What is not served below a custom resource is told in a Status, too: as if that were not there.
-
-    Objects of all namespaces can only be listed and watched: nobody means all of them who makes or
-    deletes some.  Raises NotFound and MethodNotAllowed.
+    A missing subresource of a custom resource also gets a Status, as if the object were missing.
+    Writes across all namespaces are MethodNotAllowed.  Raises NotFound and MethodNotAllowed.
     """
-    kind = kinds.find(named.group, named.version, named.plural)
-    if kind is not None and not kind.native and named.subresource:
-        raise call.not_found(kind, named.name)
-    if not any(kind.native for kind in kinds.served(GroupVersion(named.group, named.version))):
+    kind = kinds.find(parsed_route.group, parsed_route.version, parsed_route.plural)
+    if kind is not None and not kind.native and parsed_route.subresource:
+        raise call.not_found(kind, parsed_route.name)
+    if not any(
+        kind.native for kind in kinds.served(GroupVersion(parsed_route.group, parsed_route.version))
+    ):
         return not_found()
-    if kind is not None and kind.namespaced and not named.namespace and not named.name:
-        raise MethodNotAllowed(route.MISSING)
+    if (
+        kind is not None
+        and kind.namespaced
+        and not parsed_route.namespace
+        and not parsed_route.name
+    ):
+        raise MethodNotAllowed(route.METHOD_NOT_ALLOWED)
     raise NotFound("the server could not find the requested resource", details=Details())

@@ -1,4 +1,4 @@
-"""Answers in plain text."""
+"""Responses in plain text."""
 
 from corral.api.request import Response
 
@@ -13,5 +13,5 @@ def text_response(body: str, *, status: int = 200) -> Response:
 
 
 def not_found() -> Response:
-    """What the real server says of a path that leads nowhere: no Status."""
+    """Return kube-apiserver's response for an unknown path, which is no Status."""
     return text_response("404 page not found\n", status=404)

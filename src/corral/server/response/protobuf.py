@@ -1,9 +1,9 @@
-"""Answers of the API in protobuf, for typed clients that take nothing else.
+"""Protobuf responses, for typed clients that accept nothing else.
 
-What is answered is made as JSON, and written anew: objects of Kubernetes' kinds, lists of them,
-refusals, and metadata of all kinds.  What has no such form is told in JSON to those who take it.
-That takes some 0.2 ms for a pod, so a long list is written piece by piece, what is large by itself
-in a thread, and of one user's one at a time.
+JSON responses are re-encoded: objects of Kubernetes' kinds, lists of them, errors, and metadata of
+all kinds.  Others are served as JSON to clients that accept it.  A pod takes some 0.2 ms, so long
+lists yield between items, large objects are encoded in a thread, and each user's responses one at a
+time.
 """
 
 import asyncio
@@ -22,40 +22,41 @@ from corral.api.request import Request, Response
 from corral.server.flowcontrol.memory_budget import SMALL_BYTES, Budget
 from corral.server.request import accept
 from corral.server.request.timeout import within
-from corral.server.response.pretty import is_told, media_type
+from corral.server.response.pretty import is_api_document, media_type
 
 _BYTES_A_TURN: Final = 32 << 10
-"""Some 4 ms of work with small values, and 15 ms with the smallest: others wait for no more."""
+"""Some 4 ms of work with small values, and 15 ms with the smallest: the longest block of the
+loop."""
 _JSON: Final = "application/json"
 
 
-class ProtobufAnswers:
-    """Writes the answers of one server; ``answers`` counts those that are on their way."""
+class ProtobufEncoder:
+    """The protobuf encoder of a server; ``responses`` is the memory budget of responses."""
 
-    def __init__(self, answers: Budget) -> None:
-        self._answers = answers
+    def __init__(self, responses: Budget) -> None:
+        self._responses = responses
         self._users: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def message(
         self, request: Request, response: Response, deadline: float | None
     ) -> bytes | None:
-        """An answer in protobuf; None where it is told as it is.
+        """Return a response in protobuf; None if it stays JSON.
 
-        Raises NotAcceptable where it has no such form, TooManyRequests and Timeout.
+        Raises NotAcceptable if it has no protobuf, TooManyRequests and Timeout.
         """
         header = request.headers.get("accept", "")
         body = response.body
-        if not accept.wants_protobuf(header) or not isinstance(body, bytes) or not body:
+        if not accept.prefers_protobuf(header) or not isinstance(body, bytes) or not body:
             return None
         if media_type(response) != _JSON or not (
-            is_told(request, response) or response.status >= 400
+            is_api_document(request, response) or response.status >= 400
         ):
             return None
         try:
-            return await within(deadline, partial(self._written, request.sender, body))
+            return await within(deadline, partial(self._encode, request.sender, body))
         except writer.UnwritableError as error:
-            # what was done, or refused already, is not refused for how it would be told
-            if request.method != "GET" or response.status >= 400 or accept.takes_json(header):
+            # A completed write, or an error, is not failed because of its encoding.
+            if request.method != "GET" or response.status >= 400 or accept.accepts_json(header):
                 return None
             raise NotAcceptable(str(error)) from None
         except (TooManyRequests, Timeout):
@@ -63,60 +64,61 @@ class ProtobufAnswers:
                 return None
             raise
 
-    async def _written(self, sender: str, body: bytes) -> bytes:
+    async def _encode(self, sender: str, body: bytes) -> bytes:
         if len(body) <= SMALL_BYTES:
-            return await written(body)
-        own = self._users.setdefault(sender, asyncio.Lock())
-        self._answers.check_room(sender, len(body))
-        with self._answers.reserve(sender, len(body)):
-            async with own:
-                made = await written(body)
-        self._answers.check_room(sender, len(made))
-        return made
+            return await encode(body)
+        user_lock = self._users.setdefault(sender, asyncio.Lock())
+        self._responses.check_room(sender, len(body))
+        with self._responses.reserve(sender, len(body)):
+            async with user_lock:
+                encoded = await encode(body)
+        self._responses.check_room(sender, len(encoded))
+        return encoded
 
 
 def in_protobuf(response: Response, body: bytes) -> Response:
-    """An answer with its body in protobuf; an ETag would be that of other bytes."""
-    kept = [each for each in response.headers if each[0] not in ("content-type", "etag")]
-    response.headers = [("content-type", accept.PROTOBUF), *kept]
+    """Replace the body of a response by protobuf; drop the ETag, because the bytes differ."""
+    other_headers = [each for each in response.headers if each[0] not in ("content-type", "etag")]
+    response.headers = [("content-type", accept.PROTOBUF), *other_headers]
     response.body = body
     return response
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _Response(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
     metadata: msgspec.Raw = msgspec.Raw(b"null")
     items: msgspec.Raw = msgspec.Raw()
 
 
-async def written(body: bytes) -> bytes:
-    """An object or a list in JSON, as protobuf.  Raises UnwritableError."""
+async def encode(body: bytes) -> bytes:
+    """Re-encode an object or a list in JSON as protobuf.  Raises UnwritableError."""
     try:
-        answer = msgspec.json.decode(body, type=_Answer)
+        response_fields = msgspec.json.decode(body, type=_Response)
     except msgspec.DecodeError as error:
         raise writer.UnwritableError(f"the answer is no object: {error}") from None
-    if not bytes(answer.items) or not answer.kind.endswith("List"):
-        return await _beside(writer.encode, body)
-    begun = {"apiVersion": answer.api_version, "kind": answer.kind}
-    begun["metadata"] = msgspec.json.decode(answer.metadata)
-    name, head, start = writer.begin_list(begun)
-    items = msgspec.json.decode(answer.items, type=list[msgspec.Raw] | None) or []
-    made, turn = [start], 0
+    if not bytes(response_fields.items) or not response_fields.kind.endswith("List"):
+        return await _encode_item(writer.encode, body)
+    list_head = {"apiVersion": response_fields.api_version, "kind": response_fields.kind}
+    list_head["metadata"] = msgspec.json.decode(response_fields.metadata)
+    name, head, start = writer.begin_list(list_head)
+    items = msgspec.json.decode(response_fields.items, type=list[msgspec.Raw] | None) or []
+    encoded, turn_bytes = [start], 0
     for item in items:
         size = len(memoryview(item))
-        turn += size
-        if turn > _BYTES_A_TURN:
+        turn_bytes += size
+        if turn_bytes > _BYTES_A_TURN:
             await asyncio.sleep(0)
-            turn = size
-        made.append(await _beside(partial(writer.list_item, name), item))
-    return writer.wrapped(head, b"".join(made))
+            turn_bytes = size
+        encoded.append(await _encode_item(partial(writer.list_item, name), item))
+    return writer.wrapped(head, b"".join(encoded))
 
 
-async def _beside(write: Callable[[Document], bytes], data: bytes | msgspec.Raw) -> bytes:
-    """Write an object in JSON, beside the loop where it would take more than a turn.
+async def _encode_item(write: Callable[[Document], bytes], data: bytes | msgspec.Raw) -> bytes:
+    """Re-encode an object, in a thread if it is large.
 
-    Who gives up waits for the thread, so that each user has one.  Raises UnwritableError.
+    On cancellation the thread is awaited, so that each user has one at most.  Raises
+    UnwritableError.
     """
 
     def work() -> bytes:

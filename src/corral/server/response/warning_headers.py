@@ -1,20 +1,20 @@
-"""What an answer warns of: its ``Warning:`` headers."""
+"""``Warning:`` headers of responses."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-LARGEST_WARNING: Final = 256
-LARGEST_WARNINGS: Final = 4096
-"""Characters in one warning, and in all warnings of an answer."""
+MAX_WARNING_CHARACTERS: Final = 256
+MAX_WARNINGS_CHARACTERS: Final = 4096
+"""Limits of one warning, and of all warnings of a response."""
 
 
 def headers(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The headers, in Kubernetes' bounds: clients do not read a head of any size."""
-    left = LARGEST_WARNINGS
+    """Yield the headers, within Kubernetes' limits: clients bound the size of headers."""
+    characters_left = MAX_WARNINGS_CHARACTERS
     for text in dict.fromkeys(texts):
-        shown = "".join(letter for letter in text if letter.isprintable())[:LARGEST_WARNING]
-        left -= len(shown)
-        if left < 0:
+        shown = "".join(letter for letter in text if letter.isprintable())[:MAX_WARNING_CHARACTERS]
+        characters_left -= len(shown)
+        if characters_left < 0:
             return
         escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
         yield "warning", f'299 - "{escaped}"'

@@ -59,7 +59,7 @@ def book(call: Call, document: Document, old: Document | None, now: str) -> None
     """
     metadata = document["metadata"]
     sent = metadata.pop("managedFields", None)
-    account = call.account
+    account = call.managed_fields
     if account is None:
         known = [] if old is None else _known(call, sent, old)
         account = updated(known, writer(call), versions_of(call.kind).comparer(old, document), now)

@@ -64,7 +64,7 @@ def incoming(call: Call, document: Document) -> Document:
         raise BadRequest(f'{kind.name} in version "{call.version.name}": metadata is not an object')
     if call.version.view is not None:  # what is sent has another form than what is stored
         schema = schema_for(kind, call.version.name)
-        call.unknown = schema.prune(document)
+        call.unknown_fields = schema.prune(document)
         schema.complete(document)
         if causes := schema.check(document):
             raise _unfit(call, document, causes, call.version.name)
@@ -122,7 +122,7 @@ def conform(call: Call, document: Document, old: Document | None = None) -> None
     looked at what is written as it was stored.  Raises BadRequest and Invalid.
     """
     mode = query.field_validation(call.query, call.options)
-    unknown = list(call.unknown)
+    unknown = list(call.unknown_fields)
     verified = _verified_fields(call.kind, document, old)
     schema = _schema(call)
     fits = call.kind.stored_as is not None or schema.fits(document, verified)
@@ -144,15 +144,15 @@ def _strict_faults(call: Call, unknown: list[str]) -> list[str]:
     are only known when all is read, and sorted.
     """
     unknown_told = {path: f'unknown field "{path}"{hint(call.kind, path)}' for path in unknown}
-    if call.kind.native and unknown and call.repeated and call.verb != "patch":
+    if call.kind.native and unknown and call.duplicate_faults and call.verb != "patch":
         if body.media_type(call) == body.JSON:
             return [
                 unknown_told.get(path) or f'{fault} field "{path}"'
                 for fault, path in strict_decoding_faults(call.request.body, unknown)
             ]
-        return [*call.repeated, *unknown_told.values()]
+        return [*call.duplicate_faults, *unknown_told.values()]
     in_order = unknown if call.kind.native else sorted(unknown)
-    return [*call.repeated, *(unknown_told[path] for path in in_order)]
+    return [*call.duplicate_faults, *(unknown_told[path] for path in in_order)]
 
 
 def _verified_fields(kind: Kind, document: Document, old: Document | None) -> frozenset[str]:
@@ -217,7 +217,7 @@ def account(call: Call, document: Document, old: Document | None, *, now: str) -
     if call.kind.native:
         call.kind.default(document)
     managed_fields.book(call, document, old, now)
-    call.account = document["metadata"].pop("managedFields", [])
+    call.managed_fields = document["metadata"].pop("managedFields", [])
 
 
 def check(

@@ -21,7 +21,7 @@ from corral.api.time import rfc3339
 from corral.pki import SigningKey
 from corral.server.authn import jwt
 from corral.server.request import body, query
-from corral.server.request.call import Answer, Call, json_response, not_found, storage
+from corral.server.request.call import Call, Handler, json_response, not_found, storage
 from corral.server.strategy.validation import conform, incoming
 from corral.server.transport.connection import UNHURRIED
 from corral.store import Store
@@ -56,7 +56,7 @@ class Uploads:
         self._target = target
         self._key = SigningKey()
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, Handler]:
         """What answers each kind of request, by the name that it would be stored under."""
         return {storage(UPLOAD_TOKEN_REQUEST): self._answer}
 

@@ -232,7 +232,7 @@ async def _finalize(rest: Rest, call: Call) -> Response:
     await rest.reviewers.validate(call, document, record.document())
     rest.require_newest(call.kind, call.key, record)
     if dry:
-        return json_response(presenter.shown(document))
+        return json_response(presenter.dry_run_result(document))
     return json_response(presenter.one(await rest.put(call, document)))
 
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.server.request.route import Route, is_home, parse, verb
+from corral.server.request.route import Route, is_valid_scope, parse, verb
 
 WORD = st.text("abcdefgh0-", min_size=1, max_size=6)
 
@@ -82,4 +82,4 @@ def test_verbs_tell_collections_from_objects():
     ],
 )
 def test_objects_are_at_home_in_a_namespace_or_in_none(route, verb, namespaced, home):
-    assert is_home(route, verb, namespaced=namespaced) is home
+    assert is_valid_scope(route, verb, namespaced=namespaced) is home

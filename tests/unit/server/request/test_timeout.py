@@ -7,7 +7,7 @@ import pytest
 from corral.api.errors import BadRequest, Timeout
 from corral.api.request import Request, Response, User
 from corral.server.request import timeout
-from corral.server.request.timeout import LONGEST_SECONDS, deadline_of, within
+from corral.server.request.timeout import MAX_SECONDS, deadline_of, within
 
 
 async def never():
@@ -24,12 +24,12 @@ async def given():
 @pytest.mark.parametrize(
     ("query", "seconds"),
     [
-        ("", LONGEST_SECONDS),
-        ("timeout=", LONGEST_SECONDS),
-        ("timeout=0s", LONGEST_SECONDS),
+        ("", MAX_SECONDS),
+        ("timeout=", MAX_SECONDS),
+        ("timeout=0s", MAX_SECONDS),
         ("timeout=32s", 32),
-        ("pretty=1&timeout=1m30s", LONGEST_SECONDS),
-        ("watch=1&timeoutSeconds=7", LONGEST_SECONDS),
+        ("pretty=1&timeout=1m30s", MAX_SECONDS),
+        ("watch=1&timeoutSeconds=7", MAX_SECONDS),
     ],
 )
 async def test_a_client_says_how_long_it_waits_up_to_a_minute(query, seconds):
@@ -60,7 +60,7 @@ async def test_a_timeout_of_what_was_asked_is_not_that_of_the_request(monkeypatc
 
 @pytest.mark.looptime
 async def test_components_of_this_process_wait_as_long_as_they_like(monkeypatch):
-    monkeypatch.setattr(timeout, "LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(timeout, "MAX_SECONDS", 0.0)
 
     async def answer():
         await asyncio.sleep(3600)

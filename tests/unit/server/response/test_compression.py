@@ -19,5 +19,5 @@ from corral.server.response import compression
 )
 def test_it_is_done_for_who_takes_it(header, wanted):
     request = Request(method="GET", path="/api", headers={"accept-encoding": header})
-    response = Response(body=bytes(compression.SMALLEST_BYTES))
-    assert compression.wanted(request, response) is wanted
+    response = Response(body=bytes(compression.MIN_BYTES))
+    assert compression.should_compress(request, response) is wanted

@@ -19,7 +19,7 @@ async def watch():
 
 
 def laid_out(response, path=MAPS, **about):
-    pretty.lay_out(Request(method="GET", path=path, **about), response)
+    pretty.format_body(Request(method="GET", path=path, **about), response)
     return response.body
 
 
@@ -66,9 +66,9 @@ def test_what_is_no_object_stays_as_it_is():
 def test_how_large_something_becomes_is_known_before(document, monkeypatch):
     body = json.dumps(document, separators=(",", ":")).encode()
     lines = pretty.indented(body)
-    monkeypatch.setattr(pretty, "LARGEST_INDENTED", len(lines))
+    monkeypatch.setattr(pretty, "MAX_INDENTED_BYTES", len(lines))
     assert laid_out(json_response(body), query="pretty=1") == lines
-    monkeypatch.setattr(pretty, "LARGEST_INDENTED", len(lines) - 1)
+    monkeypatch.setattr(pretty, "MAX_INDENTED_BYTES", len(lines) - 1)
     monkeypatch.delattr(pretty, "indented")
     assert laid_out(json_response(body), query="pretty=1") == body + b"\n"
 
@@ -82,8 +82,8 @@ def test_an_etag_is_of_the_same_bytes_for_everybody():
 
 
 def test_what_is_large_is_not_indented():
-    wide = json.dumps(["x" * pretty.LARGEST_BYTES]).encode()
+    wide = json.dumps(["x" * pretty.MAX_BYTES]).encode()
     deep = b"[" * 200 + b"1" + b",1" * 20_000 + b"]" * 200
-    assert len(deep) < pretty.LARGEST_BYTES
+    assert len(deep) < pretty.MAX_BYTES
     for body in (wide, deep):
         assert laid_out(json_response(body), query="pretty=1") == body + b"\n"

@@ -305,7 +305,7 @@ async def test_a_long_list_lets_others_have_their_turn():
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(others())
-    assert await in_protobuf.written(json.dumps(listed).encode()) == encode(listed)
+    assert await in_protobuf.encode(json.dumps(listed).encode()) == encode(listed)
     beside.cancel()
     assert turns == 11  # two of them are more than a turn
 
@@ -369,7 +369,7 @@ async def test_a_watch_writes_what_is_large_once_and_beside_the_loop(ask, speak,
 @pytest.fixture
 def writing(monkeypatch):
     """Holds what is written up, and tells how much that is at present and was at most."""
-    real, state = in_protobuf.written, SimpleNamespace(may=asyncio.Event(), now=0, most=0)
+    real, state = in_protobuf.encode, SimpleNamespace(may=asyncio.Event(), now=0, most=0)
 
     async def written(body):
         state.now += 1
@@ -378,7 +378,7 @@ def writing(monkeypatch):
         state.now -= 1
         return await real(body)
 
-    monkeypatch.setattr(in_protobuf, "written", written)
+    monkeypatch.setattr(in_protobuf, "encode", written)
     return state
 
 
@@ -449,7 +449,7 @@ async def test_options_that_take_long_to_read_are_read_beside_the_loop(ask, spea
     ],
 )
 def test_protobuf_is_for_who_wants_it_more_than_json(header, form, protobuf):
-    assert accept.wants_protobuf(header) is protobuf
+    assert accept.prefers_protobuf(header) is protobuf
     assert accept.form(header, native=True) is form
 
 

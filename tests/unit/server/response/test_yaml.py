@@ -90,7 +90,7 @@ async def test_a_long_list_in_yaml_is_the_whole_list(maps):
 )
 def test_a_list_has_the_name_that_it_has_in_json(name):
     told = {"metadata": {"name": "a"}, name: [1, "a", {"b": [2]}], "z": [[], {}]}
-    assert yaml.load(in_yaml.written(json.dumps(told).encode())) == told
+    assert yaml.load(in_yaml.encode(json.dumps(told).encode())) == told
 
 
 def test_what_is_nested_as_deeply_as_can_be_is_told():
@@ -98,7 +98,7 @@ def test_what_is_nested_as_deeply_as_can_be_is_told():
     for _ in range(97):
         inner = {"a": [inner]}
     told = {"items": [{"deep": inner}]}
-    assert yaml.load(in_yaml.written(json.dumps(told).encode())) == told
+    assert yaml.load(in_yaml.encode(json.dumps(told).encode())) == told
 
 
 async def test_writes_are_answered_in_yaml_too(ask):
@@ -115,10 +115,10 @@ async def test_tables_are_told_in_yaml(maps):
 
 
 async def test_what_is_too_large_is_told_in_json_or_not_at_all(maps, monkeypatch):
-    monkeypatch.setattr(in_yaml, "LARGEST_BYTES", 100)
+    monkeypatch.setattr(in_yaml, "MAX_BYTES", 100)
     refused = await maps("GET", MAPS, headers=YAML)
     assert refused.status == 406
-    assert "ask for pages" in refused["message"]
+    assert "request pages" in refused["message"]
     both = await maps("GET", MAPS, headers={"accept": "application/yaml, application/json;q=0.5"})
     assert (both.status, len(both["items"])) == (200, 2)
 
@@ -151,14 +151,14 @@ def test_what_becomes_too_large_as_yaml_is_not_written_to_its_end():
     assert len(body) < 64 << 10
     tracemalloc.start()
     with pytest.raises(NotAcceptable, match=f"more than {4 << 20} bytes as YAML"):
-        in_yaml.written(body)
+        in_yaml.encode(body)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 32 << 20
 
 
 async def test_a_write_that_was_done_is_not_refused_for_its_form(maps, monkeypatch):
-    monkeypatch.setattr(in_yaml, "LARGEST_BYTES", 100)
+    monkeypatch.setattr(in_yaml, "MAX_BYTES", 100)
     made = await maps("POST", MAPS, {"metadata": {"name": "c"}, "data": {"a": "x" * 2000}}, YAML)
     assert (made.status, made["kind"]) == (201, "ConfigMap")
 
@@ -205,7 +205,7 @@ async def test_what_is_never_in_yaml_is_not_asked_how_it_is_wanted(ask, monkeypa
     def fail(_header):
         raise AssertionError("the header was read")
 
-    monkeypatch.setattr(accept, "wants_yaml", fail)
+    monkeypatch.setattr(accept, "prefers_yaml", fail)
     assert (await ask("GET", "/healthz", headers=YAML)).status == 200
     assert (await ask("GET", "/nosuch", headers=YAML)).status == 404
 
@@ -222,7 +222,7 @@ async def thread(ask, monkeypatch):
 
     for name in ("a1", "a2", "a3", "b1"):
         await ask.create(MAPS, name, data={"a": "x" * 2000})
-    monkeypatch.setattr(in_yaml, "written", write)
+    monkeypatch.setattr(in_yaml, "encode", write)
     yield SimpleNamespace(may=may, names=names)
     may.set()
 
@@ -251,7 +251,7 @@ async def test_users_take_turns_at_yaml(ask, thread):
 
 
 async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
-    ask.server._encodings._yaml._waiting = Budget(5000, 100_000, small=1000)
+    ask.server._encodings._yaml._pending = Budget(5000, 100_000, small=1000)
     ann = ask.as_user("ann", "system:masters")
     async with asyncio.TaskGroup() as group:
         await begun(group, ann, "a1", "a2")
@@ -263,7 +263,7 @@ async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
         other = await begun(group, bob, "b1")
         thread.may.set()
     assert other[0].result().status == 200
-    assert ask.server._encodings._yaml._waiting.held == 0
+    assert ask.server._encodings._yaml._pending.used == 0
 
 
 async def test_who_holds_many_answers_gets_no_more_in_yaml(ask, thread):
@@ -304,7 +304,7 @@ async def test_who_waits_for_yaml_has_a_deadline(ask, thread):
 
 async def test_who_gives_up_counts_until_the_thread_is_done_with_it(ask, thread):
     """Else its memory would be given to others, who find the thread taken."""
-    waiting = ask.server._encodings._yaml._waiting
+    waiting = ask.server._encodings._yaml._pending
     soon = asyncio.get_running_loop().time() + 0.5
     body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "x" * 2000}}).encode()
     header = {"accept": "application/yaml, */*"}
@@ -314,11 +314,11 @@ async def test_who_gives_up_counts_until_the_thread_is_done_with_it(ask, thread)
             ask.server._encodings._yaml.text(request, json_response(body), soon)
         )
         await asyncio.sleep(1)
-        assert waiting.held == len(body)
+        assert waiting.used == len(body)
         assert not asked.done()
         thread.may.set()
     assert asked.result() is None
-    assert (thread.names, waiting.held) == (["a"], 0)
+    assert (thread.names, waiting.used) == (["a"], 0)
 
 
 async def test_only_what_was_read_is_refused_for_how_long_it_waits_to_be_yaml(ask):
@@ -341,10 +341,12 @@ async def test_only_what_was_read_is_refused_for_how_long_it_waits_to_be_yaml(as
 
 
 async def test_what_is_too_large_for_yaml_is_counted_as_refused(ask, monkeypatch):
-    monkeypatch.setattr(in_yaml, "LARGEST_BYTES", 100)
+    monkeypatch.setattr(in_yaml, "MAX_BYTES", 100)
     counted = []
     monkeypatch.setattr(
-        ask.server._metrics, "answered", lambda _asked, status, _seconds: counted.append(status)
+        ask.server._metrics,
+        "record_response",
+        lambda _asked, status, _seconds: counted.append(status),
     )
     await ask.create(MAPS, "a", data={"a": "x" * 2000})
     assert (await ask("GET", f"{MAPS}/a", headers=YAML)).status == 406
@@ -374,7 +376,7 @@ async def test_what_is_too_large_for_yaml_is_counted_as_refused(ask, monkeypatch
 )
 def test_the_most_wanted_form_is_chosen(header, form, in_yaml):
     assert accept.form(header) is form
-    assert accept.wants_yaml(header) is in_yaml
+    assert accept.prefers_yaml(header) is in_yaml
 
 
 async def test_types_are_read_in_any_case(maps):
@@ -383,7 +385,7 @@ async def test_types_are_read_in_any_case(maps):
 
 def test_only_so_much_of_a_header_is_read_and_kept():
     many = ",".join(f"a/{index}" for index in range(10_000))
-    assert len(accept.medias(many)) == accept.MOST_RANGES
+    assert len(accept.medias(many)) == accept.MAX_RANGES
     tracemalloc.start()
     for index in range(300):
         accept.medias(f"a/{index}," + "a," * 32_000)
@@ -395,5 +397,5 @@ def test_only_so_much_of_a_header_is_read_and_kept():
 
 def test_a_long_header_without_a_whole_range_says_nothing():
     header = "application/yaml;x=" + "x" * 6000
-    accept.require_stream(header, native=True)
+    accept.require_stream_type(header, native=True)
     assert accept.form(header) is Form.PLAIN

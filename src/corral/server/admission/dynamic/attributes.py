@@ -63,8 +63,8 @@ class AdmissionAttributes:
             return document
         api_version = str(GroupVersion(self.call.kind.group, version.name))
         shown = as_version(copied(document), version, api_version)
-        if document is self.document and self.call.account:
-            shown["metadata"]["managedFields"] = copied(self.call.account)
+        if document is self.document and self.call.managed_fields:
+            shown["metadata"]["managedFields"] = copied(self.call.managed_fields)
         return shown
 
     def from_versioned(self, document: Document, version: Version) -> Document:
@@ -74,7 +74,7 @@ class AdmissionAttributes:
         """
         if not self.is_stored:
             return document
-        if self.call.account is not None and isinstance(document.get("metadata"), dict):
+        if self.call.managed_fields is not None and isinstance(document.get("metadata"), dict):
             # webhooks cannot set managed fields
             document["metadata"].pop("managedFields", None)
         call = replace(self.call, version=version, query={}, warnings=[])
