@@ -21,8 +21,8 @@ from corral.aio import Background
 from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.node.dns.codec import ask, query_for
-from corral.node.dns.records import Type, name_of
+from corral.node.dns.codec import encode_query, make_query
+from corral.node.dns.records import Type, parse_name
 from corral.node.dns.server import Dns
 from corral.reconcile.batch import for_each
 from corral.reconcile.context import ControllerContext
@@ -134,7 +134,7 @@ async def _asked(pod: Pod, names: list[str]) -> list[float]:
 
 
 def _packet(name: str, number: int) -> bytes:
-    return ask(query_for(name_of(name), Type.A), number)
+    return encode_query(make_query(parse_name(name), Type.A), number)
 
 
 def _code(packet: bytes) -> int:

@@ -31,7 +31,7 @@ from corral.node.network.overlay import Overlay
 from corral.node.network.pod_layout import PodNetworkSettings
 from corral.node.network.pod_network import PodNetworks
 from corral.node.network.resolver import read_host_resolver
-from corral.node.network_policy.network_policy_controller import Policies
+from corral.node.network_policy.network_policy_controller import NetworkPolicyController
 from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.node.state import machine_record as records
@@ -84,7 +84,7 @@ class Networking:
         )
         self._settings = settings
         self._wanted = wanted
-        self._served: list[Dns | Policies | Proxy | Overlay] = []
+        self._served: list[Dns | NetworkPolicyController | Proxy | Overlay] = []
 
     @classmethod
     def join(cls, settings: Settings) -> Self:
@@ -232,7 +232,7 @@ class Networking:
             clients=HOST_RANGES,
             on_change=notify_agents,
         )
-        policies = Policies(context, self.machines, on_change=notify_agents)
+        policies = NetworkPolicyController(context, self.machines, on_change=notify_agents)
         node_addresses = [ip_address(self._settings.node_address or host_address())]
         proxy = Proxy(
             context, self.machines, nodes=agents, addresses=node_addresses, on_change=notify_agents

@@ -10,7 +10,7 @@ from lightkube.models.discovery_v1 import EndpointSlice
 from tests.e2e.network.site import PATIENCE, Pod, Site, play
 
 from corral.api.object import Key
-from corral.node.dns.nft_rate_limit import table_of
+from corral.node.dns.nft_rate_limit import table_name
 from corral.node.dns.server import Dns
 from corral.node.dns.upstream import Upstream
 from corral.node.network import nft
@@ -119,10 +119,10 @@ async def session(site: Site) -> None:
         await site.client.create(EndpointSlice, document)
 
     last = str(site.network.gateways[-1])
-    for ours in (gateway, last):  # a link that is new may lose the first packets
+    for excluded in (gateway, last):  # a link that is new may lose the first packets
         saw["warm"] = "silence"
         while saw["warm"] == "silence":
-            await asked("warm", "web.default.svc.cluster.local", server=ours, seconds=1)
+            await asked("warm", "web.default.svc.cluster.local", server=excluded, seconds=1)
     await asked("service", "web.default.svc.cluster.local")
     await asked("service, last family", "web.default.svc.cluster.local", server=last)
     await asked("member", "vm7.head.default.svc.cluster.local")
@@ -170,7 +170,7 @@ async def session(site: Site) -> None:
 
 async def is_guarded(site: Site) -> bool:
     tables = await site.network.namespace.call(nft.query, "list tables")
-    return all(table_of(each) in tables for each in site.network.gateways)
+    return all(table_name(each) in tables for each in site.network.gateways)
 
 
 def shout(server: str) -> None:

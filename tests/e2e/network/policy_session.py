@@ -8,10 +8,10 @@ from tests.e2e.network.site import BRIEF, PATIENCE, Pod, Site, play
 
 from corral.api.object import Key
 from corral.node.network import nft
-from corral.node.network_policy.network_policy_controller import Policies, apply
+from corral.node.network_policy.network_policy_controller import NetworkPolicyController, apply
 from corral.node.network_policy.nft_rules import REMOVAL, TABLE
 from corral.node.network_policy.nft_table import Table
-from corral.node.network_policy.parsed_policy import INGRESS, Member, policy_of
+from corral.node.network_policy.parsed_policy import INGRESS, PodInfo, parse_policy
 
 CLIENT = {"podSelector": {"matchLabels": {"app": "client"}}}
 WEB = Key("default", "web")
@@ -44,7 +44,7 @@ async def session(site: Site) -> None:
     for pod in (web, client, other):
         await site.tell(pod, app=pod.name)
         await site.serve(pod, 80, 8080)
-    site.tasks.start(Policies(site.context, site.network).run(), name="policies")
+    site.tasks.start(NetworkPolicyController(site.context, site.network).run(), name="policies")
 
     async def seen(name: str, wanted: list[bool], *ways: tuple) -> None:
         """Look which ways are open; nobody waits long for those that shall not be."""
@@ -112,13 +112,13 @@ def many(ranges) -> int:
     """How many pods the table has of so many that they are too much for one transaction."""
     table = Table(ranges)
     pods = [
-        Member("default", {"app": "web"}, tuple(str(each[number]) for each in ranges), ())
+        PodInfo("default", {"app": "web"}, tuple(str(each[number]) for each in ranges), ())
         for number in range(2, MANY + 2)
     ]
-    deny = policy_of(NetworkPolicy.from_dict(DENY))
-    members = {Key("default", f"pod{number}"): each for number, each in enumerate(pods)}
-    table.change(policies={WEB: deny}, namespaces={"default": {}}, members=members)
-    apply(table.whole)
+    deny = parse_policy(NetworkPolicy.from_dict(DENY))
+    pod_infos = {Key("default", f"pod{number}"): each for number, each in enumerate(pods)}
+    table.change(policies={WEB: deny}, namespaces={"default": {}}, pod_infos=pod_infos)
+    apply(table.full_transaction)
     found = nft.query(f"list map {TABLE} {INGRESS}4").count(" : jump ")
     nft.apply(REMOVAL)
     return found

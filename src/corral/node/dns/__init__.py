@@ -1,1 +1,1 @@
-"""The cluster's DNS: names of Services and their members, and the host's servers for all others."""
+"""Cluster DNS: names of Services and endpoints; others are forwarded to the host's servers."""

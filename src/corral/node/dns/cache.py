@@ -1,4 +1,4 @@
-"""Remembers what servers of the outside replied, for as long as they allow.  Pure."""
+"""Caches replies of upstream servers for as long as their TTLs allow.  No I/O."""
 
 from collections import OrderedDict
 from typing import NamedTuple
@@ -7,13 +7,13 @@ from corral.node.dns.codec import Query
 from corral.node.dns.records import Name, lowered
 from corral.node.dns.reply import Reply
 
-MOST_REPLIES = 1000
-LARGEST_REPLY = 4096
+MAX_REPLIES = 1000
+MAX_REPLY_BYTES = 4096
 """Together at most 4 MiB."""
 
 
-class Question(NamedTuple):
-    """What has to be the same for a reply to be good for two queries."""
+class CacheKey(NamedTuple):
+    """The parts of a query that two queries must share to get the same reply."""
 
     name: Name
     type: int
@@ -22,45 +22,45 @@ class Question(NamedTuple):
     checking_disabled: bool
 
 
-class _Kept(NamedTuple):
+class _Entry(NamedTuple):
     reply: Reply
-    since: float
+    stored_at: float
 
 
 class Cache:
-    """Replies by question; the one that was not asked for the longest time makes room."""
+    """Replies by cache key; the least recently used one is evicted."""
 
-    def __init__(self, most: int = MOST_REPLIES) -> None:
-        self._most = most
-        self._kept: OrderedDict[Question, _Kept] = OrderedDict()
+    def __init__(self, max_replies: int = MAX_REPLIES) -> None:
+        self._max_replies = max_replies
+        self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
-    def get(self, question: Question, now: float) -> tuple[Reply, int] | None:
-        """A reply that is still good, and its age in seconds."""
-        kept = self._kept.get(question)
-        if kept is None:
+    def get(self, key: CacheKey, now: float) -> tuple[Reply, int] | None:
+        """Return a valid reply and its age in seconds."""
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        age = int(now - kept.since)
-        if age >= kept.reply.lifetime:
-            del self._kept[question]
+        age = int(now - entry.stored_at)
+        if age >= entry.reply.cache_seconds:
+            del self._entries[key]
             return None
-        self._kept.move_to_end(question)
-        return kept.reply, age
+        self._entries.move_to_end(key)
+        return entry.reply, age
 
-    def put(self, question: Question, reply: Reply, now: float) -> None:
-        """Remember a reply, if it may be."""
-        if not reply.lifetime or len(reply.packet) > LARGEST_REPLY:
+    def put(self, key: CacheKey, reply: Reply, now: float) -> None:
+        """Store a reply, if it may be cached."""
+        if not reply.cache_seconds or len(reply.packet) > MAX_REPLY_BYTES:
             return
-        self._kept[question] = _Kept(reply, now)
-        self._kept.move_to_end(question)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        self._entries[key] = _Entry(reply, now)
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._max_replies:
+            self._entries.popitem(last=False)
 
 
-def question_of(query: Query) -> Question:
-    """What a query asks, apart from who asks and how the letters are written."""
-    return Question(
+def cache_key(query: Query) -> CacheKey:
+    """Return the cache key of a query: without its ID, and in lower case."""
+    return CacheKey(
         lowered(query.name), query.type, query.type_class, query.dnssec, query.checking_disabled
     )

@@ -1,7 +1,7 @@
-"""Queries and answers as they are on the wire.  Pure, and the only door to dnslib.
+"""DNS wire format of queries and answers.  No I/O; the only user of dnslib.
 
-Whatever a guest sends is bounded here before the library sees it: one question, whose name is
-spelled out, and at most EDNS0's record behind it.  So nothing can be nested or repeated.
+Input of guests is limited here before the library sees it: one question with an uncompressed name,
+and at most an EDNS0 record behind it. So nothing can nest or repeat.
 """
 
 import struct
@@ -12,237 +12,239 @@ from typing import Any, Final
 import dnslib
 from dnslib.label import DNSBuffer
 
-from corral.node.dns.records import Answer, Authority, Code, Name, Record, Server, Type, is_name
+from corral.node.dns.records import Answer, Code, Name, Record, Soa, Srv, Type, is_name
 
 HEADER: Final = struct.Struct("!6H")
-LONGEST_QUERY: Final = 1024
-"""A question takes 271 octets at most; the rest is for options, such as cookies."""
-SMALLEST: Final = 512
-LARGEST_DATAGRAM: Final = 1232
-"""What may come by UDP without EDNS0 (RFC 1035), and what is never split on the way (the size
-that the makers of name servers agreed upon)."""
-LARGEST_STREAM: Final = 65535
-IN: Final = 1
+MAX_QUERY_BYTES: Final = 1024
+"""A question takes 271 octets at most; the rest is for EDNS0 options such as cookies."""
+MIN_UDP_BYTES: Final = 512
+MAX_UDP_BYTES: Final = 1232
+"""The limit of UDP without EDNS0 (RFC 1035), and the size that is not fragmented (DNS flag day
+2020)."""
+MAX_TCP_BYTES: Final = 65535
+CLASS_IN: Final = 1
 """The class of the Internet."""
 
-_ANSWER, _TRUNCATED, _WANTED, _AVAILABLE, _UNCHECKED = 0x8000, 0x0200, 0x0100, 0x0080, 0x0010
-_AUTHORITATIVE = 0x0400
+_QR, _TC, _RD, _RA, _CD = 0x8000, 0x0200, 0x0100, 0x0080, 0x0010
+_AA = 0x0400
 _OPCODE = 0x7800
 ROOT_OPT: Final = b"\x00\x00\x29"
-_DNSSEC: Final = 0x8000
-_FOLLOWED: Final = (Type.A, Type.AAAA, Type.CNAME)
-_SHAPES: Final = ((1, 0, 0, 0), (1, 0, 0, 1))
-_LONGEST_LABEL: Final = 63
-_LONGEST_NAME: Final = 254
-"""Octets of a name without the root's."""
+_DO: Final = 0x8000
+_ADDRESS_TYPES: Final = (Type.A, Type.AAAA, Type.CNAME)
+_SECTION_COUNTS: Final = ((1, 0, 0, 0), (1, 0, 0, 1))
+_MAX_LABEL_BYTES: Final = 63
+_MAX_NAME_BYTES: Final = 254
+"""Octets of a name without the root label."""
 _TYPE_AND_CLASS: Final = 4
-_UNREADABLE: Final = (dnslib.DNSError, LookupError, RecursionError, ValueError, struct.error)
-"""What comes out of a packet that nobody should send."""
-_FARTHEST: Final = 0x3FFF
-"""What the 14 bits of a pointer can say (RFC 1035 4.1.4)."""
+_DECODE_ERRORS: Final = (dnslib.DNSError, LookupError, RecursionError, ValueError, struct.error)
+"""Exceptions that dnslib raises for malformed packets."""
+_MAX_POINTER: Final = 0x3FFF
+"""The largest offset of a compression pointer, 14 bits (RFC 1035 4.1.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question, and how its asker wants to be answered."""
+    """A question with the client's options."""
 
-    number: int
+    id_: int
     question: bytes
-    """Name, type and class as they came: an answer repeats them to the letter."""
+    """Name, type and class as received: an answer repeats them unchanged."""
     name: Name
     type: int
     type_class: int
     recursion_desired: bool = True
     checking_disabled: bool = False
-    size: int = SMALLEST
-    """The largest datagram that the asker takes."""
+    size: int = MIN_UDP_BYTES
+    """The largest datagram that the client accepts."""
     extended: bool = False
-    """Whether the asker speaks EDNS0, and so wants to hear it."""
+    """Whether the client uses EDNS0, which the answer then has, too."""
     dnssec: bool = False
 
 
-class Malformed(Exception):
-    """A packet that is no query we answer; ``reply`` is what its sender is told, if anything."""
+class MalformedQuery(Exception):
+    """A packet that is not a valid query; ``reply`` is the error response, empty for none."""
 
     def __init__(self, reply: bytes = b"") -> None:
         super().__init__("not a query")
         self.reply = reply
 
 
-def read(packet: bytes) -> Query:
-    """The query in a packet.  Raises Malformed."""
+def decode_query(packet: bytes) -> Query:
+    """Decode a query.  Raises Malformed."""
     if len(packet) < HEADER.size:
-        raise Malformed
-    number, flags, *counts = HEADER.unpack_from(packet)
-    if flags & _ANSWER:
-        raise Malformed
+        raise MalformedQuery
+    id_, flags, *counts = HEADER.unpack_from(packet)
+    if flags & _QR:
+        raise MalformedQuery
     if flags & _OPCODE:
-        raise Malformed(_bare(number, flags, Code.NOT_IMPLEMENTED))
+        raise MalformedQuery(_header_only(id_, flags, Code.NOTIMP))
     try:
-        end = _bounded(packet, counts)
+        end = _question_end(packet, counts)
         record: Any = dnslib.DNSRecord.parse(packet)
-    except _UNREADABLE as error:
-        raise Malformed(_bare(number, flags, Code.MALFORMED)) from error
+    except _DECODE_ERRORS as error:
+        raise MalformedQuery(_header_only(id_, flags, Code.FORMERR)) from error
     query = Query(
-        number=number,
+        id_=id_,
         question=packet[HEADER.size : end],
         name=_name(record.q.qname),
         type=record.q.qtype,
         type_class=record.q.qclass,
-        recursion_desired=bool(flags & _WANTED),
-        checking_disabled=bool(flags & _UNCHECKED),
+        recursion_desired=bool(flags & _RD),
+        checking_disabled=bool(flags & _CD),
     )
-    return _extended(query, record.ar[0]) if record.ar else query
+    return _with_edns(query, record.ar[0]) if record.ar else query
 
 
-def _bounded(packet: bytes, counts: Sequence[int]) -> int:
-    """Where the question ends; raises ValueError or IndexError where more is in a packet than that.
+def _question_end(packet: bytes, counts: Sequence[int]) -> int:
+    """Return the end of the question; raise ValueError or IndexError for other content.
 
-    One more record may follow, EDNS0's, whose name is the root: a name is nowhere a pointer.
+    One more record may follow, EDNS0's, whose name is the root: no name is a pointer.
     """
-    if tuple(counts) not in _SHAPES or len(packet) > LONGEST_QUERY:
+    if tuple(counts) not in _SECTION_COUNTS or len(packet) > MAX_QUERY_BYTES:
         raise ValueError("not one question")
-    at = HEADER.size
-    while length := packet[at]:
-        at += 1 + length
-        if length > _LONGEST_LABEL or at - HEADER.size > _LONGEST_NAME:
+    offset = HEADER.size
+    while length := packet[offset]:
+        offset += 1 + length
+        if length > _MAX_LABEL_BYTES or offset - HEADER.size > _MAX_NAME_BYTES:
             raise ValueError("a pointer, or too long a name")
-    at += 1 + _TYPE_AND_CLASS
-    if at > len(packet) or (counts[3] and not packet.startswith(ROOT_OPT, at)):
-        raise ValueError("cut short, or followed by something else")
-    return at
+    offset += 1 + _TYPE_AND_CLASS
+    if offset > len(packet) or (counts[3] and not packet.startswith(ROOT_OPT, offset)):
+        raise ValueError("truncated, or followed by other records")
+    return offset
 
 
-def _extended(query: Query, option: Any) -> Query:
-    """A query with what its EDNS0 record says (RFC 6891).  Raises Malformed for a later version."""
-    size = min(max(option.edns_len, SMALLEST), LARGEST_DATAGRAM)
-    query = replace(query, extended=True, size=size, dnssec=bool(option.edns_do))
-    if option.edns_ver:
-        raise Malformed(write(query, Answer(code=Code.BAD_VERSION, authoritative=False), SMALLEST))
+def _with_edns(query: Query, edns_record: Any) -> Query:
+    """Return the query with its EDNS0 options (RFC 6891).  Raises Malformed for a later version."""
+    size = min(max(edns_record.edns_len, MIN_UDP_BYTES), MAX_UDP_BYTES)
+    query = replace(query, extended=True, size=size, dnssec=bool(edns_record.edns_do))
+    if edns_record.edns_ver:
+        raise MalformedQuery(
+            encode_answer(query, Answer(code=Code.BADVERS, authoritative=False), MIN_UDP_BYTES)
+        )
     return query
 
 
-def _bare(number: int, flags: int, code: Code) -> bytes:
-    """An answer that repeats nothing, to a packet that may hold anything."""
-    kept = flags & (_OPCODE | _WANTED)
-    return HEADER.pack(number, _ANSWER | kept | code, 0, 0, 0, 0)
+def _header_only(id_: int, flags: int, code: Code) -> bytes:
+    """Return a response of a header only, to a packet that may contain anything."""
+    kept_flags = flags & (_OPCODE | _RD)
+    return HEADER.pack(id_, _QR | kept_flags | code, 0, 0, 0, 0)
 
 
-def write(query: Query, answer: Answer, largest: int) -> bytes:
-    """The packet that answers a query, of so many octets at most.
+def encode_answer(query: Query, answer: Answer, max_bytes: int) -> bytes:
+    """Encode an answer in at most ``max_bytes`` octets.
 
-    Records that do not fit are left off; where one of the answer's own is, TC says so, and the
-    asker comes again by TCP.
+    Records that do not fit are left out; if one is of the answer section, TC is set, and the client
+    retries by TCP.
     """
     buffer: Any = DNSBuffer()
-    buffer.names = _Places()
+    buffer.names = _NameOffsets()
     buffer.append(bytes(HEADER.size))
     buffer.append(query.question)
-    _remember(buffer, query.name)
-    rest = largest - (11 if query.extended else 0)
-    flags = _ANSWER | _AVAILABLE | (answer.code & 0xF)
-    flags |= _WANTED if query.recursion_desired else 0
-    flags |= _AUTHORITATIVE if answer.authoritative else 0
-    records = _append(buffer, answer.records, rest)
+    _add_question_name(buffer, query.name)
+    available = max_bytes - (11 if query.extended else 0)
+    flags = _QR | _RA | (answer.code & 0xF)
+    flags |= _RD if query.recursion_desired else 0
+    flags |= _AA if answer.authoritative else 0
+    records = _append_records(buffer, answer.records, available)
     if records < len(answer.records):
-        flags |= _TRUNCATED
-    authority = _append(buffer, answer.authority, rest)
-    additional = _append(buffer, answer.additional, rest)
+        flags |= _TC
+    authority = _append_records(buffer, answer.authority, available)
+    additional = _append_records(buffer, answer.additional, available)
     if query.extended:
-        buffer.append(option(query, answer.code))
+        buffer.append(edns_record(query, answer.code))
         additional += 1
-    HEADER.pack_into(buffer.data, 0, query.number, flags, 1, records, authority, additional)
+    HEADER.pack_into(buffer.data, 0, query.id_, flags, 1, records, authority, additional)
     return bytes(buffer.data)
 
 
-class _Places(dict[tuple[bytes, ...], int]):
-    """Where names stand in a packet; the library points at places that no pointer can reach."""
+class _NameOffsets(dict[tuple[bytes, ...], int]):
+    """Offsets of names in a packet, without those that a pointer cannot reach."""
 
-    def __setitem__(self, name: tuple[bytes, ...], at: int) -> None:
-        if at <= _FARTHEST:
-            super().__setitem__(name, at)
+    def __setitem__(self, name: tuple[bytes, ...], offset: int) -> None:
+        if offset <= _MAX_POINTER:
+            super().__setitem__(name, offset)
 
 
-def _remember(buffer: Any, name: Name) -> None:
-    """Let later names point at the question's."""
+def _add_question_name(buffer: Any, name: Name) -> None:
+    """Let later names point to the question's."""
     labels = [label.encode("latin-1") for label in name]
-    at = HEADER.size
+    offset = HEADER.size
     for index, label in enumerate(labels):
-        buffer.names[tuple(labels[index:])] = at
-        at += 1 + len(label)
+        buffer.names[tuple(labels[index:])] = offset
+        offset += 1 + len(label)
 
 
-def _append(buffer: Any, records: Iterable[Record], largest: int) -> int:
-    """Write records as long as there is room; answers how many."""
+def _append_records(buffer: Any, records: Iterable[Record], max_bytes: int) -> int:
+    """Append records as long as they fit; return their number."""
     count = 0
     for record in records:
         end = buffer.offset
-        _record(record).pack(buffer)
-        if buffer.offset > largest:
+        _encode_record(record).pack(buffer)
+        if buffer.offset > max_bytes:
             del buffer.data[end:]
             buffer.offset = end
-            for name in [name for name, at in buffer.names.items() if at >= end]:
+            for name in [name for name, offset in buffer.names.items() if offset >= end]:
                 del buffer.names[name]
             break
         count += 1
     return count
 
 
-def option(query: Query, code: Code = Code.OK) -> bytes:
-    """EDNS0: what we take, and the upper bits of a code that has more than four."""
-    flags = code >> 4 << 24 | (_DNSSEC if query.dnssec else 0)
-    return ROOT_OPT + struct.pack("!HIH", LARGEST_DATAGRAM, flags, 0)
+def edns_record(query: Query, code: Code = Code.NOERROR) -> bytes:
+    """Return the EDNS0 record: our UDP size, and the upper bits of an extended response code."""
+    flags = code >> 4 << 24 | (_DO if query.dnssec else 0)
+    return ROOT_OPT + struct.pack("!HIH", MAX_UDP_BYTES, flags, 0)
 
 
-def ask(query: Query, number: int) -> bytes:
-    """The packet that hands a query on to another server."""
-    flags = _WANTED | (_UNCHECKED if query.checking_disabled else 0)
-    head = HEADER.pack(number, flags, 1, 0, 0, int(query.extended))
-    return head + query.question + (option(query) if query.extended else b"")
+def encode_query(query: Query, id_: int) -> bytes:
+    """Encode a query for an upstream server."""
+    flags = _RD | (_CD if query.checking_disabled else 0)
+    header = HEADER.pack(id_, flags, 1, 0, 0, int(query.extended))
+    return header + query.question + (edns_record(query) if query.extended else b"")
 
 
-def query_for(name: Name, kind: int) -> Query:
-    """A question of our own."""
-    spelled = b"".join(bytes([len(label)]) + label.encode("latin-1") for label in name)
-    question = spelled + struct.pack("!BHH", 0, kind, IN)
-    return Query(number=0, question=question, name=name, type=kind, type_class=IN)
+def make_query(name: Name, type_: int) -> Query:
+    """Return a query of our own."""
+    labels = b"".join(bytes([len(label)]) + label.encode("latin-1") for label in name)
+    question = labels + struct.pack("!BHH", 0, type_, CLASS_IN)
+    return Query(id_=0, question=question, name=name, type=type_, type_class=CLASS_IN)
 
 
 def addresses(packet: bytes) -> list[Record]:
-    """The addresses and aliases among the answers of a reply; raises ValueError for nonsense."""
+    """Return the addresses and aliases of an answer section; raise ValueError if malformed."""
     try:
         record: Any = dnslib.DNSRecord.parse(packet)
-        found = [_read_record(one) for one in record.rr if one.rtype in _FOLLOWED]
-    except _UNREADABLE as error:
+        found = [_decode_record(each) for each in record.rr if each.rtype in _ADDRESS_TYPES]
+    except _DECODE_ERRORS as error:
         raise ValueError("not a reply") from error
-    return [one for one in found if is_name(one.name) and _is_writable(one.data)]
+    return [each for each in found if is_name(each.name) and _is_writable(each.data)]
 
 
 def _is_writable(data: object) -> bool:
-    """Whether an address, or a name that fits into a packet."""
+    """Whether a record's data is an address, or a name that fits into a packet."""
     return isinstance(data, str) or (isinstance(data, tuple) and is_name(data))
 
 
-def _read_record(one: Any) -> Record:
-    kind = Type(one.rtype)
-    data = _name(one.rdata.label) if kind is Type.CNAME else str(one.rdata)
-    return Record(_name(one.rname), kind, data, one.ttl)
+def _decode_record(record: Any) -> Record:
+    type_ = Type(record.rtype)
+    data = _name(record.rdata.label) if type_ is Type.CNAME else str(record.rdata)
+    return Record(_name(record.rname), type_, data, record.ttl)
 
 
-def _record(record: Record) -> Any:
-    kind, data = record.type, record.data
-    if isinstance(data, Server):
+def _encode_record(record: Record) -> Any:
+    type_, data = record.type, record.data
+    if isinstance(data, Srv):
         content = dnslib.SRV(data.priority, data.weight, data.port, _label(data.target))
-    elif isinstance(data, Authority):
+    elif isinstance(data, Soa):
         times = (data.serial, data.refresh, data.retry, data.expire, data.minimum)
         content = dnslib.SOA(_label(data.server), _label(data.mailbox), times)
     elif isinstance(data, str):
-        content = {Type.A: dnslib.A, Type.AAAA: dnslib.AAAA, Type.TXT: dnslib.TXT}[kind](data)
+        content = {Type.A: dnslib.A, Type.AAAA: dnslib.AAAA, Type.TXT: dnslib.TXT}[type_](data)
     else:
-        content = {Type.NS: dnslib.NS, Type.CNAME: dnslib.CNAME, Type.PTR: dnslib.PTR}[kind](
+        content = {Type.NS: dnslib.NS, Type.CNAME: dnslib.CNAME, Type.PTR: dnslib.PTR}[type_](
             _label(data)
         )
-    return dnslib.RR(_label(record.name), kind, ttl=record.ttl_seconds, rdata=content)
+    return dnslib.RR(_label(record.name), type_, ttl=record.ttl_seconds, rdata=content)
 
 
 def _label(name: Name) -> Any:
@@ -250,4 +252,4 @@ def _label(name: Name) -> Any:
 
 
 def _name(label: Any) -> Name:
-    return tuple(one.decode("latin-1") for one in label.label)
+    return tuple(each.decode("latin-1") for each in label.label)

@@ -1,6 +1,6 @@
-"""Finds what to answer: the cluster's names at once, all others by asking outside.
+"""Answers queries: names of the cluster from the zone, others by forwarding.
 
-Who asks for what somebody else has asked for a moment ago waits for the same reply.
+Concurrent queries with the same question share one forwarded query.
 """
 
 import asyncio
@@ -8,121 +8,121 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from corral.node.dns.cache import Cache, Question, question_of
-from corral.node.dns.codec import IN, Query, addresses, query_for, write
+from corral.node.dns.cache import Cache, CacheKey, cache_key
+from corral.node.dns.codec import CLASS_IN, Query, addresses, encode_answer, make_query
 from corral.node.dns.records import Answer, Code, Name, Record, Type
 from corral.node.dns.reply import Reply
 from corral.node.dns.upstream import Upstream
 from corral.node.dns.zone import Zone
 
-LONGEST_CHAIN: Final = 8
-"""Names that lead to other names."""
-_REQUESTS: Final = range(128, 256)
-"""Types that are no data: transfers, ANY (RFC 6895; RFC 8482 lets it be refused)."""
+MAX_ALIASES: Final = 8
+"""Aliases that are followed."""
+_META_TYPES: Final = range(128, 256)
+"""Types that are no data: transfers, ANY (RFC 6895; RFC 8482 allows to refuse it)."""
 
-Found = Answer | Reply
+Result = Answer | Reply
 
-FAILED: Final = Answer(code=Code.FAILED, authoritative=False)
+SERVFAIL: Final = Answer(code=Code.SERVFAIL, authoritative=False)
 REFUSED: Final = Answer(code=Code.REFUSED, authoritative=False)
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
-    """A question that is being asked outside."""
+class _PendingQuery:
+    """A forwarded query that others may wait for."""
 
-    found: Found = FAILED
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    result: Result = SERVFAIL
+    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Lookup:
-    """What is known inside and outside."""
+    """Answers queries from the zone, the cache and the upstream servers."""
 
     def __init__(self, zone: Zone, upstream: Upstream) -> None:
         self._zone = zone
         self._upstream = upstream
         self._cache = Cache()
-        self._flights: dict[Question, _Flight] = {}
+        self._pending: dict[CacheKey, _PendingQuery] = {}
 
-    def packet(self, query: Query, found: Found, largest: int) -> bytes:
-        """The answer to a query as a packet of so many octets at most."""
-        if isinstance(found, Reply):
-            return found.packet_for(query, 0, largest)
-        return write(query, found, largest)
+    def encode(self, query: Query, result: Result, max_bytes: int) -> bytes:
+        """Encode a result as the response to a query."""
+        if isinstance(result, Reply):
+            return result.packet_for(query, 0, max_bytes)
+        return encode_answer(query, result, max_bytes)
 
-    def find(self, query: Query, largest: int) -> bytes | None:
-        """The answer that can be given at once; None where the outside has to be asked."""
-        if query.type_class != IN or query.type in _REQUESTS:
-            return write(query, REFUSED, largest)
+    def answer_locally(self, query: Query, max_bytes: int) -> bytes | None:
+        """Return the response, if the zone or the cache has it; None if it must be forwarded."""
+        if query.type_class != CLASS_IN or query.type in _META_TYPES:
+            return encode_answer(query, REFUSED, max_bytes)
         answer = self._zone.answer(query.name, query.type)
         if answer is not None:
             if _alias(answer) and query.type != Type.CNAME:
                 return None
-            return write(query, _turned(answer), largest)
-        kept = self._cache.get(question_of(query), _now())
-        if kept is None:
+            return encode_answer(query, _rotated(answer), max_bytes)
+        cached = self._cache.get(cache_key(query), _now())
+        if cached is None:
             return None
-        reply, age = kept
-        return reply.packet_for(query, age, largest)
+        reply, age = cached
+        return reply.packet_for(query, age, max_bytes)
 
-    async def fetch(self, query: Query) -> Found:
-        """The answer for which the outside has to be asked."""
-        question = question_of(query)
-        flight = self._flights.get(question)
-        if flight is not None:
-            await flight.is_over.wait()
-            return flight.found
-        flight = self._flights[question] = _Flight()
+    async def resolve(self, query: Query) -> Result:
+        """Return the result of a query that must be forwarded, at least in part."""
+        key = cache_key(query)
+        pending = self._pending.get(key)
+        if pending is not None:
+            await pending.done.wait()
+            return pending.result
+        pending = self._pending[key] = _PendingQuery()
         try:
             answer = self._zone.answer(query.name, query.type)
-            flight.found = await (
-                self._outside(query) if answer is None else self._followed(query, answer)
+            pending.result = await (
+                self._forward(query) if answer is None else self._resolve_alias(query, answer)
             )
-            return flight.found
+            return pending.result
         finally:
-            del self._flights[question]
-            flight.is_over.set()
+            del self._pending[key]
+            pending.done.set()
 
-    async def _outside(self, query: Query) -> Found:
-        reply = await self._upstream.ask(query)
+    async def _forward(self, query: Query) -> Result:
+        reply = await self._upstream.query(query)
         if reply is None:
-            return FAILED
-        self._cache.put(question_of(query), reply, _now())
+            return SERVFAIL
+        self._cache.put(cache_key(query), reply, _now())
         return reply
 
-    async def _followed(self, query: Query, answer: Answer) -> Answer:
-        """An alias (ExternalName), with what it leads to, inside or outside."""
+    async def _resolve_alias(self, query: Query, answer: Answer) -> Answer:
+        """Resolve an alias (ExternalName) in the zone or upstream."""
         chain: list[Record] = []
-        while (target := _alias(answer)) and len(chain) < LONGEST_CHAIN:
+        while (target := _alias(answer)) and len(chain) < MAX_ALIASES:
             chain += answer.records
-            inside = self._zone.answer(target, query.type)
-            if inside is None:
-                return await self._outside_behind(query, chain, target)
-            answer = inside
-        return replace(answer, records=[*chain, *_turned(answer).records])
+            local = self._zone.answer(target, query.type)
+            if local is None:
+                return await self._forward_alias(query, chain, target)
+            answer = local
+        return replace(answer, records=[*chain, *_rotated(answer).records])
 
-    async def _outside_behind(self, query: Query, chain: list[Record], target: Name) -> Answer:
-        asked = replace(query_for(target, query.type), extended=query.extended)
-        kept = self._cache.get(question_of(asked), _now())
-        found = kept[0] if kept is not None else await self._outside(asked)
-        if not isinstance(found, Reply) or found.code not in (Code.OK, Code.NO_SUCH_NAME):
-            return FAILED
+    async def _forward_alias(self, query: Query, chain: list[Record], target: Name) -> Answer:
+        target_query = replace(make_query(target, query.type), extended=query.extended)
+        cached = self._cache.get(cache_key(target_query), _now())
+        result = cached[0] if cached is not None else await self._forward(target_query)
+        if not isinstance(result, Reply) or result.code not in (Code.NOERROR, Code.NXDOMAIN):
+            return SERVFAIL
         try:
-            records = addresses(found.packet)
+            records = addresses(result.packet)
         except ValueError:
-            return FAILED
-        return Answer(code=Code(found.code), records=[*chain, *records])
+            return SERVFAIL
+        return Answer(code=Code(result.code), records=[*chain, *records])
 
 
 def _alias(answer: Answer) -> Name:
-    """Where the only record of an answer leads, if it is an alias."""
+    """Return the target of an answer that is an alias; else an empty name."""
     match answer.records:
         case [Record(type=Type.CNAME, data=tuple() as target)]:
             return target
     return ()
 
 
-def _turned(answer: Answer) -> Answer:
-    """The same records beginning with any of them, for most clients take the first."""
+def _rotated(answer: Answer) -> Answer:
+    """Rotate the records randomly: most clients use the first."""
     first = random.randrange(len(answer.records) or 1)  # noqa: S311  spreads load, guards nothing
     if not first:
         return answer

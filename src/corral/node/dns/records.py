@@ -1,19 +1,19 @@
-"""What a name server answers, apart from how it is written on the wire.  Pure."""
+"""DNS names, records and answers, independent of the wire format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 Name = tuple[str, ...]
-"""A name's labels, first one first, without the root.  A label holds the octets of the wire as
-characters of the same number, so that none is lost and none is special."""
+"""The labels of a name, in order, without the root.  A label has the octets of the wire as
+characters of the same code (latin-1)."""
 
 TTL_SECONDS = 5
-"""How long an answer may be remembered (CoreDNS' default for a cluster): members come and go."""
+"""TTL of answers (CoreDNS' default for a cluster)."""
 
 
 class Type(IntEnum):
-    """Types of records that a cluster has (RFC 1035, 2782, 3596)."""
+    """Record types of a cluster (RFC 1035, 2782, 3596)."""
 
     A = 1
     NS = 2
@@ -26,20 +26,20 @@ class Type(IntEnum):
 
 
 class Code(IntEnum):
-    """What became of a query (RFC 1035, 6891)."""
+    """Response codes (RFC 1035, 6891)."""
 
-    OK = 0
-    MALFORMED = 1
-    FAILED = 2
-    NO_SUCH_NAME = 3
-    NOT_IMPLEMENTED = 4
+    NOERROR = 0
+    FORMERR = 1
+    SERVFAIL = 2
+    NXDOMAIN = 3
+    NOTIMP = 4
     REFUSED = 5
-    BAD_VERSION = 16
+    BADVERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """Where a port of a service is (SRV); every one is as good as any other."""
+class Srv:
+    """The data of an SRV record; all have the same priority and weight."""
 
     port: int
     target: Name
@@ -48,8 +48,8 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
-    """Whose names these are (SOA); ``minimum`` is how long an absence may be remembered."""
+class Soa:
+    """The data of a SOA record; ``minimum`` is the TTL of negative answers."""
 
     server: Name
     mailbox: Name
@@ -62,32 +62,32 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of class IN: an address or a text, a name, or more."""
+    """A record of class IN; its data is text (an address or TXT), a name, or structured."""
 
     name: Name
     type: Type
-    data: str | Name | Server | Authority
+    data: str | Name | Srv | Soa
     ttl_seconds: int = TTL_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of a question."""
+    """The result for a question: code, records, authority and additional section."""
 
-    code: Code = Code.OK
+    code: Code = Code.NOERROR
     records: Sequence[Record] = ()
     authority: Sequence[Record] = ()
     additional: Sequence[Record] = ()
     authoritative: bool = True
 
 
-def name_of(text: str) -> Name:
-    """The labels of a name as people write it, with or without the last dot."""
+def parse_name(text: str) -> Name:
+    """Parse a name in presentation format, with or without the final dot."""
     return tuple(text.rstrip(".").split(".")) if text.rstrip(".") else ()
 
 
 def lowered(name: Name) -> Name:
-    """The form in which names are compared: only ASCII letters have two cases (RFC 4343)."""
+    """Return a name for comparison: only ASCII letters have a case (RFC 4343)."""
     return tuple(
         label.lower() if label.isascii() else label.encode("latin-1").lower().decode("latin-1")
         for label in name

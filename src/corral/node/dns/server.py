@@ -1,8 +1,8 @@
-"""Serves the cluster's DNS where the machines' way out is.
+"""The cluster's DNS server, on the gateways of the machine network.
 
-Names of the cluster are answered at once, from indexes that follow the API; all others are handed
-on to the host's servers.  Only machines and their host are answered, and nobody may ask so much
-that others are not heard.
+Names of the cluster are answered from indexes of cached Services and EndpointSlices; others are
+forwarded to the host's servers.  Only machines and the host are clients, and limits for each source
+keep one of them from starving the others.
 """
 
 import asyncio
@@ -21,9 +21,15 @@ from lightkube.models.discovery_v1 import EndpointSlice
 
 from corral.aio import Background
 from corral.failures import describe
-from corral.node.dns.codec import LARGEST_STREAM, LONGEST_QUERY, Malformed, Query, read
-from corral.node.dns.lookup import FAILED, Lookup
-from corral.node.dns.nft_rate_limit import MARK, rules, table_of
+from corral.node.dns.codec import (
+    MAX_QUERY_BYTES,
+    MAX_TCP_BYTES,
+    MalformedQuery,
+    Query,
+    decode_query,
+)
+from corral.node.dns.lookup import SERVFAIL, Lookup
+from corral.node.dns.nft_rate_limit import MARK, rules, table_name
 from corral.node.dns.upstream import Upstream
 from corral.node.dns.zone import Zone
 from corral.node.health import Health
@@ -34,15 +40,15 @@ from corral.reconcile.objects import key_of
 
 PORT: Final = 53
 DOMAIN: Final = "cluster.local"
-MOST_AWAITED: Final = 32
-MOST_AWAITED_BY_ALL: Final = 256
-"""For how many answers from outside one source may wait, and all together."""
-MOST_CONNECTIONS: Final = 8
-MOST_CONNECTIONS_OF_ALL: Final = 256
-MOST_ON_CONNECTION: Final = 100
+MAX_FORWARDED_PER_SOURCE: Final = 32
+MAX_FORWARDED: Final = 256
+"""Concurrent forwarded queries of one source, and of all."""
+MAX_CONNECTIONS_PER_SOURCE: Final = 8
+MAX_CONNECTIONS: Final = 256
+MAX_QUERIES_PER_CONNECTION: Final = 100
 IDLE_SECONDS: Final = 10.0
-"""TCP connections of one source at a time, and of all; how many queries one may bring, and how long
-it may be silent (RFC 7766 6.2.3)."""
+"""TCP connections of one source, and of all; the queries on one, and its idle timeout (RFC 7766
+6.2.3)."""
 RETRY_SECONDS: Final = 5.0
 _LENGTH: Final = struct.Struct("!H")
 
@@ -50,7 +56,7 @@ log = structlog.get_logger()
 
 
 class Network(Protocol):
-    """What the server needs of the machines' network."""
+    """The part of the machine network that the server needs."""
 
     @property
     def namespace(self) -> namespaces.Namespace: ...
@@ -64,7 +70,7 @@ class Network(Protocol):
 
 
 class Dns:
-    """The name server of a machine network: it serves on each of the network's gateways."""
+    """The DNS server of a machine network, on each of its gateways."""
 
     def __init__(
         self,
@@ -78,29 +84,29 @@ class Dns:
         port: int = PORT,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``addresses`` are those of the Service that leads here: what ``ns.dns`` answers.
+        """Answer ``ns.dns`` with ``addresses``, those of the DNS Service.
 
-        ``clients`` are ranges that are answered beside the machines'.  ``on_change`` is told when
-        ``problems`` answers something new.
+        ``clients`` are ranges of clients besides the machines'.  ``on_change`` is called when
+        ``problems()`` changes.
         """
-        gateways = [str(one) for one in network.gateways]
+        gateways = [str(each) for each in network.gateways]
         self._network = network
         self._port = port
         self._health = Health("DNS", on_change)
-        own = [ip_network(str(one)) for one in network.gateways]
-        self._clients = (*network.pod_cidrs, *own, *clients)
-        self._upstream = upstream or Upstream(ours=[*addresses, *gateways], on_change=on_change)
+        own_addresses = [ip_network(str(each)) for each in network.gateways]
+        self._clients = (*network.pod_cidrs, *own_addresses, *clients)
+        self._upstream = upstream or Upstream(excluded=[*addresses, *gateways], on_change=on_change)
         self._zone = Zone(
             domain,
             servers=addresses or gateways,
-            ranges=[str(one) for one in (*network.pod_cidrs, *network.service_cidrs)],
+            ranges=[str(each) for each in (*network.pod_cidrs, *network.service_cidrs)],
             serial=int(context.clock().timestamp()) & 0xFFFFFFFF,
         )
         self._lookup = Lookup(self._zone, self._upstream)
-        self._awaited = Counter[str]()
-        self._connected = Counter[str]()
-        """By source: answers from outside that it waits for, and its connections."""
-        self._woken = asyncio.Event()
+        self._forwarded = Counter[str]()
+        self._connections = Counter[str]()
+        """Forwarded queries and connections, by source."""
+        self._resync_needed = asyncio.Event()
         self._namespaces = context.informers.of(Namespace)
         self._services = context.informers.of(Service)
         self._slices = context.informers.of(EndpointSlice)
@@ -109,7 +115,7 @@ class Dns:
         self._slices.handle(self._slice_changed)
 
     def problems(self) -> Sequence[str]:
-        """What is wrong, a line each."""
+        """Return what is wrong, a line each."""
         return [each for each in (self._health.problem, self._upstream.problem) if each]
 
     async def run(self) -> None:
@@ -119,24 +125,24 @@ class Dns:
         async with Background() as tasks:
             for gateway in self._network.gateways:
                 _ = tasks.start(self._serve(gateway, tasks), name=f"dns {gateway}")
-            await tasks.start(self._guard(), name="dns guard")
+            await tasks.start(self._restore_rate_limits(), name="dns guard")
 
     def resync(self) -> None:
-        """Somebody may have removed the tables."""
-        self._woken.set()
+        """Check the rate limits: their tables may have been removed."""
+        self._resync_needed.set()
 
-    async def _guard(self) -> None:
-        """Put back what keeps one guest's questions from drowning the others', where it is gone."""
+    async def _restore_rate_limits(self) -> None:
+        """Restore removed rate limits."""
         while True:
-            await self._woken.wait()
-            self._woken.clear()
+            await self._resync_needed.wait()
+            self._resync_needed.clear()
             for gateway in self._network.gateways:
                 try:
-                    await self._network.namespace.call(ensure, gateway, self._port)
+                    await self._network.namespace.call(ensure_rate_limit, gateway, self._port)
                 except NetworkError as error:
-                    log.warning("questions are not limited", error=error.full_message)
+                    log.warning("DNS queries are not rate-limited", error=error.full_message)
                     await asyncio.sleep(RETRY_SECONDS)
-                    self._woken.set()
+                    self._resync_needed.set()
 
     # ------------------------------------------------------------------ names
 
@@ -161,11 +167,11 @@ class Dns:
     # ---------------------------------------------------------------- sockets
 
     async def _serve(self, gateway: Address, tasks: Background) -> None:
-        """Listen on an address, by UDP and TCP; where that fails, say so and try again."""
+        """Listen on an address, by UDP and TCP; report and retry failures."""
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await self._network.namespace.call(ensure, gateway, self._port)
+                await self._network.namespace.call(ensure_rate_limit, gateway, self._port)
                 bound = partial(self._network.bound, gateway, self._port)
                 with (
                     await bound(socket.SOCK_DGRAM) as datagrams,
@@ -184,30 +190,30 @@ class Dns:
                 self._health.report(f"DNS cannot serve on {gateway}: {describe(error)}")
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _accept(self, listening: socket.socket, tasks: Background) -> None:
+    async def _accept(self, listener: socket.socket, tasks: Background) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            connection, address = await loop.sock_accept(listening)
-            if self._is_enough(address[0]) or not self.admits(address[0]):
+            connection, address = await loop.sock_accept(listener)
+            if self._has_too_many_connections(address[0]) or not self.is_client(address[0]):
                 connection.close()
                 continue
-            self._connected[address[0]] += 1
-            _ = tasks.start(self._converse(connection, address[0]), name="dns connection")
+            self._connections[address[0]] += 1
+            _ = tasks.start(self._serve_connection(connection, address[0]), name="dns connection")
 
-    def _is_enough(self, source: str) -> bool:
-        """Whether a source, or all together, have as many connections as they may."""
+    def _has_too_many_connections(self, source: str) -> bool:
+        """Whether a source, or all together, have reached the limit of connections."""
         return (
-            self._connected[source] >= MOST_CONNECTIONS
-            or self._connected.total() >= MOST_CONNECTIONS_OF_ALL
+            self._connections[source] >= MAX_CONNECTIONS_PER_SOURCE
+            or self._connections.total() >= MAX_CONNECTIONS
         )
 
-    async def _converse(self, connection: socket.socket, source: str) -> None:
-        """Answer the queries of a connection, one after the other."""
+    async def _serve_connection(self, connection: socket.socket, source: str) -> None:
+        """Answer the queries of a connection, in order."""
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
             try:
                 with suppress(asyncio.IncompleteReadError):
-                    await self._answer_all(reader, writer, source)
+                    await self._answer_queries(reader, writer, source)
                 writer.close()
                 async with asyncio.timeout(IDLE_SECONDS):
                     await writer.wait_closed()
@@ -216,55 +222,58 @@ class Dns:
         except (OSError, TimeoutError, ValueError):
             connection.close()
         finally:
-            _release(self._connected, source)
+            _release(self._connections, source)
 
-    async def _answer_all(
+    async def _answer_queries(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: str
     ) -> None:
-        for _ in range(MOST_ON_CONNECTION):
-            reply = await self._reply(await _next(reader), source)
+        for _ in range(MAX_QUERIES_PER_CONNECTION):
+            reply = await self._answer(await _read_query(reader), source)
             if not reply:
                 return
             writer.write(_LENGTH.pack(len(reply)) + reply)
             async with asyncio.timeout(IDLE_SECONDS):
                 await writer.drain()
 
-    async def _reply(self, packet: bytes, source: str) -> bytes:
+    async def _answer(self, packet: bytes, source: str) -> bytes:
         try:
-            query = read(packet)
-        except Malformed as error:
+            query = decode_query(packet)
+        except MalformedQuery as error:
             return error.reply
-        reply = self.find(query, LARGEST_STREAM)
-        return await self.fetch(query, source, LARGEST_STREAM) if reply is None else reply
+        reply = self.answer_locally(query, MAX_TCP_BYTES)
+        return await self.resolve(query, source, MAX_TCP_BYTES) if reply is None else reply
 
     # ---------------------------------------------------------------- answers
 
-    def admits(self, source: str) -> bool:
-        """Whether a source is one of ours."""
+    def is_client(self, source: str) -> bool:
+        """Whether a source is a client."""
         address = ip_address(source.partition("%")[0])
         return any(address in each for each in self._clients)
 
-    def find(self, query: Query, largest: int) -> bytes | None:
-        """The packet that answers at once; None where the outside has to be asked."""
-        return self._lookup.find(query, largest)
+    def answer_locally(self, query: Query, max_bytes: int) -> bytes | None:
+        """Return the response, if it need not be forwarded."""
+        return self._lookup.answer_locally(query, max_bytes)
 
-    async def fetch(self, query: Query, source: str, largest: int) -> bytes:
-        """The packet that answers a query for which the outside has to be asked."""
-        if self._awaited[source] >= MOST_AWAITED or self._awaited.total() >= MOST_AWAITED_BY_ALL:
-            return self._lookup.packet(query, FAILED, largest)
-        self._awaited[source] += 1
+    async def resolve(self, query: Query, source: str, max_bytes: int) -> bytes:
+        """Return the response to a query that must be forwarded."""
+        if (
+            self._forwarded[source] >= MAX_FORWARDED_PER_SOURCE
+            or self._forwarded.total() >= MAX_FORWARDED
+        ):
+            return self._lookup.encode(query, SERVFAIL, max_bytes)
+        self._forwarded[source] += 1
         try:
-            return self._lookup.packet(query, await self._lookup.fetch(query), largest)
+            return self._lookup.encode(query, await self._lookup.resolve(query), max_bytes)
         except Exception:
-            # The one door: nothing that somebody outside replies may end more than its question.
-            log.exception("a name cannot be looked up", type=query.type)
-            return self._lookup.packet(query, FAILED, largest)
+            # No reply of an upstream server may end more than its own query.
+            log.exception("a DNS query failed", type=query.type)
+            return self._lookup.encode(query, SERVFAIL, max_bytes)
         finally:
-            _release(self._awaited, source)
+            _release(self._forwarded, source)
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    """Queries by UDP."""
+    """UDP queries."""
 
     def __init__(self, dns: Dns, tasks: Background) -> None:
         self._dns = dns
@@ -275,22 +284,22 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        if not self._dns.admits(addr[0]):
+        if not self._dns.is_client(addr[0]):
             return
         try:
-            query = read(data)
-        except Malformed as error:
+            query = decode_query(data)
+        except MalformedQuery as error:
             if error.reply:
                 self._send(error.reply, addr)
             return
-        reply = self._dns.find(query, query.size)
+        reply = self._dns.answer_locally(query, query.size)
         if reply is not None:
             self._send(reply, addr)
         else:
-            _ = self._tasks.start(self._fetch(query, addr), name="dns query")
+            _ = self._tasks.start(self._resolve(query, addr), name="dns query")
 
-    async def _fetch(self, query: Query, addr: tuple[str, int]) -> None:
-        self._send(await self._dns.fetch(query, addr[0], query.size), addr)
+    async def _resolve(self, query: Query, addr: tuple[str, int]) -> None:
+        self._send(await self._dns.resolve(query, addr[0], query.size), addr)
 
     def _send(self, packet: bytes, addr: tuple[str, int]) -> None:
         assert self._transport is not None
@@ -298,28 +307,28 @@ class _Datagrams(asyncio.DatagramProtocol):
             self._transport.sendto(packet, addr)
 
     def error_received(self, exc: Exception) -> None:
-        log.debug("an answer did not arrive", error=str(exc))
+        log.debug("a DNS response cannot be delivered", error=str(exc))
 
 
-async def _next(reader: asyncio.StreamReader) -> bytes:
-    """The next query of a connection.
+async def _read_query(reader: asyncio.StreamReader) -> bytes:
+    """Return the next query of a connection.
 
-    Raises IncompleteReadError at its end, ValueError for one that is too long, TimeoutError.
+    Raises IncompleteReadError at its end, ValueError for an oversized query, TimeoutError.
     """
     async with asyncio.timeout(IDLE_SECONDS):
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        if length > LONGEST_QUERY:
-            raise ValueError("too long a query")
+        if length > MAX_QUERY_BYTES:
+            raise ValueError("oversized query")
         return await reader.readexactly(length)
 
 
-def ensure(gateway: Address, port: int) -> None:
-    """Put an address's table in place where it is not there, or not whole.
+def ensure_rate_limit(gateway: Address, port: int) -> None:
+    """Create the rate limit of an address, if its table is missing or incomplete.
 
     Acts on the calling thread's namespace; raises NetworkError.
     """
     with suppress(NetworkError):
-        if MARK in nft.query(f"list table {table_of(gateway)}", members=False):
+        if MARK in nft.query(f"list table {table_name(gateway)}", members=False):
             return
     nft.apply(rules(gateway, port))
 

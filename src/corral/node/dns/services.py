@@ -1,4 +1,4 @@
-"""What names need to know of Services and of the endpoints behind them.  Pure."""
+"""Services and their endpoints, as far as DNS needs them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from ipaddress import ip_address
 from lightkube.models.core_v1 import Service
 from lightkube.models.discovery_v1 import EndpointSlice
 
-from corral.node.dns.records import Name, is_name, name_of
+from corral.node.dns.records import Name, is_name, parse_name
 
 PROTOCOLS = {"TCP": "_tcp", "UDP": "_udp", "SCTP": "_sctp"}
-"""How SRV names spell a port's protocol."""
+"""Labels of the protocols in SRV names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port, as SRV names it: ``_http._tcp``."""
+    """A port, as SRV names have it: ``_http._tcp``."""
 
     name: str
     protocol: str
@@ -23,81 +23,81 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One address behind a Service."""
+class Endpoint:
+    """An address behind a Service."""
 
     address: str
     hostname: str
     is_ready: bool
-    is_named: bool
-    """Whether the pod asked for its hostname: only then its address has a name (PTR)."""
+    has_hostname: bool
+    """Whether the pod has a hostname: only then its address has a PTR record."""
     ports: Sequence[Port]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A Service."""
+class ServiceEntry:
+    """A Service, as far as DNS needs it."""
 
     addresses: Sequence[str]
-    """Cluster IPs; none where it is headless."""
+    """Cluster IPs; none if it is headless."""
     headless: bool
-    external: Name
-    """Where an ExternalName points; empty for all others."""
-    all_members: bool
-    """Whether members count that are not ready (publishNotReadyAddresses)."""
+    external_name: Name
+    """The target of an ExternalName Service; empty for others."""
+    publish_not_ready: bool
+    """Whether endpoints that are not ready are included (publishNotReadyAddresses)."""
     ports: Sequence[Port]
 
 
-def entry_of(service: Service) -> Entry:
-    """What names need to know of a Service."""
+def service_entry(service: Service) -> ServiceEntry:
+    """Return the entry of a Service."""
     spec = service.spec
     if spec is None:
-        return Entry((), headless=False, external=(), all_members=False, ports=())
-    external = name_of(spec.externalName or "") if spec.type == "ExternalName" else ()
+        return ServiceEntry((), headless=False, external_name=(), publish_not_ready=False, ports=())
+    external_name = parse_name(spec.externalName or "") if spec.type == "ExternalName" else ()
     addresses = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
-    return Entry(
-        addresses=tuple(address for one in addresses if (address := canonical(one))),
+    return ServiceEntry(
+        addresses=tuple(address for each in addresses if (address := canonical(each))),
         headless="None" in addresses,
-        external=external if is_name(external) else (),
-        all_members=bool(spec.publishNotReadyAddresses),
+        external_name=external_name if is_name(external_name) else (),
+        publish_not_ready=bool(spec.publishNotReadyAddresses),
         ports=tuple(
-            Port(one.name or "", PROTOCOLS.get(one.protocol or "TCP", ""), one.port)
-            for one in spec.ports or ()
+            Port(each.name or "", PROTOCOLS.get(each.protocol or "TCP", ""), each.port)
+            for each in spec.ports or ()
         ),
     )
 
 
-def members_of(endpoints: EndpointSlice) -> Iterator[Member]:
-    """The addresses of a slice.  Readiness that nobody told counts as ready (discovery/v1)."""
+def endpoints_of(slice_: EndpointSlice) -> Iterator[Endpoint]:
+    """Return the addresses of an EndpointSlice.  Unset readiness means ready (discovery/v1)."""
     ports = tuple(
-        Port(one.name or "", PROTOCOLS.get(one.protocol or "TCP", ""), one.port)
-        for one in endpoints.ports or ()
-        if one.port is not None
+        Port(each.name or "", PROTOCOLS.get(each.protocol or "TCP", ""), each.port)
+        for each in slice_.ports or ()
+        if each.port is not None
     )
-    for endpoint in endpoints.endpoints or ():
+    for endpoint in slice_.endpoints or ():
         conditions = endpoint.conditions
         is_ready = conditions is None or conditions.ready is not False
         hostname = (endpoint.hostname or "").lower()
-        is_named = bool(hostname) and is_name((hostname,))
+        has_hostname = bool(hostname) and is_name((hostname,))
         for text in endpoint.addresses[:1]:
             if address := canonical(text):
-                yield Member(
+                yield Endpoint(
                     address=address,
-                    hostname=hostname if is_named else dashed(address),
+                    hostname=hostname if has_hostname else dashed_address(address),
                     is_ready=is_ready,
-                    is_named=is_named,
+                    has_hostname=has_hostname,
                     ports=ports,
                 )
 
 
 def canonical(text: str) -> str:
-    """The one spelling of an address; empty where it is none."""
+    """Return the canonical form of an address; empty if it is invalid."""
     try:
         return str(ip_address(text))
     except ValueError:
         return ""
 
 
-def dashed(address: str) -> str:
-    """An address as a label of a name."""
+def dashed_address(address: str) -> str:
+    """Return an address as a DNS label."""
     return address.replace(".", "-").replace(":", "-")

@@ -1,7 +1,7 @@
-"""Asks the host's name servers about the rest of the world.
+"""Forwards queries to the host's name servers.
 
-Queries leave from the host, each from a port and with a number that nobody can guess, since a
-reply by UDP is believed for nothing else.
+Each query is sent from a random port with a random ID, the only protection of UDP against spoofed
+replies.
 """
 
 import asyncio
@@ -12,158 +12,158 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from corral.node.dns.codec import Query, ask
+from corral.node.dns.codec import Query, encode_query
 from corral.node.dns.records import Code
-from corral.node.dns.reply import LARGEST, Reply, read_reply
+from corral.node.dns.reply import MAX_REPLY_BYTES, Reply, decode_reply
 from corral.node.health import Health
 from corral.node.network.resolver import RESOLV_CONF, parse
 
 PORT: Final = 53
-SERVER_SECONDS: Final = 2.0
-"""How long one server may take."""
-ASK_SECONDS: Final = 4.5
-"""And all of them: a guest waits for 5 s (resolv.conf(5), timeout)."""
-MOST_SERVERS: Final = 3
-FAILURES: Final = 3
-"""So many names in a row without any reply are the servers' fault, not the names'."""
-_USELESS: Final = (Code.FAILED, Code.NOT_IMPLEMENTED, Code.REFUSED, Code.MALFORMED)
-"""What another server may know better."""
+SERVER_TIMEOUT_SECONDS: Final = 2.0
+"""Timeout of one server."""
+QUERY_TIMEOUT_SECONDS: Final = 4.5
+"""Timeout of all servers together: a guest waits for 5 s (resolv.conf(5), timeout)."""
+MAX_SERVERS: Final = 3
+FAILURES_BEFORE_REPORT: Final = 3
+"""Consecutive queries without any reply that are reported."""
+_RETRY_CODES: Final = (Code.SERVFAIL, Code.NOTIMP, Code.REFUSED, Code.FORMERR)
+"""Response codes for which the next server is tried."""
 _LENGTH: Final = struct.Struct("!H")
 
 
 class Upstream:
-    """The name servers of the host's resolv.conf, which may change at any time."""
+    """The name servers in the host's resolv.conf, which is read again when it changes."""
 
     def __init__(
         self,
         *,
         configuration: Path = RESOLV_CONF,
         port: int = PORT,
-        ours: Sequence[str] = (),
+        excluded: Sequence[str] = (),
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``ours`` are addresses that are never asked: our own.
+        """Exclude our own addresses, ``excluded``, from the servers.
 
-        ``on_change`` is told when ``problem`` answers something new.
+        ``on_change`` is called when ``problem`` changes.
         """
         self._configuration = configuration
         self._port = port
-        self._ours = {ip_address(one) for one in ours}
-        self._health = Health("names of the outside", on_change)
-        self._read: tuple[int, int, int] | None = None
+        self._excluded = {ip_address(each) for each in excluded}
+        self._health = Health("upstream DNS", on_change)
+        self._read_version: tuple[int, int, int] | None = None
         self._servers: Sequence[str] = ()
         self._failures = 0
 
-    async def ask(self, query: Query) -> Reply | None:
-        """The reply to a query, or None where no server gives one in time."""
-        useless = None
+    async def query(self, query: Query) -> Reply | None:
+        """Return the reply to a query, or None if no server replies in time."""
+        last_error = None
         try:
-            async with asyncio.timeout(ASK_SECONDS):
+            async with asyncio.timeout(QUERY_TIMEOUT_SECONDS):
                 for server in self.servers():
-                    reply = await self._ask(server, query)
+                    reply = await self._query_server(server, query)
                     if reply is None:
-                        self._postpone(server)
-                    elif reply.code not in _USELESS:
-                        self._replied()
+                        self._move_to_end(server)
+                    elif reply.code not in _RETRY_CODES:
+                        self._record_success()
                         return reply
                     else:
-                        useless = reply
+                        last_error = reply
         except TimeoutError:
             pass
-        if useless is None:
-            self._failed()
+        if last_error is None:
+            self._record_failure()
         else:
-            self._replied()
-        return useless
+            self._record_success()
+        return last_error
 
-    def _replied(self) -> None:
+    def _record_success(self) -> None:
         self._failures = 0
         self._health.report("")
 
-    def _failed(self) -> None:
+    def _record_failure(self) -> None:
         self._failures += 1
         if not self._servers:
             self._health.report(f"{self._configuration} names no name server")
-        elif self._failures >= FAILURES:
+        elif self._failures >= FAILURES_BEFORE_REPORT:
             self._health.report(f"no name server of the host replies ({', '.join(self._servers)})")
 
     def servers(self) -> Sequence[str]:
-        """The addresses to ask, in order; those that did not reply come last."""
+        """Return the servers in the order of use; those that did not reply come last."""
         try:
             status = self._configuration.stat()
             version = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if version != self._read:
+            if version != self._read_version:
                 text = self._configuration.read_text(encoding="utf-8", errors="replace")
-                usable = [one for one in parse(text).servers if self._is_usable(one)]
-                self._servers, self._read = usable[:MOST_SERVERS], version
+                usable = [each for each in parse(text).servers if self._is_usable(each)]
+                self._servers, self._read_version = usable[:MAX_SERVERS], version
         except OSError:
-            self._servers, self._read = (), None
+            self._servers, self._read_version = (), None
         return self._servers
 
     def _is_usable(self, server: str) -> bool:
         try:
-            return ip_address(server) not in self._ours
+            return ip_address(server) not in self._excluded
         except ValueError:
             return False
 
-    def _postpone(self, server: str) -> None:
-        """Ask the others first from now on."""
+    def _move_to_end(self, server: str) -> None:
+        """Move a server behind the others."""
         if server in self._servers:
-            self._servers = [*(one for one in self._servers if one != server), server]
+            self._servers = [*(each for each in self._servers if each != server), server]
 
-    async def _ask(self, server: str, query: Query) -> Reply | None:
+    async def _query_server(self, server: str, query: Query) -> Reply | None:
         try:
-            async with asyncio.timeout(SERVER_SECONDS):
-                reply = await self._datagram(server, query)
-                return await self._stream(server, query) if reply.truncated else reply
+            async with asyncio.timeout(SERVER_TIMEOUT_SECONDS):
+                reply = await self._query_udp(server, query)
+                return await self._query_tcp(server, query) if reply.truncated else reply
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             return None
 
-    async def _datagram(self, server: str, query: Query) -> Reply:
-        number = secrets.randbits(16)
+    async def _query_udp(self, server: str, query: Query) -> Reply:
+        id_ = secrets.randbits(16)
         loop = asyncio.get_running_loop()
         transport, exchange = await loop.create_datagram_endpoint(
-            lambda: _Exchange(query, number), remote_addr=(server, self._port)
+            lambda: _UdpExchange(query, id_), remote_addr=(server, self._port)
         )
         try:
-            transport.sendto(ask(query, number))
+            transport.sendto(encode_query(query, id_))
             return await exchange.reply
         finally:
             transport.close()
 
-    async def _stream(self, server: str, query: Query) -> Reply:
-        """The same by TCP, where a reply did not fit into a datagram."""
-        number = secrets.randbits(16)
+    async def _query_tcp(self, server: str, query: Query) -> Reply:
+        """Query by TCP, after a truncated reply."""
+        id_ = secrets.randbits(16)
         reader, writer = await asyncio.open_connection(server, self._port)
         try:
-            packet = ask(query, number)
+            packet = encode_query(query, id_)
             writer.write(_LENGTH.pack(len(packet)) + packet)
             (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-            if length > LARGEST:
-                raise ValueError("too large a reply")
-            return read_reply(await reader.readexactly(length), query, number)
+            if length > MAX_REPLY_BYTES:
+                raise ValueError("oversized reply")
+            return decode_reply(await reader.readexactly(length), query, id_)
         finally:
             writer.close()
 
     @property
     def problem(self) -> str:
-        """Why they are not resolved; empty while they are."""
+        """Why names are not resolved; empty while they are."""
         return self._health.problem
 
 
-class _Exchange(asyncio.DatagramProtocol):
-    """One query by UDP; whatever is no reply to it is ignored, for anybody may have sent that."""
+class _UdpExchange(asyncio.DatagramProtocol):
+    """One query by UDP; packets that are no reply to it are ignored, as they may be spoofed."""
 
-    def __init__(self, query: Query, number: int) -> None:
+    def __init__(self, query: Query, id_: int) -> None:
         self._query = query
-        self._number = number
+        self._number = id_
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:  # noqa: ARG002
         if self.reply.done():
             return
         try:
-            self.reply.set_result(read_reply(data, self._query, self._number))
+            self.reply.set_result(decode_reply(data, self._query, self._number))
         except ValueError:
             return
 

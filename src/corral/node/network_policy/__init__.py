@@ -1,1 +1,1 @@
-"""Who may talk to whom: NetworkPolicies, kept by the packet filter of the machine namespace."""
+"""NetworkPolicies, enforced by nftables in the machine namespace."""

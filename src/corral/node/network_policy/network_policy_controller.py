@@ -1,9 +1,9 @@
-"""Follows policies, pods and namespaces, and keeps the packet filter's table of them.
+"""Watches NetworkPolicies, pods and namespaces, and writes the nftables table.
 
-Where there is no policy there is no table either, and packets take no notice.  As soon as there is
-one, the table knows every pod: an address of the pods' ranges that it does not know is a pod whose
-labels have not been seen yet, and nothing reaches it or leaves it.  So no pod is open before its
-policies count, whatever comes first: its address in the API, its links, or its guest.
+Without policies there is no table, and no cost for packets.  With the first policy the table has
+all pods: an address of the pod CIDRs that it does not have belongs to a pod whose labels have not
+been seen yet, and its packets are dropped.  So no pod is reachable before its policies apply, in
+whatever order its address in the API, its link and its guest appear.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from corral.node.network import namespaces, nft
 from corral.node.network.netlink import Network as Range, NetworkError
 from corral.node.network_policy.nft_rules import PROBE, REMOVAL
 from corral.node.network_policy.nft_table import Table
-from corral.node.network_policy.parsed_policy import Member, Policy, member_of, policy_of
+from corral.node.network_policy.parsed_policy import PodInfo, Policy, parse_policy, pod_info
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import key_of, labels_of
 
 PROBE_SECONDS = 30.0
-"""So often is looked whether the table is still there."""
+"""Interval of checks whether the table still exists."""
 RETRY_SECONDS = 1.0
-"""After a refusal everything is written again, after this long."""
+"""Delay after a failure, which rewrites the whole table."""
 
 
 class Network(Protocol):
-    """What has to be known of the machine network."""
+    """The part of the machine network that policies need."""
 
     @property
     def namespace(self) -> namespaces.Namespace: ...
@@ -40,8 +40,8 @@ class Network(Protocol):
     def pod_cidrs(self) -> Sequence[Range]: ...
 
 
-class Policies:
-    """The policies of a cluster, in the machine namespace."""
+class NetworkPolicyController:
+    """Enforces the NetworkPolicies of a cluster in the machine namespace."""
 
     def __init__(
         self,
@@ -50,127 +50,128 @@ class Policies:
         *,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_change`` is told when ``problems`` answers something new."""
+        """Call ``on_change`` when ``problems()`` changes."""
         self._network = network
-        self._changed = on_change
+        self._on_change = on_change
         self._health = Health("network policies", on_change)
-        self._unread: dict[Key, str] = {}
+        self._invalid: dict[Key, str] = {}
         self._pods = context.informers.of(Pod)
         self._namespaces = context.informers.of(Namespace)
         self._policies = context.informers.of(NetworkPolicy)
         self._table: Table | None = None
-        """What has been written; None where there is nothing, or something unknown."""
-        self._is_absent = False
-        self._new_pods: set[Key] = set()
-        self._new_namespaces: set[str] = set()
-        self._new_policies: set[Key] = set()
-        self._woken = asyncio.Event()
+        """What has been written; None for no table, or one of unknown content."""
+        self._is_removed = False
+        self._changed_pods: set[Key] = set()
+        self._changed_namespaces: set[str] = set()
+        self._changed_policies: set[Key] = set()
+        self._sync_needed = asyncio.Event()
         self._pods.handle(self._pod_changed)
         self._namespaces.handle(self._namespace_changed)
         self._policies.handle(self._policy_changed)
 
     def problems(self) -> Sequence[str]:
-        """What is wrong, a line each."""
-        left_out = (
-            f"the NetworkPolicy {key} is left out: {why}" for key, why in self._unread.items()
+        """Return what is wrong, a line each."""
+        invalid = (
+            f"the NetworkPolicy {key} is ignored: {message}"
+            for key, message in self._invalid.items()
         )
-        return [*filter(None, [self._health.problem]), *left_out]
+        return [*filter(None, [self._health.problem]), *invalid]
 
     async def run(self) -> None:
-        """Keep the table until cancelled; what is in it stays.
+        """Keep the table up to date until cancelled; it stays.
 
-        Nothing is written before the present state is known: what an earlier process wrote serves
-        until then.
+        Nothing is written before the caches have synced: until then the table of an earlier process
+        serves.
         """
         for informer in (self._pods, self._namespaces, self._policies):
             await informer.synced()
         while True:
-            self._woken.clear()
+            self._sync_needed.clear()
             try:
                 await self._write()
             except NetworkError as error:
-                self._health.report(f"NetworkPolicies are not in force: {error.full_message}")
-                self._table, self._is_absent = None, False
+                self._health.report(f"NetworkPolicies are not enforced: {error.full_message}")
+                self._table, self._is_removed = None, False
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 self._health.report("")
-                await wait_at_most(self._woken, PROBE_SECONDS)
+                await wait_at_most(self._sync_needed, PROBE_SECONDS)
 
     async def _write(self) -> None:
-        """Bring the kernel up to date: by what changed, or as a whole."""
-        pods, self._new_pods = self._new_pods, set()
-        names, self._new_namespaces = self._new_namespaces, set()
-        keys, self._new_policies = self._new_policies, set()
+        """Write the changes to the kernel, or the whole table."""
+        pods, self._changed_pods = self._changed_pods, set()
+        names, self._changed_namespaces = self._changed_namespaces, set()
+        keys, self._changed_policies = self._changed_policies, set()
         if not self._policies.items():
-            if not self._is_absent:
+            if not self._is_removed:
                 await self._network.namespace.call(apply, lambda: REMOVAL)
-            self._table, self._is_absent = None, True
+            self._table, self._is_removed = None, True
             return
         table, is_new = self._table or Table(self._network.pod_cidrs), self._table is None
         if is_new:
-            keys = {key_of(one) for one in self._policies.items()}
-            names = {key_of(one).name for one in self._namespaces.items()}
-            pods = {key_of(one) for one in self._pods.items()}
+            keys = {key_of(each) for each in self._policies.items()}
+            names = {key_of(each).name for each in self._namespaces.items()}
+            pods = {key_of(each) for each in self._pods.items()}
         policies = {key: self._policy(key) for key in keys}
         labels = {name: self._labels(name) for name in names}
-        members = {key: self._member(key) for key in pods}
+        pod_infos = {key: self._pod_info(key) for key in pods}
 
         def text() -> str:
-            change = table.change(policies=policies, namespaces=labels, members=members)
-            return table.whole() if is_new else change
+            change = table.change(policies=policies, namespaces=labels, pod_infos=pod_infos)
+            return table.full_transaction() if is_new else change
 
-        # Thousands of pods take a while to judge: that is done where others are not kept waiting.
+        # Thousands of pods take a while to evaluate: in the thread, not in the event loop.
         await self._network.namespace.call(apply, text)
-        self._table, self._is_absent = table, False
+        self._table, self._is_removed = table, False
 
     def resync(self) -> None:
-        """Somebody may have removed the table."""
-        self._woken.set()
+        """Check the table: it may have been removed."""
+        self._sync_needed.set()
 
     def _policy(self, key: Key) -> Policy | None:
         policy = self._policies.get(key)
-        was_unread = self._unread.pop(key, "")
+        old_error = self._invalid.pop(key, "")
         try:
-            return None if policy is None else policy_of(policy)
+            return None if policy is None else parse_policy(policy)
         except BadRequest as error:
-            self._unread[key] = str(error)
+            self._invalid[key] = str(error)
             return None
         finally:
-            if self._unread.get(key, "") != was_unread:
-                self._changed()
+            if self._invalid.get(key, "") != old_error:
+                self._on_change()
 
     def _labels(self, name: str) -> Mapping[str, str] | None:
         namespace = self._namespaces.get(Key("", name))
         return None if namespace is None else labels_of(namespace)
 
-    def _member(self, key: Key) -> Member | None:
+    def _pod_info(self, key: Key) -> PodInfo | None:
         pod = self._pods.get(key)
-        return None if pod is None else member_of(pod, self._network.pod_cidrs)
+        return None if pod is None else pod_info(pod, self._network.pod_cidrs)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         ranges = self._network.pod_cidrs
-        members = [member_of(one, ranges) if one is not None else None for one in (old, new)]
-        if members[0] != members[1]:
-            self._new_pods |= _keys(old, new)
-            self._woken.set()
+        pod_infos = [pod_info(each, ranges) if each is not None else None for each in (old, new)]
+        if pod_infos[0] != pod_infos[1]:
+            self._changed_pods |= _keys(old, new)
+            self._sync_needed.set()
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if old is None or new is None or labels_of(old) != labels_of(new):
-            self._new_namespaces |= {key.name for key in _keys(old, new)}
-            self._woken.set()
+            self._changed_namespaces |= {key.name for key in _keys(old, new)}
+            self._sync_needed.set()
 
     def _policy_changed(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
         if old is None or new is None or old.spec != new.spec:
-            self._new_policies |= _keys(old, new)
-            self._woken.set()
+            self._changed_policies |= _keys(old, new)
+            self._sync_needed.set()
 
 
 def apply(text: Callable[[], str]) -> None:
-    """Carry out a transaction; in steps where it is too much for the kernel.
+    """Run a transaction, or several if it is too large for the kernel.
 
-    Acts on the calling thread's namespace; raises NetworkError.  No step lets anything pass that
-    the whole does not: what makes pods known comes after what restrains them, and who is not known
-    is not reached.
+    Acts on the calling thread's namespace; raises NetworkError.  No intermediate step allows more
+    than the final state: the restrictions come before the elements of pods, and pods without
+    elements are not reachable.
     """
     whole = text() or PROBE
     try:
@@ -180,9 +181,9 @@ def apply(text: Callable[[], str]) -> None:
             raise
         for step in nft.split_transactions(
             whole.splitlines()
-        ):  # the table's frame is within the first one
+        ):  # the first one has the whole empty table
             nft.apply(step)
 
 
-def _keys(*told: Pod | Namespace | NetworkPolicy | None) -> set[Key]:
-    return {key_of(one) for one in told if one is not None}
+def _keys(*objects: Pod | Namespace | NetworkPolicy | None) -> set[Key]:
+    return {key_of(each) for each in objects if each is not None}

@@ -1,7 +1,7 @@
-"""What of the policies is in the packet filter, and what has to be said when something changes.
+"""The content of the policy table, and the transaction for each change.  No I/O.
 
-Chains and sets of a policy are named after its content: they are made and removed as wholes.  What
-pods come to are elements, and only what differs is written.  Pure.
+Names of a policy's chains and sets include a digest of its content, so they are only added and
+removed, never changed.  Pods are elements, of which only the differences are written.
 """
 
 from collections import Counter
@@ -12,38 +12,38 @@ from corral.api.object import Key
 from corral.node.network.netlink import Network
 from corral.node.network_policy.nft_rules import (
     TABLE,
-    chain_of,
+    chain_name,
     chain_rules,
-    frame,
-    gathered,
-    set_of,
+    empty_table,
+    pod_chain,
+    set_name,
     sets,
 )
-from corral.node.network_policy.parsed_policy import EGRESS, INGRESS, Member, Policy
+from corral.node.network_policy.parsed_policy import EGRESS, INGRESS, PodInfo, Policy
 
-_MOST_ELEMENTS = 500
-"""Of one statement."""
+_MAX_ELEMENTS = 500
+"""Limit of elements in one statement."""
 Labels = Mapping[str, str]
 T = TypeVar("T")
 V = TypeVar("V")
 
 
 class Set(NamedTuple):
-    """A set, and how it is declared."""
+    """A set and its declaration."""
 
     name: str
     declaration: str
 
 
 class Chain(NamedTuple):
-    """A chain, and its rules."""
+    """A chain and its rules."""
 
     name: str
     rules: tuple[str, ...]
 
 
 class Element(NamedTuple):
-    """A place in a set or map; ``value`` is the verdict that a map has there."""
+    """An element of a set or map; ``value`` is the verdict in a map."""
 
     set: str
     key: str
@@ -54,22 +54,22 @@ Item = Set | Chain | Element
 
 
 class Table:
-    """The policies, and the pods that they are about, as far as they were told.
+    """The policies and pods, and the items of the table that follow from them.
 
-    Each policy and each pod has a share of items.  An item is there as long as somebody's share
-    has it.
+    Each policy and each pod has a set of items.  An item exists as long as one of these sets has
+    it.
     """
 
     def __init__(self, pods: Sequence[Network]) -> None:
-        """``pods`` are the ranges of all pods' addresses."""
+        """Create an empty table; ``pods`` are the pod CIDRs."""
         self._ranges = pods
         self._versions = sorted({each.version for each in pods})
         self._policies: dict[Key, Policy] = {}
         self._namespaces: dict[str, Labels] = {}
-        self._members: dict[Key, Member] = {}
-        self._claims: dict[str, list[Key]] = {}
-        """By address: the pods that were told to have it; it is the last one's."""
-        self._shares: dict[tuple[type, Key], frozenset[Item]] = {}
+        self._pod_infos: dict[Key, PodInfo] = {}
+        self._address_owners: dict[str, list[Key]] = {}
+        """By address: the pods that report it; it belongs to the last one."""
+        self._items: dict[tuple[type, Key], frozenset[Item]] = {}
         self._counts = Counter[Item]()
 
     def change(
@@ -77,156 +77,160 @@ class Table:
         *,
         policies: Mapping[Key, Policy | None] | None = None,
         namespaces: Mapping[str, Labels | None] | None = None,
-        members: Mapping[Key, Member | None] | None = None,
+        pod_infos: Mapping[Key, PodInfo | None] | None = None,
     ) -> str:
-        """Take note of what is new, or gone (None); answers the transaction, empty if none."""
-        judged: Collection[Key] = self._take(members or {})
+        """Apply changes, None for deletions; return the transaction, empty if nothing changes."""
+        affected: Collection[Key] = self._update_addresses(pod_infos or {})
         _update(self._namespaces, namespaces or {})
         _update(self._policies, policies or {})
         if policies or namespaces:
-            judged = {*judged, *self._members}
-        before: dict[Item, int] = {}
+            affected = {*affected, *self._pod_infos}
+        counts_before: dict[Item, int] = {}
         for key in policies or ():
             policy = self._policies.get(key)
-            share = frozenset(self._of_policy(policy)) if policy else frozenset[Item]()
-            self._share((Policy, key), share, before)
-        for key in judged:
-            member = self._members.get(key)
-            share = frozenset(self._of_member(key, member)) if member else frozenset[Item]()
-            self._share((Member, key), share, before)
-        added = [item for item, count in before.items() if not count and self._counts[item]]
-        removed = [item for item, count in before.items() if count and not self._counts[item]]
+            items_ = frozenset(self._policy_items(policy)) if policy else frozenset[Item]()
+            self._set_items((Policy, key), items_, counts_before)
+        for key in affected:
+            pod_info = self._pod_infos.get(key)
+            items_ = frozenset(self._pod_items(key, pod_info)) if pod_info else frozenset[Item]()
+            self._set_items((PodInfo, key), items_, counts_before)
+        added = [item for item, count in counts_before.items() if not count and self._counts[item]]
+        removed = [
+            item for item, count in counts_before.items() if count and not self._counts[item]
+        ]
         for item in removed:
             del self._counts[item]
         return transaction(added, removed)
 
-    def whole(self) -> str:
-        """The transaction that puts everything in the place of whatever is there."""
-        return frame(self._ranges) + transaction(self._counts, ())
+    def full_transaction(self) -> str:
+        """Return the transaction that replaces the table."""
+        return empty_table(self._ranges) + transaction(self._counts, ())
 
-    def _take(self, members: Mapping[Key, Member | None]) -> set[Key]:
-        """Note who has which address; answers the pods that are to be judged anew."""
-        judged = set(members)
-        for key, member in members.items():
-            old = self._members.pop(key, None)
-            before = set(old.addresses) if old else set()
-            now = set(member.addresses) if member else set()
-            for address in before - now:
-                claims = self._claims[address]
-                claims.remove(key)
-                judged.update(claims[-1:])
-                if not claims:
-                    del self._claims[address]
-            for address in now - before:
-                claims = self._claims.setdefault(address, [])
-                judged.update(claims[-1:])
-                claims.append(key)
-            if member is not None:
-                self._members[key] = member
-        return judged
+    def _update_addresses(self, pod_infos: Mapping[Key, PodInfo | None]) -> set[Key]:
+        """Update the owners of addresses; return the pods to evaluate again."""
+        affected = set(pod_infos)
+        for key, pod_info in pod_infos.items():
+            old = self._pod_infos.pop(key, None)
+            counts_before = set(old.addresses) if old else set()
+            now = set(pod_info.addresses) if pod_info else set()
+            for address in counts_before - now:
+                owners = self._address_owners[address]
+                owners.remove(key)
+                affected.update(owners[-1:])
+                if not owners:
+                    del self._address_owners[address]
+            for address in now - counts_before:
+                owners = self._address_owners.setdefault(address, [])
+                affected.update(owners[-1:])
+                owners.append(key)
+            if pod_info is not None:
+                self._pod_infos[key] = pod_info
+        return affected
 
-    def _share(
-        self, holder: tuple[type, Key], share: frozenset[Item], before: dict[Item, int]
+    def _set_items(
+        self, owner: tuple[type, Key], items_: frozenset[Item], counts_before: dict[Item, int]
     ) -> None:
-        """Give somebody another share; ``before`` keeps how often items were had at first."""
-        old = self._shares.pop(holder, frozenset())
-        if share:
-            self._shares[holder] = share
-        for items, difference in ((old - share, -1), (share - old, 1)):
+        """Set the items of an owner; ``counts_before`` records the previous counts."""
+        old = self._items.pop(owner, frozenset())
+        if items_:
+            self._items[owner] = items_
+        for items, difference in ((old - items_, -1), (items_ - old, 1)):
             for item in items:
-                before.setdefault(item, self._counts[item])
+                counts_before.setdefault(item, self._counts[item])
                 self._counts[item] += difference
 
-    def _of_policy(self, policy: Policy) -> Iterator[Item]:
+    def _policy_items(self, policy: Policy) -> Iterator[Item]:
         for name, declaration in sets(policy, self._versions).items():
             yield Set(name, declaration)
-        for way in policy.rules:
-            yield Chain(chain_of(policy, way), tuple(chain_rules(policy, way, self._versions)))
+        for direction in policy.rules:
+            yield Chain(
+                chain_name(policy, direction), tuple(chain_rules(policy, direction, self._versions))
+            )
 
-    def _of_member(self, key: Key, member: Member) -> Iterator[Item]:
-        """What a pod is: under policies or not, and a peer to the pods of others."""
-        mine = [
+    def _pod_items(self, key: Key, pod_info: PodInfo) -> Iterator[Item]:
+        """Return a pod's items: its policies' verdicts, and its elements in the sets of peers."""
+        own_addresses = [
             (6 if ":" in address else 4, address)
-            for address in member.addresses
-            if self._claims[address][-1] == key
+            for address in pod_info.addresses
+            if self._address_owners[address][-1] == key
         ]
-        for version, address in mine:
+        for version, address in own_addresses:
             yield Element(f"self{version}", f"{address} . {address}")
-        for way in (EGRESS, INGRESS):
+        for direction in (EGRESS, INGRESS):
             selecting = [
-                chain_of(policy, way)
+                chain_name(policy, direction)
                 for policy in self._policies.values()
-                if way in policy.rules and policy.selects(member)
+                if direction in policy.rules and policy.selects(pod_info)
             ]
             verdict = "accept"
             if selecting:
-                name, lines = gathered(sorted(selecting), way)
+                name, lines = pod_chain(sorted(selecting), direction)
                 yield Chain(name, tuple(lines))
                 verdict = f"jump {name}"
-            for version, address in mine:
-                yield Element(f"{way}{version}", address, verdict)
+            for version, address in own_addresses:
+                yield Element(f"{direction}{version}", address, verdict)
         for policy in self._policies.values():
-            yield from self._as_peer(policy, member, mine)
+            yield from self._peer_elements(policy, pod_info, own_addresses)
 
-    def _as_peer(
-        self, policy: Policy, member: Member, mine: Iterable[tuple[int, str]]
+    def _peer_elements(
+        self, policy: Policy, pod_info: PodInfo, own_addresses: Iterable[tuple[int, str]]
     ) -> Iterator[Item]:
-        """The places that a pod has in the sets of a policy."""
-        for way, number, rule in policy.each():
+        """Return the elements of a pod in the sets of a policy."""
+        for direction, number, rule in policy.each():
             is_peer = any(
-                peer.matches(policy.namespace, member, self._namespaces) for peer in rule.peers
+                peer.matches(policy.namespace, pod_info, self._namespaces) for peer in rule.peers
             )
-            ports = [(name, port) for name, port in member.ports if name in rule.names]
-            for version, address in mine:
+            ports = [(name, port) for name, port in pod_info.ports if name in rule.port_names]
+            for version, address in own_addresses:
                 if is_peer:
-                    yield Element(set_of(policy, way, number, "pods", version), address)
+                    yield Element(set_name(policy, direction, number, "pods", version), address)
                 for name, port in ports:
                     place = f"{address} . {name.protocol} . {port}"
-                    yield Element(set_of(policy, way, number, "ports", version), place)
+                    yield Element(set_name(policy, direction, number, "ports", version), place)
 
 
 def transaction(added: Iterable[Item], removed: Iterable[Item]) -> str:
-    """The commands that add and remove items, in an order in which nothing refers to nothing."""
-    new, old = _Sorted(added), _Sorted(removed)
-    gone = {one.name for one in old.sets}
-    lines = [f"add set {TABLE} {one.name} {{ {one.declaration} }}" for one in new.sets]
-    lines += [f"add chain {TABLE} {one.name}" for one in new.chains]
-    lines += [f"add rule {TABLE} {one.name} {rule}" for one in new.chains for rule in one.rules]
+    """Return the statements that add and remove items, in the order of their references."""
+    new, old = _SortedItems(added), _SortedItems(removed)
+    removed_sets = {each.name for each in old.sets}
+    lines = [f"add set {TABLE} {each.name} {{ {each.declaration} }}" for each in new.sets]
+    lines += [f"add chain {TABLE} {each.name}" for each in new.chains]
+    lines += [f"add rule {TABLE} {each.name} {rule}" for each in new.chains for rule in each.rules]
     lines += [
         f"delete element {TABLE} {name} {{ {elements} }}"
         for name, elements in old.elements()
-        if name not in gone
+        if name not in removed_sets
     ]
     lines += [f"add element {TABLE} {name} {{ {elements} }}" for name, elements in new.elements()]
-    lines += [f"flush chain {TABLE} {one.name}" for one in old.chains]
-    lines += [f"delete chain {TABLE} {one.name}" for one in old.chains]
-    lines += [f"delete set {TABLE} {one.name}" for one in old.sets]
+    lines += [f"flush chain {TABLE} {each.name}" for each in old.chains]
+    lines += [f"delete chain {TABLE} {each.name}" for each in old.chains]
+    lines += [f"delete set {TABLE} {each.name}" for each in old.sets]
     return "".join(f"{line}\n" for line in lines)
 
 
-class _Sorted:
-    """Items by what they are, each kind in an order that is always the same."""
+class _SortedItems:
+    """Items by type, in a deterministic order."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         items = sorted(items)
-        self.sets = [one for one in items if isinstance(one, Set)]
-        self.chains = [one for one in items if isinstance(one, Chain)]
+        self.sets = [each for each in items if isinstance(each, Set)]
+        self.chains = [each for each in items if isinstance(each, Chain)]
         self._elements: dict[str, list[str]] = {}
-        for one in items:
-            if isinstance(one, Element):
-                text = f"{one.key} : {one.value}" if one.value else one.key
-                self._elements.setdefault(one.set, []).append(text)
+        for each in items:
+            if isinstance(each, Element):
+                text = f"{each.key} : {each.value}" if each.value else each.key
+                self._elements.setdefault(each.set, []).append(text)
 
     def elements(self) -> Iterator[tuple[str, str]]:
-        """Sets' names, and elements as text: of a large set in several parts."""
+        """Return the elements of each set as text, in parts of limited size."""
         for name, elements in self._elements.items():
-            for start in range(0, len(elements), _MOST_ELEMENTS):
-                yield name, ", ".join(elements[start : start + _MOST_ELEMENTS])
+            for start in range(0, len(elements), _MAX_ELEMENTS):
+                yield name, ", ".join(elements[start : start + _MAX_ELEMENTS])
 
 
-def _update(known: dict[T, V], news: Mapping[T, V | None]) -> None:
-    for key, value in news.items():
+def _update(current: dict[T, V], changes: Mapping[T, V | None]) -> None:
+    for key, value in changes.items():
         if value is None:
-            known.pop(key, None)
+            current.pop(key, None)
         else:
-            known[key] = value
+            current[key] = value

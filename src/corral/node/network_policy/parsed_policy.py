@@ -1,4 +1,4 @@
-"""A NetworkPolicy as far as it can be understood without knowing any pod.  Pure."""
+"""NetworkPolicies, parsed, independent of pods."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ from corral.reconcile.objects import key_of, labels_of
 
 INGRESS, EGRESS = "ingress", "egress"
 PROTOCOLS = {"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
-"""What the packet filter calls them."""
-_EVERYTHING = LabelSelector()
+"""The protocols as nftables writes them."""
+_ALL = LabelSelector()
 
 
-class Span(NamedTuple):
-    """Addresses from the first to the last, as numbers of one IP version."""
+class AddressRange(NamedTuple):
+    """A range of addresses of one IP version, as integers, both ends included."""
 
     first: int
     last: int
 
 
-class Ports(NamedTuple):
-    """Ports of a protocol: from the first to the last; from 0: all of them."""
+class PortRange(NamedTuple):
+    """A range of ports of a protocol; 0 to 65535 for all of them."""
 
     protocol: str
     first: int
@@ -42,7 +42,7 @@ class Ports(NamedTuple):
 
 
 class PortName(NamedTuple):
-    """A port that each pod may have elsewhere."""
+    """A named port, whose number each pod defines."""
 
     protocol: str
     name: str
@@ -50,61 +50,61 @@ class PortName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Pods, by their labels and their namespace's; None: the namespace of the policy."""
+    """A selector of pods and of namespaces; None for the policy's own namespace."""
 
     pods: LabelSelector
     namespaces: LabelSelector | None
 
     def matches(
-        self, home: str, member: "Member", namespaces: Mapping[str, Mapping[str, str]]
+        self, policy_namespace: str, pod: "PodInfo", namespaces: Mapping[str, Mapping[str, str]]
     ) -> bool:
-        """Whether a pod is meant, where the policy is at ``home``."""
+        """Whether a pod matches, for a policy in a namespace."""
         if self.namespaces is None:
-            is_there = member.namespace == home
+            in_namespace = pod.namespace == policy_namespace
         else:
-            is_there = self.namespaces.matches(namespaces.get(member.namespace))
-        return is_there and self.pods.matches(member.labels)
+            in_namespace = self.namespaces.matches(namespaces.get(pod.namespace))
+        return in_namespace and self.pods.matches(pod.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is allowed: traffic with any of these, at any of these ports."""
+    """An ingress or egress rule: any of these peers, at any of these ports."""
 
-    anybody: bool
-    """Whether no peer is named: everybody is meant, inside and outside."""
+    all_peers: bool
+    """Whether the rule names no peers: all addresses match, inside and outside."""
     peers: Sequence[Peer]
-    blocks: Mapping[int, Sequence[Span]]
-    """By IP version, what the ipBlocks come to."""
-    every_port: bool
-    ports: Sequence[Ports]
-    names: Sequence[PortName]
+    blocks: Mapping[int, Sequence[AddressRange]]
+    """By IP version, the ranges of the ipBlocks."""
+    all_ports: bool
+    ports: Sequence[PortRange]
+    port_names: Sequence[PortName]
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a policy allows to the pods that it selects; a direction without rules forbids all."""
+    """A policy; a direction without rules allows nothing."""
 
     namespace: str
     name: str
     digest: str
-    """Another one for each other content: what is made of it never changes."""
+    """A digest of the content: the chains and sets that it names never change."""
     selector: LabelSelector
     rules: Mapping[str, Sequence[Rule]]
-    """By direction; one that is not in here is not restricted."""
+    """By direction; an absent one is not restricted."""
 
     def each(self) -> Iterator[tuple[str, int, Rule]]:
-        """Every rule, with its direction and its number in it."""
-        for way, rules in self.rules.items():
+        """Return every rule with its direction and its index."""
+        for direction, rules in self.rules.items():
             for number, rule in enumerate(rules):
-                yield way, number, rule
+                yield direction, number, rule
 
-    def selects(self, member: "Member") -> bool:
-        return member.namespace == self.namespace and self.selector.matches(member.labels)
+    def selects(self, pod: "PodInfo") -> bool:
+        return pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """What policies need to know of a pod that has addresses."""
+class PodInfo:
+    """A pod with addresses, as far as policies need it."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -112,33 +112,35 @@ class Member:
     ports: Sequence[tuple[PortName, int]]
 
 
-def policy_of(policy: NetworkPolicy) -> Policy:
-    """Read a policy.  Raises BadRequest for a selector that cannot be understood."""
+def parse_policy(policy: NetworkPolicy) -> Policy:
+    """Parse a policy.  Raises BadRequest for an invalid selector."""
     spec, key = policy.spec, key_of(policy)
     assert spec is not None
     content = b"%s\0%s\0" % (key.namespace.encode(), key.name.encode()) + msgspec.json.encode(spec)
     types = spec.policyTypes or ["Ingress", *(["Egress"] if spec.egress else [])]
     rules = {}
     if "Ingress" in types:
-        rules[INGRESS] = tuple(_rule(one.from_, one.ports) for one in spec.ingress or ())
+        rules[INGRESS] = tuple(_rule(each.from_, each.ports) for each in spec.ingress or ())
     if "Egress" in types:
-        rules[EGRESS] = tuple(_rule(one.to, one.ports) for one in spec.egress or ())
+        rules[EGRESS] = tuple(_rule(each.to, each.ports) for each in spec.egress or ())
     return Policy(
         namespace=key.namespace,
         name=key.name,
         digest=blake2s(content, digest_size=8).hexdigest(),
-        selector=_selector(spec.podSelector) or _EVERYTHING,
+        selector=_selector(spec.podSelector) or _ALL,
         rules=rules,
     )
 
 
-def member_of(pod: Pod, ours: Iterable[Network]) -> Member | None:
-    """A pod that has addresses among ours, and has not ended; None for any other."""
+def pod_info(pod: Pod, pod_cidrs: Iterable[Network]) -> PodInfo | None:
+    """Return a pod with addresses in the pod CIDRs that has not ended; None for others."""
     status = pod.status
     if status is None or status.phase in ("Succeeded", "Failed"):
         return None
-    told = [one.ip for one in status.podIPs or () if one.ip] or [status.podIP or ""]
-    addresses = tuple(text for text in map(_canonical, told) if text and _is_in(text, ours))
+    addresses_ = [each.ip for each in status.podIPs or () if each.ip] or [status.podIP or ""]
+    addresses = tuple(
+        text for text in map(_canonical, addresses_) if text and _is_in(text, pod_cidrs)
+    )
     containers = pod.spec.containers if pod.spec else ()
     ports = tuple(
         (PortName(PROTOCOLS[port.protocol or "TCP"], port.name), port.containerPort)
@@ -148,72 +150,80 @@ def member_of(pod: Pod, ours: Iterable[Network]) -> Member | None:
     )
     if not addresses:
         return None
-    return Member(key_of(pod).namespace, dict(labels_of(pod)), addresses, ports)
+    return PodInfo(key_of(pod).namespace, dict(labels_of(pod)), addresses, ports)
 
 
-def spans(blocks: Iterable[IPBlock], version: int) -> list[Span]:
-    """The addresses of an IP version in any of these blocks, less what each block excepts."""
-    found: list[Span] = []
+def address_ranges(blocks: Iterable[IPBlock], version: int) -> list[AddressRange]:
+    """Return the ranges of an IP version in these blocks, without each block's exceptions."""
+    ranges: list[AddressRange] = []
     for block in blocks:
-        whole = _span(block.cidr, version)
+        whole = _address_range(block.cidr, version)
         if whole is None:
             continue
-        holes = [hole for text in block.except_ or () if (hole := _span(text, version))]
+        exceptions = [
+            exception
+            for text in block.except_ or ()
+            if (exception := _address_range(text, version))
+        ]
         first = whole.first
-        for hole in sorted(holes):
-            if first < hole.first:
-                found.append(Span(first, min(hole.first - 1, whole.last)))
-            first = max(first, hole.last + 1)
+        for exception in sorted(exceptions):
+            if first < exception.first:
+                ranges.append(AddressRange(first, min(exception.first - 1, whole.last)))
+            first = max(first, exception.last + 1)
         if first <= whole.last:
-            found.append(Span(first, whole.last))
-    return _united(found)
+            ranges.append(AddressRange(first, whole.last))
+    return merge_ranges(ranges)
 
 
-def _united(found: Iterable[Span]) -> list[Span]:
-    united: list[Span] = []
-    for span in sorted(found):
-        if united and span.first <= united[-1].last + 1:
-            united[-1] = Span(united[-1].first, max(united[-1].last, span.last))
+def merge_ranges(ranges: Iterable[AddressRange]) -> list[AddressRange]:
+    merged: list[AddressRange] = []
+    for span in sorted(ranges):
+        if merged and span.first <= merged[-1].last + 1:
+            merged[-1] = AddressRange(merged[-1].first, max(merged[-1].last, span.last))
         else:
-            united.append(span)
-    return united
+            merged.append(span)
+    return merged
 
 
-def _span(cidr: str, version: int) -> Span | None:
+def _address_range(cidr: str, version: int) -> AddressRange | None:
     try:
         network = ip_network(cidr, strict=False)
     except ValueError:
         return None
     if network.version != version:
         return None
-    return Span(int(network.network_address), int(network.broadcast_address))
+    return AddressRange(int(network.network_address), int(network.broadcast_address))
 
 
 def _rule(
     peers: Sequence[NetworkPolicyPeer] | None, ports: Sequence[NetworkPolicyPort] | None
 ) -> Rule:
-    blocks = [one.ipBlock for one in peers or () if one.ipBlock is not None]
+    blocks = [each.ipBlock for each in peers or () if each.ipBlock is not None]
     return Rule(
-        anybody=not peers,
-        peers=tuple(_peer(one) for one in peers or () if one.ipBlock is None),
-        blocks={version: found for version in (4, 6) if (found := spans(blocks, version))},
-        every_port=not ports,
-        ports=tuple(_ports(one) for one in ports or () if not isinstance(one.port, str)),
-        names=tuple(
-            PortName(_protocol(one), one.port) for one in ports or () if isinstance(one.port, str)
+        all_peers=not peers,
+        peers=tuple(_peer(each) for each in peers or () if each.ipBlock is None),
+        blocks={
+            version: ranges for version in (4, 6) if (ranges := address_ranges(blocks, version))
+        },
+        all_ports=not ports,
+        ports=tuple(_ports(each) for each in ports or () if not isinstance(each.port, str)),
+        port_names=tuple(
+            PortName(_protocol(each), each.port)
+            for each in ports or ()
+            if isinstance(each.port, str)
         ),
     )
 
 
 def _peer(peer: NetworkPolicyPeer) -> Peer:
-    return Peer(_selector(peer.podSelector) or _EVERYTHING, _selector(peer.namespaceSelector))
+    return Peer(_selector(peer.podSelector) or _ALL, _selector(peer.namespaceSelector))
 
 
-def _ports(port: NetworkPolicyPort) -> Ports:
+def _ports(port: NetworkPolicyPort) -> PortRange:
     if port.port is None:
-        return Ports(_protocol(port), 0, 65535)
+        return PortRange(_protocol(port), 0, 65535)
     first = int(port.port)
-    return Ports(_protocol(port), first, port.endPort or first)
+    return PortRange(_protocol(port), first, port.endPort or first)
 
 
 def _protocol(port: NetworkPolicyPort) -> str:
@@ -225,7 +235,7 @@ def _selector(selection: Selection | None) -> LabelSelector | None:
 
 
 def _canonical(text: str) -> str:
-    """The one spelling of an address; empty where it is none."""
+    """Return the canonical form of an address; empty if it is invalid."""
     try:
         return str(ip_address(text))
     except ValueError:

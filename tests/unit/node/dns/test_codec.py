@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from corral.node.dns.codec import (
-    LARGEST_STREAM,
-    LONGEST_QUERY,
-    Malformed,
+    MAX_QUERY_BYTES,
+    MAX_TCP_BYTES,
+    MalformedQuery,
     addresses,
-    query_for,
-    read,
-    write,
+    decode_query,
+    encode_answer,
+    make_query,
 )
-from corral.node.dns.records import Answer, Authority, Code, Record, Server, Type, name_of
+from corral.node.dns.records import Answer, Code, Record, Soa, Srv, Type, parse_name
 
-ROOT = name_of("cluster.local")
+ROOT = parse_name("cluster.local")
 
 
 def asking(name="web.default.svc.cluster.local", kind="A", **edns):
@@ -32,13 +32,13 @@ def parsed(packet):
 
 
 def members(count, name="web.default.svc.cluster.local"):
-    return [Record(name_of(name), Type.A, f"10.244.{n // 256}.{n % 256}") for n in range(count)]
+    return [Record(parse_name(name), Type.A, f"10.244.{n // 256}.{n % 256}") for n in range(count)]
 
 
 def test_a_question_is_read():
     asked = asking("Web.default.svc.cluster.local", "AAAA")
-    query = read(bytes(asked.pack()))
-    assert (query.number, query.name) == (asked.header.id, name_of("Web.default.svc.cluster.local"))
+    query = decode_query(bytes(asked.pack()))
+    assert (query.id_, query.name) == (asked.header.id, parse_name("Web.default.svc.cluster.local"))
     assert (query.type, query.type_class, query.size) == (Type.AAAA, 1, 512)
     assert query.recursion_desired
     assert not query.extended
@@ -46,21 +46,21 @@ def test_a_question_is_read():
 
 @pytest.mark.parametrize(("told", "taken"), [(100, 512), (1000, 1000), (4096, 1232)])
 def test_datagrams_are_as_large_as_the_asker_takes_within_bounds(told, taken):
-    query = read(bytes(asking(udp_len=told).pack()))
+    query = decode_query(bytes(asking(udp_len=told).pack()))
     assert (query.size, query.extended) == (taken, True)
 
 
 def test_a_later_version_of_edns_is_refused():
-    with pytest.raises(Malformed) as error:
-        read(bytes(asking(version=1, udp_len=1232).pack()))
+    with pytest.raises(MalformedQuery) as error:
+        decode_query(bytes(asking(version=1, udp_len=1232).pack()))
     reply = parsed(error.value.reply)
     assert (reply.header.rcode, reply.ar[0].edns_rcode) == (0, 1)
 
 
 def test_what_is_no_query_is_not_answered():
     for packet in (b"", b"\x12\x34", bytes(asking().reply().pack())):
-        with pytest.raises(Malformed) as error:
-            read(packet)
+        with pytest.raises(MalformedQuery) as error:
+            decode_query(packet)
         assert error.value.reply == b""
 
 
@@ -73,28 +73,28 @@ def changed(at, *values):
 @pytest.mark.parametrize(
     ("packet", "code"),
     [
-        pytest.param(changed(2, 0x2800), Code.NOT_IMPLEMENTED, id="an update"),
-        pytest.param(changed(4, 0), Code.MALFORMED, id="no question"),
-        pytest.param(changed(4, 2), Code.MALFORMED, id="two questions"),
-        pytest.param(changed(6, 1), Code.MALFORMED, id="an answer"),
-        pytest.param(changed(8, 9), Code.MALFORMED, id="an authority"),
-        pytest.param(changed(10, 2), Code.MALFORMED, id="two records more"),
-        pytest.param(changed(12, 0xC00C), Code.MALFORMED, id="a name that is itself"),
-        pytest.param(changed(12, 0xC000), Code.MALFORMED, id="a name in the header"),
-        pytest.param(changed(12, 0x3FFF), Code.MALFORMED, id="a label beyond the end"),
-        pytest.param(changed(22, 0x00FF), Code.MALFORMED, id="another record than EDNS0"),
-        pytest.param(bytes(asking().pack())[:-1], Code.MALFORMED, id="cut short"),
+        pytest.param(changed(2, 0x2800), Code.NOTIMP, id="an update"),
+        pytest.param(changed(4, 0), Code.FORMERR, id="no question"),
+        pytest.param(changed(4, 2), Code.FORMERR, id="two questions"),
+        pytest.param(changed(6, 1), Code.FORMERR, id="an answer"),
+        pytest.param(changed(8, 9), Code.FORMERR, id="an authority"),
+        pytest.param(changed(10, 2), Code.FORMERR, id="two records more"),
+        pytest.param(changed(12, 0xC00C), Code.FORMERR, id="a name that is itself"),
+        pytest.param(changed(12, 0xC000), Code.FORMERR, id="a name in the header"),
+        pytest.param(changed(12, 0x3FFF), Code.FORMERR, id="a label beyond the end"),
+        pytest.param(changed(22, 0x00FF), Code.FORMERR, id="another record than EDNS0"),
+        pytest.param(bytes(asking().pack())[:-1], Code.FORMERR, id="cut short"),
         pytest.param(
-            bytes(asking().pack()) + bytes(LONGEST_QUERY), Code.MALFORMED, id="too much behind"
+            bytes(asking().pack()) + bytes(MAX_QUERY_BYTES), Code.FORMERR, id="too much behind"
         ),
         pytest.param(
-            changed(4, 1)[:12] + b"\x3f" * 64 * 5 + bytes(9), Code.MALFORMED, id="too long a name"
+            changed(4, 1)[:12] + b"\x3f" * 64 * 5 + bytes(9), Code.FORMERR, id="too long a name"
         ),
     ],
 )
 def test_a_malformed_query_is_told_so_in_twelve_octets(packet, code):
-    with pytest.raises(Malformed) as error:
-        read(packet)
+    with pytest.raises(MalformedQuery) as error:
+        decode_query(packet)
     assert len(error.value.reply) == 12
     assert parsed(error.value.reply).header.rcode == code
     assert error.value.reply[:2] == packet[:2]
@@ -102,10 +102,10 @@ def test_a_malformed_query_is_told_so_in_twelve_octets(packet, code):
 
 def answered(packet):
     try:
-        query = read(packet)
-    except Malformed as error:
+        query = decode_query(packet)
+    except MalformedQuery as error:
         return error.reply
-    return write(query, Answer(), query.size)
+    return encode_answer(query, Answer(), query.size)
 
 
 @given(st.binary(max_size=1100))
@@ -137,31 +137,31 @@ def test_a_maze_of_pointers_is_refused():
 def test_names_that_fit_into_no_packet_are_not_followed():
     # ever longer names, each of a label and a pointer to the one before
     packet, at = bytearray(struct.pack("!6H", 1, 0x8180, 0, 9, 0, 0)), 0
-    for number in range(9):
+    for id_ in range(9):
         start = len(packet)
-        packet += b"\x3f" + b"a" * 63 + (struct.pack("!H", 0xC000 | at) if number else b"\0")
-        packet += struct.pack("!HHIH4B", Type.A, 1, 60, 4, 192, 0, 2, number)
+        packet += b"\x3f" + b"a" * 63 + (struct.pack("!H", 0xC000 | at) if id_ else b"\0")
+        packet += struct.pack("!HHIH4B", Type.A, 1, 60, 4, 192, 0, 2, id_)
         at = start
     found = addresses(bytes(packet))
     assert [one.data for one in found] == ["192.0.2.0", "192.0.2.1", "192.0.2.2"]
-    query = query_for(name_of("x"), Type.A)
-    assert len(parsed(write(query, Answer(records=found), 1232)).rr) == 3
+    query = make_query(parse_name("x"), Type.A)
+    assert len(parsed(encode_answer(query, Answer(records=found), 1232)).rr) == 3
 
 
 def test_every_kind_of_record_is_written():
-    name = name_of("Web.default.svc.cluster.local")
+    name = parse_name("Web.default.svc.cluster.local")
     records = [
         Record(name, Type.A, "10.96.0.1"),
         Record(name, Type.AAAA, "fd00::5"),
-        Record(name, Type.CNAME, name_of("www.example.com")),
-        Record(name, Type.PTR, name_of("vm.web.default.svc.cluster.local")),
+        Record(name, Type.CNAME, parse_name("www.example.com")),
+        Record(name, Type.PTR, parse_name("vm.web.default.svc.cluster.local")),
         Record(name, Type.NS, ("ns", "dns", *ROOT)),
         Record(name, Type.TXT, "1.1.0", 28800),
-        Record(name, Type.SRV, Server(80, ("vm1", *ROOT))),
-        Record(name, Type.SOA, Authority(("ns", *ROOT), ("hostmaster", *ROOT), 7)),
+        Record(name, Type.SRV, Srv(80, ("vm1", *ROOT))),
+        Record(name, Type.SOA, Soa(("ns", *ROOT), ("hostmaster", *ROOT), 7)),
     ]
-    query = read(bytes(asking("Web.default.svc.cluster.local", udp_len=1232).pack()))
-    reply = parsed(write(query, Answer(records=records), 1232))
+    query = decode_query(bytes(asking("Web.default.svc.cluster.local", udp_len=1232).pack()))
+    reply = parsed(encode_answer(query, Answer(records=records), 1232))
     assert [(str(one.rname), one.rtype, one.ttl) for one in reply.rr] == [
         ("Web.default.svc.cluster.local.", one.type, one.ttl_seconds) for one in records
     ]
@@ -176,15 +176,15 @@ def test_every_kind_of_record_is_written():
         "ns.cluster.local. hostmaster.cluster.local. 7 7200 1800 86400 5",
     ]
     assert (reply.header.aa, reply.header.ra, reply.header.rd, reply.header.tc) == (1, 1, 1, 0)
-    assert reply.header.id == query.number
+    assert reply.header.id == query.id_
     assert str(reply.q.qname) == "Web.default.svc.cluster.local."
 
 
 @pytest.mark.parametrize(("size", "edns"), [(512, {}), (1232, {"udp_len": 4096})])
 def test_what_does_not_fit_is_left_off_and_said(size, edns):
-    query = read(bytes(asking(**edns).pack()))
+    query = decode_query(bytes(asking(**edns).pack()))
     answer = Answer(records=members(200), additional=members(3, "other"))
-    packet = write(query, answer, query.size)
+    packet = encode_answer(query, answer, query.size)
     reply = parsed(packet)
     assert size - 16 < len(packet) <= size
     assert reply.header.tc
@@ -193,26 +193,31 @@ def test_what_does_not_fit_is_left_off_and_said(size, edns):
 
 
 def test_additional_records_that_do_not_fit_are_no_loss():
-    query = read(bytes(asking().pack()))
-    reply = parsed(write(query, Answer(records=members(2), additional=members(100, "o")), 512))
+    query = decode_query(bytes(asking().pack()))
+    reply = parsed(
+        encode_answer(query, Answer(records=members(2), additional=members(100, "o")), 512)
+    )
     assert (len(reply.rr), reply.header.tc) == (2, 0)
     assert 0 < len(reply.ar) < 100
 
 
 def test_names_beyond_the_reach_of_a_pointer_are_spelled_out():
-    query = query_for(name_of("cluster.local"), Type.A)
+    query = make_query(parse_name("cluster.local"), Type.A)
     names = [f"a-name-of-its-own-{n}.cluster.local" for n in range(600)]
     records = [members(1, name)[0] for name in names for _ in range(2)]
-    packet = write(query, Answer(records=records), LARGEST_STREAM)
+    packet = encode_answer(query, Answer(records=records), MAX_TCP_BYTES)
     assert len(packet) > 0x4000
     reply = parsed(packet)
     assert [str(one.rname) for one in reply.rr] == [f"{name}." for name in names for _ in range(2)]
 
 
 def test_a_record_that_was_left_off_is_pointed_at_by_none():
-    query = query_for(name_of("cluster.local"), Type.A)
-    records = [*members(29), Record(name_of("x.example.com"), Type.CNAME, name_of("y.example.com"))]
+    query = make_query(parse_name("cluster.local"), Type.A)
+    records = [
+        *members(29),
+        Record(parse_name("x.example.com"), Type.CNAME, parse_name("y.example.com")),
+    ]
     for size in range(480, 700, 3):
         answer = Answer(records=records, additional=members(9, "x.example.com"))
-        reply = parsed(write(query, answer, size))
+        reply = parsed(encode_answer(query, answer, size))
         assert {str(one.rname) for one in reply.ar} <= {"x.example.com."}

@@ -7,17 +7,17 @@ import dnslib
 import pytest
 from hypothesis import given, strategies as st
 
-from corral.node.dns.cache import Cache, question_of
-from corral.node.dns.codec import ask, query_for, read
-from corral.node.dns.records import Type, name_of
-from corral.node.dns.reply import LONGEST_SECONDS, read_reply
+from corral.node.dns.cache import Cache, cache_key
+from corral.node.dns.codec import decode_query, encode_query, make_query
+from corral.node.dns.records import Type, parse_name
+from corral.node.dns.reply import MAX_CACHE_SECONDS, decode_reply
 
-QUERY = replace(query_for(name_of("www.example.com"), Type.A), extended=True, size=1232)
+QUERY = replace(make_query(parse_name("www.example.com"), Type.A), extended=True, size=1232)
 SOA = "example.com. 900 IN SOA ns.example.com. hm.example.com. 1 2 3 4 60"
 
 
 def reply_to(query=QUERY, number=7, *, answers="", authority="", **header):
-    made = dnslib.DNSRecord.parse(ask(query, number)).reply(aa=0)
+    made = dnslib.DNSRecord.parse(encode_query(query, number)).reply(aa=0)
     for text, add in ((answers, made.add_answer), (authority, made.add_auth)):
         if text:
             add(*dnslib.RR.fromZone(dedent(text).strip()))
@@ -39,37 +39,37 @@ def test_all_types_of_records_are_passed_on_as_they_came():
         web.example.com. 300 IN HTTPS 1 . alpn=h2
     """
     packet = reply_to(answers=zone)
-    reply = read_reply(packet, QUERY, 7)
-    passed = dnslib.DNSRecord.parse(reply.packet_for(replace(QUERY, number=99), 0, 1232))
+    reply = decode_reply(packet, QUERY, 7)
+    passed = dnslib.DNSRecord.parse(reply.packet_for(replace(QUERY, id_=99), 0, 1232))
     assert passed.rr == dnslib.DNSRecord.parse(packet).rr
     assert [one.ttl for one in passed.rr] == [60, *[300] * 7]
     assert (passed.header.id, passed.header.ra, passed.header.aa) == (99, 1, 0)
     assert [one.edns_len for one in passed.ar] == [1232]
-    assert reply.lifetime == 60
+    assert reply.cache_seconds == 60
 
 
 def test_who_does_not_speak_edns_hears_none():
-    reply = read_reply(reply_to(answers="www.example.com. 9 IN A 192.0.2.1"), QUERY, 7)
+    reply = decode_reply(reply_to(answers="www.example.com. 9 IN A 192.0.2.1"), QUERY, 7)
     passed = dnslib.DNSRecord.parse(reply.packet_for(replace(QUERY, extended=False), 0, 512))
     assert (len(passed.rr), passed.ar) == (1, [])
 
 
 def test_times_run_down():
-    reply = read_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
+    reply = decode_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
     for age, left in ((0, 60), (25, 35), (100, 0)):
         assert dnslib.DNSRecord.parse(reply.packet_for(QUERY, age, 1232)).rr[0].ttl == left
 
 
 def test_the_question_is_repeated_as_it_was_asked():
-    reply = read_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
+    reply = decode_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
     spelled = dnslib.DNSRecord.question("WWW.Example.com")
-    passed = reply.packet_for(read(bytes(spelled.pack())), 0, 512)
+    passed = reply.packet_for(decode_query(bytes(spelled.pack())), 0, 512)
     assert str(dnslib.DNSRecord.parse(passed).q.qname) == "WWW.Example.com."
 
 
 def test_what_does_not_fit_is_not_begun():
     zone = "\n".join(f"www.example.com. 60 IN A 192.0.2.{n}" for n in range(100))
-    reply = read_reply(reply_to(answers=zone), QUERY, 7)
+    reply = decode_reply(reply_to(answers=zone), QUERY, 7)
     passed = dnslib.DNSRecord.parse(reply.packet_for(QUERY, 0, 512))
     assert (passed.header.tc, passed.rr, len(passed.ar)) == (1, [], 1)
 
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_not_begun():
 @pytest.mark.parametrize(
     ("packet", "seconds"),
     [
-        pytest.param(reply_to(answers="a. 9999 IN A 192.0.2.1"), LONGEST_SECONDS, id="long"),
+        pytest.param(reply_to(answers="a. 9999 IN A 192.0.2.1"), MAX_CACHE_SECONDS, id="long"),
         pytest.param(reply_to(answers="a. 0 IN A 192.0.2.1"), 0, id="at once"),
         pytest.param(reply_to(authority=SOA, rcode=3), 60, id="no such name"),
         pytest.param(reply_to(authority=SOA), 60, id="no such type"),
@@ -87,14 +87,20 @@ def test_what_does_not_fit_is_not_begun():
     ],
 )
 def test_it_is_remembered_as_long_as_it_says(packet, seconds):
-    assert read_reply(packet, QUERY, 7).lifetime == seconds
+    assert decode_reply(packet, QUERY, 7).cache_seconds == seconds
 
 
 def test_what_is_no_reply_to_the_question_is_not_believed():
-    other = query_for(name_of("www.example.org"), Type.A)
-    for packet in (reply_to(number=8), reply_to(other), ask(QUERY, 7), b"", b"\0\7\x81\x80"):
-        with pytest.raises(ValueError, match=r"not a reply|another question|cut short"):
-            read_reply(packet, QUERY, 7)
+    other = make_query(parse_name("www.example.org"), Type.A)
+    for packet in (
+        reply_to(number=8),
+        reply_to(other),
+        encode_query(QUERY, 7),
+        b"",
+        b"\0\7\x81\x80",
+    ):
+        with pytest.raises(ValueError, match=r"not a reply|another question|truncated"):
+            decode_reply(packet, QUERY, 7)
 
 
 @given(st.binary(max_size=200), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
@@ -102,16 +108,16 @@ def test_no_reply_gets_by(rest, answers, authority, additional):
     counts = b"".join(n.to_bytes(2, "big") for n in (1, answers, authority, additional))
     packet = b"\0\7\x81\x80" + counts + QUERY.question + rest
     try:
-        reply = read_reply(packet, QUERY, 7)
+        reply = decode_reply(packet, QUERY, 7)
     except ValueError:
         return
     assert len(reply.packet_for(QUERY, 5, 1232)) <= len(packet) + 11
 
 
 def test_the_cache_forgets_in_time_and_what_was_not_asked_for():
-    cache = Cache(most=2)
-    reply = read_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
-    one, two, three = (question_of(query_for((label,), Type.A)) for label in "abc")
+    cache = Cache(max_replies=2)
+    reply = decode_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
+    one, two, three = (cache_key(make_query((label,), Type.A)) for label in "abc")
     cache.put(one, reply, 100.0)
     cache.put(two, reply, 100.0)
     assert cache.get(one, 130.5) == (reply, 30)
@@ -124,14 +130,14 @@ def test_the_cache_forgets_in_time_and_what_was_not_asked_for():
 def test_the_cache_does_not_take_what_may_not_be_remembered():
     cache = Cache()
     for header in ({"rcode": 2}, {"tc": 1}):
-        cache.put(question_of(QUERY), read_reply(reply_to(**header), QUERY, 7), 0.0)
+        cache.put(cache_key(QUERY), decode_reply(reply_to(**header), QUERY, 7), 0.0)
     huge = "\n".join(f"www.example.com. 60 IN A 10.0.{n // 256}.{n % 256}" for n in range(400))
-    cache.put(question_of(QUERY), read_reply(reply_to(answers=huge), QUERY, 7), 0.0)
+    cache.put(cache_key(QUERY), decode_reply(reply_to(answers=huge), QUERY, 7), 0.0)
     assert len(cache) == 0
 
 
 def test_questions_are_the_same_whatever_their_case():
-    assert question_of(query_for(("WWW", "Example"), 1)) == question_of(
-        query_for(("www", "example"), 1)
+    assert cache_key(make_query(("WWW", "Example"), 1)) == cache_key(
+        make_query(("www", "example"), 1)
     )
-    assert question_of(query_for(("a",), 1)) != question_of(query_for(("a",), 28))
+    assert cache_key(make_query(("a",), 1)) != cache_key(make_query(("a",), 28))

@@ -17,10 +17,10 @@ from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node.dns import server as dns_server
-from corral.node.dns.codec import ask, query_for
+from corral.node.dns.codec import encode_query, make_query
 from corral.node.dns.nft_rate_limit import rules
-from corral.node.dns.records import Type, name_of
-from corral.node.dns.reply import read_reply
+from corral.node.dns.records import Type, parse_name
+from corral.node.dns.reply import decode_reply
 from corral.node.dns.server import Dns
 from corral.node.dns.upstream import Upstream
 from corral.reconcile.context import ControllerContext
@@ -70,15 +70,15 @@ class Outside(Upstream):
         self.asked = []
         self.speak = asyncio.Event()
 
-    async def ask(self, query):
+    async def query(self, query):
         self.asked.append(query.name)
         await self.speak.wait()
-        sent = dnslib.DNSRecord.parse(ask(query, 7))
+        sent = dnslib.DNSRecord.parse(encode_query(query, 7))
         reply = sent.reply(aa=0)
         if query.name[0] == "silent":
             return None
         reply.add_answer(*dnslib.RR.fromZone(f"{'.'.join(query.name)}. 60 IN A 192.0.2.7"))
-        return read_reply(bytes(reply.pack()), query, 7)
+        return decode_reply(bytes(reply.pack()), query, 7)
 
 
 class Running:
@@ -173,14 +173,17 @@ async def test_names_of_the_cluster_are_answered_while_the_outside_is_silent():
     async with running() as one:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(one.ask("silent.example"))
-            assert await one.ask("dns-version.cluster.local", "TXT") == ("NOERROR", ['"1.1.0"'])
+            assert await one.ask("dns-version.cluster.local", "TXT") == (
+                "NOERROR",
+                ['"1.1.0"'],
+            )
             assert not waiting.done()
             one.outside.speak.set()
         assert waiting.result() == ("SERVFAIL", [])
 
 
 async def test_one_may_wait_for_so_many_replies_and_no_more(monkeypatch):
-    monkeypatch.setattr(dns_server, "MOST_AWAITED", 3)
+    monkeypatch.setattr(dns_server, "MAX_FORWARDED_PER_SOURCE", 3)
     async with running() as one, asyncio.TaskGroup() as group:
         asks = [group.create_task(one.ask(f"{number}.example")) for number in range(5)]
         refused = itertools.islice(asyncio.as_completed(asks), 2)
@@ -224,9 +227,12 @@ async def test_a_reply_that_breaks_something_costs_its_question_only():
         async def broken(query):
             raise ZeroDivisionError
 
-        one.outside.ask = broken
+        one.outside.query = broken
         assert await one.ask("www.example") == ("SERVFAIL", [])
-        assert await one.ask("dns-version.cluster.local", "TXT") == ("NOERROR", ['"1.1.0"'])
+        assert await one.ask("dns-version.cluster.local", "TXT") == (
+            "NOERROR",
+            ['"1.1.0"'],
+        )
 
 
 @pytest.mark.parametrize("kind", ["ANY", "AXFR"])
@@ -237,15 +243,15 @@ async def test_requests_that_are_no_questions_are_refused(kind):
 
 async def test_strangers_are_not_answered():
     async with running(refuses=99, pod_cidrs=(), gateways=(ip_address("127.0.0.2"),)) as one:
-        assert one.dns.admits("127.0.0.2")
-        assert not one.dns.admits("127.0.0.1")
-        assert not one.dns.admits("fe80::1%eth0")
+        assert one.dns.is_client("127.0.0.2")
+        assert not one.dns.is_client("127.0.0.1")
+        assert not one.dns.is_client("fe80::1%eth0")
 
 
 async def test_a_connection_brings_many_queries_and_ends_with_nonsense():
     async with running() as one:
         reader, writer = await asyncio.open_connection(LOCAL, one.port)
-        packet = ask(query_for(name_of("dns-version.cluster.local"), Type.TXT), 5)
+        packet = encode_query(make_query(parse_name("dns-version.cluster.local"), Type.TXT), 5)
         whole = len(packet).to_bytes(2, "big") + packet
         broken = b"\0\x0c\0\5\1" + bytes(9)
         writer.write(whole + broken + whole + b"\0\3abc" + whole)

@@ -8,11 +8,11 @@ import dnslib
 import pytest
 
 from corral.node.dns import upstream as module
-from corral.node.dns.codec import query_for
-from corral.node.dns.records import Type, name_of
+from corral.node.dns.codec import make_query
+from corral.node.dns.records import Type, parse_name
 from corral.node.dns.upstream import Upstream
 
-QUERY = query_for(name_of("www.example"), Type.A)
+QUERY = make_query(parse_name("www.example"), Type.A)
 
 
 class Server(asyncio.DatagramProtocol):
@@ -64,7 +64,7 @@ def address_in(reply):
 
 async def test_the_first_server_is_asked(tmp_path):
     async with serving(tmp_path, at1=lambda q: [answer(q)], at2=lambda q: []) as (one, servers):
-        assert address_in(await one.ask(QUERY)) == "192.0.2.7"
+        assert address_in(await one.query(QUERY)) == "192.0.2.7"
         assert [len(server.asked) for server in servers] == [1, 0]
 
 
@@ -77,7 +77,7 @@ async def test_each_query_leaves_from_another_port_with_another_number(tmp_path)
 
     async with serving(tmp_path, at1=replies) as (one, (server,)):
         for _ in range(8):
-            await one.ask(QUERY)
+            await one.query(QUERY)
         assert len({port for _, port in server.asked}) > 4
         assert len(set(numbers)) > 4
 
@@ -90,19 +90,19 @@ async def test_replies_that_were_guessed_are_ignored(tmp_path):
         return [guessed, other, query, right]
 
     async with serving(tmp_path, at1=replies) as (one, _):
-        assert address_in(await one.ask(QUERY)) == "192.0.2.7"
+        assert address_in(await one.query(QUERY)) == "192.0.2.7"
 
 
 async def test_a_silent_server_is_asked_last_from_then_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SERVER_SECONDS", 0.05)
+    monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 0.05)
 
     def silent(_query):
-        monkeypatch.setattr(module, "SERVER_SECONDS", 60)  # the other may take its time
+        monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 60)  # the other may take its time
         return []
 
     async with serving(tmp_path, at1=silent, at2=lambda q: [answer(q)]) as (one, servers):
         for _ in range(3):
-            assert await one.ask(QUERY) is not None
+            assert await one.query(QUERY) is not None
         assert [len(server.asked) for server in servers] == [1, 3]
         assert one.problem == ""
 
@@ -114,23 +114,23 @@ async def test_a_server_that_fails_is_not_the_last_word(tmp_path):
         return [reply]
 
     async with serving(tmp_path, at1=fails, at2=lambda q: [answer(q)]) as (one, _):
-        assert address_in(await one.ask(QUERY)) == "192.0.2.7"
+        assert address_in(await one.query(QUERY)) == "192.0.2.7"
     async with serving(tmp_path, at1=fails) as (one, _):
-        assert (await one.ask(QUERY)).code == dnslib.RCODE.SERVFAIL
+        assert (await one.query(QUERY)).code == dnslib.RCODE.SERVFAIL
         assert one.problem == ""
 
 
 async def test_silence_of_all_is_told_once_and_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SERVER_SECONDS", 0.02)
+    monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 0.02)
     speaks = False
     told = []
     async with serving(tmp_path, at1=lambda q: [answer(q)] if speaks else []) as (one, _):
         one._health._changed = lambda: told.append(one.problem)
         for _ in range(5):
-            assert await one.ask(QUERY) is None
+            assert await one.query(QUERY) is None
         speaks = True
-        monkeypatch.setattr(module, "SERVER_SECONDS", 60)
-        assert await one.ask(QUERY) is not None
+        monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 60)
+        assert await one.query(QUERY) is not None
     assert told == ["no name server of the host replies (127.0.0.1)", ""]
 
 
@@ -153,12 +153,12 @@ async def test_what_did_not_fit_is_asked_for_by_tcp(tmp_path):
         port = server.transport.get_extra_info("sockname")[1]
         streams = await asyncio.start_server(whole, "127.0.0.1", port)
         async with streams:
-            assert address_in(await one.ask(QUERY)) == "192.0.2.8"
+            assert address_in(await one.query(QUERY)) == "192.0.2.8"
 
 
 def test_the_configuration_is_read_again_when_it_changes(tmp_path):
     configuration = tmp_path / "resolv.conf"
-    one = Upstream(configuration=configuration, ours=["10.96.0.10"])
+    one = Upstream(configuration=configuration, excluded=["10.96.0.10"])
     assert one.servers() == ()
     configuration.write_text("nameserver 192.0.2.1\n")
     assert one.servers() == ["192.0.2.1"]
@@ -177,6 +177,6 @@ async def test_without_servers_the_answer_is_quick_and_the_reason_told(tmp_path,
     configuration = tmp_path / "resolv.conf"
     configuration.write_text(text)
     one = Upstream(configuration=configuration)
-    async with asyncio.timeout(module.SERVER_SECONDS):
-        assert await one.ask(QUERY) is None
+    async with asyncio.timeout(module.SERVER_TIMEOUT_SECONDS):
+        assert await one.query(QUERY) is None
     assert one.problem == f"{configuration} names no name server"

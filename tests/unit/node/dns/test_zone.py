@@ -13,7 +13,7 @@ from lightkube.models.discovery_v1 import (
 from lightkube.models.meta_v1 import ObjectMeta
 
 from corral.api.object import Key
-from corral.node.dns.records import Code, Server, Type, name_of
+from corral.node.dns.records import Code, Srv, Type, parse_name
 from corral.node.dns.zone import Zone
 
 WEB = Key("default", "web")
@@ -49,22 +49,22 @@ def zone():
 
 
 def asked(zone, name, kind):
-    return zone.answer(name_of(name), kind)
+    return zone.answer(parse_name(name), kind)
 
 
 def data(answer):
-    assert answer.code == Code.OK
+    assert answer.code == Code.NOERROR
     return [record.data for record in answer.records]
 
 
 def is_no_data(answer):
-    return (answer.code, list(answer.records)) == (Code.OK, []) and (
+    return (answer.code, list(answer.records)) == (Code.NOERROR, []) and (
         answer.authority[0].type is Type.SOA
     )
 
 
 def is_no_name(answer):
-    return answer.code == Code.NO_SUCH_NAME and answer.authority[0].type is Type.SOA
+    return answer.code == Code.NXDOMAIN and answer.authority[0].type is Type.SOA
 
 
 def test_a_service_has_its_cluster_addresses(zone):
@@ -78,7 +78,7 @@ def test_a_service_has_its_cluster_addresses(zone):
 def test_names_are_compared_without_case_and_answered_as_asked(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4"))
     answer = asked(zone, "WEB.Default.SVC.cluster.LOCAL", Type.A)
-    assert answer.records[0].name == name_of("WEB.Default.SVC.cluster.LOCAL")
+    assert answer.records[0].name == parse_name("WEB.Default.SVC.cluster.LOCAL")
 
 
 def test_a_name_without_records_of_a_type_is_told_from_no_name(zone):
@@ -112,7 +112,7 @@ def test_the_version_of_the_schema_is_told(zone):
 
 
 def test_the_zone_tells_who_serves_it(zone):
-    assert data(asked(zone, "cluster.local", Type.NS)) == [name_of("ns.dns.cluster.local")]
+    assert data(asked(zone, "cluster.local", Type.NS)) == [parse_name("ns.dns.cluster.local")]
     assert data(asked(zone, "ns.dns.cluster.local", Type.A)) == ["10.96.0.10"]
     assert data(asked(zone, "cluster.local", Type.SOA))[0].serial == 7
     assert is_no_data(asked(zone, "cluster.local", Type.A))
@@ -169,13 +169,13 @@ def test_a_hostname_that_fits_into_no_packet_is_none(zone):
 
 def test_named_ports_have_servers(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4", ports=[HTTP, ServicePort(port=9)]))
-    whole = name_of("web.default.svc.cluster.local")
+    whole = parse_name("web.default.svc.cluster.local")
     answer = asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV)
-    assert data(answer) == [Server(80, whole)]
+    assert data(answer) == [Srv(80, whole)]
     assert [(one.name, one.data) for one in answer.additional] == [(whole, "10.96.3.4")]
     assert data(asked(zone, "web.default.svc.cluster.local", Type.SRV)) == [
-        Server(80, whole),
-        Server(9, whole),
+        Srv(80, whole),
+        Srv(9, whole),
     ]
     assert is_no_data(asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.A))
     assert is_no_data(asked(zone, "_tcp.web.default.svc.cluster.local", Type.SRV))
@@ -194,15 +194,15 @@ def test_a_headless_service_has_a_server_for_each_member_and_port(zone):
         ),
     )
     answer = asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV)
-    whole = name_of("web.default.svc.cluster.local")
-    assert data(answer) == [Server(8080, ("vm1", *whole)), Server(8080, ("10-244-0-6", *whole))]
+    whole = parse_name("web.default.svc.cluster.local")
+    assert data(answer) == [Srv(8080, ("vm1", *whole)), Srv(8080, ("10-244-0-6", *whole))]
     assert [one.data for one in answer.additional] == ["10.244.0.5", "10.244.0.6"]
 
 
 def test_an_external_name_is_an_alias(zone):
     zone.put_service(WEB, service(type="ExternalName", externalName="www.example.com"))
     answer = asked(zone, "web.default.svc.cluster.local", Type.A)
-    assert data(answer) == [name_of("www.example.com")]
+    assert data(answer) == [parse_name("www.example.com")]
     assert answer.records[0].type is Type.CNAME
     assert is_no_name(asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV))
 
@@ -214,7 +214,7 @@ def test_an_external_name_that_fits_into_no_packet_leads_nowhere(zone):
 
 def test_cluster_addresses_lead_back_to_their_service(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4", clusterIPs=["10.96.3.4", "fd00::5"]))
-    whole = name_of("web.default.svc.cluster.local")
+    whole = parse_name("web.default.svc.cluster.local")
     assert data(asked(zone, "4.3.96.10.in-addr.arpa", Type.PTR)) == [whole]
     nibbles = reversed(IPv6Address("fd00::5").exploded.replace(":", ""))
     assert data(asked(zone, f"{'.'.join(nibbles)}.ip6.arpa", Type.PTR)) == [whole]
@@ -227,7 +227,7 @@ def test_members_lead_back_to_the_hostname_that_they_asked_for(zone):
         Key("default", "web-1"), endpoints(member("10.244.0.5", hostname="vm1"), member("10.1.1.1"))
     )
     assert data(asked(zone, "5.0.244.10.in-addr.arpa", Type.PTR)) == [
-        name_of("vm1.web.default.svc.cluster.local")
+        parse_name("vm1.web.default.svc.cluster.local")
     ]
 
 

@@ -16,10 +16,10 @@ from corral.client.transport import InProcess
 from corral.node.network import nft
 from corral.node.network.netlink import NetworkError
 from corral.node.network_policy import network_policy_controller as module
-from corral.node.network_policy.network_policy_controller import Policies
+from corral.node.network_policy.network_policy_controller import NetworkPolicyController
 from corral.node.network_policy.nft_rules import PROBE, REMOVAL
 from corral.node.network_policy.nft_table import Table
-from corral.node.network_policy.parsed_policy import Member
+from corral.node.network_policy.parsed_policy import PodInfo
 from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -35,7 +35,7 @@ class Kernel:
     def __init__(self):
         self.texts = []
         self.refuses = 0
-        self.told = []
+        self.reported = []
 
     async def call(self, _apply, text):
         if self.refuses:
@@ -62,8 +62,8 @@ async def running():
         async with Background() as tasks:
             tasks.start(context.run(), name="context")
             kernel = network.namespace
-            policies = Policies(
-                context, network, on_change=lambda: kernel.told.append(policies.problems())
+            policies = NetworkPolicyController(
+                context, network, on_change=lambda: kernel.reported.append(policies.problems())
             )
             tasks.start(policies.run(), name="policies")
             yield client, kernel
@@ -135,14 +135,14 @@ async def test_after_a_refusal_everything_is_written_again(monkeypatch):
         assert kernel.texts[-1].startswith("table inet corral_policy\ndelete table")
 
 
-async def test_what_is_not_in_force_is_told(monkeypatch):
+async def test_a_policy_that_is_not_enforced_is_reported(monkeypatch):
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     async with running() as (client, kernel):
         kernel.refuses = 2
         await add_policy(client)
-        await until(lambda: len(kernel.told) == 2)
-        assert kernel.told == [
-            ["NetworkPolicies are not in force: nftables refuses: no such table"],
+        await until(lambda: len(kernel.reported) == 2)
+        assert kernel.reported == [
+            ["NetworkPolicies are not enforced: nftables refuses: no such table"],
             [],
         ]
 
@@ -157,14 +157,16 @@ def test_what_is_too_much_for_the_kernel_is_written_in_steps(monkeypatch):
 
     monkeypatch.setattr(nft, "apply", apply)
     table = Table(Network.pod_cidrs)
-    members = {
-        Key("default", str(number)): Member("default", {}, (str(Network.pod_cidrs[0][number]),), ())
+    pod_infos = {
+        Key("default", str(number)): PodInfo(
+            "default", {}, (str(Network.pod_cidrs[0][number]),), ()
+        )
         for number in range(5000)
     }
-    table.change(members=members)
-    module.apply(table.whole)
+    table.change(pod_infos=pod_infos)
+    module.apply(table.full_transaction)
     assert len(done) > 1
-    assert "".join(done) == table.whole()
+    assert "".join(done) == table.full_transaction()
 
 
 def test_a_refusal_of_what_is_not_too_much_stands(monkeypatch):
@@ -190,12 +192,12 @@ async def test_a_policy_that_cannot_be_read_is_left_out(monkeypatch):
     def refuse(policy):
         raise module.BadRequest("no selector")
 
-    monkeypatch.setattr(module, "policy_of", refuse)
+    monkeypatch.setattr(module, "parse_policy", refuse)
     async with running() as (client, kernel):
         await add_pod(client, "a", "10.244.0.5")
         await add_policy(client)
         await until(lambda: kernel.texts and "10.244.0.5 : accept" in kernel.texts[-1])
-        assert kernel.told == [["the NetworkPolicy default/deny is left out: no selector"]]
+        assert kernel.reported == [["the NetworkPolicy default/deny is ignored: no selector"]]
 
 
 @pytest.mark.parametrize("labels", [{"team": "a"}])

@@ -10,7 +10,7 @@ from lightkube.models.networking_v1 import NetworkPolicy
 
 from corral.api.object import Key
 from corral.node.network_policy.nft_table import Table
-from corral.node.network_policy.parsed_policy import Member, PortName, policy_of
+from corral.node.network_policy.parsed_policy import PodInfo, PortName, parse_policy
 
 PODS = [ip_network("10.244.0.0/16")]
 WEB = {"matchLabels": {"app": "web"}}
@@ -18,11 +18,11 @@ WEB = {"matchLabels": {"app": "web"}}
 
 def policy(spec, name="p"):
     document = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-    return policy_of(msgspec.convert(document, NetworkPolicy))
+    return parse_policy(msgspec.convert(document, NetworkPolicy))
 
 
 def member(address, *, port=8080, **labels):
-    return Member("default", labels, (address,), ((PortName("tcp", "http"), port),))
+    return PodInfo("default", labels, (address,), ((PortName("tcp", "http"), port),))
 
 
 def key(name):
@@ -53,12 +53,12 @@ def test_the_whole_table_of_a_policy():
     }
     table.change(
         policies={key("web"): policy({"podSelector": WEB, "ingress": [rule]})},
-        members={
+        pod_infos={
             key("a"): member("10.244.0.5", app="web"),
             key("b"): member("10.244.0.6", app="client", port=9090),
         },
     )
-    assert readable(table.whole()) == dedent(
+    assert readable(table.full_transaction()) == dedent(
         """\
         table inet corral_policy
         delete table inet corral_policy
@@ -132,9 +132,9 @@ def test_a_pod_that_comes_or_goes_changes_elements_only():
     peers = [{"podSelector": {"matchLabels": {"app": "client"}}}]
     table.change(
         policies={key("web"): policy({"podSelector": WEB, "ingress": [{"from": peers}]})},
-        members={key("a"): member("10.244.0.5", app="web")},
+        pod_infos={key("a"): member("10.244.0.5", app="web")},
     )
-    came = readable(table.change(members={key("b"): member("10.244.0.6", app="client")}))
+    came = readable(table.change(pod_infos={key("b"): member("10.244.0.6", app="client")}))
     assert came == dedent(
         """\
         add element egress4 { 10.244.0.6 : accept }
@@ -143,18 +143,18 @@ def test_a_pod_that_comes_or_goes_changes_elements_only():
         add element self4 { 10.244.0.6 . 10.244.0.6 }
         """
     )
-    went = readable(table.change(members={key("b"): None}))
+    went = readable(table.change(pod_infos={key("b"): None}))
     assert went == came.replace("add", "delete")
-    assert table.change(members={key("b"): None}) == ""
+    assert table.change(pod_infos={key("b"): None}) == ""
 
 
 def test_a_label_moves_a_pod_from_verdict_to_verdict():
     table = Table(PODS)
     table.change(
         policies={key("web"): policy({"podSelector": WEB})},
-        members={key("a"): member("10.244.0.5"), key("b"): member("10.244.0.6", app="web")},
+        pod_infos={key("a"): member("10.244.0.5"), key("b"): member("10.244.0.6", app="web")},
     )
-    assert readable(table.change(members={key("a"): member("10.244.0.5", app="web")})) == dedent(
+    assert readable(table.change(pod_infos={key("a"): member("10.244.0.5", app="web")})) == dedent(
         """\
         delete element ingress4 { 10.244.0.5 : accept }
         add element ingress4 { 10.244.0.5 : jump ingress-of-#1 }
@@ -167,7 +167,7 @@ def test_a_namespace_that_changes_its_labels_changes_peers():
     peers = [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]
     table.change(
         policies={key("web"): policy({"podSelector": WEB, "ingress": [{"from": peers}]})},
-        members={key("a"): member("10.244.0.5")},
+        pod_infos={key("a"): member("10.244.0.5")},
     )
     text = table.change(namespaces={"default": {"team": "a"}})
     assert readable(text) == "add element ingress-#1-0-pods4 { 10.244.0.5 }\n"
@@ -175,9 +175,9 @@ def test_a_namespace_that_changes_its_labels_changes_peers():
 
 def test_a_policy_that_goes_leaves_nothing():
     table = Table(PODS)
-    members = {key("a"): member("10.244.0.5", app="web")}
-    table.change(members=members)
-    bare = table.whole()
+    pod_infos = {key("a"): member("10.244.0.5", app="web")}
+    table.change(pod_infos=pod_infos)
+    bare = table.full_transaction()
     table.change(policies={key("p"): policy({"podSelector": WEB, "ingress": [{}]})})
     text = readable(table.change(policies={key("p"): None}))
     assert text == dedent(
@@ -190,41 +190,41 @@ def test_a_policy_that_goes_leaves_nothing():
         delete chain ingress-of-#1
         """
     )
-    assert table.whole() == bare
+    assert table.full_transaction() == bare
 
 
 def test_an_address_is_the_later_pods_whatever_the_former_one_still_tells():
     table, fresh = Table(PODS), Table(PODS)
-    table.change(members={key("old"): member("10.244.0.5", app="web")})
-    table.change(members={key("new"): member("10.244.0.5", app="client")})
-    assert table.change(members={key("old"): member("10.244.0.5", app="other")}) == ""
-    assert table.change(members={key("old"): None}) == ""
-    fresh.change(members={key("new"): member("10.244.0.5", app="client")})
-    assert table.whole() == fresh.whole()
+    table.change(pod_infos={key("old"): member("10.244.0.5", app="web")})
+    table.change(pod_infos={key("new"): member("10.244.0.5", app="client")})
+    assert table.change(pod_infos={key("old"): member("10.244.0.5", app="other")}) == ""
+    assert table.change(pod_infos={key("old"): None}) == ""
+    fresh.change(pod_infos={key("new"): member("10.244.0.5", app="client")})
+    assert table.full_transaction() == fresh.full_transaction()
 
 
 def test_an_address_goes_back_to_who_still_has_it():
     table = Table(PODS)
     table.change(policies={key("p"): policy({"podSelector": WEB, "ingress": [{}]})})
-    table.change(members={key("a"): member("10.244.0.5", app="web")})
-    before = table.whole()
-    table.change(members={key("b"): member("10.244.0.5", app="client")})
-    table.change(members={key("b"): None})
-    assert table.whole() == before
+    table.change(pod_infos={key("a"): member("10.244.0.5", app="web")})
+    before = table.full_transaction()
+    table.change(pod_infos={key("b"): member("10.244.0.5", app="client")})
+    table.change(pod_infos={key("b"): None})
+    assert table.full_transaction() == before
 
 
 def test_an_address_is_of_the_pod_that_was_told_last_to_have_it():
     table = Table(PODS)
     table.change(
         policies={key("web"): policy({"podSelector": WEB})},
-        members={key("old"): member("10.244.0.5")},
+        pod_infos={key("old"): member("10.244.0.5")},
     )
-    table.change(members={key("new"): member("10.244.0.5", app="web")})
-    before = table.whole()
+    table.change(pod_infos={key("new"): member("10.244.0.5", app="web")})
+    before = table.full_transaction()
     assert before.count("10.244.0.5 :") == 2
     assert "10.244.0.5 : jump" in before
-    assert table.change(members={key("old"): None}) == ""
-    assert table.whole() == before
+    assert table.change(pod_infos={key("old"): None}) == ""
+    assert table.full_transaction() == before
 
 
 names = st.sampled_from(["a", "b", "c", "d"])
@@ -244,7 +244,7 @@ SPECS = [
 ]
 papers = st.one_of(st.none(), st.sampled_from(SPECS))
 steps = st.one_of(
-    st.tuples(st.just("members"), names, people),
+    st.tuples(st.just("pod_infos"), names, people),
     st.tuples(st.just("policies"), names, papers),
     st.tuples(st.just("namespaces"), st.just("default"), st.sampled_from([{}, {"app": "web"}])),
 )
@@ -312,7 +312,7 @@ def test_changes_add_up_to_the_whole(told):
         new = policy(value, name) if is_policy else value
         kernel.apply(table.change(**{what: {place: new}}))
     fresh = Kernel()
-    fresh.apply(table.whole().split("\n}\n", 1)[1])
+    fresh.apply(table.full_transaction().split("\n}\n", 1)[1])
     assert kernel.chains == fresh.chains
     filled = {name: value for name, value in kernel.sets.items() if value}
     assert filled == {name: value for name, value in fresh.sets.items() if value}

@@ -11,13 +11,13 @@ from lightkube.models.networking_v1 import IPBlock, NetworkPolicy
 
 from corral.api.errors import BadRequest
 from corral.node.network_policy.parsed_policy import (
-    Member,
+    AddressRange,
+    PodInfo,
     PortName,
-    Ports,
-    Span,
-    member_of,
-    policy_of,
-    spans,
+    PortRange,
+    address_ranges,
+    parse_policy,
+    pod_info,
 )
 
 PODS = [ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56")]
@@ -25,11 +25,11 @@ PODS = [ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56")]
 
 def policy(spec, name="p"):
     document = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-    return policy_of(msgspec.convert(document, NetworkPolicy))
+    return parse_policy(msgspec.convert(document, NetworkPolicy))
 
 
 def member(namespace="default", **labels):
-    return Member(namespace, labels, ("10.244.0.5",), ())
+    return PodInfo(namespace, labels, ("10.244.0.5",), ())
 
 
 def test_a_policy_is_about_what_comes_in_unless_it_says_so():
@@ -81,10 +81,14 @@ def test_ports_are_numbers_ranges_names_or_whole_protocols():
         {"port": "http", "protocol": "TCP"},
     ]
     (rule,) = policy({"podSelector": {}, "ingress": [{"ports": ports}]}).rules["ingress"]
-    assert rule.anybody
-    assert not rule.every_port
-    assert rule.ports == (Ports("tcp", 80, 80), Ports("udp", 8000, 8010), Ports("sctp", 0, 65535))
-    assert rule.names == (PortName("tcp", "http"),)
+    assert rule.all_peers
+    assert not rule.all_ports
+    assert rule.ports == (
+        PortRange("tcp", 80, 80),
+        PortRange("udp", 8000, 8010),
+        PortRange("sctp", 0, 65535),
+    )
+    assert rule.port_names == (PortName("tcp", "http"),)
 
 
 def test_another_content_has_another_digest():
@@ -123,16 +127,16 @@ def test_an_address_is_in_a_block_unless_it_is_excepted(blocks, last):
         address in network(at, length) and not any(address in network(*hole) for hole in holes)
         for at, length, holes in blocks
     )
-    found = spans(told, 4)
+    found = address_ranges(told, 4)
     assert any(span.first <= int(address) <= span.last for span in found) == expected
     assert all(one.last + 1 < two.first for one, two in pairwise(found))
 
 
 def test_blocks_are_of_one_version():
     blocks = [IPBlock("0.0.0.0/0"), IPBlock("fd00::/120", except_=["fd00::80/121", "10.0.0.0/8"])]
-    assert spans(blocks, 4) == [Span(0, 2**32 - 1)]
+    assert address_ranges(blocks, 4) == [AddressRange(0, 2**32 - 1)]
     first = int(ip_address("fd00::"))
-    assert spans(blocks, 6) == [Span(first, first + 127)]
+    assert address_ranges(blocks, 6) == [AddressRange(first, first + 127)]
 
 
 def test_pods_with_an_address_of_ours_are_members():
@@ -141,10 +145,10 @@ def test_pods_with_an_address_of_ours_are_members():
         containers = [{"name": "compute", "ports": ports}]
         metadata = {"name": "p", "namespace": "default", "labels": {"app": "web"}}
         document = {"metadata": metadata, "spec": {"containers": containers}, "status": status}
-        return member_of(msgspec.convert(document, Pod), PODS)
+        return pod_info(msgspec.convert(document, Pod), PODS)
 
     both = [{"ip": "10.244.0.5"}, {"ip": "fd00:10:244:0::5"}]
-    assert pod(phase="Running", podIPs=both) == Member(
+    assert pod(phase="Running", podIPs=both) == PodInfo(
         "default",
         {"app": "web"},
         ("10.244.0.5", "fd00:10:244::5"),
