@@ -237,7 +237,7 @@ class Networking:
         proxy = Proxy(
             context, self.machines, nodes=agents, addresses=node_addresses, on_change=notify_agents
         )
-        parts: list[tuple[str, Dns | Policies | Proxy | Overlay]] = [
+        parts: list[tuple[str, Dns | NetworkPolicyController | Proxy | Overlay]] = [
             ("dns", dns),
             ("policies", policies),
             ("proxy", proxy),
