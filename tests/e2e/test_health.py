@@ -194,7 +194,7 @@ def test_an_agent_that_talks_nonsense_harms_nobody(site):
         " > /dev/null 2>&1 &"
     )
     site.run("one", "sh", "-c", f"{port}; {babble}")
-    nonsense = "not the answer that was asked for"
+    nonsense = "unexpected answer of the guest agent"
     until("it is not understood", lambda: nonsense in site.failure("guestosinfo"))
     assert site.holds("one", "AgentConnected"), "its port is open"
     assert site.machine("one")["status"]["phase"] == "Running"

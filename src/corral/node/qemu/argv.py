@@ -10,7 +10,7 @@ from corral.api.kinds.vmi.saved_memory import identity
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
 from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
-from corral.node.qemu.domain import Accelerator, Domain, lent, quoted
+from corral.node.qemu.domain import Accelerator, Domain, add_fd, quoted
 from corral.node.qemu.migration_file import INCOMING
 
 QEMU = "qemu-system-x86_64"
@@ -55,7 +55,7 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
         f"shutdown=pause,panic=pause,reboot={_on_reboot(domain)}",
     ]
     arguments += _smbios(domain)
-    arguments += lent(domain.handles.serial_log, to="serial-log")
+    arguments += add_fd(domain.handles.serial_log, opaque="serial-log")
     arguments += [
         "-chardev",
         f"socket,id=monitor0,fd={domain.handles.monitor},server=on,wait=off",
@@ -66,7 +66,7 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
         arguments += ["-device", "qemu-xhci,id=usb0"]
     for build in DEVICES:
         arguments += build(domain)
-    if domain.goes_on:
+    if domain.resumes:
         arguments += INCOMING
     return arguments
 

@@ -1,8 +1,8 @@
-"""What a QEMU command line is made from, once everything that needs I/O has been done.
+"""The input of a QEMU command line, after everything that needs I/O.
 
-``Domain`` is the instance; ``Handles`` are the descriptors that the process inherits.  QEMU opens
-nothing by path: it runs as a user who may not enter the manager's directories, and a descriptor
-that was opened for reading cannot be written, whatever becomes of the process.
+``Domain`` is the VMI with its drives; ``Handles`` are the descriptors that the process inherits.
+QEMU opens nothing by path: its user cannot enter the manager's directories, and a descriptor that
+was opened for reading cannot be written, even by a compromised process.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from corral.node.hypervisor import Drive
 
 
 class Accelerator(Enum):
-    """What runs the guest's instructions."""
+    """QEMU's accelerator."""
 
     KVM = "kvm"
     TCG = "tcg"
@@ -28,9 +28,8 @@ class Accelerator(Enum):
 class Handles:
     """Descriptors that QEMU inherits.
 
-    ``files`` has those of the files behind each volume's drive, which are no other's: QEMU tells
-    by them who has locked a file.  ``taps`` has one for each interface that has a network; the
-    sockets are listening ones.
+    ``files`` has the files of each volume's drive, opened for that drive alone: QEMU's file locks
+    belong to them.  ``taps`` has one for each interface with a network; the sockets listen.
     """
 
     monitor: int
@@ -48,38 +47,38 @@ class Handles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """An instance with its drives by volume name, on an accelerator.
+    """A VMI with its drives by volume name, on an accelerator.
 
-    ``goes_on``: from a memory that it is given, instead of booting.
+    ``resumes``: from a saved memory, instead of booting.
     """
 
     vmi: VirtualMachineInstance
     handles: Handles
     accelerator: Accelerator
     drives: Mapping[str, Drive] = field(default_factory=dict)
-    goes_on: bool = False
+    resumes: bool = False
 
 
 def option(name: str, **values: Any) -> list[str]:
-    """One option in JSON, where no value can be taken for another option's name or separator.
+    """Return an option in JSON, where no value can be mistaken for another key or a separator.
 
-    Underscores in names become dashes; what is None is left out.
+    Underscores in names become dashes; None is left out.
     """
-    known = {key.replace("_", "-"): value for key, value in values.items() if value is not None}
-    return [f"-{name}", msgspec.json.encode(known).decode()]
+    given = {key.replace("_", "-"): value for key, value in values.items() if value is not None}
+    return [f"-{name}", msgspec.json.encode(given).decode()]
 
 
 def device(driver: str, **values: Any) -> list[str]:
-    """One ``-device``; its property names keep their underscores."""
-    known = {key: value for key, value in values.items() if value is not None}
-    return ["-device", msgspec.json.encode({"driver": driver, **known}).decode()]
+    """Return a ``-device`` option; property names keep their underscores."""
+    given = {key: value for key, value in values.items() if value is not None}
+    return ["-device", msgspec.json.encode({"driver": driver, **given}).decode()]
 
 
-def lent(descriptor: int, *, to: str) -> list[str]:
-    """A descriptor as the only one of the set of its number; ``to`` is told to who asks for it."""
-    return ["-add-fd", f"fd={descriptor},set={descriptor},opaque={to}"]
+def add_fd(descriptor: int, *, opaque: str) -> list[str]:
+    """Return an option that adds a descriptor as the only one of the fdset of its number."""
+    return ["-add-fd", f"fd={descriptor},set={descriptor},opaque={opaque}"]
 
 
 def quoted(value: str) -> str:
-    """A value for an option that knows no JSON: a comma ends a value unless it is doubled."""
+    """Quote a value for an option without JSON: a comma ends a value unless it is doubled."""
     return value.replace(",", ",,")

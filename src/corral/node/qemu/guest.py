@@ -1,4 +1,4 @@
-"""A VM that QEMU runs, as the rest of the node sees it (``corral.node.hypervisor.Guest``)."""
+"""A guest in QEMU (``corral.node.hypervisor.Guest``)."""
 
 import asyncio
 import os
@@ -29,14 +29,14 @@ SERIAL = "serial.sock"
 AGENT = "agent.sock"
 _SCREEN = "screen"  # the name of a descriptor on its way to QEMU
 
-_PLAIN = {
+_CHANGES = {
     "RESUME": Change.RESUMED,
     "RESET": Change.REBOOTED,
     "GUEST_PANICKED": Change.PANICKED,
     "SHUTDOWN": Change.POWERED_OFF,
     "STOP": Change.PAUSED,
 }
-# What QEMU is found in, when a manager before this one has missed how it came about.
+# The state in which QEMU is found when its events were missed, as no manager ran.
 _STATES = {
     "running": Change.RESUMED,
     "shutdown": Change.POWERED_OFF,
@@ -45,19 +45,19 @@ _STATES = {
     "postmigrate": Change.PAUSED,
     "io-error": Change.PAUSED_BY_IO_ERROR,
 }
-END: Event = {"event": "END"}  # not of QEMU: its process has ended
-SILENCE: Event = {"event": "SILENCE"}  # not of QEMU: its monitor has hung up
+END: Event = {"event": "END"}  # not QEMU's: its process has ended
+SILENCE: Event = {"event": "SILENCE"}  # not QEMU's: its monitor connection has closed
 FLUSH_SECONDS = 5.0
 _LOW_PRIORITY_NICE = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
-_IDLE_NANOS = _SAMPLE_SECONDS * 0.25e9  # a quarter of what it may take: one that boots takes more
-_STARVED_NANOS = _SAMPLE_SECONDS * 0.5e9  # who waits that long for a processor is not idle
-_UNPLUGGED_SECONDS = 1.0  # Linux looks at its links once a second
+_IDLE_NANOS = _SAMPLE_SECONDS * 0.25e9  # a quarter of its CPU limit: a boot uses more
+_STARVED_NANOS = _SAMPLE_SECONDS * 0.5e9  # a vCPU that waits so long for a CPU is not idle
+_UNPLUGGED_SECONDS = 1.0  # Linux checks its links once a second
 
 
 class QemuGuest:
-    """One QEMU process and the connection to its monitor."""
+    """A QEMU process, and the connection to its monitor."""
 
     def __init__(self, directory: Path, process: Process, monitor: Monitor, state: str) -> None:
         self._directory = directory
@@ -74,7 +74,7 @@ class QemuGuest:
 
     @property
     def halted(self) -> bool:
-        """Whether its processors have never run."""
+        """Whether its vCPUs have never run."""
         return self._state in {"prelaunch", "preconfig"}
 
     @property
@@ -82,14 +82,14 @@ class QemuGuest:
         return self._process.identity.pid
 
     def usage(self) -> Usage | None:
-        """Processor time of all threads of QEMU, and its resident set."""
+        """Return the CPU time of all threads of QEMU, and its resident set."""
         try:
             return Usage(self._process.cpu_nanos(), self._process.resident_bytes())
         except ProcessLookupError:
             return None
 
     def ran_nanos(self) -> int:
-        """Of the thread that answers the monitor, whatever the guest's processors do."""
+        """Return the CPU time of the main thread, which answers the monitor; vCPUs have others."""
         return self._process.ran_nanos()
 
     def pulse(self) -> Pulse | None:
@@ -102,24 +102,24 @@ class QemuGuest:
         return await count(self._monitor, self.pid, vmi)
 
     async def changes(self) -> AsyncIterator[Change]:
-        """What happens, beginning with what is so already; LOST or GONE is the last one."""
+        """Iterate over changes, beginning with the present state; LOST or GONE is the last one."""
         if (change := await self._rebooted(_STATES.get(self._state))) is not None:
             yield change
         if (is_open := await self._agent_is_open()) is not None:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
-            self.plugs.note(event)
-            if self._belongs_to_saving(event):
+            self.plugs.on_event(event)
+            if self._is_save_event(event):
                 continue
-            told = self._link.told(event, translate(event))
-            if (change := await self._rebooted(told)) is not None:
+            change = self._link.debounce(event, translate(event))
+            if (change := await self._rebooted(change)) is not None:
                 yield change
         self.agent.close()
         await self._monitor.close()
         yield Change.GONE if event is END else Change.LOST
 
     async def watch(self) -> None:
-        """Tell when the monitor has hung up, although QEMU runs."""
+        """Report when the monitor's connection closes although QEMU runs."""
         await self._monitor.hung_up()
         if not await self._process.ends():
             self._monitor.events.put_nowait(SILENCE)
@@ -131,39 +131,39 @@ class QemuGuest:
         return None
 
     async def resume(self) -> None:
-        """Let the guest run.  Raises MonitorError."""
+        """Run the guest.  Raises MonitorError."""
         await self._monitor.order("cont")
-        self._state = "resumed"  # the event tells of it
+        self._state = "resumed"  # the change is reported by QEMU's event
 
     async def pause(self) -> None:
         await self._monitor.order("stop")
 
     async def save(self, descriptor: int) -> None:
-        """Its pause is nobody's business until it is resumed."""
+        """Stop and save the guest; STOP and RESUME are not reported until it is resumed."""
         self._saving = True
-        await memories.stand_still(self._monitor)
+        await memories.stop(self._monitor)
         await memories.save(self._monitor, descriptor, self._saves)
 
     async def cancel_save(self) -> None:
-        """A manager before this one may have begun: QEMU would go on, and stop the guest at last.
+        """Cancel a save, also an earlier manager's: QEMU would complete it and stop the guest.
 
-        ``changes`` has to be followed meanwhile.
+        ``changes`` has to be iterated over meanwhile.
         """
-        await memories.stop_saving(self._monitor, self._saves)
+        await memories.cancel(self._monitor, self._saves)
 
-    def _belongs_to_saving(self, event: Event) -> bool:
-        """Whether an event tells only of a guest that is saved."""
+    def _is_save_event(self, event: Event) -> bool:
+        """Whether an event is a side effect of a save, and not reported."""
         if (end := memories.ended(event)) is not None:
             self._saves.put_nowait(end)
-        hushed = self._saving and event["event"] in {"STOP", "RESUME"}
+        is_hidden = self._saving and event["event"] in {"STOP", "RESUME"}
         if event["event"] == "RESUME":
             self._saving = False
-        return hushed
+        return is_hidden
 
     async def load(self, memory: Memory) -> None:
-        """Take a memory over: the guest goes on from there when it is resumed.
+        """Load a saved memory: the guest resumes from there with ``resume``.
 
-        Raises MemoryMisfitError, and MonitorError.
+        Raises MemoryMisfitError and MonitorError.
         """
         await memories.load(self._monitor, memory.file, await self.shape(), memory.shape)
         self._state = "loaded"
@@ -184,12 +184,12 @@ class QemuGuest:
         await self._monitor.order("system_reset")
 
     async def reboot(self) -> None:
-        """A guest that obeys the power button instead is started again (``_rebooted``)."""
+        """Reboot by the agent, else press the power button and start it again (``_rebooted``)."""
         if await self._agent_is_open():
             with suppress(AgentError):
                 await self.agent.reboot()
                 return
-        self._reboot.wish()
+        self._reboot.request()
         try:
             await self._monitor.order("system_powerdown")
         except MonitorError:
@@ -197,25 +197,26 @@ class QemuGuest:
             raise
 
     async def _rebooted(self, change: Change | None) -> Change | None:
-        """What becomes of a change while a reboot is awaited: the end is the beginning then."""
-        if change is Change.POWERED_OFF and self._reboot.awaited:
+        """Turn the end of a guest into a reboot while one is requested: reset and resume it."""
+        if change is Change.POWERED_OFF and self._reboot.requested:
             await self.reset()
             await self.resume()
             change = Change.REBOOTED
-        if change is Change.REBOOTED:  # by itself, perhaps: a guest may take the button for that
+        if change is Change.REBOOTED:  # perhaps by itself: a guest may reboot on the button
             self._reboot.forget()
         return change
 
     def lower_priority(self, low: bool) -> None:  # noqa: FBT001 - a switch
-        """By niceness, where the way back is allowed: to processes of another user it is root's."""
+        """Set the niceness, if root: only root may lower that of another user's process again."""
         if os.geteuid() == 0:
             self._process.renice(_LOW_PRIORITY_NICE if low else 0)
 
     async def booted(self, processors: float) -> None:
-        """Until the guest has done with booting: its processors have become idle, or it ended.
+        """Wait until the guest has booted, that is, its vCPUs are idle, or has ended.
 
-        Looked at from outside, since most guests say nothing; only while they boot.  One that takes
-        little as others have the processors still boots: it waits for them nearly all the time.
+        Observed from outside, since most guests report nothing; only during a boot.  A guest that
+        uses little CPU because others have it still boots: its vCPUs wait for a CPU nearly all the
+        time.
         """
         idle = 0
         with suppress(ProcessLookupError):
@@ -244,17 +245,17 @@ class QemuGuest:
         await self._monitor.execute("block_resize", {"node-name": node, "size": size})
 
     async def listens_to_power_button(self) -> bool:
-        return await power_button.is_heard(self._monitor)
+        return await power_button.is_enabled(self._monitor)
 
     async def power_down(self) -> None:
-        """Press the power button.  One that ends meanwhile has been asked well enough."""
+        """Press the power button; a guest that ends meanwhile is fine."""
         self._reboot.forget()
         with suppress(MonitorError):
             await self._monitor.execute("system_powerdown")
 
     async def destroy(self) -> None:
-        """End it at once, and wait until it is gone.  Raises StuckError."""
-        await put_out(self._process)
+        """Kill QEMU, and wait for its end.  Raises StuckError."""
+        await kill(self._process)
 
     async def query_guest_info(self) -> GuestInfo | None:
         return await self.agent.query_guest_info()
@@ -266,13 +267,13 @@ class QemuGuest:
             raise GuestError(f"the serial console cannot be opened: {describe(error)}") from error
 
     async def screen(self) -> StreamLine:
-        """QEMU is given one end of a pair of sockets, so nothing listens anywhere."""
+        """Hand QEMU one end of a socket pair, so that nothing has to listen."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
                 await self._monitor.lend(theirs.fileno(), "getfd", {"fdname": _SCREEN})
-                wish = {"protocol": "vnc", "fdname": _SCREEN, "skipauth": True}
-                await self._monitor.execute("add_client", wish)
+                client = {"protocol": "vnc", "fdname": _SCREEN, "skipauth": True}
+                await self._monitor.execute("add_client", client)
             return StreamLine(ours)
         except BaseException:
             ours.close()
@@ -284,7 +285,7 @@ class QemuGuest:
             await self._monitor.execute("input-send-event", {"events": [step]})
         with ExitStack() as stack:
             picture = _closing(stack, os.memfd_create("screenshot"))
-            # QEMU writes to what is open for writing and nothing else
+            # QEMU refuses a descriptor that is open for reading, too
             canvas = _closing(stack, os.open(f"/proc/self/fd/{picture}", os.O_WRONLY))
             lent = await self._monitor.lend(canvas, "add-fd", {})
             try:
@@ -300,10 +301,10 @@ class QemuGuest:
         self._process.release()
 
 
-async def put_out(process: Process) -> None:
-    """End a QEMU at once, and wait until it is gone.  Raises StuckError.
+async def kill(process: Process) -> None:
+    """Terminate a QEMU process, then kill it, and wait for its end.  Raises StuckError.
 
-    It is given a moment: tables of a disk that its guest has written may be in its memory.
+    It gets a moment to end by itself: it may hold metadata of a disk image that is not written yet.
     """
     process.terminate()
     with suppress(TimeoutError):
@@ -311,7 +312,7 @@ async def put_out(process: Process) -> None:
             await process.wait()
     if not await process.end():
         raise StuckError(
-            f"QEMU (process {process.identity.pid}) was killed and does not end: it waits for the"
+            f"QEMU (process {process.identity.pid}) was killed and does not end: it waits in the"
             " kernel, perhaps for a disk that does not answer"
         )
 
@@ -322,7 +323,7 @@ def _closing(stack: ExitStack, descriptor: int) -> int:
 
 
 def translate(event: Event) -> Change | None:
-    """What a QMP event means for the guest; None where it means nothing."""
+    """Return the change that a QMP event means; None for others."""
     data = event.get("data", {})
     match event["event"]:
         case "VSERPORT_CHANGE" if data.get("id") == CHARDEV:
@@ -336,6 +337,6 @@ def translate(event: Event) -> Change | None:
                 else Change.WATCHDOG_EXPIRED
             )
         case "SHUTDOWN" if not data.get("guest") or data.get("reason") == "guest-panic":
-            return None  # somebody ended QEMU: GONE follows; or GUEST_PANICKED has said so
+            return None  # QEMU was killed: GONE follows; or GUEST_PANICKED came before
         case name:
-            return _PLAIN.get(name)
+            return _CHANGES.get(name)

@@ -1,7 +1,7 @@
-"""A guest's agent (the protocol of qemu-ga): asks it, and has it do things.
+"""The client of a guest's agent (the protocol of qemu-ga).
 
-Every answer comes out of the guest, so it is not believed: it has a deadline and a largest size,
-it must have the shape that was asked for, and texts are cut.
+Answers come from the guest and are not trusted: they have a deadline and a maximum size, they must
+match the expected type, and texts are cut.
 """
 
 import asyncio
@@ -35,33 +35,33 @@ from corral.node.qemu.monitor import Event
 from corral.node.qemu.sockets import Connection
 
 SECONDS = 5.0
-"""How long an agent may take to answer one question."""
+"""Timeout of one command."""
 FREEZE_SECONDS = 60.0
-"""How long it may take to write everything to the disks."""
+"""Timeout of a freeze, which flushes file systems."""
 LONGEST_ANSWER = 256 * 1024
 LONGEST_OUTPUT = 8 << 20
-"""Of a program that it runs: the answer that holds all it printed."""
+"""The largest answer with a program's output."""
 LONGEST_ADDRESS = 45
-"""Of an IPv6 address that ends in an IPv4 one (RFC 4291)."""
+"""The longest IPv6 address, one that ends in an IPv4 address (RFC 4291)."""
 MOST_INTERFACES = 64
 MOST_ADDRESSES = 32
 
-_FIRST_LOOK_SECONDS = 0.02
-_LONGEST_LOOK_SECONDS = 1.0
+_FIRST_POLL_SECONDS = 0.02
+_LONGEST_POLL_SECONDS = 1.0
 
 T = TypeVar("T")
 
 LINGER_SECONDS = 5.0
-"""An agent that is started anew takes less."""
-PARTED: Event = {"event": "PARTED"}  # not of QEMU: the agent has been away for that long
+"""How long an agent may be disconnected before that is reported; a restart takes less."""
+PARTED: Event = {"event": "PARTED"}  # not QEMU's: the agent has been gone for that long
 
 
 class AgentError(GuestError):
-    """The agent does not answer, or not as it should."""
+    """The agent does not answer, or not properly."""
 
 
 class AgentRefusedError(AgentError, RefusedError):
-    """The agent answers that it has not done it."""
+    """The agent answers with an error."""
 
 
 class _Address(msgspec.Struct, rename="kebab"):
@@ -95,157 +95,167 @@ class _Fault(msgspec.Struct):
 
 
 class _Nothing(msgspec.Struct):
-    """An answer that says no more than that it is one."""
+    """A return value without content."""
 
 
 class _Answer(msgspec.Struct, Generic[T]):
-    """Decoded into its form at once: nothing is made of what a guest adds to it."""
+    """An answer, decoded straight into its type: fields that a guest adds are dropped."""
 
     value: T | msgspec.UnsetType = msgspec.field(name="return", default=msgspec.UNSET)
     error: _Fault | msgspec.UnsetType = msgspec.UNSET
 
 
 class QemuAgent:
-    """The agent behind a socket, which serves one client at a time: questions wait in line here.
+    """The client of an agent's socket, which serves one client at a time: commands queue up here.
 
-    Between questions it stays connected, as libvirt does: QEMU's agent looks ten times a second
-    whether somebody has come, which costs an idle guest more than all the rest.
+    It stays connected between commands, as libvirt does: without a client qemu-ga polls ten times a
+    second, which costs an idle guest more than everything else.
     """
 
     def __init__(self, path: Path) -> None:
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._connection = Connection(path)
 
     def close(self) -> None:
         self._connection.close()
 
     async def query_guest_info(self) -> GuestInfo | None:
-        """Ask for operating system, host name and addresses; None where nothing answers properly.
+        """Query OS, host name and addresses; None without a proper answer.
 
-        An agent that knows only a part of this introduces its guest by that part.
+        What an agent does not support is left empty.
         """
         with suppress(AgentError):
-            async with self._talk() as talk:
-                return await _interview(talk)
+            async with self._connect() as connection:
+                return await _guest_info(connection)
         return None
 
     async def ping(self) -> None:
-        await self._ask("guest-ping", _Nothing)
+        await self._execute("guest-ping", _Nothing)
 
     async def describe(self) -> Document:
-        """What an agent does not know is not there."""
+        """Return what the agent supports; other fields are missing."""
         document: Document = {}
-        async with self._talk() as talk:
-            about = await talk.ask("guest-info", guest_agent_info.Information)
+        async with self._connect() as connection:
+            about = await connection.execute("guest-info", guest_agent_info.Information)
             document["guestAgentVersion"] = text(about.version)
             document["supportedCommands"] = guest_agent_info.commands(about)
             with suppress(AgentError):
-                answer = await talk.ask("guest-get-osinfo", dict[str, Any])
+                answer = await connection.execute("guest-get-osinfo", dict[str, Any])
                 document["os"] = guest_agent_info.system(answer)
             with suppress(AgentError):
-                document["hostname"] = text((await talk.ask(_HOST_NAME, _HostName)).host_name)
+                document["hostname"] = text(
+                    (await connection.execute(_HOST_NAME, _HostName)).host_name
+                )
             with suppress(AgentError):
-                zone = await talk.ask("guest-get-timezone", guest_agent_info.TimeZone)
+                zone = await connection.execute("guest-get-timezone", guest_agent_info.TimeZone)
                 document["timezone"] = guest_agent_info.time_zone(zone)
             with suppress(AgentError):
-                entries = await talk.ask("guest-get-users", list[guest_agent_info.UserEntry])
+                entries = await connection.execute(
+                    "guest-get-users", list[guest_agent_info.UserEntry]
+                )
                 document["userList"] = guest_agent_info.users(entries)
             with suppress(AgentError):
-                mounts = await talk.ask("guest-get-fsinfo", list[guest_agent_info.FilesystemEntry])
+                mounts = await connection.execute(
+                    "guest-get-fsinfo", list[guest_agent_info.FilesystemEntry]
+                )
                 document["fsInfo"] = {"disks": guest_agent_info.filesystems(mounts)}
             with suppress(AgentError):
-                document["fsFreezeStatus"] = text(await talk.ask("guest-fsfreeze-status", str))
+                document["fsFreezeStatus"] = text(
+                    await connection.execute("guest-fsfreeze-status", str)
+                )
         return document
 
     async def users(self) -> list[Document]:
         return guest_agent_info.users(
-            await self._ask("guest-get-users", list[guest_agent_info.UserEntry])
+            await self._execute("guest-get-users", list[guest_agent_info.UserEntry])
         )
 
     async def filesystems(self) -> list[Document]:
         form = list[guest_agent_info.FilesystemEntry]
-        return guest_agent_info.filesystems(await self._ask("guest-get-fsinfo", form))
+        return guest_agent_info.filesystems(await self._execute("guest-get-fsinfo", form))
 
     async def freeze(self) -> None:
-        async with self._talk(seconds=FREEZE_SECONDS) as talk:
-            if await talk.ask("guest-fsfreeze-status", str) != "frozen":
-                await talk.ask("guest-fsfreeze-freeze", int)
+        async with self._connect(seconds=FREEZE_SECONDS) as connection:
+            if await connection.execute("guest-fsfreeze-status", str) != "frozen":
+                await connection.execute("guest-fsfreeze-freeze", int)
 
     async def thaw(self) -> None:
-        async with self._talk(seconds=FREEZE_SECONDS) as talk:
-            await talk.ask("guest-fsfreeze-thaw", int)
+        async with self._connect(seconds=FREEZE_SECONDS) as connection:
+            await connection.execute("guest-fsfreeze-thaw", int)
 
     async def set_time(self, seconds: float) -> None:
-        await self._ask("guest-set-time", _Nothing, {"time": int(seconds * 1e9)})
+        await self._execute("guest-set-time", _Nothing, {"time": int(seconds * 1e9)})
 
     async def authorize(self, user: str, keys: Sequence[str]) -> None:
         arguments = {"username": user, "keys": list(keys), "reset": True}
-        await self._ask("guest-ssh-add-authorized-keys", _Nothing, arguments)
+        await self._execute("guest-ssh-add-authorized-keys", _Nothing, arguments)
 
     async def set_password(self, user: str, password: str) -> None:
         encoded = base64.b64encode(password.encode()).decode()
         arguments = {"username": user, "password": encoded, "crypted": False}
-        await self._ask("guest-set-user-password", _Nothing, arguments)
+        await self._execute("guest-set-user-password", _Nothing, arguments)
 
     async def reboot(self) -> None:
-        """Have the guest start again.  The agent does not answer if it obeys."""
-        async with self._talk() as talk:
-            await talk.tell("guest-shutdown", {"mode": "reboot"})
+        """Reboot the guest; an agent that complies does not answer."""
+        async with self._connect() as connection:
+            await connection.send("guest-shutdown", {"mode": "reboot"})
 
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
-        """The protocol tells nobody when a program ends, so it is looked for in growing intervals.
+        """Run a program, and poll for its end in growing intervals: there is no event for it.
 
-        Others can ask in between.
+        Other commands can run in between.
         """
         path, *arguments = command
-        wish: dict[str, Any] = {"path": path, "arg": arguments, "capture-output": True}
+        request: dict[str, Any] = {"path": path, "arg": arguments, "capture-output": True}
         if typed:
-            wish["input-data"] = base64.b64encode(typed).decode()
+            request["input-data"] = base64.b64encode(typed).decode()
         try:
-            started = await self._ask("guest-exec", _Started, wish)
+            started = await self._execute("guest-exec", _Started, request)
         except AgentError as error:
             if (failed := _not_executed(path, str(error))) is None:
                 raise
             return failed
-        pause = _FIRST_LOOK_SECONDS
+        pause = _FIRST_POLL_SECONDS
         while True:
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_LOOK_SECONDS)
-            asked = {"pid": started.pid}
-            async with self._talk(longest=LONGEST_OUTPUT) as talk:
-                progress = await talk.ask("guest-exec-status", _Progress, asked)
+            pause = min(pause * 2, _LONGEST_POLL_SECONDS)
+            query = {"pid": started.pid}
+            async with self._connect(longest=LONGEST_OUTPUT) as connection:
+                progress = await connection.execute("guest-exec-status", _Progress, query)
             if progress.exited:
                 return _finished(progress)
-            if talk.received > LONGEST_ANSWER:  # there is no output yet, and it is asked again
+            if (
+                connection.received > LONGEST_ANSWER
+            ):  # no output yet, and polled again: do not read it often
                 raise AgentError("the guest agent's answer is too long")
 
-    async def _ask(
+    async def _execute(
         self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None
     ) -> T:
-        async with self._talk() as talk:
-            return await talk.ask(command, form, arguments)
+        async with self._connect() as connection:
+            return await connection.execute(command, form, arguments)
 
     @asynccontextmanager
-    async def _talk(
+    async def _connect(
         self, *, seconds: float | None = None, longest: int = LONGEST_ANSWER
-    ) -> AsyncIterator["_Talk"]:
-        """A connection in which to ask, within so many seconds, the wait for our turn included.
+    ) -> AsyncIterator["_AgentConnection"]:
+        """Connect for commands, within so many seconds, which include the wait in the queue.
 
-        Raises AgentError, also for what fails in the block.
+        Raises AgentError, also for failures inside the block.
         """
         try:
-            async with asyncio.timeout(seconds or SECONDS), self._turn:
+            async with asyncio.timeout(seconds or SECONDS), self._lock:
                 reader, writer = await asyncio.open_unix_connection(
                     sock=self._connection.duplicate(), limit=longest
                 )
                 try:
-                    talk = _Talk(reader, writer)
-                    await talk.synchronise()
-                    yield talk
+                    connection = _AgentConnection(reader, writer)
+                    await connection.synchronise()
+                    yield connection
                 except AgentRefusedError:
                     raise
                 except BaseException:
-                    self.close()  # a guest that reads nothing would keep it open
+                    self.close()  # a guest that reads nothing would keep it connected
                     raise
                 finally:
                     writer.transport.abort()
@@ -255,8 +265,8 @@ class QemuAgent:
             raise AgentError(f"the guest agent cannot be reached: {describe(error)}") from error
 
 
-class _Talk:
-    """One conversation.  ``received`` is how many bytes the last answer had."""
+class _AgentConnection:
+    """One connection.  ``received``: the size of the last answer in bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -266,20 +276,20 @@ class _Talk:
     async def synchronise(self) -> None:
         """Skip what an earlier client has left unread: everything up to the byte 0xFF.
 
-        That is one answer at most; who sends more would keep us busy until its time is up.
+        That is one answer at most; a guest that sends more would occupy us until the timeout.
         """
         token = secrets.randbelow(1 << 31)
-        await self.tell("guest-sync-delimited", {"id": token})
+        await self.send("guest-sync-delimited", {"id": token})
         skipped = 0
         while (more := await self._skipped()) and skipped <= LONGEST_OUTPUT:
             skipped += more
         if more:
-            raise AgentError("the guest agent talks without end")
+            raise AgentError("the guest agent sends without end")
         if _answer(await self._line(), int) != token:
-            raise AgentError("out of step")
+            raise AgentError("the guest agent answers another synchronisation")
 
     async def _skipped(self) -> int:
-        """Drop what comes before the byte 0xFF; how much was dropped where that has yet to come."""
+        """Drop data up to the byte 0xFF; return the size of what was dropped before it, else 0."""
         try:
             await self._reader.readuntil(b"\xff")
         except asyncio.IncompleteReadError as error:
@@ -288,15 +298,15 @@ class _Talk:
             return len(await self._reader.readexactly(error.consumed))
         return 0
 
-    async def ask(
+    async def execute(
         self, command: str, form: type[T], arguments: Mapping[str, Any] | None = None
     ) -> T:
-        await self.tell(command, arguments)
+        await self.send(command, arguments)
         line = await self._line()
         self.received = len(line)
         return _answer(line, form)
 
-    async def tell(self, command: str, arguments: Mapping[str, Any] | None = None) -> None:
+    async def send(self, command: str, arguments: Mapping[str, Any] | None = None) -> None:
         request: dict[str, Any] = {"execute": command}
         if arguments is not None:
             request["arguments"] = arguments
@@ -315,16 +325,18 @@ class _Talk:
 _HOST_NAME = "guest-get-host-name"
 
 
-async def _interview(talk: _Talk) -> GuestInfo:
+async def _guest_info(connection: _AgentConnection) -> GuestInfo:
     system: Mapping[str, str] = {}
     hostname = ""
     interfaces: list[_Interface] = []
     with suppress(AgentError):
-        system = guest_agent_info.system(await talk.ask("guest-get-osinfo", dict[str, Any]))
+        system = guest_agent_info.system(
+            await connection.execute("guest-get-osinfo", dict[str, Any])
+        )
     with suppress(AgentError):
-        hostname = (await talk.ask(_HOST_NAME, _HostName)).host_name
+        hostname = (await connection.execute(_HOST_NAME, _HostName)).host_name
     with suppress(AgentError):
-        interfaces = await talk.ask("guest-network-get-interfaces", list[_Interface])
+        interfaces = await connection.execute("guest-network-get-interfaces", list[_Interface])
     return GuestInfo(os=system, hostname=text(hostname), interfaces=interfaces_of(interfaces))
 
 
@@ -332,29 +344,29 @@ def _answer(line: bytes, form: type[T]) -> T:
     try:
         answer: _Answer[T] = decode_as(line, _Answer[form])  # type: ignore[valid-type]
     except msgspec.DecodeError as error:
-        raise AgentError(f"not the answer that was asked for: {error}") from error
+        raise AgentError(f"unexpected answer of the guest agent: {error}") from error
     if answer.error is not msgspec.UNSET:
         raise AgentRefusedError(f"the guest agent refuses: {text(answer.error.desc)}")
     if answer.value is msgspec.UNSET:
-        raise AgentError("not the answer that was asked for: it holds none")
+        raise AgentError("unexpected answer of the guest agent: neither return nor error")
     return answer.value
 
 
-def _not_executed(path: str, told: str) -> Finished | None:
-    """What a shell answers where there is no such program, or it is none; None for other refusals.
+def _not_executed(path: str, refusal: str) -> Finished | None:
+    """Return a shell's result for a program that cannot be executed; None for other refusals.
 
-    The agent says it in GLib's words for what failed, and the system's for why.
+    The agent's message has GLib's words for what failed, and the system's for why.
     """
-    if "Failed to execute child process" not in told:
+    if "Failed to execute child process" not in refusal:
         return None
-    missing = os.strerror(errno.ENOENT) in told
+    missing = os.strerror(errno.ENOENT) in refusal
     why = "executable file not found in $PATH" if missing else "cannot be executed"
     message = f"exec: {json.dumps(path)}: {why}\n"
     return Finished(exit_code=127 if missing else 126, errors=message.encode())
 
 
 def _finished(progress: _Progress) -> Finished:
-    """A program that a signal ended has the exit code that a shell would give it."""
+    """Return the result; a program that was ended by a signal has the exit code of a shell."""
     try:
         output, errors = (
             base64.b64decode(data, validate=True) for data in (progress.out_data, progress.err_data)
@@ -366,15 +378,15 @@ def _finished(progress: _Progress) -> Finished:
 
 
 def interfaces_of(answer: list[_Interface]) -> tuple[GuestInterface, ...]:
-    """The guest's interfaces but its loopback, with the addresses that are addresses."""
+    """Return the guest's interfaces without its loopback, with their valid addresses."""
     return tuple(
         GuestInterface(
             name=text(one.name),
             mac=text(one.hardware_address).lower(),
             addresses=tuple(
                 address
-                for told in one.ip_addresses[:MOST_ADDRESSES]
-                if (address := _address(told.ip_address))
+                for entry in one.ip_addresses[:MOST_ADDRESSES]
+                if (address := _address(entry.ip_address))
             ),
         )
         for one in answer[:MOST_INTERFACES]
@@ -382,24 +394,24 @@ def interfaces_of(answer: list[_Interface]) -> tuple[GuestInterface, ...]:
     )
 
 
-def _address(told: str) -> str:
-    """An address in its usual spelling; empty for what is none, or is good on its own link only.
+def _address(reported: str) -> str:
+    """Return an address in canonical form; empty for an invalid or link-local one.
 
-    The parser takes any text at all for the scope behind a ``%``.
+    The parser accepts any text as the scope behind a ``%``.
     """
-    if len(told) > LONGEST_ADDRESS or "%" in told:
+    if len(reported) > LONGEST_ADDRESS or "%" in reported:
         return ""
     try:
-        address = ip_address(told)
+        address = ip_address(reported)
     except ValueError:
         return ""
     return "" if address.is_link_local else str(address)
 
 
 class AgentLink:
-    """Holds back what tells that the agent has gone, until it has been away for a while.
+    """Debounces the agent's disconnects: one is reported only if no connect follows for a while.
 
-    Any guest may open and close its agent's port as often as it likes, and each time would be
+    Any guest may open and close its agent's port as often as it likes, and each change would be
     written to the API.
     """
 
@@ -407,8 +419,8 @@ class AgentLink:
         self._events = events
         self._parting: asyncio.TimerHandle | None = None
 
-    def told(self, event: Event, change: Change | None) -> Change | None:
-        """What is to be told of an event now, that means this change."""
+    def debounce(self, event: Event, change: Change | None) -> Change | None:
+        """Return the change to report now for an event that means ``change``."""
         if event is PARTED:
             self._parting = None
             return Change.AGENT_DISCONNECTED

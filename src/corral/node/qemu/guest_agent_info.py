@@ -1,6 +1,6 @@
-"""What qemu-ga answers, in the shapes in which KubeVirt tells it.  Pure.
+"""Answers of qemu-ga, converted to KubeVirt's API types.  Pure.
 
-All of it comes out of the guest: texts are cut, lists are bounded, numbers are numbers.
+All of it comes from the guest: texts are cut, lists are bounded, numbers are checked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,20 +75,20 @@ class FilesystemEntry(msgspec.Struct, rename="kebab"):
 
 
 def text(value: object) -> str:
-    """A text of the guest, printable and short enough to be shown."""
+    """Return a text of the guest, printable and cut to a length that can be shown."""
     if not isinstance(value, str):
         return ""
     return "".join(character for character in value[:LONGEST_TEXT] if character.isprintable())
 
 
 def system(answer: Mapping[str, Any]) -> Mapping[str, str]:
-    """guest-get-osinfo as guestOSInfo."""
-    known = {ours: text(answer.get(theirs)) for ours, theirs in _SYSTEM.items()}
-    return {name: value for name, value in known.items() if value}
+    """Convert guest-get-osinfo to guestOSInfo."""
+    values = {ours: text(answer.get(theirs)) for ours, theirs in _SYSTEM.items()}
+    return {name: value for name, value in values.items() if value}
 
 
 def commands(answer: Information) -> list[Document]:
-    """guest-info as supportedCommands."""
+    """Convert guest-info to supportedCommands."""
     return [
         {
             "name": text(one.name),
@@ -100,12 +100,12 @@ def commands(answer: Information) -> list[Document]:
 
 
 def time_zone(answer: TimeZone) -> str:
-    """guest-get-timezone as KubeVirt writes it: the zone, and seconds east of UTC."""
+    """Convert guest-get-timezone to KubeVirt's form: the zone, and seconds east of UTC."""
     return f"{text(answer.zone)}, {answer.offset}"
 
 
 def users(answer: Sequence[UserEntry]) -> list[Document]:
-    """guest-get-users as items of a user list."""
+    """Convert guest-get-users to items of a user list."""
     return list(_users(answer[:MOST_ITEMS]))
 
 
@@ -120,7 +120,7 @@ def _users(answer: Sequence[UserEntry]) -> Iterator[Document]:
 
 
 def filesystems(answer: Sequence[FilesystemEntry]) -> list[Document]:
-    """guest-get-fsinfo as items of a file system list."""
+    """Convert guest-get-fsinfo to items of a file system list."""
     return list(_filesystems(answer[:MOST_ITEMS]))
 
 
@@ -130,7 +130,7 @@ def _filesystems(answer: Sequence[FilesystemEntry]) -> Iterator[Document]:
             {"serial": text(disk.serial), "busType": text(disk.bus_type)}
             for disk in one.disk[:MOST_ITEMS]
         ]
-        known = [{name: value for name, value in disk.items() if value} for disk in disks]
+        entries = [{name: value for name, value in disk.items() if value} for disk in disks]
         filesystem: Document = {
             "diskName": text(one.name),
             "mountPoint": text(one.mountpoint),
@@ -138,4 +138,4 @@ def _filesystems(answer: Sequence[FilesystemEntry]) -> Iterator[Document]:
             "usedBytes": one.used_bytes,
             "totalBytes": one.total_bytes,
         }
-        yield filesystem | ({"disk": known} if known else {})
+        yield filesystem | ({"disk": entries} if entries else {})

@@ -1,4 +1,4 @@
-"""QEMU as a hypervisor: starts VMs that outlive the manager, and finds them again."""
+"""QEMU as a hypervisor: starts machines that outlive the manager, and finds them again."""
 
 import asyncio
 import ctypes
@@ -32,7 +32,7 @@ from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import unplugged
 from corral.node.qemu.domain import Accelerator, Domain, Handles
-from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest, put_out
+from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest, kill
 from corral.node.qemu.monitor import Monitor, MonitorError
 from corral.node.qemu.plugs import BUSY, LOCK
 from corral.node.qemu.process_user import account, privileges
@@ -43,14 +43,14 @@ OUTPUT = "qemu.log"
 START_SECONDS = 20.0
 
 _PR_SET_THP_DISABLE = 41
-_LONGEST_COMPLAINT = 500
+_MAX_OUTPUT = 500
 _NODE = re.compile(r'"(?:drive|node-name)":"([^"]+)"')
 
 log = structlog.get_logger()
 
 
 class Qemu:
-    """The hypervisor that runs real machines."""
+    """The hypervisor of real machines."""
 
     name = "qemu"
     needs_drives = True
@@ -60,12 +60,12 @@ class Qemu:
         self._program = program
         self._finding: Finding | None = None
         self._shares_root = ""
-        """Why QEMU sees the host's files; empty where it has a root directory of its own."""
+        """Why QEMU shares the host's root directory; empty if it has its own (chroot)."""
         self._probing = asyncio.Lock()
         self._probed = asyncio.Event()
 
     async def prepare(self) -> None:
-        """Set what every VM shall inherit, and probe the accelerator."""
+        """Set process attributes that every machine inherits, and probe the accelerator."""
         keep_to_ourselves()
         # Huge pages would make a small guest's process a fifth larger.
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
@@ -78,7 +78,7 @@ class Qemu:
         finding = await find_accelerator(self._directory, self._program)
         user = account("", device=None)
         shares_root = await chroot.obstacle(self._directory, self._program, privileges(user))
-        # Both at the end: a probe that fails or is cancelled on the way leaves nothing half known.
+        # Both at the end, so that a failed or cancelled probe leaves no partial result.
         self._finding, self._shares_root = finding, shares_root
         if shares_root:
             log.info("machines share the files of the host", reason=shares_root)
@@ -87,36 +87,36 @@ class Qemu:
         return shutil.which(self._program) is None
 
     async def finding(self) -> Finding:
-        """Which accelerator works here, and why; waits for the probe.  Raises StartError.
+        """Return the accelerator that works here, and why; wait for the probe.  Raises StartError.
 
-        A QEMU that was installed since the manager started is probed by who asks first, and again
-        by each that asks later, until all of it is installed.
+        A QEMU that was installed after the manager's start is probed by the next caller, and by
+        each later one, until it is complete.
         """
         await wait_at_most(self._probed, START_SECONDS)
         async with self._probing:
-            if self._is_to_be_probed():
+            if self._needs_probe():
                 await self._probe()
         if self._finding is None:
             raise StartError(
                 "StartFailed",
-                f"it is not known after {START_SECONDS:g} s which accelerator works here",
-                "corral goes on looking; where QEMU hangs, corral status says why",
+                f"the accelerator is not known after {START_SECONDS:g} s of probing",
+                "corral keeps probing; if QEMU hangs, corral status says why",
             )
         return self._finding
 
-    def _is_to_be_probed(self) -> bool:
-        """Whether the last probe had not a whole QEMU, and there is one that may be."""
+    def _needs_probe(self) -> bool:
+        """Whether the last probe found no complete QEMU, and there may be one now."""
         finding = self._finding
         return finding is not None and not finding.is_whole and not self._is_missing()
 
     async def boots_at_once(self) -> int:
-        """Emulated guests share the processors, and one more fills the gaps; others just wait."""
+        """Return CPUs + 1 for emulated guests, else 8 per CPU: with KVM they mostly wait."""
         processors = len(os.sched_getaffinity(0))
         finding = await self.finding()
         return processors + 1 if finding.accelerator is Accelerator.TCG else 8 * processors
 
     def facts(self) -> Mapping[str, Any]:
-        """For ``corral status``: the accelerator is unknown while it is being probed."""
+        """Return facts for ``corral status``, without an accelerator while that is probed."""
         finding = self._finding
         if finding is None:
             return {"hypervisor": self.name}
@@ -124,22 +124,22 @@ class Qemu:
         return {
             "hypervisor": self.name,
             "accelerator": finding.accelerator.value,
-            "reason": "probed with the next machine" if self._is_to_be_probed() else finding.reason,
+            "reason": "probed with the next machine" if self._needs_probe() else finding.reason,
             "version": finding.version,
             "files": "the host's" if self._shares_root else "own",
             "missing": missing,
         }
 
     async def find(self, directory: Path) -> QemuGuest | None:
-        """Take over the QEMU that runs for a directory.  Raises MonitorError where it is silent.
+        """Adopt the QEMU that runs for a directory.  Raises MonitorError if it does not answer.
 
-        HungError, where it has done nothing meanwhile, or can be reached no more.
+        Raises HungError if it has also used no CPU meanwhile, or its monitor cannot be reached.
         """
         if (process := await _running(directory)) is None:
             return None
         before = process.pulse()
         try:
-            return await self._greet(directory, process)
+            return await self._connect(directory, process)
         except MonitorError as error:
             if await process.ends():
                 return None
@@ -150,19 +150,19 @@ class Qemu:
             raise
 
     async def end(self, directory: Path) -> None:
-        """End the QEMU that runs for a directory.  Raises StuckError."""
+        """Kill the QEMU that runs for a directory.  Raises StuckError."""
         try:
             process = await _running(directory)
         except MonitorError as error:
             raise StuckError(str(error)) from error
         if process is not None:
             try:
-                await put_out(process)
+                await kill(process)
             finally:
                 process.release()
 
     async def start(self, definition: Definition) -> QemuGuest:
-        """Start QEMU with a halted guest.  Raises StartError, and MemoryMisfitError."""
+        """Start QEMU with a halted guest.  Raises StartError and MemoryMisfitError."""
         directory = definition.directory
         if self._is_missing():
             raise StartError(
@@ -172,41 +172,44 @@ class Qemu:
             )
         accelerator = (await self.finding()).accelerator
         try:
-            process, cards = await finished(
-                self._spawned(definition, accelerator),
+            process, links_down = await finished(
+                self._spawn(definition, accelerator),
                 unwanted=lambda spawned: spawned[0].release(),
             )
         except OSError as error:
             raise StartError("StartFailed", f"QEMU cannot be started: {describe(error)}") from error
         try:
-            guest = await self._greet(directory, process, cards)
+            guest = await self._connect(directory, process, links_down)
             if definition.memory is not None:
                 await guest.load(definition.memory)
         except MemoryMisfitError as error:
             await process.end()
-            raise MemoryMisfitError(complaint(directory) or str(error)) from error
+            raise MemoryMisfitError(qemu_output(directory) or str(error)) from error
         except MonitorError as error:
             await process.end()
             if volume := busy_volume(definition):
                 why = f'the disk of volume "{volume}" {BUSY}'
                 raise StartError("StartFailed", why, busy=volume) from error
-            raise StartError("StartFailed", complaint(directory) or str(error)) from error
+            raise StartError("StartFailed", qemu_output(directory) or str(error)) from error
         return guest
 
-    async def _spawned(
+    async def _spawn(
         self, definition: Definition, accelerator: Accelerator
     ) -> tuple[Process, Sequence[str]]:
-        """A new QEMU, and which of its cards are unplugged.  Raises OSError, StartError."""
+        """Spawn QEMU; return it with its interfaces that have no link.
+
+        Raises OSError, StartError.
+        """
         user = account(
             definition.vmi.metadata.uid, device=KVM if accelerator is Accelerator.KVM else None
         )
-        with _opened(definition) as (handles, output, lock):
+        with _open_handles(definition) as (handles, output, lock):
             domain = Domain(
                 vmi=definition.vmi,
                 handles=handles,
                 accelerator=accelerator,
                 drives=definition.drives,
-                goes_on=definition.memory is not None,
+                resumes=definition.memory is not None,
             )
             start = partial(
                 launch,
@@ -221,16 +224,16 @@ class Qemu:
             pid = await (own_thread(start) if network is None else network.call(start))
             return Process.of_child(pid, definition.directory), unplugged(domain)
 
-    async def _greet(
-        self, directory: Path, process: Process, unplugged: Sequence[str] = ()
+    async def _connect(
+        self, directory: Path, process: Process, links_down: Sequence[str] = ()
     ) -> QemuGuest:
-        """Connect to a QEMU; ``unplugged`` are the cards whose cables are pulled out first."""
+        """Connect to a QEMU, and take the links of ``links_down`` down."""
         monitor: Monitor | None = None
         try:
             monitor = await Monitor.connect(directory / MONITOR, seconds=START_SECONDS)
             state = await monitor.execute("query-status", seconds=START_SECONDS)
-            for card in unplugged:
-                await monitor.execute("set_link", {"name": card, "up": False})
+            for interface in links_down:
+                await monitor.execute("set_link", {"name": interface, "up": False})
         except BaseException as error:
             if not isinstance(error, MonitorError):
                 process.release()
@@ -241,18 +244,18 @@ class Qemu:
 
 
 async def _running(directory: Path) -> Process | None:
-    """What runs for a directory.  Raises MonitorError where that cannot be told apart."""
+    """Return the process of a directory.  Raises MonitorError if it runs but is not found."""
     if not runs(directory):
         return None
     process = await Process.adopt(directory)
     if process is None and runs(directory):
-        raise MonitorError("something runs that holds the machine's lock, and cannot be found")
+        raise MonitorError("a process holds the machine's lock, and cannot be found")
     return process
 
 
 @contextmanager
-def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
-    """Everything that QEMU inherits, closed again on our side: handles, output and lock."""
+def _open_handles(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
+    """Open everything that QEMU inherits, and close it on our side: handles, output and lock."""
     directory = definition.directory
     with ExitStack() as stack:
 
@@ -263,7 +266,7 @@ def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
 
         lock = hold(directory)
         if lock is None:
-            raise StartError("StartFailed", "QEMU runs for this instance already")
+            raise StartError("StartFailed", "QEMU already runs for this VMI")
         stack.callback(os.close, lock)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         handles = Handles(
@@ -280,10 +283,10 @@ def _opened(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
 
 @contextmanager
 def _disks(drives: Mapping[str, Drive]) -> Iterator[Mapping[str, Mapping[Path, int]]]:
-    """Descriptors of the files behind the drives, closed again on our side.
+    """Open the files of the drives, and close them on our side.
 
-    Each file is opened for each drive: QEMU's locks do not part two drives that share what was
-    opened, and both would write.
+    Each file is opened once for each drive: QEMU's locks (OFD) do not conflict between drives that
+    share an open file description, so both would write.
     """
     with ExitStack() as stack:
         files: dict[str, dict[Path, int]] = {volume: {} for volume in drives}
@@ -295,10 +298,10 @@ def _disks(drives: Mapping[str, Drive]) -> Iterator[Mapping[str, Mapping[Path, i
 
 
 def busy_volume(definition: Definition) -> str:
-    """Which volume QEMU gave up for, as another one has it; empty where that was not why."""
-    said = complaint(definition.directory)
-    named = _NODE.search(said)
-    if LOCK not in said or named is None:
+    """Return the volume whose disk another machine has locked; empty if that is no cause."""
+    output = qemu_output(definition.directory)
+    named = _NODE.search(output)
+    if LOCK not in output or named is None:
         return ""
     for disk in definition.vmi.spec.domain.devices.disks:
         if node_of(definition.vmi, disk.name) == named[1].removesuffix("-file"):
@@ -306,11 +309,11 @@ def busy_volume(definition: Definition) -> str:
     return ""
 
 
-def complaint(directory: Path) -> str:
-    """What QEMU printed before it gave up, without its own name, cut to be shown."""
+def qemu_output(directory: Path) -> str:
+    """Return what QEMU printed before it failed, without its program name, cut to be shown."""
     try:
         text = (directory / OUTPUT).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
     lines = [line.removeprefix(f"{QEMU}: ") for line in text.splitlines() if line.strip()]
-    return "; ".join(lines)[:_LONGEST_COMPLAINT]
+    return "; ".join(lines)[:_MAX_OUTPUT]

@@ -1,4 +1,4 @@
-"""Who may open ``/dev/kvm``, and what lets us or our machines do so."""
+"""Access to ``/dev/kvm``: who may open it, and how root can permit it."""
 
 import grp
 import os
@@ -12,40 +12,40 @@ _ALL_OPEN = 0o006
 
 
 def group_of_machines(device: os.stat_result) -> int | None:
-    """The group that a machine needs to open a device; None where it is none, or root's.
+    """Return the group that a machine needs to open a device; None without one, or for root's.
 
-    Root's group is no answer: its members may read what is root's elsewhere.
+    Root's group is no option: its members may read root's files elsewhere.
     """
     has = device.st_mode & _GROUP_OPENS == _GROUP_OPENS
     return device.st_gid if has and device.st_gid else None
 
 
 def opens_for_machines(device: os.stat_result) -> bool:
-    """Whether machines may open a device, which run as users of their own."""
+    """Whether machines, which run as users of their own, may open a device."""
     return group_of_machines(device) is not None or device.st_mode & _ALL_OPEN == _ALL_OPEN
 
 
 def refused_to_us(path: Path, found: os.stat_result) -> str:
-    """Why we may not open the device, and what its owner has to do about that.
+    """Return why we may not open the device, and what its owner can do about that.
 
-    In a user namespace of ours nobody's names are known but our own: groups look all alike.
+    In a user namespace of ours only our own group has a name; all others look alike.
     """
     group = group_of_machines(found)
     if group == _unknown():
         given = f"chgrp kvm {path}, if it has another group (ls -l {path})"
-        told = f"a group may open it. As root: {given}; {_join('kvm')}"
+        why = f"a group may open it. As root: {given}; {_join('kvm')}"
     elif group is None:
-        told = f"it belongs to {_owners(found)}. As root: {_handed_over(path)}; {_join('kvm')}"
+        why = f"it belongs to {_owners(found)}. As root: {_chgrp(path)}; {_join('kvm')}"
     elif _user() in _members(group):
-        told = f"you were put into its group {_group(group)} after you logged in"
+        why = f"you were put into its group {_group(group)} after you logged in"
     else:
-        told = f"it is for the group {_group(group)}. As root: {_join(_group(group))}"
-    return f"{path} may not be opened: {told}. Log in again then"
+        why = f"it is for the group {_group(group)}. As root: {_join(_group(group))}"
+    return f"{path} may not be opened: {why}. Then log in again"
 
 
 def refused_to_machines(path: Path, found: os.stat_result) -> str:
-    """What root has to do so that machines may open the device."""
-    return f"only root may open {path}, which belongs to {_owners(found)}: {_handed_over(path)}"
+    """Return what root can do so that machines may open the device."""
+    return f"only root may open {path}, which belongs to {_owners(found)}: {_chgrp(path)}"
 
 
 def _owners(found: os.stat_result) -> str:
@@ -56,11 +56,11 @@ def _owners(found: os.stat_result) -> str:
 
 
 def _unknown() -> int:
-    """The group that all groups are shown as which have no name in this namespace."""
+    """Return the overflow group, as which groups without a name in this namespace appear."""
     return int(Path("/proc/sys/kernel/overflowgid").read_text(encoding="ascii"))
 
 
-def _handed_over(path: Path) -> str:
+def _chgrp(path: Path) -> str:
     return f"chgrp kvm {path}; chmod 660 {path}"
 
 

@@ -1,7 +1,7 @@
-"""A guest's memory in a file: QEMU's migration, to and from a descriptor that it is lent.
+"""A guest's memory in a file: QEMU's migration, to and from a descriptor that it is sent.
 
-The stopped guest's pages are written once, those full of zeros as a few bytes each.  What came of
-it is told by events.
+The stopped guest's pages are written once, zero pages as a few bytes each.  Events report the
+result.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from corral.node.qemu.devices.plugs import TRAY
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 
 INCOMING = ("-incoming", "defer")
-"""Arguments of a QEMU that waits for a memory."""
+"""Arguments of a QEMU that waits for a saved memory."""
 COMPLETED = "completed"
 _ENDS = frozenset({COMPLETED, "failed", "cancelled"})
 _ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"})
-_STANDING_STILL = frozenset({"paused", "io-error"})
+_STOPPED = frozenset({"paused", "io-error"})
 _NAME = "memory"  # of the descriptor on its way to QEMU
-_UNBOUNDED = 1 << 40  # bytes a second; QEMU would take its time for those who need the network
+_UNBOUNDED = 1 << 40  # bytes a second; QEMU limits migrations for the network's sake by default
 
-# What is on the host's side, or is read by the firmware when a guest boots: it may have changed for
-# one that goes on.
-_UNSEEN = frozenset(
+# Options of the host's side, and those that only firmware reads when a guest boots: they may differ
+# for a guest that resumes.
+_INVISIBLE = frozenset(
     {
         "-name",
         "-uuid",
@@ -48,14 +48,14 @@ _ID = re.compile(r'-device .*?(?:"id":"|[, ]id=)([\w.-]+)')
 _SWITCHES = frozenset({"-S", "-nodefaults", "-no-user-config"})
 
 
-async def stand_still(monitor: Monitor) -> None:
-    """Stop a guest that is to be saved.  Raises MonitorError where it has come to an end."""
+async def stop(monitor: Monitor) -> None:
+    """Stop a guest that is to be saved.  Raises MonitorError if it has ended."""
     await monitor.execute("stop")
-    if await _state(monitor) == "postmigrate":  # it was saved, for nothing: QEMU does so once
+    if await _state(monitor) == "postmigrate":  # saved before, and QEMU does so only once
         await monitor.execute("cont")
         await monitor.execute("stop")
-    if (state := await _state(monitor)) not in _STANDING_STILL:
-        raise MonitorError(f"QEMU says of the guest: {state}")
+    if (state := await _state(monitor)) not in _STOPPED:
+        raise MonitorError(f"the guest is in state {state}")
 
 
 async def _state(monitor: Monitor) -> str:
@@ -64,19 +64,19 @@ async def _state(monitor: Monitor) -> str:
 
 
 async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> None:
-    """Write everything of a stopped guest; ``ends`` is told how it ends.  Raises MonitorError."""
-    await stop_saving(monitor, ends)
-    await _tell_events(monitor)
+    """Write a stopped guest's memory; ``ends`` gets the result.  Raises MonitorError."""
+    await cancel(monitor, ends)
+    await _enable_events(monitor)
     await monitor.execute("migrate-set-parameters", {"max-bandwidth": _UNBOUNDED})
     await monitor.lend(descriptor, "getfd", {"fdname": _NAME})
     await monitor.execute("migrate", {"uri": f"fd:{_NAME}"})
     if await ends.get() != COMPLETED:
-        told = await monitor.execute("query-migrate")
-        raise MonitorError(f"its memory cannot be written: {told.get('error-desc', 'cancelled')}")
+        status = await monitor.execute("query-migrate")
+        raise MonitorError(f"its memory cannot be written: {status.get('error-desc', 'cancelled')}")
 
 
-async def stop_saving(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
-    """Give up what was begun, perhaps by a manager before this one.  Raises MonitorError."""
+async def cancel(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
+    """Cancel a save, also one that an earlier manager has begun.  Raises MonitorError."""
     if (await monitor.execute("query-migrate")).get("status") in _ACTIVE:
         await monitor.execute("migrate_cancel")
         await ends.get()
@@ -84,14 +84,14 @@ async def stop_saving(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
         ends.get_nowait()
 
 
-async def load(monitor: Monitor, file: Path, shape: Sequence[str], wanted: Sequence[str]) -> None:
-    """Read a memory that was saved of a machine of the shape ``wanted``.
+async def load(monitor: Monitor, file: Path, shape: Sequence[str], saved: Sequence[str]) -> None:
+    """Read a memory that was saved from a machine of the shape ``saved``.
 
-    Raises MemoryMisfitError, after which this QEMU is of no use, and MonitorError.
+    Raises MemoryMisfitError, after which this QEMU is unusable, and MonitorError.
     """
-    if why := _difference(wanted, shape):
+    if why := _difference(saved, shape):
         raise MemoryMisfitError(why)
-    await _tell_events(monitor)
+    await _enable_events(monitor)
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -102,28 +102,28 @@ async def load(monitor: Monitor, file: Path, shape: Sequence[str], wanted: Seque
         os.close(descriptor)
     await monitor.execute("migrate-incoming", {"uri": f"fd:{_NAME}"})
     while (end := ended(event := await monitor.events.get())) is None:
-        if event["event"] == "END":  # QEMU gives up by ending
+        if event["event"] == "END":  # QEMU exits if it cannot load the memory
             break
     if end != COMPLETED:
         raise MemoryMisfitError("QEMU refuses its memory")
 
 
-async def _tell_events(monitor: Monitor) -> None:
-    wish = {"capabilities": [{"capability": "events", "state": True}]}
-    await monitor.execute("migrate-set-capabilities", wish)
+async def _enable_events(monitor: Monitor) -> None:
+    capabilities = {"capabilities": [{"capability": "events", "state": True}]}
+    await monitor.execute("migrate-set-capabilities", capabilities)
 
 
 def ended(event: Event) -> str | None:
-    """How a migration has ended; None for other news."""
+    """Return the result of a migration that has ended; None for other events."""
     status = event.get("data", {}).get("status") if event["event"] == "MIGRATION" else None
     return status if status in _ENDS else None
 
 
 async def shape(monitor: Monitor, pid: int) -> tuple[str, ...]:
-    """What another machine must have in common with a QEMU to go on from its memory.
+    """Return what another machine must have in common with a QEMU to resume its memory.
 
     That is what its guest sees: the machine type of its version, and its devices.  Raises
-    MonitorError, also where devices were plugged in since it was started: they would be missing.
+    MonitorError, also if devices were plugged in since its start: the other would lack them.
     """
     version = (await monitor.execute("query-version"))["qemu"]
     arguments = list(_of_the_guest(_arguments(pid)))
@@ -131,47 +131,47 @@ async def shape(monitor: Monitor, pid: int) -> tuple[str, ...]:
     plugged = {one["name"] for one in present if one["type"].startswith("child<")}
     named = {found[1] for one in arguments if (found := _ID.match(one)) is not None}
     if changed := sorted(plugged ^ named):
-        raise MonitorError(f"the device {changed[0]} was plugged in or out while it ran")
+        raise MonitorError(f"the device {changed[0]} was plugged in or unplugged while it ran")
     media = await Trays(monitor).media(plugged)
     shown = (_with_medium(one, media) for one in arguments)
     return (f"QEMU {version['major']}.{version['minor']}", *shown)
 
 
 def _with_medium(argument: str, media: Mapping[str, str]) -> str:
-    """An option as it would be if QEMU were started now: a drive may show another medium."""
+    """Return an option as QEMU would be started with now: a drive may show another medium."""
     found = _ID.match(argument)
     if found is None or not found[1].startswith(TRAY):
         return argument
-    wanted = msgspec.json.decode(argument.removeprefix("-device "), type=dict[str, Any])
+    properties = msgspec.json.decode(argument.removeprefix("-device "), type=dict[str, Any])
     shown = {"drive": media[found[1]]} if found[1] in media else {}
-    rest = {name: value for name, value in wanted.items() if name != "drive"}
+    rest = {name: value for name, value in properties.items() if name != "drive"}
     return f"-device {msgspec.json.encode(rest | shown).decode()}"
 
 
 def _arguments(pid: int) -> list[str]:
-    """Of a process; it may have changed them, but only to its own harm."""
+    """Return a process's arguments; it may have changed them, but only to its own harm."""
     raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     return raw.decode(errors="replace").split("\0")[1:-1]
 
 
 def _of_the_guest(arguments: Sequence[str]) -> Iterator[str]:
-    """Options with their values that a guest can tell by."""
+    """Iterate over the options that are visible to the guest, with their values."""
     rest = iter(arguments)
     for option in rest:
         if option in _SWITCHES:
             continue
         value = next(rest, "")
-        if option not in _UNSEEN and (option, value) != INCOMING:
+        if option not in _INVISIBLE and (option, value) != INCOMING:
             yield f"{option} {value}"
 
 
 def _difference(before: Sequence[str], now: Sequence[str]) -> str:
-    """The first thing in which two shapes differ, for people; empty where they are equal."""
+    """Describe the first difference of two shapes; empty if they are equal."""
     for was, has in zip(before, now, strict=False):
         if was != has:
-            return f"it was saved with {was}, and the instance has {has}"
+            return f"it was saved with {was}, and the VMI has {has}"
     if len(before) > len(now):
-        return f"it was saved with {before[len(now)]}, which the instance does not have"
+        return f"it was saved with {before[len(now)]}, which the VMI does not have"
     if len(now) > len(before):
-        return f"the instance has {now[len(before)]}, which it was saved without"
+        return f"the VMI has {now[len(before)]}, which it was saved without"
     return ""

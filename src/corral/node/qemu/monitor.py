@@ -1,4 +1,4 @@
-"""QEMU's monitor: commands with deadlines, and the stream of events.  The one door to qemu.qmp."""
+"""QEMU's monitor (QMP): commands with deadlines, and events.  The only user of qemu.qmp."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ SECONDS = 10.0  # QEMU answers within milliseconds, unless it hangs
 Event = Mapping[str, Any]
 
 TRAY_MOVED = "DEVICE_TRAY_MOVED"
-_HEARD = frozenset(
+_USED_EVENTS = frozenset(
     {
         "BLOCK_IO_ERROR",
         "DEVICE_DELETED",
@@ -32,15 +32,15 @@ _HEARD = frozenset(
         "WATCHDOG",
     }
 )
-"""Events that somebody wants to hear of; any other could be one that a guest makes at will."""
+"""Events that are used here; others are dropped, since a guest may cause them at will."""
 
-# What it logs is told to our callers as exceptions already.
+# What the library logs is raised as exceptions to our callers, too.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
-def device_id(told: str) -> str:
-    """The name of a device, which QEMU may tell with its path."""
-    return told.rpartition("/")[2]
+def device_id(device: str) -> str:
+    """Return the id of a device that QEMU may name with its path."""
+    return device.rpartition("/")[2]
 
 
 class MonitorError(GuestError):
@@ -48,7 +48,7 @@ class MonitorError(GuestError):
 
 
 class NobodyListensError(MonitorError, HungError):
-    """The monitor takes no connection, nor ever will."""
+    """Nobody listens on the monitor's socket, nor ever will again."""
 
 
 class MonitorTimeoutError(MonitorError, NoAnswerError):
@@ -56,11 +56,10 @@ class MonitorTimeoutError(MonitorError, NoAnswerError):
 
 
 class Monitor:
-    """A connection to one QEMU, which talks to one client at a time.
+    """A connection to one QEMU, which accepts one client at a time.
 
-    ``events`` holds what QEMU told of its guest and nobody has taken yet; ``awaited`` the devices
-    of CD-ROM drives whose guest is asked to open them: that is heard of once, as a guest may do so
-    at will.
+    ``events`` is the queue of QEMU's events; ``awaited``: CD-ROM drives whose guest was requested
+    to open them.  That event is queued once per request, as a guest may cause it at will.
     """
 
     def __init__(self, client: QMPClient) -> None:
@@ -68,11 +67,11 @@ class Monitor:
         self._lending = asyncio.Lock()
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.awaited: set[str] = set()
-        # The library keeps every event for ever in its own listener; its filter lets none through.
-        client.events.event_filter = self._note
+        # The library queues every event for ever in its own listener; the filter lets none through.
+        client.events.event_filter = self._filter
 
-    def _note(self, event: Event) -> bool:
-        if event["event"] in _HEARD or self._is_awaited(event):
+    def _filter(self, event: Event) -> bool:
+        if event["event"] in _USED_EVENTS or self._is_awaited(event):
             self.events.put_nowait(event)
         return False
 
@@ -86,7 +85,7 @@ class Monitor:
 
     @classmethod
     async def connect(cls, path: Path, *, seconds: float = SECONDS) -> "Monitor":
-        """Connect and negotiate.  Raises MonitorError, also where nobody answers in time."""
+        """Connect and negotiate.  Raises MonitorError, also if nobody answers in time."""
         monitor = cls(QMPClient(path.parent.name))
         try:
             async with asyncio.timeout(seconds):
@@ -106,7 +105,7 @@ class Monitor:
         *,
         seconds: float = SECONDS,
     ) -> Any:
-        """Run a command and answer what it returns.  Raises MonitorError."""
+        """Run a command, and return its result.  Raises MonitorError."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._client.execute(command, dict(arguments or {}) or None)
@@ -116,10 +115,10 @@ class Monitor:
             raise MonitorError(f"{command}: {describe(error)}") from error
 
     async def order(self, command: str, arguments: Mapping[str, Any] | None = None) -> None:
-        """Run a command that does something to the guest.  Raises MonitorError.
+        """Run a command that acts on the guest.  Raises MonitorError.
 
-        QEMU has to answer a question first.  It would read a command that is sent while it hangs
-        when it goes on, and obey it long after its sender was told that it failed.
+        QEMU has to answer a query first: a command that is sent while it hangs would be read and
+        obeyed when it runs again, long after its sender was told that it failed.
         """
         await self.execute("query-status")
         try:
@@ -130,7 +129,7 @@ class Monitor:
     async def lend(self, descriptor: int, command: str, arguments: Mapping[str, Any]) -> Any:
         """Run a command that takes a descriptor: ``getfd`` or ``add-fd``.  Raises MonitorError.
 
-        QEMU takes the one that came last, so only one is on its way at a time.
+        QEMU uses the descriptor that came last, so one is sent at a time.
         """
         async with self._lending:
             try:
@@ -140,12 +139,12 @@ class Monitor:
             return await self.execute(command, arguments)
 
     async def hung_up(self) -> None:
-        """Until the connection has ended, whoever ended it."""
+        """Wait until the connection is closed, by either side."""
         while self._client.runstate is Runstate.RUNNING:
             await self._client.runstate_changed()
 
     async def close(self) -> None:
-        """Hang up; QEMU runs on."""
+        """Close the connection; QEMU runs on."""
         with suppress(OSError, TimeoutError, QMPError, EOFError):
             async with asyncio.timeout(SECONDS):
                 await self._client.disconnect()

@@ -1,8 +1,8 @@
-"""Disks that are plugged into a QEMU that runs, and taken out again; media of CD-ROM drives, too.
+"""Hotplug of disks, and of media in CD-ROM drives.
 
-QEMU itself remembers what is plugged in: a device named after its volume, above block nodes and
-descriptors that are named after it, too.  A manager that is killed between any two steps leaves
-block nodes without a device; they are cleared away by whoever looks next.
+QEMU itself keeps the state: a device is named after its volume and claim, and so are its block
+nodes and descriptors.  A manager that is killed between any two steps leaves block nodes without a
+device; ``recover`` removes them.
 """
 
 import os
@@ -32,50 +32,51 @@ from corral.node.qemu.devices.ports import controller_port, is_disk_port
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 
 LOCK = '" lock'
-"""What QEMU's complaint has in it where another process has a disk."""
+"""A part of QEMU's error message when another process has locked a disk."""
 BUSY = 'is used by another machine (Failed to get "write" lock)'
 
 _DEVICES = "/machine/peripheral"
 _LAYER = re.compile(r"-layer(\d+)")
-_ASKED_ALREADY = "in the process of unplug"
+_ALREADY_REQUESTED = "in the process of unplug"
 _IN_USE = "is in use"
 
 
 class QemuPlugs:
-    """The disks of one guest that come and go (``corral.node.hypervisor.Plugs``)."""
+    """The hotplugged disks of one guest (``corral.node.hypervisor.Plugs``)."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._trays = Trays(monitor)
-        self._listener: Callable[[str], None] = lambda _volume: None
-        self._asked: set[str] = set()
+        self._on_released: Callable[[str], None] = lambda _volume: None
+        self._unplugging: set[str] = set()
 
     def on_released(self, listener: Callable[[str], None]) -> None:
-        self._listener = listener
+        self._on_released = listener
 
-    def note(self, event: Event) -> None:
-        """Hear what QEMU tells."""
+    def on_event(self, event: Event) -> None:
+        """Notify the listener of a volume that the guest has released, if that is the event."""
         name = event.get("data", {}).get("device", "")
         if event["event"] == "DEVICE_DELETED" and (shown := shown_by(name)) is not None:
-            self._listener(shown[0])
+            self._on_released(shown[0])
         elif (volume := self._trays.freed(event)) is not None:
-            self._listener(volume)
+            self._on_released(volume)
 
     async def recover(self) -> Mapping[str, str]:
-        """Clear away the rests of disks that are gone, or never came to be.
+        """Return the plugged volumes, and remove the rests of other disks.
 
-        QEMU takes a device's name away a moment before it lets go of the block nodes, and tells of
-        the end only then: until that a disk that is being taken out counts as present.
+        QEMU removes a device's name a moment before it releases the block nodes, and only then
+        sends the
+        event: until that a disk that is being unplugged counts as present.
         """
         devices = await self._devices()
-        lent = await self._lent()
+        fdsets = await self._fdsets()
         await self._trays.shut(devices)
         media = await self._trays.media(devices)
         kept = {node_name(name) for name in devices if name.startswith(PREFIX)}
         kept |= set(media.values())
         nodes = await self._monitor.execute("query-named-block-nodes", {"flat": True})
-        rests = [name for node in nodes if _is_rest(name := node["node-name"], kept)]
-        for name in sorted(rests, key=_depth):
+        orphans = [name for node in nodes if _is_orphan(name := node["node-name"], kept)]
+        for name in sorted(orphans, key=_depth):
             if _top(name) in kept:
                 continue
             try:
@@ -84,16 +85,16 @@ class QemuPlugs:
                 if _IN_USE not in str(error):
                     raise
                 kept.add(_top(name))
-        for number, purpose in lent:
+        for number, purpose in fdsets:
             node = purpose if medium_of(purpose) is None else node_name(purpose)
-            if _is_rest(node, kept):
+            if _is_orphan(node, kept):
                 await self._monitor.execute("remove-fd", {"fdset-id": number})
-        self._asked = {name for name in self._asked if node_name(name) in kept}
-        names = (*devices, *self._asked)
+        self._unplugging = {name for name in self._unplugging if node_name(name) in kept}
+        names = (*devices, *self._unplugging)
         shown = [each for name in names if (each := shown_by(name)) is not None]
         shown += [
             medium
-            for _, purpose in lent
+            for _, purpose in fdsets
             if (medium := medium_of(purpose)) is not None
             and media.get(tray_name(medium[0])) == node_name(purpose)
         ]
@@ -102,7 +103,7 @@ class QemuPlugs:
     async def plug(
         self, vmi: VirtualMachineInstance, plug: HotplugDisk, drives: Mapping[str, Drive]
     ) -> None:
-        """What is left of a step that failed is cleared away by ``recover``."""
+        """Plug a disk in; ``recover`` removes the rests of a step that failed."""
         disk, drive = plug.disk, drives[plug.disk.name]
         devices = await self._devices()
         if plug.is_medium:
@@ -115,12 +116,12 @@ class QemuPlugs:
             return
         name = device_name(disk.name, plug.claim)
         node = node_name(name)
-        wanted = attachment(name, node, disk, drive)
+        properties = attachment(name, node, disk, drive)
         if bus_of(disk) == "virtio":
-            wanted["bus"] = await self._free_port(devices)
+            properties["bus"] = await self._free_port(devices)
         elif SCSI not in devices:
             await self._plug_controller(vmi, devices)
-        await self._add(node, disk, drive, purpose=node, device=wanted)
+        await self._add(node, disk, drive, purpose=node, device=properties)
 
     async def _add(
         self,
@@ -131,7 +132,7 @@ class QemuPlugs:
         purpose: str,
         device: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the block nodes of a drive, and the device above them, if it has one of its own."""
+        """Create the block nodes of a drive, and the device above them, if it has its own."""
         files = await self._lend(purpose, drive)
         try:
             for block in blocks(node, disk, drive, files):
@@ -148,39 +149,39 @@ class QemuPlugs:
         devices = await self._devices()
         if name not in devices and tray_name(volume) in devices:
             if await self._trays.empty(volume):
-                self._listener(volume)
+                self._on_released(volume)
             return
-        self._asked.add(name)
+        self._unplugging.add(name)
         try:
             await self._monitor.execute("device_del", {"id": name})
         except MonitorError as error:
-            if _ASKED_ALREADY not in str(error) and name in await self._devices():
+            if _ALREADY_REQUESTED not in str(error) and name in await self._devices():
                 raise
 
     async def _devices(self) -> Mapping[str, str]:
-        """The devices that have names, and their types."""
+        """Return the devices that have names, with their types."""
         listed = await self._monitor.execute("qom-list", {"path": _DEVICES})
         return {one["name"]: one["type"] for one in listed}
 
-    async def _lent(self) -> Sequence[tuple[int, str]]:
-        """The sets of descriptors that QEMU has, and what they are for."""
+    async def _fdsets(self) -> Sequence[tuple[int, str]]:
+        """Return QEMU's fdsets, with the purpose of each."""
         return [
             (fdset["fdset-id"], fd.get("opaque", ""))
             for fdset in await self._monitor.execute("query-fdsets")
-            for fd in fdset["fds"][:1]  # of each set there is one
+            for fd in fdset["fds"][:1]  # each set has one descriptor
         ]
 
     async def _free_port(self, devices: Mapping[str, str]) -> str:
         ports = {name for name in devices if is_disk_port(name)}
-        taken = {
+        used = {
             await self._port_of(name)
             for name, kind in devices.items()
             if name.startswith(PREFIX) and "virtio" in kind
         }
-        if free := sorted(ports - taken, key=lambda name: (len(name), name)):
+        if free := sorted(ports - used, key=lambda name: (len(name), name)):
             return free[0]
         raise GuestError(
-            f"all of the machine's {len(ports)} ports for disks on virtio are taken: use bus scsi"
+            f"all {len(ports)} ports for virtio disks of the machine are in use: use bus scsi"
             if ports
             else "the machine was started without ports for disks"
         )
@@ -198,7 +199,7 @@ class QemuPlugs:
         await self._monitor.execute("device_add", scsi_controller(vmi))
 
     async def _lend(self, purpose: str, drive: Drive) -> Mapping[Path, int]:
-        """Open the files of a drive for QEMU, which may open nothing; the sets they are in."""
+        """Open a drive's files and add them to QEMU, which may open none; return their fdsets."""
         files: dict[Path, int] = {}
         with ExitStack() as stack:
             for path, flags in drive.files():
@@ -207,24 +208,24 @@ class QemuPlugs:
                 except OSError as error:
                     raise GuestError(f"{path.name} cannot be opened: {error.strerror}") from error
                 stack.callback(os.close, descriptor)
-                lent: dict[str, Any] = await self._monitor.lend(
+                fdset: dict[str, Any] = await self._monitor.lend(
                     descriptor, "add-fd", {"opaque": purpose}
                 )
-                files[path] = lent["fdset-id"]
+                files[path] = fdset["fdset-id"]
         return files
 
 
-def _is_rest(name: str, kept: set[str]) -> bool:
-    """Whether a block node, or what a descriptor is for, belongs to no disk that is there."""
+def _is_orphan(name: str, kept: set[str]) -> bool:
+    """Whether a block node, or the purpose of a descriptor, belongs to no present disk."""
     return name.startswith(PREFIX) and _top(name) not in kept
 
 
 def _top(name: str) -> str:
-    """The topmost of the block nodes that one belongs to."""
+    """Return the top block node of a node's chain."""
     return _LAYER.split(name)[0].removesuffix("-file")
 
 
 def _depth(name: str) -> tuple[int, bool]:
-    """How far below its disk a block node is: who stands on others has to go before them."""
+    """Return the sort key of a block node, from the top down: a node can only be removed first."""
     layer = _LAYER.search(name)
     return int(layer[1]) if layer is not None else -1, name.endswith("-file")

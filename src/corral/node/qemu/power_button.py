@@ -1,10 +1,10 @@
-"""The power button: whether a guest listens to it, and a reboot by it.
+"""The power button: whether a guest handles it, and a reboot by it.
 
-QEMU keeps no press for a guest that does not listen.
+QEMU does not keep a press for a guest that does not handle it.
 
-The button is an event of ACPI's fixed hardware (ACPI 6.5, 4.8.3.1 and table 4.16).  A guest's
-system enables it in the register PM1_EN when it is ready for it; firmware and boot loaders do not,
-and a reset disables it.
+The button is an event of ACPI's fixed hardware (ACPI 6.5, 4.8.3.1 and table 4.16).  A guest's OS
+enables it in the register PM1_EN when it is ready; firmware and boot loaders do not, and a reset
+disables it.
 """
 
 import time
@@ -18,37 +18,37 @@ from corral.node.hypervisor import GuestError
 from corral.node.qemu.monitor import Monitor, MonitorError
 
 _OWNERS = frozenset({"child<ICH9-LPC>", "child<PIIX4_PM>"})
-"""The devices of q35 and pc that have the registers."""
+"""The devices of the machine types q35 and pc that have the registers."""
 _DEVICES = "/machine/unattached"
 _PM1_EN = 2  # from the start of the block of registers
 _PWRBTN_EN = 1 << 8
 _NOTHING_THERE = 0xFFFF
 
-REBOOT_NOTE = "reboot.json"
+REBOOT_RECORD = "reboot.json"
 REBOOT_SECONDS = 180.0
-"""How long a guest may take to shut down: what KubeVirt grants by default where it is to end.
+"""How long a guest may take to shut down for a reboot: KubeVirt's default grace period.
 
-Who shuts down later does so of its own accord, and stays down.
+A guest that shuts down later does so for another reason, and stays down.
 """
 
 
-async def is_heard(monitor: Monitor) -> bool:
-    """True also where that cannot be found out."""
+async def is_enabled(monitor: Monitor) -> bool:
+    """Return whether the guest handles the power button; True if that cannot be found out."""
     with suppress(MonitorError, LookupError, ValueError):
         base = await _base(monitor)
         if base == 0:
             return False  # the firmware has not placed the registers yet
         line = f"i/h {base + _PM1_EN:#x}"
-        told = await monitor.execute("human-monitor-command", {"command-line": line})
-        enabled = int(told.rpartition("=")[2], 16)
+        output = await monitor.execute("human-monitor-command", {"command-line": line})
+        enabled = int(output.rpartition("=")[2], 16)
         return enabled != _NOTHING_THERE and bool(enabled & _PWRBTN_EN)
     return True
 
 
 async def _base(monitor: Monitor) -> int:
-    """The port at which the registers begin, 0 while there is none.
+    """Return the first I/O port of the registers, 0 while there is none.
 
-    Raises MonitorError, and LookupError where the board has no such registers.
+    Raises MonitorError, and LookupError if the board has no such registers.
     """
     devices = await monitor.execute("qom-list", {"path": _DEVICES})
     names = [one["name"] for one in devices if one["type"] in _OWNERS]
@@ -56,35 +56,37 @@ async def _base(monitor: Monitor) -> int:
     return int(await monitor.execute("qom-get", place))
 
 
-class RebootNote(msgspec.Struct, frozen=True):
-    """Until when, in seconds of the epoch."""
+class RebootRequest(msgspec.Struct, frozen=True):
+    """The deadline of a reboot, in seconds since the epoch."""
 
     until: float
 
 
 class Reboot:
-    """A reboot by the power button, which every guest takes for a request to shut down.
+    """A reboot by the power button, which guests take for a request to shut down.
 
-    That the guest is to start again is noted in its machine's directory: the manager may be another
-    one by the time it has shut down.
+    The request is recorded in the machine's directory, since another manager may run by the time
+    the guest has shut down and is to be started again.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._path = directory / REBOOT_NOTE
+        self._path = directory / REBOOT_RECORD
 
     @property
-    def awaited(self) -> bool:
-        note = files.read_json(self._path, RebootNote)
-        return note is not None and time.time() < note.until
+    def requested(self) -> bool:
+        request = files.read_json(self._path, RebootRequest)
+        return request is not None and time.time() < request.until
 
-    def wish(self) -> None:
-        """From now on, for so long.  Raises GuestError."""
+    def request(self) -> None:
+        """Record the request, with its deadline.  Raises GuestError."""
         try:
-            files.replace(self._path, msgspec.json.encode(RebootNote(time.time() + REBOOT_SECONDS)))
+            files.replace(
+                self._path, msgspec.json.encode(RebootRequest(time.time() + REBOOT_SECONDS))
+            )
         except OSError as error:
-            raise GuestError(f"the reboot cannot be noted: {error}") from error
+            raise GuestError(f"the reboot cannot be recorded: {error}") from error
 
     def forget(self) -> None:
-        """It has been done, or something else has come of it."""
+        """Remove the request: it was carried out, or superseded."""
         with suppress(OSError):
             self._path.unlink()

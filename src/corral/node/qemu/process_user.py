@@ -1,4 +1,4 @@
-"""The account that a machine's process runs as, and the command that sheds all other rights."""
+"""The user of a machine's process, and the command that drops all other privileges."""
 
 import os
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from corral.node.qemu import kvm_rights
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The user and group that a VM's process runs as."""
+    """User and group of a machine's process."""
 
     uid: int
     gid: int
 
 
-# A range that no distribution and no container runtime hands out (systemd's UIDS-GIDS).
+# A range that no distribution and no container runtime assigns (systemd's UIDS-GIDS).
 _FIRST_UID = 0x70000000
 _UIDS = 1 << 24
 _NOBODY = 65534
 
 
 def account(seed: str, *, device: Path | None = None) -> Account | None:
-    """An account of its own for each VM, made from its uid; None unless we may change users.
+    """Return a user for each machine, derived from its uid; None unless we may change users.
 
-    VMs cannot touch each other then, and none can touch what a system account owns.  In a user
-    namespace without so many users it is ``nobody``.  ``device`` is one that the VM must open: the
-    group that may becomes the process's group.
+    So machines cannot touch each other's files, nor those of system users.  In a user namespace
+    without this range it is ``nobody``.  ``device`` is one that the machine must open: the group
+    that may do so becomes the process's group.
     """
     if os.geteuid() != 0:
         return None
@@ -46,7 +46,7 @@ def _mapped(uid: int) -> bool:
 
 
 def privileges(user: Account | None) -> list[str]:
-    """The command that sheds privileges and then becomes the one that follows."""
+    """Return the command that drops privileges and then executes its arguments."""
     if user is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Unix sockets in directories whose path is longer than a socket's address may be (108 bytes)."""
+"""Unix sockets with paths longer than a socket address may be (108 bytes)."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A short name of the same file, through a descriptor of its directory."""
+    """Provide a short path to the same file, through a descriptor of its directory."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -18,7 +18,7 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening socket at a path, in place of what an earlier process left there."""
+    """Listen on a path, in place of a socket that an earlier process left there."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -33,10 +33,10 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path) -> socket.socket:
-    """A connection to the socket at a path, non-blocking from then on.
+    """Connect to the socket at a path; non-blocking from then on.
 
     A unix socket connects at once or not at all, so this does not wait.  Raises OSError
-    (ConnectionRefusedError where nobody listens, BlockingIOError where too many wait already).
+    (ConnectionRefusedError if nobody listens, BlockingIOError if the backlog is full).
     """
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connected.setblocking(False)  # noqa: FBT003
@@ -50,14 +50,14 @@ def connect(path: Path) -> socket.socket:
 
 
 class Connection:
-    """A connection to the socket at a path, kept while the other end keeps it."""
+    """A connection to the socket at a path, reused while the peer keeps it open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._kept: socket.socket | None = None
 
     def duplicate(self) -> socket.socket:
-        """The same connection once more, to be closed apart.  Raises OSError as `connect` does."""
+        """Return a duplicate of the connection, to be closed by the caller.  Raises OSError."""
         if self._kept is None or not _is_open(self._kept):
             self.close()
             self._kept = connect(self._path)

@@ -129,7 +129,7 @@ async def test_one_that_talks_without_end_is_not_listened_to(agent):
         return sent[0]
 
     path = await agent(endless)
-    with pytest.raises(GuestError, match="talks without end"):
+    with pytest.raises(GuestError, match="sends without end"):
         await QemuAgent(path).ping()
 
 

@@ -67,4 +67,4 @@ def test_who_is_in_the_group_already_is_told_to_log_in_again(monkeypatch):
     entry = grp.struct_group((NAME, "x", OTHERS, [user]))
     monkeypatch.setattr(kvm_rights.grp, "getgrgid", lambda _: entry)
     told = kvm_rights.refused_to_us(KVM, device(0o660, OTHERS))
-    assert told.endswith(f"its group {NAME} after you logged in. Log in again then")
+    assert told.endswith(f"its group {NAME} after you logged in. Then log in again")

@@ -56,7 +56,7 @@ class Fake:
         self.status = status
         self.statuses = list(statuses)
         self.asked: list[str] = []
-        self.lent: list[bytes] = []
+        self.add_fd: list[bytes] = []
         self.events: asyncio.Queue = asyncio.Queue()
         self.ends: asyncio.Queue[str] = asyncio.Queue()
 
@@ -86,7 +86,7 @@ class Fake:
 
     async def lend(self, descriptor, command, arguments):
         self.asked.append(command)
-        self.lent.append(os.read(descriptor, 9))
+        self.add_fd.append(os.read(descriptor, 9))
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_a_disk_that_may_be_unplugged_is_known_by_its_whole_name(monkeypat
     there = Fake(present=(*PRESENT, "plug-data.claim.of.data"))
     assert await migration_file.shape(there, 1) == (*SHAPE, f"-device {disk}")
     another = Fake(present=(*PRESENT, "plug-data.claim.of.another"))
-    with pytest.raises(MonitorError, match=r"plug-data\.claim\.of\.another was plugged in or out"):
+    with pytest.raises(MonitorError, match=r"plug-data\.claim\.of\.another was plugged in or unplugged"):
         await migration_file.shape(another, 1)
 
 
@@ -169,7 +169,7 @@ async def test_a_medium_that_was_changed_is_as_if_the_guest_had_been_started_wit
 @pytest.mark.parametrize("state", ["running", "paused", "io-error", "postmigrate"])
 async def test_a_guest_stands_still_before_it_is_saved(state):
     monitor = Fake(state=state)
-    await migration_file.stand_still(monitor)
+    await migration_file.stop(monitor)
     assert monitor.state == ("io-error" if state == "io-error" else "paused")
     assert ("cont" in monitor.asked) is (state == "postmigrate")
 
@@ -177,7 +177,7 @@ async def test_a_guest_stands_still_before_it_is_saved(state):
 @pytest.mark.parametrize("state", ["shutdown", "guest-panicked", "internal-error"])
 async def test_a_guest_that_has_ended_is_not_saved(state):
     with pytest.raises(MonitorError, match=state):
-        await migration_file.stand_still(Fake(state=state))
+        await migration_file.stop(Fake(state=state))
 
 
 async def test_a_memory_is_written_once_qemu_knows_where(descriptor):
@@ -206,16 +206,16 @@ async def test_a_memory_is_read_from_its_file(tmp_path):
     file.write_bytes(b"remember")
     monitor = Fake()
     await migration_file.load(monitor, file, SHAPE, SHAPE)
-    assert monitor.lent == [b"remember"]
+    assert monitor.add_fd == [b"remember"]
     assert monitor.asked[-1] == "migrate-incoming"
 
 
 @pytest.mark.parametrize(
     ("now", "told"),
     [
-        (("QEMU 8.0", *SHAPE[1:]), "saved with QEMU 7.2, and the instance has QEMU 8.0"),
+        (("QEMU 8.0", *SHAPE[1:]), "saved with QEMU 7.2, and the VMI has QEMU 8.0"),
         (SHAPE[:-1], "saved with -device .*pvpanic.*does not have"),
-        ((*SHAPE, "-device new"), "the instance has -device new"),
+        ((*SHAPE, "-device new"), "the VMI has -device new"),
     ],
 )
 async def test_another_machine_is_not_given_the_memory(tmp_path, now, told):

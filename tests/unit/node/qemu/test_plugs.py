@@ -19,7 +19,7 @@ VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "my.claim", "ho
 class Monitor:
     """QEMU's side of it.  ``holding``: devices whose block nodes are not let go of yet."""
 
-    _note, _is_awaited = real.Monitor._note, real.Monitor._is_awaited
+    _filter, _is_awaited = real.Monitor._filter, real.Monitor._is_awaited
 
     def __init__(self, *devices):
         self.devices = dict(devices)
@@ -162,10 +162,10 @@ async def test_a_disk_counts_as_there_until_qemu_has_let_go_of_it(drives):
     await plugs.unplug("data", "my.claim")
     assert await plugs.recover() == {"data": "my.claim"}
     monitor.holding.clear()
-    plugs.note({"event": "DEVICE_DELETED", "data": {"path": "/machine/x"}})
-    plugs.note({"event": "DEVICE_DELETED", "data": {"device": "nic0"}})
+    plugs.on_event({"event": "DEVICE_DELETED", "data": {"path": "/machine/x"}})
+    plugs.on_event({"event": "DEVICE_DELETED", "data": {"device": "nic0"}})
     assert heard == []
-    plugs.note({"event": "DEVICE_DELETED", "data": {"device": "plug-data.my.claim"}})
+    plugs.on_event({"event": "DEVICE_DELETED", "data": {"device": "plug-data.my.claim"}})
     assert heard == ["data"]
     assert await plugs.recover() == {}
 
@@ -240,9 +240,9 @@ async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_i
     plugs.on_released(heard.append)
 
     def move(*, is_open, drive="/machine/peripheral/tray-data"):
-        monitor._note({"event": "DEVICE_TRAY_MOVED", "data": {"id": drive, "tray-open": is_open}})
+        monitor._filter({"event": "DEVICE_TRAY_MOVED", "data": {"id": drive, "tray-open": is_open}})
         while not monitor.events.empty():
-            plugs.note(monitor.events.get_nowait())
+            plugs.on_event(monitor.events.get_nowait())
 
     await plugs.plug(*wanted(CDROM), drives)
     move(is_open=True)  # the guest, which nobody has asked

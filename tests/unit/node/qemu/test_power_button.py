@@ -3,7 +3,7 @@
 import pytest
 
 from corral.node.qemu.monitor import MonitorError
-from corral.node.qemu.power_button import is_heard
+from corral.node.qemu.power_button import is_enabled
 
 
 class Monitor:
@@ -29,7 +29,7 @@ class Monitor:
 
 async def test_the_register_is_read_where_the_firmware_has_placed_it():
     monitor = Monitor(0xB000, "portw[0xb002] = 0x0120", "PIIX4_PM")
-    assert await is_heard(monitor)
+    assert await is_enabled(monitor)
     assert monitor.asked == [
         ("qom-list", "/machine/unattached"),
         ("qom-get", "/machine/unattached/device[2]", "pm_io_base"),
@@ -49,11 +49,11 @@ async def test_the_register_is_read_where_the_firmware_has_placed_it():
     ],
 )
 async def test_only_a_system_that_listens_hears(base, enabled, heard):
-    assert await is_heard(Monitor(base, enabled)) is heard
+    assert await is_enabled(Monitor(base, enabled)) is heard
 
 
 async def test_where_nobody_can_tell_the_guest_has_its_time():
-    assert await is_heard(Monitor(board="virt"))
+    assert await is_enabled(Monitor(board="virt"))
     monitor = Monitor()
     monitor.answers.clear()
-    assert await is_heard(monitor)
+    assert await is_enabled(monitor)

@@ -17,7 +17,7 @@ from corral.node.qemu.devices import disk_caching
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.devices.plugs import TRAY, device_name, medium_name, node_name, tray_name
 from corral.node.qemu.devices.ports import controller_port, disk_ports
-from corral.node.qemu.domain import Domain, device, lent, option
+from corral.node.qemu.domain import Domain, add_fd, device, option
 
 SATA_PORTS = 6  # of one AHCI controller
 SCSI = "scsi0"
@@ -27,7 +27,7 @@ SCSI = "scsi0"
 class _Slot:
     """A disk of the instance, the drive behind it, and its place among all disks.
 
-    ``drive``: None for an empty CD-ROM.  ``lent_to``: what its descriptors are for.  ``port``:
+    ``drive``: None for an empty CD-ROM.  ``opaque``: what its descriptors are for.  ``port``:
     where it is plugged in, for a disk on virtio that may be taken out again.
     """
 
@@ -35,7 +35,7 @@ class _Slot:
     id: str
     disk: kinds.Disk
     drive: Drive | None
-    lent_to: str
+    opaque: str
     boot_index: int | None
     port: str | None
 
@@ -58,7 +58,7 @@ def disks(domain: Domain) -> list[str]:
         if slot.drive is not None:
             files = domain.handles.files[slot.disk.name]
             for descriptor in files.values():
-                arguments += lent(descriptor, to=slot.lent_to)
+                arguments += add_fd(descriptor, opaque=slot.opaque)
             for block in blocks(slot.node, slot.disk, slot.drive, files):
                 arguments += option("blockdev", **block)
         wanted = attachment(slot.id, slot.node, slot.disk, slot.drive, boot_index=slot.boot_index)
@@ -100,7 +100,7 @@ def _slots(domain: Domain) -> Iterator[_Slot]:
             id=name,
             disk=disk,
             drive=drive,
-            lent_to=medium_name(disk.name, plugged[disk.name].claim) if is_medium else node,
+            opaque=medium_name(disk.name, plugged[disk.name].claim) if is_medium else node,
             boot_index=order.get(("disk", disk.name)),
             port=next(free) if on_port else None,
         )

@@ -1,10 +1,10 @@
-"""Network cards: each on its tap in the pod's network, or on a user network of QEMU's own.
+"""Network interfaces: each on its tap in the pod's network, or on QEMU's user network.
 
-The latter is for hosts where there can be no pod network.  The guest gets 10.0.2.15 by DHCP then
-and reaches what its host reaches; nothing reaches the guest.  That includes what listens on the
-host's loopback only: behind 10.0.2.2 QEMU connects to 127.0.0.1.  Its library could refuse that
-(libslirp, disable_host_loopback), but QEMU offers no option for it; ``restrict=on`` would take away
-every other connection too.
+The latter is for hosts without a pod network.  The guest then gets 10.0.2.15 by DHCP and reaches
+what its host reaches; nothing reaches the guest.  That includes servers on the host's loopback:
+behind 10.0.2.2 QEMU connects to 127.0.0.1.  Its library could refuse that (libslirp,
+disable_host_loopback), but QEMU has no option for it; ``restrict=on`` would block every other
+connection, too.
 """
 
 from corral.api.kinds.vmi.addresses import USER_NETWORK, mac_of
@@ -30,7 +30,7 @@ def interfaces(domain: Domain) -> list[str]:
             netdev=f"net{index}",
             mac=mac_of(domain.vmi, interface),
             bootindex=boot_index,
-            # An option ROM is loaded only where the card can be booted from.
+            # An option ROM is loaded only for an interface that can be booted from.
             romfile=None if boot_index is not None else "",
             **({"acpi-index": interface.acpi_index} if interface.acpi_index else {}),
         )
@@ -38,13 +38,13 @@ def interfaces(domain: Domain) -> list[str]:
 
 
 def unplugged(domain: Domain) -> list[str]:
-    """The cards without a cable, by QEMU's name."""
+    """Return the interfaces whose link is down, by QEMU's names."""
     cards = enumerate(domain.vmi.spec.domain.devices.interfaces)
     return [_card(index) for index, one in cards if one.state == "down"]
 
 
 def bridged(vmi: VirtualMachineInstance) -> list[str]:
-    """The cards with a cable whose guest has the pod's address itself, by QEMU's name."""
+    """Return the interfaces with link whose guest has the pod's address itself, by QEMU's names."""
     cards = enumerate(vmi.spec.domain.devices.interfaces)
     return [
         _card(index)

@@ -1,4 +1,4 @@
-"""Devices by which a crashing guest kernel says so, where the instance asks for one."""
+"""The device by which a crashing guest kernel reports a panic, if the VMI requests one."""
 
 from corral.node.qemu.domain import Domain, device
 

@@ -1,6 +1,6 @@
-"""How QEMU's parts of a disk that comes and goes are called.  Pure.
+"""Names of QEMU's devices and block nodes for hotplugged disks.  Pure.
 
-A manager that takes a machine over finds by these names what is plugged in.
+A manager that adopts a machine finds its plugged disks by these names.
 """
 
 import hashlib
@@ -8,31 +8,31 @@ import hashlib
 PREFIX = "plug-"
 TRAY = "tray-"
 _MEDIUM = "medium-"
-_DIGITS = 12  # of a digest: QEMU's names of block nodes end after 31 letters
+_DIGITS = 12  # of a digest: QEMU's names of block nodes have at most 31 characters
 
 
 def device_name(volume: str, claim: str) -> str:
-    """The device that shows a claim to the guest: a volume's name has no dot."""
+    """Return the device that shows a claim to the guest; names of volumes have no dot."""
     return f"{PREFIX}{volume}.{claim}"
 
 
 def shown_by(device: str) -> tuple[str, str] | None:
-    """The volume and the claim that a device shows; None for one that is not plugged in."""
+    """Return the volume and claim of a device; None for one that was not hotplugged."""
     return _parted(device, PREFIX)
 
 
 def tray_name(volume: str) -> str:
-    """The CD-ROM drive into which a volume is put."""
+    """Return the CD-ROM drive of a volume."""
     return f"{TRAY}{volume}"
 
 
 def medium_name(volume: str, claim: str) -> str:
-    """What the descriptors of a medium are for: a drive does not tell which claim it shows."""
+    """Return the name of a medium's descriptors, since a drive does not report its claim."""
     return f"{_MEDIUM}{volume}.{claim}"
 
 
 def medium_of(name: str) -> tuple[str, str] | None:
-    """The volume and the claim of a medium; None for what is none."""
+    """Return the volume and claim of a medium; None for another name."""
     return _parted(name, _MEDIUM)
 
 
@@ -44,5 +44,5 @@ def _parted(name: str, prefix: str) -> tuple[str, str] | None:
 
 
 def node_name(device: str) -> str:
-    """The topmost block node of a device, or medium; the names of those below begin with it."""
+    """Return the top block node of a device or medium, a prefix of its other nodes."""
     return PREFIX + hashlib.sha256(device.encode()).hexdigest()[:_DIGITS]

@@ -1,8 +1,8 @@
-"""Where disks are plugged in while a guest runs: PCIe root ports, empty at first.
+"""PCIe root ports, empty at first, into which disks are plugged while a guest runs.
 
-Four of them cost 1 MB, and an emulated guest no more than a twentieth of its boot.  A SCSI
-controller that waits for disks would cost that guest a third of its boot, so it is plugged into the
-first port together with the first disk that needs it.
+Four of them cost 1 MB, and an emulated guest less than a twentieth of its boot time.  A SCSI
+controller without disks would cost it a third, so it is plugged into the first port together with
+the first disk that needs it.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _PREFIX = "port"
 _FREE = 3
 _FREE_OF_LARGE_MACHINES = 6
 _LARGE_BYTES = 2 << 30
-"""Ports that are free when a machine starts: as many as KubeVirt grants."""
+"""Free ports of a new machine: as many as KubeVirt provides."""
 _SLOT = 0x1E
 _FUNCTIONS = 8
-"""The ports share the last slots of the board, so that no other device changes its place."""
+"""The ports use the last slots of the board, so that no other device's address changes."""
 
 
 def ports(domain: Domain) -> list[str]:
@@ -37,17 +37,17 @@ def ports(domain: Domain) -> list[str]:
 
 
 def is_disk_port(name: str) -> bool:
-    """Whether a device is a port for a disk on virtio."""
+    """Whether a device is a port for a virtio disk."""
     return name.startswith(_PREFIX) and name != f"{_PREFIX}0"
 
 
 def controller_port(vmi: VirtualMachineInstance) -> str | None:
-    """The port that is kept for the SCSI controller; None where nothing can be plugged in."""
+    """Return the port that is kept for the SCSI controller; None without hotplug."""
     return next(iter(_names(vmi)), None)
 
 
 def disk_ports(vmi: VirtualMachineInstance) -> Sequence[str]:
-    """The ports of disks on virtio."""
+    """Return the ports for virtio disks."""
     return _names(vmi)[1:]
 
 
@@ -56,8 +56,8 @@ def _names(vmi: VirtualMachineInstance) -> Sequence[str]:
         return ()
     large = guest_memory(vmi.spec.domain).rounded_up() > _LARGE_BYTES
     free = _FREE_OF_LARGE_MACHINES if large else _FREE
-    taken = sum(map(_is_virtio, hotplug_disks(vmi.spec).values()))
-    return [f"{_PREFIX}{number}" for number in range(1 + taken + free)]
+    used = sum(map(_is_virtio, hotplug_disks(vmi.spec).values()))
+    return [f"{_PREFIX}{number}" for number in range(1 + used + free)]
 
 
 def _is_virtio(plug: HotplugDisk) -> bool:

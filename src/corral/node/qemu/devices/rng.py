@@ -1,4 +1,4 @@
-"""Random numbers from the host: without them a guest may wait long for its first entropy."""
+"""Random numbers from the host: without them a guest may wait long for initial entropy."""
 
 from corral.node.qemu.domain import Domain, device
 

@@ -1,4 +1,4 @@
-"""The watchdog, and what it does when the guest stops feeding it."""
+"""The watchdog, and its action when the guest stops feeding it."""
 
 from corral.node.qemu.domain import Domain, device
 from corral.node.state.events import watchdog_action
