@@ -23,7 +23,7 @@ from corral.node.agent.pod_sync import PodSync
 from corral.node.guest.guest_tasks import GuestTasks
 from corral.node.hypervisor import GuestError, Hypervisor
 from corral.node.kubelet.server import Kubelet
-from corral.node.kubelet.vmi_endpoints import Doors
+from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.machine.lifecycle import Machine
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.vmi_metrics import Step, VmiMetrics, log_step
@@ -100,9 +100,9 @@ class Agent:
         self._kubelet = Kubelet(
             self.index.machine_of_pod,
             self._machines.logs,
-            Doors(self.index.machine_of_instance, ports),
+            VmiEndpoints(self.index.machine_of_instance, ports),
             ResourceEndpoints(name, host.sampler),
-            beside=self.vmi_metrics.routes(),
+            extra_routes=self.vmi_metrics.routes(),
         )
         self.asgi = self._kubelet.asgi
         sync = PodSync(context, self._host, self._pods, self._machines, self._guest_tasks)
@@ -127,7 +127,7 @@ class Agent:
             tasks.start(self._prepare_hypervisor(), name="hypervisor")
             tasks.start(self._heartbeat.run(), name="heartbeat")
             tasks.start(self._machines.logs.run(), name="logs")
-            tasks.start(self._kubelet.run(), name="doors")
+            tasks.start(self._kubelet.run(), name="freeze timers")
             tasks.start(self._machines.refresh_guest_info(), name="guest info")
             tasks.start(HangDetector(self._machines.values).run(), name="hangs")
             await self._pods.synced()

@@ -1,4 +1,4 @@
-"""Consoles and screens, each with one seat: the next client displaces the one before."""
+"""Consoles and screens, for one client each: the next client displaces the one before."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,77 +11,77 @@ from corral.node.streams import StreamLine
 
 OPEN_SECONDS = 30.0
 LEAVING_SECONDS = 1.0
-"""So long whoever leaves may take to be gone: the news of it takes another way than the next."""
+"""How long a disconnect of the client may take to arrive, when the next one is here already."""
 
 
 class Occupied(Exception):
-    """Somebody sits there, and is not to be displaced."""
+    """Another client is connected, and is not to be displaced."""
 
 
-class _Seat:
-    """The one place at a console: told to leave, and left."""
+class _Session:
+    """A client's session at a console, with events for its displacement and its end."""
 
     def __init__(self) -> None:
         self.displaced = asyncio.Event()
-        self.left = asyncio.Event()
+        self.ended = asyncio.Event()
 
 
-async def _leaves(seat: _Seat) -> bool:
-    """Whether whoever sits there is about to leave: it may be who wants to sit down again."""
+async def _ends_soon(session: _Session) -> bool:
+    """Return whether a session is about to end: its client may be the one that reconnects."""
     try:
         async with asyncio.timeout(LEAVING_SECONDS):
-            await seat.left.wait()
+            await session.ended.wait()
     except TimeoutError:
         return False
     return True
 
 
 class Consoles:
-    """Who sits at which console."""
+    """The sessions of all consoles."""
 
     def __init__(self) -> None:
-        self._seats: dict[str, _Seat] = {}
+        self._sessions: dict[str, _Session] = {}
 
     async def join(
         self,
-        which: str,
+        name: str,
         websocket: WebSocket,
         connect: Callable[[], Awaitable[StreamLine]],
         *,
         displace: bool = True,
     ) -> None:
-        """Serve one client until either side ends, or another client comes.
+        """Serve one client until either side closes, or another client displaces it.
 
         Raises what ``connect`` raises, TimeoutError, and Occupied, before the websocket is
         accepted.
         """
-        while not displace and (sitting := self._seats.get(which)) is not None:
-            if not await _leaves(sitting):
+        while not displace and (occupant := self._sessions.get(name)) is not None:
+            if not await _ends_soon(occupant):
                 raise Occupied
-        seat, before = _Seat(), self._seats.get(which)
-        self._seats[which] = seat
+        session, previous = _Session(), self._sessions.get(name)
+        self._sessions[name] = session
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                if before is not None:
-                    before.displaced.set()
-                    await before.left.wait()
+                if previous is not None:
+                    previous.displaced.set()
+                    await previous.ended.wait()
                 line = await connect()
             try:
                 await websocket.accept(subprotocol=websockets.PLAIN)
                 await websockets.carry(
-                    websocket, line, seat.displaced, goodbye=websockets.GOING_AWAY
+                    websocket, line, session.displaced, goodbye=websockets.GOING_AWAY
                 )
-                # A serial port is slow, and QEMU throws away what the guest has not taken when its
-                # client hangs up.
-                await run_until(seat.displaced, line.finish())
+                # A serial port is slow, and QEMU drops what the guest has not read when its client
+                # disconnects.
+                await run_until(session.displaced, line.finish())
             finally:
                 line.close()
         finally:
-            seat.left.set()
-            if self._seats.get(which) is seat:
-                del self._seats[which]
-        if seat.displaced.is_set():
-            # KubeVirt cuts the connection, which virtctl takes for another client's coming
-            await websockets.hang_up(websocket, websockets.CUT)
+            session.ended.set()
+            if self._sessions.get(name) is session:
+                del self._sessions[name]
+        if session.displaced.is_set():
+            # KubeVirt cuts the connection, from which virtctl concludes that another client came.
+            await websockets.close(websocket, websockets.CUT)
         else:
-            await websockets.hang_up(websocket, websockets.GOING_AWAY)
+            await websockets.close(websocket, websockets.GOING_AWAY)

@@ -1,9 +1,9 @@
-"""``kubectl exec``: a command in the guest, run by the guest's agent.
+"""``kubectl exec``: a command in the guest, run by the guest agent.
 
 The websocket carries channels (subprotocols v5.channel.k8s.io and v4.channel.k8s.io): the first
-byte of each message is its channel, and a Status on channel 3 tells how the command ended.  SPDY's
-streams are shown so, too (``spdy_channels``).  The agent takes the command's input as a whole and
-gives its output at its end, so nothing flows while it runs, and there is no terminal.
+byte of each message is its channel, and a Status on channel 3 reports how the command ended.  SPDY
+streams are converted to that (``spdy_channels``).  The agent reads the command's input as a whole
+and returns its output at the end, so nothing is streamed while it runs, and there is no terminal.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from corral.node.kubelet import websockets
 from corral.node.machine.lifecycle import Machine
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-"""The ones that are spoken, the best first; only the first can tell where the input ends."""
+"""The supported ones, best first; only v5 can signal the end of input."""
 LARGEST_INPUT_BYTES = 4 << 20
 
 _INPUT, _OUTPUT, _ERRORS, _STATUS, _CLOSE = 0, 1, 2, 3, 255
@@ -29,30 +29,30 @@ _PIECE_BYTES = 64 * 1024
 
 
 async def execute(websocket: WebSocket, machine: Machine) -> None:
-    """Serve one command, which the query names as core/v1 PodExecOptions does."""
+    """Run one command, given by the query (core/v1 PodExecOptions)."""
     offered = websocket.scope.get("subprotocols") or []
     protocol = next((one for one in PROTOCOLS if one in offered), None)
     if protocol is None:
-        refusal = BadRequest(f"unable to upgrade: none of {', '.join(PROTOCOLS)} is asked for")
+        refusal = BadRequest(f"unable to upgrade: none of {', '.join(PROTOCOLS)} is requested")
         await websockets.deny(websocket, refusal)
         return
-    with suppress(WebSocketDisconnect, RuntimeError):  # the client may go at any moment
+    with suppress(WebSocketDisconnect, RuntimeError):  # the client may disconnect at any moment
         await websocket.accept(subprotocol=protocol)
         try:
-            finished = await _finished(websocket, machine, protocol)
+            result = await _run_to_end(websocket, machine, protocol)
         except ApiError as error:
-            await _tell(websocket, error.status())
+            await _send_status(websocket, error.status())
         else:
-            if finished is None:
+            if result is None:
                 return
-            await _send(websocket, _OUTPUT, finished.output)
-            await _send(websocket, _ERRORS, finished.errors)
-            await _tell(websocket, verdict(finished.exit_code))
-        await websockets.hang_up(websocket)
+            await _send(websocket, _OUTPUT, result.output)
+            await _send(websocket, _ERRORS, result.errors)
+            await _send_status(websocket, exit_status(result.exit_code))
+        await websockets.close(websocket)
 
 
-def verdict(exit_code: int) -> Document:
-    """The Status of a command that has ended, as a kubelet tells it."""
+def exit_status(exit_code: int) -> Document:
+    """Return the Status of a command that has ended, as a kubelet writes it."""
     status: Document = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if exit_code:
         status |= {
@@ -64,8 +64,8 @@ def verdict(exit_code: int) -> Document:
     return status
 
 
-async def _finished(websocket: WebSocket, machine: Machine, protocol: str) -> Finished | None:
-    """The command, run to its end; None where the client has left.  Raises ApiError."""
+async def _run_to_end(websocket: WebSocket, machine: Machine, protocol: str) -> Finished | None:
+    """Run the command; None if the client has disconnected.  Raises ApiError."""
     query = websocket.query_params
     record = machine.record
     console = f"corral console {record.instance} -n {record.namespace}"
@@ -86,21 +86,21 @@ async def _finished(websocket: WebSocket, machine: Machine, protocol: str) -> Fi
     typed = b""
     if query.get("stdin") == "true":
         if protocol != PROTOCOLS[0]:
-            raise BadRequest(f"input needs the subprotocol {PROTOCOLS[0]}, which tells its end")
+            raise BadRequest(f"input needs the subprotocol {PROTOCOLS[0]}, which signals its end")
         content = await _input(websocket)
         if content is None:
             return None
         typed = content
-    answer = await _while_there(websocket, machine, query.getlist("command"), typed)
-    if isinstance(answer, GuestError):
-        raise InternalError(f"Internal error occurred: {answer}") from answer
-    return answer
+    result = await _while_connected(websocket, machine, query.getlist("command"), typed)
+    if isinstance(result, GuestError):
+        raise InternalError(f"Internal error occurred: {result}") from result
+    return result
 
 
-async def _while_there(
+async def _while_connected(
     websocket: WebSocket, machine: Machine, command: Sequence[str], typed: bytes
 ) -> Finished | GuestError | None:
-    """Run a command for as long as the client waits for it."""
+    """Run a command for as long as the client is connected."""
     async with Background() as tasks:
         gone = tasks.start(_gone(websocket), name="client")
         ran = tasks.start(_run(machine, command, typed), name="command")
@@ -116,14 +116,14 @@ async def _run(machine: Machine, command: Sequence[str], typed: bytes) -> Finish
 
 
 async def _gone(websocket: WebSocket) -> None:
-    while await websockets.received(websocket) is not None:
-        pass  # input that comes late, and sizes of a terminal that is none
+    while await websockets.receive(websocket) is not None:
+        pass  # late input, and sizes of a terminal that does not exist
 
 
 async def _input(websocket: WebSocket) -> bytes | None:
-    """All input, to its end; None where the client left before.  Raises BadRequest."""
+    """Return all input, to its end; None if the client disconnects before.  Raises BadRequest."""
     typed = bytearray()
-    while (message := await websockets.received(websocket)) is not None:
+    while (message := await websockets.receive(websocket)) is not None:
         if message[0] == _CLOSE and message[1:] == bytes([_INPUT]):
             return bytes(typed)
         if message[0] == _INPUT:
@@ -138,5 +138,5 @@ async def _send(websocket: WebSocket, channel: int, content: bytes) -> None:
         await websocket.send_bytes(bytes([channel]) + content[at : at + _PIECE_BYTES])
 
 
-async def _tell(websocket: WebSocket, status: Document) -> None:
+async def _send_status(websocket: WebSocket, status: Document) -> None:
     await websocket.send_bytes(bytes([_STATUS]) + msgspec.json.encode(status))

@@ -1,8 +1,8 @@
-"""When which part of a console log was written, as far as was seen.
+"""Timestamps of a console log, as far as they were observed.
 
-A serial port does not tell times, and QEMU writes none into the log.  The manager sees when a log
-grows, and keeps a mark for that: at most one a second, and of the older ones fewer, such that a few
-hundred tell of a year.
+A serial port has no timestamps, and QEMU writes none into the log.  The manager is notified when a
+log grows, and keeps a mark: at most one a second, and fewer of the older ones, so that a few
+hundred marks cover a year.
 """
 
 from array import array
@@ -14,14 +14,14 @@ _SHARE = 0.15
 
 
 class Times:
-    """The marks of one log.  Places count bytes from the beginning of what there ever was of it."""
+    """The marks of one log.  Offsets count bytes from the start of everything ever logged."""
 
     def __init__(self) -> None:
         self._ends = array("q")
         self._times = array("d")
 
-    def note(self, end: int, moment: float) -> None:
-        """The log reaches to this place at this moment, in seconds since 1970."""
+    def add(self, end: int, moment: float) -> None:
+        """Record that the log ends at this offset at this moment, in seconds since 1970."""
         if self._ends and end <= self._ends[-1]:
             return
         if self._times and moment - self._times[-1] < _APART_SECONDS:
@@ -33,7 +33,7 @@ class Times:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Drop each mark whose neighbours lie no farther apart than a share of its age."""
+        """Drop each mark whose neighbours are no farther apart than a share of its age."""
         times, newest = self._times, self._times[-1]
         kept = [0]
         for index in range(1, len(times) - 1):
@@ -44,12 +44,12 @@ class Times:
         self._ends = array("q", (self._ends[index] for index in kept))
         self._times = array("d", (times[index] for index in kept))
 
-    def at(self, place: int) -> float | None:
-        """When what stands at a place was written; None where that has not been seen yet."""
-        index = bisect_right(self._ends, place)
+    def at(self, offset: int) -> float | None:
+        """Return when the byte at an offset was written; None if that was not observed yet."""
+        index = bisect_right(self._ends, offset)
         return self._times[index] if index < len(self._times) else None
 
     def since(self, moment: float) -> int:
-        """Where what was written from a moment on begins."""
+        """Return the offset of what was written since a moment."""
         index = bisect_left(self._times, moment)
         return self._ends[index - 1] if index else 0

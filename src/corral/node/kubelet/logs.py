@@ -1,8 +1,8 @@
-"""The console log of each machine: kept within bounds, and followed without polling.
+"""The console log of each machine: rotated, and followed without polling.
 
-QEMU appends to ``console.log`` itself.  When that grows beyond its bound its end is kept as
-``console.log.1`` and it is emptied in place: QEMU's descriptor is opened for appending, so it goes
-on at the beginning.  One inotify descriptor tells of all logs.
+QEMU appends to ``console.log`` itself.  When that exceeds its maximum size its end is kept as
+``console.log.1`` and it is truncated: QEMU's descriptor is opened with O_APPEND, so it continues
+at the start.  One inotify descriptor watches all logs.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ LARGEST_BYTES = 1024 * 1024
 
 _CHUNK = 64 * 1024
 
-log = structlog.get_logger()
+logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A part of a log, and its place among all there ever was."""
+    """A part of a log, and its offset in everything ever logged."""
 
     content: bytes
-    place: int
+    offset: int
 
 
 @dataclass(slots=True)
 class _Log:
-    """One log: how much of it was emptied out of its file, and when it grew."""
+    """A log: how many bytes were truncated from its file so far, and when it grew."""
 
-    emptied: int = 0
+    truncated: int = 0
     times: Times = field(default_factory=Times)
 
 
@@ -69,7 +69,7 @@ class Logs:
             self.follow(directory)
 
     def follow(self, directory: Path) -> None:
-        """Keep the log of a machine within bounds, from when it is there.  Idempotent."""
+        """Rotate the log of a machine, once it exists.  Idempotent."""
         self._followed.setdefault(directory, -1)
         if self._followed[directory] in self._watches:
             return
@@ -77,11 +77,11 @@ class Logs:
         if watch >= 0:
             self._watches[watch] = directory
             self._followed[directory] = watch
-            self._look(directory, before=True)
+            self._update(directory, first=True)
             self.wake(directory)
 
     def forget(self, directory: Path) -> None:
-        """The machine is no more; who reads its log is told."""
+        """Stop watching the log of a removed machine, and wake its readers."""
         self._logs.pop(directory, None)
         watch = self._followed.pop(directory, -1)
         if self._watches.pop(watch, None) is not None:
@@ -89,13 +89,13 @@ class Logs:
         self.wake(directory)
 
     def wake(self, directory: Path) -> None:
-        """Let the readers of a log look again: it has grown, or its machine has ended."""
+        """Wake the readers of a log: it has grown, or its machine has ended."""
         for changed in self._readers.get(directory, ()):
             changed.set()
 
     @contextmanager
     def changes(self, directory: Path) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the log has changed."""
+        """Provide an event that is set whenever the log has changed."""
         changed = asyncio.Event()
         self._readers.setdefault(directory, set()).add(changed)
         try:
@@ -107,30 +107,30 @@ class Logs:
                 del self._readers[directory]
 
     def _on_change(self, watch: int, _name: str) -> None:
-        if watch == OVERFLOW:  # guests wrote so much that nobody knows which
+        if watch == OVERFLOW:  # the queue was full: any log may have changed
             changed = list(self._watches.values())
         else:
             changed = [self._watches[watch]] if watch in self._watches else []
         for directory in changed:
-            self._look(directory)
+            self._update(directory)
             self.wake(directory)
 
     async def grown(
-        self, directory: Path, place: int, changed: asyncio.Event, ended: Callable[[], bool]
+        self, directory: Path, offset: int, changed: asyncio.Event, ended: Callable[[], bool]
     ) -> AsyncIterator[tuple[int, bytes]]:
-        """What is appended to a log after a place in it, and where, until its machine has ended.
+        """Iterate over what is appended after an offset, with offsets, until the machine has ended.
 
-        The log need not be there yet, and may be emptied before all of it was read.
+        The log need not exist yet, and may be truncated before all of it was read.
         """
-        known = self._logs.setdefault(directory, _Log())  # it may be forgotten before it is read
+        log = self._logs.setdefault(directory, _Log())  # it may be dropped before it is read
         while True:
-            over = ended()  # asked first: what was printed before the end is still read
+            over = ended()  # checked before the read, since output before the end is still read
             while True:
-                place, chunk = _from(directory, known.emptied, place)
+                offset, chunk = _from(directory, log.truncated, offset)
                 if not chunk:
                     break
-                yield place, chunk
-                place += len(chunk)
+                yield offset, chunk
+                offset += len(chunk)
             if over:
                 return
             await changed.wait()
@@ -139,37 +139,37 @@ class Logs:
     def kept(
         self, directory: Path, *, lines: int | None = None, since: float | None = None
     ) -> "Kept":
-        """What is kept of a log: its last lines, and of what was written from a moment on."""
-        known = self._logs.get(directory) or _Log()
+        """Return the kept part of a log: its last lines, and what was written since a moment."""
+        log = self._logs.get(directory) or _Log()
         older, newer = (_content(directory / name) for name in (OLDER, NAME))
-        whole, begin = older + newer, known.emptied - len(older)
+        whole, begin = older + newer, log.truncated - len(older)
         if since is not None:
-            cut = max(0, known.times.since(since) - begin)
+            cut = max(0, log.times.since(since) - begin)
             whole = whole[whole.rfind(b"\n", 0, cut) + 1 :] if cut < len(whole) else b""
         shown = _last_lines(whole, lines)
-        return Kept(shown, place=known.emptied + len(newer) - len(shown))
+        return Kept(shown, offset=log.truncated + len(newer) - len(shown))
 
-    def written(self, directory: Path, place: int) -> float:
-        """When what stands at a place of a log was written, in seconds since 1970."""
-        known = self._logs.get(directory)
-        moment = known.times.at(place) if known is not None else None
+    def written_at(self, directory: Path, offset: int) -> float:
+        """Return when the byte at an offset of a log was written, in seconds since 1970."""
+        log = self._logs.get(directory)
+        moment = log.times.at(offset) if log is not None else None
         return time.time() if moment is None else moment
 
-    def _look(self, directory: Path, *, before: bool = False) -> None:
-        """Note how far a log has come; ``before``: nobody saw when."""
-        known = self._logs.setdefault(directory, _Log())
+    def _update(self, directory: Path, *, first: bool = False) -> None:
+        """Record the growth of a log, and rotate it; ``first``: its growth was not observed."""
+        log = self._logs.setdefault(directory, _Log())
         with suppress(FileNotFoundError):
-            found = (directory / NAME).stat()
-            moment = found.st_mtime if before else time.time()
-            known.times.note(known.emptied + found.st_size, moment)
-            if found.st_size > LARGEST_BYTES and _is_emptied(directory, found.st_size):
-                known.emptied += found.st_size
+            status = (directory / NAME).stat()
+            moment = status.st_mtime if first else time.time()
+            log.times.add(log.truncated + status.st_size, moment)
+            if status.st_size > LARGEST_BYTES and _rotate(directory, status.st_size):
+                log.truncated += status.st_size
 
 
-def _is_emptied(directory: Path, size: int) -> bool:
-    """Keep the end of a log elsewhere and empty it; false where that failed, which is logged.
+def _rotate(directory: Path, size: int) -> bool:
+    """Keep the end of a log elsewhere and truncate it; return False after a (logged) failure.
 
-    Only the end is copied: a log may have grown for days while no manager was there.
+    Only the end is copied: a log may have grown for days without a manager.
     """
     path = directory / NAME
     try:
@@ -180,7 +180,7 @@ def _is_emptied(directory: Path, size: int) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        log.warning("console log cannot be kept within bounds", path=str(path), error=str(error))
+        logger.warning("console log cannot be rotated", path=str(path), error=str(error))
         return False
     return True
 
@@ -192,31 +192,31 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _last_lines(kept: bytes, lines: int | None) -> bytes:
+def _last_lines(content: bytes, lines: int | None) -> bytes:
     if lines is None:
-        return kept
+        return content
     if lines == 0:
         return b""
-    at = len(kept.removesuffix(b"\n"))
+    at = len(content.removesuffix(b"\n"))
     for _ in range(lines):
-        at = kept.rfind(b"\n", 0, at)
+        at = content.rfind(b"\n", 0, at)
         if at < 0:
-            return kept
-    return kept[at + 1 :]
+            return content
+    return content[at + 1 :]
 
 
-def _from(directory: Path, emptied: int, place: int) -> tuple[int, bytes]:
-    """A piece of a log from a place on, and where it begins: what is not kept is passed over."""
-    if place < emptied:
+def _from(directory: Path, truncated: int, offset: int) -> tuple[int, bytes]:
+    """Read a chunk of a log, and return its offset: later if that part is not kept any more."""
+    if offset < truncated:
         with suppress(FileNotFoundError), (directory / OLDER).open("rb") as file:
-            place = max(place, emptied - os.fstat(file.fileno()).st_size)
-            file.seek(place - emptied, os.SEEK_END)
+            offset = max(offset, truncated - os.fstat(file.fileno()).st_size)
+            file.seek(offset - truncated, os.SEEK_END)
             if chunk := file.read(_CHUNK):
-                return place, chunk
-        place = emptied
+                return offset, chunk
+        offset = truncated
     with suppress(FileNotFoundError), (directory / NAME).open("rb") as file:
-        if place - emptied > os.fstat(file.fileno()).st_size:
-            place = emptied  # somebody else has emptied it
-        file.seek(place - emptied)
-        return place, file.read(_CHUNK)
-    return place, b""
+        if offset - truncated > os.fstat(file.fileno()).st_size:
+            offset = truncated  # somebody else has truncated it
+        file.seek(offset - truncated)
+        return offset, file.read(_CHUNK)
+    return offset, b""

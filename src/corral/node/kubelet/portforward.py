@@ -1,9 +1,9 @@
-"""``kubectl port-forward``: many connections into one pod, over one websocket.
+"""``kubectl port-forward``: many connections to one pod, over one websocket.
 
 kubectl since 1.31 sends SPDY/3 inside of binary messages (subprotocol
-``SPDY/3.1+portforward.k8s.io``); what earlier ones send without is shown as such by the server.
-For each connection it opens two streams that name a port and a number of their own
-(``requestid``): one for data, one on which it reads what went wrong.
+``SPDY/3.1+portforward.k8s.io``); plain SPDY of earlier ones is converted to that by the server.
+For each connection it opens two streams that name a port and a ``requestid``: one for data, one on
+which it reads errors.
 """
 
 import asyncio
@@ -24,39 +24,39 @@ from corral.node.streams import StreamLine
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 CHANNELS = "v4.channel.k8s.io"
 MOST_PORTS = 64
-"""Ports that one client may name who uses channels."""
+"""The most ports of a client that uses channels."""
 MOST_STREAMS = 1024
-"""Streams that one websocket may have open; the others are refused."""
+"""The most open streams of one websocket; others are refused."""
 AFTERWARDS_SECONDS = 10.0
-"""How long the guest may take for what is still its own when the client has left."""
+"""How long the guest may take to read pending data after the client has disconnected."""
 MOST_WAITING_BYTES = 512 << 10
-"""What a connection holds of its client's data while the guest does not read: less than that, and
-one message.  The client's other connections wait then, since SPDY's flow control is not in use."""
+"""The most pending data of a connection while its guest does not read, exceeded by one message at
+most.  The client's other connections are blocked then, since SPDY's flow control is not used."""
 _PIECE_BYTES = 64
-"""What a piece takes besides its content."""
+"""The overhead of a piece."""
 
 Open = Callable[[int], Awaitable[StreamLine]]
-"""Connects to a port; raises GuestError."""
+"""Connects to a port.  Raises GuestError."""
 
 
 @dataclass(slots=True)
 class _Connection:
-    """One connection: its two streams, as far as they are open, and what is to be sent."""
+    """One connection: its streams, as far as they are open, and pending data for the guest."""
 
     number: str
     port: int
     streams: dict[str, int] = field(default_factory=dict)
     pieces: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
     waiting: int = 0
-    """Bytes that the guest has not taken."""
+    """Bytes that the guest has not read yet."""
     room: asyncio.Event = field(default_factory=asyncio.Event)
-    said_all: bool = False
-    is_given_up: bool = False
-    """The client does not care for what the guest has not taken."""
-    unwanted: asyncio.Event = field(default_factory=asyncio.Event)
-    """What the guest says is not."""
-    told: asyncio.Event = field(default_factory=asyncio.Event)
-    """The client knows that it is over."""
+    input_ended: bool = False
+    is_reset: bool = False
+    """The client has dropped what the guest has not read yet."""
+    output_unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Output of the guest is dropped."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """The client was notified of the end."""
     fault: str = ""
 
     @property
@@ -71,81 +71,81 @@ class _Connection:
     def complete(self) -> bool:
         return len(self.streams) == 2
 
-    async def take(self, piece: bytes) -> None:
-        """The client sent something, or nothing more: empty."""
-        if self.said_all:
+    async def put(self, piece: bytes) -> None:
+        """Queue a piece for the guest, or (empty) the end of input; wait while it is full."""
+        if self.input_ended:
             return
-        self.said_all = not piece
+        self.input_ended = not piece
         self.pieces.put_nowait(piece)
         self.waiting += len(piece) + _PIECE_BYTES
-        while self.waiting >= MOST_WAITING_BYTES and not self.unwanted.is_set():
+        while self.waiting >= MOST_WAITING_BYTES and not self.output_unwanted.is_set():
             self.room.clear()
             await self.room.wait()
 
-    def taken(self, piece: bytes) -> None:
-        """The guest has taken something, or never will."""
+    def done(self, piece: bytes) -> None:
+        """Account for a piece that the guest has read, or never will."""
         self.waiting -= len(piece) + _PIECE_BYTES
         self.room.set()
 
-    def leave(self) -> None:
-        """The client has gone, or as good as.  What it has sent before is still the guest's."""
-        self.unwanted.set()
-        self.room.set()  # who waits for it need not any more
-        if not self.said_all:
-            self.said_all = True
+    def disconnect(self) -> None:
+        """End the client's side; what it has sent before is still delivered."""
+        self.output_unwanted.set()
+        self.room.set()  # unblock the client's input
+        if not self.input_ended:
+            self.input_ended = True
             self.pieces.put_nowait(b"")
 
 
 class PortForward:
-    """One client of one pod; ``whom`` is the pod in words."""
+    """One client of one pod, over SPDY; ``target`` is the pod in words."""
 
-    def __init__(self, websocket: WebSocket, connect: Open, whom: str) -> None:
+    def __init__(self, websocket: WebSocket, connect: Open, target: str) -> None:
         self._websocket = websocket
         self._connect = connect
-        self._whom = whom
+        self._target = target
         self._writer = spdy.Writer()
         self._connections: dict[str, _Connection] = {}
         self._streams: dict[int, _Connection] = {}
         self._open_streams = 0
-        """With those that are forgotten while what was sent on them is still carried."""
+        """Includes streams of removed connections whose pending data is still delivered."""
 
     async def serve(self) -> None:
-        """Until the client leaves, or says what makes no sense."""
+        """Serve until the client disconnects, or violates the protocol."""
         await self._websocket.accept(subprotocol=PROTOCOL)
         async with asyncio.TaskGroup() as tasks:
             with suppress(SpdyError):
                 await self._read(tasks)
-            await websockets.hang_up(self._websocket)
+            await websockets.close(self._websocket)
             for connection in list(self._connections.values()):
-                connection.leave()
+                connection.disconnect()
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
         reader = spdy.Reader()
-        while (message := await websockets.received(self._websocket)) is not None:
+        while (message := await websockets.receive(self._websocket)) is not None:
             for frame in reader.feed(message):
-                await self._take(frame, tasks)
+                await self._handle(frame, tasks)
 
-    async def _take(self, frame: Frame, tasks: asyncio.TaskGroup) -> None:
+    async def _handle(self, frame: Frame, tasks: asyncio.TaskGroup) -> None:
         if isinstance(frame, Ping):
             await self._send(spdy.ping(frame.number))
         elif isinstance(frame, Opened):
             await self._open(frame, tasks)
         elif (connection := self._streams.get(frame.stream)) is not None:
             if isinstance(frame, Reset):
-                connection.is_given_up = True
-                self._forget(connection)
+                connection.is_reset = True
+                self._remove(connection)
             elif frame.stream == connection.data:
-                await self._pass_on(connection, frame)
+                await self._queue_data(connection, frame)
 
-    async def _pass_on(self, connection: _Connection, frame: Data) -> None:
-        if not connection.complete:  # nobody would take it
-            self._forget(connection)
+    async def _queue_data(self, connection: _Connection, frame: Data) -> None:
+        if not connection.complete:  # data before the error stream is open
+            self._remove(connection)
             await self._send(spdy.reset(frame.stream, spdy.PROTOCOL_ERROR))
             return
         if frame.data:
-            await connection.take(frame.data)
+            await connection.put(frame.data)
         if frame.last:
-            await connection.take(b"")
+            await connection.put(b"")
 
     async def _open(self, frame: Opened, tasks: asyncio.TaskGroup) -> None:
         kind, port = frame.headers.get("streamtype", ""), port_of(frame.headers.get("port", ""))
@@ -164,28 +164,28 @@ class PortForward:
         if connection.complete:
             tasks.create_task(self._serve(connection), name=f"port {port}")
 
-    def _forget(self, connection: _Connection) -> None:
-        """End a connection, whoever wishes so."""
-        connection.leave()
+    def _remove(self, connection: _Connection) -> None:
+        """Remove a connection."""
+        connection.disconnect()
         if self._connections.get(connection.number) is connection:
             del self._connections[connection.number]
         for stream in connection.streams.values():
             self._streams.pop(stream, None)
-        if not connection.complete:  # others are counted until they are carried no more
+        if not connection.complete:  # others count until their data is delivered
             self._open_streams -= len(connection.streams)
 
     async def _serve(self, connection: _Connection) -> None:
-        """One connection, from its beginning to its end, which the client is told in any case."""
+        """Serve one connection to its end, of which the client is notified in any case."""
 
         async def send(content: bytes) -> None:
             await self._send(spdy.data(connection.data, content))
 
-        async def tell() -> None:
+        async def notify() -> None:
             await self._send(spdy.data(connection.error, connection.fault.encode(), last=True))
             await self._send(spdy.data(connection.data, b"", last=True))
-            self._forget(connection)
+            self._remove(connection)
 
-        await _carry(connection, self._connect, self._whom, send, tell)
+        await _carry(connection, self._connect, self._target, send, notify)
         self._open_streams -= len(connection.streams)
 
     async def _send(self, frame: bytes) -> None:
@@ -193,22 +193,22 @@ class PortForward:
 
 
 class PortChannels:
-    """The same for clients that are no kubectl: a fixed set of ports, a connection to each.
+    """The same for other clients than kubectl: a fixed set of ports, with a connection to each.
 
-    The first byte of a message is its channel: an even one for each port's data, the odd one behind
-    it for what went wrong; the first message on each is the port's number (v4.channel.k8s.io).
+    The first byte of a message is its channel: an even one for each port's data, the next odd one
+    for its errors; the first message on each is the port's number (v4.channel.k8s.io).
     """
 
     def __init__(
-        self, websocket: WebSocket, connect: Open, whom: str, ports: Sequence[int]
+        self, websocket: WebSocket, connect: Open, target: str, ports: Sequence[int]
     ) -> None:
         self._websocket = websocket
         self._connect = connect
-        self._whom = whom
+        self._target = target
         self._connections = [_Connection(str(port), port) for port in ports]
 
     async def serve(self) -> None:
-        """Until the client leaves, or the guest has closed every connection."""
+        """Serve until the client disconnects, or the guest has closed every connection."""
         await self._websocket.accept(subprotocol=CHANNELS)
         async with asyncio.TaskGroup() as carried:
             for number, connection in enumerate(self._connections):
@@ -216,31 +216,31 @@ class PortChannels:
             async with Background() as tasks:
                 ends = {
                     tasks.start(self._read(), name="client"),
-                    tasks.start(self._all_told(), name="guest"),
+                    tasks.start(self._all_ended(), name="guest"),
                 }
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            await websockets.hang_up(self._websocket)
+            await websockets.close(self._websocket)
             for connection in self._connections:
-                connection.leave()
+                connection.disconnect()
 
     async def _read(self) -> None:
-        while (message := await websockets.received(self._websocket)) is not None:
+        while (message := await websockets.receive(self._websocket)) is not None:
             number, odd = divmod(message[0], 2)
             if not odd and number < len(self._connections) and len(message) > 1:
-                await self._connections[number].take(message[1:])
+                await self._connections[number].put(message[1:])
 
-    async def _all_told(self) -> None:
+    async def _all_ended(self) -> None:
         for connection in self._connections:
-            await connection.told.wait()
+            await connection.ended.wait()
 
     async def _serve(self, channel: int, connection: _Connection) -> None:
-        async def tell() -> None:
+        async def notify() -> None:
             if connection.fault:
                 await self._send(channel + 1, connection.fault.encode())
 
         for each in (channel, channel + 1):
             await self._send(each, connection.port.to_bytes(2, "little"))
-        await _carry(connection, self._connect, self._whom, partial(self._send, channel), tell)
+        await _carry(connection, self._connect, self._target, partial(self._send, channel), notify)
 
     async def _send(self, channel: int, content: bytes) -> None:
         await _send(self._websocket, bytes([channel]) + content)
@@ -249,30 +249,30 @@ class PortChannels:
 async def _carry(
     connection: _Connection,
     connect: Open,
-    whom: str,
+    target: str,
     send: Callable[[bytes], Awaitable[None]],
-    tell: Callable[[], Awaitable[None]],
+    notify: Callable[[], Awaitable[None]],
 ) -> None:
-    """Until the guest closes, or the client leaves; ``tell`` is called when no more comes to it.
+    """Carry data until the guest closes, or the client disconnects; then call ``notify``.
 
-    What the client has sent by then is the guest's still, for AFTERWARDS_SECONDS, unless the client
-    has given it up.  ``connection.fault`` becomes what went wrong.
+    Data that the client has sent by then is still delivered, for AFTERWARDS_SECONDS, unless the
+    client has reset the connection.  ``connection.fault`` becomes the error, if there is one.
     """
     try:
         line = await connect(connection.port)
     except GuestError as error:
-        connection.fault = f"error forwarding port {connection.port} to {whom}: {error}"
-        await _over(connection, tell)
+        connection.fault = f"error forwarding port {connection.port} to {target}: {error}"
+        await _end(connection, notify)
         return
     try:
         async with Background() as tasks:
             reading = tasks.start(_to_client(connection, line, send), name="to client")
             writing = tasks.start(_to_guest(connection, line), name="to guest")
-            unwanted = tasks.start(connection.unwanted.wait(), name="unwanted")
-            await asyncio.wait({reading, unwanted}, return_when=asyncio.FIRST_COMPLETED)
-            await _over(connection, tell)
+            output_unwanted = tasks.start(connection.output_unwanted.wait(), name="unwanted")
+            await asyncio.wait({reading, output_unwanted}, return_when=asyncio.FIRST_COMPLETED)
+            await _end(connection, notify)
             due = asyncio.get_running_loop().time() + AFTERWARDS_SECONDS
-            if not connection.is_given_up:
+            if not connection.is_reset:
                 await asyncio.wait({writing}, timeout=AFTERWARDS_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(due):
@@ -281,46 +281,46 @@ async def _carry(
         line.close()
 
 
-async def _over(connection: _Connection, tell: Callable[[], Awaitable[None]]) -> None:
-    await tell()
-    connection.told.set()
-    connection.leave()
+async def _end(connection: _Connection, notify: Callable[[], Awaitable[None]]) -> None:
+    await notify()
+    connection.ended.set()
+    connection.disconnect()
 
 
 async def _send(websocket: WebSocket, message: bytes) -> None:
-    with suppress(WebSocketDisconnect, RuntimeError):  # whoever reads sees that it has gone
+    with suppress(WebSocketDisconnect, RuntimeError):  # the reader notices the disconnect
         await websocket.send_bytes(message)
 
 
 async def _to_client(
     connection: _Connection, line: StreamLine, send: Callable[[bytes], Awaitable[None]]
 ) -> None:
-    """A guest that nobody listens to is read all the same: it may not take the rest otherwise."""
+    """Read the guest's output even if it is dropped: a blocked guest may not read its input."""
     while content := await line.read():
-        if not connection.unwanted.is_set():
+        if not connection.output_unwanted.is_set():
             await send(content)
 
 
 async def _to_guest(connection: _Connection, line: StreamLine) -> None:
-    """What a guest that has closed does not take is lost, as on any connection."""
-    is_taking = True
+    """Write to the guest; what it does not read after closing is lost, as with any connection."""
+    is_writable = True
     while piece := await connection.pieces.get():
         try:
-            if is_taking:
+            if is_writable:
                 await line.write(piece)
         except TimeoutError:
-            is_taking = False
-            connection.fault = f"port {connection.port} takes nothing any more"
-            connection.unwanted.set()
+            is_writable = False
+            connection.fault = f"port {connection.port} does not read any more"
+            connection.output_unwanted.set()
         except OSError:
-            is_taking = False
-        connection.taken(piece)
+            is_writable = False
+        connection.done(piece)
     line.end()
 
 
 def ports_of(names: Sequence[str]) -> list[int]:
-    """The ports of a query (``ports=80&ports=81``, or ``80,81``).  Raises ValueError."""
+    """Return the ports of a query (``ports=80&ports=81``, or ``80,81``).  Raises ValueError."""
     ports = [port_of(name) for text in names for name in text.split(",")]
     if not ports or len(ports) > MOST_PORTS or not all(ports):
-        raise ValueError(f"ports: 1 to {MOST_PORTS} numbers from 1 to 65535 are to be named")
+        raise ValueError(f"ports: name 1 to {MOST_PORTS} numbers from 1 to 65535")
     return ports

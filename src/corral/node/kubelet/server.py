@@ -1,6 +1,7 @@
-"""The doors of a node that the API server leads clients to: those of pods, and of machines.
+"""The HTTP server of a node: the endpoints of pods and of VMIs.
 
-Paths are a kubelet's where it has them; the API server has authorised who comes here.
+Paths are those of a kubelet, where it has them.  Requests come from the API server, which has
+authorised the client.
 """
 
 import asyncio
@@ -23,48 +24,48 @@ from corral.node.kubelet import exec_command, websockets
 from corral.node.kubelet.logs import Logs
 from corral.node.kubelet.portforward import CHANNELS, PROTOCOL, PortChannels, PortForward, ports_of
 from corral.node.kubelet.spdy_channels import channels
-from corral.node.kubelet.vmi_endpoints import Doors
+from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.machine.lifecycle import Machine
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 
 
 class Kubelet:
-    """The ASGI app of a node; ``beside``: what is answered without a look at one machine."""
+    """The ASGI app of a node; ``extra_routes``: endpoints that belong to no single machine."""
 
     def __init__(
         self,
-        of_pod: Callable[[Key], Machine | None],
+        machine_of: Callable[[Key], Machine | None],
         logs: Logs,
-        doors: Doors,
+        vmi_endpoints: VmiEndpoints,
         sampling: ResourceEndpoints,
-        beside: Sequence[BaseRoute] = (),
+        extra_routes: Sequence[BaseRoute] = (),
     ) -> None:
-        self._of_pod = of_pod
+        self._machine_of = machine_of
         self._logs = logs
-        self._doors = doors
+        self._vmi_endpoints = vmi_endpoints
         self.asgi = Starlette(
             routes=[
                 Route("/containerLogs/{namespace}/{pod}/{container}", self._container_logs),
                 WebSocketRoute("/exec/{namespace}/{pod}/{container}", self._exec),
                 WebSocketRoute("/portForward/{namespace}/{pod}", self._port_forward),
-                *doors.routes(),
+                *vmi_endpoints.routes(),
                 *sampling.routes(),
-                *beside,
+                *extra_routes,
             ],
             exception_handlers={ApiError: _refuse},
         )
 
     async def run(self) -> None:
-        """Keep what was promised to clients, until cancelled."""
-        await self._doors.freezer.run()
+        """Thaw frozen guests in time, until cancelled."""
+        await self._vmi_endpoints.freezer.run()
 
     def resume_freeze_timer(self, machine: Machine) -> None:
-        """Keep what an earlier manager has promised of a machine."""
-        self._doors.freezer.resume_timer(machine)
+        """Resume the freeze timer that an earlier manager has recorded for a machine."""
+        self._vmi_endpoints.freezer.resume_timer(machine)
 
     def _machine(self, parameters: Mapping[str, str]) -> tuple[Key, Machine]:
         key = Key(parameters["namespace"], parameters["pod"])
-        machine = self._of_pod(key)
+        machine = self._machine_of(key)
         if machine is None:
             raise NotFound(f'the machine of pod "{key.name}" is not on this node')
         return key, machine
@@ -84,57 +85,59 @@ class Kubelet:
             await websockets.deny(websocket, error)
             return
         offered = websocket.scope.get("subprotocols") or []
-        whom = f"pod {key.name}, uid {machine.record.pod_uid}"
-        connect = partial(self._doors.connect, machine)
+        target = f"pod {key.name}, uid {machine.record.pod_uid}"
+        connect = partial(self._vmi_endpoints.connect, machine)
         if PROTOCOL in offered:
-            await PortForward(websocket, connect, whom).serve()
+            await PortForward(websocket, connect, target).serve()
         elif CHANNELS in offered:
             try:
                 ports = ports_of(websocket.query_params.getlist("ports"))
             except ValueError as error:
                 await websockets.deny(websocket, BadRequest(str(error)))
             else:
-                await PortChannels(websocket, connect, whom, ports).serve()
+                await PortChannels(websocket, connect, target, ports).serve()
         else:
-            refusal = f"unable to upgrade: neither {PROTOCOL} nor {CHANNELS} is asked for"
+            refusal = f"unable to upgrade: neither {PROTOCOL} nor {CHANNELS} is requested"
             await websockets.deny(websocket, BadRequest(refusal))
 
     async def _container_logs(self, request: Request) -> Response:
         key, machine = self._machine(request.path_params)
         container = request.path_params["container"]
         if container not in {COMPUTE, CONSOLE_LOG}:
-            return PlainTextResponse("")  # the others have nothing to say
-        wish = _Wish(request.query_params)
-        if wish.previous:
+            return PlainTextResponse("")  # other containers write no logs
+        options = _LogOptions(request.query_params)
+        if options.previous:
             raise BadRequest(
                 f'previous terminated container "{container}" in pod "{key.name}" not found'
             )
-        chunks = self._read(machine, wish)
-        return StreamingResponse(wish.limited(chunks), media_type="text/plain")
+        chunks = self._read(machine, options)
+        return StreamingResponse(options.limited(chunks), media_type="text/plain")
 
-    async def _read(self, machine: Machine, wish: "_Wish") -> AsyncIterator[bytes]:
+    async def _read(self, machine: Machine, options: "_LogOptions") -> AsyncIterator[bytes]:
         directory = machine.directory
         self._logs.follow(directory)
-        stamps = _Stamps(partial(self._logs.written, directory)) if wish.timestamps else None
+        timestamps = (
+            _Timestamps(partial(self._logs.written_at, directory)) if options.timestamps else None
+        )
         with self._logs.changes(directory) as changed:
             kept = await asyncio.to_thread(
-                self._logs.kept, directory, lines=wish.tail_lines, since=wish.since
+                self._logs.kept, directory, lines=options.tail_lines, since=options.since
             )
-            place = kept.place
-            yield stamps.on(kept.content, place) if stamps else kept.content
-            if wish.follow:
-                end = place + len(kept.content)
+            offset = kept.offset
+            yield timestamps.add(kept.content, offset) if timestamps else kept.content
+            if options.follow:
+                end = offset + len(kept.content)
                 ended = partial(_has_ended, machine)
-                async for place, chunk in self._logs.grown(directory, end, changed, ended):
-                    yield stamps.on(chunk, place) if stamps else chunk
+                async for offset, chunk in self._logs.grown(directory, end, changed, ended):
+                    yield timestamps.add(chunk, offset) if timestamps else chunk
 
 
 def _has_ended(machine: Machine) -> bool:
     return machine.facts.ended
 
 
-class _Wish:
-    """The query of a log request (core/v1 PodLogOptions)."""
+class _LogOptions:
+    """The options of a log request (core/v1 PodLogOptions)."""
 
     def __init__(self, query: Mapping[str, str]) -> None:
         self.follow = query.get("follow") == "true"
@@ -145,7 +148,7 @@ class _Wish:
         self.since = _since(query)
 
     async def limited(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """No more bytes of the chunks than were asked for."""
+        """Iterate over the chunks, up to ``limitBytes``."""
         left = self.limit_bytes
         async for chunk in chunks:
             piece = chunk
@@ -157,28 +160,28 @@ class _Wish:
                 return
 
 
-class _Stamps:
-    """Puts before each line the time at which it was written."""
+class _Timestamps:
+    """Prefixes each line with the time at which it was written."""
 
-    def __init__(self, written: Callable[[int], float]) -> None:
-        self._written = written
+    def __init__(self, written_at: Callable[[int], float]) -> None:
+        self._written_at = written_at
         self._at_start = True
 
-    def on(self, chunk: bytes, place: int) -> bytes:
-        """The next chunk, which stands at a place of the log."""
+    def add(self, chunk: bytes, offset: int) -> bytes:
+        """Return the next chunk, which is at this offset of the log, with timestamps."""
         stamped = []
         for line in chunk.splitlines(keepends=True) if chunk else ():
             if self._at_start:
-                moment = datetime.fromtimestamp(self._written(place), UTC)
+                moment = datetime.fromtimestamp(self._written_at(offset), UTC)
                 stamped.append(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode())
             stamped.append(line)
             self._at_start = line.endswith(b"\n")
-            place += len(line)
+            offset += len(line)
         return b"".join(stamped)
 
 
 def _since(query: Mapping[str, str]) -> float | None:
-    """From which moment on, in seconds since 1970."""
+    """Return the moment from which on to show the log, in seconds since 1970; None for all."""
     seconds, moment = _count(query, "sinceSeconds"), query.get("sinceTime")
     if seconds is not None and moment is not None:
         raise BadRequest("at most one of sinceTime or sinceSeconds may be specified")
@@ -191,7 +194,7 @@ def _since(query: Mapping[str, str]) -> float | None:
     try:
         return parse_rfc3339(moment).timestamp()
     except (ValueError, OverflowError) as error:
-        raise BadRequest(f"sinceTime: {moment[:50]!r} is no time in RFC 3339") from error
+        raise BadRequest(f"sinceTime: {moment[:50]!r} is not an RFC 3339 time") from error
 
 
 def _count(query: Mapping[str, str], name: str) -> int | None:
@@ -199,7 +202,7 @@ def _count(query: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or len(text) > 18:
-        raise BadRequest(f'{name}: "{text}" is not a number that counts something')
+        raise BadRequest(f'{name}: "{text}" is not a non-negative number')
     return int(text)
 
 

@@ -1,9 +1,9 @@
-"""SPDY/3 frames: many streams in one connection, as kubectl forwards ports.  Pure.
+"""SPDY/3 frames: many streams in one connection, as kubectl uses them.  Pure.
 
 Kubernetes keeps the SPDY of 2012 alive in exec and port-forward, and carries it inside a websocket
-(KEP 4006) or, before version 1.31, as it is.  Its clients neither send nor heed windows, so nor are
-there any here: who does not read is not read from either, and the connection's own flow control
-does the rest.  Clients are strangers: every length is bounded, and what is wrong raises SpdyError.
+(KEP 4006) or, before version 1.31, directly.  Its clients neither send nor honour windows, so there
+are none here: the connection's own flow control does the rest.  Clients are not trusted: every
+length is bounded, and violations raise SpdyError.
 """
 
 import struct
@@ -29,12 +29,12 @@ _ONE = struct.Struct(">I")
 
 
 class SpdyError(Exception):
-    """The other side does not speak SPDY/3, or too much of it."""
+    """The peer does not speak SPDY/3, or exceeds a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The other side opens a stream; ``last``: and will send nothing on it."""
+    """The peer opens a stream; ``last``: and will send nothing on it."""
 
     stream: int
     headers: Mapping[str, str]
@@ -43,7 +43,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Bytes of a stream, perhaps a piece of a frame; ``last``: there will be no more."""
+    """Bytes of a stream, perhaps a part of a frame; ``last``: the end of the stream."""
 
     stream: int
     data: bytes
@@ -52,14 +52,14 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A stream is given up."""
+    """The peer cancels a stream."""
 
     stream: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """To be sent back as it is."""
+    """To be returned unchanged."""
 
     number: int
 
@@ -68,7 +68,7 @@ Frame = Opened | Data | Reset | Ping
 
 
 class Reader:
-    """Takes bytes, gives frames."""
+    """Decodes bytes to frames."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -79,7 +79,7 @@ class Reader:
         self._last = False
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete with this; data comes in pieces.  Raises SpdyError."""
+        """Return the frames that these bytes complete.  Raises SpdyError."""
         self._bytes += data
         while len(self._bytes) >= (1 if self._left else _HEAD.size):
             if self._left:
@@ -99,7 +99,7 @@ class Reader:
                 yield Data(first, b"", self._last)
 
     def _body(self, first: int, length: int) -> bytes | None:
-        """What follows the head of a control frame, once it is all there."""
+        """Return the body of a control frame, once it is complete."""
         if (first & ~_CONTROL) >> 16 != VERSION:
             raise SpdyError("another version than SPDY/3")
         if length > LARGEST_CONTROL_BYTES:
@@ -117,7 +117,7 @@ class Reader:
         return Data(self._stream, piece, self._last and not self._left)
 
     def _control(self, kind: int, flags: int, body: bytes) -> Frame | None:
-        """A control frame; None for one that needs no answer (GOAWAY, SETTINGS and others)."""
+        """Decode a control frame; None for one that needs no reply (GOAWAY, SETTINGS, ...)."""
         try:
             if kind == _SYN_STREAM:
                 stream = _ONE.unpack_from(body)[0] & ~_CONTROL
@@ -125,7 +125,7 @@ class Reader:
                     raise SpdyError("a client's streams have odd numbers, each above the last")
                 self._newest = stream
                 return Opened(stream, self._decoded(body[10:]), bool(flags & _FIN))
-            if kind in (_SYN_REPLY, _HEADERS):  # their compression goes on in the frames after
+            if kind in (_SYN_REPLY, _HEADERS):  # later frames continue their compression
                 self._decoded(body[4:])
             if kind == _RST_STREAM:
                 return Reset(_ONE.unpack_from(body)[0])
@@ -155,22 +155,22 @@ def _text(plain: bytes, at: int) -> tuple[str, int]:
     (length,) = _ONE.unpack_from(plain, at)
     at += _ONE.size
     if length > len(plain) - at:
-        raise SpdyError("a header ends behind its block")
+        raise SpdyError("a header exceeds its block")
     return plain[at : at + length].decode(), at + length
 
 
 class Writer:
-    """Makes frames of what is to be said."""
+    """Encodes frames."""
 
     def __init__(self) -> None:
         self._headers = zlib.compressobj(zdict=DICTIONARY)
 
     def reply(self, stream: int, headers: Mapping[str, str] | None = None) -> bytes:
-        """The stream is open.  Replies must be sent in the order in which they were made."""
+        """Accept a stream.  Replies must be sent in the order of these calls."""
         return self._with_headers(_SYN_REPLY, _ONE.pack(stream), headers or {})
 
     def open(self, stream: int, headers: Mapping[str, str]) -> bytes:
-        """Open a stream, as clients do.  To be sent in the order in which it was made."""
+        """Open a stream, as clients do.  To be sent in the order of these calls."""
         return self._with_headers(_SYN_STREAM, _TWO.pack(stream, 0) + b"\0\0", headers)
 
     def _with_headers(self, kind: int, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -184,17 +184,17 @@ class Writer:
 
 
 def data(stream: int, content: bytes, *, last: bool = False) -> bytes:
-    """A data frame; at most ``LARGEST_DATA_BYTES`` fit into it."""
+    """Return a data frame of at most ``LARGEST_DATA_BYTES``."""
     return _HEAD.pack(stream, (_FIN if last else 0) << 24 | len(content)) + content
 
 
 def reset(stream: int, status: int) -> bytes:
-    """Give a stream up."""
+    """Return a frame that cancels a stream."""
     return _control(_RST_STREAM, _TWO.pack(stream, status))
 
 
 def ping(number: int) -> bytes:
-    """The answer to a ping."""
+    """Return the reply to a ping."""
     return _control(_PING, _ONE.pack(number))
 
 
@@ -203,7 +203,7 @@ def _control(kind: int, body: bytes) -> bytes:
 
 
 def _dictionary() -> bytes:
-    """What both sides know of headers before the first one (SPDY/3, 2.6.10.1)."""
+    """Return the predefined compression dictionary of headers (SPDY/3, 2.6.10.1)."""
     words = """
         options head post put delete trace accept accept-charset accept-encoding accept-language
         accept-ranges age allow authorization cache-control connection content-base

@@ -1,7 +1,7 @@
-"""The doors into a machine: console, screen, ports, what its guest says, and what one does to it.
+"""The endpoints of VMIs: console, screen, ports, guest agent queries, and actions.
 
-The API server has authorised who comes here, and has checked what the instance's status tells.
-What only the node knows is checked here, before a websocket is accepted.
+The API server has authorised the client, and checked the VMI's status.  What only the node knows is
+checked here, before a websocket is accepted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,29 +27,29 @@ _API_VERSION = "kubevirt.io/v1"
 _NAMED = "{namespace}/{name}/{uid}"
 
 
-class Doors:
-    """Routes to the machines of a node, by instance.
+class VmiEndpoints:
+    """Routes to the machines of a node, by VMI.
 
-    ``of_instance`` finds a machine.
+    ``machine_of`` finds a machine.
     """
 
     def __init__(
         self,
-        of_instance: Callable[[Key, str], Machine | None],
+        machine_of: Callable[[Key, str], Machine | None],
         ports: Ports,
     ) -> None:
-        self._of_instance = of_instance
+        self._machine_of = machine_of
         self._ports = ports
         self._consoles = Consoles()
         self.freezer = Freezer()
 
     def routes(self) -> list[BaseRoute]:
-        asks = {
+        queries = {
             "guestosinfo": _guest_info,
             "userlist": _user_list,
             "filesystemlist": _filesystem_list,
         }
-        acts: Mapping[str, Callable[[Machine, Request], Awaitable[None]]] = {
+        actions: Mapping[str, Callable[[Machine, Request], Awaitable[None]]] = {
             "pause": lambda machine, _: machine.guest.pause(),
             "unpause": lambda machine, _: machine.guest.resume(),
             "softreboot": lambda machine, _: machine.guest.reboot(),
@@ -62,10 +62,13 @@ class Doors:
             WebSocketRoute(f"/vnc/{_NAMED}", self._screen),
             WebSocketRoute(f"/portforward/{_NAMED}/{{port:int}}/{{protocol}}", self._port),
             Route(f"/vnc/screenshot/{_NAMED}", self._screenshot),
-            *(Route(f"/{name}/{_NAMED}", partial(self._ask, ask)) for name, ask in asks.items()),
             *(
-                Route(f"/{name}/{_NAMED}", partial(self._act, act), methods=["PUT"])
-                for name, act in acts.items()
+                Route(f"/{name}/{_NAMED}", partial(self._query, one))
+                for name, one in queries.items()
+            ),
+            *(
+                Route(f"/{name}/{_NAMED}", partial(self._act, action), methods=["PUT"])
+                for name, action in actions.items()
             ),
         ]
 
@@ -75,7 +78,7 @@ class Doors:
 
     def _machine(self, parameters: Mapping[str, str]) -> Machine:
         key = Key(parameters["namespace"], parameters["name"])
-        machine = self._of_instance(key, parameters["uid"])
+        machine = self._machine_of(key, parameters["uid"])
         if machine is None or machine.facts.ended:
             raise BadRequest("VMI is not running")
         return machine
@@ -83,19 +86,19 @@ class Doors:
     # -- streams
 
     async def _console(self, websocket: WebSocket) -> None:
-        await self._seat(websocket, "console", lambda machine: machine.guest.console())
+        await self._serve_session(websocket, "console", lambda machine: machine.guest.console())
 
     async def _screen(self, websocket: WebSocket) -> None:
-        await self._seat(websocket, "screen", lambda machine: machine.guest.screen())
+        await self._serve_session(websocket, "screen", lambda machine: machine.guest.screen())
 
-    async def _seat(
-        self, websocket: WebSocket, place: str, connect: Callable[[Machine], Awaitable[StreamLine]]
+    async def _serve_session(
+        self, websocket: WebSocket, kind: str, connect: Callable[[Machine], Awaitable[StreamLine]]
     ) -> None:
         preserve = websocket.query_params.get("preserveSession") == "true"
         try:
             machine = self._machine(websocket.path_params)
             await self._consoles.join(
-                f"{place} of {machine.record.uid}",
+                f"{kind} of {machine.record.uid}",
                 websocket,
                 lambda: connect(machine),
                 displace=not preserve,
@@ -122,19 +125,19 @@ class Doors:
             await websocket.accept(subprotocol=websockets.PLAIN)
             end = line.end if isinstance(line, StreamLine) else None
             await websockets.carry(websocket, line, end=end)
-            await websockets.hang_up(websocket)
+            await websockets.close(websocket)
             if isinstance(line, StreamLine):
                 await line.finish()
         finally:
             line.close()
 
-    # -- questions
+    # -- queries
 
-    async def _ask(
-        self, ask: Callable[[GuestAgent], Awaitable[Document]], request: Request
+    async def _query(
+        self, query: Callable[[GuestAgent], Awaitable[Document]], request: Request
     ) -> Response:
         try:
-            document = await ask(self._machine(request.path_params).guest.agent)
+            document = await query(self._machine(request.path_params).guest.agent)
         except GuestError as error:
             raise _failed(str(error)) from error
         return JSONResponse(document)
@@ -148,16 +151,16 @@ class Doors:
             raise _failed(str(error)) from error
         return Response(picture, media_type="image/png")
 
-    # -- acts
+    # -- actions
 
     async def _act(
-        self, act: Callable[[Machine, Request], Awaitable[None]], request: Request
+        self, action: Callable[[Machine, Request], Awaitable[None]], request: Request
     ) -> Response:
         machine = self._machine(request.path_params)
         if machine.facts.saving:
-            raise Conflict("the memory of the VMI is being saved: it ends, or goes on, by itself")
+            raise Conflict("the memory of the VMI is being saved: retry if it does not end")
         try:
-            await act(machine, request)
+            await action(machine, request)
         except GuestError as error:
             raise _failed(str(error)) from error
         return Response()

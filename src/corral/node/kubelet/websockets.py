@@ -1,6 +1,6 @@
-"""Websockets to guests: KubeVirt's plain.kubevirt.io protocol, and how one is refused.
+"""Websockets to guests: KubeVirt's plain.kubevirt.io protocol, and refusals.
 
-Binary messages carry the bytes as they are, with no frames of their own; text is ignored.
+Binary messages carry bytes without framing; text messages are ignored.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from corral.node.streams import Line
 PLAIN = "plain.kubevirt.io"
 
 AFTERWARDS_SECONDS = 10.0
-"""How long a guest that has said all may take for what its client has said before that."""
+"""How long a guest that has closed may take to read what its client has sent before."""
 NORMAL = 1000
 GOING_AWAY = 1001
 CUT = 1006
-"""The connection ends without a word, as RFC 6455 has this code (7.4.1)."""
+"""The connection is closed without a close frame (RFC 6455, 7.4.1)."""
 
 
 async def carry(
@@ -33,12 +33,12 @@ async def carry(
     end: Callable[[], None] | None = None,
     goodbye: int = NORMAL,
 ) -> None:
-    """Carry bytes both ways until either side has said all, the event is set, or the guest stalls.
+    """Carry bytes both ways until either side closes, the event is set, or the guest stalls.
 
-    What a side has said before it left reaches the other; that one side takes nothing more is not
-    the end of what it has said.  ``end`` is called when the client has said all and still listens:
-    it sends an empty message then, which KubeVirt's clients never do, and its servers do not mind.
-    A client whose guest has said all is told, by ``goodbye``, and what it has sent is delivered.
+    What a side has sent before it closed reaches the other; a side that stops reading may still
+    send.  ``end`` is called when the client has ended its input and still reads: it sends an empty
+    message then, which KubeVirt's clients never do, and its servers accept.  A client whose guest
+    has closed gets the close code ``goodbye``, and what it has sent is delivered.
     """
     async with Background() as tasks:
         reading = tasks.start(_to_client(websocket, line), name="to client")
@@ -49,16 +49,16 @@ async def carry(
             ends.add(tasks.start(until.wait(), name="until"))
         done, _ = await asyncio.wait({reading, *ends}, return_when=asyncio.FIRST_COMPLETED)
         if done == {reading}:
-            await hang_up(websocket, goodbye)
+            await close(websocket, goodbye)
             await asyncio.wait(
                 ends, timeout=AFTERWARDS_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
 
 
 async def _to_client(websocket: WebSocket, line: Line) -> None:
-    """To the guest's end.  A client that has gone is the other direction's to notice.
+    """Carry to the guest's end; a disconnected client is noticed by the other direction.
 
-    What the client has sent may still be on its way, and a guest that cannot speak may not listen.
+    Data of the client may still be on its way, and a guest that is blocked writing may not read.
     """
     is_there = True
     while data := await line.read():
@@ -70,9 +70,9 @@ async def _to_client(websocket: WebSocket, line: Line) -> None:
 
 
 async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | None) -> None:
-    """To the client's end, or until the guest is given up.
+    """Carry to the client's end, or until the guest stalls.
 
-    A guest that has closed is not: what it has said before is still read, and ends then.
+    A guest that has closed does not end it: what it has sent before is still read.
     """
     has_ended = is_closed = False
     while (data := await _message(websocket)) is not None:
@@ -80,7 +80,7 @@ async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | 
             end()
             has_ended = True
         elif has_ended:
-            return  # it goes on all the same
+            return  # it has ended its input, and sends more all the same
         elif data and not is_closed:
             try:
                 await line.write(data)
@@ -90,8 +90,8 @@ async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | 
                 return
 
 
-async def received(websocket: WebSocket) -> bytes | None:
-    """The next binary message that is not empty; None when the client has gone."""
+async def receive(websocket: WebSocket) -> bytes | None:
+    """Return the next binary message that is not empty; None when the client has disconnected."""
     while (data := await _message(websocket)) == b"":
         pass
     return data
@@ -106,7 +106,7 @@ async def _message(websocket: WebSocket) -> bytes | None:
             return bytes(data)
 
 
-async def hang_up(websocket: WebSocket, code: int = NORMAL, reason: str = "") -> None:
+async def close(websocket: WebSocket, code: int = NORMAL, reason: str = "") -> None:
     """Close a websocket that the client may have closed already."""
     if websocket.client_state is WebSocketState.CONNECTED:
         with suppress(WebSocketDisconnect, RuntimeError):  # it may go at any moment

@@ -1,11 +1,11 @@
-"""Which accelerator runs guests here: proved by running one, under a deadline.
+"""Probes which accelerator works here, by running a guest with a deadline.
 
-That ``/dev/kvm`` exists proves nothing: in nested and sandboxed hosts it can be opened, and yet
-every guest hangs.  Nor does it help that a guest executes an instruction, or boots: there are hosts
-where it never gets an interrupt, or breaks at the first one outside of real mode, since KVM only
-emulates there, and that poorly ("KVM internal error", after seconds).  So the firmware boots a
-floppy, whose boot sector goes to protected mode and waits for the timer there, three times, then
-writes a number to a port that makes QEMU exit with a status made of that number.
+The existence of ``/dev/kvm`` proves nothing: in nested and sandboxed hosts it can be opened, and
+yet every guest hangs.  Nor is it enough that a guest executes an instruction, or boots: on some
+hosts it never gets an interrupt, or breaks at the first one outside of real mode, where KVM
+emulates poorly ("KVM internal error", after seconds).  So the firmware boots a floppy, whose boot
+sector enters protected mode, waits for three timer interrupts there, and writes to a port that
+makes QEMU exit with a status derived from the written number.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ CACHE = "accelerator.json"
 
 _PORT = 0x501  # of QEMU's isa-debug-exit device
 _SIGN = 0x2A
-_EXIT_STATUS = _SIGN << 1 | 1  # how that device makes a status of what was written
+_EXIT_STATUS = _SIGN << 1 | 1  # the status that the device derives from the written value
 _FLOPPY_BYTES = 1440 * 1024
 _ORIGIN = 0x7C00  # where the firmware puts a boot sector
 _CODE = bytes(
@@ -69,40 +69,40 @@ _BOOT_SECTOR = (_CODE + _GDT + _IDT + _POINTERS).ljust(510, b"\0") + b"\x55\xaa"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What the probe found; ``reason`` is a sentence for people."""
+    """The result of the probe; ``reason`` is a sentence for people."""
 
     accelerator: Accelerator
     reason: str
     version: str
     subject: str = ""
-    """What was probed: this boot of this host with this QEMU."""
+    """The key of the cache: the host's boot, QEMU, and the permissions of the device."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether QEMU ran at all: while its package is unpacked, it lacks libraries at first."""
+        """Whether QEMU ran at all: during its installation it lacks libraries for a while."""
         return self.accelerator is Accelerator.KVM or bool(self.version)
 
 
 async def find_accelerator(directory: Path, program: str) -> Finding:
-    """Probe, or recall what was found before with the same QEMU in the same boot."""
+    """Probe, or return the cached result for the same QEMU in the same boot."""
     path = shutil.which(program)
     if path is None:
         return Finding(Accelerator.TCG, missing_program(program), "")
     subject = _subject(path)
     cache = directory / CACHE
-    known = files.read_json(cache, Finding)
-    if known is not None and known.subject == subject and known.is_whole:
-        return known
+    cached = files.read_json(cache, Finding)
+    if cached is not None and cached.subject == subject and cached.is_whole:
+        return cached
     works, reason = await _kvm_works(path)
     accelerator = Accelerator.KVM if works else Accelerator.TCG
     finding = Finding(accelerator, reason, await _version(path), subject)
     if finding.is_whole:
-        _remember(cache, finding)
+        _write_cache(cache, finding)
     return finding
 
 
 def missing_program(program: str) -> str:
-    """What there is to say where QEMU is not installed."""
+    """Return the message for a QEMU that is not installed."""
     return f"{program} is not installed: apt-get install qemu-system-x86"
 
 
@@ -111,13 +111,13 @@ def _subject(path: str) -> str:
     return f"{boot_id()} {path} {stat.st_size} {stat.st_mtime_ns} {_kvm_rights()}"
 
 
-def _remember(cache: Path, finding: Finding) -> None:
+def _write_cache(cache: Path, finding: Finding) -> None:
     with suppress(OSError):  # a full disk: the next manager probes again
         files.replace(cache, msgspec.json.encode(finding))
 
 
 def _kvm_rights() -> str:
-    """Who may open the device decides as well, and that can change without a boot."""
+    """Return the permissions of the device, which may change without a boot."""
     try:
         stat = KVM.stat()
     except OSError:
@@ -141,7 +141,7 @@ def _for_root_alone() -> str:
 
 
 def _obstacle() -> str:
-    """Why KVM need not be tried."""
+    """Return why KVM need not be probed; empty if it must be."""
     if not KVM.exists():
         return "this host has no /dev/kvm"
     if os.geteuid() != 0 and not os.access(KVM, os.R_OK | os.W_OK):
@@ -150,23 +150,23 @@ def _obstacle() -> str:
 
 
 def _only_root() -> bool:
-    """Whether we may open the device but our VMs may not.
+    """Whether we may open the device but our machines may not.
 
-    It is tried all the same, as ourselves: who is told to change its mode shall gain from it.
+    It is probed all the same, as ourselves: advice to change its mode must not be in vain.
     """
     return os.geteuid() == 0 and not kvm_rights.opens_for_machines(KVM.stat())
 
 
 _MORTAL = ("setpriv", "--pdeathsig=KILL", "--")
-"""Makes a command end with us: under a KVM that hangs its guests a probe would stay for ever."""
+"""Makes a command end with us: a probe under a KVM that hangs its guests would stay for ever."""
 
 
 async def run_probe(
     path: str, accelerator: str, *, as_root: bool = False, seconds: float = SECONDS
 ) -> tuple[bool, str]:
-    """Boot the smallest guest: whether it reached its end, and a sentence.
+    """Boot the smallest guest; return whether it reached its end, and a sentence.
 
-    ``as_root``: as whoever we are, rather than as VMs run.
+    ``as_root``: as our own user, instead of a machine's.
     """
     user = None if as_root else account("", device=KVM if accelerator == "kvm" else None)
     command = [
@@ -175,7 +175,7 @@ async def run_probe(
         *(path, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-machine", "pc", "-m", "8M", "-accel", accelerator),
         *("-device", f"isa-debug-exit,iobase={_PORT:#x},iosize=1"),
-        # A name of the descriptor, for a user who may not go where the file is.
+        # The name of the descriptor, for a user who cannot access the file's directory.
         *("-drive", "file=/proc/self/fd/0,format=raw,if=floppy,readonly=on"),
     ]
     with tempfile.TemporaryFile() as floppy:
@@ -191,7 +191,7 @@ async def run_probe(
         )
     try:
         async with asyncio.timeout(seconds):
-            _, said = await process.communicate()
+            _, output = await process.communicate()
     except TimeoutError:
         await _kill(process)
         return False, f"a test guest under {accelerator} did not boot within {seconds:g} s"
@@ -200,12 +200,12 @@ async def run_probe(
         raise
     if process.returncode == _EXIT_STATUS:
         return True, f"a guest under {accelerator} booted"
-    words = said.decode(errors="replace").strip().replace("\n", "; ")
+    words = output.decode(errors="replace").strip().replace("\n", "; ")
     return False, words[:300] or f"QEMU with {accelerator} ended with status {process.returncode}"
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """End a process, and wait for that while it can be expected: one may hang in the kernel."""
+    """Kill a process, and wait for its end with a timeout, since it may hang in the kernel."""
     process.kill()
     with suppress(TimeoutError):
         async with asyncio.timeout(END_SECONDS):
@@ -213,7 +213,7 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def _version(path: str) -> str:
-    """What QEMU says of itself; empty where it cannot be run."""
+    """Return QEMU's version; empty if it cannot be run."""
     try:
         process = await asyncio.create_subprocess_exec(
             path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
@@ -222,8 +222,8 @@ async def _version(path: str) -> str:
         return ""
     try:
         async with asyncio.timeout(SECONDS):
-            said, _ = await process.communicate()
+            output, _ = await process.communicate()
     except TimeoutError:
         await _kill(process)
         return ""
-    return said.decode(errors="replace").partition("\n")[0].removeprefix("QEMU emulator version ")
+    return output.decode(errors="replace").partition("\n")[0].removeprefix("QEMU emulator version ")

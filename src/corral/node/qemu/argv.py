@@ -1,8 +1,8 @@
-"""An instance as a QEMU command line.  Pure: no file is touched, so a test compares texts.
+"""The QEMU command line of a VMI.  Pure: no file is touched.
 
-The board is a bare q35: what an instance does not name is not there, which saves memory, start-up
-time and attack surface.  QEMU stays when the guest powers off or panics (``-action``), so that the
-manager finds out how it ended even if it was away at that moment.
+The board is a bare q35: devices that the VMI does not request are left out, which saves memory,
+start-up time and attack surface.  QEMU stays when the guest powers off or panics (``-action``), so
+that the manager learns the outcome even if it was not running at that moment.
 """
 
 from corral.api.kinds.vmi.derived import guest_memory, processors
@@ -15,7 +15,7 @@ from corral.node.qemu.migration_file import INCOMING
 
 QEMU = "qemu-system-x86_64"
 
-# The translated code of a guest: the default of 1 GiB costs 30 to 60 MB more for each VM, and
+# The cache of translated code: the default of 1 GiB costs 30 to 60 MB more for each machine, and
 # below 32 MiB a guest boots slower.  Large guests run large programs.
 _TRANSLATION_MIB = 32
 _TRANSLATION_SHARE = 16
@@ -25,12 +25,12 @@ SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 
 
 def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
-    """The command line; the guest stays halted (``-S``) until the monitor lets it run."""
+    """Return the command line; the guest stays halted (``-S``) until the monitor resumes it."""
     vmi = domain.vmi
     arguments = [
         program,
         "-name",
-        # for people who look at the list of processes: which instance is this?
+        # For people who read the list of processes.
         f"guest={vmi.metadata.namespace}_{vmi.metadata.name}_{vmi.metadata.uid}",
         "-S",
         "-nodefaults",
@@ -100,7 +100,7 @@ def _accelerator(domain: Domain) -> str:
 def _cpu(domain: Domain) -> str:
     cpu = domain.vmi.spec.domain.cpu
     if domain.accelerator is Accelerator.TCG:
-        # Without RDRAND a guest's random numbers are not ready for many seconds.
+        # Without RDRAND a guest waits many seconds for random numbers.
         return "qemu64,+rdrand"
     if cpu is None or cpu.model in {"", "host-model", "host-passthrough"}:
         return "host"
@@ -124,8 +124,8 @@ def _smbios(domain: Domain) -> list[str]:
 
 
 def _smbios_table(number: int, fields: dict[str, str]) -> list[str]:
-    known = [f"{name}={quoted(value)}" for name, value in fields.items() if value]
-    return ["-smbios", ",".join((f"type={number}", *known))] if known else []
+    given = [f"{name}={quoted(value)}" for name, value in fields.items() if value]
+    return ["-smbios", ",".join((f"type={number}", *given))] if given else []
 
 
 def _needs_usb(domain: Domain) -> bool:

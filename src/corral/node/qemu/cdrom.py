@@ -1,8 +1,8 @@
-"""The CD-ROM drives of a QEMU that runs, and what is put into them and taken out.
+"""The CD-ROM drives of a running QEMU, and changes of their media.
 
-A medium is changed while the drive is open, in several commands.  An object that QEMU keeps marks
-a drive that was opened here: where a manager is killed in between, the next one shuts it.  A drive
-that the guest opened stays open.  (Descriptors that nothing uses go with the manager's connection.)
+A medium is changed while the tray is open, in several commands.  A QEMU object marks each tray that
+was opened here: if the manager is killed meanwhile, the next one closes it.  A tray that the guest
+has opened stays open.  (QEMU removes unused descriptors when the manager's connection closes.)
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,25 +12,25 @@ from corral.node.qemu.devices.plugs import TRAY, tray_name
 from corral.node.qemu.monitor import TRAY_MOVED, Event, Monitor, MonitorError, device_id
 
 _OPENED = "opened-"
-"""How marks are called; the volume follows."""
+"""The prefix of marks; the volume follows."""
 _IS_SHUT = "is not open"
-"""What QEMU's complaint has in it where the guest has locked the drive: it is asked to open it."""
+"""A part of QEMU's error message when the guest has locked the tray, so has to open it itself."""
 
 
 class Trays:
-    """The drives of one guest whose media come and go, by the names of their volumes."""
+    """The drives of one guest whose media are hotplugged, by volume."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
 
     def freed(self, event: Event) -> str | None:
-        """The volume whose drive the guest opens, as it was asked to; None for other news."""
+        """Return the volume whose tray the guest has opened on request; None for other events."""
         if event["event"] != TRAY_MOVED:
             return None
         return device_id(event["data"]["id"]).removeprefix(TRAY)
 
     async def media(self, devices: Iterable[str]) -> Mapping[str, str]:
-        """The topmost block node of the medium in each drive that has one, by device."""
+        """Return the top block node of the medium in each drive that has one, by device."""
         if not _has_trays(devices):
             return {}
         return {
@@ -40,7 +40,7 @@ class Trays:
         }
 
     async def shut(self, devices: Iterable[str]) -> None:
-        """Shut the drives that were opened here."""
+        """Close the trays that were opened here."""
         if not _has_trays(devices):
             return
         for mark in await self._marks():
@@ -49,23 +49,24 @@ class Trays:
             await self._monitor.execute("object-del", {"id": mark})
 
     async def load(self, volume: str, node: str) -> None:
-        """Put a medium into a drive, in place of the one that is there; ``shut`` ends it."""
+        """Insert a medium, in place of the present one; ``shut`` completes the change."""
         if not await self.empty(volume):
-            raise GuestError("the guest keeps its drive shut")
+            raise GuestError("the guest keeps its tray locked")
         medium = {"id": tray_name(volume), "node-name": node}
         await self._monitor.execute("blockdev-insert-medium", medium)
 
     async def empty(self, volume: str) -> bool:
-        """Open a drive, and take out what is in it; ``shut`` ends it.
+        """Open a tray, and remove its medium; ``shut`` completes the change.
 
-        False where the guest has locked the drive: it is asked to open it, and ``freed`` tells.
+        Return False if the guest has locked the tray: it is requested to open it, and ``freed``
+        reports that.
         """
         drive = {"id": tray_name(volume)}
         mark = f"{_OPENED}{volume}"
         if mark not in await self._marks():
-            # Of all that QEMU has of this kind a secret does the least.
-            wanted = {"qom-type": "secret", "id": mark, "data": "-"}
-            await self._monitor.execute("object-add", wanted)
+            # A secret is the object with the fewest side effects.
+            secret = {"qom-type": "secret", "id": mark, "data": "-"}
+            await self._monitor.execute("object-add", secret)
         self._monitor.awaited.add(tray_name(volume))
         await self._monitor.execute("blockdev-open-tray", {**drive, "force": False})
         try:

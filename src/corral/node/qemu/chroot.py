@@ -1,8 +1,8 @@
-"""A root directory of QEMU's own: its program, its libraries, and a few devices; nothing else.
+"""A root directory for QEMU with its program, its libraries and a few devices only.
 
-Everything that a machine consists of is handed to QEMU as open descriptors, so a guest that broke
-out of it would find nothing of the host: no home, no other machine, no socket, no /proc.  It takes
-the right to mount; where that is missing, QEMU sees the host's files as its account may read them.
+QEMU gets everything else as open descriptors, so a guest that breaks out of it finds nothing of the
+host: no home, no other machine, no socket, no /proc.  This needs the right to mount; without it,
+QEMU sees the host's files with its user's permissions.
 """
 
 import ctypes
@@ -33,9 +33,9 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _READ_ONLY = (1 << 0).to_bytes(8, "little") + bytes(24)
 """A struct mount_attr that sets MOUNT_ATTR_RDONLY (mount_setattr(2))."""
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu")
-"""Where systems keep programs and libraries, as links to others of these or as directories."""
+"""Where distributions keep programs and libraries, as links among these or as directories."""
 _SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/alternatives")
-"""What libraries are found by."""
+"""Files of the dynamic linker, and alternatives."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 T = TypeVar("T")
@@ -44,17 +44,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def within(place: Path, program: str, devices: Sequence[Path], function: Callable[[], T]) -> T:
-    """Call a function in a root of its own, which the thread does not leave (``own_thread``).
+    """Call a function in a root directory of its own, which the calling thread never leaves.
 
-    ``place`` is a directory to build it over, which nobody else sees.  Raises OSError.
+    Run it in a thread of its own (``apart``).  ``place``: a directory to mount the root on, which
+    only this mount namespace sees.  Raises OSError.
     """
-    wanted = [*_trees(program), *_files(devices)]
+    shown = [*_trees(program), *_files(devices)]
     _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC))
     _mount(None, "/", _MS_REC | _MS_PRIVATE)
     _mount("tmpfs", str(place), _BARE, "tmpfs", b"size=64k,mode=755")
     os.chdir(place)
-    kept = os.umask(0o022)  # of this thread alone from now on: QEMU's account has to come in
-    for one in wanted:
+    kept = os.umask(0o022)  # of this thread alone, after unshare: QEMU's user must have access
+    for one in shown:
         _show(one)
     os.umask(kept)
     _mount(None, ".", _MS_REMOUNT | _MS_RDONLY | _BARE)
@@ -65,7 +66,7 @@ def within(place: Path, program: str, devices: Sequence[Path], function: Callabl
 
 
 def _trees(program: str) -> Iterator[Path]:
-    """The directories of programs, and that of this one where it is in none of them."""
+    """Iterate over the directories of programs, and that of QEMU if it is in none of them."""
     trees = [each for name in _PROGRAMS if (each := Path("/", name)).exists()]
     yield from trees
     found = Path(shutil.which(program) or program).resolve()
@@ -74,12 +75,12 @@ def _trees(program: str) -> Iterator[Path]:
 
 
 def _files(devices: Sequence[Path]) -> Iterator[Path]:
-    wanted = [*(Path("/", name) for name in _SETTINGS), *(Path("/dev", one) for one in _DEVICES)]
-    yield from (each for each in [*wanted, *devices] if each.exists())
+    shown = [*(Path("/", name) for name in _SETTINGS), *(Path("/dev", one) for one in _DEVICES)]
+    yield from (each for each in [*shown, *devices] if each.exists())
 
 
 def _show(path: Path) -> None:
-    """Let a file or directory be seen below the working directory, and nobody write it."""
+    """Bind-mount a file or directory below the working directory, read-only."""
     here = path.relative_to("/")
     here.parent.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():
@@ -122,7 +123,7 @@ def _checked(result: int) -> None:
 
 
 async def obstacle(directory: Path, program: str, privileges: Sequence[str]) -> str:
-    """Why a program cannot be run so here, tried by asking for its version; empty where it can."""
+    """Return why this does not work here, tried with ``--version``; empty if it does."""
     with TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as place:
         command = [*privileges, program, "--version"]
         try:
@@ -133,7 +134,7 @@ async def obstacle(directory: Path, program: str, privileges: Sequence[str]) -> 
 
 
 def _run(command: Sequence[str]) -> int | None:
-    """The exit status of a command; None where it was killed, as it took too long."""
+    """Run a command; return its exit status, None if it was killed after a timeout."""
     output = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         pid = launch(command, descriptors=[], output=output)
@@ -145,7 +146,7 @@ def _run(command: Sequence[str]) -> int | None:
         if not ended:
             os.kill(pid, signal.SIGKILL)
             select.select([pidfd], [], [], END_SECONDS)
-        told = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
-        return told.si_status if ended and told is not None else None
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+        return status.si_status if ended and status is not None else None
     finally:
         os.close(pidfd)

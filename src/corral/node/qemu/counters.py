@@ -1,6 +1,6 @@
-"""What QEMU and the kernel have counted of a guest; asking wakes QEMU's monitor, not the guest.
+"""Counters of a guest, from QEMU and the kernel; a query wakes QEMU's main thread, not the guest.
 
-A guest may have broken into its QEMU, so the answers are not believed either.
+A guest may have broken into its QEMU, so the answers are validated.
 """
 
 import os
@@ -33,7 +33,7 @@ class _Stats(msgspec.Struct):
 
 
 class _Block(msgspec.Struct, rename="kebab"):
-    stats: dict[str, Any]  # those of an empty drive are none
+    stats: dict[str, Any]  # an empty drive has none
     node_name: str = ""
 
 
@@ -47,9 +47,9 @@ class _Balloon(msgspec.Struct):
 
 
 async def count(monitor: Monitor, pid: int, vmi: VirtualMachineInstance) -> Counters:
-    """Everything that is counted of an instance's guest.  Raises MonitorError."""
-    blocks = _understood(await monitor.execute("query-blockstats"), list[_Block])
-    threads = _understood(await monitor.execute("query-cpus-fast"), list[_Thread])
+    """Return all counters of a VMI's guest.  Raises MonitorError."""
+    blocks = _converted(await monitor.execute("query-blockstats"), list[_Block])
+    threads = _converted(await monitor.execute("query-cpus-fast"), list[_Thread])
     user, system = _process(pid)
     return Counters(
         disks=dict(_disks(blocks, vmi)),
@@ -60,12 +60,12 @@ async def count(monitor: Monitor, pid: int, vmi: VirtualMachineInstance) -> Coun
     )
 
 
-def _understood(answer: object, form: type[T]) -> T:
-    """Raises MonitorError."""
+def _converted(answer: object, form: type[T]) -> T:
+    """Validate an answer.  Raises MonitorError."""
     try:
         return msgspec.convert(answer, form)
     except msgspec.ValidationError as error:
-        raise MonitorError(f"not the answer that was asked for: {error}") from error
+        raise MonitorError(f"unexpected answer: {error}") from error
 
 
 def _disks(blocks: list[_Block], vmi: VirtualMachineInstance) -> Iterator[tuple[str, Disk]]:
@@ -73,15 +73,15 @@ def _disks(blocks: list[_Block], vmi: VirtualMachineInstance) -> Iterator[tuple[
     volumes = {node_of(vmi, name): name for name in names}
     for block in blocks:
         if (volume := volumes.get(block.node_name)) is not None:
-            told = _understood(block.stats, _Stats)
-            reads = Flow(told.rd_operations, told.rd_bytes, told.rd_total_time_ns)
-            writes = Flow(told.wr_operations, told.wr_bytes, told.wr_total_time_ns)
-            flushes = Flow(told.flush_operations, 0, told.flush_total_time_ns)
+            stats = _converted(block.stats, _Stats)
+            reads = Flow(stats.rd_operations, stats.rd_bytes, stats.rd_total_time_ns)
+            writes = Flow(stats.wr_operations, stats.wr_bytes, stats.wr_total_time_ns)
+            flushes = Flow(stats.flush_operations, 0, stats.flush_total_time_ns)
             yield volume, Disk(reads, writes, flushes)
 
 
 def _processors(threads: list[_Thread], pid: int) -> Iterator[tuple[int, Processor]]:
-    """The kernel's account of the thread of each processor; none where it keeps no such account."""
+    """Iterate over the vCPUs' scheduling statistics; there are none in some kernels."""
     for thread in threads:
         with suppress(OSError, ValueError):
             path = Path(f"/proc/{pid}/task/{thread.thread_id}/schedstat")
@@ -90,15 +90,15 @@ def _processors(threads: list[_Thread], pid: int) -> Iterator[tuple[int, Process
 
 
 def _process(pid: int) -> tuple[int, int]:
-    """Processor time of a process in user mode and in the kernel; nothing once it has ended."""
+    """Return the CPU time of a process in user and kernel mode; zeros once it has ended."""
     with suppress(OSError):
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        fields = stat.rpartition(")")[2].split()  # from the third one on (proc_pid_stat(5))
+        fields = stat.rpartition(")")[2].split()  # from the third field (proc_pid_stat(5))
         return int(fields[11]) * _TICK_NANOS, int(fields[12]) * _TICK_NANOS
     return 0, 0
 
 
 async def _balloon(monitor: Monitor) -> int | None:
-    with suppress(MonitorError):  # a machine may do without one
-        return _understood(await monitor.execute("query-balloon"), _Balloon).actual
+    with suppress(MonitorError):  # a machine may have no balloon
+        return _converted(await monitor.execute("query-balloon"), _Balloon).actual
     return None

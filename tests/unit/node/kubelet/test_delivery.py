@@ -19,7 +19,7 @@ from corral.node.kubelet import spdy
 from corral.node.kubelet.logs import Logs
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.spdy import Data
-from corral.node.kubelet.vmi_endpoints import Doors
+from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
@@ -78,7 +78,7 @@ async def served(guest, tmp_path):
         facts=Facts(state=State.RUNNING, agent_connected=True, addresses=("127.0.0.1",)),
         record=SimpleNamespace(uid="uid", instance="vm", namespace="default", pod_uid="pod-uid"),
     )
-    doors = Doors(lambda key, uid: machine, Ports(guest))
+    doors = VmiEndpoints(lambda key, uid: machine, Ports(guest))
     find = {Key("default", "pod"): machine}.get
     app = Kubelet(find, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
     identity = pki.ensure(tmp_path / "pki")

@@ -19,7 +19,7 @@ from corral.node.kubelet.logs import Logs
 from corral.node.kubelet.portforward import MOST_STREAMS, PROTOCOL, PortForward
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.spdy import Data, Opened, Reset
-from corral.node.kubelet.vmi_endpoints import Doors
+from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
@@ -54,7 +54,7 @@ def machine():
 
 @pytest.fixture
 def client(machine):
-    doors = Doors(lambda key, uid: None, Ports(Loopback()))
+    doors = VmiEndpoints(lambda key, uid: None, Ports(Loopback()))
     find = {Key("default", "pod"): machine}.get
     with TestClient(
         Kubelet(find, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
@@ -180,7 +180,7 @@ def test_a_guest_that_takes_nothing_any_more_is_given_up(kubectl, guest, monkeyp
     with inside:
         for _ in range(40):
             kubectl.send(spdy.data(3, MUCH))
-        told = f"port {port} takes nothing any more".encode()
+        told = f"port {port} does not read any more".encode()
         assert kubectl.frame() == Data(1, told, last=True)
         assert kubectl.frame() == Data(3, b"", last=True)
 
@@ -423,7 +423,7 @@ def test_a_port_that_takes_nothing_any_more_is_given_up(client, guest, monkeypat
             for _ in range(40):
                 websocket.send_bytes(b"\0" + MUCH)
             told = [websocket.receive_bytes() for _ in range(3)][2]
-            assert told == b"\1" + f"port {port} takes nothing any more".encode()
+            assert told == b"\1" + f"port {port} does not read any more".encode()
             with pytest.raises(WebSocketDisconnect):
                 websocket.receive_bytes()
 

@@ -18,7 +18,7 @@ from corral.api.object import Key
 from corral.node.kubelet.log_times import MOST_MARKS, Times
 from corral.node.kubelet.logs import LARGEST_BYTES, NAME, OLDER, Kept, Logs
 from corral.node.kubelet.server import Kubelet
-from corral.node.kubelet.vmi_endpoints import Doors
+from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
@@ -60,7 +60,7 @@ def kubelet(machine, logs=None):
     return Kubelet(
         lambda key: machine if key == Key("default", "pod") else None,
         logs or Logs(),
-        Doors(lambda key, uid: None, Ports(None)),
+        VmiEndpoints(lambda key, uid: None, Ports(None)),
         ResourceEndpoints("here", Sampler()),
     ).asgi
 
@@ -127,7 +127,7 @@ def test_a_pod_that_is_not_here_is_not_found(client):
 def test_the_older_part_of_a_log_comes_first(tmp_path):
     (tmp_path / OLDER).write_bytes(b"a\nb\n")
     (tmp_path / NAME).write_bytes(b"c\n")
-    assert Logs().kept(tmp_path) == Kept(b"a\nb\nc\n", place=-4)
+    assert Logs().kept(tmp_path) == Kept(b"a\nb\nc\n", offset=-4)
     assert Logs().kept(tmp_path, lines=2).content == b"b\nc\n"
 
 
@@ -243,7 +243,7 @@ async def test_a_log_that_cannot_be_cut_is_told_once(tmp_path, monkeypatch):
         tasks.start(logs.run(), name="logs")
         await asyncio.sleep(0)
         logs.follow(tmp_path)
-        assert logs.kept(tmp_path).place == 0
+        assert logs.kept(tmp_path).offset == 0
         with logs.changes(tmp_path) as changed, (tmp_path / NAME).open("ab", buffering=0) as guest:
             for _ in range(3):
                 guest.write(b"more")
@@ -262,7 +262,7 @@ async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tm
         logs.follow(tmp_path)
         assert (tmp_path / NAME).stat().st_size == 0
     assert logs.kept(tmp_path).content == b"x" * (LARGEST_BYTES - 4) + b"kept"
-    assert logs.kept(tmp_path).place == 4
+    assert logs.kept(tmp_path).offset == 4
     assert (tmp_path / OLDER).stat().st_mode & 0o777 == 0o600
 
 
@@ -300,7 +300,7 @@ async def test_a_log_is_read_from_a_moment_on(machine):
 def test_the_marks_of_a_log_are_few():
     times = Times()
     for second in range(10_000):
-        times.note(10 * (second + 1), float(second))
+        times.add(10 * (second + 1), float(second))
     assert len(times._ends) <= MOST_MARKS
     assert times.since(9_999.0) == 99_990
     assert times.at(99_995) == 9_999.0
@@ -312,5 +312,5 @@ def test_the_marks_of_a_log_are_few():
 def test_growth_within_a_second_is_one_mark():
     times = Times()
     for moment, end in ((1.0, 10), (1.5, 20), (1.9, 20), (2.0, 30)):
-        times.note(end, moment)
+        times.add(end, moment)
     assert [times.at(place) for place in (0, 15, 25, 30)] == [1.0, 1.0, 2.0, None]

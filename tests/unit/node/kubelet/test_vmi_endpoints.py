@@ -19,7 +19,7 @@ from corral.node.hypervisor import Change, Definition, GuestError
 from corral.node.kubelet import websockets
 from corral.node.kubelet.logs import Logs
 from corral.node.kubelet.server import Kubelet
-from corral.node.kubelet.vmi_endpoints import Doors
+from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.guest_ports import Ports
@@ -78,7 +78,7 @@ def machine(tmp_path):
 
 @pytest.fixture
 def doors(machine):
-    return Doors(
+    return VmiEndpoints(
         lambda key, uid: machine if (key, uid) == (Key("default", "vm"), "uid") else None,
         Ports(Loopback()),
     )

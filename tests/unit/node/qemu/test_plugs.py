@@ -261,7 +261,7 @@ async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_i
     await plugs.unplug("data", "my.claim")
     assert await plugs.recover() == {}
     monitor.locked.add("tray-data")
-    with pytest.raises(GuestError, match="the guest keeps its drive shut"):
+    with pytest.raises(GuestError, match="the guest keeps its tray locked"):
         await plugs.plug(*wanted(CDROM), drives)
     assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})

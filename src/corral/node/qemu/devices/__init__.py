@@ -1,7 +1,7 @@
-"""A machine's devices: one module per family, each a pure function from domain to arguments.
+"""The devices of a machine: one module per family, each a pure function from domain to arguments.
 
-To add one: a module with such a function, and its place in ``DEVICES``, which is also the order in
-which the guest meets them.
+To add one, write a module with such a function, and add it to ``DEVICES``, whose order is that of
+the guest's devices.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The guest agent's channel: a virtio-serial port, as every distribution's qemu-ga expects it."""
+"""The guest agent's channel: a virtio-serial port with the name that qemu-ga expects."""
 
 from corral.node.qemu.domain import Domain, device
 

@@ -1,7 +1,7 @@
-"""The memory balloon, by which a guest gives back the pages that it does not use.
+"""The memory balloon, by which a guest returns unused pages.
 
-Every machine has one unless the instance declines it, with free page reporting, as in KubeVirt: the
-guest's kernel reports free memory by itself, and QEMU returns it to the host at once.
+Every machine has one unless its VMI declines it, with free page reporting, as in KubeVirt: the
+guest's kernel reports free pages by itself, and QEMU returns them to the host at once.
 """
 
 from corral.node.qemu.domain import Domain, device

@@ -1,4 +1,4 @@
-"""The order in which the firmware tries the devices."""
+"""The boot order of devices."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,10 @@ from corral.node.qemu.domain import Domain
 
 
 def boot_indexes(domain: Domain) -> Mapping[tuple[str, str], int]:
-    """The boot index of each bootable device, by ("disk" or "interface", name).
+    """Return the boot index of each bootable device, by ("disk" or "interface", name).
 
-    Devices with ``bootOrder`` come in that order and alone; where none has one, disks come in the
-    order of the manifest, as KubeVirt does it.
+    If any device has a ``bootOrder``, only those are bootable; else disks are, in the order of the
+    manifest, as in KubeVirt.
     """
     devices = domain.vmi.spec.domain.devices
     named = {("disk", disk.name): disk.boot_order for disk in devices.disks} | {

@@ -1,7 +1,7 @@
-"""What stands between a disk and the host's storage: caches, flushes, ways to ask.  Pure.
+"""Cache, flush and block size options of disks.  Pure.
 
-Flushes of the guest reach the host's storage in every cache mode.  What may be lost with the host
-is not flushed at all.
+Flushes of the guest reach the host's storage in every cache mode, except for ephemeral disks,
+which are not flushed at all.
 """
 
 from typing import Any
@@ -11,11 +11,11 @@ from corral.node.disk_cache import DIRECT, THROUGH, mode
 from corral.node.hypervisor import Drive
 
 MATCHED_BLOCK = 4096
-"""The block of the volumes' file system, as a disk shows it that shall match it."""
+"""The block size of a disk that is to match its volume: that of the file system."""
 
 
 def of_file(disk: Disk, drive: Drive) -> dict[str, bool]:
-    """The cache options of a disk's block nodes."""
+    """Return the cache options of a disk's block nodes."""
     options = {}
     if mode(disk, drive) in DIRECT:
         options["direct"] = True
@@ -25,9 +25,9 @@ def of_file(disk: Disk, drive: Drive) -> dict[str, bool]:
 
 
 def of_device(disk: Disk, drive: Drive | None) -> dict[str, Any]:
-    """What the device says to the guest of its cache and its blocks, and who else may write.
+    """Return the device's options for its cache, block sizes, and shared writes.
 
-    Only a CD-ROM may have no drive behind it.
+    Only a CD-ROM may have no drive.
     """
     options: dict[str, Any] = {}
     if disk.cdrom is None and drive is not None:
@@ -54,6 +54,6 @@ def _block_size(disk: Disk) -> dict[str, int]:
         return {}
     target = disk.disk or disk.lun
     matched = {"physical_block_size": MATCHED_BLOCK}
-    if target is None or target.bus != "sata":  # which knows no other logical size than 512
+    if target is None or target.bus != "sata":  # SATA has logical blocks of 512 bytes only
         matched["logical_block_size"] = MATCHED_BLOCK
     return matched

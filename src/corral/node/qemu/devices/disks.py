@@ -1,7 +1,6 @@
-"""Disks: for each an explicit chain of block nodes, and a device on the bus that was asked for.
+"""Disks: an explicit chain of block nodes for each, and a device on the requested bus.
 
-``blocks`` and ``attachment`` describe them as QEMU's monitor takes them, too, where a disk is
-plugged in later.
+``blocks`` and ``attachment`` return them in the form of QEMU's monitor, which hotplug uses, too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,10 +24,10 @@ SCSI = "scsi0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slot:
-    """A disk of the instance, the drive behind it, and its place among all disks.
+    """A disk of the VMI, its drive, and its position among all disks.
 
-    ``drive``: None for an empty CD-ROM.  ``opaque``: what its descriptors are for.  ``port``:
-    where it is plugged in, for a disk on virtio that may be taken out again.
+    ``drive``: None for an empty CD-ROM.  ``opaque``: the purpose of its descriptors.  ``port``: the
+    port of a virtio disk that may be unplugged.
     """
 
     node: str
@@ -45,7 +44,7 @@ class _Slot:
 
 
 def bus_of(disk: kinds.Disk) -> str:
-    """The bus of a disk, whether it names one or not."""
+    """Return the bus of a disk, or the default bus."""
     target = disk.disk or disk.cdrom or disk.lun
     return (target.bus if target is not None else "") or ("sata" if disk.cdrom else "virtio")
 
@@ -61,21 +60,23 @@ def disks(domain: Domain) -> list[str]:
                 arguments += add_fd(descriptor, opaque=slot.opaque)
             for block in blocks(slot.node, slot.disk, slot.drive, files):
                 arguments += option("blockdev", **block)
-        wanted = attachment(slot.id, slot.node, slot.disk, slot.drive, boot_index=slot.boot_index)
+        properties = attachment(
+            slot.id, slot.node, slot.disk, slot.drive, boot_index=slot.boot_index
+        )
         if slot.disk.dedicated_io_thread and slot.bus == "virtio":
-            wanted["iothread"] = thread = f"iothread-{slot.node}"
+            properties["iothread"] = thread = f"iothread-{slot.node}"
             arguments += option("object", qom_type="iothread", id=thread)
         if slot.bus == "sata":
-            wanted["bus"] = f"sata{on_sata // SATA_PORTS}.{on_sata % SATA_PORTS}"
+            properties["bus"] = f"sata{on_sata // SATA_PORTS}.{on_sata % SATA_PORTS}"
             on_sata += 1
         elif slot.port is not None:
-            wanted["bus"] = slot.port
+            properties["bus"] = slot.port
         elif slot.bus == "usb" and slot.id.startswith(TRAY):
-            # usb-storage has no drive that may be empty.
+            # usb-storage has no drive that can be empty.
             arguments += device("usb-bot", id=f"bot-{slot.id}")
-            wanted |= {"driver": "scsi-cd", "bus": f"bot-{slot.id}.0"}
-            del wanted["removable"]
-        arguments += device(**wanted)
+            properties |= {"driver": "scsi-cd", "bus": f"bot-{slot.id}.0"}
+            del properties["removable"]
+        arguments += device(**properties)
     return arguments
 
 
@@ -107,15 +108,15 @@ def _slots(domain: Domain) -> Iterator[_Slot]:
 
 
 def node_of(vmi: VirtualMachineInstance, volume: str) -> str:
-    """The topmost block node of a volume in a machine.  Raises KeyError where no disk shows it."""
+    """Return the top block node of a volume.  Raises KeyError if no disk shows it."""
     return _names(vmi)[volume][1]
 
 
 def _names(vmi: VirtualMachineInstance) -> Mapping[str, tuple[str, str]]:
-    """Device and topmost block node of each disk: the same, whichever disks come and go.
+    """Return device and top block node of each disk: the same, whichever disks are hotplugged.
 
-    A drive takes a number whether its medium comes and goes or not: what stands behind it has the
-    same name then for every version of corral that a machine may have been started by.
+    Every drive is numbered, whether its medium is hotplugged or not, so that its names are the same
+    for every version of corral that may have started the machine.
     """
     plugged, trays = hotplug_disks(vmi.spec), hotplug_cdroms(vmi.spec)
     names: dict[str, tuple[str, str]] = {}
@@ -146,26 +147,26 @@ def _controllers(buses: set[str], count: int, domain: Domain) -> list[str]:
 
 
 def scsi_controller(vmi: VirtualMachineInstance) -> dict[str, Any]:
-    """The controller of all SCSI disks, in the port that is kept for it."""
-    wanted: dict[str, Any] = {"driver": "virtio-scsi-pci", "id": SCSI}
+    """Return the controller of all SCSI disks, in the port that is kept for it."""
+    properties: dict[str, Any] = {"driver": "virtio-scsi-pci", "id": SCSI}
     if (port := controller_port(vmi)) is not None:
-        wanted["bus"] = port
-    return wanted
+        properties["bus"] = port
+    return properties
 
 
 def blocks(
     node: str, disk: kinds.Disk, drive: Drive, files: Mapping[Path, int]
 ) -> Iterator[dict[str, Any]]:
-    """The block graph below a node, from the bottom up: format over file, for each layer.
+    """Return the block graph below a node, bottom up: format over file, for each layer.
 
-    ``files``: the set of descriptors through which QEMU gets at each file.
+    ``files``: the fdset of each file.
     """
     cache = disk_caching.of_file(disk, drive)
     below: str | None = None
     for number, layer in reversed(list(enumerate(drive.layers))):
         name = f"{node}-layer{number}"
         yield _file(f"{name}-file", files[layer.path], read_only=True)
-        yield _known(
+        yield _block(
             node_name=name,
             driver=layer.format,
             file=f"{name}-file",
@@ -180,7 +181,7 @@ def blocks(
         cache=cache or None,
         aio=disk.io or None,
     )
-    yield _known(
+    yield _block(
         node_name=node,
         driver=drive.format,
         file=f"{node}-file",
@@ -192,8 +193,8 @@ def blocks(
 
 
 def _file(name: str, fdset: int, *, read_only: bool, **how: Any) -> dict[str, Any]:
-    """A file, locked as QEMU locks it: nobody else writes it, unless the device shares it."""
-    return _known(
+    """Return a file node with QEMU's locks: no other process writes it, unless it is shared."""
+    return _block(
         node_name=name,
         driver="file",
         filename=f"/dev/fdset/{fdset}",
@@ -203,19 +204,19 @@ def _file(name: str, fdset: int, *, read_only: bool, **how: Any) -> dict[str, An
     )
 
 
-def _known(**values: Any) -> dict[str, Any]:
-    """What is said of a block node, in QEMU's spelling of the names."""
+def _block(**values: Any) -> dict[str, Any]:
+    """Return the options of a block node, with QEMU's names."""
     return {name.replace("_", "-"): value for name, value in values.items() if value is not None}
 
 
 def attachment(
     name: str, node: str, disk: kinds.Disk, drive: Drive | None, *, boot_index: int | None = None
 ) -> dict[str, Any]:
-    """The device that shows a block node to the guest; its place on the bus is not named."""
+    """Return the device that shows a block node to the guest, without its address on the bus."""
     is_cdrom = disk.cdrom is not None
-    asked = disk.error_policy or "stop"
-    policy = "enospc" if asked == "enospace" else asked  # KubeVirt's word, and QEMU's
-    wanted: dict[str, Any] = {
+    requested = disk.error_policy or "stop"
+    policy = "enospc" if requested == "enospace" else requested  # KubeVirt's word, and QEMU's
+    properties: dict[str, Any] = {
         "id": name,
         "drive": node if drive is not None else None,
         "bootindex": boot_index,
@@ -227,12 +228,12 @@ def attachment(
     kind = "cd" if is_cdrom else "hd"
     match bus_of(disk):
         case "sata":
-            wanted["driver"] = f"ide-{kind}"
+            properties["driver"] = f"ide-{kind}"
         case "scsi":
-            wanted["driver"] = f"scsi-{kind}"
-            wanted["bus"] = f"{SCSI}.0"
+            properties["driver"] = f"scsi-{kind}"
+            properties["bus"] = f"{SCSI}.0"
         case "usb":
-            wanted |= {"driver": "usb-storage", "removable": is_cdrom}
+            properties |= {"driver": "usb-storage", "removable": is_cdrom}
         case _:
-            wanted["driver"] = "virtio-blk-pci"
-    return {key: value for key, value in wanted.items() if value is not None}
+            properties["driver"] = "virtio-blk-pci"
+    return {key: value for key, value in properties.items() if value is not None}

@@ -1,8 +1,7 @@
-"""The screen: a VGA card, and a VNC server that listens nowhere.
+"""The screen: a VGA card, and a VNC server that does not listen.
 
-Whoever may see the screen is handed over by the manager, as a connected socket (``add_client``).
-A card that nobody looks at costs less than 1 MB beside a guest that stays in text mode, and no time
-to boot that could be measured.
+The manager hands over clients as connected sockets (``add_client``).  A card without clients costs
+less than 1 MB with a guest in text mode, and no measurable boot time.
 """
 
 from corral.node.qemu.domain import Domain, device
