@@ -27,7 +27,7 @@ from corral.cluster import STAND_INS, api_services, clusterrole_aggregation, kub
 from corral.config import THRESHOLDS
 from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.component_users import CONTROLLER, STAND_IN
-from corral.daemon.nodes import deserted, play
+from corral.daemon.nodes import node_remover, play
 from corral.metrics import Registry, Source
 from corral.node.agent.agent import Agent
 from corral.node.agent.host_parts import HostParts
@@ -234,7 +234,7 @@ class Cluster:
             retired=retired,
         )
         gone: dict[str, str] = {}
-        removal = deserted(self.server, gone)
+        removal = node_remover(self.server, gone)
         self._sources[name] = agent.vmi_metrics.collect
 
         async def run() -> None:

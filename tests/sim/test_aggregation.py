@@ -8,7 +8,7 @@ from tests.sim.cluster import Faults, cluster
 
 from corral.api.object import Key
 from corral.api.request import User
-from corral.daemon.rbac import settle_policy
+from corral.daemon.rbac import reconcile_rbac
 from corral.server.authz import Attributes
 
 pytestmark = pytest.mark.looptime
@@ -68,7 +68,7 @@ async def test_rules_are_gathered_whatever_fails_between():
 async def test_the_roles_of_every_cluster_rest_once_they_are_there():
     """What is gathered at the start is what the loop would gather: nobody writes anything more."""
     async with cluster(about_itself=True) as c:
-        await settle_policy(c.client)
+        await reconcile_rbac(c.client)
         revision = c.server.store.last_changed("clusterroles.rbac.authorization.k8s.io")
         await asyncio.sleep(5)
         assert c.server.store.last_changed("clusterroles.rbac.authorization.k8s.io") == revision

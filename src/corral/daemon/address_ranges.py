@@ -1,7 +1,7 @@
-"""The ranges of addresses of a data directory: chosen once, and kept as long as they are in use.
+"""The pod and Service CIDRs of a data directory: chosen once, and kept while they are in use.
 
-Machines know their gateway and their name server by these addresses, so a later manager has to keep
-to them.  They lie in a small file, and are what ``corral up`` takes where it is not told others.
+Machines reach their gateway and name server by these addresses, so later managers keep them.  They
+are stored in a small file, the default of ``corral up``.
 """
 
 from collections.abc import Sequence
@@ -18,83 +18,85 @@ from corral.node.state import machine_record as records
 Network = IPv4Network | IPv6Network
 
 POD_PREFIX, SERVICE_PREFIX = 56, 112
-"""How long the prefixes of ranges of IPv6 are that nobody has named."""
+"""Prefix lengths of IPv6 ranges that were not chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The addresses of pods and of Services: a range of IPv4, then one of IPv6."""
+    """The CIDRs of pods and of Services: IPv4, then IPv6."""
 
     pods: tuple[Network, ...] = POD_CIDRS
     services: tuple[Network, ...] = SERVICE_CIDRS
 
 
-class _Written(msgspec.Struct):
+class _File(msgspec.Struct):
     pods: list[str]
     services: list[str]
 
 
 def chosen(
-    known: Ranges | None,
+    stored: Ranges | None,
     pods: Sequence[Network] | None,
     services: Sequence[Network] | None,
 ) -> Ranges:
-    """What to take: as told, else as known, else the defaults.
+    """Return the requested CIDRs, else the stored ones, else the defaults.
 
-    ``pods`` and ``services`` hold a range of IPv4, and one of IPv6 if one was named.  Where none
-    was, machines have IPv6 all the same, in the range that goes with that of IPv4.
+    ``pods`` and ``services`` hold an IPv4 CIDR, and an IPv6 one if it was requested.  Without one,
+    machines still have IPv6, in the companion range of the IPv4 CIDR.
     """
-    known = known or Ranges()
+    stored = stored or Ranges()
     return Ranges(
-        _chosen(known.pods, pods, POD_PREFIX),
-        _chosen(known.services, services, SERVICE_PREFIX),
+        _chosen(stored.pods, pods, POD_PREFIX),
+        _chosen(stored.services, services, SERVICE_PREFIX),
     )
 
 
 def _chosen(
-    known: tuple[Network, ...], told: Sequence[Network] | None, prefix: int
+    stored: tuple[Network, ...], requested: Sequence[Network] | None, prefix: int
 ) -> tuple[Network, ...]:
-    if not told or tuple(told) == known[:1]:
-        return known
-    return tuple(told) if len(told) > 1 else (told[0], companion(told[0], prefix))
+    if not requested or tuple(requested) == stored[:1]:
+        return stored
+    if len(requested) > 1:
+        return tuple(requested)
+    return requested[0], companion(requested[0], prefix)
 
 
 def companion(network: Network, prefix: int) -> IPv6Network:
-    """The range of unique local addresses (RFC 4193) that goes with a range of IPv4.
+    """Return the range of unique local addresses (RFC 4193) that goes with an IPv4 CIDR.
 
-    Its first three numbers can be read in it: fd00:10:244::/56 is that of 10.244.0.0/16.  Ranges
-    that begin differently have different ones.
+    It contains the first three numbers: fd00:10:244::/56 goes with 10.244.0.0/16.  CIDRs with
+    different network addresses have different companions.
     """
     first, second, third, fourth = network.network_address.packed
     return IPv6Network(f"fd{fourth:02x}:{first}:{second}:{third << 8:x}::/{prefix}")
 
 
-def known(layout: Layout) -> Ranges | None:
-    """What a data directory has had so far; None where nothing has run in it."""
-    written = files.read_json(layout.ranges, _Written)
-    if written is None:
+def load(layout: Layout) -> Ranges | None:
+    """Return the stored CIDRs; None if nothing has run in the data directory."""
+    stored = files.read_json(layout.ranges, _File)
+    if stored is None:
         return None
     try:
-        return Ranges(_read(written.pods), _read(written.services))
+        return Ranges(_read(stored.pods), _read(stored.services))
     except ValueError:
-        return None  # spoilt by other hands: as good as absent
+        return None  # damaged: as good as missing
 
 
-def _read(written: Sequence[str]) -> tuple[Network, ...]:
-    found = tuple(map(ip_network, written))
+def _read(texts: Sequence[str]) -> tuple[Network, ...]:
+    found = tuple(map(ip_network, texts))
     if [each.version for each in found] != [4, 6]:
         raise ValueError("one range for each IP version")
     return found
 
 
-def remember(layout: Layout, ranges: Ranges) -> None:
-    """Keep them for the next manager.  Raises OSError."""
-    written = _Written(list(map(str, ranges.pods)), list(map(str, ranges.services)))
-    files.replace(layout.ranges, msgspec.json.encode(written), durable=True)
+def save(layout: Layout, ranges: Ranges) -> None:
+    """Store them for the next manager.  Raises OSError."""
+    content = _File(list(map(str, ranges.pods)), list(map(str, ranges.services)))
+    files.replace(layout.ranges, msgspec.json.encode(content), durable=True)
 
 
 def in_use(layout: Layout) -> bool:
-    """Whether machines of a data directory are there, or the network that they were in."""
+    """Return whether machines of the data directory exist, or their network."""
     return any(map(runs, layout.network.glob("*/"))) or any(
         True for node in layout.node_directories() for _ in records.unfinished(node)
     )

@@ -19,7 +19,7 @@ from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.config import Layout, Settings
-from corral.daemon.bootstrap import tell_where_to_upload
+from corral.daemon.bootstrap import publish_upload_url
 from corral.daemon.disk_reserve import Reserve
 from corral.daemon.errors import CannotStart
 from corral.daemon.host import Host
@@ -147,7 +147,7 @@ class Api:
             address = f"{f'[{host}]' if ':' in host else host}:{port}"
             self._write_kubeconfig(address)
             url = f"https://{address}"
-            await tell_where_to_upload(self.server, url, settings.layout.authority.read_text())
+            await publish_upload_url(self.server, url, settings.layout.authority.read_text())
             tasks = await stack.enter_async_context(Background())
             tasks.start(self.store.run(), name="store")
             tasks.start(self._renew(address, tls), name="certificates")

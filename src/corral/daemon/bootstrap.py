@@ -17,7 +17,7 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.cluster.system_namespaces import NAMESPACES
-from corral.daemon.rbac import settle_policy
+from corral.daemon.rbac import reconcile_rbac
 from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 
@@ -28,7 +28,7 @@ async def begin(server: ApiServer) -> None:
     """Make what is not there yet; what is may have been changed since, and stays."""
     await make_namespaces(server)
     await make_priority_classes(server)
-    await settle_policy(Client(InProcess(server.handle, ADMINISTRATOR)))
+    await reconcile_rbac(Client(InProcess(server.handle, ADMINISTRATOR)))
 
 
 async def make_namespaces(server: ApiServer) -> None:
@@ -49,7 +49,7 @@ async def make_priority_classes(server: ApiServer) -> None:
             await client.create(PriorityClass, wanted)
 
 
-async def tell_where_to_upload(server: ApiServer, url: str, authority: str) -> None:
+async def publish_upload_url(server: ApiServer, url: str, authority: str) -> None:
     """Clients look for the address of uploads in CDI's configuration.
 
     A webhook or policy that refuses it costs that address, and not the API by which it goes.

@@ -1,4 +1,4 @@
-"""Tells of objects that the disk has damaged, when the manager starts."""
+"""Reports objects damaged on disk when the manager starts."""
 
 import structlog
 
@@ -12,11 +12,11 @@ REASON = "ObjectDamaged"
 log = structlog.get_logger()
 
 
-def tell_damaged(server: ApiServer, context: ControllerContext) -> None:
-    """Log each, and write an event about it, where its namespace is there to have one."""
+def report_damaged(server: ApiServer, context: ControllerContext) -> None:
+    """Log each damaged object and record an event about it."""
     recorder = context.recorder("corral")
-    if mended := server.store.wal_repair:
-        log.error("the log of writes was damaged", what=mended)
+    if repair := server.store.wal_repair:
+        log.error("write-ahead log was damaged", repair=repair)
     for each in server.store.damaged:
         log.error("object damaged on disk", kind=each.kind, object=str(each.key))
         recorder.event(
@@ -29,7 +29,7 @@ def tell_damaged(server: ApiServer, context: ControllerContext) -> None:
 
 
 def _reference(server: ApiServer, damaged: Damaged) -> Document:
-    """Names the object as events do (core/v1 ObjectReference)."""
+    """Return the reference of an event to the object (core/v1 ObjectReference)."""
     kind = next((each for each in server.kinds if storage(each) == damaged.kind), None)
     namespace, name = damaged.key
     named = {"kind": damaged.kind.partition(".")[0], "name": name}

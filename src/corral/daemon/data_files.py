@@ -1,4 +1,4 @@
-"""What lies beside the store: whether it tells that one is missing, and who may read it."""
+"""Files beside the store: whether they show that the store was lost, and their permissions."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ from corral.store import offline
 
 
 def unknown(layout: Layout) -> str:
-    """What is there of which no store tells any more, in words; empty where all is well.
+    """Describe data that belongs to a lost store; return "" if there is none.
 
     A data directory whose store was emptied or lost is not a new one.
     """
@@ -20,7 +20,7 @@ def unknown(layout: Layout) -> str:
     volumes = sum(1 for _ in _entries(layout.storage / "volumes"))
     found = [_counted(len(layout.machines()), "machine"), _counted(volumes, "volume of claims")]
     if layout.options.exists():
-        found.append("what an earlier manager was told")
+        found.append("options of an earlier manager")
     return ", ".join(filter(None, found))
 
 
@@ -36,9 +36,10 @@ def _entries(directory: Path) -> Iterator[Path]:
 
 
 def make_private(layout: Layout) -> None:
-    """Let nobody else look into what is ours, also where the data directory was made for all.
+    """Make our files private, also in a data directory that everybody may read.
 
-    That one stays as it is: it may hold more than corral.  What somebody else owns, too.
+    The directory itself stays as it is, since it may hold more than corral, and so do files of
+    other users.
     """
     directories = layout.pki, layout.images, layout.storage, layout.nodes, layout.network
     for each in (*directories, layout.cache, layout.log, *layout.root.glob("corral.log.*")):

@@ -12,7 +12,7 @@ from corral.api.request import User
 from corral.config import Settings
 from corral.daemon.component_users import PROVISIONER, node
 from corral.daemon.network import Networking, destinations
-from corral.daemon.nodes import capacity, deserted, hypervisor_of, node_names, play
+from corral.daemon.nodes import capacity, hypervisor_of, node_names, node_remover, play
 from corral.metrics import Registry
 from corral.node.agent.agent import Agent, grow_claim
 from corral.node.agent.host_parts import HostParts
@@ -70,7 +70,7 @@ class Host:
         """
         parts = self._parts(tasks)
         controllers = self._volumes(parts, acting(PROVISIONER), tasks) if names else []
-        removal = deserted(server, gone)
+        removal = node_remover(server, gone)
         tasks.start(removal.run(), name=removal.name)
         for name in names:
             agent = self.agents[name] = self._agent(name, parts, acting(node(name)))

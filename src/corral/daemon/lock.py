@@ -1,7 +1,7 @@
-"""The one manager process that a data directory may have: its lock, its process, its end.
+"""The lock of a data directory, which one manager or agent holds, and how to stop that process.
 
-The lock is the kernel's (flock), so it dies with its holder; the process id in the file only says
-whom to signal.
+The lock is the kernel's (flock), so it ends with its holder; the process id in the file is only for
+signals.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ class Manager:
     url: str
 
     def stop(self, seconds: float) -> bool:
-        """Ask the process to end; True once it has, False when the seconds are over."""
+        """Send SIGTERM; return True once the process has ended, False after these seconds."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -45,8 +45,8 @@ class Manager:
 
 
 @contextmanager
-def hold(lock: Path, *, url: str) -> Iterator[None]:
-    """Hold a data directory for this process; raises AlreadyRunning when another one does."""
+def acquire(lock: Path, *, url: str) -> Iterator[None]:
+    """Hold the lock of a data directory in the block.  Raises AlreadyRunning."""
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -55,7 +55,7 @@ def hold(lock: Path, *, url: str) -> Iterator[None]:
             except BlockingIOError:
                 raise AlreadyRunning(_read(lock)) from None
             if not _is_at(lock, descriptor):
-                continue  # whoever held it took it away: the next to come would not see this one
+                continue  # its last holder deleted the file: others would not see this lock
             _write(lock, descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode())
             yield
             return
@@ -64,7 +64,7 @@ def hold(lock: Path, *, url: str) -> Iterator[None]:
 
 
 def find(lock: Path) -> Manager | None:
-    """The manager that holds this lock now, or None."""
+    """Return the process that holds the lock now, or None."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -78,20 +78,20 @@ def find(lock: Path) -> Manager | None:
     return None
 
 
-def _write(lock: Path, descriptor: int, said: bytes) -> None:
-    """Replace what a file says, in the block that it has already: the disk may be full.
+def _write(lock: Path, descriptor: int, content: bytes) -> None:
+    """Replace the content in the block that the file has already: the disk may be full.
 
-    Raises OSError by the file's name, which a descriptor does not tell.
+    Raises OSError with the file's name, which a descriptor does not give.
     """
     try:
-        os.pwrite(descriptor, said, 0)
-        os.ftruncate(descriptor, len(said))
+        os.pwrite(descriptor, content, 0)
+        os.ftruncate(descriptor, len(content))
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(lock)) from error
 
 
 def _is_at(lock: Path, descriptor: int) -> bool:
-    """Whether a file that is open is still the one of this name."""
+    """Return whether an open file is still the one at this path."""
     try:
         return os.path.samestat(os.fstat(descriptor), lock.stat())
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def _is_at(lock: Path, descriptor: int) -> bool:
 
 def _read(lock: Path) -> Manager | None:
     try:
-        said = json.loads(lock.read_text())
-        return Manager(pid=int(said["pid"]), url=str(said["url"]))
+        content = json.loads(lock.read_text())
+        return Manager(pid=int(content["pid"]), url=str(content["url"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

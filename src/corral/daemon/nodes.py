@@ -1,4 +1,4 @@
-"""The nodes that this host plays: their names, their share of it, and what runs machines there."""
+"""The nodes of this process: names, capacity and hypervisors; removal of nodes that are no more."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -26,67 +26,66 @@ from corral.reconcile.workqueue import WorkQueue
 from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 
-LONGEST_SECONDS = 60.0
-"""At most so much later what is refused of a node that nobody plays is tried again."""
+MAX_RETRY_SECONDS = 60.0
+"""Maximum delay before a refused removal is tried again."""
 log = structlog.get_logger()
 
 
 def node_names(settings: Settings) -> Sequence[str]:
-    """The host's name, with a number behind it where there are several nodes."""
+    """Return the names of the nodes of this process: the host's, numbered if there are several."""
     host = settings.node_name or socket.gethostname().lower()
     if not settings.controllers:
         return []
     return [host] if settings.nodes == 1 else [f"{host}-{n}" for n in range(settings.nodes)]
 
 
-async def settle_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], dict[str, str]]:
-    """The nodes to play, and the uids of those that are no more: the rest is up to ``deserted``.
+async def sync_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the nodes to run, and the uids of removed nodes for ``node_remover``.
 
-    Those that are asked for are played, and earlier ones that have machines still.  The host may
-    have been renamed, or ``--nodes`` changed: machines of a node that is no more would have nobody
-    in charge.  Such a node goes on, closed to new machines; without any it is deleted.
+    A node of an earlier start whose machines still run goes on as a retired node: the host may have
+    been renamed, or ``--nodes`` changed, and its machines need an agent.  Other nodes of this host
+    are deleted; those of hosts that joined stay.
 
-    A webhook or policy may refuse that.  It is then as it was: only where the API is served can
-    anybody remove what refuses.
+    A webhook or policy may refuse that.  The start goes on all the same: the webhook can only be
+    removed once the API is served.
     """
-    wanted = node_names(settings)
-    if not wanted:
+    current = node_names(settings)
+    if not current:
         return [], {}
     earlier = [
         directory.name
         for directory in settings.layout.node_directories()
-        if directory.name not in wanted and records.has_machines(directory)
+        if directory.name not in current and records.has_machines(directory)
     ]
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     gone: dict[str, str] = {}
 
-    async def settle(node: Node) -> None:
+    async def sync(node: Node) -> None:
         name = (node.metadata and node.metadata.name) or ""
         retired = RETIRED in ((node.metadata and node.metadata.annotations) or {})
         if name in earlier and not retired:
             await client.patch(Node, Key("", name), retirement(retired=True))
-        elif name in wanted and retired:
+        elif name in current and retired:
             await client.patch(Node, Key("", name), retirement(retired=False))
-        elif name not in wanted and name not in earlier:
+        elif name not in current and name not in earlier:
             gone[name] = uid_of(node)
             await _delete(client, Node, Key("", name), gone[name])
 
-    if refused := await for_each((await client.list(Node)).items, settle):
+    if refused := await for_each((await client.list(Node)).items, sync):
         count, error = len(refused), str(refused[0])
-        log.warning("nodes stay as they were", count=count, error=error)
-    return [*wanted, *earlier], gone
+        log.warning("nodes not updated", count=count, error=error)
+    return [*current, *earlier], gone
 
 
-def deserted(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
-    """The loop that removes nodes that nobody plays, told by name and uid, and then their pods.
+def node_remover(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
+    """Return the controller that deletes removed nodes, given by name and uid, then their pods.
 
-    Who adds to ``nodes`` later adds the name to the loop's queue.
-
-    Nothing runs of these, also where a backup from elsewhere tells so: their machines count as lost
-    at once.  What is refused is tried again.
+    To remove another node, add it to ``nodes`` and its name to the controller's queue.  No agent
+    serves these nodes, so their VMIs count as lost at once, also after a backup of another host was
+    restored.
     """
     client = Client(InProcess(server.handle, ADMINISTRATOR))
-    queue = WorkQueue[str](first_delay=1.0, longest_delay=LONGEST_SECONDS)
+    queue = WorkQueue[str](first_delay=1.0, longest_delay=MAX_RETRY_SECONDS)
     for name in nodes:
         queue.add(name)
 
@@ -95,23 +94,23 @@ def deserted(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
 
     async def reconcile(name: str) -> None:
         if not await _delete(client, Node, Key("", name), nodes[name]):
-            return  # somebody has made another one, and has a use for its pods
+            return  # a new Node of this name owns the pods
         refused = await for_each(
             (await client.list(Pod, fields=f"spec.nodeName={name}")).items, remove
         )
         if refused:
             raise refused[0]
 
-    return Controller("deserted-nodes", reconcile, queue=queue, sources=(), workers=1)
+    return Controller("node_remover-nodes", reconcile, queue=queue, sources=(), workers=1)
 
 
 async def play(
     agent: Agent, server: ApiServer, gone: dict[str, str], removal: Controller[str]
 ) -> None:
-    """Serve a node; once a retired one has no machine left, have ``removal`` delete it.
+    """Run the agent of a node; delete a retired one through ``removal`` after its last machine.
 
-    Where it cannot be read, as somebody has just deleted it, the manager goes on without: what is
-    left of it goes at the next start.
+    If the Node cannot be read, for example because it was just deleted, its remains are deleted at
+    the next start.
     """
     await agent.run()
     try:
@@ -124,12 +123,12 @@ async def play(
 
 
 async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) -> bool:
-    """Delete an object at once; False where there is another one of its name by now."""
+    """Delete an object without grace; return False if another one has its name by now."""
     try:
         await client.delete(view, key, uid=uid, grace_seconds=0)
     except NotFound:
         pass
-    except Conflict:  # a webhook may well say so, too
+    except Conflict:  # of the uid, unless a webhook answered it
         with suppress(NotFound):
             if uid_of(await client.get(view, key.name, key.namespace)) == uid:
                 raise
@@ -137,14 +136,14 @@ async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) ->
     return True
 
 
-async def settle_ranges(settings: Settings, server: ApiServer) -> None:
-    """Where pods have other addresses than last time, nodes are to get others before they ask."""
+async def release_foreign_ranges(settings: Settings, server: ApiServer) -> None:
+    """Release pod ranges outside the CIDRs, which may have changed, before nodes use them."""
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     await node_ipam.release_outside(client, settings.pod_cidrs)
 
 
 def capacity(settings: Settings) -> Capacity:
-    """What each node has to give: an equal share of the host."""
+    """Return the capacity of each node: an equal share of the host."""
     if settings.hollow:
         return CAPACITY
     host = measure(settings.directory)

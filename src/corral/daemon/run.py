@@ -15,12 +15,12 @@ from corral.daemon.api import Api
 from corral.daemon.bootstrap import begin
 from corral.daemon.component_users import CONTROLLER, STAND_IN
 from corral.daemon.controllers import controllers
-from corral.daemon.damaged_objects import tell_damaged
+from corral.daemon.damaged_objects import report_damaged
 from corral.daemon.disk_reserve import Reserve
 from corral.daemon.errors import CannotStart
 from corral.daemon.host import Host
 from corral.daemon.network import Networking
-from corral.daemon.nodes import settle_nodes, settle_ranges
+from corral.daemon.nodes import release_foreign_ranges, sync_nodes
 from corral.daemon.summary import summary
 from corral.metrics import Registry, process as process_metrics
 from corral.reconcile import metrics as controller_metrics
@@ -46,8 +46,8 @@ async def run(
     terminated = process.termination()
     try:
         await begin(api.server)
-        names, gone = await settle_nodes(settings, api.server)
-        await settle_ranges(settings, api.server)
+        names, gone = await sync_nodes(settings, api.server)
+        await release_foreign_ranges(settings, api.server)
         await network.prepare()
         async with api.serving() as url, Background() as tasks:
             tasks.start(reserve.keep(), name="reserve")
@@ -62,7 +62,7 @@ async def run(
                 names, gone, server=api.server, acting=acting, tasks=tasks, metrics=metrics
             )
             network.start(context, host.agents, tasks)
-            tell_damaged(api.server, context)
+            report_damaged(api.server, context)
             tasks.start(context.run(), name="context")
             for controller in running:
                 tasks.start(controller.run(), name=controller.name)

@@ -12,7 +12,7 @@ from corral.cli.errors import Problem, from_os_error
 from corral.cli.main import run
 from corral.cli.manager.up import _Bind
 from corral.config import THRESHOLDS, Layout
-from corral.daemon.address_ranges import Ranges, known, remember
+from corral.daemon.address_ranges import Ranges, load, save
 from corral.node.host import process
 from corral.node.state import machine_record as records
 
@@ -69,7 +69,7 @@ def test_a_spoilt_data_directory_is_named(told, tmp_path, what, how, command):
 
 
 def test_other_addresses_than_machines_have_are_refused(told, tmp_path):
-    remember(Layout(tmp_path), Ranges())
+    save(Layout(tmp_path), Ranges())
     machine = tmp_path / "nodes" / "here" / "machines" / "uid"
     machine.mkdir(parents=True)
     record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
@@ -78,7 +78,7 @@ def test_other_addresses_than_machines_have_are_refused(told, tmp_path):
     assert code == 1
     assert "have addresses in 10.244.0.0/16,fd00:10:244::/56" in said
     assert "corral down" in said
-    assert known(Layout(tmp_path)) == Ranges()
+    assert load(Layout(tmp_path)) == Ranges()
 
 
 def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):

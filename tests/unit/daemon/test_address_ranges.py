@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout
-from corral.daemon.address_ranges import Ranges, chosen, companion, in_use, known, remember
+from corral.daemon.address_ranges import Ranges, chosen, companion, in_use, load, save
 from corral.node.host import process
 from corral.node.state import machine_record as records
 
@@ -51,9 +51,9 @@ def test_ranges_of_ipv6_overlap_only_where_those_of_ipv4_begin_alike(one, other)
 
 def test_they_are_kept_with_the_data_directory_for_nobody_else_to_read(tmp_path):
     layout = Layout(tmp_path)
-    assert known(layout) is None
-    remember(layout, OURS)
-    assert known(layout) == OURS
+    assert load(layout) is None
+    save(layout, OURS)
+    assert load(layout) == OURS
     assert layout.ranges.stat().st_mode & 0o777 == 0o600
     assert [each.name for each in tmp_path.iterdir()] == [layout.ranges.name]
 
@@ -64,7 +64,7 @@ def test_they_are_kept_with_the_data_directory_for_nobody_else_to_read(tmp_path)
 def test_a_spoilt_file_is_as_good_as_none(tmp_path, content):
     layout = Layout(tmp_path)
     layout.ranges.write_bytes(content)
-    assert known(layout) is None
+    assert load(layout) is None
 
 
 def test_they_are_in_use_until_machines_have_ended(tmp_path):

@@ -55,7 +55,7 @@ def test_what_only_the_store_knows_of_tells_that_it_is_missing(layout, lost):
     volume(layout, "pvc-2")
     layout.options.write_text("[]")
     assert data_files.unknown(layout) == (
-        "2 machines, 2 volumes of claims, what an earlier manager was told"
+        "2 machines, 2 volumes of claims, options of an earlier manager"
     )
 
 

@@ -14,7 +14,7 @@ HOLD = """
 import signal, sys
 from pathlib import Path
 from corral.daemon import lock as manager
-with manager.hold(Path(sys.argv[1]), url="https://127.0.0.1:1"):
+with manager.acquire(Path(sys.argv[1]), url="https://127.0.0.1:1"):
     print("held", flush=True)
     signal.pause()
 """
@@ -37,7 +37,7 @@ def test_nobody_holds_a_directory_that_was_never_used(tmp_path):
 
 def test_a_second_manager_is_refused_and_told_who_is_first(holder):
     lock, process = holder
-    with pytest.raises(manager.AlreadyRunning) as refused, manager.hold(lock, url=""):
+    with pytest.raises(manager.AlreadyRunning) as refused, manager.acquire(lock, url=""):
         pass
     assert refused.value.manager == manager.Manager(process.pid, "https://127.0.0.1:1")
     assert manager.find(lock) == refused.value.manager
@@ -55,7 +55,7 @@ def test_a_killed_manager_leaves_no_lock(holder):
     process.kill()
     process.wait()
     assert manager.find(lock) is None
-    with manager.hold(lock, url="https://127.0.0.1:2"):
+    with manager.acquire(lock, url="https://127.0.0.1:2"):
         assert manager.find(lock) == manager.Manager(os.getpid(), "https://127.0.0.1:2")
 
 
@@ -78,5 +78,5 @@ def test_a_lock_that_is_taken_away_meanwhile_is_none(tmp_path, monkeypatch):
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    with manager.hold(lock, url=""):
+    with manager.acquire(lock, url=""):
         assert manager.find(lock) == manager.Manager(os.getpid(), "")

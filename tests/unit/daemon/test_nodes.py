@@ -13,8 +13,8 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.config import Hollow, Settings
-from corral.daemon.bootstrap import begin, tell_where_to_upload
-from corral.daemon.nodes import deserted, node_names, play, settle_nodes
+from corral.daemon.bootstrap import begin, publish_upload_url
+from corral.daemon.nodes import node_names, node_remover, play, sync_nodes
 from corral.reconcile.controller import REQUEUED
 from corral.server import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
@@ -74,7 +74,7 @@ async def refuse(server, client, **rule):
 @asynccontextmanager
 async def removing(server, gone):
     """Remove nodes; the block gets what waits until the loop has come to an outcome."""
-    loop = deserted(server, gone)
+    loop = node_remover(server, gone)
 
     async def until(outcome):
         while not loop.results[outcome]:
@@ -86,7 +86,7 @@ async def removing(server, gone):
 
 
 async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, settings):
-    played, gone = await settle_nodes(settings, server)
+    played, gone = await sync_nodes(settings, server)
     assert (played, [*gone]) == (list(node_names(settings)), ["earlier"])
     assert await names(client, Node) == []
     async with removing(server, gone) as until:
@@ -105,7 +105,7 @@ class Emptied:
 
 async def test_a_retired_node_goes_with_its_last_machine(server, client):
     gone = {}
-    loop = deserted(server, gone)
+    loop = node_remover(server, gone)
     await play(Emptied(), server, gone, loop)
     assert (len(loop.queue), [*gone]) == (1, ["earlier"])
 
@@ -113,7 +113,7 @@ async def test_a_retired_node_goes_with_its_last_machine(server, client):
 async def test_a_retired_node_that_somebody_has_deleted_ends_no_manager(server, client):
     await client.delete(Node, Key("", "earlier"), grace_seconds=0)
     gone = {}
-    await play(Emptied(), server, gone, deserted(server, gone))
+    await play(Emptied(), server, gone, node_remover(server, gone))
     assert gone == {}
 
 
@@ -125,7 +125,7 @@ async def test_pods_that_may_not_be_deleted_keep_no_manager_from_its_start(
     server, client, settings
 ):
     await refuse(server, client, resources=["pods"])
-    _, gone = await settle_nodes(settings, server)
+    _, gone = await sync_nodes(settings, server)
     assert await names(client, Node) == []
     async with removing(server, gone) as until:
         await until("error")
@@ -139,7 +139,7 @@ async def test_a_node_that_may_not_be_deleted_keeps_its_pods_and_goes_later(
     server, client, settings
 ):
     await refuse(server, client, resources=["nodes"])
-    _, gone = await settle_nodes(settings, server)
+    _, gone = await sync_nodes(settings, server)
     async with removing(server, gone) as until:
         await until("error")
         assert await names(client, Node) == ["earlier"]
@@ -156,7 +156,7 @@ async def test_a_list_of_pods_that_is_refused_ends_no_manager(
     async def refused(*_, **__):
         raise Forbidden("not now")
 
-    _, gone = await settle_nodes(settings, server)
+    _, gone = await sync_nodes(settings, server)
     monkeypatch.setattr(Client, "list", refused)
     async with removing(server, gone) as until:
         await until("error")
@@ -166,7 +166,7 @@ async def test_a_list_of_pods_that_is_refused_ends_no_manager(
 
 
 async def test_another_node_of_that_name_is_let_alone(server, client, settings):
-    _, gone = await settle_nodes(settings, server)
+    _, gone = await sync_nodes(settings, server)
     await client.create(Node, {"metadata": {"name": "earlier"}})
     async with removing(server, gone) as until:
         await until("success")
@@ -179,10 +179,10 @@ async def test_who_refuses_everything_keeps_no_manager_from_its_start(server, cl
     retired = {"metadata": {"name": own, "annotations": {"corral.dev/retired": "true"}}}
     await client.create(Node, retired)
     await refuse(server, client, resources=["*/*"])
-    played, _ = await settle_nodes(settings, server)
+    played, _ = await sync_nodes(settings, server)
     assert played == [own]
     assert await names(client, Node) == sorted(["earlier", own])
-    await tell_where_to_upload(server, "https://127.0.0.1:6443", "authority")
+    await publish_upload_url(server, "https://127.0.0.1:6443", "authority")
     assert await names(client, CDIConfig) == []
 
 
@@ -193,7 +193,7 @@ async def test_a_conflict_that_a_webhook_tells_of_is_no_other_node(
         raise Conflict("admission webhook denied the request")
 
     monkeypatch.setattr(Client, "delete", refused)
-    _, gone = await settle_nodes(settings, server)
+    _, gone = await sync_nodes(settings, server)
     async with removing(server, gone) as until:
         await until(REQUEUED)
         assert await names(client, Node) == ["earlier"]

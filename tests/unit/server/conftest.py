@@ -8,7 +8,7 @@ import pytest
 from corral.api.request import Certificate, Request, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.daemon.rbac import settle_policy
+from corral.daemon.rbac import reconcile_rbac
 from corral.server import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
@@ -139,7 +139,7 @@ async def ask():
 
 async def settle(ask):
     """Give a server the roles and bindings that every cluster has, where it lacks them."""
-    await settle_policy(Client(InProcess(ask.server.handle, ADMINISTRATOR)))
+    await reconcile_rbac(Client(InProcess(ask.server.handle, ADMINISTRATOR)))
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def _locked(layout: Layout) -> Iterator[None]:
     missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
     try:
         layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with lock.hold(layout.lock, url=""):
+        with lock.acquire(layout.lock, url=""):
             try:
                 yield
             except BaseException:

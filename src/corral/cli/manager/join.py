@@ -79,6 +79,7 @@ def _node_options(command: C) -> C:
         ),
         click.option(
             "--port",
+            metavar="NUMBER",
             type=click.IntRange(1, 65535),
             default=10250,
             show_default=True,
@@ -196,7 +197,7 @@ def _lock_and_run(
             "Choose another directory with --data-dir, or remove it after corral down.",
         )
     try:
-        with notifying() as notifier, lock.hold(layout.lock, url=bootstrap["server"] or ""):
+        with notifying() as notifier, lock.acquire(layout.lock, url=bootstrap["server"] or ""):
 
             def ready(summary: dict[str, str]) -> None:
                 notifier.ready(summary["headline"])

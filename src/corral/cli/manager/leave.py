@@ -40,7 +40,7 @@ def leave(layout: Layout, grace_period: float, *, force: bool) -> None:
         raise Problem(f"no cluster was joined with {layout.root}")
     end_process(layout)
     try:
-        with lock.hold(layout.lock, url=""):
+        with lock.acquire(layout.lock, url=""):
             count = asyncio.run(end_machines(layout, grace_period))
             try:
                 asyncio.run(_delete_node(layout, member))

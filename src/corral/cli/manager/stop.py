@@ -88,7 +88,7 @@ def down(layout: Layout, grace_period: float) -> None:
         click.echo(f"Nothing has run in {layout.root} yet.")
         return
     try:
-        with lock.hold(layout.lock, url=""):
+        with lock.acquire(layout.lock, url=""):
             count = asyncio.run(end_machines(layout, grace_period))
     except lock.AlreadyRunning as other:
         raise Problem(f"another manager has just started on {layout.root}") from other

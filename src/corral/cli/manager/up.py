@@ -274,7 +274,7 @@ def _lock_and_run(
     try:
         with (
             notifying() as notifier,
-            lock.hold(layout.lock, url=f"https://{_host(address)}:{port}"),
+            lock.acquire(layout.lock, url=f"https://{_host(address)}:{port}"),
         ):
             Reserve(layout.reserve).make_way()
             make_private(layout)

@@ -77,7 +77,7 @@ def _ranges(
     layout: Layout, pods: tuple[Network, ...] | None, services: tuple[Network, ...] | None
 ) -> address_ranges.Ranges:
     """Return the requested ranges, else those that the data directory keeps.  Raises Problem."""
-    stored = address_ranges.known(layout)
+    stored = address_ranges.load(layout)
     ranges = address_ranges.chosen(stored, pods, services)
     if both := overlapping(ranges.pods, ranges.services):
         raise Problem(
@@ -93,5 +93,5 @@ def _ranges(
             "Leave --pod-cidr and --service-cidr out to go on with these, or end them first: "
             f"{hints.command_line('down', layout)}",
         )
-    address_ranges.remember(layout, ranges)
+    address_ranges.save(layout, ranges)
     return ranges

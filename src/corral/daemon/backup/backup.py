@@ -247,7 +247,7 @@ def _mend_log(layout: Layout) -> str:
     SQLite drops that for good as soon as anybody opens the store.
     """
     if wal.exists(layout.store):  # else nobody need be kept from starting
-        with suppress(lock.AlreadyRunning), lock.hold(layout.lock, url=""):
+        with suppress(lock.AlreadyRunning), lock.acquire(layout.lock, url=""):
             return wal.repair(layout.store)
     return ""
 

@@ -3,6 +3,6 @@
 ``kubernetes`` and ``kubevirt`` say what there is; ``reconcile`` brings it into the store.
 """
 
-from corral.daemon.rbac.reconcile import settle_policy
+from corral.daemon.rbac.reconcile import reconcile_rbac
 
-__all__ = ["settle_policy"]
+__all__ = ["reconcile_rbac"]

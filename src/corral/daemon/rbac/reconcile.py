@@ -40,13 +40,13 @@ class _Seen(msgspec.Struct, omit_defaults=True, rename="camel"):
     subjects: list[Document] | None = None
 
 
-async def settle_policy(client: Client) -> None:
+async def reconcile_rbac(client: Client) -> None:
     """Make every role and binding be there, and be complete.
 
     Roles that are made of others have their rules at once: nobody waits for a loop to gather them.
     """
     present = await _present(client, CLUSTER_ROLE)
-    wanted = {role["metadata"]["name"]: settled_role(role, present) for role in ROLES}
+    wanted = {role["metadata"]["name"]: desired_role(role, present) for role in ROLES}
     whole = present | wanted
     for name in ("view", "edit", "admin"):  # each is part of the next
         if whole[name].get("aggregationRule"):
@@ -56,16 +56,16 @@ async def settle_policy(client: Client) -> None:
     await _write(client, CLUSTER_ROLE, wanted.values(), present)
     for role in kubernetes.ROLES_OF_NAMESPACES:
         there = await _present(client, ROLE, role["metadata"]["namespace"])
-        await _write(client, ROLE, [settled_role(role, there)], there)
+        await _write(client, ROLE, [desired_role(role, there)], there)
     for binding in kubernetes.BINDINGS_OF_NAMESPACES:
         there = await _present(client, ROLE_BINDING, binding["metadata"]["namespace"])
-        await _write(client, ROLE_BINDING, [settled_binding(binding, there)], there)
+        await _write(client, ROLE_BINDING, [desired_binding(binding, there)], there)
     bound = await _present(client, CLUSTER_ROLE_BINDING)
-    bindings = [settled_binding(each, bound) for each in BINDINGS]
+    bindings = [desired_binding(each, bound) for each in BINDINGS]
     await _write(client, CLUSTER_ROLE_BINDING, bindings, bound)
 
 
-def settled_role(wanted: Document, present: dict[str, Document]) -> Document:
+def desired_role(wanted: Document, present: dict[str, Document]) -> Document:
     """What a role is to be: as it is there, with everything that it lacks."""
     found = present.get(wanted["metadata"]["name"])
     if found is None or _is_kept_by_others(found):
@@ -80,7 +80,7 @@ def settled_role(wanted: Document, present: dict[str, Document]) -> Document:
     return role
 
 
-def settled_binding(wanted: Document, present: dict[str, Document]) -> Document:
+def desired_binding(wanted: Document, present: dict[str, Document]) -> Document:
     """What a binding is to be; one to another role is no longer the same binding."""
     found = present.get(wanted["metadata"]["name"])
     if found is None or _is_kept_by_others(found):

@@ -71,7 +71,7 @@ def test_the_next_step_is_for_the_same_directory(layout, tmp_path, capsys, monke
 
 def test_a_store_in_use_is_left_alone(layout, tmp_path, capsys):
     file = tmp_path / "file"
-    with lock.hold(layout.lock, url=""):
+    with lock.acquire(layout.lock, url=""):
         assert corral(layout, "backup", file) == 0
         assert corral(layout, "restore", file) == 1
     assert "a manager runs on" in capsys.readouterr().err
@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_held_is_not_left_behind(layout, tmp_path, mo
 
     file, fresh = tmp_path / "file", Layout(tmp_path / "new" / "fresh")
     assert corral(layout, "backup", file) == 0
-    monkeypatch.setattr(lock, "hold", held)
+    monkeypatch.setattr(lock, "acquire", held)
     assert corral(fresh, "restore", file) == 1
     assert not (tmp_path / "new").exists()
 
@@ -132,7 +132,7 @@ def test_no_manager_begins_where_a_restore_was_cut(layout, tmp_path, capsys):
 
 
 def test_what_fails_leaves_a_data_directory_as_it_was(layout, tmp_path):
-    with lock.hold(layout.lock, url=""):
+    with lock.acquire(layout.lock, url=""):
         pass
     before = sorted(layout.root.rglob("*"))
     file = tmp_path / "letter"

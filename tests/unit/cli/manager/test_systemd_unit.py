@@ -121,7 +121,7 @@ def test_what_systemd_refuses_is_told(systemctl, tmp_path, capsys):
 
 
 def test_a_manager_of_somebody_elses_is_not_started_twice(systemctl, tmp_path, capsys):
-    with lock.hold(tmp_path / "lock", url="https://127.0.0.1:1"):
+    with lock.acquire(tmp_path / "lock", url="https://127.0.0.1:1"):
         assert run(["up", "--systemd", "--data-dir", str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert f"corral runs already on {tmp_path} (process {os.getpid()}" in said

@@ -9,7 +9,7 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.daemon.bootstrap import begin, make_namespaces
-from corral.daemon.damaged_objects import tell_damaged
+from corral.daemon.damaged_objects import report_damaged
 from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
@@ -104,7 +104,7 @@ async def test_the_server_tells_that_something_is_damaged_and_is_ready(damaged):
 
 async def test_an_event_tells_of_each(damaged):
     context = ControllerContext(Client(InProcess(damaged.server.handle, ADMINISTRATOR)))
-    tell_damaged(damaged.server, context)
+    report_damaged(damaged.server, context)
     watch = damaged.server.store.watch("events", damaged.server.store.revision)
     task = asyncio.create_task(context._events.run())
     (event,) = await watch.next_events(30)

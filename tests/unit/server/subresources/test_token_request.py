@@ -8,7 +8,7 @@ import pytest
 from corral.api.request import Request, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.daemon.rbac import settle_policy
+from corral.daemon.rbac import reconcile_rbac
 from corral.pki import SigningKey
 from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
@@ -41,7 +41,7 @@ async def served(asker):
     ask.clock = clock
     await ask.create("/api/v1/namespaces", "default")
     ask.account = await ask.create(ACCOUNTS, "robot")
-    await settle_policy(Client(InProcess(server.handle, ADMINISTRATOR)))
+    await reconcile_rbac(Client(InProcess(server.handle, ADMINISTRATOR)))
     yield ask
     await store.close()
 
