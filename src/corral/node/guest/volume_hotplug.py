@@ -228,8 +228,8 @@ class _Plugging:
 
     def _forget(self, present: Mapping[str, str], desired: Mapping[str, HotplugDisk]) -> None:
         """Tell no more of disks that are out, nor of those that never got in."""
-        known = self.machine.facts.plugs or {}
-        for volume in known.keys() - present.keys() - desired.keys():
+        plugs = self.machine.facts.plugs or {}
+        for volume in plugs.keys() - present.keys() - desired.keys():
             self._set_state(volume, None)
 
     def _warn(self, volume: str, phase: str, reason: str, message: str) -> None:

@@ -1,8 +1,8 @@
-"""Who may ask a node: client certificates and tokens, judged by the API server.
+"""Authentication and authorization of a kubelet's clients, delegated to the API server.
 
-As a kubelet with webhook authorization does it: a certificate of the cluster's client authority, or
-a token that a TokenReview knows, names the user; a SubjectAccessReview decides whether the user may
-reach the node's API.  Decisions are kept for a short time.
+As in a kubelet with webhook authorization: a certificate of the cluster's client CA, or a bearer
+token with a TokenReview, authenticates the user; a SubjectAccessReview decides whether it may use
+the node's API.  Decisions are cached for a short time.
 """
 
 import time
@@ -21,10 +21,10 @@ from corral.client.client import Client
 
 ALLOWED_SECONDS: Final = 300.0
 DENIED_SECONDS: Final = 30.0
-"""How long decisions are kept (the kubelet's cacheAuthorizedTTL and cacheUnauthorizedTTL)."""
+"""How long decisions are cached (the kubelet's cacheAuthorizedTTL and cacheUnauthorizedTTL)."""
 TOKEN_SECONDS: Final = 120.0
-"""How long the user of a token is kept (the kubelet's authentication.webhook.cacheTTL)."""
-MOST_KEPT: Final = 1024
+"""How long the user of a token is cached (the kubelet's authentication.webhook.cacheTTL)."""
+MAX_CACHED: Final = 1024
 _VERBS: Final = {
     "GET": "get",
     "HEAD": "get",
@@ -39,14 +39,14 @@ _SUBRESOURCES: Final = (
     ("/containerLogs", "log"),
     ("/logs", "log"),
 )
-"""Subresources of ``nodes`` by path, as the kubelet authorizes them; all else is ``proxy``."""
+"""Subresources of ``nodes`` by path, as the kubelet authorizes them; other paths are ``proxy``."""
 
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _Question(NamedTuple):
+class _Request(NamedTuple):
     user: str
     groups: tuple[str, ...]
     verb: str
@@ -54,7 +54,7 @@ class _Question(NamedTuple):
 
 
 class KubeletAuthorization:
-    """Passes requests on to a kubelet's app once their sender is known and allowed."""
+    """ASGI middleware that authenticates and authorizes the requests to a kubelet's app."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class KubeletAuthorization:
         self._client = client
         self._node = node
         self._now = now
-        self._decisions = _Cache[_Question, bool]()
+        self._decisions = _Cache[_Request, bool]()
         self._users = _Cache[str, User | None]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,24 +84,24 @@ class KubeletAuthorization:
         await self._app(scope, receive, send)
 
     async def _admit(self, scope: Scope) -> None:
-        """Raise Unauthorized for a sender who is not known, Forbidden for one who may not."""
+        """Raise Unauthorized without a valid credential, Forbidden without the permission."""
         user = await self._user(scope)
         if user is None:
             raise Unauthorized("Unauthorized")
         method = scope.get("method") or scope.get("state", {}).get("method", "GET")
-        question = _Question(
+        request = _Request(
             user.name, user.groups, _VERBS.get(method, "get"), subresource_of(scope["path"])
         )
         now = self._now()
-        allowed = self._decisions.get(question, now)
+        allowed = self._decisions.get(request, now)
         if allowed is None:
-            allowed = await self._review(user, question)
-            kept = ALLOWED_SECONDS if allowed else DENIED_SECONDS
-            self._decisions.put(question, allowed, now + kept)
+            allowed = await self._review(user, request)
+            ttl = ALLOWED_SECONDS if allowed else DENIED_SECONDS
+            self._decisions.put(request, allowed, now + ttl)
         if not allowed:
             raise Forbidden(
-                f"Forbidden (user={user.name}, verb={question.verb}, resource=nodes, "
-                f"subresource={question.subresource})"
+                f"Forbidden (user={user.name}, verb={request.verb}, resource=nodes, "
+                f"subresource={request.subresource})"
             )
 
     async def _user(self, scope: Scope) -> User | None:
@@ -115,12 +115,12 @@ class KubeletAuthorization:
         token = _bearer(scope)
         if not token:
             return None
-        known = self._users.get(token, now)
-        if known is None:
-            known = await self._review_token(token)
-            if known is not None:
-                self._users.put(token, known, now + TOKEN_SECONDS)
-        return known
+        cached = self._users.get(token, now)
+        if cached is None:
+            cached = await self._review_token(token)
+            if cached is not None:
+                self._users.put(token, cached, now + TOKEN_SECONDS)
+        return cached
 
     async def _review_token(self, token: str) -> User | None:
         review = {"metadata": {}, "spec": {"token": token}}
@@ -130,17 +130,17 @@ class KubeletAuthorization:
             return None
         return User(name=status.user.username or "", groups=tuple(status.user.groups or ()))
 
-    async def _review(self, user: User, question: _Question) -> bool:
+    async def _review(self, user: User, request: _Request) -> bool:
         review = {
             "metadata": {},
             "spec": {
                 "user": user.name,
                 "groups": list(user.groups),
                 "resourceAttributes": {
-                    "verb": question.verb,
+                    "verb": request.verb,
                     "version": "v1",
                     "resource": "nodes",
-                    "subresource": question.subresource,
+                    "subresource": request.subresource,
                     "name": self._node,
                 },
             },
@@ -150,7 +150,7 @@ class KubeletAuthorization:
 
 
 class _Cache(Generic[K, V]):
-    """A few values, each until its time is up."""
+    """A bounded cache whose values expire; the oldest ones are evicted first."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[K, tuple[V, float]] = OrderedDict()
@@ -162,7 +162,7 @@ class _Cache(Generic[K, V]):
     def put(self, key: K, value: V, until: float) -> None:
         self._values[key] = (value, until)
         self._values.move_to_end(key)
-        if len(self._values) > MOST_KEPT:
+        if len(self._values) > MAX_CACHED:
             self._values.popitem(last=False)
 
 

@@ -33,7 +33,7 @@ class _Written:
 
 
 class StatusManager:
-    """Writes what is new.  ``address``: the node's; ``saved_memories``: annotates their claims."""
+    """Writes changed status.  ``address``: the node's; ``saved_memories``: annotates claims."""
 
     def __init__(
         self, context: ControllerContext, address: str, saved_memories: SavedMemoryClaims | None

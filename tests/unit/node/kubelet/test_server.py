@@ -15,8 +15,7 @@ from starlette.testclient import TestClient
 
 from corral.aio import Background
 from corral.api.object import Key
-from corral.node.kubelet.log_times import MOST_MARKS, Times
-from corral.node.kubelet.logs import LARGEST_BYTES, NAME, OLDER, Kept, Logs
+from corral.node.kubelet.logs import LARGEST_BYTES, MOST_MARKS, NAME, OLDER, Kept, Logs, Times
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
