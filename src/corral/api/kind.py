@@ -68,6 +68,7 @@ class Column:
     type: a cell of type ``date`` is a time in RFC 3339, which is printed as an age (``13s``).
     priority: above 0 the column is shown with ``-o wide`` only.
     absent: replaces a missing time; the default depends on the kind.
+    json_path: the JSONPath of the cell, for a CustomResourceDefinition; empty if there is none.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Column:
     description: str = ""
     priority: int = 0
     absent: str | None = None
+    json_path: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

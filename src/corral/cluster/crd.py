@@ -10,7 +10,6 @@ import msgspec
 
 from corral.api.conditions import set_condition
 from corral.api.kind import Kind
-from corral.api.kinds import KINDS
 from corral.api.kinds.crd import naming
 from corral.api.kinds.crd.custom_kinds import kind_of
 from corral.api.kinds.crd.definition import CustomResourceDefinition
@@ -25,7 +24,6 @@ from corral.reconcile.workqueue import WorkQueue
 
 RETRY_SECONDS = 15.0
 """Interval after which a definition with remaining objects is synced in any case."""
-_RESERVED = naming.reserved_groups(KINDS)
 BATCH_SECONDS = 0.1
 """Delay of events about deleted objects, so that they are handled together."""
 
@@ -50,6 +48,8 @@ class Definitions:
         self._client = context.client
         self._clock = context.clock
         self._informers = context.informers
+        self._built_in = context.kinds.built_in
+        self._reserved = naming.reserved_groups(self._built_in)
         self.definitions = context.informers.of(CustomResourceDefinition)
         self.definitions.index("group", lambda definition: (definition.spec.group,))
         self.definitions.handle(self._changed)
@@ -73,9 +73,10 @@ class Definitions:
             for other in self.definitions.indexed("group", group)
             if key_of(other) != key_of(definition)
         ]
-        ours = () if is_built_in(document) else [kind for kind in KINDS if kind.group == group]
+        built_in = [kind for kind in self._built_in if kind.group == group]
+        ours = () if is_built_in(document) else built_in
         used = naming.UsedNames.of(others, ours)
-        if group in _RESERVED:
+        if group in self._reserved:
             used = naming.UsedNames(reserved=True)
         status = naming.updated_status(document, used, rfc3339(self._clock()))
         if status != document.get("status"):

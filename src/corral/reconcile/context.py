@@ -9,6 +9,8 @@ from copy import copy
 from datetime import UTC, datetime
 
 from corral.aio import Background
+from corral.api.kinds import KINDS
+from corral.api.kinds.table import KindTable
 from corral.client.client import Client
 from corral.reconcile.events import Clock, EventBroadcaster, EventRecorder
 from corral.reconcile.informer import Informers
@@ -21,16 +23,24 @@ def wall_clock() -> datetime:
 
 
 class ControllerContext:
-    """A client with the informers, kinds and events that controllers share; ``run`` runs them."""
+    """A client with the informers, kinds and events that controllers share; ``run`` runs them.
+
+    ``built_in`` are the kinds that the server has without definitions.
+    """
 
     def __init__(
-        self, client: Client, *, informers: Informers | None = None, clock: Clock = wall_clock
+        self,
+        client: Client,
+        *,
+        informers: Informers | None = None,
+        clock: Clock = wall_clock,
+        built_in: KindTable = KINDS,
     ) -> None:
         self._watching_client = client
         self.clock = clock
         self.informers = informers or Informers(client)
         self.client = client.with_observer(self.informers.observe, watching=client)
-        self.kinds = Kinds(self.informers)
+        self.kinds = Kinds(self.informers, built_in)
         self._events = EventBroadcaster(self.client, clock)
 
     def with_client(self, client: Client) -> "ControllerContext":

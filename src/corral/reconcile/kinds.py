@@ -25,12 +25,16 @@ KindHandler = Callable[[Kind], None]
 
 
 class Kinds:
-    """The kinds that are served now, in ``table``, and subscriptions to new ones."""
+    """The kinds that are served now, in ``table``, and subscriptions to new ones.
 
-    def __init__(self, informers: "Informers") -> None:
-        self.table = KindTable(KINDS)
+    built_in: the kinds that the server has without definitions.
+    """
+
+    def __init__(self, informers: "Informers", built_in: KindTable = KINDS) -> None:
+        self.table = KindTable(built_in)
+        self.built_in = built_in
         self._informers = informers
-        self._built_in = {(kind.group, kind.plural) for kind in KINDS}
+        self._built_in = {(kind.group, kind.plural) for kind in built_in}
         self._handlers: list[KindHandler] = []
         self._custom: dict[str, Kind] = {}
         self._definitions: Informer[Any] | None = None

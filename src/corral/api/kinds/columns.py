@@ -15,6 +15,7 @@ def age() -> Column:
         name="Age",
         type="date",
         cell=value("metadata", "creationTimestamp"),
+        json_path=".metadata.creationTimestamp",
         description="how long ago the object was created",
     )
 
@@ -28,22 +29,46 @@ def created_at() -> Column:
 
 def field(name: str, *path: str, description: str, priority: int = 0) -> Column:
     """Return a column of the text at a path, blank if there is none."""
-    return Column(name=name, cell=value(*path), description=description, priority=priority)
+    return Column(
+        name=name,
+        cell=value(*path),
+        description=description,
+        priority=priority,
+        json_path=json_path(*path),
+    )
 
 
 def number(name: str, *path: str, description: str) -> Column:
     """Return a column of the number at a path, blank if there is none."""
-    return Column(name=name, type="integer", cell=value(*path), description=description)
+    return Column(
+        name=name,
+        type="integer",
+        cell=value(*path),
+        description=description,
+        json_path=json_path(*path),
+    )
 
 
 def truth(name: str, *path: str, description: str) -> Column:
     """Return a column of the boolean at a path, blank if there is none."""
-    return Column(name=name, type="boolean", cell=value(*path), description=description)
+    return Column(
+        name=name,
+        type="boolean",
+        cell=value(*path),
+        description=description,
+        json_path=json_path(*path),
+    )
 
 
 def time(name: str, *path: str, description: str) -> Column:
     """Return a column of the time at a path, shown as a duration; blank if there is none."""
-    return Column(name=name, type="date", cell=value(*path), description=description)
+    return Column(
+        name=name,
+        type="date",
+        cell=value(*path),
+        description=description,
+        json_path=json_path(*path),
+    )
 
 
 def length(name: str, *path: str, description: str) -> Column:
@@ -66,6 +91,7 @@ def count_or_blank(name: str, *path: str, description: str) -> Column:
         type="integer",
         cell=lambda document: at(document, *path) or None,
         description=description,
+        json_path=json_path(*path),
     )
 
 
@@ -76,7 +102,13 @@ def condition(name: str, condition_type: str, *, description: str, priority: int
         cell=lambda document: condition_status(document, condition_type),
         description=description,
         priority=priority,
+        json_path=f".status.conditions[?(@.type=='{condition_type}')].status",
     )
+
+
+def json_path(*path: str) -> str:
+    """Return the JSONPath of the value at a path."""
+    return "." + ".".join(path)
 
 
 def value(*path: str) -> Callable[[Document], str | int | None]:

@@ -1,12 +1,12 @@
 """The kinds of CDI: names, versions, columns and validation."""
 
-from corral.api.kind import Column, Kind, Version, Webhook
+from corral.api.kind import Kind, Version, Webhook
 from corral.api.kinds.cdi import datavolume_validation
 from corral.api.kinds.cdi.cdiconfig import CDIConfig
 from corral.api.kinds.cdi.datasource import DataSource
 from corral.api.kinds.cdi.datavolume import GROUP, DataVolume
 from corral.api.kinds.cdi.uploadtoken import UPLOAD_GROUP, UploadTokenRequest
-from corral.api.kinds.columns import age, field, value
+from corral.api.kinds.columns import age, field, number
 
 _VALIDATOR = "datavolume-validate.cdi.kubevirt.io"
 
@@ -25,10 +25,10 @@ DATA_VOLUME = Kind(
             "progress",
             description="Transfer progress in percentage if known, N/A otherwise",
         ),
-        Column(
-            name="Restarts",
-            type="integer",
-            cell=value("status", "restartCount"),
+        number(
+            "Restarts",
+            "status",
+            "restartCount",
             description="The number of times the transfer has been restarted.",
         ),
         age(),

@@ -33,7 +33,12 @@ VIRTUAL_MACHINE_INSTANCE = Kind(
     columns=(
         age(),
         field("Phase", "status", "phase", description="phase of the machine"),
-        Column(name="IP", cell=_first_address, description="its first address"),
+        Column(
+            name="IP",
+            cell=_first_address,
+            description="its first address",
+            json_path=".status.interfaces[0].ipAddress",
+        ),
         field("NodeName", "status", "nodeName", description="the node that it runs on"),
         condition("Ready", "Ready", description="whether it is ready"),
         condition(
