@@ -22,7 +22,7 @@ from corral.node.limits.bounds import Bounds
 from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.limits import Limits
 from corral.node.limits.memory_watch import ResidentSet
-from corral.node.limits.probe import Ways, find_ways, prefix
+from corral.node.limits.probe import Limiters, find_limiters, group_prefix
 
 SHARES = (0.1, 0.3, 0.7)
 SECONDS = 10.0
@@ -39,11 +39,11 @@ def measure() -> list[Figure]:
 
 async def _measure() -> list[Figure]:
     figures = []
-    with tempfile.TemporaryDirectory(prefix="corral-bench.") as name:
+    with tempfile.TemporaryDirectory(group_prefix="corral-bench.") as name:
         directory = Path(name)
         directory.chmod(0o711)  # noqa: ASYNC240
-        found = find_ways(prefix(directory))
-        ways = [Ways(DutyCycle(), ResidentSet(), "")]
+        found = find_limiters(group_prefix(directory))
+        ways = [Limiters(DutyCycle(), ResidentSet(), "")]
         if found.cpu.name != DutyCycle.name:
             ways.insert(0, found)
         figures += await _one(directory, ways[0], None)
@@ -56,12 +56,12 @@ async def _measure() -> list[Figure]:
 
 async def _idle(directory: Path) -> Figure:
     """What it costs to bound many idle machines without the kernel's help: any process does."""
-    limits = Limits(directory, Ways(DutyCycle(), ResidentSet(), ""))
+    limits = Limits(directory, Limiters(DutyCycle(), ResidentSet(), ""))
     bounds = Bounds(cpu_nanos=300_000_000, memory_bytes=256 << 20)
     idle = [subprocess.Popen(["sleep", "infinity"]) for _ in range(IDLE)]  # noqa: ASYNC220
     try:
         for one in idle:
-            await limits.hold(str(one.pid), one.pid, bounds, fresh=False, over=lambda: None)
+            await limits.apply(str(one.pid), one.pid, bounds, fresh=False, on_exceeded=lambda: None)
         await asyncio.sleep(3)
         begun, ours, shares = time.monotonic(), time.process_time(), []
         for _ in range(PIECES):
@@ -77,7 +77,7 @@ async def _idle(directory: Path) -> Figure:
     return Figure(f"{IDLE} idle machines, {DutyCycle.name}: manager", shares, "m", "≤ 10 m")
 
 
-async def _one(directory: Path, ways: Ways, share: float | None) -> list[Figure]:
+async def _one(directory: Path, ways: Limiters, share: float | None) -> list[Figure]:
     """One busy guest, bounded to a share of a processor or not at all."""
     machines = directory / "machines"
     machines.mkdir(mode=0o711, exist_ok=True)
@@ -126,7 +126,7 @@ def _favour(pid: int, directory: Path) -> None:
         os.setpriority(os.PRIO_PROCESS, int(task.name), _FIRST)
     with suppress(FileNotFoundError):  # a kernel that does not group processes by sessions
         Path(f"/proc/{pid}/autogroup").write_text(str(_FIRST))
-    for group in Path("/sys/fs/cgroup").glob(f"cpu/{prefix(directory)}*"):
+    for group in Path("/sys/fs/cgroup").glob(f"cpu/{group_prefix(directory)}*"):
         (group / "cpu.shares").write_text(_MOST_SHARES)
 
 

@@ -15,7 +15,7 @@ from corral.node.limits.bounds import Bounds
 from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.limits import Limits
 from corral.node.limits.memory_watch import ResidentSet, own_bytes
-from corral.node.limits.probe import Ways, find_ways, prefix
+from corral.node.limits.probe import Limiters, find_limiters, group_prefix
 from corral.node.qemu.guest import QemuGuest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -33,11 +33,11 @@ async def qemu(tmp_path):
 
 
 def stopping(_directory):
-    return Ways(DutyCycle(), ResidentSet(), "chosen by a test")
+    return Limiters(DutyCycle(), ResidentSet(), "chosen by a test")
 
 
 def best(directory):
-    return find_ways(prefix(directory))
+    return find_limiters(group_prefix(directory))
 
 
 @pytest.fixture(params=[stopping, best])
@@ -57,7 +57,7 @@ def machine(qemu, tmp_path, limits):
 
 def groups(directory):
     """The control groups that are there for a data directory's machines."""
-    return [*Path("/sys/fs/cgroup").rglob(f"{prefix(directory)}*")]
+    return [*Path("/sys/fs/cgroup").rglob(f"{group_prefix(directory)}*")]
 
 
 class Measured:

@@ -16,7 +16,7 @@ from corral.node.limits.bounds import Bounds
 from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.limits import Limits
 from corral.node.limits.memory_watch import ResidentSet
-from corral.node.limits.probe import Ways, prefix
+from corral.node.limits.probe import Limiters, group_prefix
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -36,7 +36,7 @@ kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in s
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def stop_and_die(held, number):
+def stop_and_die(used, number):
     signal.pidfd_send_signal(held.pidfd, number)
     if number is signal.SIGSTOP:
         die()
@@ -46,9 +46,9 @@ async def main():
     await qemu.prepare()
     one = Limited(qemu, directory, disk, BOUNDS, limits(kind, data, directory))
     if kill_at == "group made":
-        cgroup_paths.Site.put = die
+        cgroup_paths.MachineGroups.put = die
     if kill_at == "one of two":
-        cgroup_methods.CpuGroups1.hold = cgroup_methods.CpuGroups2.hold = die
+        cgroup_methods.CpuCgroup1.hold = cgroup_methods.CpuCgroup2.hold = die
     if kill_at == "stopped":
         cpu_duty_cycle._send = stop_and_die
     known = one.step
@@ -66,8 +66,8 @@ asyncio.run(main())
 def limits(kind, data, directory):
     """A manager's: without the kernel's help, or what this host has."""
     if kind == "stopping":
-        return Limits(data, Ways(DutyCycle(), ResidentSet(), "chosen by a test"))
-    return Limits(data, known=lambda: {directory.name})
+        return Limits(data, Limiters(DutyCycle(), ResidentSet(), "chosen by a test"))
+    return Limits(data, existing=lambda: {directory.name})
 
 
 def state(pid):
@@ -82,7 +82,7 @@ async def stopped(pid):
 
 
 def groups(data):
-    return [*Path("/sys/fs/cgroup").rglob(f"{prefix(data)}*")]
+    return [*Path("/sys/fs/cgroup").rglob(f"{group_prefix(data)}*")]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,9 @@ async def test_the_next_manager_bounds_the_machine_and_leaves_nothing(tmp_path, 
                 await stopped(before.pid)  # somebody bounds it again
             else:
                 told = Path(f"/proc/{before.pid}/cgroup").read_text()
-                assert told.count(f"{prefix(tmp_path)}{directory.name}") == len(groups(tmp_path))
+                assert told.count(f"{group_prefix(tmp_path)}{directory.name}") == len(
+                    groups(tmp_path)
+                )
         assert not runs(directory)
         assert not groups(tmp_path)
 
@@ -157,7 +159,7 @@ async def ran_out(tmp_path):
 async def test_the_next_manager_tells_why_a_machine_ended_without_one(ran_out, tmp_path):
     """The count of the kernel is read by the next manager, before the group is removed."""
     known = {entry.name for entry in (tmp_path / "machines").iterdir()}
-    later = Limits(tmp_path, known=lambda: known)
+    later = Limits(tmp_path, existing=lambda: known)
     await later.prepare()
     again = ran_out(later)
     await again.run()

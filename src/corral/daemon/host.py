@@ -117,7 +117,7 @@ class Host:
             images=images,
             storage=_storage(settings),
             host_disks=settings.host_disks,
-            limits=None if settings.hollow else Limits(layout.root, known=layout.machines),
+            limits=None if settings.hollow else Limits(layout.root, existing=layout.machines),
             network=EchoNetwork() if settings.hollow else network.machines,
             networks=network.pods,
             network_facts=network.facts,

@@ -1,1 +1,1 @@
-"""The limits of machines: what the pod says, and the ways in which this host lets them be kept."""
+"""Resource limits of machines: from the pod, enforced by cgroups or without them."""

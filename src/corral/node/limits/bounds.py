@@ -1,4 +1,4 @@
-"""How much a machine may take of its node: the limits of its pod's container ``compute``.  Pure."""
+"""CPU and memory limits of a machine: those of its pod's container ``compute``.  No I/O."""
 
 import msgspec
 from lightkube.models.core_v1 import Pod
@@ -8,10 +8,10 @@ from corral.api.quantity import ZERO, amount
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one machine; none where it is 0.
+    """Limits of one machine; 0 means unlimited.
 
-    cpu_nanos: billionths of a processor, which is nanoseconds of its time in each second.
-    memory_bytes: what all of its process may hold.
+    cpu_nanos: CPU time in nanoseconds per second.
+    memory_bytes: memory of the whole process.
     """
 
     cpu_nanos: int = 0
@@ -22,14 +22,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def processors(self) -> float:
-        """How many processors it may use, infinitely many where there is no limit."""
+        """The CPU limit in processors; infinite without a limit."""
         return self.cpu_nanos / 1e9 if self.cpu_nanos else float("inf")
 
 
 def bounds_of(pod: Pod) -> Bounds:
-    """What a pod allows its machine."""
+    """Return the limits of a pod's machine."""
     containers = pod.spec.containers if pod.spec is not None else ()
-    compute = next((one for one in containers if one.name == COMPUTE), None)
+    compute = next((each for each in containers if each.name == COMPUTE), None)
     limits = (compute and compute.resources and compute.resources.limits) or {}
     cpu, memory = (amount(limits.get(name)) for name in ("cpu", "memory"))
     return Bounds(

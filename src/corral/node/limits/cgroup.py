@@ -1,8 +1,8 @@
-"""Control groups: which one a process is in, and where that one lies in the file system.
+"""Control groups: the group of a process, and its directory.
 
 Both versions have directories for groups and files for their settings (cgroups(7)).
-``/proc/PID/cgroup`` names a process's group in each hierarchy, and ``/proc/self/mountinfo`` says
-where, and from which group on, a hierarchy is mounted: in a container it need not be the whole.
+``/proc/PID/cgroup`` names a process's group in each hierarchy; ``/proc/self/mountinfo`` has the
+mount point and the root group of each: in a container the mount need not be the whole hierarchy.
 """
 
 import os
@@ -15,7 +15,7 @@ PROCESSES = "cgroup.procs"
 
 
 class Group(Protocol):
-    """One control group.  Its verbs raise OSError as the kernel's file system does."""
+    """A control group.  Its methods raise OSError as the kernel's file system does."""
 
     @property
     def path(self) -> Path: ...
@@ -24,22 +24,22 @@ class Group(Protocol):
     def name(self) -> str: ...
 
     def child(self, name: str) -> "Group":
-        """A group inside, whether it is there or not."""
+        """Return a group inside, which need not exist."""
 
     def parent(self) -> "Group":
-        """The group that it is inside of."""
+        """Return the group around it."""
 
     def children(self) -> list[str]:
-        """The names of the groups inside."""
+        """Return the names of the groups inside."""
 
-    def delegated(self) -> bool:
-        """Whether systemd says that it leaves this group to who runs in it."""
+    def is_delegated(self) -> bool:
+        """Whether systemd has delegated this group (Delegate=)."""
 
     def create(self) -> None:
-        """Make it, unless it is there."""
+        """Create the group, if it does not exist."""
 
     def remove(self) -> None:
-        """Remove it, which a group with processes refuses; one that is gone is removed."""
+        """Remove the group, if it exists; fails while it has processes."""
 
     def write(self, setting: str, value: str) -> None: ...
 
@@ -48,7 +48,7 @@ class Group(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A group of the kernel's."""
+    """A group in the file system of the kernel."""
 
     path: Path
 
@@ -62,7 +62,7 @@ class Directory:
     def parent(self) -> "Directory":
         return Directory(self.path.parent)
 
-    def delegated(self) -> bool:
+    def is_delegated(self) -> bool:
         for attribute in ("trusted.delegate", "user.delegate"):
             with suppress(OSError):
                 return os.getxattr(self.path, attribute) == b"1"
@@ -81,7 +81,7 @@ class Directory:
             return
 
     def write(self, setting: str, value: str) -> None:
-        """One write, since each is a command; nothing is made where the kernel has no such file."""
+        """Set a value, without O_CREAT; in one piece, since each write is a command."""
         descriptor = os.open(self.path / setting, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(descriptor, value.encode())
@@ -94,14 +94,14 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A mounted hierarchy: where, from which group on, and whose (empty for version 2)."""
+    """A mounted hierarchy: mount point, root group, and controllers (none for version 2)."""
 
     point: Path
     root: PurePosixPath
     controllers: frozenset[str]
 
     def directory(self, group: PurePosixPath) -> Path | None:
-        """Where a group is seen; None where it is outside of what is mounted."""
+        """Return the directory of a group; None if it is outside of the mount."""
         try:
             return self.point / group.relative_to(self.root)
         except ValueError:
@@ -109,25 +109,25 @@ class Mount:
 
 
 def mounts(mountinfo: str) -> list[Mount]:
-    """The hierarchies in the text of a mountinfo file (proc_pid_mountinfo(5))."""
-    found = []
+    """Parse a mountinfo file for hierarchies (proc_pid_mountinfo(5))."""
+    hierarchies = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, (kind, _, options) = before.split(), (*after.split(), "", "", "")[:3]
         if kind in {"cgroup", "cgroup2"} and len(fields) > 4:
             controllers = frozenset(options.split(",")) if kind == "cgroup" else frozenset[str]()
-            root, point = _plain(fields[3]), _plain(fields[4])
-            found.append(Mount(Path(point), PurePosixPath(root), controllers))
-    return found
+            root, point = _unescape(fields[3]), _unescape(fields[4])
+            hierarchies.append(Mount(Path(point), PurePosixPath(root), controllers))
+    return hierarchies
 
 
-def _plain(field: str) -> str:
-    """A field of mountinfo, whose blanks are written in octal."""
+def _unescape(field: str) -> str:
+    """Decode a field of mountinfo, whose blanks are octal escapes."""
     return field.replace(r"\040", " ").replace(r"\011", "\t").replace(r"\134", "\\")
 
 
 def group_in(text: str, controller: str) -> PurePosixPath | None:
-    """The group that a ``/proc/PID/cgroup`` names for a controller; ``""`` is version 2."""
+    """Return the group for a controller in a ``/proc/PID/cgroup``; ``""`` is version 2."""
     for line in text.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -137,7 +137,7 @@ def group_in(text: str, controller: str) -> PurePosixPath | None:
 
 
 def group_of(pid: int | str, controller: str) -> PurePosixPath | None:
-    """The group of a process; None where there is none, or no such process."""
+    """Return the group of a process; None if there is none, or no such process."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -146,7 +146,7 @@ def group_of(pid: int | str, controller: str) -> PurePosixPath | None:
 
 
 def mount_of(controller: str) -> Mount | None:
-    """Where the hierarchy of a controller is mounted; ``""`` is version 2."""
+    """Return the mount of a controller's hierarchy; ``""`` is version 2."""
     text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     for mount in mounts(text):
         if controller in mount.controllers or not (controller or mount.controllers):

@@ -1,7 +1,7 @@
-"""What is left of a machine in the kernel's groups: why it ended, and the groups themselves.
+"""The groups of a machine that has ended or is about to: why it ended, and their removal.
 
-The paths of the groups are on the machine's record.  So whoever ends it finds them, also from
-another group, as ``corral down`` does, and whichever way bounds machines by then.
+Their paths are part of the machine's record, so that they are found from another group, too, as by
+``corral down``, whatever method limits machines by then.
 """
 
 from collections.abc import Iterable
@@ -10,52 +10,58 @@ from pathlib import Path
 
 from corral.node.limits.cgroup import Directory, Group
 
-_UNBOUNDED = {"cpu.max": "max", "cpu.cfs_quota_us": "-1"}
+_UNLIMITED = {"cpu.max": "max", "cpu.cfs_quota_us": "-1"}
 
 
-def ran_out(groups: Iterable[str]) -> bool:
-    """Whether the kernel has ended a machine because it wanted more memory than it may have."""
-    return any(was_exceeded(Directory(Path(path))) for path in groups)
+def was_oom_killed(groups: Iterable[str]) -> bool:
+    """Whether the kernel has killed a process of a machine at its memory limit."""
+    return any(has_oom_kill(Directory(Path(path))) for path in groups)
 
 
-def lift(groups: Iterable[str]) -> None:
-    """Let what is in groups have as much of the processors as it likes."""
+def lift_limits(groups: Iterable[str]) -> None:
+    """Remove the CPU limits of groups."""
     for path in groups:
-        for setting, value in _UNBOUNDED.items():
+        for setting, value in _UNLIMITED.items():
             with suppress(OSError):
                 Directory(Path(path)).write(setting, value)
 
 
 def remove(groups: Iterable[str]) -> None:
-    """Remove groups; one whose processes are about to go is swept later."""
+    """Remove groups; one whose processes are about to end is swept later."""
     for path in groups:
         with suppress(OSError):
             Directory(Path(path)).remove()
 
 
-def was_exceeded(group: Group) -> bool:
-    """Whether a process was ended in a group that was at its limit.
+def has_oom_kill(group: Group) -> bool:
+    """Whether a process was killed in a group that was at its limit.
 
-    The kernel counts who is ended for want of memory wherever that was wanting, on the whole host
-    too; that the limit was hit is another count.
+    The kernel counts OOM kills for any reason, also those for want of memory of the whole host;
+    that the limit was reached is a count of its own.
     """
-    ended, hit = _count(group, "memory.events", "oom_kill"), _count(group, "memory.events", "oom")
-    if not ended:  # version 1
-        ended = _count(group, "memory.oom_control", "oom_kill")
-        hit = _was_full(group, "memory") or _was_full(group, "memory.memsw")
-    return bool(ended and hit)
+    kills, limit_hits = (
+        _count(group, "memory.events", "oom_kill"),
+        _count(group, "memory.events", "oom"),
+    )
+    if not kills:  # version 1
+        kills = _count(group, "memory.oom_control", "oom_kill")
+        limit_hits = _was_full(group, "memory") or _was_full(group, "memory.memsw")
+    return bool(kills and limit_hits)
 
 
 def _count(group: Group, setting: str, name: str) -> int:
-    """A number in a file of names and numbers; 0 where it is not there."""
+    """Return a number in a file of names and numbers; 0 if it is missing."""
     lines = (line.partition(" ") for line in _text(group, setting).splitlines())
     return sum(int(value) for key, _, value in lines if key == name)
 
 
-def _was_full(group: Group, what: str) -> bool:
-    """Whether a group of version 1 had all that it may: newer kernels leave its failcnt 0."""
-    most, limit = _text(group, f"{what}.max_usage_in_bytes"), _text(group, f"{what}.limit_in_bytes")
-    return bool(most and limit and int(most) >= int(limit))
+def _was_full(group: Group, setting: str) -> bool:
+    """Whether a group of version 1 has reached its limit; newer kernels leave its failcnt at 0."""
+    peak, limit = (
+        _text(group, f"{setting}.max_usage_in_bytes"),
+        _text(group, f"{setting}.limit_in_bytes"),
+    )
+    return bool(peak and limit and int(peak) >= int(limit))
 
 
 def _text(group: Group, setting: str) -> str:

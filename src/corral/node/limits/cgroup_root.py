@@ -1,7 +1,7 @@
-"""Room for groups in version 2: a group of ours in which groups may have limits.
+"""The cgroup v2 parent of machines: a group of ours whose children may have limits.
 
-No group with such groups inside may have processes of its own (cgroups(7)), so those have to move,
-which nobody may do to processes of others.
+A group whose children have controllers may not have processes itself (cgroups(7)), so those have to
+move, which is not allowed for processes of others.
 """
 
 import errno
@@ -13,56 +13,56 @@ from pathlib import Path
 from corral.node.limits.cgroup import PROCESSES, Group
 
 LEAF = "corral-manager"
-"""The group of managers in version 2, where no group with groups inside may have processes."""
+"""The group of the manager's processes in version 2."""
 _SYSTEMD = Path("/run/systemd/system")
-_SWITCH = "cgroup.subtree_control"
-_ROUNDS = 10
+_SUBTREE_CONTROL = "cgroup.subtree_control"
+_MAX_ROUNDS = 10
 
 
 class Unusable(Exception):
-    """Why a hierarchy cannot be used."""
+    """A hierarchy that cannot be used, and why."""
 
 
-def make_room(group: Group | None) -> Group:
-    """Let groups of version 2 have limits inside of ours.  Raises Unusable.
+def prepare_parent(group: Group | None) -> Group:
+    """Enable controllers for the children of our group.  Raises Unusable.
 
-    The group has to be ours alone: its processes, which are ours or wait for us, move into a group
-    of their own, and all limits that machines may have are switched on for what is inside.
+    The group must be exclusively ours: its processes, which are ours or our parents, move into a
+    child group, and the available ones of the controllers cpu and memory are enabled.
     """
     if group is None:
         raise Unusable("it is not mounted here")
     if group.name == LEAF:
         group = group.parent()
     try:
-        offered = {"cpu", "memory"} & set(group.read("cgroup.controllers").split())
-        if not offered:
+        available = {"cpu", "memory"} & set(group.read("cgroup.controllers").split())
+        if not available:
             raise Unusable("this group has neither the cpu nor the memory controller")
-        if missing := offered - set(group.read(_SWITCH).split()):
-            if not _is_ours(group):
-                raise Unusable(f"this group is not delegated to us, try: {_delegating()}")
-            _switch_on(group, missing)
+        if missing := available - set(group.read(_SUBTREE_CONTROL).split()):
+            if not _is_exclusive(group):
+                raise Unusable(f"this group is not delegated to us, try: {_delegation_hint()}")
+            _enable_controllers(group, missing)
     except OSError as error:
-        raise Unusable(f"{error.strerror}, try: {_delegating()}") from error
+        raise Unusable(f"{error.strerror}, try: {_delegation_hint()}") from error
     return group
 
 
-def _delegating() -> str:
-    """The command that starts a manager in a group of its own."""
+def _delegation_hint() -> str:
+    """Return the command that starts a manager in a group of its own."""
     return "corral up --systemd"
 
 
-def _is_ours(group: Group) -> bool:
-    """Whether nobody else sees to what is inside, nor has anything there.
+def _is_exclusive(group: Group) -> bool:
+    """Whether the group has no other manager and no foreign processes.
 
-    systemd marks what it leaves to others.  Where that does not run, the processes tell.
+    systemd marks groups that it delegates.  Without systemd the processes decide.
     """
-    if group.delegated():
+    if group.is_delegated():
         return True
-    return not _SYSTEMD.exists() and all(map(_belongs, group.read(PROCESSES).split()))
+    return not _SYSTEMD.exists() and all(map(_is_own_process, group.read(PROCESSES).split()))
 
 
-def _belongs(pid: str) -> bool:
-    """Whether a process is of our session, or a descendant of ours; 0 is one that we cannot see."""
+def _is_own_process(pid: str) -> bool:
+    """Whether a process is in our session, or our ancestor; pid 0 is outside of our namespace."""
     with suppress(OSError):  # it has ended meanwhile
         if pid == "0" or os.getsid(int(pid)) != os.getsid(0):
             return pid != "0" and os.getpid() in _ancestors(pid)
@@ -76,10 +76,10 @@ def _ancestors(pid: str) -> Iterator[int]:
         yield int(pid)
 
 
-def _switch_on(group: Group, controllers: set[str]) -> None:
-    wish = " ".join(f"+{name}" for name in sorted(controllers))
+def _enable_controllers(group: Group, controllers: set[str]) -> None:
+    controllers_on = " ".join(f"+{name}" for name in sorted(controllers))
     try:
-        group.write(_SWITCH, wish)
+        group.write(_SUBTREE_CONTROL, controllers_on)
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
@@ -89,8 +89,8 @@ def _switch_on(group: Group, controllers: set[str]) -> None:
     leaf.create()
     moved: list[str] = []
     try:
-        moved = _empty(group, leaf)
-        group.write(_SWITCH, wish)
+        moved = _move_processes(group, leaf)
+        group.write(_SUBTREE_CONTROL, controllers_on)
     except OSError:
         for pid in moved:  # others that are in the leaf were there before
             with suppress(OSError):
@@ -100,13 +100,13 @@ def _switch_on(group: Group, controllers: set[str]) -> None:
         raise
 
 
-def _empty(source: Group, target: Group) -> list[str]:
-    """Move all processes elsewhere, those too that are born meanwhile; answers which they were."""
+def _move_processes(source: Group, target: Group) -> list[str]:
+    """Move all processes, including those forked meanwhile; return their pids."""
     moved: list[str] = []
-    for _ in range(_ROUNDS):
-        if not (found := source.read(PROCESSES).split()):
+    for _ in range(_MAX_ROUNDS):
+        if not (pids := source.read(PROCESSES).split()):
             break
-        for pid in found:
+        for pid in pids:
             with suppress(ProcessLookupError):  # it has ended meanwhile
                 target.write(PROCESSES, pid)
                 moved.append(pid)

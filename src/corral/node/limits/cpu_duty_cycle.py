@@ -1,8 +1,8 @@
-"""Bounds processor time without the kernel's help: who has used its share up is stopped a while.
+"""CPU limits without cgroups: SIGSTOP for a process that exceeds its share, SIGCONT later.
 
-SIGSTOP and SIGCONT need no more rights than to start the process.  One timer serves all machines;
-who uses less than its share is only looked at, a few times a second.  A manager that dies leaves
-who it had stopped standing still: whoever takes the machine over has to wake it (``wake``).
+The signals need no more rights than to start the process.  One timer serves all machines; a process
+below its share is only sampled a few times a second.  A manager that dies leaves stopped processes
+stopped: the next one has to continue them (``wake``).
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from corral.node.limits.duty_math import Cycle
 
 
 @dataclass(slots=True)
-class _Held:
-    """A process that is looked at."""
+class _Process:
+    """A sampled process."""
 
     pid: int
     pidfd: int
     cycle: Cycle
-    stopped: bool = False
-    gone: bool = False
+    is_stopped: bool = False
+    is_released: bool = False
 
 
 class DutyCycle:
-    """Stops processes as often as it takes."""
+    """Limits CPU time by stopping and continuing processes."""
 
     name = "stopping and continuing"
-    waits = False
+    blocks = False
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
-        self._due: list[tuple[float, int, _Held]] = []
-        self._numbers = count()
+        self._processes: dict[str, _Process] = {}
+        self._due: list[tuple[float, int, _Process]] = []
+        self._tie_breakers = count()
         self._timer: asyncio.TimerHandle | None = None
 
-    def hold(self, uid: str, pid: int, nanos: int) -> None:
+    def apply(self, uid: str, pid: int, nanos: int) -> None:
         """Raises OSError."""
-        if (known := self._held.get(uid)) is not None and known.pid == pid:
+        if (current := self._processes.get(uid)) is not None and current.pid == pid:
             return
         self.release(uid)
         now = asyncio.get_running_loop().time()
@@ -53,70 +53,70 @@ class DutyCycle:
         except ProcessLookupError:
             os.close(pidfd)
             raise
-        self._held[uid] = held = _Held(pid, pidfd, cycle)
-        self._look_later(held, now)
+        self._processes[uid] = process = _Process(pid, pidfd, cycle)
+        self._schedule(process, now)
         self._set_timer()
 
-    def place(self, uid: str, pid: int) -> str:  # noqa: ARG002
+    def cgroup_path(self, uid: str, pid: int) -> str:  # noqa: ARG002
         return ""
 
-    def step_back(self, uid: str, back: bool) -> None:  # noqa: FBT001
-        """Niceness does it."""
+    def lower_priority(self, uid: str, low: bool) -> None:  # noqa: FBT001
+        """Do nothing: the nice value of the process suffices."""
 
     def release(self, uid: str) -> None:
-        """It runs on, unbounded until somebody holds it again."""
-        if (held := self._held.pop(uid, None)) is not None:
-            held.gone = True
-            if held.stopped:
-                _send(held, signal.SIGCONT)
-            os.close(held.pidfd)
+        """Continue the process, without a limit."""
+        if (process := self._processes.pop(uid, None)) is not None:
+            process.is_released = True
+            if process.is_stopped:
+                _send(process, signal.SIGCONT)
+            os.close(process.pidfd)
 
-    def clear(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         self.release(uid)
 
-    def _look_later(self, held: _Held, moment: float) -> None:
-        heapq.heappush(self._due, (moment, next(self._numbers), held))
+    def _schedule(self, process: _Process, due_time: float) -> None:
+        heapq.heappush(self._due, (due_time, next(self._tie_breakers), process))
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._due and self._due[0][2].gone:
+        while self._due and self._due[0][2].is_released:
             heapq.heappop(self._due)
         if self._due:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(self._due[0][0], self._look)
+            self._timer = loop.call_at(self._due[0][0], self._sample_due)
 
-    def _look(self) -> None:
-        """Look at everybody who is due."""
+    def _sample_due(self) -> None:
+        """Sample all processes that are due."""
         self._timer = None
         loop = asyncio.get_running_loop()
         while self._due and self._due[0][0] <= loop.time():
-            held = heapq.heappop(self._due)[2]
-            if held.gone:
+            process = heapq.heappop(self._due)[2]
+            if process.is_released:
                 continue
-            with suppress(ProcessLookupError):  # its end is told by others
-                verdict = held.cycle.look(loop.time(), cpu_nanos(held.pid) / 1e9)
-                if verdict.runs == held.stopped:
-                    _send(held, signal.SIGCONT if verdict.runs else signal.SIGSTOP)
-                    held.stopped = not verdict.runs
-                self._look_later(held, loop.time() + verdict.again)
+            with suppress(ProcessLookupError):  # its end is noticed elsewhere
+                decision = process.cycle.sample(loop.time(), cpu_nanos(process.pid) / 1e9)
+                if decision.runs == process.is_stopped:
+                    _send(process, signal.SIGCONT if decision.runs else signal.SIGSTOP)
+                    process.is_stopped = not decision.runs
+                self._schedule(process, loop.time() + decision.next_seconds)
         self._set_timer()
 
 
-def _send(held: _Held, number: signal.Signals) -> None:
+def _send(process: _Process, number: signal.Signals) -> None:
     with suppress(OSError):
-        signal.pidfd_send_signal(held.pidfd, number)
+        signal.pidfd_send_signal(process.pidfd, number)
 
 
 def wake(directory: Path) -> None:
-    """Let what runs for a directory go on, if a manager before this one has stopped it."""
+    """Continue the process of a directory, if an earlier manager has stopped it."""
     if (identity := find(directory)) is None:
         return
     with suppress(OSError):
         pidfd = os.pidfd_open(identity.pid)
         try:
-            if identify(identity.pid) == identity:  # its number was not given away meanwhile
+            if identify(identity.pid) == identity:  # the pid was not reused meanwhile
                 signal.pidfd_send_signal(pidfd, signal.SIGCONT)
         finally:
             os.close(pidfd)

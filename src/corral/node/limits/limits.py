@@ -1,4 +1,4 @@
-"""Keeps the limits of all machines of this host, in the ways that work here."""
+"""Resource limits of all machines of this host, by the methods that work here."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,114 +11,129 @@ from corral.node.limits import cgroup_leftovers
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.cpu_duty_cycle import wake
 from corral.node.limits.memory_watch import own_bytes
-from corral.node.limits.methods import CpuWay, MemoryWay, Over
-from corral.node.limits.probe import Ways, find_ways, prefix
+from corral.node.limits.methods import CpuLimiter, MemoryLimiter, OnExceeded
+from corral.node.limits.probe import Limiters, find_limiters, group_prefix
 
 P = ParamSpec("P")
-Known = Callable[[], Collection[str]]
-"""Tells the uids of machines."""
+KnownUids = Callable[[], Collection[str]]
+"""Returns the uids of existing machines."""
 
 
 @dataclass(eq=False)
-class TooLittle(Exception):
-    """A machine holds more memory than it may before its guest has executed anything."""
+class MemoryLimitTooLow(Exception):
+    """A machine uses more memory than its limit before its guest has executed anything."""
 
     limit: int
-    held: int
+    used: int
 
 
 class Limits:
-    """What bounds machines; which ways work is found out by ``prepare``.
+    """Limits the machines of a host; ``prepare`` finds the methods that work.
 
-    ``directory`` is the data directory that the machines belong to; ``known`` tells the uids of
-    those that are there, whatever has become of them.
+    ``directory`` is the data directory of the machines; ``existing`` returns the uids of existing
+    machines, in any state.
     """
 
     def __init__(
-        self, directory: Path, ways: Ways | None = None, *, known: Known = frozenset
+        self, directory: Path, limiters: Limiters | None = None, *, existing: KnownUids = frozenset
     ) -> None:
-        self._name = prefix(directory)
-        self._known = known
-        self._ways = ways
+        self._name = group_prefix(directory)
+        self._existing = existing
+        self._limiters = limiters
         self._prepared = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Find out what works here, once."""
+        """Find the methods that work here, once."""
         async with self._prepared:
-            if self._ways is None:
-                self._ways = await asyncio.to_thread(self._find)
+            if self._limiters is None:
+                self._limiters = await asyncio.to_thread(self._find)
 
-    def _find(self) -> Ways:
-        return find_ways(self._name, known=self._known())
+    def _find(self) -> Limiters:
+        return find_limiters(self._name, existing=self._existing())
 
     def facts(self) -> Mapping[str, Any]:
-        """What the node tells of it; nothing before it is prepared."""
-        if self._ways is None:
+        """Return the methods and the reason for them; empty before ``prepare``."""
+        if self._limiters is None:
             return {}
-        return {"limits": self._ways.told, "reason": self._ways.reason}
+        return {"limits": self._limiters.description, "reason": self._limiters.reason}
 
-    async def places(self, uid: str, pid: int, bounds: Bounds) -> Sequence[str]:
-        """The paths of the control groups that ``hold`` puts a process into."""
+    async def cgroup_paths(self, uid: str, pid: int, bounds: Bounds) -> Sequence[str]:
+        """Return the paths of the cgroups into which ``apply`` puts a process."""
         await self.prepare()
-        assert self._ways is not None
-        memory = self._ways.memory.place(uid, pid) if bounds.memory_bytes else ""
-        cpu = self._ways.cpu.place(uid, pid) if bounds.cpu_nanos else ""
-        return [place for place in (memory, cpu) if place]
+        assert self._limiters is not None
+        memory = self._limiters.memory.cgroup_path(uid, pid) if bounds.memory_bytes else ""
+        cpu = self._limiters.cpu.cgroup_path(uid, pid) if bounds.cpu_nanos else ""
+        return [cgroup_path for cgroup_path in (memory, cpu) if cgroup_path]
 
-    async def hold(self, uid: str, pid: int, bounds: Bounds, *, fresh: bool, over: Over) -> None:
-        """Bound a machine's process.  Raises OSError, and TooLittle for a ``fresh`` one.
+    async def apply(
+        self, uid: str, pid: int, bounds: Bounds, *, fresh: bool, on_exceeded: OnExceeded
+    ) -> None:
+        """Apply the limits to a machine's process.
 
-        ``over`` is called if it holds too much memory, and nobody else ends it for that.
+        Raises OSError, and TooLittle for a ``fresh`` one.
+
+        ``on_exceeded`` is called if it exceeds the memory limit, unless the kernel kills it.
         """
         await self.prepare()
-        assert self._ways is not None
+        assert self._limiters is not None
         if bounds.memory_bytes:
-            held = own_bytes(pid)
-            if fresh and held >= bounds.memory_bytes:
-                raise TooLittle(bounds.memory_bytes, held)
-            memory = self._ways.memory
-            await _at(memory, memory.hold, uid, pid, bounds.memory_bytes, held=held, over=over)
+            used = own_bytes(pid)
+            if fresh and used >= bounds.memory_bytes:
+                raise MemoryLimitTooLow(bounds.memory_bytes, used)
+            memory = self._limiters.memory
+            await _call(
+                memory,
+                memory.apply,
+                uid,
+                pid,
+                bounds.memory_bytes,
+                used=used,
+                on_exceeded=on_exceeded,
+            )
         if bounds.cpu_nanos:
-            await _at(self._ways.cpu, self._ways.cpu.hold, uid, pid, bounds.cpu_nanos)
+            await _call(self._limiters.cpu, self._limiters.cpu.apply, uid, pid, bounds.cpu_nanos)
 
-    def step_back(self, uid: str, back: bool) -> None:  # noqa: FBT001 - a switch
-        """Let a machine leave the processors to others, where its niceness has no say."""
-        if self._ways is not None:
-            self._ways.cpu.step_back(uid, back)
+    def lower_priority(self, uid: str, low: bool) -> None:  # noqa: FBT001 - a switch
+        """Lower the CPU priority of a machine, where the nice value does not do it."""
+        if self._limiters is not None:
+            self._limiters.cpu.lower_priority(uid, low)
 
     async def wake(self, directory: Path) -> None:
-        """Let the machine of a directory go on, which an earlier manager may have stopped."""
+        """Continue the machine of a directory, which an earlier manager may have stopped."""
         await asyncio.to_thread(wake, directory)
 
     def release(self, uid: str) -> None:
-        """Let go of a machine, which runs on."""
-        if self._ways is not None:
-            self._ways.cpu.release(uid)
-            self._ways.memory.release(uid)
+        """Stop watching a machine, which runs on."""
+        if self._limiters is not None:
+            self._limiters.cpu.release(uid)
+            self._limiters.memory.release(uid)
 
     async def lift(self, uid: str, groups: Sequence[str]) -> None:
-        """A machine is about to be ended: its process may have all the processors for that."""
-        if self._ways is not None:
-            self._ways.cpu.release(uid)
-        await asyncio.to_thread(cgroup_leftovers.lift, groups)
+        """Lift the CPU limit of a machine that is about to end."""
+        if self._limiters is not None:
+            self._limiters.cpu.release(uid)
+        await asyncio.to_thread(cgroup_leftovers.lift_limits, groups)
 
-    async def ran_out(self, groups: Sequence[str]) -> bool:
-        """Whether a machine has ended since it wanted more memory than its groups allow."""
-        return await asyncio.to_thread(cgroup_leftovers.ran_out, groups)
+    async def was_oom_killed(self, groups: Sequence[str]) -> bool:
+        """Whether a machine has ended at the memory limit of its groups."""
+        return await asyncio.to_thread(cgroup_leftovers.was_oom_killed, groups)
 
-    async def clear(self, uid: str, groups: Sequence[str]) -> None:
-        """A machine has ended, and why is on record: nothing of it stays."""
-        if self._ways is not None:
-            for way in (self._ways.cpu, self._ways.memory):
-                await _at(way, way.clear, uid)
+    async def remove(self, uid: str, groups: Sequence[str]) -> None:
+        """Remove the groups of a machine whose end is recorded."""
+        if self._limiters is not None:
+            for limiter in (self._limiters.cpu, self._limiters.memory):
+                await _call(limiter, limiter.remove, uid)
         await asyncio.to_thread(cgroup_leftovers.remove, groups)
 
 
-async def _at(
-    way: CpuWay | MemoryWay, act: Callable[P, None], *args: P.args, **named: P.kwargs
+async def _call(
+    limiter: CpuLimiter | MemoryLimiter,
+    function: Callable[P, None],
+    *args: P.args,
+    **keywords: P.kwargs,
 ) -> None:
-    """Have a way act where it may wait.  Who is cancelled waits for it, lest it come too late."""
-    if way.waits:
-        await finished(asyncio.to_thread(act, *args, **named))
+    """Call a method of a limiter, in a thread if it blocks; a cancelled caller waits for it."""
+    if limiter.blocks:
+        await finished(asyncio.to_thread(function, *args, **keywords))
     else:
-        act(*args, **named)
+        function(*args, **keywords)

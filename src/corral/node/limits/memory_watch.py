@@ -1,7 +1,7 @@
-"""Bounds memory without the kernel's help: looks at what is held, tells who has too much.
+"""Memory limits without cgroups: samples processes, and reports those above their limit.
 
-A guest cannot grow beyond its memory and what QEMU needs, so a look a second is soon enough.  Who
-has not run for long enough to fill what was left is not even looked at.
+A guest cannot grow beyond its memory and QEMU's overhead, so one sample per second suffices.  A
+process that has not run long enough to fill what was left is not sampled.
 """
 
 import asyncio
@@ -10,80 +10,80 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.node.host.process import cpu_nanos
-from corral.node.limits.methods import Over
+from corral.node.limits.methods import OnExceeded
 
-LOOK_SECONDS = 1.0
-FASTEST_BYTES_A_NANOSECOND = 16
-"""No process fills memory faster than that while it runs."""
+SAMPLE_SECONDS = 1.0
+MAX_BYTES_PER_NANOSECOND = 16
+"""No process fills memory faster while it runs."""
 _COUNTED = ("RssAnon:", "RssShmem:", "VmSwap:")
 
 
 @dataclass(slots=True)
-class _Held:
-    """A process that is looked at; it cannot hold too much before it has run for ``enough``."""
+class _Process:
+    """A watched process; it is not sampled before its CPU time reaches ``next_sample_nanos``."""
 
     pid: int
-    size: int
-    over: Over
-    enough: int = 0
+    limit: int
+    on_exceeded: OnExceeded
+    next_sample_nanos: int = 0
 
-    def is_over(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Raises OSError."""
         ran = cpu_nanos(self.pid)
-        if ran < self.enough:
+        if ran < self.next_sample_nanos:
             return False
-        room = self.size - own_bytes(self.pid)
-        self.enough = ran + room // FASTEST_BYTES_A_NANOSECOND
+        room = self.limit - own_bytes(self.pid)
+        self.next_sample_nanos = ran + room // MAX_BYTES_PER_NANOSECOND
         return room < 0
 
 
 class ResidentSet:
-    """Looks at all machines at once, in a pass a second."""
+    """Samples all machines, once per second."""
 
     name = "looking at what is resident"
-    waits = False
+    blocks = False
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
+        self._processes: dict[str, _Process] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def hold(self, uid: str, pid: int, size: int, *, held: int, over: Over) -> None:  # noqa: ARG002
-        """Call ``over`` once when a process holds more."""
-        self._held[uid] = _Held(pid, size, over)
+    def apply(self, uid: str, pid: int, limit: int, *, used: int, on_exceeded: OnExceeded) -> None:  # noqa: ARG002
+        """Call ``on_exceeded`` once, when the process exceeds the limit."""
+        self._processes[uid] = _Process(pid, limit, on_exceeded)
         self._set_timer()
 
-    def place(self, uid: str, pid: int) -> str:  # noqa: ARG002
+    def cgroup_path(self, uid: str, pid: int) -> str:  # noqa: ARG002
         return ""
 
     def release(self, uid: str) -> None:
-        self._held.pop(uid, None)
+        self._processes.pop(uid, None)
 
-    def clear(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         self.release(uid)
 
     def _set_timer(self) -> None:
-        if self._timer is None and self._held:
+        if self._timer is None and self._processes:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(LOOK_SECONDS, self._look)
+            self._timer = loop.call_later(SAMPLE_SECONDS, self._sample)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         self._timer = None
-        for uid, one in list(self._held.items()):
-            with suppress(OSError):  # its end is told by others, and another look comes soon
-                if one.is_over():
+        for uid, process in list(self._processes.items()):
+            with suppress(OSError):  # it has ended, or the next sample succeeds
+                if process.is_exceeded():
                     self.release(uid)
-                    one.over()
+                    process.on_exceeded()
         self._set_timer()
 
 
 def own_bytes(pid: int) -> int:
-    """The memory that a process has to itself: what it runs and reads from files can be dropped.
+    """Return the private memory of a process, without file-backed pages.
 
-    Raises ProcessLookupError, and OSError where that cannot be found out.
+    Raises ProcessLookupError if it has ended, and OSError.
     """
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         raise ProcessLookupError(pid) from None
-    counted = (line.split() for line in text.splitlines() if line.startswith(_COUNTED))
-    return sum(int(size) * 1024 for _, size, *_ in counted)
+    counters = (line.split() for line in text.splitlines() if line.startswith(_COUNTED))
+    return sum(int(limit) * 1024 for _, limit, *_ in counters)

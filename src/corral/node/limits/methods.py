@@ -1,54 +1,54 @@
-"""What a way to bound processes is: the kernel's, and those without its help.
+"""Interfaces of the methods that limit processes, by cgroups or without.
 
-A way bounds processor time or memory.  It is told when a machine is to be held, when its manager
-lets go of it, and when it has ended; all of that can be told again.  The kernel takes its time to
-move a process (``waits``): not in the event loop, to which the other ways belong.
+A limiter limits CPU time or memory.  It is called when a machine starts, when its manager stops
+watching it, and when it has ended; all calls may be repeated.  Cgroups take time to move a process
+(``blocks``): not in the event loop, to which the other limiters belong.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
-Over = Callable[[], None]
-"""Is told that a machine holds more memory than it may."""
+OnExceeded = Callable[[], None]
+"""Called when a machine exceeds its memory limit."""
 
 
-class CpuWay(Protocol):
-    """Bounds processor time."""
+class CpuLimiter(Protocol):
+    """Limits CPU time."""
 
     name: str
-    waits: bool
+    blocks: bool
 
-    def hold(self, uid: str, pid: int, nanos: int) -> None:
-        """Let a process use no more than so many nanoseconds a second.  Raises OSError."""
+    def apply(self, uid: str, pid: int, nanos: int) -> None:
+        """Limit a process to so many nanoseconds per second.  Raises OSError."""
 
-    def place(self, uid: str, pid: int) -> str:
-        """The path of the group that holds a machine, or is to; empty where none does."""
+    def cgroup_path(self, uid: str, pid: int) -> str:
+        """Return the path of a machine's cgroup; empty if the method uses none."""
 
-    def step_back(self, uid: str, back: bool) -> None:  # noqa: FBT001 - a switch
-        """Leave the processors to others as far as they want them, where niceness does not."""
+    def lower_priority(self, uid: str, low: bool) -> None:  # noqa: FBT001 - a switch
+        """Lower the CPU priority, where the nice value does not do it."""
 
     def release(self, uid: str) -> None:
-        """The manager lets go of a machine, which runs on."""
+        """Stop watching a machine, which runs on."""
 
-    def clear(self, uid: str) -> None:
-        """A machine has ended."""
+    def remove(self, uid: str) -> None:
+        """Remove what belongs to a machine that has ended."""
 
 
-class MemoryWay(Protocol):
-    """Bounds memory."""
+class MemoryLimiter(Protocol):
+    """Limits memory."""
 
     name: str
-    waits: bool
+    blocks: bool
 
-    def hold(self, uid: str, pid: int, size: int, *, held: int, over: Over) -> None:
-        """End a process that holds more.  Raises OSError.
+    def apply(self, uid: str, pid: int, size: int, *, used: int, on_exceeded: OnExceeded) -> None:
+        """Kill a process that exceeds the limit.  Raises OSError.
 
-        ``held``: what it holds already, of which others have the account; ``over`` is called where
-        it is not the kernel that ends it.
+        ``used``: memory that it uses already and that is charged to another group; ``on_exceeded``
+        is called if it is not the kernel that kills it.
         """
 
-    def place(self, uid: str, pid: int) -> str: ...
+    def cgroup_path(self, uid: str, pid: int) -> str: ...
 
     def release(self, uid: str) -> None: ...
 
-    def clear(self, uid: str) -> None: ...
+    def remove(self, uid: str) -> None: ...

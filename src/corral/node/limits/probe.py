@@ -1,7 +1,8 @@
-"""Which ways to bound machines work here: proved by bounding a process, and giving it up again.
+"""Finds the limiters that work on this host, by limiting a test process.
 
-That a hierarchy is mounted proves nothing: it may be read-only, belong to somebody else, or lack a
-controller.  So a group is made where ours would be, with a limit, and a process is moved into it.
+A mounted hierarchy proves nothing: it may be read-only, belong to somebody else, or lack a
+controller.  So a group is created where ours would be, with a limit, and a process is moved into
+it.
 """
 
 import hashlib
@@ -14,30 +15,30 @@ from pathlib import Path
 from typing import TypeVar
 
 from corral.node.limits.cgroup import Directory, Group, group_of, mount_of
-from corral.node.limits.cgroup_methods import CpuGroups1, CpuGroups2, MemoryGroups1, MemoryGroups2
-from corral.node.limits.cgroup_paths import Find, Site, find_in
-from corral.node.limits.cgroup_root import Unusable, make_room
+from corral.node.limits.cgroup_methods import CpuCgroup1, CpuCgroup2, MemoryCgroup1, MemoryCgroup2
+from corral.node.limits.cgroup_paths import FindGroup, MachineGroups, group_finder
+from corral.node.limits.cgroup_root import Unusable, prepare_parent
 from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.memory_watch import ResidentSet
-from corral.node.limits.methods import CpuWay, MemoryWay
+from corral.node.limits.methods import CpuLimiter, MemoryLimiter
 
 _PROBE = "probe"
-_PROBED_NANOS = 10**9
-_PROBED_BYTES = 64 << 20
+_TEST_NANOS = 10**9
+_TEST_BYTES = 64 << 20
 
-W = TypeVar("W", CpuWay, MemoryWay)
+W = TypeVar("W", CpuLimiter, MemoryLimiter)
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """How machines are bounded here, and why so."""
+class Limiters:
+    """The limiters of this host, and why these."""
 
-    cpu: CpuWay
-    memory: MemoryWay
+    cpu: CpuLimiter
+    memory: MemoryLimiter
     reason: str
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         if self.cpu.name == self.memory.name:
             return f"cpu and memory by {self.cpu.name}"
         return f"cpu by {self.cpu.name}, memory by {self.memory.name}"
@@ -45,84 +46,85 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchies:
-    """The groups that this process is in, and where others are: what there is to be tried.
+    """The cgroups of this process: ``v2`` in version 2, ``v1`` for a controller of version 1."""
 
-    ``two`` is that of version 2, ``one`` tells that of a controller of version 1.
-    """
-
-    two: Group | None
-    one: Callable[[str], Group | None]
-    find: Callable[[str], Find] = find_in
+    v2: Group | None
+    v1: Callable[[str], Group | None]
+    find: Callable[[str], FindGroup] = group_finder
 
 
-def prefix(directory: Path) -> str:
-    """What the groups of a data directory's machines begin with: other managers have others."""
+def group_prefix(directory: Path) -> str:
+    """Return the prefix of the names of a data directory's groups; other managers have others."""
     return f"corral-{hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:8]}-"
 
 
-def find_ways(
-    name: str, hierarchies: Hierarchies | None = None, *, known: Collection[str] = ()
-) -> Ways:
-    """Try the kernel's ways, version 2 first; groups begin with ``name``.  It may take a moment.
+def find_limiters(
+    name: str, hierarchies: Hierarchies | None = None, *, existing: Collection[str] = ()
+) -> Limiters:
+    """Test the methods of cgroups, version 2 first; group names begin with ``name``.
 
-    What ended machines have left is removed, except that of those that are ``known`` by their uids.
+    It may take a moment.
+
+    Groups of ended machines are removed, except those of ``existing`` ones (uids).
     """
-    there = hierarchies or Hierarchies(two=_own_group(""), one=_own_group)
-    wrong: list[str] = []
-    cpu: CpuWay | None = None
-    memory: MemoryWay | None = None
+    available = hierarchies or Hierarchies(v2=_own_group(""), v1=_own_group)
+    failures: list[str] = []
+    cpu: CpuLimiter | None = None
+    memory: MemoryLimiter | None = None
 
-    def site(group: Group, controller: str) -> Site:
-        made = Site(group, name, find=there.find(controller))
-        made.sweep(known)
-        return made
+    def groups(group: Group, controller: str) -> MachineGroups:
+        machine_groups = MachineGroups(group, name, find=available.find(controller))
+        machine_groups.sweep(existing)
+        return machine_groups
 
     try:
-        two = site(make_room(there.two), "")
-        cpu = _proved(two, CpuGroups2(two), _bound_cpu, wrong)
-        memory = _proved(two, MemoryGroups2(two), _bound_memory, wrong)
+        v2 = groups(prepare_parent(available.v2), "")
+        cpu = _tested(v2, CpuCgroup2(v2), _limit_cpu, failures)
+        memory = _tested(v2, MemoryCgroup2(v2), _limit_memory, failures)
     except Unusable as error:
-        wrong.append(f"cgroup v2: {error}")
-    if cpu is None and (group := there.one("cpu")) is not None:
-        one = site(group, "cpu")
-        cpu = _proved(one, CpuGroups1(one), _bound_cpu, wrong)
-    if memory is None and (group := there.one("memory")) is not None:
-        one = site(group, "memory")
-        memory = _proved(one, MemoryGroups1(one), _bound_memory, wrong)
+        failures.append(f"cgroup v2: {error}")
+    if cpu is None and (group := available.v1("cpu")) is not None:
+        v1 = groups(group, "cpu")
+        cpu = _tested(v1, CpuCgroup1(v1), _limit_cpu, failures)
+    if memory is None and (group := available.v1("memory")) is not None:
+        v1 = groups(group, "memory")
+        memory = _tested(v1, MemoryCgroup1(v1), _limit_memory, failures)
     proved = cpu is not None and memory is not None
-    reason = "a test process was bounded" if proved else "; ".join(dict.fromkeys(wrong))
-    return Ways(cpu or DutyCycle(), memory or ResidentSet(), reason)
+    reason = "a test process was bounded" if proved else "; ".join(dict.fromkeys(failures))
+    return Limiters(cpu or DutyCycle(), memory or ResidentSet(), reason)
 
 
-def _bound_cpu(way: CpuWay, pid: int) -> None:
-    way.hold(_PROBE, pid, _PROBED_NANOS)
+def _limit_cpu(limiter: CpuLimiter, pid: int) -> None:
+    limiter.apply(_PROBE, pid, _TEST_NANOS)
 
 
-def _bound_memory(way: MemoryWay, pid: int) -> None:
-    way.hold(_PROBE, pid, _PROBED_BYTES, held=0, over=lambda: None)
+def _limit_memory(limiter: MemoryLimiter, pid: int) -> None:
+    limiter.apply(_PROBE, pid, _TEST_BYTES, used=0, on_exceeded=lambda: None)
 
 
-def _proved(site: Site, way: W, bound: Callable[[W, int], None], wrong: list[str]) -> W | None:
-    """The way, if a process can be bounded by it; else ``wrong`` says why not."""
+def _tested(
+    groups: MachineGroups, limiter: W, apply_limit: Callable[[W, int], None], failures: list[str]
+) -> W | None:
+    """Return the limiter, if it can limit a process; else add the reason to ``failures``."""
     try:
-        with _victim() as pid:
-            bound(way, pid)
-            inside = site.recall(_PROBE, pid)
+        with _test_process() as pid:
+            apply_limit(limiter, pid)
+            is_inside = groups.contains(_PROBE, pid)
     except OSError as error:
-        named = Path(error.filename).name if isinstance(error.filename, str | Path) else ""
-        wrong.append(f"{way.name}: {error.strerror}{f' ({named})' if named else ''}")
+        file_name = Path(error.filename).name if isinstance(error.filename, str | Path) else ""
+        failures.append(f"{limiter.name}: {error.strerror}{f' ({file_name})' if file_name else ''}")
         return None
     finally:
-        way.clear(_PROBE)
-    if not inside:
-        wrong.append(f"{way.name}: a process that was moved into a group is not found there")
+        limiter.remove(_PROBE)
+    if not is_inside:
+        failures.append(f"{limiter.name}: a process that was moved into a group is not found there")
         return None
-    return way
+    return limiter
 
 
 @contextmanager
-def _victim() -> Iterator[int]:
-    """A process to be bounded."""
+def _test_process() -> Iterator[int]:
+    """A process to test limiters with."""
     process = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         yield process.pid

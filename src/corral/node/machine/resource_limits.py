@@ -8,7 +8,7 @@ import msgspec
 from corral.aio import Background, Signal
 from corral.failures import describe
 from corral.node.hypervisor import Guest, StartError
-from corral.node.limits.limits import Limits, TooLittle
+from corral.node.limits.limits import Limits, MemoryLimitTooLow
 from corral.node.state.facts import Facts, out_of_memory
 from corral.node.state.machine_state import MachineState
 
@@ -77,14 +77,15 @@ class MachineLimits:
         if self._limits is None or guest.pid is None:
             return
         try:
-            self._record_groups(await self._limits.places(record.uid, guest.pid, record.bounds))
-            await self._limits.hold(
-                record.uid, guest.pid, record.bounds, fresh=fresh, over=self._on_exceeded
+            paths = await self._limits.cgroup_paths(record.uid, guest.pid, record.bounds)
+            self._record_groups(paths)
+            await self._limits.apply(
+                record.uid, guest.pid, record.bounds, fresh=fresh, on_exceeded=self._on_exceeded
             )
         except ProcessLookupError:
             raise
-        except TooLittle as error:
-            limit, used = (-(-size // _MEBIBYTE) for size in (error.limit, error.held))
+        except MemoryLimitTooLow as error:
+            limit, used = (-(-size // _MEBIBYTE) for size in (error.limit, error.used))
             raise StartError(
                 "MemoryLimitTooLow",
                 f"the memory limit of the pod, {limit} MiB, is less than the {used} MiB that QEMU"
@@ -109,7 +110,7 @@ class MachineLimits:
         """Lower a guest's CPU priority, in QEMU and in its control group."""
         guest.lower_priority(low)
         if self._limits is not None:
-            self._limits.step_back(self._state.record.uid, low)
+            self._limits.lower_priority(self._state.record.uid, low)
 
     def guard(self, tasks: Background, guest: Guest) -> None:
         """End a guest that exceeds its memory limit, where the kernel does not.
@@ -162,11 +163,11 @@ class MachineLimits:
         """Return the facts of an ended guest: OOM-killed, if the kernel says so."""
         record = self._state.record
         limit = record.bounds.memory_bytes
-        if self._limits is not None and limit and await self._limits.ran_out(record.groups):
+        if self._limits is not None and limit and await self._limits.was_oom_killed(record.groups):
             return out_of_memory(facts, limit)
         return facts
 
     async def remove(self) -> None:
         """Remove the control groups, once the outcome of the guest is recorded."""
         if self._limits is not None:
-            await self._limits.clear(self._state.record.uid, self._state.record.groups)
+            await self._limits.remove(self._state.record.uid, self._state.record.groups)

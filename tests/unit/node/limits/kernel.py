@@ -28,13 +28,13 @@ class Kernel:
     0 is a process that cannot be seen from here.
     """
 
-    def __init__(self, *, delegated=True, writable=True):
-        self.delegated = delegated
+    def __init__(self, *, is_delegated=True, writable=True):
+        self.is_delegated = is_delegated
         self.writable = writable
         self.placed = {}
 
     def find(self, pid, name):
-        """As ``Site`` looks for processes."""
+        """As ``MachineGroups`` looks for processes."""
         group = self.placed.get(pid)
         return group if group is not None and group.name == name else None
 
@@ -76,8 +76,8 @@ class Group:
     def parent(self):
         return self.above
 
-    def delegated(self):
-        return self.kernel.delegated
+    def is_delegated(self):
+        return self.kernel.is_delegated
 
     def child(self, name):
         return self.inside.get(name) or Group(self.kernel, name, above=self)

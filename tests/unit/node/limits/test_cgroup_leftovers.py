@@ -2,7 +2,7 @@
 
 import pytest
 
-from corral.node.limits.cgroup_leftovers import lift, ran_out, remove
+from corral.node.limits.cgroup_leftovers import lift_limits, remove, was_oom_killed
 
 TWO, ONE = "memory.events", "memory.oom_control"
 KILLED = "under_oom 0\noom_kill 1\n"
@@ -32,7 +32,7 @@ def test_who_was_ended_at_its_own_limit_ran_out(tmp_path, files, told):
     group.mkdir()
     for name, text in files.items():
         (group / name).write_text(text)
-    assert ran_out([str(tmp_path / "gone"), str(group)]) is told
+    assert was_oom_killed([str(tmp_path / "gone"), str(group)]) is told
 
 
 def test_groups_are_removed_and_those_that_are_gone_are_no_trouble(tmp_path):
@@ -45,6 +45,6 @@ def test_groups_are_removed_and_those_that_are_gone_are_no_trouble(tmp_path):
 @pytest.mark.parametrize(("setting", "value"), [("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")])
 def test_who_is_ended_may_have_all_the_processors(tmp_path, setting, value):
     (tmp_path / setting).write_text("20")
-    lift([str(tmp_path / "gone"), str(tmp_path)])
+    lift_limits([str(tmp_path / "gone"), str(tmp_path)])
     assert (tmp_path / setting).read_text().startswith(value)
     assert [entry.name for entry in tmp_path.iterdir()] == [setting]

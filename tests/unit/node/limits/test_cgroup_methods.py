@@ -6,14 +6,14 @@ import pytest
 from tests.unit.node.limits.kernel import Group, Kernel
 
 from corral.node.limits.cgroup_methods import (
-    CpuGroups1,
-    CpuGroups2,
-    MemoryGroups1,
-    MemoryGroups2,
+    CpuCgroup1,
+    CpuCgroup2,
+    MemoryCgroup1,
+    MemoryCgroup2,
     quota,
 )
-from corral.node.limits.cgroup_paths import Site
-from corral.node.limits.cgroup_root import make_room
+from corral.node.limits.cgroup_paths import MachineGroups
+from corral.node.limits.cgroup_root import prepare_parent
 
 UID = "b7e1"
 PID = -4711
@@ -26,8 +26,8 @@ def kernel():
 
 @pytest.fixture
 def site(kernel):
-    group = make_room(Group(kernel, "run-1.scope", controllers=("cpu", "memory")))
-    return Site(group, "corral-", find=kernel.find)
+    group = prepare_parent(Group(kernel, "run-1.scope", controllers=("cpu", "memory")))
+    return MachineGroups(group, "corral-", find=kernel.find)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_a_limit_is_so_much_time_in_a_period(nanos, expected):
 
 
 def test_version_2_bounds_both_in_one_group(site, kernel):
-    MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
-    CpuGroups2(site).hold(UID, PID, 300_000_000)
+    MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
+    CpuCgroup2(site).apply(UID, PID, 300_000_000)
     group = site.group(UID)
     assert kernel.placed[PID] is group
     assert group.read("cpu.max") == "30000 100000"
@@ -60,7 +60,7 @@ def test_a_cut_between_any_two_writes_is_mended_by_the_next_manager(kernel):
     def held(writes):
         """A guest's group when the manager is killed after so many writes, and comes again."""
         scope = Group(kernel, f"run-{writes}.scope", controllers=("cpu", "memory"))
-        group = make_room(scope).child("corral-b7e1")
+        group = prepare_parent(scope).child("corral-b7e1")
         left = iter(range(writes))
 
         def write(setting, value):
@@ -79,10 +79,10 @@ def test_a_cut_between_any_two_writes_is_mended_by_the_next_manager(kernel):
         return group, False
 
     def bound(scope):
-        site = Site(scope, "corral-", find=kernel.find)
+        site = MachineGroups(scope, "corral-", find=kernel.find)
         site.make = site.group  # what the cut has left is still there
-        MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
-        CpuGroups2(site).hold(UID, PID, 300_000_000)
+        MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
+        CpuCgroup2(site).apply(UID, PID, 300_000_000)
 
     names = ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.max")
     wanted = [str(80 << 20), "1", "0", "30000 100000"]
@@ -97,49 +97,51 @@ def test_a_cut_between_any_two_writes_is_mended_by_the_next_manager(kernel):
 
 
 def test_a_start_after_one_that_failed_has_a_group_of_its_own(site, kernel):
-    memory = MemoryGroups2(site)
-    memory.hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+    memory = MemoryCgroup2(site)
+    memory.apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
     del kernel.placed[PID]
-    memory.hold(UID, PID - 1, 100 << 20, held=30 << 20, over=lambda: None)
+    memory.apply(UID, PID - 1, 100 << 20, used=30 << 20, on_exceeded=lambda: None)
     assert site.group(UID).read("memory.max") == str(70 << 20)
 
 
 def test_what_a_running_guest_holds_is_not_taken_off_its_limit_again(site):
-    MemoryGroups2(site).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
-    MemoryGroups2(site).hold(UID, PID, 100 << 20, held=70 << 20, over=lambda: None)
+    MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
+    MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=70 << 20, on_exceeded=lambda: None)
     assert site.group(UID).read("memory.max") == str(80 << 20)
 
 
 def test_a_machine_stays_in_the_group_that_an_earlier_manager_has_put_it_in(kernel, site):
     earlier = Group(kernel, "run-0.scope", controllers=("cpu", "memory"))
-    CpuGroups2(Site(make_room(earlier), "corral-", find=kernel.find)).hold(UID, PID, 10**9)
-    cpu = CpuGroups2(site)
-    cpu.hold(UID, PID, 10**9)
+    CpuCgroup2(MachineGroups(prepare_parent(earlier), "corral-", find=kernel.find)).apply(
+        UID, PID, 10**9
+    )
+    cpu = CpuCgroup2(site)
+    cpu.apply(UID, PID, 10**9)
     assert kernel.placed[PID].above is earlier
     del kernel.placed[PID]
-    cpu.clear(UID)
+    cpu.remove(UID)
     assert earlier.children() == []
 
 
 def test_an_ended_machines_group_is_removed(site, kernel):
-    cpu = CpuGroups2(site)
-    cpu.hold(UID, PID, 10**9)
-    cpu.clear(UID)  # its process is about to go
+    cpu = CpuCgroup2(site)
+    cpu.apply(UID, PID, 10**9)
+    cpu.remove(UID)  # its process is about to go
     assert site.group(UID).made
     del kernel.placed[PID]
-    cpu.clear(UID)
-    cpu.clear(UID)
+    cpu.remove(UID)
+    cpu.remove(UID)
     assert not site.group(UID).made
 
 
 def test_a_machine_steps_back_within_its_group(site):
-    cpu = CpuGroups2(site)
-    cpu.hold(UID, PID, 10**9)
-    cpu.step_back(UID, True)
+    cpu = CpuCgroup2(site)
+    cpu.apply(UID, PID, 10**9)
+    cpu.lower_priority(UID, True)
     assert site.group(UID).read("cpu.weight.nice") == "15"
-    cpu.step_back(UID, False)
+    cpu.lower_priority(UID, False)
     assert site.group(UID).read("cpu.weight.nice") == "0"
-    cpu.step_back("unheard-of", True)
+    cpu.lower_priority("unheard-of", True)
 
 
 class Files:
@@ -165,13 +167,13 @@ class Files:
 
 
 def site_1(group):
-    return Site(group, "corral-", find=lambda _pid, _name: None)
+    return MachineGroups(group, "corral-", find=lambda _pid, _name: None)
 
 
 def test_version_1_sets_the_limits_before_the_process_moves():
     files = Files()
-    CpuGroups1(site_1(files)).hold(UID, PID, 300_000_000)
-    MemoryGroups1(site_1(files)).hold(UID, PID, 100 << 20, held=20 << 20, over=lambda: None)
+    CpuCgroup1(site_1(files)).apply(UID, PID, 300_000_000)
+    MemoryCgroup1(site_1(files)).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
     assert files.written == [
         ("cpu.cfs_period_us", "100000"),
         ("cpu.cfs_quota_us", "30000"),
@@ -184,5 +186,5 @@ def test_version_1_sets_the_limits_before_the_process_moves():
 
 def test_a_group_inside_of_a_smaller_one_is_bounded_by_that():
     files = Files(refuses="cpu.cfs_quota_us")
-    CpuGroups1(site_1(files)).hold(UID, PID, 10**10)
+    CpuCgroup1(site_1(files)).apply(UID, PID, 10**10)
     assert files.written[-1] == ("cgroup.procs", "-4711")

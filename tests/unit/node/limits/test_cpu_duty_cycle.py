@@ -60,9 +60,9 @@ class Processes:
         self.pass_time()
         return int(self.used[pid] * 1e9)
 
-    def send(self, held, number):
+    def send(self, process, number):
         self.pass_time()
-        (self.running.add if number is signal.SIGCONT else self.running.remove)(held.pid)
+        (self.running.add if number is signal.SIGCONT else self.running.remove)(process.pid)
 
 
 @pytest.mark.looptime
@@ -74,7 +74,7 @@ async def test_many_are_bounded_by_one_timer_each_to_its_own_share(monkeypatch):
     monkeypatch.setattr(os, "pidfd_open", lambda _pid: os.open(os.devnull, os.O_RDONLY))
     cycle = DutyCycle()
     for pid, share in enumerate(shares):
-        cycle.hold(str(pid), pid, int(share * 1e9))
+        cycle.apply(str(pid), pid, int(share * 1e9))
     await asyncio.sleep(60)
     for pid, share in enumerate(shares):
         assert processes.cpu_nanos(pid) / 60e9 == pytest.approx(share, rel=0.1)
@@ -85,7 +85,7 @@ async def test_many_are_bounded_by_one_timer_each_to_its_own_share(monkeypatch):
 async def test_who_is_let_go_runs_on(spinning):
     cycle = DutyCycle()
     pid = spinning().pid
-    cycle.hold("a", pid, 1_000_000)
+    cycle.apply("a", pid, 1_000_000)
     await stands_still(pid)
     cycle.release("a")
     cycle.release("a")
@@ -95,16 +95,16 @@ async def test_who_is_let_go_runs_on(spinning):
 async def test_a_process_that_has_ended_is_no_trouble_and_its_successor_is_bounded(spinning):
     cycle = DutyCycle()
     first = spinning()
-    cycle.hold("a", first.pid, 1_000_000)
+    cycle.apply("a", first.pid, 1_000_000)
     first.kill()
     first.wait()
     await asyncio.sleep(0.3)
     second = spinning()
-    cycle.hold("a", second.pid, 1_000_000)
+    cycle.apply("a", second.pid, 1_000_000)
     await stands_still(second.pid)
-    cycle.clear("a")
+    cycle.remove("a")
     with pytest.raises(ProcessLookupError):
-        cycle.hold("b", first.pid, 1_000_000)
+        cycle.apply("b", first.pid, 1_000_000)
 
 
 async def test_what_an_earlier_manager_has_stopped_is_woken(tmp_path):

@@ -22,9 +22,9 @@ class Simulated:
     def go_on(self, seconds):
         end = self.now + seconds
         while self.now < end:
-            verdict = self.cycle.look(self.now, self.used)
+            verdict = self.cycle.sample(self.now, self.used)
             self.looks += 1
-            step = verdict.again + self.late()
+            step = verdict.next_seconds + self.late()
             if not verdict.runs:
                 self.stops.append(step)
             self.runs = verdict.runs

@@ -8,7 +8,7 @@ import pytest
 
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
-from corral.node.limits.probe import Ways
+from corral.node.limits.probe import Limiters
 
 BOUNDS = Bounds(cpu_nanos=10**8, memory_bytes=1 << 40)
 
@@ -18,33 +18,33 @@ class Way:
 
     name = "of a test"
 
-    def __init__(self, *, waits):
-        self.waits = waits
+    def __init__(self, *, blocks):
+        self.blocks = blocks
         self.asked = []
         self.go_on = threading.Event()
         self.go_on.set()
         self.begun = threading.Event()
 
-    def hold(self, *_, **__):
+    def apply(self, *_, **__):
         self.begun.set()
         self.go_on.wait(60)
         self.asked.append(("hold", threading.current_thread()))
 
-    def clear(self, _uid):
+    def remove(self, _uid):
         self.asked.append(("clear", threading.current_thread()))
 
 
 def limits(tmp_path, way):
-    return Limits(tmp_path, Ways(way, way, ""))
+    return Limits(tmp_path, Limiters(way, way, ""))
 
 
 async def hold(limits):
-    await limits.hold("u", os.getpid(), BOUNDS, fresh=True, over=lambda: None)
+    await limits.apply("u", os.getpid(), BOUNDS, fresh=True, on_exceeded=lambda: None)
 
 
 @pytest.mark.parametrize("waits", [True, False])
 async def test_what_may_wait_for_the_kernel_does_not_hold_up_the_loop(tmp_path, waits):
-    way = Way(waits=waits)
+    way = Way(blocks=waits)
     bound = limits(tmp_path, way)
     await hold(bound)
     await bound.clear("u", [])
@@ -54,7 +54,7 @@ async def test_what_may_wait_for_the_kernel_does_not_hold_up_the_loop(tmp_path, 
 
 async def test_who_is_cancelled_waits_for_what_the_kernel_does(tmp_path):
     """Else a process could be moved after its group was removed."""
-    way = Way(waits=True)
+    way = Way(blocks=True)
     way.go_on.clear()
     task = asyncio.create_task(hold(limits(tmp_path, way)))
     await asyncio.to_thread(way.begun.wait, 60)

@@ -59,7 +59,7 @@ def looks(monkeypatch):
 
     monkeypatch.setattr("corral.node.limits.memory_watch.cpu_nanos", counted)
     monkeypatch.setattr("corral.node.limits.memory_watch.own_bytes", looked)
-    monkeypatch.setattr("corral.node.limits.memory_watch.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("corral.node.limits.memory_watch.SAMPLE_SECONDS", 0.001)
     return looks
 
 
@@ -75,14 +75,16 @@ async def test_who_holds_too_much_is_told_of_once(hoarding, looks):
     watch = ResidentSet()
     over = []
     for name, megabytes in (("small", 1), ("large", 80)):
-        watch.hold(name, hoarding(megabytes), 60 << 20, held=0, over=lambda n=name: over.append(n))
+        watch.apply(
+            name, hoarding(megabytes), 60 << 20, used=0, on_exceeded=lambda n=name: over.append(n)
+        )
     async with asyncio.timeout(60):
         while not over:
             await asyncio.sleep(0.001)
     await looked_again(looks)
     assert over == ["large"]
-    watch.clear("small")
-    watch.clear("large")
+    watch.remove("small")
+    watch.remove("large")
 
 
 def test_what_is_read_from_files_does_not_count(hoarding):
@@ -103,7 +105,7 @@ async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
 
     monkeypatch.setattr("corral.node.limits.memory_watch.own_bytes", without_descriptors)
     watch, over = ResidentSet(), asyncio.Event()
-    watch.hold("large", hoarding(80), 60 << 20, held=0, over=over.set)
+    watch.apply("large", hoarding(80), 60 << 20, used=0, on_exceeded=over.set)
     async with asyncio.timeout(60):
         await over.wait()
 
@@ -111,8 +113,8 @@ async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
 async def test_who_has_not_run_cannot_have_filled_what_was_left(hoarding, looks):
     watch, over = ResidentSet(), asyncio.Event()
     idle = hoarding(1)
-    watch.hold("idle", idle, 1 << 40, held=0, over=lambda: None)
-    watch.hold("large", hoarding(80), 60 << 20, held=0, over=over.set)
+    watch.apply("idle", idle, 1 << 40, used=0, on_exceeded=lambda: None)
+    watch.apply("large", hoarding(80), 60 << 20, used=0, on_exceeded=over.set)
     await over.wait()
     await looked_again(looks)
     assert looks.memory.count(idle) == 1

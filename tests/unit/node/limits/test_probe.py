@@ -8,10 +8,10 @@ import sys
 import pytest
 from tests.unit.node.limits.kernel import Group, Kernel
 
-from corral.node.limits.cgroup_root import LEAF, Unusable, make_room
+from corral.node.limits.cgroup_root import LEAF, Unusable, prepare_parent
 from corral.node.limits.cpu_duty_cycle import DutyCycle
 from corral.node.limits.memory_watch import ResidentSet
-from corral.node.limits.probe import Hierarchies, find_ways, prefix
+from corral.node.limits.probe import Hierarchies, find_limiters, group_prefix
 
 MINE = "corral-12345678-"
 
@@ -24,17 +24,17 @@ def delegated(*controllers, processes=(-1, -2), **rules):
     return group
 
 
-def ways(two=None, one=None, **more):
-    groups = one or {}
-    find = (two.kernel if two is not None else Kernel()).find
-    there = Hierarchies(two=two, one=groups.get, find=lambda _controller: find)
-    return find_ways(MINE, there, **more)
+def ways(v2=None, v1=None, **more):
+    groups = v1 or {}
+    find = (v2.kernel if v2 is not None else Kernel()).find
+    there = Hierarchies(v2=v2, v1=groups.get, find=lambda _controller: find)
+    return find_limiters(MINE, there, **more)
 
 
 def test_a_delegated_group_bounds_both():
     group = delegated("cpu", "memory", "pids")
     found = ways(group)
-    assert found.told == "cpu and memory by cgroup v2"
+    assert found.description == "cpu and memory by cgroup v2"
     assert found.reason == "a test process was bounded"
     assert group.switched == {"cpu", "memory"}
     assert group.child(LEAF).processes == [-1, -2]
@@ -43,19 +43,19 @@ def test_a_delegated_group_bounds_both():
 
 def test_a_group_without_processes_is_switched_on_as_it_is():
     group = delegated("cpu", "memory", processes=())
-    make_room(group)
+    prepare_parent(group)
     assert group.children() == []
 
 
 def test_a_second_manager_finds_room_beside_the_first():
     group = delegated("cpu", "memory")
-    make_room(group)
-    assert make_room(group.child(LEAF)) is group
+    prepare_parent(group)
+    assert prepare_parent(group.child(LEAF)) is group
 
 
 def test_a_user_is_often_delegated_memory_alone():
     found = ways(delegated("memory", "pids"))
-    assert found.told == "cpu by stopping and continuing, memory by cgroup v2"
+    assert found.description == "cpu by stopping and continuing, memory by cgroup v2"
     assert "cgroup v2: No such file or directory (cpu.max)" in found.reason
     assert isinstance(found.cpu, DutyCycle)
 
@@ -69,7 +69,9 @@ def test_a_hierarchy_without_controllers_is_no_use():
 
 def test_a_host_without_control_groups_has_the_other_ways():
     found = ways()
-    assert found.told == "cpu by stopping and continuing, memory by looking at what is resident"
+    assert (
+        found.description == "cpu by stopping and continuing, memory by looking at what is resident"
+    )
     assert "not mounted" in found.reason
 
 
@@ -85,9 +87,9 @@ def test_nothing_is_changed_in_a_group_that_systemd_sees_to(monkeypatch, tmp_pat
     """As a user's terminal is, which that user could write to."""
     monkeypatch.setattr("corral.node.limits.cgroup_root._SYSTEMD", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    group = delegated("cpu", "memory", delegated=False)
+    group = delegated("cpu", "memory", is_delegated=False)
     with pytest.raises(Unusable, match="not delegated"):
-        make_room(group)
+        prepare_parent(group)
     assert group.processes == [-1, -2]
     assert group.children() == []
 
@@ -96,14 +98,14 @@ def test_processes_of_others_are_not_moved(monkeypatch, tmp_path):
     monkeypatch.setattr("corral.node.limits.cgroup_root._SYSTEMD", tmp_path / "nowhere")
     monkeypatch.setattr(os, "getsid", lambda pid: pid or os.getpid())
     with subprocess.Popen(["sleep", "60"]) as ours:
-        mine = delegated("cpu", "memory", delegated=False, processes=(os.getpid(), ours.pid))
-        make_room(mine)
+        mine = delegated("cpu", "memory", is_delegated=False, processes=(os.getpid(), ours.pid))
+        prepare_parent(mine)
         assert mine.child(LEAF).processes == [os.getpid(), ours.pid]
         ours.kill()
     for other in (1, 0):
-        shared = delegated("cpu", "memory", delegated=False, processes=(os.getpid(), other))
+        shared = delegated("cpu", "memory", is_delegated=False, processes=(os.getpid(), other))
         with pytest.raises(Unusable, match="not delegated"):
-            make_room(shared)
+            prepare_parent(shared)
         assert shared.children() == []
 
 
@@ -118,7 +120,7 @@ def test_processes_that_are_born_meanwhile_move_too():
 
     leaf.write = write
     group.inside[LEAF] = leaf
-    make_room(group)
+    prepare_parent(group)
     assert sorted(leaf.processes) == [-4, -3, -2, -1]
     assert group.switched == {"cpu", "memory"}
 
@@ -137,32 +139,32 @@ def test_a_group_that_cannot_be_switched_on_gets_its_processes_back():
     leaf.create()
     group.kernel.placed[-9] = leaf  # another manager
     with pytest.raises(Unusable):
-        make_room(group)
+        prepare_parent(group)
     assert group.processes == [-1, -2]
     assert leaf.processes == [-9]
 
 
 def test_leftovers_of_an_earlier_manager_are_removed_and_nothing_else():
     group = delegated("cpu", "memory", processes=())
-    make_room(group)
+    prepare_parent(group)
     for name in (f"{MINE}empty", f"{MINE}lives", "corral-87654321-empty", "user.slice"):
         group.child(name).create()
     group.child(f"{MINE}lives").write("cgroup.procs", "-77")
     group.child(f"{MINE}known").create()
-    ways(group, known={"known"})
+    ways(group, existing={"known"})
     rest = {f"{MINE}lives", f"{MINE}known", "corral-87654321-empty", "user.slice"}
     assert set(group.children()) == rest
 
 
 def test_each_data_directory_has_groups_of_its_own(tmp_path):
-    assert prefix(tmp_path / "a") != prefix(tmp_path / "b")
-    assert prefix(tmp_path / "a") == prefix(tmp_path / "b" / ".." / "a")
+    assert group_prefix(tmp_path / "a") != group_prefix(tmp_path / "b")
+    assert group_prefix(tmp_path / "a") == group_prefix(tmp_path / "b" / ".." / "a")
 
 
 def test_this_host_has_some_way_and_nothing_of_the_probe_stays(tmp_path):
     script = (
         "import sys; from pathlib import Path; from corral.node.limits.probe import *;"
-        "print(find_ways(prefix(Path(sys.argv[1]))).told)"
+        "print(find_limiters(group_prefix(Path(sys.argv[1]))).description)"
     )
     ordinary = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
     able = subprocess.run([*ordinary, "true"], check=False, capture_output=True).returncode == 0
@@ -171,7 +173,7 @@ def test_this_host_has_some_way_and_nothing_of_the_probe_stays(tmp_path):
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         assert said.startswith("cpu ")
     groups = subprocess.run(
-        ["find", "/sys/fs/cgroup", "-name", f"{prefix(tmp_path)}*"],
+        ["find", "/sys/fs/cgroup", "-name", f"{group_prefix(tmp_path)}*"],
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert not groups.stdout

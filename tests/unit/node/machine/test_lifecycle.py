@@ -45,12 +45,12 @@ class Limits:
 
     async def lift(self, _uid, _groups): ...
 
-    async def ran_out(self, _groups):
+    async def was_oom_killed(self, _groups):
         return False
 
-    async def clear(self, _uid, _groups): ...
+    async def remove(self, _uid, _groups): ...
 
-    def step_back(self, _uid, back):
+    def lower_priority(self, _uid, back):
         self.back.append(back)
 
     def release(self, _uid):

@@ -11,7 +11,7 @@ import pytest
 from corral.aio import Background
 from corral.node.hypervisor import StartError
 from corral.node.limits.bounds import Bounds
-from corral.node.limits.limits import TooLittle
+from corral.node.limits.limits import MemoryLimitTooLow
 from corral.node.machine.resource_limits import MachineLimits
 from corral.node.state import machine_record as records
 from corral.node.state.facts import Facts, State
@@ -35,22 +35,22 @@ class Limits:
         self.cleared = None
         self.lifted = None
 
-    async def hold(self, _uid, _pid, _bounds, *, fresh, over):
+    async def apply(self, _uid, _pid, _bounds, *, fresh, on_exceeded):
         self.fresh.append(fresh)
-        self.over = over
+        self.over = on_exceeded
         if self.error is not None:
             raise self.error
 
-    async def places(self, _uid, _pid, _bounds):
+    async def cgroup_paths(self, _uid, _pid, _bounds):
         return self.groups
 
     async def lift(self, _uid, groups):
         self.lifted = groups
 
-    async def ran_out(self, groups):
+    async def was_oom_killed(self, groups):
         return self.out_of_memory and tuple(groups) == tuple(self.groups)
 
-    async def clear(self, _uid, groups):
+    async def remove(self, _uid, groups):
         self.cleared = groups
 
 
@@ -92,7 +92,11 @@ async def test_a_new_guest_is_bounded_and_that_is_a_step(fence, limits, told):
     ("error", "reason", "words"),
     [
         (OSError(errno.EROFS, "Read-only file system"), "LimitsNotSet", "Read-only"),
-        (TooLittle(64 << 20, 70 << 20), "MemoryLimitTooLow", "64 MiB, is less than the 70 MiB"),
+        (
+            MemoryLimitTooLow(64 << 20, 70 << 20),
+            "MemoryLimitTooLow",
+            "64 MiB, is less than the 70 MiB",
+        ),
     ],
 )
 async def test_a_guest_that_cannot_be_bounded_is_not_started(fence, limits, error, reason, words):
@@ -192,10 +196,10 @@ async def test_groups_are_on_record_before_a_guest_is_in_them_and_found_by_who_e
 ):
     on_record = []
 
-    async def hold(*_, **__):
+    async def apply(*_, **__):
         on_record.append(records.read(state.directory).groups)
 
-    limits.hold = hold
+    limits.apply = apply
     await fence.apply(GUEST)
     await fence.reapply(GUEST)
     assert on_record == [("/sys/fs/cgroup/corral-u",)] * 2
