@@ -58,7 +58,7 @@ async def test_nobody_knows_how_a_guest_is_whose_qemu_hangs_until_it_goes_on():
         (pod,) = await c.pods()
         assert pod.status.phase == "Running"
         assert {one.type: one.status for one in pod.status.conditions}["Ready"] == "False"
-        why = "QEMU hangs: it was told to hang, and did so for 10 s"
+        why = "QEMU hangs: it is set to hang, and did so for 10 s"
         assert ("Warning", "MonitorSilent", why) in await told(c, machine.metadata.name)
 
         guest.hung = False
@@ -119,7 +119,7 @@ async def test_what_was_killed_and_does_not_end_is_told_of_and_waited_for():
         await c.until(is_told)
         (pod,) = await c.pods()
         (event,) = [one for one in await told(c, pod.metadata.name) if one[1] == "FailedKillPod"]
-        assert event == ("Warning", "FailedKillPod", "error killing pod: it was told not to end")
+        assert event == ("Warning", "FailedKillPod", "error killing pod: it is set not to end")
         guest.crash()
 
         async def is_gone():

@@ -77,7 +77,7 @@ async def test_one_that_cannot_be_killed_is_tried_again_after_a_pause(tmp_path, 
     async def end(_self, directory):
         tries.append(directory)
         assert len(tries) < 1000, "it is tried without a pause"
-        raise StuckError("it was told not to end")
+        raise StuckError("it is set not to end")
 
     monkeypatch.setattr(Hollow, "end", end)
     with pytest.raises(StuckError):
