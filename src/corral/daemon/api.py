@@ -69,6 +69,8 @@ class Api:
         tokens: Mapping[str, User],
     ) -> None:
         self.store = store
+        self._kubelet_client = tls = kubelet_client(settings.layout)
+        self._remote_nodes = RemoteNodes(store, tls)
         self.server = ApiServer(
             store,
             authenticator=Authenticator({**tokens, identity.token: ADMINISTRATOR}),
@@ -80,11 +82,10 @@ class Api:
             adapter=adapter,
             audit=audit,
             observed=host.sampler.observed(),
+            remote_nodes=self._remote_node,
         )
         self._settings = settings
         self._host = host
-        self._kubelet_client = tls = kubelet_client(settings.layout)
-        self._remote_nodes = RemoteNodes(store, tls)
         self._network = network
         self._identity = identity
         self._adapter = adapter
@@ -122,6 +123,10 @@ class Api:
     def _node(self, name: str) -> ASGIApp | None:
         """Return the API of a node: of this process, else of another host; None without one."""
         return self._host.agent_app(name) or self._remote_nodes(name)
+
+    def _remote_node(self, name: str) -> ASGIApp | None:
+        """Return the kubelet of a node of another host; None for nodes of this process."""
+        return None if self._host.agent_app(name) else self._remote_nodes(name)
 
     def client(self, user: User) -> Client:
         """A client in the name of a component of this process."""

@@ -33,6 +33,7 @@ from corral.server.discovery.custom_resources import Definitions
 from corral.server.discovery.nonresource import Documents
 from corral.server.flowcontrol.fairness import Fairness
 from corral.server.metrics.custom import Adapter
+from corral.server.metrics.remote_usage import RemoteUsage
 from corral.server.metrics.resource_metrics import Observations, Observe
 from corral.server.metrics.server import Metrics, RequestLabels
 from corral.server.node_proxy.forwarding import Nodes
@@ -84,7 +85,8 @@ class ApiServer:
     ``kinds`` is read for each request, so kinds may be added while it runs.  ``nodes`` finds the
     ASGI app of a node's agent, to which logs and consoles are forwarded.  ``services`` are the
     ranges of Services' addresses and ports.  ``account_key`` signs tokens of ServiceAccounts.
-    ``observed`` reads present usage, by the resource of metrics.k8s.io that reports it.
+    ``observed`` reads present usage, by the resource of metrics.k8s.io that reports it;
+    ``remote_nodes`` finds the kubelets of nodes whose usage it lacks.
     ``uploads`` receives the content of PVCs from authorized clients.  ``metrics`` is the registry
     behind ``/metrics``, to which the server adds its own.  ``adapter`` serves custom and external
     metrics; without it there are no such APIs.
@@ -101,6 +103,7 @@ class ApiServer:
         account_key: SigningKey | None = None,
         uploads: ASGIApp | None = None,
         observed: Mapping[str, Observe] = MappingProxyType({}),
+        remote_nodes: Nodes = _no_nodes,
         metrics: Registry | None = None,
         adapter: Adapter | None = None,
         audit: Audit | None = None,
@@ -133,7 +136,7 @@ class ApiServer:
                 **self.uploads.answers(),
                 **IdentityReviews(self.authenticator).answers(),
                 **AccessReviews(self.authorizer).answers(),
-                **Observations(self.rest, observed).answers(),
+                **Observations(self.rest, observed, RemoteUsage(remote_nodes)).answers(),
             },
         )
         self._encodings = Encodings(self.fairness.responses)
