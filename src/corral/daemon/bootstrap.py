@@ -1,6 +1,6 @@
-"""What every cluster has from the beginning.
+"""Objects that every cluster has: namespaces, priority classes, roles, CDI's configuration.
 
-What is damaged on disk is neither there nor gone: the manager starts without it.
+Those that are damaged on disk can be neither read nor created: the manager starts without them.
 """
 
 from contextlib import suppress
@@ -24,8 +24,8 @@ from corral.server.authn.authenticator import ADMINISTRATOR
 log = structlog.get_logger()
 
 
-async def begin(server: ApiServer) -> None:
-    """Make what is not there yet; what is may have been changed since, and stays."""
+async def create_defaults(server: ApiServer) -> None:
+    """Create the missing ones; existing ones may have been changed and stay."""
     await make_namespaces(server)
     await make_priority_classes(server)
     await reconcile_rbac(Client(InProcess(server.handle, ADMINISTRATOR)))
@@ -41,18 +41,18 @@ async def make_namespaces(server: ApiServer) -> None:
 
 
 async def make_priority_classes(server: ApiServer) -> None:
-    """The two classes of pods that a cluster cannot do without (Kubernetes')."""
+    """Create Kubernetes' two system priority classes."""
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     for name, (value, description) in SYSTEM.items():
-        wanted = {"metadata": {"name": name}, "value": value, "description": description}
+        document = {"metadata": {"name": name}, "value": value, "description": description}
         with suppress(AlreadyExists, StoreReadError):
-            await client.create(PriorityClass, wanted)
+            await client.create(PriorityClass, document)
 
 
 async def publish_upload_url(server: ApiServer, url: str, authority: str) -> None:
-    """Clients look for the address of uploads in CDI's configuration.
+    """Write the upload URL into CDI's configuration, where clients look for it.
 
-    A webhook or policy that refuses it costs that address, and not the API by which it goes.
+    If a webhook or policy refuses, uploads need the URL by option; the API starts all the same.
     """
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     change = cdiconfig.status_patch(url, authority)
@@ -61,4 +61,4 @@ async def publish_upload_url(server: ApiServer, url: str, authority: str) -> Non
             await client.create(CDIConfig, {"metadata": {"name": cdiconfig.NAME}})
         await client.patch(CDIConfig, Key("", cdiconfig.NAME), change, subresource="status")
     except ApiError as error:
-        log.warning("the address of uploads is not told", error=str(error))
+        log.warning("upload URL not published", error=str(error))

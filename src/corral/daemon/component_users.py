@@ -1,4 +1,4 @@
-"""Who the components of this process are: users that prove nothing, since they come from inside."""
+"""The users of this process's components; they need no credentials, since they call in process."""
 
 from corral.api.request import User
 
@@ -17,11 +17,11 @@ STAND_IN = User(
     groups=("system:authenticated",),
     agent="kube-controller-manager",
 )
-"""Who the stand-ins for Kubernetes' own loops are, and who reads for everybody in this process."""
+"""The user of the stand-ins for kube-controller-manager, and of all informers of this process."""
 
 
 def node(name: str) -> User:
-    """Who a node's agent is: kubelet and virt-handler in one."""
+    """Return the user of a node's agent, which is kubelet and virt-handler in one."""
     return User(
         name=f"system:node:{name}",
         groups=("system:nodes", "system:authenticated"),

@@ -1,4 +1,4 @@
-"""The process that the manager is: its rights, its limits, and when it is to end."""
+"""The manager's process: umask, descriptor limit, garbage collection, termination signals."""
 
 import asyncio
 import os
@@ -9,20 +9,20 @@ from corral import python_gc
 
 
 def prepare() -> None:
-    """What holds for the whole process, before anything is written or served."""
-    os.umask(0o077)  # logs, disks and sockets are nobody else's, wherever the directory lies
+    """Set process-wide limits, before anything is written or served."""
+    os.umask(0o077)  # logs, disks and sockets are private, wherever the directory is
     _raise_descriptor_limit()
     python_gc.freeze()
 
 
 def _raise_descriptor_limit() -> None:
-    """A machine takes a few descriptors, and the usual soft limit is made for small programs."""
+    """Raise the soft limit to the hard one: each machine needs a few descriptors."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def termination() -> asyncio.Event:
-    """Set when the process is asked to end, by SIGTERM or SIGINT."""
+    """Return an event that SIGTERM and SIGINT set."""
     ended = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, ended.set)

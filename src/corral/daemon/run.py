@@ -12,7 +12,7 @@ from corral.config import Settings
 from corral.controllers import SOURCES
 from corral.daemon import process
 from corral.daemon.api import Api
-from corral.daemon.bootstrap import begin
+from corral.daemon.bootstrap import create_defaults
 from corral.daemon.component_users import CONTROLLER, STAND_IN
 from corral.daemon.controllers import controllers
 from corral.daemon.damaged_objects import report_damaged
@@ -45,7 +45,7 @@ async def run(
     process.prepare()
     terminated = process.termination()
     try:
-        await begin(api.server)
+        await create_defaults(api.server)
         names, gone = await sync_nodes(settings, api.server)
         await release_foreign_ranges(settings, api.server)
         await network.prepare()

@@ -1,4 +1,4 @@
-"""What the manager tells people when it is ready."""
+"""The lines that ``corral up`` prints when the manager is ready."""
 
 import os
 import time
@@ -14,10 +14,10 @@ from corral.node.qemu.hypervisor import Qemu
 async def summary(
     settings: Settings, url: str, hypervisors: Sequence[Hypervisor]
 ) -> dict[str, str]:
-    took = _age_seconds()
+    age = _age_seconds()
     layout = settings.layout
     lines = {
-        "headline": f"corral {__version__} is ready after {took:.1f} s",
+        "headline": f"corral {__version__} is ready after {age:.1f} s",
         "API": url,
         "kubeconfig": str(layout.kubeconfig),
         "data": str(layout.root),
@@ -28,13 +28,13 @@ async def summary(
 
 
 def _age_seconds() -> float:
-    """How long this process has been there, its start and its imports included."""
+    """Return the age of this process, imports included."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def _machines(hypervisor: Hypervisor) -> str:
-    """What runs machines here, and why."""
+    """Describe the hypervisor and why it was chosen."""
     if isinstance(hypervisor, Qemu):
         try:
             await hypervisor.finding()

@@ -13,7 +13,7 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.config import Hollow, Settings
-from corral.daemon.bootstrap import begin, publish_upload_url
+from corral.daemon.bootstrap import create_defaults, publish_upload_url
 from corral.daemon.nodes import node_names, node_remover, play, sync_nodes
 from corral.reconcile.controller import REQUEUED
 from corral.server import ApiServer
@@ -28,7 +28,7 @@ async def server():
     """A server with what every cluster has, and the node ``earlier`` with two pods."""
     store = Store.in_memory()
     server = ApiServer(store)
-    await begin(server)
+    await create_defaults(server)
     client = Client(InProcess(server.handle, ADMINISTRATOR))
     await client.create(Node, {"metadata": {"name": "earlier"}})
     for name in "ab":

@@ -64,7 +64,7 @@ def restore(layout: Layout, file: Path, *, check: bool, damaged: bool) -> None:
             return
         with _locked(layout):
             if damaged:
-                _print_repaired(backups.mend(layout, file.absolute()), layout)
+                _print_repaired(backups.restore_damaged(layout, file.absolute()), layout)
                 return
             restored = backups.restore(layout, file.absolute())
     except backups.BackupError as error:

@@ -1,7 +1,7 @@
-"""Backups: all objects and what makes their users find them again, made and restored."""
+"""Backups: all objects, with the keys and address ranges that clients depend on."""
 
 from corral.daemon.backup.archive import BackupError, Head
-from corral.daemon.backup.backup import Restored, check, make, mend, restore, sweep
+from corral.daemon.backup.backup import Restored, check, make, restore, restore_damaged, sweep
 from corral.store.offline import RestoreResult
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Restored",
     "check",
     "make",
-    "mend",
     "restore",
+    "restore_damaged",
     "sweep",
 ]

@@ -1,7 +1,4 @@
-"""The file of a backup: a line of JSON says what follows; the parts come one behind the other.
-
-Each part is bound by its size and its checksum in the first line.
-"""
+"""The format of a backup: a line of JSON with the parts' sizes and checksums, then the parts."""
 
 import hashlib
 import os
@@ -16,7 +13,7 @@ import msgspec
 FORM: Final = 1
 STORE: Final = "store.sqlite"
 RANGES: Final = "ranges.json"
-LARGEST_HEAD: Final = 64 << 10
+MAX_HEAD_BYTES: Final = 64 << 10
 _PIECE: Final = 1 << 20
 PKI: Final = re.compile(r"pki/[a-z][a-z-]{0,40}(\.[a-z]{1,4})?")
 
@@ -34,7 +31,7 @@ class Part(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Head(msgspec.Struct, forbid_unknown_fields=True):
-    """What a backup is: when and by which corral it was made, up to which revision, and of what."""
+    """The first line: version of corral, time of the backup, revision and parts."""
 
     form: int = msgspec.field(name="corral-backup")
     corral: str
@@ -62,15 +59,15 @@ def write(target: Path, head: Head, contents: list[Path]) -> None:
         os.fsync(file.fileno())
 
 
-def _copy(source: BinaryIO, target: BinaryIO, part: Part, told: Path) -> None:
-    """Copy a part, which has to be what its head says."""
+def _copy(source: BinaryIO, target: BinaryIO, part: Part, path: Path) -> None:
+    """Copy a part and verify its size and checksum.  Raises BackupError."""
     digest, left = hashlib.sha256(), part.bytes
     while left and (piece := source.read(min(left, _PIECE))):
         digest.update(piece)
         target.write(piece)
         left -= len(piece)
     if left or digest.hexdigest() != part.sha256:
-        raise BackupError(f"{told}: {part.name} is damaged, or has changed meanwhile")
+        raise BackupError(f"{path}: {part.name} is damaged, or has changed meanwhile")
 
 
 @contextmanager
@@ -86,13 +83,13 @@ def opened(source: Path) -> Iterator[tuple[BinaryIO, Head]]:
 
 def _head(file: BinaryIO) -> Head | None:
     try:
-        return msgspec.json.decode(file.readline(LARGEST_HEAD), type=Head)
+        return msgspec.json.decode(file.readline(MAX_HEAD_BYTES), type=Head)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 def _fault(head: Head, size: int) -> str:
-    """What is wrong with a backup by its head and its size; empty where nothing is."""
+    """Return what is wrong with the head of a backup, or with its size; "" if nothing is."""
     names = [part.name for part in head.parts]
     if head.form != FORM:
         return f"it has form {head.form}, and this version reads {FORM}: use corral {head.corral}"
@@ -101,13 +98,13 @@ def _fault(head: Head, size: int) -> str:
         return f"it is no backup of corral: it holds {', '.join(names) or 'nothing'}"
     if any(part.bytes < 0 for part in head.parts) or head.revision < 0:
         return "it is damaged: a size is below zero"
-    if size != (wanted := sum(part.bytes for part in head.parts)):
-        return f"it is damaged: it should hold {wanted} bytes, and holds {size}"
+    if size != (expected := sum(part.bytes for part in head.parts)):
+        return f"it is damaged: it should hold {expected} bytes, and holds {size}"
     return ""
 
 
 def unpack(source: Path, file: BinaryIO, head: Head, room: Path) -> None:
-    """Put the parts into a directory, each if it is whole."""
+    """Write the parts into a directory, and verify each.  Raises BackupError."""
     (room / "pki").mkdir(mode=0o700)
     for part in head.parts:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

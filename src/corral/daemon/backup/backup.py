@@ -1,8 +1,8 @@
-"""Backups: the store as it was at one moment, and what makes its users find it again.
+"""Backups: a snapshot of the store, with the keys and address ranges that clients depend on.
 
-In one are all objects, secrets among them, certificates and keys (``pki/``), and which addresses
-are given (``ranges.json``).  Disks are not: those of claims lie in ``storage/``, those of machines
-below ``nodes/``, and images can be had again.
+A backup contains all objects, Secrets included, certificates and keys (``pki/``) and the CIDRs
+(``ranges.json``).  It contains no disks: volumes of claims are in ``storage/``, those of machines
+below ``nodes/``, and images can be pulled again.
 """
 
 import shutil
@@ -43,33 +43,33 @@ from corral.store.offline import RestoreResult
 from corral.store.row import Row
 
 JUMP: Final = 1_000_000
-"""How far ahead of all that was ever given a restored store begins: whoever saw more than the
-backup holds must not take something new for something known."""
+"""How far a restored store's revision jumps ahead of every revision given out before: a client that
+saw later revisions than the backup's must not take new objects for ones that it has cached."""
 _ROOM: Final = ".restore-"
-"""How the directory's name begins in which a restore unpacks what it is to put in place."""
+"""Prefix of the directory in which a restore unpacks a backup."""
 _NOTE: Final = "placed"
-"""The file in it that names what was to be put beside the store, which comes last."""
+"""The file in it that names what is moved beside the store before the store itself."""
 _MAPS: Final = "configmaps"
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What has come of a backup: how many objects there are, and what was there and stays."""
+    """The result of a restore: the number of objects, and the files that were kept as they were."""
 
     head: Head
     objects: int
     kept: tuple[str, ...]
     before: Path | None
-    """Where the store is that was there before."""
+    """The path of the previous store."""
     revoked: tuple[str, ...]
-    """Users whose certificates the backup did not know to be revoked: they still are."""
+    """Users whose certificates were revoked after the backup; they stay revoked."""
 
 
 def make(layout: Layout, target: Path, warn: Callable[[str], object] | None = None) -> Head:
     """Write a backup of a data directory, whether or not a manager runs there.
 
-    The target is replaced as a whole, and only if it is a backup itself.  ``warn`` is told of
-    damage that was found and mended.  Raises BackupError, and OSError where there is no room.
+    The target is replaced atomically, and only if it is a backup.  ``warn`` gets a message about
+    damage that was repaired.  Raises BackupError, and OSError on a full disk.
     """
     if not layout.store.exists():
         raise BackupError(f"there is no store in {layout.root}: corral up makes one")
@@ -77,8 +77,8 @@ def make(layout: Layout, target: Path, warn: Callable[[str], object] | None = No
         raise BackupError(f"{target} is something else than a backup. Choose another name.")
     with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as room:
         store = Path(room) / STORE
-        if (mended := _mend_log(layout)) and warn is not None:
-            warn(mended)
+        if (repair := _repair_log(layout)) and warn is not None:
+            warn(repair)
         try:
             offline.copy(layout.store, store)
             offline.check(store)
@@ -110,11 +110,11 @@ def check(source: Path) -> Head:
 
 
 def restore(layout: Layout, source: Path) -> Restored:
-    """Put a backup in the place of a data directory's store; nobody may have that open.
+    """Replace the store of a data directory by a backup; no process may have the store open.
 
-    The store that was there is kept beside.  Certificates, keys and addresses are taken from the
-    backup only where there are none.  Nothing changes unless the whole backup is good.  Raises
-    BackupError, and OSError where there is no room.
+    The previous store is kept beside it.  Certificates, keys and CIDRs of the backup are used only
+    if there are none.  Nothing changes unless the whole backup is valid.  Raises BackupError, and
+    OSError on a full disk.
     """
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep(layout)
@@ -122,11 +122,11 @@ def restore(layout: Layout, source: Path) -> Restored:
         unpack(source, file, head, room)
         _check_store(room / STORE)
         try:
-            known, revoked = 0, tuple[str, ...]()
+            newest, revoked = 0, tuple[str, ...]()
             if layout.store.exists():
-                known = _settled(layout.store)
+                newest = _checkpointed_revision(layout.store)
                 revoked = _carry_revocations(layout.store, room / STORE)
-            count = offline.begin_at(room / STORE, max(known, head.revision) + JUMP)
+            count = offline.begin_at(room / STORE, max(newest, head.revision) + JUMP)
         except (LogError, ApiError, msgspec.DecodeError) as error:
             raise BackupError(str(error)) from error
         kept = _put_beside(layout, room)
@@ -135,10 +135,10 @@ def restore(layout: Layout, source: Path) -> Restored:
     return Restored(head, count, kept, before, revoked)
 
 
-def mend(layout: Layout, source: Path) -> RestoreResult:
-    """Put objects of a backup in the place of those that are damaged; nobody may use the store.
+def restore_damaged(layout: Layout, source: Path) -> RestoreResult:
+    """Replace the damaged objects of a store by those of a backup; no process may use the store.
 
-    All others stay as they are.  Raises BackupError, and OSError where there is no room.
+    All other objects stay as they are.  Raises BackupError, and OSError on a full disk.
     """
     if not layout.store.exists():
         raise BackupError(f"there is no store in {layout.root}: restore all of the backup")
@@ -152,16 +152,16 @@ def mend(layout: Layout, source: Path) -> RestoreResult:
 
 
 def sweep(layout: Layout) -> bool:
-    """Undo restores that were cut in a data directory, which nobody else may use.
+    """Undo interrupted restores in a data directory that no other process uses.
 
-    False where there is no store: what they have unpacked stays then, and tells that objects are
-    missing.  What cannot be removed is left to the next time.  Raises OSError where certificates
-    or addresses of a backup cannot be taken back.
+    Return False if there is no store: the unpacked files stay as a sign that objects are missing.
+    Files that cannot be removed are left to the next call.  Raises OSError if certificates or CIDRs
+    of a backup cannot be moved back.
     """
     rooms = []
     for each in layout.root.glob(f"{_ROOM}*"):
         if each.is_dir() and not each.is_symlink():
-            _take_back(layout, each)
+            _move_back(layout, each)
             rooms.append(each)
         else:
             with suppress(OSError):
@@ -178,31 +178,31 @@ def sweep(layout: Layout) -> bool:
 
 @contextmanager
 def _made_room(layout: Layout) -> Iterator[Path]:
-    """A directory for what is unpacked; in the end it goes, with all that did not get in place."""
+    """Yield a directory for the unpacked files; it is removed in the end, with unused files."""
     room = Path(mkdtemp(prefix=_ROOM, dir=layout.root))
     try:
         yield room
     finally:
-        _take_back(layout, room)
+        _move_back(layout, room)
         shutil.rmtree(room, ignore_errors=True)
 
 
 def _beside(layout: Layout) -> dict[str, Path]:
-    """What is kept beside the store."""
+    """Return the files beside the store, by their names in a backup."""
     found = {f"pki/{path.name}": path for path in sorted(layout.pki.glob("*")) if path.is_file()}
     known = {name: path for name, path in found.items() if PKI.fullmatch(name)}
     return known | ({RANGES: layout.ranges} if layout.ranges.exists() else {})
 
 
 def _places(layout: Layout) -> dict[str, Path]:
-    """Where that is, by its name in the directory of a restore."""
+    """Return the target paths, by the names in the directory of a restore."""
     return {"pki": layout.pki, RANGES: layout.ranges}
 
 
 def _put_beside(layout: Layout, room: Path) -> tuple[str, ...]:
-    """Put certificates and addresses where none are, and answer what stays as it was.
+    """Move certificates and CIDRs into place where there are none; return the names that were kept.
 
-    It is noted before: without the store none of them may stay.
+    The note is written first: if the store does not follow, ``_move_back`` undoes the moves.
     """
     places = _places(layout)
     kept = tuple(name for name, place in places.items() if place.exists())
@@ -216,46 +216,48 @@ def _put_beside(layout: Layout, room: Path) -> tuple[str, ...]:
     return kept
 
 
-def _take_back(layout: Layout, room: Path) -> None:
-    """Undo what ``_put_beside`` has done for a store that did not get into its place."""
+def _move_back(layout: Layout, room: Path) -> None:
+    """Undo ``_put_beside`` for a store that was not moved into place."""
     if not (room / STORE).exists():
         return
     noted = files.read_json(room / _NOTE, list[str]) or ()
     for name, place in _places(layout).items():
         if name in noted and place.exists() and not (room / name).exists():
             place.rename(room / name)
-    (room / _NOTE).unlink(missing_ok=True)  # what is put there from now on is not of this backup
+    (room / _NOTE).unlink(missing_ok=True)  # later files are not of this backup
 
 
 def _put_store(layout: Layout, unpacked: Path) -> Path | None:
-    """Put a store in place; the one that was there is kept beside, and at no time is there none."""
+    """Move a store into place and keep the previous one; at no moment is there no store."""
     before = layout.store.with_name(f"{layout.store.name}.before-restore")
     files.sync_file(unpacked)
     present = layout.store.exists()
     if present:
         kept = unpacked.with_name(before.name)
         kept.hardlink_to(layout.store)
-        kept.rename(before)  # an earlier one goes when nothing is left that may fail
+        kept.rename(
+            before
+        )  # replaces the one of an earlier restore, when nothing can fail any more
     unpacked.replace(layout.store)
     files.sync_directory(layout.root)
     return before if present else None
 
 
-def _mend_log(layout: Layout) -> str:
+def _repair_log(layout: Layout) -> str:
     """Repair the write-ahead log that a killed manager left, as ``wal.repair``; return a message.
 
-    SQLite drops that for good as soon as anybody opens the store.
+    SQLite discards the damaged part for good when any process opens the store.
     """
-    if wal.exists(layout.store):  # else nobody need be kept from starting
+    if wal.exists(layout.store):  # without a log no start has to be blocked
         with suppress(lock.AlreadyRunning), lock.acquire(layout.lock, url=""):
             return wal.repair(layout.store)
     return ""
 
 
-def _settled(store: Path) -> int:
-    """The newest revision of a store that nobody has open, and that is in its one file now.
+def _checkpointed_revision(store: Path) -> int:
+    """Move the write-ahead log of a store into its file; return its newest revision.
 
-    What would be left beside it would be played into the store that takes its place.
+    A log left beside the file would be replayed into the store that replaces it.
     """
     try:
         wal.repair(store)
@@ -266,9 +268,9 @@ def _settled(store: Path) -> int:
 
 
 def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
-    """Let no certificate be good again that was revoked; the users whom the backup let in.
+    """Keep revoked certificates revoked; return the users that the backup would have let in again.
 
-    What signs certificates stays the same: only the store knows which of them are good.
+    The CA stays the same, so only the store knows which of its certificates are revoked.
     """
     earlier = _map(before)
     if earlier is None:
@@ -295,7 +297,7 @@ def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
 
 
 def _map(store: Path) -> Document | None:
-    """Which certificates are revoked, as a store knows it."""
+    """Return the ConfigMap of revoked certificates in a store; None if there is none."""
     data = offline.latest(store, _MAPS, *revocation.MAP)
     return None if data is None else msgspec.json.decode(data)
 

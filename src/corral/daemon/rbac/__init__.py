@@ -1,7 +1,4 @@
-"""The roles and bindings that every cluster has, and how they are kept as they should be.
-
-``kubernetes`` and ``kubevirt`` say what there is; ``reconcile`` brings it into the store.
-"""
+"""The bootstrap roles and bindings of Kubernetes and KubeVirt, and their reconciliation."""
 
 from corral.daemon.rbac.reconcile import reconcile_rbac
 

@@ -1,4 +1,4 @@
-"""The roles of Kubernetes (its bootstrap policy), as far as there is something here to allow."""
+"""Bootstrap roles and bindings of Kubernetes, as far as corral serves their resources."""
 
 from corral.api.kinds.auth.bootstrap_token import NODE_GROUP as BOOTSTRAP_NODE_GROUP
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP
@@ -217,4 +217,4 @@ BINDINGS = (
         to="system:monitoring",
     ),
 )
-"""Who has them from the beginning; a Prometheus that is set up as usual may read ``/metrics``."""
+"""Bootstrap bindings; a Prometheus in its usual namespace may read ``/metrics``."""

@@ -1,7 +1,7 @@
 """The roles of KubeVirt and of its importer of disks.
 
-As KubeVirt's own they do not allow ``scale``: who may edit a set changes its ``spec.replicas``, and
-an autoscaler has its rights from Kubernetes.
+Like KubeVirt's own they do not allow ``scale``: editors change ``spec.replicas``, and autoscalers
+have their rights from Kubernetes' roles.
 """
 
 from collections.abc import Iterator
@@ -38,37 +38,37 @@ _GROUPS = {
     ),
     "pool.kubevirt.io": "virtualmachinepools",
 }
-"""What users make, by group."""
+"""Resources that users create, by group."""
 
 
 def _below(resource: str, names: str) -> str:
     return " ".join(f"{resource}/{name}" for name in names.split())
 
 
-_TOLD = _below(
+_GUEST_INFO = _below(
     "virtualmachineinstances",
     "guestosinfo filesystemlist userlist sev/fetchcertchain sev/querylaunchmeasurement",
 )
 
 
 def _common(verbs: str) -> Iterator[Document]:
-    """What the roles that change machines share."""
+    """Yield the rules that the admin and edit roles share."""
     instances = _below("virtualmachineinstances", "console vnc portforward usbredir objectgraph")
-    yield rule("get", _SUBRESOURCES, f"{instances} {_TOLD}")
+    yield rule("get", _SUBRESOURCES, f"{instances} {_GUEST_INFO}")
     changes = (
         "pause unpause addvolume removevolume freeze unfreeze softreboot reset evacuate/cancel "
         "sev/setupsession sev/injectlaunchsecret"
     )
     yield rule("update", _SUBRESOURCES, _below("virtualmachineinstances", changes))
-    machines = _below("virtualmachines", "expand-spec portforward objectgraph")
-    yield rule("get", _SUBRESOURCES, machines)
+    vms = _below("virtualmachines", "expand-spec portforward objectgraph")
+    yield rule("get", _SUBRESOURCES, vms)
     orders = "start stop restart addvolume removevolume memorydump removememorydump evacuate/cancel"
     yield rule("update", _SUBRESOURCES, _below("virtualmachines", orders))
     yield rule("update", _SUBRESOURCES, "expand-vm-spec")
-    yield from _made(verbs)
+    yield from _resource_rules(verbs)
 
 
-def _made(verbs: str) -> Iterator[Document]:
+def _resource_rules(verbs: str) -> Iterator[Document]:
     for of, resources in _GROUPS.items():
         yield rule(verbs, of, resources)
     yield rule(READ, "kubevirt.io", "virtualmachineinstancemigrations")
@@ -120,9 +120,9 @@ ROLES = (
     ),
     role(
         "kubevirt.io:view",
-        rule("get", _SUBRESOURCES, f"{_TOLD} virtualmachines/expand-spec"),
+        rule("get", _SUBRESOURCES, f"{_GUEST_INFO} virtualmachines/expand-spec"),
         rule("update", _SUBRESOURCES, "expand-vm-spec"),
-        *_made(READ),
+        *_resource_rules(READ),
         labels=_LABELS,
         part_of="view",
     ),

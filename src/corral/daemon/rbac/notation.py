@@ -1,4 +1,4 @@
-"""Short ways to write roles and bindings down."""
+"""Shorthand for roles and bindings."""
 
 from collections.abc import Mapping
 
@@ -18,12 +18,12 @@ AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 
 def rule(verbs: str, groups: str, resources: str, *, names: str = "") -> Document:
     """A rule about resources; a group written as ``core`` is the nameless one."""
-    told = {
+    made = {
         "apiGroups": ["" if group == "core" else group for group in groups.split()],
         "resources": sorted(resources.split()),
         "verbs": verbs.split(),
     }
-    return told | ({"resourceNames": names.split()} if names else {})
+    return made | ({"resourceNames": names.split()} if names else {})
 
 
 def paths(verbs: str, urls: str) -> Document:

@@ -1,7 +1,7 @@
-"""Brings the roles and bindings of every cluster into its store, as Kubernetes does at each start.
+"""Reconciles the bootstrap roles and bindings at each start, as kube-apiserver does.
 
-What is missing is made; what has lost something gets it back, unless its annotation forbids that;
-what somebody added to it stays.
+Missing ones are created; removed rules and subjects are added again unless the annotation
+``autoupdate`` is false; additions of users stay.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ ROLES = (*kubernetes.ROLES, *kubevirt.ROLES)
 BINDINGS = (*kubernetes.BINDINGS, *kubevirt.BINDINGS)
 
 
-class _Seen(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """A role or a binding, word by word."""
+class _Document(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """A role or a binding with its fields as stored."""
 
     metadata: dict[str, Any]
     rules: list[Document] | None = None
@@ -41,19 +41,20 @@ class _Seen(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 async def reconcile_rbac(client: Client) -> None:
-    """Make every role and binding be there, and be complete.
+    """Create and complete every bootstrap role and binding.
 
-    Roles that are made of others have their rules at once: nobody waits for a loop to gather them.
+    Aggregated roles get their rules here already, so that they hold before the controller of
+    aggregation has run.
     """
     present = await _present(client, CLUSTER_ROLE)
-    wanted = {role["metadata"]["name"]: desired_role(role, present) for role in ROLES}
-    whole = present | wanted
+    desired = {role["metadata"]["name"]: desired_role(role, present) for role in ROLES}
+    whole = present | desired
     for name in ("view", "edit", "admin"):  # each is part of the next
         if whole[name].get("aggregationRule"):
-            whole[name] = wanted[name] = whole[name] | {
+            whole[name] = desired[name] = whole[name] | {
                 "rules": aggregated(whole[name], whole.values())
             }
-    await _write(client, CLUSTER_ROLE, wanted.values(), present)
+    await _write(client, CLUSTER_ROLE, desired.values(), present)
     for role in kubernetes.ROLES_OF_NAMESPACES:
         there = await _present(client, ROLE, role["metadata"]["namespace"])
         await _write(client, ROLE, [desired_role(role, there)], there)
@@ -65,47 +66,47 @@ async def reconcile_rbac(client: Client) -> None:
     await _write(client, CLUSTER_ROLE_BINDING, bindings, bound)
 
 
-def desired_role(wanted: Document, present: dict[str, Document]) -> Document:
-    """What a role is to be: as it is there, with everything that it lacks."""
-    found = present.get(wanted["metadata"]["name"])
-    if found is None or _is_kept_by_others(found):
-        return found or wanted
+def desired_role(bootstrap: Document, present: dict[str, Document]) -> Document:
+    """Return the stored role with the rules, labels and annotations that it lacks."""
+    found = present.get(bootstrap["metadata"]["name"])
+    if found is None or _is_unmanaged(found):
+        return found or bootstrap
     rules = list(found.get("rules") or ())
-    rules += missing(Rules(rules_of(found)), wanted.get("rules") or ())
-    role = _labelled(found, wanted) | {"rules": rules}
-    if selectors := (wanted.get("aggregationRule") or {}).get("clusterRoleSelectors"):
-        known = (found.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
-        added = [each for each in selectors if each not in known]
-        role["aggregationRule"] = {"clusterRoleSelectors": [*known, *added]}
+    rules += missing(Rules(rules_of(found)), bootstrap.get("rules") or ())
+    role = _labelled(found, bootstrap) | {"rules": rules}
+    if selectors := (bootstrap.get("aggregationRule") or {}).get("clusterRoleSelectors"):
+        present_selectors = (found.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+        added = [each for each in selectors if each not in present_selectors]
+        role["aggregationRule"] = {"clusterRoleSelectors": [*present_selectors, *added]}
     return role
 
 
-def desired_binding(wanted: Document, present: dict[str, Document]) -> Document:
-    """What a binding is to be; one to another role is no longer the same binding."""
-    found = present.get(wanted["metadata"]["name"])
-    if found is None or _is_kept_by_others(found):
-        return found or wanted
-    if found["roleRef"] != wanted["roleRef"]:
-        return wanted
-    known = found.get("subjects") or []
-    added = [each for each in wanted["subjects"] if each not in known]
-    return _labelled(found, wanted) | {"subjects": [*known, *added]}
+def desired_binding(bootstrap: Document, present: dict[str, Document]) -> Document:
+    """Return the stored binding with the subjects that it lacks; a new one if its role differs."""
+    found = present.get(bootstrap["metadata"]["name"])
+    if found is None or _is_unmanaged(found):
+        return found or bootstrap
+    if found["roleRef"] != bootstrap["roleRef"]:
+        return bootstrap
+    present_subjects = found.get("subjects") or []
+    added = [each for each in bootstrap["subjects"] if each not in present_subjects]
+    return _labelled(found, bootstrap) | {"subjects": [*present_subjects, *added]}
 
 
-def _is_kept_by_others(document: Document) -> bool:
+def _is_unmanaged(document: Document) -> bool:
     return (document["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false"
 
 
-def _labelled(found: Document, wanted: Document) -> Document:
-    """A document with the labels and annotations that it should have, its own going first."""
+def _labelled(found: Document, bootstrap: Document) -> Document:
+    """Return the stored document with the labels and annotations that it lacks."""
     metadata = dict(found["metadata"])
     for field in ("labels", "annotations"):
-        metadata[field] = {**wanted["metadata"][field], **(metadata.get(field) or {})}
+        metadata[field] = {**bootstrap["metadata"][field], **(metadata.get(field) or {})}
     return found | {"metadata": metadata}
 
 
 async def _present(client: Client, kind: Kind, namespace: str = "") -> dict[str, Document]:
-    items = (await client.list(_Seen, namespace, kind=kind)).items
+    items = (await client.list(_Document, namespace, kind=kind)).items
     documents = [msgspec.to_builtins(item) for item in items]
     return {each["metadata"]["name"]: each for each in documents}
 
@@ -113,29 +114,29 @@ async def _present(client: Client, kind: Kind, namespace: str = "") -> dict[str,
 async def _write(
     client: Client,
     kind: Kind,
-    wanted: Iterable[Document],
+    desired: Iterable[Document],
     present: dict[str, Document],
 ) -> None:
-    """Write what differs, all at once: it is on disk together."""
+    """Write the documents that differ, at once: they share a commit."""
     await asyncio.gather(
         *(
             _put(client, kind, each, present.get(each["metadata"]["name"]))
-            for each in wanted
+            for each in desired
             if each != present.get(each["metadata"]["name"])
         )
     )
 
 
-async def _put(client: Client, kind: Kind, wanted: Document, present: Document | None) -> None:
-    key = Key(wanted["metadata"].get("namespace", ""), wanted["metadata"]["name"])
+async def _put(client: Client, kind: Kind, bootstrap: Document, present: Document | None) -> None:
+    key = Key(bootstrap["metadata"].get("namespace", ""), bootstrap["metadata"]["name"])
     try:
-        if present is not None and wanted.get("roleRef") == present.get("roleRef"):
-            await client.replace(_Seen, wanted, kind=kind)
+        if present is not None and bootstrap.get("roleRef") == present.get("roleRef"):
+            await client.replace(_Document, bootstrap, kind=kind)
             return
         if present is not None:
-            await client.delete(_Seen, key, kind=kind)
-        await client.create(_Seen, wanted, kind=kind)
+            await client.delete(_Document, key, kind=kind)
+        await client.create(_Document, bootstrap, kind=kind)
     except (AlreadyExists, Conflict, NotFound):
-        return  # somebody was quicker; the next start looks again
+        return  # another client was faster; the next start reconciles again
     except StoreReadError:
-        return  # it is told of; whoever lets it go has it at the next start
+        return  # damaged on disk, which is reported; once deleted, the next start creates it

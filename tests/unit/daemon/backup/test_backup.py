@@ -553,7 +553,7 @@ async def test_damaged_objects_come_back_and_all_others_stay(layout, file):
     damage(layout, b"second")
     damage(layout, b'"name":"late"')
     assert await damaged(layout) == [key("a"), key("late")]
-    mended = backup.mend(layout, file)
+    mended = backup.restore_damaged(layout, file)
     assert [each.key for each in mended.restored] == [key("a")]
     assert [each.key for each in mended.missing] == [key("late")]
     store = Store.open(layout.store)
@@ -568,4 +568,4 @@ async def test_damaged_objects_come_back_and_all_others_stay(layout, file):
 
 def test_there_is_nothing_to_mend_without_a_store(file, tmp_path):
     with pytest.raises(BackupError, match="there is no store"):
-        backup.mend(Layout(tmp_path / "nowhere"), file)
+        backup.restore_damaged(Layout(tmp_path / "nowhere"), file)

@@ -8,7 +8,7 @@ import pytest
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.daemon.bootstrap import begin, make_namespaces
+from corral.daemon.bootstrap import create_defaults, make_namespaces
 from corral.daemon.damaged_objects import report_damaged
 from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
@@ -120,12 +120,12 @@ async def test_an_event_tells_of_each(damaged):
 @pytest.mark.parametrize("lost", [b'"name":"kube-public"', b'"name":"system-node-critical"'])
 async def test_a_manager_starts_without_what_it_would_make(asker, path, lost):
     store = Store.open(path)
-    await begin(ApiServer(store))
+    await create_defaults(ApiServer(store))
     await store.close()
     damage(path, lost)
     store = Store.open(path)
     ask = asker(ApiServer(store))
-    await begin(ask.server)
+    await create_defaults(ask.server)
     kind = "namespaces" if b"kube" in lost else "priorityclasses.scheduling.k8s.io"
     name = json.loads(b"{%b}" % lost)["name"]
     assert (kind, Key("", name)) in [(each.kind, each.key) for each in store.damaged]
