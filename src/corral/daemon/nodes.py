@@ -67,7 +67,7 @@ async def sync_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], 
             await client.patch(Node, Key("", name), retirement(retired=True))
         elif name in current and retired:
             await client.patch(Node, Key("", name), retirement(retired=False))
-        elif name not in current and name not in earlier:
+        elif name not in current and name not in earlier and not is_joined(node):
             gone[name] = uid_of(node)
             await _delete(client, Node, Key("", name), gone[name])
 
@@ -75,6 +75,12 @@ async def sync_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], 
         count, error = len(refused), str(refused[0])
         log.warning("nodes not updated", count=count, error=error)
     return [*current, *earlier], gone
+
+
+def is_joined(node: Node) -> bool:
+    """Return whether a node is another host's: only those serve an API of their own."""
+    endpoints = node.status.daemonEndpoints if node.status is not None else None
+    return endpoints is not None and endpoints.kubeletEndpoint is not None
 
 
 def node_remover(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:

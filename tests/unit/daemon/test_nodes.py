@@ -94,6 +94,15 @@ async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, setting
     assert await names(client, Pod) == []
 
 
+async def test_a_node_of_another_host_stays_when_the_manager_starts(server, client, settings):
+    endpoints = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}
+    await client.patch(Node, Key("", "earlier"), {"status": endpoints}, subresource="status")
+    _, gone = await sync_nodes(settings, server)
+    assert gone == {}
+    assert await names(client, Node) == ["earlier"]
+    assert await names(client, Pod) == ["a", "b"]
+
+
 class Emptied:
     """A node whose last machine has ended."""
 
