@@ -430,3 +430,33 @@ async def test_a_claim_that_is_going_takes_no_new_pod():
         await c.client.delete(PersistentVolumeClaim, Key("default", "data"))
         await c.client.create(Pod, waiting("late"))
         await unscheduled(c, f'persistentvolumeclaim "data" is being deleted. {HELPLESS}', "late")
+
+
+async def storage_of(c, name, identifier):
+    metadata = {"name": name, "labels": {"corral.dev/storage": identifier}}
+    await c.client.create(Node, {"metadata": metadata})
+
+
+async def test_the_nodes_of_a_second_host_bring_a_class_that_waits_for_pods():
+    async with cluster() as c:
+        await class_is_there(c)
+        await storage_of(c, "one", "s1")
+        await storage_of(c, "other", "s1")
+        await asyncio.sleep(5)
+        assert [each.metadata.name for each in (await c.client.list(StorageClass)).items] == [
+            "corral"
+        ]
+        await storage_of(c, "two", "s2")
+
+        async def both():
+            return len((await c.client.list(StorageClass)).items) == 2
+
+        await c.until(both)
+        found = await c.client.get(StorageClass, "corral-wait")
+        assert found.volumeBindingMode == "WaitForFirstConsumer"
+        await c.client.create(PersistentVolumeClaim, claim())
+
+        async def classified():
+            return (await claim_of(c)).spec.storageClassName == "corral-wait"
+
+        await c.until(classified)

@@ -17,6 +17,7 @@ from corral.api.kinds.storage.common import (
     BOUND_BY_CONTROLLER,
     FILESYSTEM,
     STORAGE,
+    STORAGE_LABEL,
     WAIT_FOR_FIRST_CONSUMER,
     class_name,
 )
@@ -99,6 +100,17 @@ def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 def claim_of(volume: PersistentVolume) -> ObjectReference | None:
     """Return the claimRef of a volume."""
     return volume.spec.claimRef if volume.spec is not None else None
+
+
+def storage_of(volume: PersistentVolume) -> str:
+    """Return the id of the storage that a volume lies in; "" for one that is reached anywhere."""
+    affinity = volume.spec and volume.spec.nodeAffinity
+    terms = (affinity and affinity.required and affinity.required.nodeSelectorTerms) or ()
+    for term in terms:
+        for expression in term.matchExpressions or ():
+            if expression.key == STORAGE_LABEL and expression.values:
+                return str(expression.values[0])
+    return ""
 
 
 def is_free(volume: PersistentVolume) -> bool:

@@ -24,6 +24,8 @@ from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.pressure import Pressure
 from corral.node.status.node_status import Registration
 from corral.node.storage import Storage
+from corral.node.storage.capacity import FreeCapacity
+from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
 from corral.node.storage.population import Populator, Uploads
 from corral.node.storage.provisioner import controller as provisioner
@@ -69,7 +71,9 @@ class Host:
         given, for its user.
         """
         parts = self._parts(tasks)
-        controllers = self._volumes(parts, acting(PROVISIONER), tasks) if names else []
+        controllers = (
+            self._volumes(parts, acting(PROVISIONER), tasks, is_first=True) if names else []
+        )
         removal = node_remover(server, gone)
         tasks.start(removal.run(), name=removal.name)
         for name in names:
@@ -93,7 +97,7 @@ class Host:
         Returns the controllers that belong to it, which are still to start.
         """
         parts = replace(self._parts(tasks), registration=registration)
-        controllers = self._volumes(parts, context, tasks)
+        controllers = self._volumes(parts, context, tasks, is_first=False)
         agent = self.agents[name] = self._agent(name, parts, context)
         tasks.start(agent.run(), name=name)
         metrics.add(f"node {name}", agent.vmi_metrics.collect)
@@ -113,9 +117,13 @@ class Host:
             transition_seconds=settings.pressure_seconds,
         )
         tasks.start(pressure.run(), name="pressure")
+        storage = _storage(settings)
+        self._capacity = FreeCapacity(storage, self._register_again)
+        tasks.start(self._capacity.run(), name="storage capacity")
         return HostParts(
             images=images,
-            storage=_storage(settings),
+            storage=storage,
+            storage_facts=self._capacity.annotations,
             host_disks=settings.host_disks,
             limits=None if settings.hollow else Limits(layout.root, existing=layout.machines),
             network=EchoNetwork() if settings.hollow else network.machines,
@@ -127,8 +135,13 @@ class Host:
             registration=Registration(address=settings.node_address),
         )
 
+    def _register_again(self) -> None:
+        """Write the Nodes of this host again: a fact of theirs has changed."""
+        for agent in self.agents.values():
+            agent.register_again()
+
     def _volumes(
-        self, parts: HostParts, context: ControllerContext, tasks: Background
+        self, parts: HostParts, context: ControllerContext, tasks: Background, *, is_first: bool
     ) -> list[Controller[Any]]:
         """What gives claims their volumes, and their content."""
         assert parts.storage is not None
@@ -141,7 +154,9 @@ class Host:
             destinations=parts.destinations,
         )
         tasks.start(populator.run(), name=populator.name)
-        return [provisioner(parts.storage, partial(grow_claim, self.agents.values()))(context)]
+        grow = partial(grow_claim, self.agents.values())
+        host = HostNodes(is_own=self.agents.__contains__, is_first=is_first)
+        return [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
 
     def _agent(self, name: str, parts: HostParts, context: ControllerContext) -> Agent:
         settings = self._settings

@@ -1,40 +1,60 @@
-"""Creates the default storage class at startup if it is missing.
+"""Creates the built-in storage classes that are missing.
 
-It is never changed afterwards: users may choose another default, or add classes of the same
-provisioner.
+The default class provisions volumes at once, which is right for one host: imports do not wait for a
+machine.  As soon as nodes of a second host are there, a class whose volumes wait for their first
+consumer is created, and is the default: of several defaults the newest counts.  Neither is changed
+afterwards: users may choose another default, or add classes of the same provisioner.
 """
 
+from lightkube.models.core_v1 import Node
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists
-from corral.api.kinds.storage.common import CORRAL_CLASS, CORRAL_PROVISIONER, DEFAULT_CLASS
+from corral.api.kinds.storage.common import (
+    CORRAL_CLASS,
+    CORRAL_PROVISIONER,
+    DEFAULT_CLASS,
+    STORAGE_LABEL,
+    WAIT_FOR_FIRST_CONSUMER,
+    WAITING_CLASS,
+)
 from corral.api.object import Document, Key
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
+from corral.reconcile.objects import labels_of
 from corral.reconcile.workqueue import WorkQueue
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
-    """Return the controller that creates the class, once."""
+    """Return the controller that creates each class, once."""
     classes = context.informers.of(StorageClass)
+    nodes = context.informers.of(Node)
     queue = WorkQueue[Key]()
-    key = Key("", CORRAL_CLASS)
-    queue.add(key)
+    queue.add(Key("", CORRAL_CLASS))
 
-    async def create(_key: Key) -> None:
+    def changed(old: Node | None, new: Node | None) -> None:
+        if new is not None and (old is None or labels_of(old) != labels_of(new)):
+            storages = {labels_of(each).get(STORAGE_LABEL, "") for each in nodes.items()}
+            if len(storages - {""}) > 1:
+                queue.add(Key("", WAITING_CLASS))
+
+    async def create(key: Key) -> None:
         if classes.get(key) is None:
             try:
-                await context.client.create(StorageClass, storage_class())
+                await context.client.create(StorageClass, storage_class(key.name))
             except AlreadyExists:
                 return  # created by somebody else meanwhile
 
-    return Controller("default-class", create, queue=queue, sources=(classes,), workers=1)
+    nodes.handle(changed)
+    return Controller("default-class", create, queue=queue, sources=(classes, nodes), workers=1)
 
 
-def storage_class() -> Document:
-    """Return the class."""
+def storage_class(name: str = CORRAL_CLASS) -> Document:
+    """Return a class."""
+    waits = {"volumeBindingMode": WAIT_FOR_FIRST_CONSUMER} if name == WAITING_CLASS else {}
     return {
-        "metadata": {"name": CORRAL_CLASS, "annotations": {DEFAULT_CLASS: "true"}},
+        "metadata": {"name": name, "annotations": {DEFAULT_CLASS: "true"}},
+        **waits,
         "provisioner": CORRAL_PROVISIONER,
         "allowVolumeExpansion": True,
     }

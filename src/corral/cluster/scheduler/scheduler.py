@@ -8,7 +8,12 @@ from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeCla
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.kinds.core.node_pressure import pressures
-from corral.api.kinds.storage.common import SELECTED_NODE, class_name
+from corral.api.kinds.storage.common import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    STORAGE_CAPACITY,
+    class_name,
+)
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.api.volume_binding import USED_BY, claim_index, claim_of, claim_patch, claims_of
@@ -193,6 +198,8 @@ class Scheduler:
         claim = new or old
         assert claim is not None
         self._enqueue_users(key_of(claim))
+        if _is_bound(new) and not _is_bound(old):
+            self._storage_changed(old, new)  # it may be the source of a clone
 
     def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         if new is None:
@@ -245,6 +252,10 @@ def unschedulable(pod: Pod, message: str, now: datetime) -> list[Document] | Non
     ]
 
 
+def _is_bound(claim: PersistentVolumeClaim | None) -> bool:
+    return claim is not None and BIND_COMPLETED in annotations_of(claim)
+
+
 def _is_ours(pod: Pod) -> bool:
     scheduler = (pod.spec and pod.spec.schedulerName) or NAME
     return scheduler == NAME and not is_being_deleted(pod) and not _is_finished(pod)
@@ -268,4 +279,5 @@ def _fingerprint(node: Node) -> tuple[object, ...]:
         spec and spec.taints,
         status and status.allocatable,
         node.metadata and node.metadata.labels,
+        annotations_of(node).get(STORAGE_CAPACITY),
     )

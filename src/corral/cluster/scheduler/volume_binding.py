@@ -9,22 +9,33 @@ from dataclasses import dataclass
 from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.kinds.cdi.population import is_populated
+from corral.api.kinds.cdi.population import is_populated, source_claim
 from corral.api.kinds.storage.common import (
     BIND_COMPLETED,
+    CORRAL_PROVISIONER,
     IN_TREE,
     LOST,
     ONE_POD,
     SELECTED_NODE,
+    STORAGE_CAPACITY,
     class_name,
 )
 from corral.api.object import Key
-from corral.api.volume_binding import best, claims_of, is_delayed, is_finished, node_of
+from corral.api.quantity import ZERO, amount
+from corral.api.volume_binding import (
+    best,
+    claims_of,
+    is_delayed,
+    is_finished,
+    node_of,
+    requested,
+)
 from corral.cluster.scheduler.fit import matches_any
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, labels_of, uid_of
 
 UNREACHABLE = "node(s) had volume node affinity conflict"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+NO_SPACE = "node(s) did not have enough free storage"
 NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 IN_USE = (
     "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
@@ -90,7 +101,27 @@ class PodVolumes:
                 return NO_VOLUME
             if not reaches(volume, node):
                 return UNREACHABLE
-        return NOTHING_TO_BIND if self.bindings(node) is None else ""
+        if (bindings := self.bindings(node)) is None:
+            return NOTHING_TO_BIND
+        return "" if self._fits(bindings, node) else NO_SPACE
+
+    def _fits(self, bindings: Sequence[Binding], node: Node) -> bool:
+        """Report whether a node's storage has the space that its provisioner needs.
+
+        Claims with a selected node do not count: their volumes may exist already.
+        """
+        left = annotations_of(node).get(STORAGE_CAPACITY)
+        if left is None:
+            return True
+        thick = {key_of(each.claim) for each in self.delayed if _is_thick(each.storage_class)}
+        sizes = (
+            requested(each.claim)
+            for each in bindings
+            if each.volume is None
+            and key_of(each.claim) in thick
+            and SELECTED_NODE not in annotations_of(each.claim)
+        )
+        return sum(sizes, start=ZERO) <= amount(left)
 
     def bindings(self, node: Node) -> list[Binding] | None:
         """Return the bindings of the claims on a node; None where one cannot be bound there."""
@@ -133,6 +164,7 @@ def pod_volumes(pod: Pod, listers: Listers) -> PodVolumes:
             is_filling = is_filling or not is_populated(claim)
         elif (candidate := _delayed_claim(claim, listers)) is not None:
             delayed.append(candidate)
+            volumes += _source_volumes(claim, listers)
         else:
             return PodVolumes(UNBOUND)
     return PodVolumes("", volumes, delayed, is_in_use, is_filling)
@@ -162,6 +194,24 @@ def _delayed_claim(claim: PersistentVolumeClaim, listers: Listers) -> _DelayedCl
     if named or storage_class is None or not is_delayed(storage_class):
         return None
     return _DelayedClaim(claim, storage_class, list(listers.volumes_of_class(name)))
+
+
+def _source_volumes(
+    claim: PersistentVolumeClaim, listers: Listers
+) -> Iterable[PersistentVolume | None]:
+    """Yield the volume that a claim is cloned from: a clone is made where its source lies."""
+    key = source_claim(claim)
+    source = listers.claim(key) if key is not None else None
+    if source is not None and source.spec is not None and source.spec.volumeName:
+        volume = listers.volume(Key("", source.spec.volumeName))
+        if volume is not None:
+            yield volume
+
+
+def _is_thick(storage_class: StorageClass) -> bool:
+    """Report whether a class provisions no more than a storage has; others overcommit."""
+    parameters = storage_class.parameters or {}
+    return storage_class.provisioner == CORRAL_PROVISIONER and "overcommitPercent" not in parameters
 
 
 def _is_in_use(pod: Pod, claim: PersistentVolumeClaim, listers: Listers) -> bool:

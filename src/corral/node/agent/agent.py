@@ -14,6 +14,7 @@ from pathlib import Path
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.aio import Background
+from corral.api.kinds.storage.common import STORAGE_LABEL
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.agent.hang_detector import HangDetector
@@ -38,7 +39,6 @@ from corral.node.status.node_status import (
     measure,
     no_pressure,
 )
-from corral.node.storage.provision_plan import STORAGE_LABEL
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
@@ -208,6 +208,7 @@ def _host(
         facts=hypervisor.facts,
         limits=limits.facts if limits is not None else dict,
         network=parts.network_facts,
+        storage=parts.storage_facts,
         pressures=pressure.holds if pressure is not None else no_pressure,
         retired=retired,
     )

@@ -19,7 +19,7 @@ from corral.node.storage import Storage
 class HostParts:
     """The shared parts; None for those that this host does not have.
 
-    storage: the volumes of claims.
+    storage: the volumes of claims; storage_facts: annotations of the Node about it.
     host_disks: the directory whose files machines may have as disks.
     limits: sets resource limits of machines.
     network: connects to guests; networks: attaches machines and allocates addresses.
@@ -32,6 +32,7 @@ class HostParts:
 
     images: ImageStore
     storage: Storage | None = None
+    storage_facts: Callable[[], Mapping[str, str]] = dict
     host_disks: Path | None = None
     limits: Limits | None = None
     network: Network | None = None

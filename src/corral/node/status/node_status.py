@@ -137,6 +137,7 @@ class Host:
     """Whether it accepts no new machines, and ends with its last one."""
     limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
+    storage: Callable[[], Mapping[str, str]] = dict
     pressures: Callable[[], Mapping[str, bool]] = no_pressure
 
     def node(self, now: datetime) -> Document:
@@ -158,6 +159,7 @@ class Host:
     def _annotations(self) -> dict[str, str | None]:
         facts, network = self.facts(), self.network()
         annotations: dict[str, str | None] = {MISSING: facts.get("missing") or None}
+        annotations.update(self.storage())
         if "accelerator" in facts:
             name = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
             accelerator = f"{name}, {facts['accelerator']}"

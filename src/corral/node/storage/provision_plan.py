@@ -20,11 +20,13 @@ from corral.api.kinds.storage.common import (
     RELEASED,
     SELECTED_NODE,
     STORAGE,
+    STORAGE_LABEL,
     WAIT_FOR_FIRST_CONSUMER,
     class_name,
 )
 from corral.api.object import Document
 from corral.api.quantity import bytes_of
+from corral.api.volume_binding import storage_of
 from corral.reconcile.objects import (
     annotations_of,
     finalizers_of,
@@ -38,8 +40,6 @@ DRIVER = "corral.dev"
 """CSI driver name in a PersistentVolume's ``spec.csi``."""
 FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 """Keeps a PersistentVolume in the API until its files are removed."""
-STORAGE_LABEL = "corral.dev/storage"
-"""Label of a node: the id of the storage whose volumes can be used there."""
 OVERCOMMIT = "overcommitPercent"
 """Parameter of a StorageClass: percent by which provisioned space may exceed free space."""
 CLAIM_KIND = "PersistentVolumeClaim"
@@ -166,14 +166,8 @@ def capacity_text(claim: PersistentVolumeClaim, capacity_bytes: int) -> str:
 def handle_in(volume: PersistentVolume, storage_id: str) -> str:
     """Return the handle of a PersistentVolume in this storage; empty for others."""
     csi = volume.spec.csi if volume.spec is not None else None
-    if csi is None or csi.driver != DRIVER:
+    if csi is None or csi.driver != DRIVER or storage_of(volume) not in ("", storage_id):
         return ""
-    affinity = volume.spec and volume.spec.nodeAffinity
-    terms = (affinity and affinity.required and affinity.required.nodeSelectorTerms) or ()
-    for term in terms:
-        for expression in term.matchExpressions or ():
-            if expression.key == STORAGE_LABEL and storage_id not in (expression.values or ()):
-                return ""
     return csi.volumeHandle
 
 

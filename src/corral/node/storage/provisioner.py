@@ -9,28 +9,45 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
+from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, NotFound
 from corral.api.kinds.cdi.population import is_populated
-from corral.api.kinds.storage.common import BOUND, CORRAL_PROVISIONER, STORAGE, class_name
+from corral.api.kinds.storage.common import (
+    BOUND,
+    CORRAL_PROVISIONER,
+    SELECTED_NODE,
+    STORAGE,
+    STORAGE_LABEL,
+    class_name,
+)
 from corral.api.object import Key
-from corral.api.volume_binding import is_finished
+from corral.api.volume_binding import is_delayed, is_finished
 from corral.failures import describe
 from corral.node.hypervisor import GuestError
 from corral.node.storage import provision_plan
-from corral.node.storage.error import InUse, StorageError
+from corral.node.storage.claim_placement import ClaimPlacement, HostNodes, select
+from corral.node.storage.error import InsufficientSpace, InUse, StorageError
 from corral.node.storage.provision_plan import FINALIZER, ProvisionError, ProvisionRequest
 from corral.node.storage.storage import Storage
 from corral.node.storage.volume import StoredVolume
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.objects import finalizers_of, key_of, uid_of, version_of
+from corral.reconcile.objects import (
+    annotations_of,
+    finalizers_of,
+    key_of,
+    labels_of,
+    uid_of,
+    version_of,
+)
 from corral.reconcile.workqueue import WorkQueue
 
 RETRY_SECONDS = 60.0
 """Between attempts: no event announces that space on the host became free."""
+RESCHEDULE_SECONDS = 5.0
+"""After which a claim that does not fit is given back to the scheduler, which knows better then."""
 _HANDLE = "handle"
 
 Claim = PersistentVolumeClaim
@@ -39,12 +56,25 @@ Grow = Callable[[Key, int], Awaitable[None]]
 """Grows the disk of a claim in the machine that writes it.  Raises GuestError."""
 
 
-def controller(storage: Storage, grow: Grow) -> Callable[[ControllerContext], Controller[Key]]:
-    """Return a factory of the controller of a storage."""
+def _nothing() -> None:
+    """Ignore changed volumes."""
+
+
+def controller(
+    storage: Storage,
+    grow: Grow,
+    host: HostNodes | None = None,
+    changed: Callable[[], None] = _nothing,
+) -> Callable[[ControllerContext], Controller[Key]]:
+    """Return a factory of the controller of a storage.
+
+    host: the nodes that use the storage; without it there is no other host.
+    changed: called when the space for new volumes has changed.
+    """
 
     def make(context: ControllerContext) -> Controller[Key]:
-        loop = Provisioner(context, storage, grow)
-        sources = (loop.claims, loop.volumes, loop.classes, loop.pods)
+        loop = Provisioner(context, storage, grow, host or HostNodes(), changed)
+        sources = (loop.claims, loop.volumes, loop.classes, loop.pods, loop.nodes)
         return Controller("storage", loop.reconcile, queue=loop.queue, sources=sources)
 
     return make
@@ -53,17 +83,29 @@ def controller(storage: Storage, grow: Grow) -> Callable[[ControllerContext], Co
 class Provisioner:
     """Reconciles claims and volumes.  Keys without a namespace are those of volumes."""
 
-    def __init__(self, context: ControllerContext, storage: Storage, grow: Grow) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        storage: Storage,
+        grow: Grow,
+        host: HostNodes,
+        changed: Callable[[], None],
+    ) -> None:
         self.queue = WorkQueue[Key]()
         self.claims = context.informers.of(Claim)
         self.volumes = context.informers.of(Volume)
         self.classes = context.informers.of(StorageClass)
         self.pods = context.informers.of(Pod)
+        self.nodes = context.informers.of(Node)
         self._client = context.client
         self._recorder = context.recorder(CORRAL_PROVISIONER)
         self._storage = storage
         self._id = storage.id
         self._grow = grow
+        self._changed = changed
+        self._placement = ClaimPlacement(
+            host, self._id, claims=self.claims, volumes=self.volumes, nodes=self.nodes
+        )
         self.claims.index(_HANDLE, lambda claim: (provision_plan.handle_of(claim),))
         for volume in storage.volumes():  # an earlier process may have died before its object
             self.queue.add(Key("", volume.handle))
@@ -73,27 +115,45 @@ class Provisioner:
         self.volumes.handle(self._volume_changed)
         self.classes.handle(self._class_changed)
         self.pods.handle(self._pod_changed)
+        self.nodes.handle(self._node_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Sync a claim or a volume."""
         if not key.namespace:
             return await self._reconcile_volume(key)
+        was_waiting = key in self._waiting
         self._waiting.discard(key)
         claim = self.claims.get(key)
         if claim is None:
             return None
         storage_class = self.classes.get(Key("", class_name(claim) or ""))
         try:
-            if (request := _provision_request(claim, storage_class)) is not None:
-                assert storage_class is not None
-                await self._provision(claim, storage_class, request)
-            elif (volume := self._volume_of(claim)) is not None:
-                await self._expand(claim, volume, storage_class)
+            await self._sync(claim, storage_class)
         except _Waiting as waiting:
+            if was_waiting and waiting.is_elsewhere and is_delayed(storage_class):
+                await self._client.patch(PersistentVolumeClaim, key, select(claim, None))
+                return None
             self._recorder.event(claim, "Warning", waiting.reason, str(waiting))
             self._waiting.add(key)
-            return Result(requeue_after=RETRY_SECONDS)
+            return Result(
+                requeue_after=RESCHEDULE_SECONDS if waiting.is_elsewhere else RETRY_SECONDS
+            )
         return None
+
+    async def _sync(self, claim: Claim, storage_class: StorageClass | None) -> None:
+        """Provision or expand the volume of a claim.  Raises _Waiting."""
+        if (volume := self._volume_of(claim)) is not None:
+            await self._expand(claim, volume, storage_class)
+            return
+        if not self._placement.serves(claim) and not self._placement.selection(claim):
+            return  # of another host
+        if (request := _provision_request(claim, storage_class)) is None:
+            return
+        if (selection := self._placement.selection(claim)) is not None:
+            await self._client.patch(Claim, key_of(claim), selection)
+            return
+        assert storage_class is not None
+        await self._provision(claim, storage_class, request)
 
     # ---------------------------------------------------------- provisioning
 
@@ -108,8 +168,11 @@ class Provisioner:
             created = await self._create(claim, request)
         except InUse as error:
             raise _Waiting("CloneSourceInUse", self._users(claim, request, error)) from error
+        except InsufficientSpace as error:
+            raise _failed(storage_class, error, is_elsewhere=self._has_others()) from error
         except (StorageError, ProvisionError, OSError) as error:
             raise _failed(storage_class, error) from error
+        self._changed()
         document = provision_plan.volume_document(
             claim, storage_class, created.capacity_bytes, self._id
         )
@@ -152,7 +215,7 @@ class Provisioner:
         if not is_populated(source):
             raise ProvisionError(f'the source, claim "{name}", is not populated yet')
         if not (handle := provision_plan.handle_in(volume, self._id)):
-            raise ProvisionError(f'the source, claim "{name}", lies in another storage')
+            raise ProvisionError(f'the source, claim "{name}", lies on another host')
         return handle
 
     def _users(self, claim: Claim, request: ProvisionRequest, error: InUse) -> str:
@@ -164,6 +227,12 @@ class Provisioner:
             if key_of(pod).namespace == namespace and _uses(pod, request.source)
         ]
         return "; ".join(sorted(names)) or str(error)
+
+    def _has_others(self) -> bool:
+        """Report whether there are nodes with another storage."""
+        return any(
+            labels_of(each).get(STORAGE_LABEL, self._id) != self._id for each in self.nodes.items()
+        )
 
     # -------------------------------------------------------------- resizing
 
@@ -184,6 +253,7 @@ class Provisioner:
         except (StorageError, ProvisionError, GuestError, OSError) as error:
             message = f'resize volume "{name}" by resizer "{CORRAL_PROVISIONER}" failed'
             raise _Waiting("VolumeResizeFailed", f"{message}: {describe(error)}") from error
+        self._changed()
         capacity = {STORAGE: provision_plan.capacity_text(claim, resized)}
         await self._client.patch(Volume, key_of(volume), {"spec": {"capacity": capacity}})
         status = {"status": {"capacity": capacity}}
@@ -220,6 +290,7 @@ class Provisioner:
             except (StorageError, OSError) as error:
                 self._recorder.event(volume, "Warning", "VolumeFailedDelete", describe(error))
                 return Result(requeue_after=RETRY_SECONDS)
+            self._changed()
             self._retry_waiting()
             with suppress(NotFound):
                 await self._client.delete(Volume, key, uid=uid_of(volume))
@@ -275,6 +346,15 @@ class Provisioner:
                 if class_name(claim) == key_of(new).name:
                     self.queue.add(key_of(claim))
 
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Sync unbound claims whose selected node appeared or was deleted."""
+        if old is not None and new is not None:
+            return
+        name = key_of(new or old or Node()).name
+        for claim in self.claims.items():
+            if annotations_of(claim).get(SELECTED_NODE) == name and self._volume_of(claim) is None:
+                self.queue.add(key_of(claim))
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Retry when a pod has ended: its volumes can be cloned then."""
         if self._waiting and (new is None or is_finished(new)) and old is not None:
@@ -286,11 +366,15 @@ class Provisioner:
 
 
 class _Waiting(Exception):
-    """A claim cannot be served yet: reason and message of its event."""
+    """A claim cannot be served yet: reason and message of its event.
 
-    def __init__(self, reason: str, message: str) -> None:
+    is_elsewhere: whether another host may serve it.
+    """
+
+    def __init__(self, reason: str, message: str, *, is_elsewhere: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
+        self.is_elsewhere = is_elsewhere
 
 
 def _can_be_cloned(claim: Claim | None) -> bool:
@@ -311,11 +395,13 @@ def _provision_request(claim: Claim, storage_class: StorageClass | None) -> Prov
         raise _failed(storage_class, error) from error
 
 
-def _failed(storage_class: StorageClass, error: Exception) -> _Waiting:
+def _failed(
+    storage_class: StorageClass, error: Exception, *, is_elsewhere: bool = False
+) -> _Waiting:
     name = key_of(storage_class).name
     cause = error.strerror if isinstance(error, OSError) else error
     message = f'failed to provision volume with StorageClass "{name}": {cause}'
-    return _Waiting("ProvisioningFailed", message)
+    return _Waiting("ProvisioningFailed", message, is_elsewhere=is_elsewhere)
 
 
 def _uses(pod: Pod, claim: str) -> bool:

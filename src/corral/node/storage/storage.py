@@ -96,6 +96,10 @@ class Storage:
     def usage(self) -> Usage:
         return disk_space.measure(self.volumes(), self._space(self._root))
 
+    def unallocated(self) -> int:
+        """Return the bytes left for new volumes, without overcommit; negative if none are."""
+        return disk_space.unallocated(self.volumes(), self._space(self._root))
+
     # -------------------------------------------------------- creating, removing
 
     def provision(

@@ -177,3 +177,54 @@ def test_a_claim_for_one_pod_is_not_shared():
     requested = pod_volumes(other, listers(alone, volume(), users=[other]))
     assert requested.unfit_reason(node()) == ""
     assert pod_volumes(pod("data"), listers(alone, volume())).is_in_use is False
+
+
+HERE = {
+    "required": {
+        "nodeSelectorTerms": [
+            {
+                "matchExpressions": [
+                    {"key": "corral.dev/storage", "operator": "In", "values": ["s2"]}
+                ]
+            }
+        ]
+    }
+}
+
+
+def with_space(size, name="node0"):
+    annotations = {"corral.dev/storage-capacity": str(size)}
+    return msgspec.convert({"metadata": {"name": name, "annotations": annotations}}, Node)
+
+
+@pytest.mark.parametrize(
+    ("left", "names", "annotations", "parameters", "why"),
+    [
+        (1 << 30, ["data"], None, {}, ""),
+        ((1 << 30) - 1, ["data"], None, {}, volume_binding.NO_SPACE),
+        (1 << 30, ["data", "more"], None, {}, volume_binding.NO_SPACE),
+        (0, ["data"], {"volume.kubernetes.io/selected-node": "node0"}, {}, ""),
+        (0, ["data"], None, {"overcommitPercent": "100"}, ""),
+    ],
+)
+def test_volumes_are_provisioned_where_there_is_space(left, names, annotations, parameters, why):
+    claims = [claim(name, annotations, storageClassName="late") for name in names]
+    found = pod_volumes(pod(*names), listers(*claims, storage_class(parameters=parameters)))
+    assert found.unfit_reason(with_space(left)) == why
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"dataSource": {"kind": "PersistentVolumeClaim", "name": "golden"}},
+        {"annotations": {"corral.dev/populate": '{"source":{"pvc":{"name":"golden"}}}'}},
+    ],
+)
+def test_a_clone_is_provisioned_where_its_source_lies(how):
+    copy = claim(storageClassName="late", **how)
+    golden = claim("golden", BOUND, volumeName="disk")
+    found = pod_volumes(
+        pod("data"), listers(copy, golden, volume(nodeAffinity=HERE), storage_class())
+    )
+    assert found.unfit_reason(node("one")) == volume_binding.UNREACHABLE
+    assert found.unfit_reason(node("two", **{"corral.dev/storage": "s2"})) == ""

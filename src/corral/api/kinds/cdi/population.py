@@ -12,7 +12,7 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.encoding import decode_as
 from corral.api.kinds.cdi.datavolume import Source, UploadSource
-from corral.api.object import Struct
+from corral.api.object import Key, Struct
 
 POPULATE = "corral.dev/populate"
 """Requests content: a ``PopulateRequest`` in JSON.  A PVC without it is ready as an empty disk."""
@@ -77,6 +77,20 @@ def is_populated(claim: PersistentVolumeClaim) -> bool:
     values = _annotations(claim)
     is_requested = POPULATE in values or UPLOAD_TARGET in values
     return not is_requested or values.get(PHASE) == SUCCEEDED
+
+
+def source_claim(claim: PersistentVolumeClaim) -> Key | None:
+    """Return the PVC that a PVC is cloned from, by its data source or by a DataVolume."""
+    spec, namespace = claim.spec, (claim.metadata and claim.metadata.namespace) or ""
+    reference = spec and (spec.dataSourceRef or spec.dataSource)
+    if reference and reference.kind == "PersistentVolumeClaim" and not reference.apiGroup:
+        return Key(getattr(reference, "namespace", None) or namespace, reference.name)
+    try:
+        request = populate_request(claim)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    copied = request.source.pvc if request is not None else None
+    return Key(copied.namespace or namespace, copied.name) if copied is not None else None
 
 
 def _annotations(claim: PersistentVolumeClaim) -> Mapping[str, str]:

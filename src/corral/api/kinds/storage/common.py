@@ -70,9 +70,16 @@ IN_TREE = "kubernetes.io/"
 """Prefix of Kubernetes' in-tree provisioners, none of which is implemented."""
 
 CORRAL_CLASS = "corral"
-"""The built-in storage class."""
+"""The built-in storage class: volumes are provisioned at once."""
+WAITING_CLASS = "corral-wait"
+"""The built-in class of many hosts: volumes are provisioned on the node of the first pod."""
 CORRAL_PROVISIONER = "corral.dev/directory"
 """The provisioner of that class: directories below the data directory."""
+
+STORAGE_LABEL = "corral.dev/storage"
+"""Label of a Node: the id of the storage of its host, whose PVs are used there only."""
+STORAGE_CAPACITY = "corral.dev/storage-capacity"
+"""Annotation of a Node: bytes that its host has left for new PVs (``CSIStorageCapacity``'s)."""
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 

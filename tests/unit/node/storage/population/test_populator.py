@@ -7,10 +7,11 @@ import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
 from corral.api.kinds.cdi import population
+from corral.api.kinds.storage.common import STORAGE_LABEL
 from corral.api.object import Key
 from corral.node.images.store import ImageStore
 from corral.node.storage.population import Populator, Uploads
-from corral.node.storage.provision_plan import DRIVER, STORAGE_LABEL
+from corral.node.storage.provision_plan import DRIVER
 
 KEY = Key("default", "disk")
 
