@@ -11,9 +11,12 @@ from corral.api.errors import Forbidden
 from corral.api.kind import at
 from corral.api.kinds.core.kinds import LEASE, NODE
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
+from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Document
-from corral.server.authz.node_authorizer import LEASE_NAMESPACE, is_at, node_of
+from corral.server.authz.node_authorizer import LEASE_NAMESPACE, node_of
+from corral.server.authz.node_claims import is_volume_at
 from corral.server.request.call import Call, Guard, forbidden, storage
 from corral.store import Store
 
@@ -35,6 +38,7 @@ class NodeRestriction:
             storage(LEASE): self._lease,
             storage(VIRTUAL_MACHINE_INSTANCE): self._vmi,
             storage(PERSISTENT_VOLUME): self._volume,
+            storage(CLAIM): self._claim,
         }
 
     def _node(self, call: Call, document: Document, old: Document | None) -> None:
@@ -59,6 +63,21 @@ class NodeRestriction:
         for label in sorted({*after, *before}):
             if label.startswith(_RESERVED_PREFIX) and after.get(label) != before.get(label):
                 yield f"set the label {label}"
+        storage_id = after.get(STORAGE_LABEL)
+        if storage_id != before.get(STORAGE_LABEL) and (owner := self._storage_owner(document)):
+            yield f"have the storage of {owner}: {storage_id}"
+
+    def _storage_owner(self, node: Document) -> str:
+        """Return which other Node has the same storage; empty if none has."""
+        storage_id = at(node, "metadata", "labels", STORAGE_LABEL)
+        for record in self._store.objects(storage(NODE)) if storage_id else ():
+            labels = at(record.document(), "metadata", "labels") or {}
+            if (
+                record.key.name != node["metadata"]["name"]
+                and labels.get(STORAGE_LABEL) == storage_id
+            ):
+                return f"node {record.key.name}"
+        return ""
 
     def _spec(self, document: Document, old: Document | None) -> Iterator[str]:
         if old is None:
@@ -112,10 +131,32 @@ class NodeRestriction:
         node = node_of(call.user)
         if not node or call.user is call.request.user:
             return
-        if not is_at(document, node, self._store):
+        if not is_volume_at(document, node, self._store):
             raise _refusal(
                 call, document, f'node "{node}" is only allowed to write volumes that it holds'
             )
+
+    def _claim(self, call: Call, document: Document, old: Document | None) -> None:
+        """Refuse all but status and progress; a node may give a claim back to the scheduler."""
+        node = node_of(call.user)
+        if not node or old is None or call.user is call.request.user:
+            return
+        selected, before = (
+            at(each, "metadata", "annotations", SELECTED_NODE) for each in (document, old)
+        )
+        for part, is_kept in (
+            ("spec", document.get("spec") == old.get("spec")),
+            ("owners", _owners(document) == _owners(old)),
+            ("selected node", not selected or selected == before),
+        ):
+            if not is_kept:
+                raise _refusal(
+                    call, document, f'node "{node}" is not allowed to change the {part} of a claim'
+                )
+
+
+def _owners(document: Document) -> object:
+    return at(document, "metadata", "ownerReferences") or []
 
 
 def _refusal(call: Call, document: Document, why: str) -> Forbidden:

@@ -1,6 +1,6 @@
 """The table of built-in admission plugins, by the kinds that they handle."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -22,7 +22,7 @@ from corral.server.admission.service_allocation import Allocation, ServiceRanges
 from corral.server.admission.storage_class import ClaimStorageClasses
 from corral.server.authz.authorizer import Authorizer
 from corral.server.authz.escalation import Escalation
-from corral.server.request.call import Guard, Prepare, storage
+from corral.server.request.call import Call, Guard, Prepare, storage
 from corral.server.strategy.validation import Allocate
 from corral.store import Store
 
@@ -64,14 +64,31 @@ class Plugins:
                 storage(PRIORITY_CLASS): priorities.check_class,
                 **signing.checks(),
             },
-            guards={
-                **Escalation(authorizer).guards(),
-                **clones.guards(),
-                **ServiceExposure(store, services, authorizer).guards(),
-                **signing.guards(),
-                **NodeRestriction(store).guards(),
-            },
+            guards=_all_guards(
+                Escalation(authorizer).guards(),
+                clones.guards(),
+                ServiceExposure(store, services, authorizer).guards(),
+                signing.guards(),
+                NodeRestriction(store).guards(),
+            ),
         )
+
+
+def _all_guards(*plugins: Mapping[str, Guard]) -> Mapping[str, Guard]:
+    """Return the guards of several plugins; those of one kind run in order."""
+    by_kind: dict[str, list[Guard]] = {}
+    for guards in plugins:
+        for kind, guard in guards.items():
+            by_kind.setdefault(kind, []).append(guard)
+    return {kind: _guard_by_all(guards) for kind, guards in by_kind.items()}
+
+
+def _guard_by_all(guards: Sequence[Guard]) -> Guard:
+    def guard(call: Call, document: Document, old: Document | None) -> None:
+        for each in guards:
+            each(call, document, old)
+
+    return guard
 
 
 def _chain(*steps: Allocate) -> Allocate:

@@ -1,8 +1,8 @@
 """What a node of another host may do: what is its own, and what its machines need.
 
 It plays Kubernetes' Node authorizer (plugin/pkg/auth/authorizer/node): a node reads Secrets and
-ConfigMaps only when a VMI that is placed on it names them, and writes only its own Node, Lease,
-pods, VMIs and volumes.  ``admission.node_restriction`` looks at what it writes.
+ConfigMaps only when a VMI or a claim that is placed on it names them, and writes only its own Node,
+Lease, pods, VMIs, claims and volumes.  ``admission.node_restriction`` looks at what it writes.
 """
 
 from collections import defaultdict
@@ -23,14 +23,15 @@ from corral.api.kinds.vmi.referenced_objects import Reference, references
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.request import User
+from corral.server.authz import node_claims
 from corral.server.authz.attributes import Attributes
+from corral.server.authz.node_claims import is_claim_at, is_volume_at
 from corral.server.request.call import storage
 from corral.store import Record, Store
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 CREATED_BY: Final = "kubevirt.io/created-by"
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 HOSTNAME: Final = "kubernetes.io/hostname"
 _READ: Final = frozenset({"get", "list", "watch"})
 _CHANGE: Final = frozenset({"update", "patch"})
@@ -208,7 +209,9 @@ class NodeAuthorizer:
         if asked.verb != "get" or asked.subresource or not asked.name:
             return False
         reference = Reference(_KINDS[asked.resource].name, asked.name)
-        return self._graph.names(node, asked.namespace, reference)
+        return self._graph.names(node, asked.namespace, reference) or node_claims.names(
+            self._store, node, asked.namespace, reference
+        )
 
     def _account(self, node: str, asked: Attributes) -> bool:
         if asked.subresource == "token" and asked.verb == "create":
@@ -222,12 +225,7 @@ class NodeAuthorizer:
         claim = self._document(storage(CLAIM), asked)
         if claim is None:
             return False
-        if at(claim, "metadata", "annotations", SELECTED_NODE) == node:
-            return True
-        volume = self._store.latest(
-            storage(PERSISTENT_VOLUME), Key("", at(claim, "spec", "volumeName") or "")
-        )
-        return volume is not None and self._is_at(volume.document(), node)
+        return is_claim_at(claim, node, self._store)
 
     def _volume(self, node: str, asked: Attributes) -> bool:
         if asked.subresource not in ("", "status"):
@@ -240,29 +238,11 @@ class NodeAuthorizer:
         )
 
     def _is_at(self, volume: Document, node: str) -> bool:
-        return bool(node) and is_at(volume, node, self._store)
+        return is_volume_at(volume, node, self._store)
 
     def _document(self, kind: str, asked: Attributes) -> Document | None:
         record = self._store.latest(kind, Key(asked.namespace, asked.name))
         return record.document() if record is not None else None
-
-
-def is_at(volume: Document, node: str, store: Store) -> bool:
-    """Whether a PersistentVolume lies on a node alone: its nodeAffinity names a label of the node.
-
-    The label must be one that only this node has.
-    """
-    terms = at(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms") or []
-    expressions = [each for term in terms for each in term.get("matchExpressions") or ()]
-    if len(terms) != 1 or len(expressions) != 1 or expressions[0].get("operator") != "In":
-        return False
-    label, values = expressions[0].get("key"), expressions[0].get("values") or []
-    owners = [
-        record.key.name
-        for record in store.objects("nodes")
-        if (at(record.document(), "metadata", "labels") or {}).get(label) in values
-    ]
-    return owners == [node]
 
 
 _Rule = Callable[[NodeAuthorizer, str, Attributes], bool]
