@@ -53,6 +53,7 @@ class Informer(Generic[T]):
         view: type[T],
         kind: Kind,
         *,
+        namespace: str = "",
         fields: str = "",
         labels: str = "",
         shared: Callable[[T], T | None] = lambda _: None,
@@ -62,6 +63,7 @@ class Informer(Generic[T]):
         self._shared = shared
         self._view = view
         self._kind = kind
+        self._namespace = namespace
         self._fields = fields
         self._labels = labels
         self._objects: dict[Key, T] = {}
@@ -150,7 +152,11 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         async with asyncio.timeout(LIST_SECONDS):
             listed = await self._client.list(
-                self._view, fields=self._fields, labels=self._labels, kind=self._kind
+                self._view,
+                self._namespace,
+                fields=self._fields,
+                labels=self._labels,
+                kind=self._kind,
             )
         gone = set(self._objects) - {key_of(item) for item in listed.items}
         for key in gone:
@@ -164,6 +170,7 @@ class Informer(Generic[T]):
         seconds = random.randint(*WATCH_SECONDS)  # noqa: S311 - spreads load, guards no secret
         watch = self._client.watch(
             self._view,
+            self._namespace,
             resource_version=self._version,
             fields=self._fields,
             labels=self._labels,

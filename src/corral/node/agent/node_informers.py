@@ -1,7 +1,7 @@
 """The caches of a node of another host: only what the Node authorizer lets it read.
 
 The node reads the VMIs that carry its name in the label ``kubevirt.io/nodeName``, as virt-handler
-does, and Secrets and ConfigMaps one by one when a machine needs them.
+does, and the Secrets, ConfigMaps and ServiceAccounts that these name.
 """
 
 from typing import Any, TypeVar
@@ -11,7 +11,9 @@ import msgspec
 from corral.api.kind import Kind
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.client.client import Client
+from corral.node.agent.named_objects import NamedObjects
 from corral.reconcile.informer import Informer, Informers
+from corral.reconcile.objects import Partial
 
 T = TypeVar("T", bound=msgspec.Struct)
 NODE_LABEL = "kubevirt.io/nodeName"
@@ -23,7 +25,6 @@ class NodeInformers(Informers):
     def __init__(self, client: Client, node: str) -> None:
         super().__init__(client)
         self._node = node
-        self._unread = client
 
     def of(
         self, view: type[T], *, fields: str = "", labels: str = "", kind: Kind | None = None
@@ -34,5 +35,11 @@ class NodeInformers(Informers):
         return super().of(view, fields=fields, labels=labels, kind=kind)
 
     def metadata(self, kind: Kind) -> Informer[Any]:
-        """Return an informer that stays empty: a node may list no Secrets and no ConfigMaps."""
-        return Informer(self._unread, msgspec.Struct, kind)
+        """Return the informer of the objects of a kind that the VMIs of this node name."""
+        address = (Partial, kind.resource, "", "")
+        if (informer := self._informers.get(address)) is None:
+            vmis = self.of(VirtualMachineInstance)
+            informer = self._informers[address] = NamedObjects(self._client, kind, vmis)
+            if self._running is not None:
+                self._start(self._running, informer)
+        return informer

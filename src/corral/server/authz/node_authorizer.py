@@ -206,7 +206,8 @@ class NodeAuthorizer:
         return asked.verb in _CHANGE | {"get"} and self._graph.places(node, key)
 
     def _named(self, node: str, asked: Attributes) -> bool:
-        if asked.verb != "get" or asked.subresource or not asked.name:
+        """Whether an object is named; a list or a watch must select it by ``metadata.name``."""
+        if asked.verb not in _READ or asked.subresource or not asked.name:
             return False
         reference = Reference(_KINDS[asked.resource].name, asked.name)
         return self._graph.names(node, asked.namespace, reference) or node_claims.names(
