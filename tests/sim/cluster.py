@@ -255,7 +255,7 @@ class Cluster:
             return self._host, False
         left = self.left.setdefault("host" if self.one_host else name, {})
         self._host = Pressure(parse_thresholds(THRESHOLDS), lambda: left, images)
-        self._host.begin()
+        self._host.observe_once()
         return self._host, True
 
     async def metrics(self) -> Told:

@@ -89,7 +89,7 @@ def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
     code, said = told("status", "--data-dir", tmp_path)
     assert code == 3
     assert "error: no manager runs here\n" in said
-    descriptor = process.hold(machine)
+    descriptor = process.acquire_lock(machine)
     assert descriptor is not None
     try:
         code, said = told("status", "--data-dir", tmp_path)

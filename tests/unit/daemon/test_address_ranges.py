@@ -83,7 +83,7 @@ def test_they_are_in_use_while_their_network_is_held(tmp_path):
     layout = Layout(tmp_path)
     holder = layout.network / "holder"
     holder.mkdir(parents=True)
-    descriptor = process.hold(holder)
+    descriptor = process.acquire_lock(holder)
     assert descriptor is not None
     assert in_use(layout)
     os.close(descriptor)

@@ -209,7 +209,7 @@ def _host(
         limits=limits.facts if limits is not None else dict,
         network=parts.network_facts,
         storage=parts.storage_facts,
-        pressures=pressure.holds if pressure is not None else no_pressure,
+        pressures=pressure.conditions if pressure is not None else no_pressure,
         retired=retired,
     )
 

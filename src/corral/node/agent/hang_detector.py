@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from corral.aio import OBJECTS_PER_TURN, Background, in_batches
-from corral.node.host.process import stood_still
+from corral.node.host.process import made_no_progress
 from corral.node.hypervisor import Guest, GuestError, NoAnswerError
 from corral.node.machine.lifecycle import Machine
 from corral.node.state.machine_record import Stage
@@ -89,7 +89,7 @@ async def _hangs(guest: Guest) -> str:
             why = str(error)
         else:
             return ""
-        if not stood_still(before, guest.pulse()):
+        if not made_no_progress(before, guest.pulse()):
             return ""
     return why
 

@@ -1,13 +1,13 @@
-"""Where connections may lead that tenants make this host open: one list, judged as it is dialled.
+"""The destinations to which this host connects on behalf of tenants, checked at each connection.
 
-A DataVolume's address, an image's registry, what either redirects to, and a probe's host are named
-by tenants and connected to by this process, which stands in the host's network.  A tenant's own
-guest reaches private networks and the world by itself; it does not reach the host's loopback, other
-tenants' pods past their policies, or a cloud's metadata, and neither may a download.
+A DataVolume's URL, an image's registry, their redirects, and a probe's host are named by tenants,
+and this process connects to them from the host's network.  A tenant's own guest reaches private
+networks and the internet itself; it does not reach the host's loopback, other tenants' pods despite
+their policies, or a cloud's metadata service, and neither may a download.
 
-Names are looked up once, and the connection goes to an address that was judged: a name that means
-another address a moment later (DNS rebinding) changes nothing.  What is refused is refused before a
-packet is sent, so nobody learns by it what listens there.
+Names are resolved once, and the connection uses a checked address: a name that resolves to another
+address later (DNS rebinding) changes nothing.  A refusal happens before any packet is sent, so it
+does not reveal what listens there.
 """
 
 import socket
@@ -42,7 +42,7 @@ METADATA: Final[tuple[Network, ...]] = tuple(
         ),
     )
 )
-"""Where clouds keep what only a host may know, besides link-local addresses."""
+"""Metadata services of clouds, besides those at link-local addresses."""
 _LINK_LOCAL_4: Final = IPv4Network("169.254.0.0/16")
 _SPECIAL: Final[tuple[tuple[str, tuple[Network, ...]], ...]] = (
     ("loopback", (ip_network("127.0.0.0/8"), ip_network("::1/128"))),
@@ -54,23 +54,23 @@ _SPECIAL: Final[tuple[tuple[str, tuple[Network, ...]], ...]] = (
         "reserved",
         (
             ip_network("240.0.0.0/4"),
-            ip_network("::/96"),  # an IPv4 address in IPv6's clothes, no longer in use
-            ip_network("2001::/32"),  # Teredo: leads to whom its server says
-            ip_network("64:ff9b:1::/48"),  # RFC 8215: leads where only its network knows
+            ip_network("::/96"),  # IPv4-compatible addresses, deprecated
+            ip_network("2001::/32"),  # Teredo: the destination depends on its server
+            ip_network("64:ff9b:1::/48"),  # RFC 8215: local NAT64 prefixes, of unknown destination
         ),
     ),
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _IN_LAST_BITS: Final = (_NAT64, IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96"))
-"""Addresses of IPv6 that mean the IPv4 address in their last bits (RFC 6052, 4291, 7915)."""
+"""IPv6 prefixes with the IPv4 address in the last 32 bits (RFC 6052, 4291, 7915)."""
 
 
 class Refused(Exception):
-    """No connection leads there; ``str()`` says to which host, and why."""
+    """A refused destination; ``str()`` names the host and the reason."""
 
 
-def meant(address: Address) -> Address:
-    """The address that a connection ends at: the IPv4 one where IPv6 wraps it."""
+def unwrapped(address: Address) -> Address:
+    """Return the IPv4 address that an IPv6 address embeds, or the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if any(address in each for each in _IN_LAST_BITS):
@@ -78,118 +78,123 @@ def meant(address: Address) -> Address:
     return address.sixtofour or address
 
 
-def wrapped(network: IPv4Network) -> IPv6Network:
-    """A range of IPv4 as a translator of IPv6 (NAT64) knows it."""
+def nat64_range(network: IPv4Network) -> IPv6Network:
+    """Return the NAT64 range of an IPv4 range."""
     start = int(_NAT64.network_address) + int(network.network_address)
     return IPv6Network((start, 96 + network.prefixlen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destinations:
-    """Which addresses may be connected to for tenants.
+    """The addresses to which tenants may make this host connect.
 
-    cluster: the ranges of pods and Services, and of links between them and the host: who comes
-    from the host is asked for by no NetworkPolicy.
-    allowed: what the administrator lets tenants reach all the same.
+    cluster: the ranges of pods and Services, and of links between them and the host:
+    NetworkPolicies do not apply to connections from the host.
+    allowed: exceptions by the administrator.
     """
 
     cluster: tuple[Network, ...] = ()
     allowed: tuple[Network, ...] = ()
 
-    def fault(self, address: Address) -> str:
-        """What an address is that may not be connected to; empty for one that may."""
-        end = meant(address)
-        if any(one in each for each in self.allowed for one in (address, end)):
+    def refusal_reason(self, address: Address) -> str:
+        """Return why an address is refused; empty if it is allowed."""
+        unwrapped_address = unwrapped(address)
+        if any(one in each for each in self.allowed for one in (address, unwrapped_address)):
             return ""
-        special = (*_SPECIAL, ("of the cluster", self.cluster))
-        for what, ranges in special:
-            if any(one in each for each in ranges for one in (address, end)):
-                return what
-        return "the host's own" if _is_own(end) else ""
+        forbidden = (*_SPECIAL, ("of the cluster", self.cluster))
+        for reason, ranges in forbidden:
+            if any(one in each for each in ranges for one in (address, unwrapped_address)):
+                return reason
+        return "the host's own" if _is_own_address(unwrapped_address) else ""
 
     def addresses(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of a host that may be connected to, looked up now.  Blocks.
+        """Resolve a host, and return its allowed addresses.  Blocks.
 
-        Raises Refused where none may be, and OSError where there is none.
+        Raises Refused if none is allowed, and OSError if it does not resolve.
         """
-        return self._usable(host, _looked_up(host, port))
+        return self._allowed_addresses(host, _resolve(host, port))
 
-    def require_fit(self, host: str) -> None:
-        """Raises Refused for an address that may not be connected to, and for this host's names.
+    def require_allowed(self, host: str) -> None:
+        """Raise Refused for a refused IP address, and for the names of this host.
 
-        Other names are for whoever connects to look up.
+        Other names are resolved and checked when the connection is opened.
         """
         bare = host.rstrip(".").lower()
         if bare == "localhost" or bare.endswith(".localhost"):
             host = "127.0.0.1"
         with suppress(socket.gaierror):
-            self._usable(host, _looked_up(host, 0, socket.AI_NUMERICHOST))
+            self._allowed_addresses(host, _resolve(host, 0, socket.AI_NUMERICHOST))
 
-    def _usable(self, host: str, found: Sequence[str]) -> Sequence[str]:
-        faults = {each: self.fault(ip_address(each)) for each in found}
-        usable = [each for each, fault in faults.items() if not fault]
-        if not usable:
+    def _allowed_addresses(self, host: str, candidates: Sequence[str]) -> Sequence[str]:
+        reasons = {each: self.refusal_reason(ip_address(each)) for each in candidates}
+        allowed_addresses = [each for each, refusal_reason in reasons.items() if not refusal_reason]
+        if not allowed_addresses:
             raise Refused(
-                f"{host} is not connected to: its address is {faults[found[0]]}, which only an "
-                "administrator opens (corral up --allow-destination)"
+                f"{host} is not connected to: its address is {reasons[candidates[0]]}, which only "
+                "an administrator opens (corral up --allow-destination)"
             )
-        return usable
+        return allowed_addresses
 
     def connect(self, host: str, port: int, *, seconds: float) -> socket.socket:
-        """A connection to a host, by TCP; ``seconds`` is for each address.  Blocks.
+        """Open a TCP connection; ``seconds`` is the timeout for each address.  Blocks.
 
         Raises Refused and OSError.
         """
-        failure: OSError | None = None
+        last_error: OSError | None = None
         for address in self.addresses(host, port):
             try:
                 return socket.create_connection((address, port), timeout=seconds)
             except OSError as error:
-                failure = error
-        assert failure is not None, "a host without addresses is no host"
-        raise failure
+                last_error = error
+        assert last_error is not None, "a host without addresses is no host"
+        raise last_error
 
 
 FOR_TENANTS: Final = Destinations()
 ANYWHERE: Final = Destinations(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
-"""For what the administrator asks for."""
+"""For connections that the administrator requests."""
 
 
-def for_guests(version: int, allowed: Iterable[Network]) -> Sequence[Network]:
-    """The addresses of one IP version that the packet filter keeps guests from.
+def forbidden_to_guests(version: int, allowed: Iterable[Network]) -> Sequence[Network]:
+    """Return the addresses of one IP version that the packet filter keeps guests from.
 
-    Routers do not pass link-locals on (RFC 3927, 7): behind one is a cloud's metadata.  Those of
-    IPv6 have no way out in the first place, and neighbours need them.
+    Routers do not forward IPv4 link-local addresses (RFC 3927, 7), but a cloud's metadata service
+    has one.  Those of IPv6 are not forwarded in the first place, and neighbour discovery needs
+    them.
     """
-    four = [_LINK_LOCAL_4, *(each for each in METADATA if isinstance(each, IPv4Network))]
-    six = [each for each in METADATA if isinstance(each, IPv6Network)]
-    barred: list[Network] = [*four] if version == 4 else [*six, *map(wrapped, four)]
+    ipv4 = [_LINK_LOCAL_4, *(each for each in METADATA if isinstance(each, IPv4Network))]
+    ipv6 = [each for each in METADATA if isinstance(each, IPv6Network)]
+    forbidden: list[Network] = [*ipv4] if version == 4 else [*ipv6, *map(nat64_range, ipv4)]
     for each in allowed:
-        barred = [part for one in barred for part in _without(one, each)]
-    return sorted(barred, key=lambda each: int(each.network_address))
+        forbidden = [part for one in forbidden for part in _subtract(one, each)]
+    return sorted(forbidden, key=lambda each: int(each.network_address))
 
 
-def _without(network: Network, other: Network) -> Iterable[Network]:
-    """What is left of a range."""
+def _subtract(network: Network, other: Network) -> Iterable[Network]:
+    """Return the rest of a range."""
     if isinstance(network, IPv4Network):
-        return _left(network, other) if isinstance(other, IPv4Network) else (network,)
-    return _left(network, wrapped(other) if isinstance(other, IPv4Network) else other)
+        return (
+            _subtract_same_version(network, other) if isinstance(other, IPv4Network) else (network,)
+        )
+    return _subtract_same_version(
+        network, nat64_range(other) if isinstance(other, IPv4Network) else other
+    )
 
 
-def _left(network: N, other: N) -> Iterable[N]:
+def _subtract_same_version(network: N, other: N) -> Iterable[N]:
     if not network.overlaps(other):
         return (network,)
     return () if network.subnet_of(other) else network.address_exclude(other)
 
 
-def _looked_up(host: str, port: int, flags: int = 0) -> Sequence[str]:
-    """A host's addresses in all the ways of writing them.  Raises OSError (gaierror)."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    return [str(sockaddr[0]) for *_, sockaddr in found]
+def _resolve(host: str, port: int, flags: int = 0) -> Sequence[str]:
+    """Return the addresses of a host, in any notation.  Raises OSError (gaierror)."""
+    candidates = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return [str(sockaddr[0]) for *_, sockaddr in candidates]
 
 
-def _is_own(address: Address) -> bool:
-    """Whether the kernel keeps what is sent there to itself: nothing is sent."""
+def _is_own_address(address: Address) -> bool:
+    """Whether the kernel routes an address to the host itself; no packet is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((str(address), 9))

@@ -1,4 +1,4 @@
-"""What the kernel tells of files, as they change: nobody has to look again and again."""
+"""Notifications about changed files, by inotify(7)."""
 
 import asyncio
 import ctypes
@@ -14,94 +14,94 @@ IN_MODIFY = 0x2
 IN_MOVED_TO = 0x80
 IN_MOVE_SELF = 0x800
 OVERFLOW = -1
-"""In place of a watch: more has changed than the kernel keeps (IN_Q_OVERFLOW); look at all."""
+"""Instead of a watch: events were dropped (IN_Q_OVERFLOW); check all files."""
 
 _HINT = "raise fs.inotify.max_user_instances or max_user_watches with sysctl"
-_CHUNK = 512 * 1024
-"""Of what the kernel has to tell: more than it keeps (fs.inotify.max_queued_events, 16384)."""
-PAUSE_SECONDS = 0.1
-"""How long nothing more is heard after something was: a guest can write to its console thousands of
-times a second, of which the kernel makes one event until that is read."""
+_READ_BYTES = 512 * 1024
+"""More than all queued events (fs.inotify.max_queued_events, 16384)."""
+DEBOUNCE_SECONDS = 0.1
+"""Pause between reads: a guest may write to its console thousands of times per second, and the
+kernel merges equal events until they are read."""
 _EVENT = struct.Struct("iIII")
 
 log = structlog.get_logger()
 
 
 class Inotify:
-    """One descriptor for any number of watches.
+    """An inotify descriptor with any number of watches.
 
-    ``changed`` is called with the watch, and with the file's name where that is in a directory;
-    without a name, too, when what was watched is no more or was moved away, and with OVERFLOW when
-    more has changed than could be told.
+    ``on_change`` is called with the watch, and the file's name if the watch is of a directory;
+    without a name also when the watched file was removed or moved, and with OVERFLOW when events
+    were dropped.
     """
 
-    def __init__(self, changed: Callable[[int, str], None]) -> None:
-        self._changed = changed
+    def __init__(self, on_change: Callable[[int, str], None]) -> None:
+        self._on_change = on_change
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = -1
-        self._otherwise = ""
+        self._failure_message = ""
 
-    async def run(self, begin: Callable[[], object], *, otherwise: str) -> None:
-        """Listen until cancelled; ``begin`` is called as soon as watches can be added.
+    async def run(self, on_ready: Callable[[], object], *, failure_message: str) -> None:
+        """Read events until cancelled; ``on_ready`` is called as soon as watches can be added.
 
-        ``otherwise``: what the log says, once, where the kernel refuses.
+        ``failure_message``: message of the log entry, once, if the kernel refuses.
         """
-        self._otherwise = otherwise
+        self._failure_message = failure_message
         self._descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
-            self._tell_refusal(ctypes.get_errno())
+            self._log_failure(ctypes.get_errno())
             return
         loop = asyncio.get_running_loop()
-        heard = asyncio.Event()
+        readable = asyncio.Event()
         try:
-            begin()
+            on_ready()
             while True:
-                loop.add_reader(self._descriptor, heard.set)
-                await heard.wait()
+                loop.add_reader(self._descriptor, readable.set)
+                await readable.wait()
                 loop.remove_reader(self._descriptor)
-                heard.clear()
+                readable.clear()
                 self._read()
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(DEBOUNCE_SECONDS)
         finally:
             loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 
     def add(self, path: Path, mask: int) -> int:
-        """Watch a file or directory; negative where it is not there, or the kernel refuses."""
+        """Watch a file or directory; return -1 if it does not exist, or the kernel refuses."""
         if self._descriptor < 0:
             return -1
         watch = int(self._libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask))
-        if watch < 0 and (number := ctypes.get_errno()) != errno.ENOENT:
-            self._tell_refusal(number)
+        if watch < 0 and (error_number := ctypes.get_errno()) != errno.ENOENT:
+            self._log_failure(error_number)
         return watch
 
     def remove(self, watch: int) -> None:
         self._libc.inotify_rm_watch(self._descriptor, watch)
 
-    def _tell_refusal(self, number: int) -> None:
-        if self._otherwise:
-            log.error(self._otherwise, error=os.strerror(number), hint=_HINT)
-        self._otherwise = ""
+    def _log_failure(self, error_number: int) -> None:
+        if self._failure_message:
+            log.error(self._failure_message, error=os.strerror(error_number), hint=_HINT)
+        self._failure_message = ""
 
     def _read(self) -> None:
         try:
-            seen = os.read(self._descriptor, _CHUNK)
+            data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
             return
-        for watch, name in dict.fromkeys(_events(seen)):
+        for watch, name in dict.fromkeys(_events(data)):
             try:
-                self._changed(watch, name)
+                self._on_change(watch, name)
             except Exception:
-                # The one door: what one event leads to must not cost those that follow it.
-                log.exception("a change of a file was lost", name=name)
+                # An exception for one event must not lose those that follow.
+                log.exception("the handler of a file change failed", name=name)
 
 
-def _events(seen: bytes) -> Iterator[tuple[int, str]]:
-    """The watches that something is told of, and the names of files in them."""
-    at = 0
-    while at < len(seen):
-        watch, _, _, length = _EVENT.unpack_from(seen, at)
-        at += _EVENT.size
-        yield watch, os.fsdecode(seen[at : at + length].rstrip(b"\0"))
-        at += length
+def _events(data: bytes) -> Iterator[tuple[int, str]]:
+    """Return the watch and the file name of each event."""
+    offset = 0
+    while offset < len(data):
+        watch, _, _, length = _EVENT.unpack_from(data, offset)
+        offset += _EVENT.size
+        yield watch, os.fsdecode(data[offset : offset + length].rstrip(b"\0"))
+        offset += length

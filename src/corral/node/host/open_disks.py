@@ -1,9 +1,9 @@
-"""Opens the files of a machine's disks, so that nothing else becomes of them while it runs.
+"""Opens disk files, and locks those that QEMU writes.
 
-What is opened to be written is locked (a shared flock), and the lock belongs to what was opened: to
-each copy of the descriptor, wherever it is handed to.  So a disk is known to be in use for exactly
-as long as some QEMU has it, however that ends, and nobody has to keep a list.  Who wants to turn a
-disk into something else takes the lock alone, see ``corral.node.storage.storage.exclusive``.
+A file that is opened for writing gets a shared flock, which belongs to the open file description:
+to each copy of the descriptor, whichever process has it.  So a disk counts as in use exactly as
+long as a QEMU has it open, however that ends, without any bookkeeping.  Code that changes a disk
+takes an exclusive lock, see ``corral.node.storage.storage.exclusive``.
 """
 
 import errno
@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 def opened(path: Path, flags: int) -> int:
-    """A descriptor of a disk's file.  Raises OSError, also for one that is just being changed."""
+    """Open a disk's file; return the descriptor.
+
+    Raises OSError, EBUSY while it is being changed.
+    """
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if flags & os.O_ACCMODE == os.O_RDWR:
@@ -27,16 +30,17 @@ def opened(path: Path, flags: int) -> int:
 def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        # What was renamed between opening and locking has become a layer, never to be written.
-        same = os.path.samestat(os.fstat(descriptor), path.stat())
+        # A file that was renamed between open and flock has become a backing file: never write to
+        # it.
+        is_same_file = os.path.samestat(os.fstat(descriptor), path.stat())
     except (BlockingIOError, FileNotFoundError):
-        same = False
-    if not same:
+        is_same_file = False
+    if not is_same_file:
         raise OSError(errno.EBUSY, "its volume is being cloned or resized at the moment", str(path))
 
 
 def can_be_direct(path: Path) -> bool:
-    """Whether a file can be read and written past the host's cache."""
+    """Whether a file supports O_DIRECT."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW))
     except OSError:

@@ -1,12 +1,12 @@
-"""A process that outlives the manager, recognised when the manager is back: QEMU, and helpers.
+"""Processes that outlive the manager, and are adopted by the next one: QEMU, and helpers.
 
-Who runs is told by a lock, not by a number: the process inherits a descriptor with an flock on
-``alive`` in its directory, and the kernel lets go of it when the last holder dies, however it dies.
-So "does anything run for this directory?" has one answer at any moment, also between the fork and
-the line that records the pid.  The record (pid, start time, boot) names the process for signals;
-where the manager died too early to write it, the holder of the lock is looked up in /proc.
+A lock identifies them, not a pid: the process inherits a descriptor with an flock on ``alive`` in
+its directory, and the kernel releases it when the last holder dies.  So whether a process runs for
+a directory is well-defined at any moment, also between the fork and the write of the record.  The
+record (pid, start time, boot) identifies the process for signals; if the manager died before it
+wrote one, the holder of the lock is searched in /proc.
 
-The end of a process is told by its pidfd, which works for processes that are not our children.
+A pidfd notifies the end of a process, also of one that is not our child.
 """
 
 import asyncio
@@ -28,21 +28,21 @@ from corral.aio import wait_at_most
 LOCK = "alive"
 RECORD = "process.json"
 END_SECONDS = 10.0
-"""So long a process may take to be gone when it was killed."""
-_LAST_BREATH_SECONDS = 2.0
+"""How long a killed process may take to end."""
+_ENDING_SECONDS = 2.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     # A heap for each thread (glibc's malloc) makes an idle machine's QEMU larger by 1 to 3 MB.
     "MALLOC_ARENA_MAX": "1",
 }
-_DEAD = frozenset("ZX")
-"""Letters of processes that have ended, and wait for their parents to hear of it."""
-OOM_SCORE_ADJ = "500"  # when memory runs out, what the manager can start again goes first
+_DEAD_STATES = frozenset("ZX")
+"""States of processes that have ended, but are not reaped yet."""
+OOM_SCORE_ADJ = "500"  # the OOM killer prefers what the manager can restart
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Names one process for good: a pid alone is used again."""
+    """Identifies a process permanently: a pid alone is reused."""
 
     pid: int
     started_ticks: int
@@ -50,30 +50,30 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def boot_id() -> str:
-    """Identifies the running boot of this host."""
+    """Return the id of the running boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def identify(pid: int) -> Identity | None:
-    """The identity of a living process."""
+    """Return the identity of a living process; None if it has ended."""
     state = _state(pid)
     return Identity(pid, state[1], boot_id()) if state is not None else None
 
 
 def _state(pid: int) -> tuple[str, int] | None:
-    """The letter of a living process's state, and its start in ticks (proc(5), stat).
+    """Return the state letter of a living process, and its start in ticks (proc(5), stat).
 
-    It lives for as long as any of its threads does: one that waits for the kernel may be left of a
-    process that was killed, though its main thread has ended.
+    A process lives as long as any of its threads: after a kill one that waits in the kernel may
+    remain, though the main thread has ended.
     """
     main = _stat(Path(f"/proc/{pid}"))
-    return None if main is None or (main[0] in _DEAD and not _has_threads(pid)) else main
+    return None if main is None or (main[0] in _DEAD_STATES and not _has_threads(pid)) else main
 
 
 def _has_threads(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         found = [_stat(thread) for thread in Path(f"/proc/{pid}/task").iterdir()]
-        return any(one is not None and one[0] not in _DEAD for one in found)
+        return any(each is not None and each[0] not in _DEAD_STATES for each in found)
     return False
 
 
@@ -86,8 +86,8 @@ def _stat(entry: Path) -> tuple[str, int] | None:
     return state, int(rest[18])
 
 
-def hold(directory: Path) -> int | None:
-    """Take the lock of a directory: a descriptor to pass on, or None while something runs."""
+def acquire_lock(directory: Path) -> int | None:
+    """Acquire the lock of a directory: a descriptor to inherit, or None while a process runs."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,15 +101,15 @@ def runs(directory: Path) -> bool:
     """Whether a process runs for this directory."""
     if not (directory / LOCK).exists():
         return False
-    descriptor = hold(directory)
+    descriptor = acquire_lock(directory)
     if descriptor is None:
         return True
     os.close(descriptor)
     return False
 
 
-def keep_to_ourselves() -> None:
-    """Let no later child inherit what this process has inherited from its own parent."""
+def set_close_on_exec() -> None:
+    """Keep later children from inheriting descriptors that this process has inherited."""
     for entry in Path("/proc/self/fd").iterdir():
         if (descriptor := int(entry.name)) > 2:
             with contextlib.suppress(OSError):
@@ -117,11 +117,11 @@ def keep_to_ourselves() -> None:
 
 
 def launch(command: Sequence[str], *, descriptors: Sequence[int], output: int) -> int:
-    """Start a command in its own session and answer its pid; only ``descriptors`` are inherited.
+    """Start a command in its own session, and return its pid; it inherits only ``descriptors``.
 
-    It is born into the namespaces of the calling thread.  ``posix_spawn`` does not copy the
-    manager's page tables, so a start costs the same however large the manager has grown.  Raises
-    FileNotFoundError where the program is missing.
+    It starts in the namespaces of the calling thread.  ``posix_spawn`` does not copy the manager's
+    page tables, so the cost of a start does not depend on the manager's size.  Raises
+    FileNotFoundError if the program is missing.
     """
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -145,7 +145,7 @@ def launch(command: Sequence[str], *, descriptors: Sequence[int], output: int) -
 
 
 def find(directory: Path) -> Identity | None:
-    """The process that runs for a directory, by its record or else by its lock."""
+    """Return the process that runs for a directory, by its record or its lock."""
     identity = read_record(directory)
     if identity is not None and identify(identity.pid) == identity:
         return identity
@@ -153,17 +153,18 @@ def find(directory: Path) -> Identity | None:
 
 
 class Pulse(NamedTuple):
-    """Of a process's main thread: how long it has run, and whether it runs or waits for its turn.
+    """The CPU time of a process's main thread, and whether it is runnable.
 
-    One that has not run between two looks, and did not wait for a processor, has done nothing.
+    A main thread that has not run between two samples, and was not waiting for a CPU, has done
+    nothing.
     """
 
     ran_nanos: int
     runnable: bool
 
 
-def stood_still(before: Pulse | None, after: Pulse | None) -> bool:
-    """Whether a process that lives has done nothing between two looks, though it could have."""
+def made_no_progress(before: Pulse | None, after: Pulse | None) -> bool:
+    """Whether a living process has done nothing between two samples, although it could have run."""
     if before is None or after is None:
         return False
     return before == after and not after.runnable
@@ -176,7 +177,7 @@ class Process:
         self.identity = identity
         self._pidfd = pidfd
         self._ended = asyncio.Event()
-        self._told: list[Callable[[], None]] = []
+        self._end_callbacks: list[Callable[[], None]] = []
         asyncio.get_running_loop().add_reader(pidfd, self._on_end)
 
     @classmethod
@@ -188,7 +189,7 @@ class Process:
 
     @classmethod
     def of_child(cls, pid: int, directory: Path) -> "Process":
-        """Watch and record a process that was launched for a directory a moment ago."""
+        """Watch and record a process that was just launched for a directory."""
         try:
             started = cls(identify(pid) or Identity(pid, 0, boot_id()), os.pidfd_open(pid))
         except OSError:  # no descriptor is left to watch it with
@@ -202,15 +203,15 @@ class Process:
 
     @classmethod
     async def adopt(cls, directory: Path) -> "Process | None":
-        """The process that runs for a directory, started by an earlier manager."""
-        identity = await asyncio.to_thread(find, directory)  # it may have to look at all processes
+        """Return the process that an earlier manager has started for a directory."""
+        identity = await asyncio.to_thread(find, directory)  # may search all processes
         if identity is None:
             return None
         try:
             pidfd = os.pidfd_open(identity.pid)
         except ProcessLookupError:
             return None
-        if identify(identity.pid) != identity:  # it ended, and its number was given away
+        if identify(identity.pid) != identity:  # it has ended, and the pid was reused
             os.close(pidfd)
             return None
         write_record(directory, identity)
@@ -220,25 +221,25 @@ class Process:
     def ended(self) -> bool:
         return self._ended.is_set()
 
-    def on_end(self, tell: Callable[[], None]) -> None:
-        """Call something when the process has ended; at once if it has."""
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call a function when the process has ended; at once if it has."""
         if self.ended:
-            tell()
-        self._told.append(tell)
+            callback()
+        self._end_callbacks.append(callback)
 
     async def wait(self) -> None:
-        """Until the process has ended."""
+        """Wait until the process has ended."""
         await self._ended.wait()
 
-    async def ends(self) -> bool:
-        """Whether it is just about to end: its sockets close a little before it is gone."""
-        await wait_at_most(self._ended, _LAST_BREATH_SECONDS)
+    async def is_ending(self) -> bool:
+        """Whether it is about to end: its sockets close shortly before it ends."""
+        await wait_at_most(self._ended, _ENDING_SECONDS)
         return self.ended
 
     async def end(self) -> bool:
-        """Kill it; answers whether it is gone.
+        """Kill the process; return whether it has ended.
 
-        One that waits for the kernel, say for a disk that does not answer, stays until that ends.
+        A process that waits in the kernel, for instance for a disk, stays until that is over.
         """
         self.kill()
         await wait_at_most(self._ended, END_SECONDS)
@@ -248,18 +249,18 @@ class Process:
         self._send(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ask it to put its things in order and end."""
+        """Ask the process to shut down."""
         self._send(signal.SIGTERM)
 
-    def _send(self, number: signal.Signals) -> None:
+    def _send(self, signal_number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, OSError):
             if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, number)
+                signal.pidfd_send_signal(self._pidfd, signal_number)
 
     def renice(self, niceness: int) -> None:
-        """Set the niceness of every thread that it has, and of its session.
+        """Set the nice value of all threads and of the session.
 
-        Where the kernel groups processes by sessions, threads are nice to those of theirs only.
+        With autogroups the scheduler compares nice values only within a session.
         """
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.identity.pid}/autogroup").write_text(str(niceness), encoding="ascii")
@@ -268,20 +269,20 @@ class Process:
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
 
     def cpu_nanos(self) -> int:
-        """Processor time used so far.  Raises ProcessLookupError when it has ended."""
+        """Return the CPU time used so far.  Raises ProcessLookupError if it has ended."""
         return cpu_nanos(self.identity.pid)
 
     def waited_nanos(self) -> Mapping[str, int]:
-        """How long each thread has waited for a processor; empty where nobody tells."""
-        waited = {}
+        """Return how long each thread has waited for a CPU; empty without schedstat."""
+        wait_nanos = {}
         with contextlib.suppress(OSError):
             for thread in Path(f"/proc/{self.identity.pid}/task").iterdir():
                 with contextlib.suppress(OSError):  # it has just ended
-                    waited[thread.name] = int((thread / "schedstat").read_bytes().split()[1])
-        return waited
+                    wait_nanos[thread.name] = int((thread / "schedstat").read_bytes().split()[1])
+        return wait_nanos
 
     def resident_bytes(self) -> int:
-        """Memory that it holds now.  Raises ProcessLookupError when it has ended."""
+        """Return the resident memory.  Raises ProcessLookupError if it has ended."""
         try:
             pages = Path(f"/proc/{self.identity.pid}/statm").read_bytes().split()[1]
         except OSError:
@@ -289,19 +290,19 @@ class Process:
         return int(pages) * _PAGE_BYTES
 
     def ran_nanos(self) -> int:
-        """How long its main thread has run; 0 where nobody tells, or when it has ended."""
+        """Return the CPU time of the main thread; 0 without schedstat, or if it has ended."""
         with contextlib.suppress(OSError):
-            told = Path(f"/proc/{self.identity.pid}/schedstat").read_bytes()
-            return int(told.split()[0])
+            fdinfo = Path(f"/proc/{self.identity.pid}/schedstat").read_bytes()
+            return int(fdinfo.split()[0])
         return 0
 
     def pulse(self) -> Pulse | None:
-        """None when it has ended, or where nobody tells: it may be slow then."""
+        """Return the activity; None if it has ended, or without schedstat: then it may be slow."""
         state, ran = _state(self.identity.pid), self.ran_nanos()
         return Pulse(ran, runnable=state[0] == "R") if state is not None and ran else None
 
     def release(self) -> None:
-        """Stop watching it; it runs on."""
+        """Stop watching the process, which runs on."""
         if self._pidfd >= 0:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -312,12 +313,12 @@ class Process:
             os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         self.release()
         self._ended.set()
-        for tell in self._told:
-            tell()
+        for callback in self._end_callbacks:
+            callback()
 
 
 def cpu_nanos(pid: int) -> int:
-    """Processor time of another process, without privileges: its CPU clock (Linux's pid clocks)."""
+    """Return the CPU time of any process, without privileges, by its CPU clock."""
     try:
         return time.clock_gettime_ns((~pid << 3) | 2)
     except OSError:
@@ -325,7 +326,7 @@ def cpu_nanos(pid: int) -> int:
 
 
 def write_record(directory: Path, identity: Identity) -> None:
-    """Where there is no room for it, the holder of the lock is looked up instead."""
+    """Write the record; without disk space the holder of the lock is searched instead."""
     with contextlib.suppress(OSError):
         files.replace(directory / RECORD, msgspec.json.encode(identity))
 
@@ -335,23 +336,24 @@ def read_record(directory: Path) -> Identity | None:
 
 
 def _holder(lock: Path) -> Identity | None:
-    """The process that holds a lock: the one whose start was not recorded.
+    """Return the process that holds a lock, if it has no record.
 
-    Others may have the file open, say to copy it; the lock is shown at its holder's descriptor.
+    Other processes may have the file open, for instance to copy it; fdinfo shows the lock only for
+    its holder.
     """
-    wanted = lock.stat()
+    lock_stat = lock.stat()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
             for descriptor in (entry / "fd").iterdir():
                 with contextlib.suppress(OSError):
-                    if os.path.samestat(descriptor.stat(), wanted) and _locks(descriptor):
+                    if os.path.samestat(descriptor.stat(), lock_stat) and _locks(descriptor):
                         return identify(int(entry.name))
     return None
 
 
 def _locks(descriptor: Path) -> bool:
-    """Whether a lock was taken through a descriptor (Linux's fdinfo)."""
-    told = descriptor.parent.parent / "fdinfo" / descriptor.name
-    return "FLOCK" in told.read_text(encoding="ascii")
+    """Whether a descriptor holds a lock (fdinfo of Linux)."""
+    fdinfo = descriptor.parent.parent / "fdinfo" / descriptor.name
+    return "FLOCK" in fdinfo.read_text(encoding="ascii")

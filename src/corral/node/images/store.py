@@ -153,7 +153,7 @@ class ImageStore:
 
         inotify = Inotify(changed)
         await inotify.run(
-            begin, otherwise="images that are imported are noticed by the next attempt only"
+            begin, failure_message="images that are imported are noticed by the next attempt only"
         )
 
     def _notify(self, image: Image | None) -> None:

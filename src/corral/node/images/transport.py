@@ -75,7 +75,7 @@ class Transport(httpx2.AsyncBaseTransport):
         proxy = self._proxy(request.url)
         if not proxy:
             return await self._direct.handle_async_request(request)
-        self._destinations.require_fit(request.url.host)
+        self._destinations.require_allowed(request.url.host)
         if proxy not in self._by_proxy:
             self._by_proxy[proxy] = httpx2.AsyncHTTPTransport(verify=self._tls, proxy=proxy)
         return await self._by_proxy[proxy].handle_async_request(request)

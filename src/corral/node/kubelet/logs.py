@@ -109,7 +109,7 @@ class Logs:
         try:
             await self._inotify.run(
                 self._follow_all,
-                otherwise="console logs are neither kept within bounds nor followed",
+                failure_message="console logs are neither kept within bounds nor followed",
             )
         finally:
             self._watches.clear()

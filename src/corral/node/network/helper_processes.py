@@ -13,7 +13,7 @@ from typing import Final
 from corral.aio import finished, own_thread
 from corral.failures import describe
 from corral.node.health import Health
-from corral.node.host.process import Process, hold, launch, runs
+from corral.node.host.process import Process, acquire_lock, launch, runs
 from corral.node.network.netlink import NetworkError
 
 Start = Callable[[Sequence[int], int], Awaitable[int]]
@@ -124,7 +124,7 @@ class Helper:
         return await Process.adopt(self._directory) if runs(self._directory) else None
 
     async def _start_new(self) -> Process:
-        lock = hold(self._directory)
+        lock = acquire_lock(self._directory)
         if lock is None:
             raise NetworkError(f"another {self.name} is about to end")
         try:

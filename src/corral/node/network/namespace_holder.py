@@ -61,7 +61,7 @@ def _enter_user_namespace(identity: Identity) -> bool:
 
 def _start_holder(directory: Path) -> Identity:
     """Start a holder in a new user namespace and a new network namespace."""
-    lock = process.hold(directory)
+    lock = process.acquire_lock(directory)
     if lock is None:
         raise NetworkError(f"a process of another user holds {directory}")
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
-from corral.node.host.destinations import for_guests
+from corral.node.host.destinations import forbidden_to_guests
 from corral.node.network.netlink import Address, Network
 
 TABLE: Final = "inet corral"
@@ -158,7 +158,7 @@ def _api_limits(gateway: Address) -> Iterator[str]:
 def _forbidden(version: int, allowed: Sequence[Network]) -> str:
     """Return the destinations that do not exist outside, or that guests may not reach."""
     embedded = _IPV4_IN_IPV6 if version == 6 else ()
-    return ", ".join(map(str, (*embedded, *for_guests(version, allowed))))
+    return ", ".join(map(str, (*embedded, *forbidden_to_guests(version, allowed))))
 
 
 def _own_link_names() -> str:

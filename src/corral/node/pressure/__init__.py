@@ -1,4 +1,4 @@
-"""Notices when the host runs short, and makes room: images first, then machines, one at a time."""
+"""Node-pressure eviction: frees images first, then evicts machines, one at a time."""
 
 from corral.node.pressure.eviction_manager import Pressure
 from corral.node.pressure.thresholds import Threshold, parse_thresholds

@@ -1,8 +1,8 @@
-"""The loop that looks at the host, once for all nodes that it plays (a kubelet's eviction manager).
+"""The eviction manager of the host, for all its nodes (as a kubelet's).
 
-A pressure lasts until the host has had enough for five minutes: what was evicted does not come
-back to the same shortage.  One machine goes at a time, and the next one only where that was not
-enough.
+A pressure condition lasts until the host has had enough of the resource for five minutes, so that
+evicted machines do not return to the same shortage.  One machine is evicted at a time, the next one
+only if that did not suffice.
 """
 
 import asyncio
@@ -29,38 +29,38 @@ from corral.node.pressure.thresholds import (
 )
 
 PERIOD_SECONDS = 10.0
-"""How often the host is looked at (a kubelet's monitoring interval)."""
+"""Interval of observations (a kubelet's monitoring interval)."""
 TRANSITION_SECONDS = 300.0
-"""How long there has to be enough before a pressure is over."""
+"""How long no threshold may be met before a pressure condition ends."""
 
 CLEANUP_SECONDS = 30.0
-"""How long a machine that was told to go is waited for before another one has to (a kubelet's)."""
+"""How long an evicted machine may take to end before another one is evicted (a kubelet's)."""
 
 log = structlog.get_logger()
 
 
 class Pressure:
-    """What the host is short of, and who may have to go.
+    """The pressure conditions of the host, and evictions.
 
-    ``look`` tells what the host has left, and may raise OSError.
+    ``observe`` returns what the host has available, and may raise OSError.
     """
 
     def __init__(
         self,
         thresholds: Sequence[Threshold],
-        look: Callable[[], Observations],
+        observe: Callable[[], Observations],
         images: ImageStore,
         *,
         transition_seconds: float = TRANSITION_SECONDS,
     ) -> None:
         self._thresholds = thresholds
-        self._look = look
+        self._observe = observe
         self._images = images
         self._transition_seconds = transition_seconds
         self._nodes: list[Evictions] = []
         self._evicted_at = -CLEANUP_SECONDS
-        self._met_at: dict[str, float] = {}
-        self._holds: Mapping[str, bool] = dict.fromkeys(TAINTS, False)
+        self._last_met: dict[str, float] = {}
+        self._conditions: Mapping[str, bool] = dict.fromkeys(TAINTS, False)
 
     @classmethod
     def of_host(
@@ -72,97 +72,98 @@ class Pressure:
         *,
         transition_seconds: float,
     ) -> Self:
-        """Looks at the host and its file systems, and has looked once.
+        """Return an eviction manager of this host and its file systems, after a first observation.
 
-        ``thresholds`` are ``--eviction-hard``; ``data`` is the directory of machines,
+        ``thresholds`` is ``--eviction-hard``; ``data`` is the directory of machines,
         ``images_directory`` that of their images.
         """
-        observe = partial(readings.look, data, images_directory)
-        made = cls(
+        observe = partial(readings.observe, data, images_directory)
+        manager = cls(
             parse_thresholds(thresholds), observe, images, transition_seconds=transition_seconds
         )
-        made.begin()
-        return made
+        manager.observe_once()
+        return manager
 
     def add(self, node: Evictions) -> None:
-        """Let one more node of this host say what the host is short of."""
+        """Add a node of this host, whose conditions are updated."""
         self._nodes.append(node)
 
-    def holds(self) -> Mapping[str, bool]:
-        """Which pressures there are."""
-        return self._holds
+    def conditions(self) -> Mapping[str, bool]:
+        """Return the pressure conditions."""
+        return self._conditions
 
-    def begin(self) -> None:
-        """Look once before the nodes say anything: what was short before a restart may be still."""
+    def observe_once(self) -> None:
+        """Observe before the nodes register: a shortage before a restart may last."""
         with suppress(OSError):
-            self._note([*shortages(self._thresholds, self._look())])
+            self._update_conditions([*shortages(self._thresholds, self._observe())])
 
     async def run(self) -> None:
-        """Look until cancelled; without thresholds there is nothing to look for."""
+        """Observe until cancelled; without thresholds do nothing."""
         while self._thresholds:
             try:
-                await self._step()
+                await self._sync()
             except OSError as error:
-                log.warning("what the host has left cannot be read", error=str(error))
+                log.warning("the resources of the host cannot be read", error=str(error))
             await asyncio.sleep(PERIOD_SECONDS)
 
-    async def _step(self) -> None:
+    async def _sync(self) -> None:
         short = await self._shortages()
-        self._note(short)
-        ours = [each for each in short if each.threshold.of.is_ours]
-        if ours and not self._is_busy():
-            await self._reclaim(ours[0])
+        self._update_conditions(short)
+        reclaimable = [each for each in short if each.threshold.of.is_reclaimable]
+        if reclaimable and not self._is_evicting():
+            await self._reclaim(reclaimable[0])
 
-    def _is_busy(self) -> bool:
-        """Whether a machine still ends; one that does not end keeps no other from going."""
-        waited = asyncio.get_running_loop().time() - self._evicted_at
-        return waited < CLEANUP_SECONDS and any(node.is_busy() for node in self._nodes)
+    def _is_evicting(self) -> bool:
+        """Whether an evicted machine is still ending; after a timeout it does not block others."""
+        elapsed = asyncio.get_running_loop().time() - self._evicted_at
+        return elapsed < CLEANUP_SECONDS and any(node.is_evicting() for node in self._nodes)
 
     async def _shortages(self) -> list[Shortage]:
-        return [*shortages(self._thresholds, await asyncio.to_thread(self._look))]
+        return [*shortages(self._thresholds, await asyncio.to_thread(self._observe))]
 
-    def _note(self, short: Sequence[Shortage]) -> None:
+    def _update_conditions(self, short: Sequence[Shortage]) -> None:
         now = asyncio.get_running_loop().time()
-        self._met_at |= {each.threshold.of.condition: now for each in short}
-        before = self._holds
-        self._holds = {
-            name: now - self._met_at.get(name, -self._transition_seconds) < self._transition_seconds
+        self._last_met |= {each.threshold.of.condition: now for each in short}
+        before = self._conditions
+        self._conditions = {
+            name: now - self._last_met.get(name, -self._transition_seconds)
+            < self._transition_seconds
             for name in TAINTS
         }
-        for name, holds in self._holds.items():
-            if holds is not before[name]:
-                log.warning("pressure", condition=name, holds=holds)
+        for name, active in self._conditions.items():
+            if active is not before[name]:
+                log.warning("pressure", condition=name, active=active)
                 for node in self._nodes:
-                    node.turned(name, holds=holds)
+                    node.condition_changed(name, active=active)
 
     async def _reclaim(self, short: Shortage) -> None:
         resource = short.threshold.of.resource
         for node in self._nodes:
-            node.attempt(resource)
+            node.report_reclaim(resource)
         if short.threshold.of.condition == DISK_PRESSURE:
             await collect(self._images, self._is_short)
-            still = await self._shortages()
-            if not any(each.threshold == short.threshold for each in still):
+            remaining = await self._shortages()
+            if not any(each.threshold == short.threshold for each in remaining):
                 return
         self._evict(short, resource)
 
     def _is_short(self) -> bool:
-        """Whether the disk is too full as of now; asked between two images."""
+        """Whether the disk is still too full; checked after each removed image."""
         return any(
-            each.threshold.of.condition == DISK_PRESSURE and each.threshold.of.is_ours
-            for each in shortages(self._thresholds, self._look())
+            each.threshold.of.condition == DISK_PRESSURE and each.threshold.of.is_reclaimable
+            for each in shortages(self._thresholds, self._observe())
         )
 
     def _evict(self, short: Shortage, resource: str) -> None:
-        of_node = {
+        owners = {
             candidate.key: (node, candidate)
             for node in self._nodes
             for candidate in node.candidates(resource)
         }
-        order = ranked((candidate for _, candidate in of_node.values()), resource)
+        order = ranked((candidate for _, candidate in owners.values()), resource)
         if not order:
             log.debug("nothing to evict", resource=resource)
             return
         self._evicted_at = asyncio.get_running_loop().time()
-        node, victim = of_node[order[0].key]
+        node, victim = owners[order[0].key]
         node.evict(victim, message(victim, short))

@@ -1,4 +1,4 @@
-"""What the look at the host asks of one node: who could go, and to let one of them go."""
+"""Evictions on one node: candidates, conditions and events."""
 
 from collections.abc import Callable, Iterator
 
@@ -18,7 +18,7 @@ from corral.node.state import machine_record as records
 from corral.reconcile.events import EventRecorder
 from corral.reconcile.objects import object_reference
 
-_TOLD = {
+_EVENT_REASONS = {
     (MEMORY_PRESSURE, True): "NodeHasInsufficientMemory",
     (MEMORY_PRESSURE, False): "NodeHasSufficientMemory",
     (DISK_PRESSURE, True): "NodeHasDiskPressure",
@@ -26,11 +26,11 @@ _TOLD = {
     (PID_PRESSURE, True): "NodeHasInsufficientPID",
     (PID_PRESSURE, False): "NodeHasSufficientPID",
 }
-"""A kubelet's events."""
+"""A kubelet's event reasons."""
 
 
 class Evictions:
-    """One node of the host.  ``register_again`` has the node say anew how it is."""
+    """The evictions of one node; ``register_again`` updates its status."""
 
     def __init__(
         self,
@@ -45,35 +45,35 @@ class Evictions:
         self._register_again = register_again
 
     def candidates(self, resource: str) -> Iterator[Candidate]:
-        """The machines that run on, and what they take of what is short."""
+        """Return running machines with their usage of the resource."""
         for tenant in self._index.running_pods():
             if not tenant.machine.facts.evicted:
                 yield Candidate(tenant.pod, _usage(tenant.machine, resource))
 
-    def is_busy(self) -> bool:
-        """Whether a machine has yet to end that was told to go."""
+    def is_evicting(self) -> bool:
+        """Whether an evicted machine has not ended yet."""
         return any(tenant.machine.facts.evicted for tenant in self._index.running_pods())
 
-    def evict(self, victim: Candidate, why: str) -> None:
-        """End a machine at once."""
+    def evict(self, victim: Candidate, message: str) -> None:
+        """Evict a machine, without a grace period."""
         machine = self._index.machine_of_pod(victim.key)
         if machine is not None:
-            self._events.event(object_reference(victim.pod), "Warning", EVICTED, why)
-            machine.evict(why)
+            self._events.event(object_reference(victim.pod), "Warning", EVICTED, message)
+            machine.evict(message)
 
-    def attempt(self, resource: str) -> None:
-        """Tell that something is done about a shortage."""
+    def report_reclaim(self, resource: str) -> None:
+        """Record the event that a resource is being reclaimed."""
         text = f"Attempting to reclaim {resource}"
-        self._tell("Warning", "EvictionThresholdMet", text)
+        self._record_event("Warning", "EvictionThresholdMet", text)
 
-    def turned(self, condition: str, *, holds: bool) -> None:
-        """A pressure is there, or over."""
+    def condition_changed(self, condition: str, *, active: bool) -> None:
+        """Report a changed pressure condition."""
         self._register_again()
         if (node := self._node()) is not None and node.metadata is not None:
-            word = _TOLD[condition, holds]
-            self._tell("Normal", word, f"Node {node.metadata.name} status is now: {word}")
+            word = _EVENT_REASONS[condition, active]
+            self._record_event("Normal", word, f"Node {node.metadata.name} status is now: {word}")
 
-    def _tell(self, event_type: str, reason: str, text: str) -> None:
+    def _record_event(self, event_type: str, reason: str, text: str) -> None:
         if (node := self._node()) is not None:
             self._events.event(object_reference(node), event_type, reason, text)
 

@@ -1,7 +1,7 @@
-"""Which machine goes first when a host is short, and what is said of it.  Pure.
+"""The order of evictions, and their messages.  No I/O.
 
-The order and the words are a kubelet's (pkg/kubelet/eviction/helpers.go): those that take more than
-they request before those that do not, then those of low priority, then those that exceed most.
+Both are a kubelet's (pkg/kubelet/eviction/helpers.go): pods that exceed their requests before
+others, then by priority, then by the excess.
 """
 
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ from corral.api.quantity import NANO, ZERO, Amount, Form
 from corral.node.pressure.thresholds import Shortage
 from corral.reconcile.objects import key_of
 
-LEAST_BYTES = 2**20
-"""Whoever holds less of the disk frees nothing by its end."""
+MIN_BYTES = 2**20
+"""A machine that uses less of the disk frees nothing by its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pod with a machine, and what that takes of what is short; ``usage`` is None if unknown."""
+    """A pod with a machine, and its usage of the resource; None if unknown."""
 
     pod: Pod
     usage: int | None
@@ -42,30 +42,30 @@ class Candidate:
 
 
 def ranked(candidates: Iterable[Candidate], resource: str) -> list[Candidate]:
-    """The machines that may go, the first to go first."""
+    """Return the machines that may be evicted, in order."""
 
     def rank(each: Candidate) -> tuple[bool, int, int]:
-        if each.usage is None:  # a kubelet lets go first what it cannot measure
+        if each.usage is None:  # a kubelet evicts those without statistics first
             return False, each.priority, -(2**63)
-        over = each.usage - each.requested(resource)
-        return over <= 0, each.priority, -over
+        excess = each.usage - each.requested(resource)
+        return excess <= 0, each.priority, -excess
 
-    may_go = (each for each in candidates if each.priority < CRITICAL_PRIORITY)
+    evictable = (each for each in candidates if each.priority < CRITICAL_PRIORITY)
     if resource == "ephemeral-storage":
-        may_go = (each for each in may_go if each.usage is None or each.usage >= LEAST_BYTES)
-    return sorted(may_go, key=rank)
+        evictable = (each for each in evictable if each.usage is None or each.usage >= MIN_BYTES)
+    return sorted(evictable, key=rank)
 
 
 def message(victim: Candidate, short: Shortage) -> str:
-    """Why a pod has to go."""
+    """Return the message of an eviction."""
     resource = short.threshold.of.resource
-    told = f"The node was low on resource: {resource}. {short.told()}"
+    text = f"The node was low on resource: {resource}. {short.describe()}"
     request = victim.requested(resource)
     if victim.usage is None or victim.usage <= request:
-        return told
+        return text
     usage = Amount(victim.usage // 1024 * 1024 * NANO, Form.BINARY)
-    asked = Amount(request * NANO, Form.BINARY)
+    requested_ = Amount(request * NANO, Form.BINARY)
     return (
-        f"{told}Container {COMPUTE} was using {usage}, request is {asked}, "
+        f"{text}Container {COMPUTE} was using {usage}, request is {requested_}, "
         f"has larger consumption of {resource}. "
     )

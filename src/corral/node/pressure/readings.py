@@ -1,4 +1,4 @@
-"""What the host has left: memory, room on its file systems, and process ids."""
+"""Available resources of the host: memory, disk space, inodes, process ids."""
 
 import os
 from collections.abc import Iterator
@@ -6,26 +6,23 @@ from pathlib import Path
 
 from corral.node.pressure.thresholds import Observation, Observations
 
-_MEMORY = Path("/proc/meminfo")
-_LOAD = Path("/proc/loadavg")
-_MOST_IDS = (Path("/proc/sys/kernel/pid_max"), Path("/proc/sys/kernel/threads-max"))
+_MEMINFO = Path("/proc/meminfo")
+_LOADAVG = Path("/proc/loadavg")
+_ID_LIMITS = (Path("/proc/sys/kernel/pid_max"), Path("/proc/sys/kernel/threads-max"))
 
 
-def look(data: Path, images: Path) -> Observations:
-    """One look at everything: five small files, and two calls.  Raises OSError.
-
-    ``data``: the directory of machines (a kubelet's nodefs); ``images``: that of their images.
-    """
+def observe(data: Path, images: Path) -> Observations:
+    """Return all observations: five small files, and two system calls.  Raises OSError."""
     return {
-        "memory.available": _memory(_MEMORY.read_text(encoding="ascii")),
-        "pid.available": _ids(_LOAD.read_text(encoding="ascii")),
+        "memory.available": _memory(_MEMINFO.read_text(encoding="ascii")),
+        "pid.available": _pids(_LOADAVG.read_text(encoding="ascii")),
         **dict(_file_system("nodefs", data)),
         **dict(_file_system("imagefs", images)),
     }
 
 
 def _memory(meminfo: str) -> Observation:
-    """What can be had without swapping: the kernel's own estimate.
+    """Return what is available without swapping, by the kernel's own estimate.
 
     A kubelet counts files that were read twice as in use, of which a desktop has gigabytes.
     """
@@ -34,16 +31,16 @@ def _memory(meminfo: str) -> Observation:
     return Observation(kilobytes["MemAvailable"] * 1024, kilobytes["MemTotal"] * 1024)
 
 
-def _ids(load: str) -> Observation:
-    """Threads take ids, too: ``running/all`` is the fourth word."""
-    taken = int(load.split()[3].partition("/")[2])
-    most = min(int(path.read_text(encoding="ascii")) for path in _MOST_IDS)
-    return Observation(max(0, most - taken), most)
+def _pids(load: str) -> Observation:
+    """Return the available ids; threads use them, too: ``running/all`` is the fourth word."""
+    used = int(load.split()[3].partition("/")[2])
+    limit = min(int(path.read_text(encoding="ascii")) for path in _ID_LIMITS)
+    return Observation(max(0, limit - used), limit)
 
 
 def _file_system(name: str, directory: Path) -> Iterator[tuple[str, Observation]]:
-    seen = os.statvfs(directory)
-    whole = seen.f_blocks * seen.f_frsize
-    yield f"{name}.available", Observation(seen.f_bavail * seen.f_frsize, whole)
-    if seen.f_files:
-        yield f"{name}.inodesFree", Observation(seen.f_favail, seen.f_files)
+    stat = os.statvfs(directory)
+    capacity = stat.f_blocks * stat.f_frsize
+    yield f"{name}.available", Observation(stat.f_bavail * stat.f_frsize, capacity)
+    if stat.f_files:
+        yield f"{name}.inodesFree", Observation(stat.f_favail, stat.f_files)

@@ -1,4 +1,4 @@
-"""From when on a host is short of something, in a kubelet's words (``--eviction-hard``).  Pure."""
+"""Eviction thresholds, in a kubelet's syntax (``--eviction-hard``).  No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,27 +8,27 @@ from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, 
 from corral.api.quantity import NANO, Amount, Form, parse
 
 NONE: Final = "none"
-"""What switches all of it off."""
+"""The value that disables eviction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What is watched.
+    """An eviction signal.
 
-    condition: what the node says when it falls short.
-    resource: what there is too little of, as pods request it and messages call it.
-    form: how its amounts are written.
-    is_ours: whether images and machines take enough of it for their end to help.
+    condition: the node condition of a shortage.
+    resource: the resource, as pods request it and messages name it.
+    form: the format of its amounts.
+    is_ours: whether removing images and machines can help.
     """
 
     condition: str
     resource: str
     form: Form
-    is_ours: bool = True
+    is_reclaimable: bool = True
 
 
 _DISK = Signal(DISK_PRESSURE, "ephemeral-storage", Form.BINARY)
-_INODES = Signal(DISK_PRESSURE, "inodes", Form.DECIMAL, is_ours=False)
+_INODES = Signal(DISK_PRESSURE, "inodes", Form.DECIMAL, is_reclaimable=False)
 SIGNALS: Final[Mapping[str, Signal]] = {
     "memory.available": Signal(MEMORY_PRESSURE, "memory", Form.BINARY),
     "nodefs.available": _DISK,
@@ -37,24 +37,24 @@ SIGNALS: Final[Mapping[str, Signal]] = {
     "imagefs.inodesFree": _INODES,
     "pid.available": Signal(PID_PRESSURE, "pids", Form.DECIMAL),
 }
-"""By its name; memory is seen to first, as a kubelet does."""
+"""Signals by name, memory first: it is handled first, as by a kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How much there is of something, and how much is left."""
+    """The available amount of a resource, and its capacity."""
 
     available: int
     capacity: int
 
 
 Observations = Mapping[str, Observation]
-"""By signal; one that cannot be observed is absent (inodes of a file system that has none)."""
+"""Observations by signal; one that cannot be observed is absent (inodes of some file systems)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The least of something that a host is to have: an amount, or a share of all of it."""
+    """The minimum of a resource: an amount, or a share of the capacity."""
 
     signal: str
     amount: int | None = None
@@ -70,30 +70,30 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A threshold that a host has fallen below, and what it has."""
+    """A threshold that is met, and the observation."""
 
     threshold: Threshold
-    seen: Observation
+    observation: Observation
 
-    def told(self) -> str:
-        """What is short, in a kubelet's words (eviction/helpers.go)."""
+    def describe(self) -> str:
+        """Return the message of the shortage, as a kubelet's (eviction/helpers.go)."""
         form = self.threshold.of.form
-        least = Amount(self.threshold.least(self.seen.capacity) * NANO, form)
-        left = Amount(self.seen.available * NANO, form)
+        least = Amount(self.threshold.least(self.observation.capacity) * NANO, form)
+        left = Amount(self.observation.available * NANO, form)
         return f"Threshold quantity: {least}, available: {left}. "
 
 
 def parse_thresholds(text: str) -> tuple[Threshold, ...]:
-    """``memory.available<100Mi,nodefs.available<10%``; ``none`` for none.  Raises ValueError.
+    """Parse ``memory.available<100Mi,nodefs.available<10%``; ``none`` for none.  Raises ValueError.
 
-    Zero or a hundred percent switch a threshold off, as they do for a kubelet.
+    Zero or a hundred percent disable a threshold, as for a kubelet.
     """
     if text.strip() in ("", NONE):
         return ()
     found = [_threshold(each.strip()) for each in text.split(",")]
     names = [each.signal for each in found]
-    if double := next((name for name in names if names.count(name) > 1), ""):
-        raise ValueError(f"duplicate eviction threshold specified for {double}")
+    if duplicate := next((name for name in names if names.count(name) > 1), ""):
+        raise ValueError(f"duplicate eviction threshold specified for {duplicate}")
     order = list(SIGNALS)
     found.sort(key=lambda each: order.index(each.signal))
     return tuple(each for each in found if each.amount is not None or 0 < each.share < 1)
@@ -128,9 +128,9 @@ def _share(signal: str, text: str) -> float:
     return percent / 100
 
 
-def shortages(thresholds: Sequence[Threshold], seen: Observations) -> Iterator[Shortage]:
-    """What a host is short of, in the order in which it is seen to."""
+def shortages(thresholds: Sequence[Threshold], observation: Observations) -> Iterator[Shortage]:
+    """Return the thresholds that are met, in the order in which they are handled."""
     for each in thresholds:
-        observed = seen.get(each.signal)
+        observed = observation.get(each.signal)
         if observed is not None and observed.available < each.least(observed.capacity):
             yield Shortage(each, observed)

@@ -1,4 +1,4 @@
-"""The question of a probe (core/v1 Probe), put to a machine: one of four ways to ask."""
+"""Probe handlers (core/v1 Probe): TCP, HTTP, exec, and KubeVirt's guest agent ping."""
 
 import asyncio
 from typing import NamedTuple
@@ -16,25 +16,25 @@ from corral.node.probes.http_probe import HttpError
 from corral.node.state.facts import Facts
 
 TIMEOUT_SECONDS = 1
-"""How long an answer may take where the probe does not say."""
-LONGEST_OUTPUT = 200
-"""Characters of what a command printed that an event repeats."""
+"""Timeout of a probe that sets none."""
+MAX_OUTPUT_CHARACTERS = 200
+"""Characters of a command's output that an event contains."""
 REDIRECTED = "Probe terminated redirects"
 
 
 class ProbeError(Exception):
-    """The answer is no; the message says why."""
+    """A failed probe; the message is the reason."""
 
 
-class Answer(NamedTuple):
-    """Why not, nothing if all is well; and what is odd about a yes."""
+class ProbeResult(NamedTuple):
+    """The reason of a failure, empty for success; and a warning about a success."""
 
-    why: str = ""
+    failure: str = ""
     warning: str = ""
 
 
-class Question:
-    """What one probe asks, as often as it is told to."""
+class ProbeHandler:
+    """Runs one probe repeatedly."""
 
     def __init__(self, vmi: VirtualMachineInstance, probe: Probe, ports: Ports) -> None:
         self._vmi = vmi
@@ -42,31 +42,31 @@ class Question:
         self._ports = ports
         self._command: asyncio.Task[Finished] | None = None
 
-    async def ask(self, machine: Machine) -> Answer:
-        """Ask once, for no longer than the probe says."""
+    async def run(self, machine: Machine) -> ProbeResult:
+        """Run the probe once, within its timeout."""
         seconds = self._probe.timeout_seconds or TIMEOUT_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                return Answer(warning=await self._put(machine))
+                return ProbeResult(warning=await self._probe_once(machine))
         except TimeoutError:
-            return Answer(why=self._too_late(machine.facts, seconds))
+            return ProbeResult(failure=self._timeout_message(machine.facts, seconds))
         except (GuestError, HttpError, ProbeError, ValueError) as error:
-            return Answer(why=describe(error))
+            return ProbeResult(failure=describe(error))
 
     def close(self) -> None:
-        """Wait for no command any more."""
+        """Stop waiting for a command."""
         if self._command is not None:
             self._command.cancel()
 
-    async def _put(self, machine: Machine) -> str:
-        """Answers what is odd about a yes.
+    async def _probe_once(self, machine: Machine) -> str:
+        """Run the probe once; return a warning, if any.
 
-        Raises GuestError, HttpError and ProbeError for a no.
+        Raises GuestError, HttpError and ProbeError for a failure.
         """
         probe = self._probe
         if probe.tcp_socket is not None:
             ports = self._ports_for(machine.facts, probe.tcp_socket)
-            line = await ports.tcp(*self._place(machine.facts, probe.tcp_socket))
+            line = await ports.tcp(*self._target(machine.facts, probe.tcp_socket))
             line.close()
         elif probe.http_get is not None:
             ports = self._ports_for(machine.facts, probe.http_get)
@@ -82,46 +82,46 @@ class Question:
         return ""
 
     async def _run(self, agent: GuestAgent, action: ExecAction) -> None:
-        """A command that exits with 0.
+        """Run a command, which must exit with 0.
 
-        Nothing can end it in the guest: one that takes too long is waited for the next time, lest
-        there be more and more of them, but what it says then comes too late.
+        A command cannot be killed in the guest: after a timeout the next probe waits for the same
+        command, so that they do not pile up, and fails even if it then exits.
         """
-        late = self._command is not None and not self._command.done()
-        if self._command is None or not late:
+        is_late = self._command is not None and not self._command.done()
+        if self._command is None or not is_late:
             self._command = asyncio.create_task(agent.run(action.command or ()))
-            self._command.add_done_callback(_seen)
+            self._command.add_done_callback(_ignore_exception)
         finished = await asyncio.shield(self._command)
-        if late:
+        if is_late:
             raise TimeoutError
         if finished.exit_code:
-            printed = (finished.output + finished.errors)[: 4 * LONGEST_OUTPUT]
+            printed = (finished.output + finished.errors)[: 4 * MAX_OUTPUT_CHARACTERS]
             text = printed.decode(errors="replace").strip()
-            plain = "".join(one if one.isprintable() else " " for one in text)
+            printable = "".join(character if character.isprintable() else " " for character in text)
             raise ProbeError(
-                f"the command exited with {finished.exit_code}: {plain[:LONGEST_OUTPUT]}"
+                f"the command exited with {finished.exit_code}: {printable[:MAX_OUTPUT_CHARACTERS]}"
             )
 
-    def _too_late(self, facts: Facts, seconds: int) -> str:
+    def _timeout_message(self, facts: Facts, seconds: int) -> str:
         if self._probe.tcp_socket is not None:
-            address, port = self._place(facts, self._probe.tcp_socket)
+            address, port = self._target(facts, self._probe.tcp_socket)
             host = f"[{address}]" if ":" in address else address
             return f"dial tcp {host}:{port}: i/o timeout"
         if self._probe.http_get is not None:
             url = self._url(facts, self._probe.http_get)
-            late = "Client.Timeout exceeded while awaiting headers"
-            return f'Get "{url}": context deadline exceeded ({late})'
+            is_late = "Client.Timeout exceeded while awaiting headers"
+            return f'Get "{url}": context deadline exceeded ({is_late})'
         return f"no answer within {seconds} s"
 
     def _url(self, facts: Facts, action: HTTPGetAction) -> str:
-        return http_probe.url_of(action, *self._place(facts, action))
+        return http_probe.url_of(action, *self._target(facts, action))
 
     def _ports_for(self, facts: Facts, action: TCPSocketAction | HTTPGetAction) -> Ports:
         is_own = action.host in (None, "", facts.address)
         return self._ports if is_own else self._ports.external()
 
-    def _place(self, facts: Facts, action: TCPSocketAction | HTTPGetAction) -> tuple[str, int]:
-        """Where to ask; a port may be the name of one that an interface declares."""
+    def _target(self, facts: Facts, action: TCPSocketAction | HTTPGetAction) -> tuple[str, int]:
+        """Return the address and the port; a port may be the name of an interface's port."""
         address, port = action.host or facts.address, str(action.port)
         if port.isdecimal():
             return address, int(port)
@@ -132,7 +132,7 @@ class Question:
         raise ProbeError(f"no interface has a port named {port!r}")
 
 
-def _seen(command: asyncio.Task[Finished]) -> None:
-    """That it failed is told to who waits for it; nobody may."""
+def _ignore_exception(command: asyncio.Task[Finished]) -> None:
+    """Retrieve the exception of a command for which nobody waits any more."""
     if not command.cancelled():
         command.exception()

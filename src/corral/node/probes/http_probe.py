@@ -1,7 +1,7 @@
-"""The HTTP request of a probe, as a kubelet makes it, in the words of Go's client.
+"""HTTP probes, as a kubelet sends them, with the errors of Go's client.
 
-Who answers is not trusted: heads are bounded, bodies are not read, and a redirect is followed on
-the host that was asked only.
+The server is not trusted: header sizes are limited, bodies are not read, and only redirects on the
+same host are followed.
 """
 
 import re
@@ -16,24 +16,24 @@ from corral.node.hypervisor import GuestError
 from corral.node.network.guest_ports import Ports
 from corral.node.streams import Line
 
-MOST_REDIRECTS = 10
-MOST_AHEAD = 5
-"""Answers that only say that the answer will come (1xx), as many as Go's client passes over."""
-LONGEST_HEAD = 64 * 1024
-LONGEST_QUOTE = 500
-"""Characters of an answer, or of where it leads, that an error repeats."""
+MAX_REDIRECTS = 10
+MAX_INFORMATIONAL = 5
+"""Informational responses (1xx) that are skipped, as many as by Go's client."""
+MAX_HEADER_BYTES = 64 * 1024
+MAX_QUOTE_CHARACTERS = 500
+"""Characters of a response, or of a URL, that an error contains."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HEADS_END = re.compile(rb"\n\r?\n")
-_KEPT = "/%?&=:@+,;!$'()*~[]"  # of a URL's path and query
+_HEADER_END = re.compile(rb"\n\r?\n")
+_SAFE_CHARACTERS = "/%?&=:@+,;!$'()*~[]"  # of a URL's path and query
 _ANY_CERTIFICATE = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Probes trust whoever answers, as a kubelet's do."""
+"""Probes do not verify certificates, as a kubelet's do not."""
 _ANY_CERTIFICATE.check_hostname = False
 _ANY_CERTIFICATE.verify_mode = ssl.CERT_NONE
 
 
 class HttpError(Exception):
-    """There is no answer, or none that is HTTP."""
+    """No response, or an invalid one."""
 
 
 def url_of(action: HTTPGetAction, address: str, port: int) -> str:
@@ -44,31 +44,31 @@ def url_of(action: HTTPGetAction, address: str, port: int) -> str:
 
 
 async def get(ports: Ports, url: str, action: HTTPGetAction) -> int:
-    """The status of the last answer.  Raises HttpError.
+    """Return the status of the last response.  Raises HttpError.
 
-    That is a redirect (3xx) where it leads to another host, or nowhere.
+    It is a redirect (3xx) if that leads to another host, or has no location.
     """
     try:
-        first = urlsplit(url).hostname
+        first_host = urlsplit(url).hostname
     except ValueError as error:  # the probe names a host that cannot be one
         raise HttpError(f"{_get(url)}: {error}") from error
-    for _ in range(MOST_REDIRECTS):
-        status, location = await _ask(ports, url, action)
+    for _ in range(MAX_REDIRECTS):
+        status, location = await _request_once(ports, url, action)
         if status not in _REDIRECTS or not location:
             return status
         try:
-            onward = urljoin(url, location)
-            leads_away = urlsplit(onward).hostname != first
+            target_url = urljoin(url, location)
+            is_other_host = urlsplit(target_url).hostname != first_host
         except ValueError as error:
             raise HttpError(f"{_get(url)}: failed to parse Location header") from error
-        if leads_away:
+        if is_other_host:
             return status
-        url = onward
-    raise HttpError(f"{_get(url)}: stopped after {MOST_REDIRECTS} redirects")
+        url = target_url
+    raise HttpError(f"{_get(url)}: stopped after {MAX_REDIRECTS} redirects")
 
 
-async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]:
-    """One request: the status of its answer, and where that leads."""
+async def _request_once(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]:
+    """Send one request; return the status and the location of the response."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -80,67 +80,69 @@ async def _ask(ports: Ports, url: str, action: HTTPGetAction) -> tuple[int, str]
         )
         try:
             await line.write(_request(action, parts))
-            return await _answer(line)
+            return await _read_response(line)
         finally:
             line.close()
     except (GuestError, HttpError, OSError, ValueError) as error:
         raise HttpError(f"{_get(url)}: {describe(error)}") from error
 
 
-async def _answer(line: Line) -> tuple[int, str]:
-    """The status of an answer, and where it leads."""
+async def _read_response(line: Line) -> tuple[int, str]:
+    """Return the status and the location of a response."""
     received = bytearray()
-    for _ in range(MOST_AHEAD + 1):
-        status, location = _understood(await _head(line, received))
+    for _ in range(MAX_INFORMATIONAL + 1):
+        status, location = _parse_header(await _read_header(line, received))
         if status >= HTTPStatus.OK or status == HTTPStatus.SWITCHING_PROTOCOLS:
             return status, location
     raise HttpError("net/http: too many 1xx informational responses")
 
 
-async def _head(line: Line, received: bytearray) -> bytes:
-    """The next head, which is taken out of what was received."""
-    looked = 0
-    while (blank := _HEADS_END.search(received, looked)) is None:
-        looked = max(0, len(received) - 2)
-        if len(received) > LONGEST_HEAD:
-            raise HttpError(f"net/http: server response headers exceeded {LONGEST_HEAD} bytes")
-        if not (piece := await line.read()):
+async def _read_header(line: Line, received: bytearray) -> bytes:
+    """Return the next header, and remove it from the received bytes."""
+    searched = 0
+    while (header_end := _HEADER_END.search(received, searched)) is None:
+        searched = max(0, len(received) - 2)
+        if len(received) > MAX_HEADER_BYTES:
+            raise HttpError(f"net/http: server response headers exceeded {MAX_HEADER_BYTES} bytes")
+        if not (chunk := await line.read()):
             break
-        received += piece
-    end = len(received) if blank is None else blank.end()
-    head = bytes(received[:end])
+        received += chunk
+    end = len(received) if header_end is None else header_end.end()
+    header = bytes(received[:end])
     del received[:end]
-    return head
+    return header
 
 
 def _request(action: HTTPGetAction, parts: SplitResult) -> bytes:
-    """Headers that the probe names replace those of a kubelet."""
+    """Return the request; headers of the probe replace those of a kubelet."""
     headers = {
         "Host": parts.netloc,
         "User-Agent": "kube-probe/1.37",
         "Accept": "*/*",
         "Connection": "close",
     }
-    asked = {header.name: header.value for header in action.httpHeaders or ()}
-    names = {name.lower() for name in asked}
-    kept = {name: value for name, value in headers.items() if name.lower() not in names}
+    probe_headers = {header.name: header.value for header in action.httpHeaders or ()}
+    names = {name.lower() for name in probe_headers}
+    default_headers = {name: value for name, value in headers.items() if name.lower() not in names}
     target = parts.path + (f"?{parts.query}" if parts.query else "")
-    lines = [f"GET {quote(target or '/', safe=_KEPT)} HTTP/1.1"]
-    lines += [f"{name}: {value}" for name, value in {**kept, **asked}.items()]
-    plain = ("".join(one for one in line if one.isprintable()) for line in lines)
-    return "".join(f"{line}\r\n" for line in (*plain, "")).encode("utf-8", "replace")
+    lines = [f"GET {quote(target or '/', safe=_SAFE_CHARACTERS)} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in {**default_headers, **probe_headers}.items()]
+    printable = (
+        "".join(character for character in line if character.isprintable()) for line in lines
+    )
+    return "".join(f"{line}\r\n" for line in (*printable, "")).encode("utf-8", "replace")
 
 
-def _understood(head: bytes) -> tuple[int, str]:
-    """The status in an answer's head, and its Location.  Raises HttpError."""
-    if not head:
+def _parse_header(header: bytes) -> tuple[int, str]:
+    """Return the status and the location in a header.  Raises HttpError."""
+    if not header:
         raise HttpError("EOF")
-    first, *rest = head.decode(errors="replace").split("\n")
-    version, _, told = first.partition(" ")
-    code = told[:3]
+    first_host, *rest = header.decode(errors="replace").split("\n")
+    version, _, status_text = first_host.partition(" ")
+    code = status_text[:3]
     if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdigit()):
         broken = "net/http: HTTP/1.x transport connection broken"
-        raise HttpError(f'{broken}: malformed HTTP response "{_quoted(first)}"')
+        raise HttpError(f'{broken}: malformed HTTP response "{_printable(first_host)}"')
     for line in rest:
         name, _, value = line.partition(":")
         if name.lower() == "location":
@@ -149,14 +151,16 @@ def _understood(head: bytes) -> tuple[int, str]:
 
 
 def _get(url: str) -> str:
-    """What was tried, in Go's words."""
-    return f'Get "{_quoted(url)}"'
+    """Return the failed request in Go's words."""
+    return f'Get "{_printable(url)}"'
 
 
-def _quoted(text: str) -> str:
-    return "".join(one for one in text[:LONGEST_QUOTE] if one.isprintable())
+def _printable(text: str) -> str:
+    return "".join(
+        character for character in text[:MAX_QUOTE_CHARACTERS] if character.isprintable()
+    )
 
 
 def succeeds(status: int) -> bool:
-    """Whether a kubelet takes a status for a yes."""
+    """Whether a kubelet accepts a status as success."""
     return HTTPStatus.OK <= status < HTTPStatus.BAD_REQUEST

@@ -1,7 +1,7 @@
-"""Asks machines whether they are ready and alive, as a kubelet asks containers (core/v1 Probe).
+"""Readiness and liveness probes of machines, as a kubelet runs them (core/v1 Probe).
 
-Readiness decides whether a machine's pod is Ready, hence what Services lead to; a machine that is
-no longer alive is told to shut down, and ended when its grace is over.  A machine without probes
+Readiness determines the condition Ready of the pod, hence the endpoints of Services; a machine that
+fails its liveness probe is shut down, and killed after its grace period.  A machine without probes
 has no task here.
 """
 
@@ -14,33 +14,33 @@ from corral.api.kinds.vmi.probes import Probe
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.machine.lifecycle import Machine
 from corral.node.network.guest_ports import Ports
-from corral.node.probes.handlers import Answer, Question
+from corral.node.probes.handlers import ProbeHandler, ProbeResult
 from corral.node.state.events import MachineEvents
 from corral.node.state.grace_period import guest_seconds
 
-PERIOD_SECONDS = 10
-SUCCESSES = 1
-FAILURES = 3
-"""What a probe has that does not say otherwise."""
+DEFAULT_PERIOD_SECONDS = 10
+DEFAULT_SUCCESS_THRESHOLD = 1
+DEFAULT_FAILURE_THRESHOLD = 3
+"""Defaults of a probe."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How often in a row a probe has said the same, and what that has come to."""
+class ProbeHistory:
+    """The last results of a probe, and the verdict by its thresholds."""
 
     probe: Probe
     verdict: bool | None = None
-    last: bool | None = None
-    times: int = 0
+    last_success: bool | None = None
+    consecutive: int = 0
 
-    def after(self, answer: bool) -> "Tally":  # noqa: FBT001 - what a probe says
-        """The tally with one more answer."""
-        times = self.times + 1 if answer is self.last else 1
-        enough = self.probe.success_threshold or SUCCESSES
-        if not answer:
-            enough = self.probe.failure_threshold or FAILURES
-        verdict = answer if times >= enough else self.verdict
-        return replace(self, verdict=verdict, last=answer, times=times)
+    def with_result(self, result: bool) -> "ProbeHistory":  # noqa: FBT001 - what a probe says
+        """Return the history with one more result."""
+        consecutive = self.consecutive + 1 if result is self.last_success else 1
+        threshold = self.probe.success_threshold or DEFAULT_SUCCESS_THRESHOLD
+        if not result:
+            threshold = self.probe.failure_threshold or DEFAULT_FAILURE_THRESHOLD
+        verdict = result if consecutive >= threshold else self.verdict
+        return replace(self, verdict=verdict, last_success=result, consecutive=consecutive)
 
 
 def is_probed(vmi: VirtualMachineInstance) -> bool:
@@ -48,7 +48,7 @@ def is_probed(vmi: VirtualMachineInstance) -> bool:
 
 
 class Prober:
-    """The probes of one machine."""
+    """Runs the probes of one machine."""
 
     def __init__(
         self, vmi: VirtualMachineInstance | None, ports: Ports, recorder: MachineEvents
@@ -58,11 +58,11 @@ class Prober:
         self._recorder = recorder
 
     async def run(self, machine: Machine) -> None:
-        """Ask for as long as its guest runs, until cancelled."""
+        """Run the probes while the guest runs, until cancelled."""
         vmi = self._vmi
         if vmi is None:
             return
-        if machine.facts.unhealthy:  # as an earlier manager has found
+        if machine.facts.unhealthy:  # recorded by an earlier manager
             machine.stop_unhealthy(machine.facts.unhealthy, guest_seconds(vmi))
         ready, alive = vmi.spec.readiness_probe, vmi.spec.liveness_probe
         async with asyncio.TaskGroup() as group:
@@ -76,45 +76,49 @@ class Prober:
     ) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(_delay_left(probe, machine.record.started_at))
-        tally = Tally(probe)
-        with closing(Question(vmi, probe, self._ports)) as question:
-            while name == "Readiness" or not machine.stopping:  # who shuts down need not live
-                begun = loop.time()
-                answer = await self._answer(machine, question)
-                if answer is not None:
-                    self._tell(name, answer)
-                    tally = tally.after(not answer.why)
+        history = ProbeHistory(probe)
+        with closing(ProbeHandler(vmi, probe, self._ports)) as handler:
+            while (
+                name == "Readiness" or not machine.stopping
+            ):  # a machine that shuts down needs no liveness probe
+                started = loop.time()
+                result = await self._run_probe(machine, handler)
+                if result is not None:
+                    self._record_event(name, result)
+                    history = history.with_result(not result.failure)
                     if name == "Readiness":
-                        self._judge(machine, tally.verdict)
-                    elif tally.verdict is False and not machine.stopping:
+                        self._set_ready(machine, history.verdict)
+                    elif history.verdict is False and not machine.stopping:
                         self._recorder.pod_event(
                             "Normal", "Killing", "Container compute failed liveness probe"
                         )
-                        machine.stop_unhealthy(answer.why, guest_seconds(vmi))
-                period = probe.period_seconds or PERIOD_SECONDS
-                await asyncio.sleep(max(0.0, begun + period - loop.time()))
+                        machine.stop_unhealthy(result.failure, guest_seconds(vmi))
+                period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
+                await asyncio.sleep(max(0.0, started + period - loop.time()))
 
-    def _tell(self, name: str, answer: Answer) -> None:
-        if answer.why:
-            self._recorder.pod_event("Warning", "Unhealthy", f"{name} probe failed: {answer.why}")
-        elif answer.warning:
+    def _record_event(self, name: str, result: ProbeResult) -> None:
+        if result.failure:
             self._recorder.pod_event(
-                "Warning", "ProbeWarning", f"{name} probe warning: {answer.warning}"
+                "Warning", "Unhealthy", f"{name} probe failed: {result.failure}"
+            )
+        elif result.warning:
+            self._recorder.pod_event(
+                "Warning", "ProbeWarning", f"{name} probe warning: {result.warning}"
             )
 
-    def _judge(self, machine: Machine, verdict: bool | None) -> None:  # noqa: FBT001
+    def _set_ready(self, machine: Machine, verdict: bool | None) -> None:  # noqa: FBT001
         if verdict is not None and machine.facts.ready is not verdict:
             machine.set_facts(replace(machine.facts, ready=verdict))
 
-    async def _answer(self, machine: Machine, question: Question) -> Answer | None:
-        """The answer, or None where the guest cannot be blamed for it."""
-        if self._rests(machine):
+    async def _run_probe(self, machine: Machine, handler: ProbeHandler) -> ProbeResult | None:
+        """Return the result, or None while the guest is suspended."""
+        if self._is_suspended(machine):
             return None
-        answer = await question.ask(machine)
-        return None if answer.why and self._rests(machine) else answer
+        result = await handler.run(machine)
+        return None if result.failure and self._is_suspended(machine) else result
 
-    def _rests(self, machine: Machine) -> bool:
-        """Who stands still cannot answer, who is frozen runs no commands; neither is unhealthy."""
+    def _is_suspended(self, machine: Machine) -> bool:
+        """Whether a guest is paused, saved or frozen: it cannot answer, which is no failure."""
         frozen = machine.facts.frozen
         if frozen is None and self._vmi is not None:
             frozen = self._vmi.status.fs_freeze_status == "frozen"  # by an earlier manager
@@ -122,9 +126,9 @@ class Prober:
 
 
 def _delay_left(probe: Probe, started_at: float) -> float:
-    """Seconds until the first question, of which an earlier manager may have waited some.
+    """Return the seconds until the first probe, of which an earlier manager may have waited some.
 
-    Nothing is added, as KubeVirt does for the start of its libvirt: the guest runs already.
+    No extra delay, such as KubeVirt's for the start of libvirt: the guest runs already.
     """
     delay = float(probe.initial_delay_seconds)
     return max(0.0, min(delay, started_at + delay - time.time()))

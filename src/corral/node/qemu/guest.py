@@ -121,7 +121,7 @@ class QemuGuest:
     async def watch(self) -> None:
         """Report when the monitor's connection closes although QEMU runs."""
         await self._monitor.hung_up()
-        if not await self._process.ends():
+        if not await self._process.is_ending():
             self._monitor.events.put_nowait(SILENCE)
 
     async def _agent_is_open(self) -> bool | None:

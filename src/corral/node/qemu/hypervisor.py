@@ -17,7 +17,14 @@ import structlog
 from corral.aio import finished, own_thread, wait_at_most
 from corral.failures import describe
 from corral.node.host.open_disks import opened as disk_opened
-from corral.node.host.process import Process, hold, keep_to_ourselves, launch, runs, stood_still
+from corral.node.host.process import (
+    Process,
+    acquire_lock,
+    launch,
+    made_no_progress,
+    runs,
+    set_close_on_exec,
+)
 from corral.node.hypervisor import (
     Definition,
     Drive,
@@ -66,7 +73,7 @@ class Qemu:
 
     async def prepare(self) -> None:
         """Set process attributes that every machine inherits, and probe the accelerator."""
-        keep_to_ourselves()
+        set_close_on_exec()
         # Huge pages would make a small guest's process a fifth larger.
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
         # A core file would hold a guest's memory, and could fill the disk.
@@ -141,11 +148,11 @@ class Qemu:
         try:
             return await self._connect(directory, process)
         except MonitorError as error:
-            if await process.ends():
+            if await process.is_ending():
                 return None
             log.warning("qemu does not answer", directory=str(directory), error=str(error))
             process.release()
-            if stood_still(before, process.pulse()):
+            if made_no_progress(before, process.pulse()):
                 raise HungError(str(error)) from error
             raise
 
@@ -264,7 +271,7 @@ def _open_handles(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
             stack.callback(os.close, descriptor)
             return descriptor
 
-        lock = hold(directory)
+        lock = acquire_lock(directory)
         if lock is None:
             raise StartError("StartFailed", "QEMU already runs for this VMI")
         stack.callback(os.close, lock)

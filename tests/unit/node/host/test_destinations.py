@@ -6,7 +6,13 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from corral import hosts
-from corral.node.host.destinations import ANYWHERE, Destinations, Refused, for_guests, meant
+from corral.node.host.destinations import (
+    ANYWHERE,
+    Destinations,
+    Refused,
+    forbidden_to_guests,
+    unwrapped,
+)
 
 CLUSTER = Destinations(cluster=(ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56")))
 
@@ -51,9 +57,9 @@ CLUSTER = Destinations(cluster=(ip_network("10.244.0.0/16"), ip_network("fd00:10
 def test_what_is_the_hosts_or_the_clusters_is_refused(host, what):
     with pytest.raises(Refused, match=f"{host} is not connected to: its address is {what}, which"):
         CLUSTER.addresses(host, 80)
-    CLUSTER.require_fit("images.example")
+    CLUSTER.require_allowed("images.example")
     with pytest.raises(Refused):
-        CLUSTER.require_fit(host)
+        CLUSTER.require_allowed(host)
     assert ANYWHERE.addresses(host, 80)
 
 
@@ -63,7 +69,7 @@ def test_what_is_the_hosts_or_the_clusters_is_refused(host, what):
 )  # fmt: skip
 def test_what_a_guest_reaches_by_itself_is_connected_to(host):
     assert CLUSTER.addresses(host, 80) == [str(ip_address(host))] or "." in host
-    CLUSTER.require_fit(host)
+    CLUSTER.require_allowed(host)
 
 
 def test_the_hosts_own_addresses_are_refused():
@@ -80,7 +86,7 @@ def test_an_administrator_allows_ranges_of_them():
     opened = Destinations(allowed=(ip_network("127.0.0.0/8"), ip_network("10.244.3.0/24")))
     assert opened.addresses("127.0.0.1", 80) == ["127.0.0.1"]
     assert opened.addresses("::ffff:127.0.0.1", 80)
-    assert not opened.fault(ip_address("10.244.3.9"))
+    assert not opened.refusal_reason(ip_address("10.244.3.9"))
     for other in ("169.254.169.254", "::1", "0.0.0.0"):
         with pytest.raises(Refused):
             opened.addresses(other, 80)
@@ -89,7 +95,7 @@ def test_an_administrator_allows_ranges_of_them():
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "deep.localhost", "127.1", "0x7f.1"])
 def test_names_of_this_host_are_refused_though_somebody_else_looks_names_up(host):
     with pytest.raises(Refused):
-        CLUSTER.require_fit(host)
+        CLUSTER.require_allowed(host)
 
 
 def answers(monkeypatch, *told):
@@ -137,20 +143,20 @@ def test_the_next_address_is_tried_where_one_does_not_answer():
 
 def test_an_address_of_ipv4_is_known_in_ipv6s_clothes():
     clothes = ["::ffff:192.0.2.1", "64:ff9b::192.0.2.1", "2002:c000:201::5", "::ffff:0:192.0.2.1"]
-    assert {str(meant(ip_address(each))) for each in clothes} == {"192.0.2.1"}
-    assert str(meant(ip_address("2001:db8::1"))) == "2001:db8::1"
+    assert {str(unwrapped(ip_address(each))) for each in clothes} == {"192.0.2.1"}
+    assert str(unwrapped(ip_address("2001:db8::1"))) == "2001:db8::1"
 
 
 def test_guests_are_kept_from_the_metadata_of_clouds():
-    four, six = (list(map(str, for_guests(version, ()))) for version in (4, 6))
+    four, six = (list(map(str, forbidden_to_guests(version, ()))) for version in (4, 6))
     assert four == ["100.100.100.200/32", "168.63.129.16/32", "169.254.0.0/16", "192.0.0.192/32"]
     assert {"fd00:ec2::254/128", "fd20:ce::254/128", "64:ff9b::a9fe:0/112"} <= set(six)
 
 
 def test_what_is_allowed_guests_reach_and_the_rest_they_do_not():
     allowed = [ip_network("168.63.129.16/32"), ip_network("169.254.128.0/17")]
-    four, six = (list(map(str, for_guests(version, allowed))) for version in (4, 6))
+    four, six = (list(map(str, forbidden_to_guests(version, allowed))) for version in (4, 6))
     assert four == ["100.100.100.200/32", "169.254.0.0/17", "192.0.0.192/32"]
     assert "64:ff9b::a9fe:0/113" in six
     assert "64:ff9b::a83f:8110/128" not in six
-    assert for_guests(4, [ip_network("0.0.0.0/0")]) == []
+    assert forbidden_to_guests(4, [ip_network("0.0.0.0/0")]) == []

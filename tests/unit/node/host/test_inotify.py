@@ -7,7 +7,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from corral.aio import Background
-from corral.node.host.inotify import IN_MODIFY, IN_MOVED_TO, OVERFLOW, PAUSE_SECONDS, Inotify
+from corral.node.host.inotify import DEBOUNCE_SECONDS, IN_MODIFY, IN_MOVED_TO, OVERFLOW, Inotify
 from corral.node.kubelet.logs import NAME, Logs
 
 
@@ -15,7 +15,7 @@ from corral.node.kubelet.logs import NAME, Logs
 async def listening(inotify):
     begun = asyncio.Event()
     async with Background() as tasks:
-        tasks.start(inotify.run(begun.set, otherwise="nobody is told"), name="inotify")
+        tasks.start(inotify.run(begun.set, failure_message="nobody is told"), name="inotify")
         await begun.wait()
         yield
 
@@ -56,7 +56,7 @@ async def test_one_that_cannot_be_heard_costs_none_of_those_that_came_with_it(tm
                 (watch, "last"),
             ]
     assert [(each["event"], each["name"]) for each in said] == [
-        ("a change of a file was lost", "bad")
+        ("the handler of a file change failed", "bad")
     ]
 
 
@@ -75,7 +75,7 @@ async def test_who_writes_without_end_is_heard_ten_times_a_second(tmp_path):
                 one.write(b"x")
                 two.write(b"x")
                 await asyncio.sleep(0.001)  # the kernel keeps both of all these times
-        assert loop.time() - began >= 2 * PAUSE_SECONDS
+        assert loop.time() - began >= 2 * DEBOUNCE_SECONDS
         assert sorted(heard[-2:]) == watches, "each is told of once, whatever both have written"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from corral.node.host import process
-from corral.node.host.process import Process, hold, identify, runs, stood_still
+from corral.node.host.process import Process, acquire_lock, identify, made_no_progress, runs
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def sleeper(tmp_path):
 
 
 def spawn(directory, command):
-    lock = hold(directory)
+    lock = acquire_lock(directory)
     assert lock is not None
     output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     try:
@@ -51,7 +51,7 @@ async def test_the_lock_tells_that_something_runs(tmp_path):
     assert list(tmp_path.iterdir()) == [], "who asks leaves nothing behind"
     started = spawn(tmp_path, ["sleep", "60"])
     assert runs(tmp_path)
-    assert hold(tmp_path) is None
+    assert acquire_lock(tmp_path) is None
     started.kill()
     async with asyncio.timeout(60):
         await started.wait()
@@ -59,21 +59,21 @@ async def test_the_lock_tells_that_something_runs(tmp_path):
 
 
 def test_who_asks_whether_something_runs_holds_nothing_open(tmp_path):
-    os.close(hold(tmp_path))
+    os.close(acquire_lock(tmp_path))
     before = descriptors()
     assert not runs(tmp_path)
     assert descriptors() == before
 
 
 def test_nobody_else_may_take_the_lock_of_a_directory(tmp_path):
-    lock = hold(tmp_path)
+    lock = acquire_lock(tmp_path)
     assert os.fstat(lock).st_mode & 0o777 == 0o600
     os.close(lock)
 
 
 def test_all_but_the_standard_streams_are_kept_from_children():
     told = (
-        "import os; from corral.node.host.process import keep_to_ourselves; keep_to_ourselves();"
+        "import os; from corral.node.host.process import set_close_on_exec; set_close_on_exec();"
         "print([one for one in range(4) if os.get_inheritable(one)])"
     )
     command = ("sh", "-c", 'exec "$0" -c "$1" 3</dev/null', sys.executable, told)
@@ -85,7 +85,7 @@ def test_what_was_inherited_is_not_handed_on():
     inherited = os.dup(0)
     os.set_inheritable(inherited, True)
     try:
-        process.keep_to_ourselves()
+        process.set_close_on_exec()
         assert not os.get_inheritable(inherited)
         assert all(map(os.get_inheritable, (0, 1, 2)))
     finally:
@@ -209,7 +209,7 @@ async def test_who_only_reads_the_lock_is_not_taken_for_its_holder(tmp_path):
 
 async def test_who_asks_is_not_taken_for_what_runs(tmp_path):
     """A machine that is about to be started: the lock is taken already, by the manager."""
-    lock = hold(tmp_path)
+    lock = acquire_lock(tmp_path)
     assert runs(tmp_path)
     assert await Process.adopt(tmp_path) is None
     os.close(lock)
@@ -380,17 +380,17 @@ async def test_one_that_stands_still_is_told_from_one_that_works(tmp_path, sleep
         while (before := sleeper.pulse()).runnable:
             await asyncio.sleep(0)
     assert before.ran_nanos == sleeper.ran_nanos() > 0
-    assert stood_still(before, sleeper.pulse())
-    assert not stood_still(before, before._replace(ran_nanos=before.ran_nanos + 1))
-    assert not stood_still(*[before._replace(runnable=True)] * 2)
+    assert made_no_progress(before, sleeper.pulse())
+    assert not made_no_progress(before, before._replace(ran_nanos=before.ran_nanos + 1))
+    assert not made_no_progress(*[before._replace(runnable=True)] * 2)
     (tmp_path / "worker").mkdir()
     worker = spawn(tmp_path / "worker", ["sh", "-c", "while :; do :; done"])
     assert worker.pulse().runnable
     assert await worker.end()
     assert worker.pulse() is None
-    assert not stood_still(None, before)
-    assert not stood_still(before, None)
-    assert not stood_still(None, None)
+    assert not made_no_progress(None, before)
+    assert not made_no_progress(before, None)
+    assert not made_no_progress(None, None)
 
 
 WITHOUT_MAIN_THREAD = """
@@ -416,7 +416,7 @@ async def test_a_process_lives_until_its_last_thread_has_ended(tmp_path):
 async def test_one_of_which_nobody_tells_how_long_it_ran_does_not_stand_still(sleeper, monkeypatch):
     monkeypatch.setattr(Process, "ran_nanos", lambda _: 0)
     assert sleeper.pulse() is None
-    assert not stood_still(sleeper.pulse(), sleeper.pulse())
+    assert not made_no_progress(sleeper.pulse(), sleeper.pulse())
 
 
 def test_a_process_that_does_not_exist_has_no_identity():

@@ -57,10 +57,10 @@ def silent(registry):
 
 async def test_an_address_that_answers_to_nobody_is_not_the_last(registry, silent, monkeypatch):
     monkeypatch.setattr(transport, "_FALLBACK_SECONDS", 0.2)
-    monkeypatch.setattr(destinations, "_looked_up", lambda *_: [silent, "127.0.0.1"])
+    monkeypatch.setattr(destinations, "_resolve", lambda *_: [silent, "127.0.0.1"])
     answer = await get(f"http://both.example:{registry.port}/v2/nothing", destinations=ANYWHERE)
     assert answer.status_code == 404
-    monkeypatch.setattr(destinations, "_looked_up", lambda *_: [silent])
+    monkeypatch.setattr(destinations, "_resolve", lambda *_: [silent])
     with pytest.raises(httpx2.ConnectTimeout):
         await get(f"http://one.example:{registry.port}/", destinations=ANYWHERE)
 

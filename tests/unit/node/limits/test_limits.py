@@ -47,7 +47,7 @@ async def test_what_may_wait_for_the_kernel_does_not_hold_up_the_loop(tmp_path, 
     way = Way(blocks=waits)
     bound = limits(tmp_path, way)
     await hold(bound)
-    await bound.clear("u", [])
+    await bound.remove("u", [])
     assert [what for what, _ in way.asked] == ["hold", "hold", "clear", "clear"]
     assert {thread is threading.current_thread() for _, thread in way.asked} == {not waits}
 

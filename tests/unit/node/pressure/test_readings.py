@@ -6,7 +6,7 @@ from corral.node.pressure import readings
 
 
 def test_a_look_at_this_host(tmp_path):
-    seen = readings.look(tmp_path, tmp_path)
+    seen = readings.observe(tmp_path, tmp_path)
     assert {"memory.available", "pid.available", "nodefs.available", "imagefs.available"} <= {*seen}
     for each in seen.values():
         assert 0 < each.available <= each.capacity
@@ -20,5 +20,5 @@ def test_memory_is_what_the_kernel_says_is_to_be_had():
 
 
 def test_threads_take_ids():
-    seen = readings._ids("0.1 0.2 0.3 2/345 6789")
+    seen = readings._pids("0.1 0.2 0.3 2/345 6789")
     assert seen.capacity - seen.available == 345

@@ -62,7 +62,7 @@ def test_what_is_short_is_told_in_a_kubelets_words():
         "pid.available": Observation(99, 1000),
         "nodefs.available": Observation(GIBIBYTE, 2 * GIBIBYTE),
     }
-    assert [each.told() for each in shortages(thresholds, seen)] == [
+    assert [each.describe() for each in shortages(thresholds, seen)] == [
         "Threshold quantity: 100Mi, available: 50Mi. ",
         "Threshold quantity: 100, available: 99. ",
     ]

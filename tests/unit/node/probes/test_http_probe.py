@@ -6,9 +6,9 @@ from tests.unit.node.probes.test_prober import Server, connected
 
 from corral.node.network.guest_ports import Ports
 from corral.node.probes.http_probe import (
-    LONGEST_HEAD,
-    MOST_AHEAD,
-    MOST_REDIRECTS,
+    MAX_HEADER_BYTES,
+    MAX_INFORMATIONAL,
+    MAX_REDIRECTS,
     HttpError,
     get,
     url_of,
@@ -66,7 +66,7 @@ async def test_another_port_of_the_same_host_is_the_same_host():
 
 @pytest.mark.parametrize(("end", "status"), [(OK, 200), (ILL, 503), (leads_to("/", 101), 101)])
 async def test_what_is_sent_ahead_of_an_answer_is_passed_over(end, status):
-    assert await asked(Web(root=AHEAD * MOST_AHEAD + end)) == status
+    assert await asked(Web(root=AHEAD * MAX_INFORMATIONAL + end)) == status
 
 
 @pytest.mark.parametrize("location", ["http://192.0.2.1/", "//evil.example/x", "", "gopher:x"])
@@ -82,9 +82,9 @@ async def test_an_answer_that_is_no_redirect_leads_nowhere():
 
 async def test_redirects_in_circles_come_to_an_end():
     web = Web(root=leads_to("/"))
-    with pytest.raises(HttpError, match=f"stopped after {MOST_REDIRECTS} redirects"):
+    with pytest.raises(HttpError, match=f"stopped after {MAX_REDIRECTS} redirects"):
         await asked(web)
-    assert len(web.asked) == MOST_REDIRECTS
+    assert len(web.asked) == MAX_REDIRECTS
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ async def test_redirects_in_circles_come_to_an_end():
         (b"", f'Get "{URL}": EOF'),
         (b"SSH-2.0-dropbear\r\n", 'malformed HTTP response "SSH-2.0-dropbear"'),
         (b"HTTP/1.1 2\xb2\xb2\r\n\r\n", "malformed HTTP response"),
-        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * LONGEST_HEAD, "headers exceeded"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * MAX_HEADER_BYTES, "headers exceeded"),
         (leads_to(f"http://{HOST}:99999/"), "99999"),
         (leads_to("http://[/"), "failed to parse Location header"),
-        (AHEAD * (MOST_AHEAD + 1) + OK, "too many 1xx informational responses"),
+        (AHEAD * (MAX_INFORMATIONAL + 1) + OK, "too many 1xx informational responses"),
         (AHEAD, "EOF"),
     ],
 )

@@ -18,8 +18,8 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.host.destinations import Destinations
 from corral.node.hypervisor import Finished, GuestError
 from corral.node.network.guest_ports import Ports
-from corral.node.probes.handlers import Answer, Question
-from corral.node.probes.prober import Prober, Tally
+from corral.node.probes.handlers import ProbeHandler, ProbeResult
+from corral.node.probes.prober import ProbeHistory, Prober
 from corral.node.state.facts import PAUSED_BY_USER, Facts, State
 from corral.node.status.pod_status import pod_status
 from corral.node.status.vmi_status import instance_status
@@ -35,8 +35,8 @@ class Agent:
         self.asked = []
         self.well = True
 
-    def _answer(self, question):
-        self.asked.append((question, asyncio.get_running_loop().time()))
+    def _answer(self, handler):
+        self.asked.append((handler, asyncio.get_running_loop().time()))
         if not self.well:
             raise GuestError("the guest agent does not answer")
 
@@ -85,16 +85,16 @@ class MachineEvents:
 class Server(asyncio.Protocol):
     """Answers what it is asked at once."""
 
-    def __init__(self, requests, answer):
+    def __init__(self, requests, result):
         self.requests = requests
-        self.answer = answer
+        self.result = result
 
     def connection_made(self, transport):
         self.transport = transport
 
     def data_received(self, data):
         self.requests.append(data)
-        self.transport.write(self.answer(data))
+        self.transport.write(self.result(data))
         self.transport.close()
 
 
@@ -108,16 +108,16 @@ async def connected(server):
 class Site:
     """A network with a server that answers each request with the same."""
 
-    def __init__(self, answer=b"HTTP/1.1 200 OK\r\n\r\n"):
-        self.answer = answer
+    def __init__(self, result=b"HTTP/1.1 200 OK\r\n\r\n"):
+        self.result = result
         self.requests = []
         self.connected = []
 
     async def connect(self, address, port):
         self.connected.append((address, port))
-        if self.answer is None:
+        if self.result is None:
             raise ConnectionRefusedError(111, "Connection refused")
-        return await connected(Server(self.requests, lambda _: self.answer))
+        return await connected(Server(self.requests, lambda _: self.result))
 
 
 def instance(phase="Scheduled", **probes):
@@ -174,11 +174,11 @@ def seconds_of(agent):
     ],
 )
 def test_a_verdict_takes_some_answers_in_a_row(success, failure, answers, verdicts):
-    tally = Tally(Probe(success_threshold=success, failure_threshold=failure))
+    history = ProbeHistory(Probe(success_threshold=success, failure_threshold=failure))
     seen = []
-    for answer in answers.split():
-        tally = tally.after(answer == "yes")
-        seen.append({None: ".", True: "+", False: "-"}[tally.verdict])
+    for result in answers.split():
+        history = history.with_result(result == "yes")
+        seen.append({None: ".", True: "+", False: "-"}[history.verdict])
     assert " ".join(seen) == verdicts
 
 
@@ -332,7 +332,7 @@ async def test_a_command_that_takes_too_long_never_says_yes(machine, recorder):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
-    ("answer", "ready"),
+    ("result", "ready"),
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", True),
         (b"HTTP/1.0 302 Found\r\n\r\n", True),
@@ -343,8 +343,8 @@ async def test_a_command_that_takes_too_long_never_says_yes(machine, recorder):
         (None, False),
     ],
 )
-async def test_an_http_request_decides(machine, recorder, answer, ready):
-    site = Site(answer)
+async def test_an_http_request_decides(machine, recorder, result, ready):
+    site = Site(result)
     headers = [{"name": "host", "value": "x"}, {"name": "a", "value": "b\r\nc: d"}]
     action = {"port": "web", "path": "up", "httpHeaders": headers}
     probe = {"httpGet": action, "failureThreshold": 1}
@@ -382,11 +382,11 @@ async def test_a_host_that_is_none_is_told_of(machine, recorder, host, way, told
 @pytest.mark.parametrize("way", ["tcpSocket", "httpGet"])
 async def test_a_probe_does_not_ask_the_host_or_pods_of_others(machine, recorder, host, way):
     site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
-    question = Question(
+    handler = ProbeHandler(
         instance(), msgspec.convert({way: {"port": 22, "host": host}}, Probe), Ports(site, cluster)
     )
-    answer = await question.ask(machine)
-    assert f"{host} is not connected to: its address is" in answer.why
+    result = await handler.run(machine)
+    assert f"{host} is not connected to: its address is" in result.failure
     assert site.connected == []
 
 
@@ -394,7 +394,10 @@ async def test_a_probe_asks_its_own_machine_and_others_that_it_may(machine):
     site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
     for host in ("", machine.facts.address, "198.51.100.7"):
         probe = msgspec.convert({"tcpSocket": {"port": 22, "host": host}}, Probe)
-        assert await Question(instance(), probe, Ports(site, cluster)).ask(machine) == Answer()
+        assert (
+            await ProbeHandler(instance(), probe, Ports(site, cluster)).run(machine)
+            == ProbeResult()
+        )
     assert [address for address, _ in site.connected] == ["10.244.0.7"] * 2 + ["198.51.100.7"]
 
 
@@ -409,10 +412,10 @@ async def test_a_name_that_means_nothing_is_told_in_words(machine, monkeypatch, 
     def looked_up(*_):
         raise socket.gaierror(number, "Temporary failure in name resolution")
 
-    monkeypatch.setattr("corral.node.host.destinations._looked_up", looked_up)
+    monkeypatch.setattr("corral.node.host.destinations._resolve", looked_up)
     probe = msgspec.convert({"tcpSocket": {"port": 80, "host": "db.example"}}, Probe)
-    answer = await Question(instance(), probe, Ports(Site())).ask(machine)
-    assert answer.why == f"dial tcp: lookup db.example: {why}"
+    result = await ProbeHandler(instance(), probe, Ports(Site())).run(machine)
+    assert result.failure == f"dial tcp: lookup db.example: {why}"
 
 
 @pytest.mark.looptime

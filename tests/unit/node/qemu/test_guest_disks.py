@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.host.process import Process, hold
+from corral.node.host.process import Process, acquire_lock
 from corral.node.qemu import guest as guests
 from corral.node.qemu.guest import QemuGuest
 from corral.node.state import events
@@ -57,7 +57,7 @@ async def started(tmp_path):
     processes = []
 
     def start(*command):
-        lock = hold(tmp_path)
+        lock = acquire_lock(tmp_path)
         output = os.open(os.devnull, os.O_WRONLY)
         process = Process.spawn(command, tmp_path, descriptors=[lock], output=output)
         os.close(lock)

@@ -86,7 +86,7 @@ async def running(directory, command=("sleep", "60")):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(hypervisor, "START_SECONDS", 1)
-    monkeypatch.setattr(process, "_LAST_BREATH_SECONDS", 0.1)
+    monkeypatch.setattr(process, "_ENDING_SECONDS", 0.1)
 
 
 async def test_a_monitor_is_let_go_when_its_greeting_is_cancelled(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ async def test_one_that_stands_still_hangs_and_one_that_works_does_not(tmp_path)
     async with running(tmp_path) as monitor, asyncio.timeout(60):
         monitor.silent_on = {"query-status"}
         standing, pulse = await process.Process.adopt(tmp_path), None
-        while not process.stood_still(pulse, pulse := standing.pulse()):  # it is being started
+        while not process.made_no_progress(pulse, pulse := standing.pulse()):  # it is being started
             await asyncio.sleep(0.1)
         standing.release()
         with pytest.raises(HungError, match="query-status: no answer"):
@@ -192,7 +192,7 @@ def watched() -> int:
 
 
 async def test_what_runs_and_cannot_be_found_is_not_taken_for_gone(tmp_path):
-    lock = process.hold(tmp_path)  # as by a process whose descriptors we may not see
+    lock = process.acquire_lock(tmp_path)  # as by a process whose descriptors we may not see
     with pytest.raises(MonitorError, match="cannot be found"):
         await Qemu(tmp_path).find(tmp_path)
     with pytest.raises(StuckError, match="cannot be found"):
