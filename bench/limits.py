@@ -39,7 +39,7 @@ def measure() -> list[Figure]:
 
 async def _measure() -> list[Figure]:
     figures = []
-    with tempfile.TemporaryDirectory(group_prefix="corral-bench.") as name:
+    with tempfile.TemporaryDirectory(prefix="corral-bench.") as name:
         directory = Path(name)
         directory.chmod(0o711)  # noqa: ASYNC240
         found = find_limiters(group_prefix(directory))

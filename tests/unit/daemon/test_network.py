@@ -64,7 +64,7 @@ def test_downloads_of_tenants_reach_neither_pods_nor_services_nor_links(tmp_path
         "fd00:169:254:4c00::1",
         "fd00:10:77::1",
     ):
-        assert found.fault(ip_address(each)) == "of the cluster"
+        assert found.refusal_reason(ip_address(each)) == "of the cluster"
     assert found.fault(ip_address("169.254.76.1")) == "link-local"
     assert not found.fault(ip_address("127.0.0.1"))
 
