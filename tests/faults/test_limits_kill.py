@@ -36,8 +36,8 @@ kind, kill_at, data, directory, disk = sys.argv[1:3] + [Path(each) for each in s
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def stop_and_die(used, number):
-    signal.pidfd_send_signal(held.pidfd, number)
+def stop_and_die(process, number):
+    signal.pidfd_send_signal(process.pidfd, number)
     if number is signal.SIGSTOP:
         die()
 
@@ -46,9 +46,9 @@ async def main():
     await qemu.prepare()
     one = Limited(qemu, directory, disk, BOUNDS, limits(kind, data, directory))
     if kill_at == "group made":
-        cgroup_paths.MachineGroups.put = die
+        cgroup_paths.MachineGroups.add = die
     if kill_at == "one of two":
-        cgroup_methods.CpuCgroup1.hold = cgroup_methods.CpuCgroup2.hold = die
+        cgroup_methods.CpuCgroup1.apply = cgroup_methods.CpuCgroup2.apply = die
     if kill_at == "stopped":
         cpu_duty_cycle._send = stop_and_die
     known = one.step

@@ -65,8 +65,8 @@ def test_downloads_of_tenants_reach_neither_pods_nor_services_nor_links(tmp_path
         "fd00:10:77::1",
     ):
         assert found.refusal_reason(ip_address(each)) == "of the cluster"
-    assert found.fault(ip_address("169.254.76.1")) == "link-local"
-    assert not found.fault(ip_address("127.0.0.1"))
+    assert found.refusal_reason(ip_address("169.254.76.1")) == "link-local"
+    assert not found.refusal_reason(ip_address("127.0.0.1"))
 
 
 def test_services_take_neither_addresses_of_pods_nor_ports_that_are_kept(tmp_path):
