@@ -51,6 +51,27 @@ class Cidrs(click.ParamType[tuple[Network, ...]]):
             self.fail(f"{error}: write it as 192.0.2.7 or 10.1.0.0/16", param, ctx)
 
 
+class BindAddress(click.ParamType[tuple[str, int]]):
+    """``ADDRESS:PORT``, ``ADDRESS`` or ``:PORT``; IPv6 addresses in brackets."""
+
+    name = "address:port"
+
+    def __init__(self, port: int = 6443) -> None:
+        self._port = port
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        address, separator, port = str(value).rpartition(":")
+        if not separator or (":" in address and not address.endswith("]")) or port.endswith("]"):
+            address, port = str(value), str(self._port)
+        if not port.isdigit() or not 0 < int(port) < 65536:
+            self.fail(f"{value!r}: the port must be a number from 1 to 65535", param, ctx)
+        return address.strip("[]") or "127.0.0.1", int(port)
+
+
 class Ports(click.ParamType[tuple[range, ...]]):
     """``PORT[-PORT],…``: ports, and ranges of them."""
 

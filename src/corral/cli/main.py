@@ -21,6 +21,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "token": "corral.cli.manager.token",
         "join": "corral.cli.manager.join",
         "leave": "corral.cli.manager.leave",
+        "controllers": "corral.cli.manager.controllers",
         "kubeconfig": "corral.cli.manager.kubeconfig",
         "backup": "corral.cli.manager.backup",
         "restore": "corral.cli.manager.backup",
@@ -54,8 +55,10 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
 }
 """Command → module, as help lists them; the function has the command's name, with _ for -."""
 
+HIDDEN: Final = {"stand-ins": "corral.cli.manager.controllers"}
+"""Commands of tests."""
 COMMANDS: Final[dict[str, str]] = {
-    name: module for section in SECTIONS.values() for name, module in section.items()
+    name: module for section in (*SECTIONS.values(), HIDDEN) for name, module in section.items()
 }
 _KUBECTL: Final = frozenset(
     {"apply", "delete", "describe", "edit", "get", "logs", "patch", "scale", "top"}

@@ -33,12 +33,22 @@ class Kubeconfig:
     certificate: str = ""
     key: str = field(default="", repr=False)
     insecure: bool = False
+    impersonated: str = ""
+    """The user that requests are made as (the user's ``as``); empty for the user itself."""
+    impersonated_group: str = ""
+    """A group of that user (``as-groups``, of which one is supported)."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The User-Agent and Authorization headers of every request."""
-        token = {"authorization": f"Bearer {self.token}"} if self.token else {}
-        return {"user-agent": f"corral/{__version__}", **token}
+        """The headers of every request: User-Agent, Authorization, impersonation."""
+        headers = {"user-agent": f"corral/{__version__}"}
+        if self.token:
+            headers["authorization"] = f"Bearer {self.token}"
+        if self.impersonated:
+            headers["impersonate-user"] = self.impersonated
+        if self.impersonated_group:
+            headers["impersonate-group"] = self.impersonated_group
+        return headers
 
     def tls(self) -> ssl.SSLContext:
         """Return a TLS context with the cluster's CA (else the system's) and the client's key."""
@@ -89,6 +99,8 @@ def load(path: Path, context: str = "") -> Kubeconfig:
         certificate=reader.pem(user, "client-certificate"),
         key=reader.pem(user, "client-key"),
         insecure=cluster.get("insecure-skip-tls-verify") is True,
+        impersonated=reader.text(user, "as"),
+        impersonated_group=reader.group(user),
     )
 
 
@@ -112,6 +124,12 @@ class _Reader:
         if not isinstance(value, str):
             raise KubeconfigError(f'{self.path}: "{field_name}" must be text')
         return value
+
+    def group(self, user: Mapping[str, Any]) -> str:
+        groups = user.get("as-groups") or [""]
+        if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], str):
+            raise KubeconfigError(f'{self.path}: "as-groups" must be a list of one group')
+        return groups[0]
 
     def file(self, values: Mapping[str, Any], field_name: str) -> str:
         name = self.text(values, field_name)

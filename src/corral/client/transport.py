@@ -21,6 +21,7 @@ _IN_PATHS = "/%:@!$&'()*+,;=~"
 """Characters that are not escaped in a path; a question mark or hash in a name would end it."""
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
+IDLE_CONNECTIONS = 20
 
 
 class Transport(Protocol):
@@ -52,6 +53,9 @@ class Https:
             headers=kubeconfig.headers,
             verify=self.tls,
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            # Each watch takes a connection: the garbage collector alone follows a hundred kinds,
+            # and a bounded pool would leave none for requests.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS),
             trust_env=False,
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.controllers import datavolume, pool, replicaset, vm, vmi
 from corral.controllers.metrics import SOURCES
@@ -20,9 +21,15 @@ CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     datavolume.datasources,
 )
 """Factories; each makes one controller, and controllers meet only in the API's objects. That of
-VMIs is made below: it takes a ratio."""
+VMIs is made below: it takes options."""
 
 
-def controllers(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> list[Controller[Any]]:
-    """Return all controllers; ``cpu_ratio`` is ``corral up --cpu-allocation-ratio``."""
-    return [*(make(context) for make in CONTROLLERS), vmi.controller(context, cpu_ratio=cpu_ratio)]
+def controllers(
+    context: ControllerContext, *, cpu_ratio: int = CPU_RATIO, placement: Placement = ANYWHERE
+) -> list[Controller[Any]]:
+    """Return all controllers.
+
+    ``cpu_ratio`` is ``corral up --cpu-allocation-ratio``; ``placement`` is added to launcher pods.
+    """
+    instances = vmi.controller(context, cpu_ratio=cpu_ratio, placement=placement)
+    return [*(make(context) for make in CONTROLLERS), instances]

@@ -35,8 +35,15 @@ def controllers(
 ) -> list[Controller[Any]]:
     """All that run where there are nodes; ``context`` is for the stand-ins, ``own`` for ours."""
     made = own_controllers(own, cpu_ratio=settings.cpu_ratio)
-    stand_ins = (*STAND_INS, *_configured(settings, url), *network.stand_ins())
-    return [*made, *(make(context) for make in stand_ins)]
+    return [*made, *stand_ins(settings, network, url, context)]
+
+
+def stand_ins(
+    settings: Settings, network: Networking, url: str, context: ControllerContext
+) -> list[Controller[Any]]:
+    """Return the controllers of Kubernetes itself; the data directory has the cluster's keys."""
+    factories = (*STAND_INS, *_configured(settings, url), *network.stand_ins())
+    return [make(context) for make in factories]
 
 
 def _configured(

@@ -20,6 +20,7 @@ from corral.aio import Background
 from corral.api.addresses import Network
 from corral.api.errors import ApiError, Unavailable
 from corral.client.client import Client
+from corral.client.retries import Retrying
 from corral.client.transport import Https
 from corral.config import Layout, Settings
 from corral.daemon import process
@@ -67,7 +68,7 @@ class NodeProcess:
         try:
             config = config_of(self.settings.layout, self.membership.server)
             async with Https(config) as transport, Background() as tasks:
-                client = Client(transport)
+                client = Client(Retrying(transport))
                 await self.networking.prepare()
                 informers = NodeInformers(client, self.membership.name)
                 context = ControllerContext(client, informers=informers)

@@ -325,6 +325,11 @@ class Informers:
         cached = self._informers.items()
         return [informer for (_, resource, *_), informer in cached if resource == kind.resource]
 
+    def unsynced(self) -> list[str]:
+        """Return the resources whose first list has not been stored yet."""
+        cached = self._informers.items()
+        return sorted({resource for (_, resource, *_), one in cached if not one.has_synced})
+
     def stop(self, kind: Kind) -> None:
         """Stop and clear the informers of a kind that is no longer served."""
         for informer in self.of_kind(kind):

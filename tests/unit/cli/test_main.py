@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from bench.cluster import free_port
 
+from corral.cli.address_options import BindAddress
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.main import run
-from corral.cli.manager.up import _Bind
 from corral.config import THRESHOLDS, Layout
 from corral.daemon.address_ranges import Ranges, load, save
 from corral.node.host import process
@@ -219,7 +219,7 @@ def test_a_directory_that_may_not_be_written_is_refused_clearly(tmp_path):
     ],
 )
 def test_addresses_are_read_as_people_write_them(text, expected):
-    assert _Bind().convert(text, None, None) == expected
+    assert BindAddress().convert(text, None, None) == expected
 
 
 @pytest.mark.parametrize("text", ["host:port", "127.0.0.1:0", "127.0.0.1:65536", "[::1]:x"])

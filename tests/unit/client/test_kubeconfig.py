@@ -55,6 +55,20 @@ def test_the_current_context_says_where_and_who(write):
     assert "secret" not in repr(found)
 
 
+def test_requests_are_made_as_another_user(write):
+    path = write(ORDINARY.replace("{token: secret}", "{token: secret, as: me, as-groups: [us]}"))
+    headers = load(path).headers
+    assert headers["authorization"] == "Bearer secret"
+    assert headers["impersonate-user"] == "me"
+    assert headers["impersonate-group"] == "us"
+
+
+def test_more_than_one_group_is_refused(write):
+    path = write(ORDINARY.replace("{token: secret}", "{token: secret, as-groups: [a, b]}"))
+    with pytest.raises(KubeconfigError, match='"as-groups" must be a list of one group'):
+        load(path)
+
+
 def test_files_are_found_beside_the_kubeconfig(write, tmp_path):
     (tmp_path / "crt.pem").write_text("crt")
     (tmp_path / "key.pem").write_text("key")

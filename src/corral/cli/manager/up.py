@@ -12,7 +12,15 @@ import click
 from click.core import ParameterSource
 
 from corral.cli import hints
-from corral.cli.address_options import Address, Cidrs, Ports, Ranges, WebUrl, format_ranges
+from corral.cli.address_options import (
+    Address,
+    BindAddress,
+    Cidrs,
+    Ports,
+    Ranges,
+    WebUrl,
+    format_ranges,
+)
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.backup import make_private, require_complete_restore, require_store
@@ -29,24 +37,6 @@ BIND = "127.0.0.1:6443"
 """Default address of the API, for the first start."""
 
 
-class _Bind(click.ParamType[tuple[str, int]]):
-    """``ADDRESS:PORT``, ``ADDRESS`` or ``:PORT``; IPv6 addresses in brackets."""
-
-    name = "address:port"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        address, separator, port = str(value).rpartition(":")
-        if not separator or (":" in address and not address.endswith("]")) or port.endswith("]"):
-            address, port = str(value), "6443"
-        if not port.isdigit() or not 0 < int(port) < 65536:
-            self.fail(f"{value!r}: the port must be a number from 1 to 65535", param, ctx)
-        return address.strip("[]") or "127.0.0.1", int(port)
-
-
 def _bind_address(
     context: click.Context, parameter: click.Parameter, value: tuple[str, int] | None
 ) -> tuple[str, int]:
@@ -55,7 +45,7 @@ def _bind_address(
         return value
     if last := hints.bind(context.params["layout"]):
         context.set_parameter_source("bind", ParameterSource.DEFAULT_MAP)
-    return _Bind().convert(last or BIND, parameter, context)
+    return BindAddress().convert(last or BIND, parameter, context)
 
 
 @click.command(
@@ -66,7 +56,7 @@ def _bind_address(
 @data_directory
 @click.option(
     hints.BIND,
-    type=_Bind(),
+    type=BindAddress(),
     default=None,
     callback=_bind_address,
     help=f"Where the API listens.  [default: as last time, at first {BIND}]",

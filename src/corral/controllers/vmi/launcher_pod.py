@@ -13,6 +13,7 @@ import msgspec
 from corral import __version__
 from corral.api import grace_period
 from corral.api.images import pull_policy
+from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.api.kinds.vmi.derived import (
     COMPUTE,
@@ -74,6 +75,7 @@ def pod_for(
     *,
     cpu_ratio: int = CPU_RATIO,
     auto: AutoLimits = NO_LIMITS,
+    placement: Placement = ANYWHERE,
 ) -> Document:
     """Return the launcher pod of a VMI (KubeVirt's template.go)."""
     spec = vmi.spec
@@ -89,9 +91,9 @@ def pod_for(
         "automountServiceAccountToken": account is not None,
         "hostname": host_name(vmi),
         "subdomain": spec.subdomain,
-        "nodeSelector": spec.node_selector,
+        "nodeSelector": {**spec.node_selector, **placement.node_selector},
         "affinity": _plain(spec.affinity),
-        "tolerations": _plain(spec.tolerations),
+        "tolerations": [*_plain(spec.tolerations), *placement.tolerations],
         "topologySpreadConstraints": _plain(spec.topology_spread_constraints),
         "schedulerName": spec.scheduler_name,
         "priorityClassName": spec.priority_class_name,

@@ -8,6 +8,7 @@ from lightkube.models.storage_v1 import StorageClass
 
 from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.cdi.datavolume import DataVolume
+from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, KubeVirt, cpu_allocation_ratio
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import FINALIZER, GROUP, VirtualMachineInstance
@@ -45,12 +46,17 @@ NAMED_MIN_VISIBLE_SECONDS = 1.5
 """The same for VMIs of VirtualMachines, whose next VMI waits for the name."""
 
 
-def controller(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> Controller[Key]:
+def controller(
+    context: ControllerContext,
+    *,
+    cpu_ratio: int = CPU_RATIO,
+    placement: Placement = ANYWHERE,
+) -> Controller[Key]:
     """Return the controller of VMIs.
 
     ``cpu_ratio`` applies unless the KubeVirt object sets another.
     """
-    loop = VMIs(context, cpu_ratio)
+    loop = VMIs(context, cpu_ratio, placement)
     return Controller(
         "vmi",
         loop.reconcile,
@@ -66,7 +72,9 @@ def controller(context: ControllerContext, *, cpu_ratio: int = CPU_RATIO) -> Con
 class VMIs:
     """Caches and state of the controller."""
 
-    def __init__(self, context: ControllerContext, cpu_ratio: int) -> None:
+    def __init__(
+        self, context: ControllerContext, cpu_ratio: int, placement: Placement = ANYWHERE
+    ) -> None:
         self.queue = WorkQueue[Key]()
         self.vmis = context.informers.of(VMI)
         self.pods = context.informers.of(Pod)
@@ -82,6 +90,7 @@ class VMIs:
         self._recorder = context.recorder(COMPONENT)
         self._expectations = Expectations[str](context.monotonic)
         self._cpu_ratio = cpu_ratio
+        self._placement = placement
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.vmis.index("claim", _claim_index)
         self._ended: dict[str, float] = {}
@@ -148,7 +157,9 @@ class VMIs:
     async def _create_pod(self, vmi: VMI, needed: Claims) -> Pod:
         self._expectations.expect(vmi.metadata.uid, creations=1)
         ratio = cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio)
-        document = pod_for(vmi, needed, cpu_ratio=ratio, auto=self._limits(vmi))
+        document = pod_for(
+            vmi, needed, cpu_ratio=ratio, auto=self._limits(vmi), placement=self._placement
+        )
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:

@@ -4,6 +4,7 @@ from lightkube.models.core_v1 import PodSpec
 from tests.unit.controllers.make import make_vmi
 
 from corral.api.kinds.core import pod_resources
+from corral.api.kinds.core.machine_nodes import MACHINE_NODES, TOLERATION
 from corral.api.kinds.core.pod import quality_of_service
 from corral.api.kinds.vmi.derived import pod_name
 from corral.api.quantity import bytes_of
@@ -93,6 +94,14 @@ def test_placement_is_copied():
     assert spec["affinity"] == {"nodeAffinity": {}}
     assert spec["schedulerName"] == "mine"
     assert "topologySpreadConstraints" not in spec
+
+
+def test_beside_other_nodes_the_pod_finds_those_that_run_machines():
+    tolerations = [{"key": "t", "operator": "Exists"}]
+    vmi = of({}, nodeSelector={"a": "b"}, tolerations=tolerations)
+    spec = pod_for(vmi, placement=MACHINE_NODES)["spec"]
+    assert spec["nodeSelector"] == {"a": "b", "kubevirt.io/schedulable": "true"}
+    assert spec["tolerations"] == [*tolerations, TOLERATION]
 
 
 def test_ports_of_interfaces_are_the_pods():
