@@ -155,7 +155,7 @@ def stand_ins(layout: Layout, **chosen: Any) -> None:
     config = replace(
         _read(layout.kubeconfig), impersonated=STAND_IN.name, impersonated_group=ADMINISTRATORS
     )
-    ranges = address_ranges.known(layout) or address_ranges.Ranges()
+    ranges = address_ranges.load(layout) or address_ranges.Ranges()
     settings = Settings(
         directory=layout.root, pod_cidrs=ranges.pods, service_cidrs=ranges.services, nodes=0
     )
