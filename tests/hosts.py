@@ -183,7 +183,8 @@ class Site:
 
 
 def is_ready(node: dict) -> bool:
-    conditions = {each["type"]: each["status"] for each in node["status"].get("conditions", ())}
+    status = node.get("status", {})
+    conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
     return conditions.get("Ready") == "True"
 
 

@@ -1,0 +1,107 @@
+"""Agents that are killed, a first host that is away, and a host behind a broken cable."""
+
+from collections import Counter
+
+import pytest
+from bench.cluster import replica_set
+from tests.cluster import until
+from tests.hosts import HOLLOW
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+SET = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
+REPLICAS = 9
+GRACE_SECONDS = 60.0
+"""A node that is not heard of counts as lost after 40 s."""
+
+
+@pytest.fixture(scope="module")
+def three(hollow):
+    """Three nodes and a set of machines on them."""
+    hollow.join(hollow.hosts[2], *HOLLOW)
+    until("all nodes are ready", lambda: hollow.ready(*hollow.hosts))
+    hollow.api.one.call("POST", SET, replica_set("web", REPLICAS))
+    until("all machines run", lambda: len(running(hollow)) == REPLICAS)
+    return hollow
+
+
+def running(site):
+    """The node of each running instance, by uid."""
+    return {
+        each["metadata"]["uid"]: each["status"]["nodeName"]
+        for each in site.api.items("vmi")
+        if each.get("status", {}).get("phase") == "Running"
+    }
+
+
+def pods(site):
+    return {each["metadata"]["uid"]: each["status"]["phase"] for each in site.api.items("pods")}
+
+
+def test_a_set_spreads_over_the_hosts(three):
+    counts = Counter(running(three).values())
+    assert set(counts) == {"host1", "host2", "host3"}
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_an_agent_that_is_killed_takes_its_machines_over(three):
+    before, of_pods = running(three), pods(three)
+    agent = three.hosts[1]
+    agent.kill()
+    agent.corral("join", "--detach", *HOLLOW)
+    until("the node is ready", lambda: three.ready(agent))
+    assert running(three) == before
+    assert pods(three) == of_pods
+
+
+def test_nodes_go_on_while_the_first_host_is_away(three):
+    before, of_pods = running(three), pods(three)
+    agent = three.hosts[1]
+    pid = agent.pid
+    three.first.corral("stop")
+    three.up(*HOLLOW)
+    until("all nodes are ready", lambda: three.ready(*three.hosts))
+    assert agent.pid == pid
+    assert running(three) == before
+    assert pods(three) == of_pods
+    three.api.one.call("PATCH", f"{SET}/web", {"spec": {"replicas": REPLICAS + 3}},
+                       "application/merge-patch+json")  # fmt: skip
+    until("more machines run", lambda: len(running(three)) == REPLICAS + 3)
+    assert Counter(running(three).values())["host2"] > Counter(before.values())["host2"]
+
+
+def test_an_agent_starts_while_the_first_host_is_away(three):
+    before = running(three)
+    agent = three.hosts[2]
+    three.first.link("down")
+    try:
+        agent.kill()
+        agent.corral("join", "--detach", *HOLLOW)
+    finally:
+        three.first.link("up")
+    until("all nodes are ready", lambda: three.ready(*three.hosts))
+    assert running(three) == before
+
+
+def test_a_partitioned_host_is_not_ready_and_comes_back(three):
+    before = running(three)
+    host = three.hosts[2]
+    host.link("down")
+    try:
+        until("the node is not ready", lambda: not three.ready(host), GRACE_SECONDS)
+        node = three.nodes()["host3"]
+        ready = next(each for each in node["status"]["conditions"] if each["type"] == "Ready")
+        assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
+        assert three.ready(three.hosts[1])
+        name = next(
+            each["metadata"]["name"]
+            for each in three.api.items("pods")
+            if each["spec"]["nodeName"] == "host3"
+        )
+        said = three.first.kubectl("logs", name, check=False)
+        assert 'the kubelet of node "host3"' in said
+        assert "cannot be reached" in said
+    finally:
+        host.link("up")
+    until("the node is ready again", lambda: three.ready(host))
+    assert running(three) == before
