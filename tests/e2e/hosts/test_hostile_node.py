@@ -3,10 +3,10 @@
 import base64
 
 import pytest
+from bench.cluster import trusting, vmi
 from tests.cluster import until
 from tests.hosts import API_PORT, HOLLOW, KUBELET_PORT, certificate_of
 
-from bench.cluster import trusting, vmi
 from corral import pki
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
