@@ -2,6 +2,7 @@
 
 import base64
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from cryptography import x509
@@ -23,7 +24,8 @@ CLIENT = "kubernetes.io/kube-apiserver-client"
 @pytest.fixture
 def signer(tmp_path):
     pki.ensure(tmp_path / "pki")
-    return certificates.signer(lambda sent, for_: pki.sign_request(tmp_path / "pki", sent, for_))
+    sign = partial(pki.sign_request, tmp_path / "pki")
+    return certificates.signer({CLIENT: sign})
 
 
 def encoded(name="eve"):
