@@ -47,8 +47,18 @@ def remember(layout: Layout, given: list[str]) -> None:
 
 
 def up(layout: Layout) -> str:
-    """Return the command that starts the manager with the options of its last start."""
+    """Return the command that starts the manager with the options of its last start.
+
+    On a joined host it starts the agent.
+    """
+    if layout.membership.exists():
+        return shlex.join(["corral", "join", "--detach", *layout.option])
     return shlex.join(["corral", "up", "--detach", *layout.option, *_last(layout)])
+
+
+def process_name(layout: Layout) -> str:
+    """Return what runs on a data directory: the manager, or the agent of a joined host."""
+    return "agent" if layout.membership.exists() else "manager"
 
 
 def bind(layout: Layout) -> str:

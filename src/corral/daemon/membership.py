@@ -38,6 +38,9 @@ from corral.daemon.errors import CannotStart
 
 CERTIFICATE_SECONDS: Final = 60.0
 """How long a node waits for its certificate; approval by rule takes milliseconds."""
+CLIENT: Final = "kubelet-client"
+SERVING: Final = "kubelet"
+"""The names of a node's certificates."""
 _POLL_SECONDS: Final = 0.2
 _CLIENT_USAGES: Final = ("digital signature", "key encipherment", "client auth")
 _SERVING_USAGES: Final = ("digital signature", "key encipherment", "server auth")
@@ -238,6 +241,14 @@ class Credentials:
         _write_pair(self._layout, "kubelet-client", made, signed)
         tls.load_cert_chain(certificate, key)
         return True
+
+
+def certificate_of(layout: Layout, name: str) -> tuple[datetime, datetime] | None:
+    """Return when the certificate CLIENT or SERVING begins and ends; None without one."""
+    try:
+        return pki.certificate_times(_path(layout, name, "crt").read_bytes())
+    except FileNotFoundError:
+        return None
 
 
 def _path(layout: Layout, name: str, end: str) -> Path:

@@ -256,5 +256,10 @@ class Networking:
         for name, each in parts:
             tasks.start(each.run(), name=name)
             self.machines.on_loss(each.resync)
-        ports = HostPorts(context, self.machines.port_forwarder, self._settings.service_address)
+        ports = HostPorts(
+            context,
+            self.machines.port_forwarder,
+            self._settings.service_address,
+            writes_status=not self._settings.layout.membership.exists(),
+        )
         tasks.start(ports.run(), name="host ports")

@@ -17,6 +17,7 @@ from corral.api.names import subdomain_faults
 from corral.api.object import Document
 from corral.api.time import parse_duration
 from corral.cli import hints
+from corral.cli.address_options import Address
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines
 from corral.cli.manager.detach import print_summary, report_to, start_detached
@@ -112,6 +113,13 @@ def _node_options(command: C) -> C:
             default=True,
             show_default=True,
             help="Give machines addresses, Services and names, or else QEMU's user network alone.",
+        ),
+        click.option(
+            "--service-address",
+            type=Address(),
+            default="127.0.0.1",
+            show_default=True,
+            help="Where NodePort and LoadBalancer Services listen on this host.",
         ),
         pressure_options,
         click.option(
@@ -267,6 +275,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
         pressure_seconds=parse_duration(chosen["pressure_period"]),
         network=chosen["network"],
+        service_address=chosen["service_address"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
     )
 

@@ -1,8 +1,7 @@
 """``corral status``: the manager, its nodes and machines, and their problems."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -10,13 +9,18 @@ from lightkube.models.core_v1 import Node
 
 from corral import __version__
 from corral.api.errors import ApiError
-from corral.api.kinds.core.node_pressure import pressures
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.api.quantity import bytes_of
 from corral.api.request import Request, Response
 from corral.cli import hints
 from corral.cli.errors import Problem, reason as reason_of
-from corral.cli.manager import leftover_machines, systemd_unit
+from corral.cli.manager import joined_status, leftover_machines, systemd_unit
+from corral.cli.manager.node_summary import (
+    NOT_RUNNING,
+    machine_lines,
+    network_problems,
+    node_lines,
+    node_problems,
+)
 from corral.cli.options import data_directory
 from corral.cli.output import field, size
 from corral.client import kubeconfig
@@ -24,23 +28,10 @@ from corral.client.client import Client
 from corral.client.transport import Https
 from corral.config import Layout
 from corral.daemon import lock
-from corral.node.status.node_status import (
-    ACCELERATOR,
-    LIMITS,
-    LIMITS_REASON,
-    MISSING,
-    NETWORK,
-    NETWORK_REASON,
-    REASON,
-    RETIRED,
-)
+from corral.daemon.membership import Membership
 from corral.node.storage import Storage
 
 QUERY_SECONDS = 30.0
-NOT_RUNNING: Final = 3
-"""Exit code if no manager runs, as ``systemctl status`` has it for an inactive unit."""
-_WAITING: Final = frozenset({"", "Pending", "Scheduling"})
-"""Phases of VMIs that no node runs yet."""
 _CHECKS: Final = {
     "/readyz/audit": ("audit log", "What it is to tell waits in memory"),
     "/readyz/objects": (
@@ -57,12 +48,14 @@ Example:
 
 \b
 Exit codes:
-  0  the manager runs, and machines can be started
-  1  something is wrong: it does not answer, a node is not ready, is short
+  0  the manager runs, or on a joined host the agent, and machines can be
+     started
+  1  something is wrong: it does not answer, the certificate of a joined
+     host has ended, a node is not ready, is short
      of something or has no QEMU, an object is damaged, or the audit log
      cannot be written
   2  the options are wrong
-  3  no manager runs
+  3  no manager or agent runs
 What is wrong with the network alone leaves it at 0: machines start all the
 same, on QEMU's user network."""
 
@@ -73,6 +66,9 @@ def status(layout: Layout) -> None:
     """Show whether corral runs, its nodes and machines, and what is wrong."""
     click.echo(field("corral", __version__))
     click.echo(field("data", str(layout.root)))
+    if (member := Membership.load(layout)) is not None:
+        joined_status.report(layout, member)
+        return
     running = lock.find(layout.lock)
     if running is None:
         raise _not_running(layout)
@@ -87,38 +83,14 @@ def status(layout: Layout) -> None:
             "machines run "
             f"on, and {hints.up(layout)} takes them over.",
         ) from error
-    for line in (*_node_lines(nodes), *_machine_lines(nodes, machines)):
+    for line in (*node_lines(nodes), *machine_lines(nodes, machines)):
         click.echo(line)
     click.echo(field("storage", _storage_summary(layout)))
-    wrong = _wrong(nodes, faults)
-    for each in wrong:
+    wrong = node_problems(nodes, faults)
+    for each in (*wrong, *network_problems(nodes)):
         click.echo(field("wrong", each))
-    for reason in dict.fromkeys(filter(None, (_annotation(one, NETWORK_REASON) for one in nodes))):
-        click.echo(field("wrong", f"network: {reason}"))
     if wrong:
         raise click.exceptions.Exit(1)
-
-
-def _node_lines(nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield a line for each node, then their distinct accelerators, limits and networks."""
-    yield from map(_node_line, nodes)
-    for title, name, reason in (
-        ("runs by", ACCELERATOR, REASON),
-        ("limits", LIMITS, LIMITS_REASON),
-    ):
-        values = (_value_with_reason(node, name, reason) for node in nodes)
-        for each in dict.fromkeys(filter(None, values)):
-            yield field(title, each)
-    for network in dict.fromkeys(filter(None, (_annotation(each, NETWORK) for each in nodes))):
-        yield field("network", network)
-
-
-def _machine_lines(
-    nodes: Sequence[Node], machines: Sequence[VirtualMachineInstance]
-) -> Iterator[str]:
-    yield field("machines", _phases(machines, {_name(node) for node in nodes}))
-    for each in _waiting(machines):
-        yield field("waiting", each)
 
 
 def _cause(error: Exception) -> str:
@@ -173,90 +145,3 @@ def _fault(response: Response) -> str:
     if response.status != 500 or not isinstance(response.body, bytes):
         return ""
     return response.body.decode(errors="replace").strip().removeprefix("internal server error: ")
-
-
-def _node_line(node: Node) -> str:
-    """Return a node's line: name, readiness and capacity.
-
-    A retired node has no capacity: the host's is that of the others.
-    """
-    if _annotation(node, RETIRED):
-        state = "ready" if _is_ready(node) else "NOT READY"
-        return field("node", f"{_name(node)}: {state}, takes no machines, goes with its last one")
-    capacity = (node.status and node.status.capacity) or {}
-    memory = size(bytes_of(str(capacity.get("memory", "0"))))
-    short = "".join(f", {each}" for each in pressures(node))
-    closed = node.spec is not None and node.spec.unschedulable
-    state = (
-        ("ready" if _is_ready(node) else "NOT READY")
-        + (", takes no machines" if closed else "")
-        + short
-    )
-    return field("node", f"{_name(node)}: {state}; {capacity.get('cpu', '?')} cpus, {memory}")
-
-
-def _wrong(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
-    not_ready = (_name(node) for node in nodes if not _is_ready(node))
-    wrong = [f"node {name} is not ready: kubectl describe node {name}" for name in not_ready]
-    wrong += [
-        f"node {_name(node)} has {each}, and starts no machine until that has been over for the "
-        "--eviction-pressure-transition-period (5m0s unless corral up named another): "
-        f"kubectl describe node {_name(node)}"
-        for node in nodes
-        for each in pressures(node)
-    ]
-    wrong += [
-        f"node {_name(node)} starts no machine: {missing}"
-        for node in nodes
-        if (missing := _annotation(node, MISSING))
-    ]
-    if not nodes:
-        wrong.append("no node: machines have nowhere to run; the manager's log may say why")
-    return [*wrong, *faults]
-
-
-def _phases(machines: Iterable[VirtualMachineInstance], nodes: Container[str]) -> str:
-    """Return the number of VMIs by phase; apart from VMIs of missing nodes, whose status is old."""
-    phases = Counter(
-        "of nodes that are gone"
-        if each.status.node_name and each.status.node_name not in nodes
-        else each.status.phase or "Pending"
-        for each in machines
-    )
-    return ", ".join(f"{count} {phase}" for phase, count in phases.most_common()) or "none"
-
-
-def _waiting(machines: Iterable[VirtualMachineInstance]) -> list[str]:
-    """Return the reasons why VMIs do not start, each with the number of VMIs."""
-    titles = {"PodScheduled": "no node", "Synchronized": "no start"}
-    reasons = Counter(
-        f"{titles[condition.type]}: {condition.message}"
-        for each in machines
-        if each.status.phase in _WAITING
-        for condition in each.status.conditions
-        if condition.type in titles and condition.status == "False"
-    )
-    return [
-        f"{count} {'has' if count == 1 else 'have'} {reason}"
-        for reason, count in reasons.most_common()
-    ]
-
-
-def _value_with_reason(node: Node, name: str, reason: str) -> str:
-    """Return two annotations of a node as ``VALUE: REASON``; empty without the first."""
-    value = _annotation(node, name)
-    return f"{value}: {_annotation(node, reason)}" if value else ""
-
-
-def _annotation(node: Node, name: str) -> str:
-    annotations: dict[str, str] = (node.metadata and node.metadata.annotations) or {}
-    return annotations.get(name, "")
-
-
-def _name(node: Node) -> str:
-    return (node.metadata and node.metadata.name) or ""
-
-
-def _is_ready(node: Node) -> bool:
-    conditions = (node.status and node.status.conditions) or []
-    return any(each.type == "Ready" and each.status == "True" for each in conditions)

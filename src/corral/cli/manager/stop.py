@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from corral.cli import options
+from corral.cli import hints, options
 from corral.cli.errors import Problem
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.options import data_directory
@@ -58,9 +58,9 @@ def stop(
         click.echo(_remove_unit(layout))
     if end_process(layout):
         left = leftover_machines.running_on(layout)
-        click.echo(f"The manager has ended; {left or 'no machine runs on'}.")
+        click.echo(f"The {hints.process_name(layout)} has ended; {left or 'no machine runs on'}.")
     elif not systemd:
-        click.echo(f"No manager runs on {layout.root}.")
+        click.echo(f"No {hints.process_name(layout)} runs on {layout.root}.")
 
 
 def _remove_unit(layout: Layout) -> str:
@@ -83,6 +83,7 @@ def down(layout: Layout, grace_period: float) -> None:
 
     Objects stay: at the next corral up, replica sets make new machines.
     """
+    name = hints.process_name(layout)
     has_run = end_process(layout)
     if not layout.lock.exists():
         click.echo(f"Nothing has run in {layout.root} yet.")
@@ -91,9 +92,9 @@ def down(layout: Layout, grace_period: float) -> None:
         with lock.acquire(layout.lock, url=""):
             count = asyncio.run(end_machines(layout, grace_period))
     except lock.AlreadyRunning as other:
-        raise Problem(f"another manager has just started on {layout.root}") from other
-    manager = "The manager has ended" if has_run else "No manager ran"
-    click.echo(f"{manager}; {count} machine{'s' * (count != 1)} shut down.")
+        raise Problem(f"another {name} has just started on {layout.root}") from other
+    outcome = f"The {name} has ended" if has_run else f"No {name} ran"
+    click.echo(f"{outcome}; {count} machine{'s' * (count != 1)} shut down.")
 
 
 def end_process(layout: Layout) -> bool:
@@ -103,7 +104,8 @@ def end_process(layout: Layout) -> bool:
         return False
     if not running.stop(STOP_SECONDS):
         raise Problem(
-            f"the manager (process {running.pid}) did not end within {STOP_SECONDS:.0f} s",
+            f"the {hints.process_name(layout)} (process {running.pid}) did not end within "
+            f"{STOP_SECONDS:.0f} s",
             f"kill -9 {running.pid} ends it; machines are not harmed by that.",
         )
     return True

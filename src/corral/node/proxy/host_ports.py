@@ -173,11 +173,18 @@ class HostPorts:
         context: ControllerContext,
         port_forwarder: PortForwarder,
         host_address: IPv4Address | IPv6Address,
+        *,
+        writes_status: bool = True,
     ) -> None:
-        """Open ports at the host's address ``host_address``."""
+        """Open ports at the host's address ``host_address``.
+
+        ``writes_status`` is for one host of a cluster: the status of a load balancer names where
+        that one opens it.
+        """
         self._client = context.client
         self._port_forwarder = port_forwarder
         self._host_address = host_address
+        self._writes_status = writes_status
         self._services = context.informers.of(Service)
         self._recorders = {
             True: context.recorder(SERVICE_CONTROLLER),
@@ -210,7 +217,8 @@ class HostPorts:
             if request.host in failed_ports and request not in planned.refused
         }
         self._record_events(refused)
-        errors = await for_each(list(self._services.items()), partial(self._write_status, refused))
+        services = list(self._services.items()) if self._writes_status else []
+        errors = await for_each(services, partial(self._write_status, refused))
         for error in errors:
             log.warning("the status of a load balancer cannot be written", error=str(error))
         return bool(refused or errors)

@@ -7,7 +7,8 @@ from corral.api.kinds.vmi.status import Status
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition
 from corral.api.request import Response
-from corral.cli.manager.status import _faults, _node_line, _phases, _waiting, _wrong
+from corral.cli.manager.node_summary import node_line, node_problems, phases_of, waiting
+from corral.cli.manager.status import _faults
 from corral.node.status.node_status import MISSING, RETIRED
 
 READY = [{"type": "Ready", "status": "True"}]
@@ -19,15 +20,15 @@ def machine(phase, node):
 
 
 def test_a_host_without_a_node_is_wrong():
-    (wrong,) = _wrong([], "")
+    (wrong,) = node_problems([], "")
     assert wrong.startswith("no node: ")
 
 
 def test_a_node_under_pressure_says_so():
     conditions = [*READY, {"type": "DiskPressure", "status": "True"}]
     short = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": conditions}}, Node)
-    assert "a: ready, DiskPressure; " in _node_line(short)
-    (wrong,) = _wrong([short], "")
+    assert "a: ready, DiskPressure; " in node_line(short)
+    (wrong,) = node_problems([short], "")
     assert wrong.startswith("node a has DiskPressure, and starts no machine until ")
     assert "--eviction-pressure-transition-period" in wrong
 
@@ -35,7 +36,7 @@ def test_a_node_under_pressure_says_so():
 def test_a_node_that_can_start_no_machine_is_wrong():
     metadata = {"name": "a", "annotations": {MISSING: "qemu is not installed: get it"}}
     bare = msgspec.convert({"metadata": metadata, "status": {"conditions": READY}}, Node)
-    assert _wrong([bare], "") == ["node a starts no machine: qemu is not installed: get it"]
+    assert node_problems([bare], "") == ["node a starts no machine: qemu is not installed: get it"]
 
 
 def test_a_retired_node_has_no_size():
@@ -46,15 +47,15 @@ def test_a_retired_node_has_no_size():
         },
         Node,
     )
-    assert "old: ready, takes no machines, goes with its last one" in _node_line(retired)
-    assert "cpus" not in _node_line(retired)
+    assert "old: ready, takes no machines, goes with its last one" in node_line(retired)
+    assert "cpus" not in node_line(retired)
 
 
 def test_machines_of_nodes_that_are_not_there_do_not_count_as_running():
     machines = [machine("Running", "a"), machine("Running", "gone"), machine("Running", "a")]
-    assert _phases(machines, {"a"}) == "2 Running, 1 of nodes that are gone"
-    assert _phases([machine("", "")], {"a"}) == "1 Pending"
-    assert _phases([], {"a"}) == "none"
+    assert phases_of(machines, {"a"}) == "2 Running, 1 of nodes that are gone"
+    assert phases_of([machine("", "")], {"a"}) == "1 Pending"
+    assert phases_of([], {"a"}) == "none"
 
 
 def test_machines_without_a_node_wait_and_it_says_why():
@@ -62,9 +63,9 @@ def test_machines_without_a_node_wait_and_it_says_why():
     said = "0/1 nodes are available: 1 Insufficient cpu."
     full.status.conditions.append(Condition(type="PodScheduled", status="False", message=said))
     running.status.conditions.append(Condition(type="PodScheduled", status="True"))
-    assert _waiting([full, running, full]) == [f"2 have no node: {said}"]
-    assert _waiting([full]) == [f"1 has no node: {said}"]
-    assert not _waiting([running])
+    assert waiting([full, running, full]) == [f"2 have no node: {said}"]
+    assert waiting([full]) == [f"1 has no node: {said}"]
+    assert not waiting([running])
 
 
 def test_machines_without_an_image_wait_and_it_says_why():
@@ -74,19 +75,19 @@ def test_machines_without_an_image_wait_and_it_says_why():
         each.status.conditions.append(
             Condition(type="Synchronized", status="False", reason="ErrImagePull", message=said)
         )
-    assert _waiting([pulling, running]) == [f"1 has no start: {said}"]
+    assert waiting([pulling, running]) == [f"1 has no start: {said}"]
 
 
 def test_an_audit_log_that_cannot_be_written_is_wrong():
     full = Response(status=500, body=b"internal server error: x is full\n")
-    assert _wrong([NODE], _faults({"/readyz/audit": full})) == [
+    assert node_problems([NODE], _faults({"/readyz/audit": full})) == [
         "audit log: x is full. What it is to tell waits in memory"
     ]
     for fine in (Response(status=404, body=b"404 page not found\n"), Response(body=b"ok")):
-        assert not _wrong([NODE], _faults({"/readyz/audit": fine}))
+        assert not node_problems([NODE], _faults({"/readyz/audit": fine}))
 
 
 def test_damaged_objects_are_wrong():
     said = {"/readyz/objects": Response(status=500, body=b'internal server error: x "y" is lost\n')}
-    (wrong,) = _wrong([NODE], _faults(said))
+    (wrong,) = node_problems([NODE], _faults(said))
     assert wrong.startswith('damaged on disk: x "y" is lost. corral restore --damaged')

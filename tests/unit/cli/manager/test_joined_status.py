@@ -1,0 +1,35 @@
+"""What ``corral status`` and its neighbours say on a host that has joined another's cluster."""
+
+import pytest
+
+from corral.cli.main import run
+from corral.config import Layout
+from corral.daemon.membership import Membership, NetworkSettings
+
+
+@pytest.fixture
+def layout(tmp_path):
+    """A joined host whose server is not there."""
+    layout = Layout(tmp_path)
+    network = NetworkSettings("10.42.0.0/16", "10.43.0.0/16")
+    Membership("https://127.0.0.1:1", "h2", network).save(layout)
+    return layout
+
+
+def test_a_joined_host_names_its_node_server_and_agent(layout, capsys):
+    assert run(["status", "--data-dir", str(layout.root)]) == 3
+    out, err = capsys.readouterr()
+    assert "https://127.0.0.1:1, as node h2" in out
+    assert "no agent runs here" in err
+    assert f"corral join --detach --data-dir {layout.root}" in err
+    assert "manager" not in out + err
+
+
+def test_a_host_without_its_certificate_cannot_ask_the_server(layout, capsys):
+    run(["status", "--data-dir", str(layout.root)])
+    assert "server      cannot be asked: " in capsys.readouterr().out
+
+
+def test_stop_and_down_speak_of_the_agent(layout, capsys):
+    assert run(["stop", "--data-dir", str(layout.root)]) == 0
+    assert capsys.readouterr().out == f"No agent runs on {layout.root}.\n"
