@@ -1,4 +1,4 @@
-"""What is served below objects, beside ``status`` and ``scale``: the list that clients are told."""
+"""List of the subresources that discovery and OpenAPI show, beside ``status`` and ``scale``."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,37 +15,37 @@ from corral.server.subresources.kubevirt import (
     virtual_machines,
 )
 
-_CONTAINER = {"container": "Which container; the machine's own where there is no other."}
+_CONTAINER = {"container": "Name of the container; may be left out where the pod has only one."}
 _LOG = {
     **_CONTAINER,
-    "follow": "true: go on as more is written.",
-    "limitBytes": "How many bytes are told at most.",
-    "sinceSeconds": "Only what was written in that many last seconds.",
-    "sinceTime": "Only what was written from that moment on (RFC 3339).",
-    "tailLines": "Only that many last lines.",
-    "timestamps": "true: put before each line when it was written.",
+    "follow": "true: keep the stream open and send new output.",
+    "limitBytes": "Maximum number of bytes to send.",
+    "sinceSeconds": "Send only output of the last so many seconds.",
+    "sinceTime": "Send only output since this time (RFC 3339).",
+    "tailLines": "Send only the last so many lines.",
+    "timestamps": "true: begin each line with its time.",
 }
 _EXEC = {
     **_CONTAINER,
-    "command": "A word of the command; once for each.",
-    "stderr": "true: send what it writes to standard error.",
-    "stdin": "true: it reads what is sent.",
-    "stdout": "true: send what it writes.",
-    "tty": "true is refused: the guest's agent has no terminal.",
+    "command": "A word of the command; repeat it for each.",
+    "stderr": "true: send the command's standard error.",
+    "stdin": "true: pass what the client sends to the command's standard input.",
+    "stdout": "true: send the command's standard output.",
+    "tty": "true is refused: the guest agent has no terminal.",
 }
-_PORTS = {"ports": "Ports of the pod, with commas between."}
+_PORTS = {"ports": "Ports of the pod, separated by commas."}
 _core = partial(Subresource, group="", version="v1")
 
 
-def _of_machines(version: str) -> Iterator[Subresource]:
-    doors = {name: door.verb for name, door in machines.DOORS.items()}
+def _of_kubevirt(version: str) -> Iterator[Subresource]:
+    of_vmis = {name: subresource.verb for name, subresource in machines.DOORS.items()}
     of_both = dict.fromkeys((*hotplug.SUBRESOURCES, evacuation.CANCEL), "update")
     for kind, own, options in (
-        (VIRTUAL_MACHINE_INSTANCE, doors, machines.Options),
+        (VIRTUAL_MACHINE_INSTANCE, of_vmis, machines.Options),
         (VIRTUAL_MACHINE, virtual_machines.verbs(), virtual_machines.Options),
     ):
         for name, verb in {**own, **of_both}.items():
-            taken = hotplug.Options if name in hotplug.SUBRESOURCES else options
+            request = hotplug.Options if name in hotplug.SUBRESOURCES else options
             yield Subresource(
                 group=machines.GROUP,
                 version=version,
@@ -53,7 +53,7 @@ def _of_machines(version: str) -> Iterator[Subresource]:
                 name=name,
                 response_kind=(machines.GROUP, version, kind.name),
                 verbs=(verb,),
-                request=taken if verb == "update" else None,
+                request=request if verb == "update" else None,
                 path_parameters=("port", "protocol") if name == "portforward" else (),
             )
 
@@ -104,7 +104,7 @@ SUBRESOURCES = (
             ("portforward", "PortForward", _PORTS),
         )
     ),
-    *(each for version in machines.VERSIONS for each in _of_machines(version)),
+    *(each for version in machines.VERSIONS for each in _of_kubevirt(version)),
 )
 
 NAMELESS = tuple(
@@ -118,4 +118,4 @@ NAMELESS = tuple(
     )
     for version in machines.VERSIONS
 )
-"""What discovery tells besides, though it is below no object."""
+"""Paths that discovery lists as resources, though no object is above them."""

@@ -1,7 +1,7 @@
-"""Uploads: who may bring a claim's content, and where it goes (CDI's upload proxy).
+"""Uploads into claims: tokens for them, and a proxy to the claim's volume (CDI's upload proxy).
 
-A client that may make an UploadTokenRequest is given a token for one claim; who brings that to
-``/v1beta1/upload`` is passed on to whoever keeps the claim's volume.
+A client that may create an UploadTokenRequest gets a token for one claim.  A request with it to
+``/v1beta1/upload`` is forwarded to the storage that holds the claim's volume.
 """
 
 from collections.abc import Callable
@@ -26,28 +26,28 @@ from corral.server.strategy.validation import conform, incoming
 from corral.server.transport.connection import UNHURRIED
 from corral.store import Store
 
-SECONDS = 300.0
-"""How long a token is good for beginning an upload (CDI)."""
+TOKEN_SECONDS = 300.0
+"""Time in which an upload may begin with a token (CDI)."""
 PREFIXES = ("/v1beta1/", "/v1alpha1/")
-WAYS = ("upload", "upload-async")
-PATHS = {f"{prefix}{way}": way for prefix in PREFIXES for way in WAYS}
+OPERATIONS = ("upload", "upload-async")
+PATHS = {f"{prefix}{operation}": operation for prefix in PREFIXES for operation in OPERATIONS}
 
 _METHODS = ("HEAD", "POST")
 
 
 class _Claims(msgspec.Struct):
-    """What a token says: one claim, and until when it is good."""
+    """Claims of a token: one PersistentVolumeClaim, and the token's end in seconds since 1970."""
 
     namespace: str
     name: str
     uid: str
-    ends: float
+    expires: float
 
 
 class Uploads:
-    """Issues tokens for uploads, and passes on who brings one.
+    """Issues tokens for uploads, and forwards the uploads that bring one.
 
-    ``target`` takes the content, see ``corral.node.storage.population.upload``.
+    ``target`` writes the content, see ``corral.node.storage.population.upload``.
     """
 
     def __init__(self, store: Store, now: Callable[[], float], target: ASGIApp | None) -> None:
@@ -57,11 +57,11 @@ class Uploads:
         self._key = SigningKey()
 
     def answers(self) -> dict[str, Handler]:
-        """What answers each kind of request, by the name that it would be stored under."""
+        """Return the handler of UploadTokenRequests, by their storage name."""
         return {storage(UPLOAD_TOKEN_REQUEST): self._answer}
 
     async def _answer(self, call: Call) -> Response:
-        """A token for the claim that an UploadTokenRequest names.  Raises NotFound, Invalid."""
+        """Create a token for the claim of an UploadTokenRequest.  Raises NotFound, Invalid."""
         dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
         document = incoming(call, body.read(call))
         conform(call, document)
@@ -70,23 +70,23 @@ class Uploads:
         if record is None:
             raise not_found(CLAIM, name)
         uid = record.document()["metadata"]["uid"]
-        claims = _Claims(call.namespace, name, uid, self._now() + SECONDS)
+        claims = _Claims(call.namespace, name, uid, self._now() + TOKEN_SECONDS)
         document["metadata"]["creationTimestamp"] = rfc3339(self._now())
         document["status"] = {"token": "" if dry else jwt.sign(claims, self._key)}
         return json_response(encode(document), status=201)
 
     async def receive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass an upload on.  Raises ApiError for one that may not be."""
+        """Forward an upload.  Raises ApiError for one without a valid token."""
         if scope["method"] not in _METHODS:
-            raise MethodNotAllowed("an upload is a POST; HEAD asks whether it could be")
+            raise MethodNotAllowed("send an upload by POST; HEAD checks the token")
         claims = self._claims(_authorization(scope))
         record = self._store.latest(storage(CLAIM), Key(claims.namespace, claims.name))
         if record is None or record.document()["metadata"]["uid"] != claims.uid:
             raise not_found(CLAIM, claims.name)
         if self._target is None:
-            raise Unavailable("nothing takes uploads here")
-        way = PATHS[scope["path"]]
-        path = "/".join(("", *map(quote, (claims.namespace, claims.name, claims.uid)), way))
+            raise Unavailable("uploads are not served: this server has no storage")
+        operation = PATHS[scope["path"]]
+        path = "/".join(("", *map(quote, (claims.namespace, claims.name, claims.uid)), operation))
         if (unhurried := scope.get("extensions", {}).get(UNHURRIED)) is not None:
             unhurried()
         await self._target({**scope, "path": path, "raw_path": path.encode()}, receive, send)
@@ -96,8 +96,8 @@ class Uploads:
         found = None
         if scheme.lower() == "bearer":
             found = jwt.claims_of(token.strip(), self._key, _Claims)
-        if found is None or found.ends < self._now():
-            raise Unauthorized("the token for this upload is not good, or no longer")
+        if found is None or found.expires < self._now():
+            raise Unauthorized("the token of this upload is invalid or expired: request a new one")
         return found
 
 

@@ -1,9 +1,9 @@
-"""Evictions: deletions of pods that those who watch over the pods may refuse.
+"""Evictions: deletions of pods that PodDisruptionBudgets and KubeVirt's webhook may refuse.
 
 ``kubectl drain`` empties nodes with them.  A PodDisruptionBudget says how many of its pods may be
-missing at once, and its controller how many more may go; an eviction takes one of those.  Both are
-stored together, and nobody comes in between: however many evict at once, no budget is overdrawn.
-The texts are those of Kubernetes (eviction.go).
+missing at once, and its controller how many more may be evicted; each eviction uses one of those.
+The budget is read and staged without an ``await`` between, and written together with the pod, so
+concurrent evictions cannot overdraw it.  Messages are those of Kubernetes (eviction.go).
 """
 
 import asyncio
@@ -43,25 +43,25 @@ from corral.store import Record
 
 KIND: Final = "Eviction"
 VERSIONS: Final = ("policy/v1", "policy/v1beta1")
-MOST_UNCONFIRMED: Final = 2000
-"""So many evictions from one budget may wait for its controller to notice them."""
+MAX_DISRUPTED_PODS: Final = 2000
+"""Evictions of one budget that its controller may not have confirmed yet (MaxDisruptedPodSize)."""
 RETRY_SECONDS: Final = 10
-"""When to ask again for a pod whose budget is not reckoned yet."""
+"""Retry-After where the budget's controller has not observed the newest spec."""
 _NOT_SERVING = ("Pending", "Succeeded", "Failed")
 _VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 _BUDGETS = storage(POD_DISRUPTION_BUDGET)
 _SELECTORS: WeakKeyDictionary[Record, LabelSelector] = WeakKeyDictionary()
-"""What was read of budgets; it goes with their versions, which nothing here keeps."""
+"""Parsed selectors by version of the budget; weak, so they go with the cached version."""
 
 
 async def answer(rest: Rest, call: Call) -> Response:
-    """Evict a pod.  Raises TooManyRequests where it is to be tried again, Conflict and others."""
+    """Evict a pod.  Raises TooManyRequests where clients are to retry, Conflict and others."""
     eviction = body.read_as(call, VERSIONS[0], KIND)
     options = _options(call, await rest.reviewers.admit_posted(call, eviction))
     record = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key)
     pod = record.document()
-    # First, as its preconditions tell whether this pod is meant: else no machine is marked.
-    held = delete.plan_deletion(rest, call, record, options)
+    # First, as the preconditions may name another pod: then its VMI must not be marked.
+    deletion = delete.plan_deletion(rest, call, record, options)
     denied = await evacuation.denial(rest, call, pod)
     if denied is not None:
         if denied.marked is not None and not options.dry_run:
@@ -73,9 +73,9 @@ async def answer(rest: Rest, call: Call) -> Response:
     if budget is not None:
         budget = spent(budget, pod, now)
     if not options.dry_run:
-        if held is not None:
-            _mark(held, now)
-        staged = [delete.stage_deletion(rest.store, record, held)]
+        if deletion is not None:
+            _mark(deletion, now)
+        staged = [delete.stage_deletion(rest.store, record, deletion)]
         if budget is not None:
             staged.append(rest.store.write(_BUDGETS, _key(budget), budget))
         await asyncio.gather(*staged)
@@ -84,11 +84,11 @@ async def answer(rest: Rest, call: Call) -> Response:
 
 
 def _options(call: Call, eviction: Document) -> delete.Options:
-    """How to delete the pod, as the Eviction says.  Raises BadRequest and Invalid."""
+    """Return the Eviction's deleteOptions.  Raises BadRequest and Invalid."""
     version, kind = eviction.get("apiVersion"), eviction.get("kind")
     if version not in VERSIONS or kind != KIND:
         raise BadRequest(
-            f"an eviction is asked for by an Eviction of {' or '.join(VERSIONS)}: "
+            f"the body must be an Eviction of {' or '.join(VERSIONS)}: "
             f"the object provided is a {kind} of {version}"
         )
     if at(eviction, "metadata", "name") != call.name:
@@ -102,17 +102,17 @@ def _options(call: Call, eviction: Document) -> delete.Options:
 
 
 def _is_over(pod: Document) -> bool:
-    """Whether a pod serves nobody, or will not for long: no budget counts on it."""
+    """Return whether a pod has ended, has not begun or is being deleted: no budget counts it."""
     phase = at(pod, "status", "phase")
     return phase in _NOT_SERVING or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def _budget(rest: Rest, pod: Document) -> Document | None:
-    """The budget that a pod belongs to.  Raises ApiError where there are several."""
+    """Return the budget that selects a pod.  Raises ApiError where there are several."""
     metadata = pod["metadata"]
     found = []
-    for known in rest.store.objects(_BUDGETS, metadata["namespace"]):
-        latest = rest.store.latest(_BUDGETS, known.key)
+    for committed in rest.store.objects(_BUDGETS, metadata["namespace"]):
+        latest = rest.store.latest(_BUDGETS, committed.key)
         if latest is not None and _selector(latest).matches(metadata.get("labels")):
             found.append(latest.document())
     if len(found) > 1:
@@ -124,7 +124,7 @@ def _budget(rest: Rest, pod: Document) -> Document | None:
 
 
 def _selector(budget: Record) -> LabelSelector:
-    """The pods that a budget is about: read once, which takes 10 ms where there are many labels."""
+    """Return a budget's selector: parsed once per version, as many labels take 10 ms."""
     selector = _SELECTORS.get(budget)
     if selector is None:
         selector = label_selector(at(budget.document(), "spec", "selector"))
@@ -133,14 +133,14 @@ def _selector(budget: Record) -> LabelSelector:
 
 
 def spent(budget: Document, pod: Document, now: str) -> Document | None:
-    """The budget once a pod was taken from it; None for a pod that it does not count on.
+    """Return the budget after an eviction of a pod; None for a pod that it does not count.
 
-    Raises TooManyRequests and Forbidden where the pod has to stay.  Pure.
+    Raises TooManyRequests and Forbidden where the budget allows no eviction.  Pure.
     """
     status = budget["status"] = budget.get("status") or {}
     if not _is_ready(pod) and _may_go_unready(budget):
         return None
-    _require_reckoned(budget)
+    _require_synced(budget)
     if not status.get("disruptionsAllowed"):
         raise _refusal(_denied(budget))
     status["disruptionsAllowed"] -= 1
@@ -154,7 +154,7 @@ def spent(budget: Document, pod: Document, now: str) -> Document | None:
 
 
 def _may_go_unready(budget: Document) -> bool:
-    """Whether pods that are not ready may go without being counted."""
+    """Return whether pods that are not ready may be evicted without using up the budget."""
     if at(budget, "spec", "unhealthyPodEvictionPolicy") == ALWAYS_ALLOW:
         return True
     status = budget["status"]
@@ -162,13 +162,13 @@ def _may_go_unready(budget: Document) -> bool:
     return 0 < desired <= (status.get("currentHealthy") or 0)
 
 
-def _require_reckoned(budget: Document) -> None:
-    """Raises TooManyRequests and Forbidden where the budget's controller has to look first."""
+def _require_synced(budget: Document) -> None:
+    """Raise TooManyRequests or Forbidden where the budget's controller has to sync first."""
     name, status = budget["metadata"]["name"], budget["status"]
     if (status.get("observedGeneration") or 0) < budget["metadata"]["generation"]:
         text = f"The disruption budget {name} is still being processed by the server."
         raise _refusal(text, RETRY_SECONDS)
-    if len(status.get("disruptedPods") or ()) > MOST_UNCONFIRMED:
+    if len(status.get("disruptedPods") or ()) > MAX_DISRUPTED_PODS:
         raise Forbidden(
             f'poddisruptionbudget.policy "{name}" is forbidden: DisruptedPods map too big - too '
             "many evictions not confirmed by PDB controller",
@@ -183,7 +183,7 @@ def _refusal(why: str, seconds: int = 0) -> TooManyRequests:
 
 
 def _denied(budget: Document) -> str:
-    """Why a budget allows no eviction now."""
+    """Return the message for a budget that allows no eviction now."""
     name, status = budget["metadata"]["name"], budget["status"]
     found = get_condition(status.get("conditions"), DISRUPTION_ALLOWED) or {}
     whole = f"The disruption budget {name}"
@@ -204,7 +204,7 @@ def _is_ready(pod: Document) -> bool:
 
 
 def _mark(pod: Document, now: str) -> None:
-    """Say on a pod why it goes."""
+    """Set the pod's condition DisruptionTarget."""
     status = pod["status"] = pod.get("status") or {}
     status["conditions"] = set_condition(
         status.get("conditions"),

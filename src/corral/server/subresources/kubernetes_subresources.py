@@ -1,7 +1,7 @@
-"""Subresources that are answered here: scale, binding, eviction, finalize, token.
+"""Subresources of Kubernetes that the server answers: scale, binding, eviction, finalize, token.
 
-``status`` and ``approval`` are ordinary updates; what streams from a machine is in
-``corral.server.node_proxy.forwarding``.
+``status`` and ``approval`` are ordinary updates; logs, exec and port-forward, which nodes answer,
+are in ``corral.server.node_proxy.forwarding``.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,23 +31,23 @@ _SCALE_LIMIT = 2**31 - 1
 
 
 def serves(kind: Kind, subresource: str) -> bool:
-    """Whether a kind has a subresource."""
+    """Return whether a kind has a subresource that ``answer`` serves."""
     if subresource == "scale":
         return kind.scale is not None
     return subresource in kind.updates or (kind.resource, subresource) in _OTHERS
 
 
 async def answer(rest: Rest, call: Call) -> Response:
-    """Serve a subresource that ``serves`` said yes to.  Raises MethodNotAllowed."""
+    """Serve a subresource for which ``serves`` is true.  Raises MethodNotAllowed."""
     if call.subresource in call.kind.updates:
-        acts: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
+        verbs: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
             "get": rest.get,
             "update": rest.update,
             "patch": rest.patch,
         }
-        act = acts.get(call.verb)
-        if act is not None:
-            return await act(call)
+        serve = verbs.get(call.verb)
+        if serve is not None:
+            return await serve(call)
     elif call.subresource == "scale" and call.kind.scale is not None:
         if call.verb in ("get", "update", "patch"):
             return await _scale(rest, call, call.kind.scale)
@@ -65,60 +65,61 @@ async def answer(rest: Rest, call: Call) -> Response:
 
 
 async def _scale(rest: Rest, call: Call, paths: Scale) -> Response:
-    """autoscaling/v1 Scale: how many are wanted, seen through one form for every kind."""
+    """Get or change an object's autoscaling/v1 Scale, by the kind's paths to its replicas."""
     record = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key)
     old = record.document()
-    shown = scale_of(old, paths)
+    current = scale_of(old, paths)
     if call.verb == "get":
-        return _scale_shown(rest, call, shown)
+        return _scale_response(rest, call, current)
     dry = query.dry_run([call.query.get("dryRun", "")], call.options)
     if call.verb == "update":
-        wanted = body.read(call)
+        desired = body.read(call)
     elif apply.is_applied(call):
-        wanted = apply.apply_scale(rest, call, old, shown, paths)
+        desired = apply.apply_scale(rest, call, old, current, paths)
     else:
-        wanted = read_patch(call).change(shown)
-    _require_scale(call, wanted, shown)
-    wanted = await rest.reviewers.mutate(call, wanted, shown)
+        desired = read_patch(call).change(current)
+    _require_scale(call, desired, current)
+    desired = await rest.reviewers.mutate(call, desired, current)
     document = record.document()
-    replicas = _replicas(call, wanted)
-    _put(document, paths.spec_replicas, replicas)
-    revision = at(wanted, "metadata", "resourceVersion")
+    replicas = _replicas(call, desired)
+    _set_at(document, paths.spec_replicas, replicas)
+    revision = at(desired, "metadata", "resourceVersion")
     document["metadata"]["resourceVersion"] = revision or old["metadata"]["resourceVersion"]
     rest.require_fit(call, document, old)
     document = rest.prepare_update(call, document, old)
-    await rest.reviewers.validate(call, scale_of(document, paths), shown)
+    await rest.reviewers.validate(call, scale_of(document, paths), current)
     changed = rest.finish_update(call, record, document, old)
     if changed is None:
         await rest.store.durable(record)
     elif not dry:
         changed = (await rest.put(call, changed)).document()
-    return _scale_shown(rest, call, scale_of(changed or old, paths))
+    return _scale_response(rest, call, scale_of(changed or old, paths))
 
 
-def _scale_shown(rest: Rest, call: Call, shown: Document) -> Response:
-    """A Scale in the form that the client accepts."""
-    metadata = shown["metadata"]
+def _scale_response(rest: Rest, call: Call, scale: Document) -> Response:
+    """Return a Scale in the form that the client accepts."""
+    metadata = scale["metadata"]
     if call.form is Form.PLAIN:
-        return json_response(encode(shown))
+        return json_response(encode(scale))
     if call.form is Form.METADATA:
         return json_response(encode(table.partial(metadata, call.form_version)))
     include = call.query.get("includeObject", "Metadata")
     table.check_include(include)
     version, of_list = call.form_version, {"resourceVersion": metadata["resourceVersion"]}
     page = table.table(SCALE, metadata=of_list, version=version)
-    beside = {"None": None, "Object": shown}.get(include, table.partial(metadata, version))
-    cells = table.printed(table.cells(SCALE, shown), rest.now())
+    beside = {"None": None, "Object": scale}.get(include, table.partial(metadata, version))
+    cells = table.printed(table.cells(SCALE, scale), rest.now())
     page["rows"] = [{"cells": cells, "object": beside}]
     return json_response(encode(page))
 
 
 def scale_of(document: Document, paths: Scale) -> Document:
+    """Return an object's Scale."""
     metadata = document["metadata"]
-    shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    fields = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     replicas = at(document, *paths.spec_replicas)
     if replicas is None:
-        # Who names no number gets one machine; an autoscaler that read none would leave it alone.
+        # The default, shown: an autoscaler that read 0 would take the object for disabled.
         replicas = 1
     status: Document = {"replicas": at(document, *paths.status_replicas) or 0}
     if paths.label_selector and (selector := at(document, *paths.label_selector)):
@@ -126,35 +127,35 @@ def scale_of(document: Document, paths: Scale) -> Document:
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {name: metadata[name] for name in shown if name in metadata},
+        "metadata": {name: metadata[name] for name in fields if name in metadata},
         "spec": {"replicas": replicas} if replicas else {},
         "status": status,
     }
 
 
-def _require_scale(call: Call, wanted: Document, shown: Document) -> None:
-    """Refuse what is no Scale, or that of another object.  Raises BadRequest and Conflict."""
+def _require_scale(call: Call, desired: Document, current: Document) -> None:
+    """Refuse a body that is not this object's Scale.  Raises BadRequest and Conflict."""
     for field in ("apiVersion", "kind"):
-        said = wanted.get(field) or shown[field]
-        if said != shown[field]:
-            raise BadRequest(f"a Scale of autoscaling/v1 is expected: {field} is {said}")
-    if fault := first_error(autoscaling_v1.Scale, wanted):
+        value = desired.get(field) or current[field]
+        if value != current[field]:
+            raise BadRequest(f"a Scale of autoscaling/v1 is expected: {field} is {value}")
+    if fault := first_error(autoscaling_v1.Scale, desired):
         raise BadRequest(f'Scale in version "v1" cannot be handled as a Scale: {fault}')
-    metadata, known = wanted.get("metadata") or {}, shown["metadata"]
+    metadata, current_metadata = desired.get("metadata") or {}, current["metadata"]
     for field in ("name", "namespace"):
-        said = metadata.get(field) or known.get(field)
-        if said != known.get(field):
+        value = metadata.get(field) or current_metadata.get(field)
+        if value != current_metadata.get(field):
             raise BadRequest(
-                f"the {field} of the Scale ({said}) does not match the {field} on the URL"
+                f"the {field} of the Scale ({value}) does not match the {field} on the URL"
             )
-    uid = metadata.get("uid")
-    if uid and uid != known["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known['uid']}"
+    uid, current_uid = metadata.get("uid"), current_metadata["uid"]
+    if uid and uid != current_uid:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current_uid}"
         raise object_meta.conflict(call.kind, call.name, why)
 
 
-def _replicas(call: Call, wanted: Document) -> int:
-    replicas: Any = at(wanted, "spec", "replicas") or 0
+def _replicas(call: Call, desired: Document) -> int:
+    replicas: Any = at(desired, "spec", "replicas") or 0
     if type(replicas) is not int:
         raise BadRequest(f"Scale: spec.replicas is not a whole number: {replicas!r}")
     if replicas < 0 or replicas > _SCALE_LIMIT:
@@ -163,7 +164,7 @@ def _replicas(call: Call, wanted: Document) -> int:
     return replicas
 
 
-def _put(document: Document, path: tuple[str, ...], value: int) -> None:
+def _set_at(document: Document, path: tuple[str, ...], value: int) -> None:
     *above, last = path
     for step in above:
         document = document.setdefault(step, {})
@@ -174,7 +175,7 @@ def _put(document: Document, path: tuple[str, ...], value: int) -> None:
 
 
 async def _bind(rest: Rest, call: Call) -> Response:
-    """Put a pod on a node (core/v1 Binding): what a scheduler does, once."""
+    """Assign a pod to a node, once (core/v1 Binding), as a scheduler does."""
     dry = query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     binding = await rest.reviewers.admit_posted(call, body.read(call))
     node = at(binding, "target", "name")
@@ -197,14 +198,14 @@ async def _bind(rest: Rest, call: Call) -> Response:
             call.kind, call.name, f'pod {call.name} is already assigned to node "{placed}"'
         )
     document["spec"]["nodeName"] = node
-    _scheduled(document, rfc3339(rest.now()))
+    _set_scheduled(document, rfc3339(rest.now()))
     if not dry:
         await rest.store.write(storage(call.kind), call.key, document)
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return json_response(encode({**status, "code": 201}), status=201)
 
 
-def _scheduled(document: Document, now: str) -> None:
+def _set_scheduled(document: Document, now: str) -> None:
     status = document.setdefault("status", {})
     conditions = [each for each in status.get("conditions") or [] if each["type"] != "PodScheduled"]
     conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": now})
@@ -215,7 +216,7 @@ def _scheduled(document: Document, now: str) -> None:
 
 
 async def _finalize(rest: Rest, call: Call) -> Response:
-    """Replace a namespace's ``spec.finalizers``: it is empty now, and may go."""
+    """Replace a namespace's ``spec.finalizers``, once its content is deleted."""
     presenter = rest.presenter(call)
     dry = query.dry_run([call.query.get("dryRun", "")], "UpdateOptions")
     sent = validation.incoming(call, body.read(call))

@@ -1,7 +1,4 @@
-"""What is asked below objects: which paths there are, and who answers them.
-
-Answers come from this server, or from the node that runs what is meant.
-"""
+"""Dispatch of requests for subresources: to this server's handlers, or to a VMI's node."""
 
 from collections.abc import Awaitable, Callable
 
@@ -23,55 +20,55 @@ from corral.server.subresources.kubevirt import (
 )
 
 Find = Callable[[Kind, str], object]
-"""Finds the subresource of a kind; None where the kind does not have it."""
-AnswerBelow = Callable[[Rest, Nodes, Call], Awaitable[Response]]
+"""Returns a subresource of a kind; None where the kind does not have it."""
+AnswerSubresource = Callable[[Rest, Nodes, Call], Awaitable[Response]]
 
-_KUBEVIRT: tuple[tuple[Find, AnswerBelow], ...] = (
+_KUBEVIRT: tuple[tuple[Find, AnswerSubresource], ...] = (
     (hotplug.find, lambda rest, _nodes, call: hotplug.answer(rest, call)),
     (evacuation.find, lambda rest, _nodes, call: evacuation.cancel(rest, call)),
     (virtual_machines.find, virtual_machines.answer),
     (machines.find, lambda rest, nodes, call: forwarding.answer(rest.store, nodes, call)),
 )
-"""What subresources.kubevirt.io has below objects, and what answers it: the first that finds it."""
+"""Handlers of subresources.kubevirt.io: the first whose ``Find`` returns something answers."""
 
 
-def kind_at(kinds: KindTable, named: Route) -> Kind | None:
-    """The kind that a path is about, where it is served with that version and subresource."""
-    if named.group == machines.GROUP:
-        return _kubevirt_kind_at(kinds, named)
-    kind = kinds.find(named.group, named.version, named.plural)
-    if kind is None or not named.subresource:
+def kind_at(kinds: KindTable, route: Route) -> Kind | None:
+    """Return the kind of a path; None where its version or subresource is not served."""
+    if route.group == machines.GROUP:
+        return _kubevirt_kind_at(kinds, route)
+    kind = kinds.find(route.group, route.version, route.plural)
+    if kind is None or not route.subresource:
         return kind
-    served = kubernetes_subresources.serves(kind, named.subresource)
-    return kind if served or forwarding.serves(kind, named.subresource) else None
+    served = kubernetes_subresources.serves(kind, route.subresource)
+    return kind if served or forwarding.serves(kind, route.subresource) else None
 
 
-def _kubevirt_kind_at(kinds: KindTable, named: Route) -> Kind | None:
-    """The same in the group subresources.kubevirt.io."""
-    if named.version not in machines.VERSIONS:
+def _kubevirt_kind_at(kinds: KindTable, route: Route) -> Kind | None:
+    """Return the kind of a path in the group subresources.kubevirt.io."""
+    if route.version not in machines.VERSIONS:
         return None
-    if expand_vm_spec.is_asked(named):
+    if expand_vm_spec.is_requested(route):
         return VIRTUAL_MACHINE
-    kind = kinds.find("kubevirt.io", "v1", named.plural)
-    if kind is None or not any(find(kind, named.subresource) for find, _ in _KUBEVIRT):
+    kind = kinds.find("kubevirt.io", "v1", route.plural)
+    if kind is None or not any(find(kind, route.subresource) for find, _ in _KUBEVIRT):
         return None
     return kind
 
 
-def name_of(named: Route) -> str:
-    """The subresource that a path means; empty for an object itself."""
-    return expand_vm_spec.NAME if expand_vm_spec.is_asked(named) else named.subresource
+def name_of(route: Route) -> str:
+    """Return the subresource of a path; empty for an object itself."""
+    return expand_vm_spec.NAME if expand_vm_spec.is_requested(route) else route.subresource
 
 
 class Subresources:
-    """Answers what ``kind_at`` finds a kind for; ``nodes`` finds the ASGI app of a node's agent."""
+    """Answers requests whose path has a ``kind_at``; ``nodes`` finds a node agent's ASGI app."""
 
     def __init__(self, rest: Rest, nodes: Nodes) -> None:
         self.nodes = nodes
         self._rest = rest
 
     async def answer(self, call: Call) -> Response:
-        """Raises ApiError."""
+        """Answer a request for a subresource.  Raises ApiError."""
         if call.group == machines.GROUP:
             return await self._answer_kubevirt(call)
         if forwarding.serves(call.kind, call.subresource):

@@ -6,7 +6,7 @@ from tests.unit.server.conftest import CLAIMS
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
-from corral.server.subresources.cdi_upload import SECONDS
+from corral.server.subresources.cdi_upload import TOKEN_SECONDS
 from corral.server.transport.connection import UNHURRIED
 from corral.store import Store
 
@@ -105,7 +105,7 @@ async def test_a_token_that_was_changed_is_not_good(served):
 
 async def test_a_token_is_good_for_a_while(served):
     bearer = await token(served)
-    served.clock.now += SECONDS - 1
+    served.clock.now += TOKEN_SECONDS - 1
     assert await send(served, bearer) == 200
     served.clock.now += 2
     assert await send(served, bearer) == 401

@@ -1,9 +1,8 @@
-"""What KubeVirt has to say to the eviction of a machine's pod, and how that is taken back.
+"""Evictions of VMIs' pods, as KubeVirt's eviction webhook handles them; ``evacuate/cancel``.
 
-A machine's ``evictionStrategy`` may ask that the machine moves, or that somebody else takes care of
-it, rather than end.  Then the eviction is refused, in a way that makes clients try again, and the
-machine is marked with the node that it is to leave (KubeVirt's eviction webhook).  The subresource
-``evacuate/cancel`` takes the mark away.
+A VMI's ``evictionStrategy`` may ask for a migration, or for an external controller, rather than for
+its end.  Then the eviction is refused with 429, so clients retry, and the VMI is marked with the
+node that it is to leave: ``status.evacuationNodeName``.  ``evacuate/cancel`` removes the mark.
 """
 
 from dataclasses import dataclass, replace
@@ -25,13 +24,13 @@ from corral.store import Record
 
 WEBHOOK: Final = "virt-launcher-eviction-interceptor.kubevirt.io"
 CANCEL: Final = "evacuate/cancel"
-_MACHINE = VIRTUAL_MACHINE_INSTANCE
+_VMI = VIRTUAL_MACHINE_INSTANCE
 _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why a pod is not evicted, and its machine as it is to be stored with the mark."""
+    """Why a pod is not evicted, and its VMI with the mark, to be stored."""
 
     why: str
     marked: Document | None = None
@@ -41,46 +40,46 @@ class Denial:
 
 
 async def denial(rest: Rest, call: Call, pod: Document) -> Denial | None:
-    """The refusal to evict a machine's pod; None where it may go, and for all other pods."""
+    """Return the refusal to evict a VMI's pod; None where it may be evicted, and for other pods."""
     name = at(pod, "metadata", "annotations", "kubevirt.io/domain")
-    of_machine = at(pod, "metadata", "labels", "kubevirt.io") == "virt-launcher"
-    if not (of_machine and name) or at(pod, "status", "phase") in _ENDED:
+    of_vmi = at(pod, "metadata", "labels", "kubevirt.io") == "virt-launcher"
+    if not (of_vmi and name) or at(pod, "status", "phase") in _ENDED:
         return None
-    record = rest.store.latest(storage(_MACHINE), Key(call.namespace, name))
+    record = rest.store.latest(storage(_VMI), Key(call.namespace, name))
     if record is None:
-        return Denial(f"kubevirt failed getting the vmi: {not_found(_MACHINE, name)}")
-    machine = record.document()
-    strategy = at(machine, "spec", "evictionStrategy")
-    if strategy == "LiveMigrate" and not _is_migratable(machine):
+        return Denial(f"kubevirt failed getting the vmi: {not_found(_VMI, name)}")
+    vmi = record.document()
+    strategy = at(vmi, "spec", "evictionStrategy")
+    if strategy == "LiveMigrate" and not _is_migratable(vmi):
         why = f"VMI {name} is configured with an eviction strategy but is not live-migratable"
         return Denial(why)
-    if not _is_to_leave(machine, strategy):
+    if not _is_to_be_evacuated(vmi, strategy):
         return None
     return await _evacuation(rest, call, pod, record)
 
 
 async def _evacuation(rest: Rest, call: Call, pod: Document, record: Record) -> Denial:
-    """The machine leaves its node before its pod may go: marks it, unless it is marked."""
-    name, machine = record.key.name, record.document()
+    """Mark the VMI with the node to leave, unless it is marked; return the refusal."""
+    name, vmi = record.key.name, record.document()
     triggered = f'Eviction triggered evacuation of VMI "{call.namespace}/{name}"'
-    if at(machine, "status", "evacuationNodeName"):
+    if at(vmi, "status", "evacuationNodeName"):
         return Denial(f"Evacuation in progress: {triggered}")
     node = at(pod, "spec", "nodeName")
-    if at(machine, "status", "nodeName") != node:
+    if at(vmi, "status", "nodeName") != node:
         return Denial("Eviction request for target Pod")
-    machine["status"]["evacuationNodeName"] = node
-    return Denial(triggered, await rest.evaluate_update(_ours(call, name), record, machine))
+    vmi["status"]["evacuationNodeName"] = node
+    return Denial(triggered, await rest.evaluate_update(_ours(call, name), record, vmi))
 
 
-def _is_to_leave(machine: Document, strategy: str | None) -> bool:
-    """Whether the machine leaves its node in a way other than by ending."""
+def _is_to_be_evacuated(vmi: Document, strategy: str | None) -> bool:
+    """Return whether the VMI is to leave its node alive: by migration or an external controller."""
     if strategy == "External":
         return True
-    return strategy in ("LiveMigrate", "LiveMigrateIfPossible") and _is_migratable(machine)
+    return strategy in ("LiveMigrate", "LiveMigrateIfPossible") and _is_migratable(vmi)
 
 
-def _is_migratable(machine: Document) -> bool:
-    found = get_condition(at(machine, "status", "conditions"), "LiveMigratable")
+def _is_migratable(vmi: Document) -> bool:
+    found = get_condition(at(vmi, "status", "conditions"), "LiveMigratable")
     return found is not None and found.get("status") == "True"
 
 
@@ -90,8 +89,8 @@ def _is_migratable(machine: Document) -> bool:
 class Options(msgspec.Struct, rename="camel"):
     """KubeVirt's EvacuateCancelOptions.
 
-    evacuation_node_name: the node that the machine is thought to leave.
-    dry_run: All to try it only.
+    evacuation_node_name: precondition: the node that the VMI is to leave.
+    dry_run: All to validate only.
     """
 
     evacuation_node_name: str = ""
@@ -99,55 +98,53 @@ class Options(msgspec.Struct, rename="camel"):
 
 
 def find(kind: Kind, subresource: str) -> str | None:
-    """The verb of a subresource, where it is this one."""
+    """Return the verb of a subresource; None for any but ``evacuate/cancel``."""
     return (
         "update" if kind.resource in kubevirt_options.SINGULAR and subresource == CANCEL else None
     )
 
 
 async def cancel(rest: Rest, call: Call) -> Response:
-    """Take a machine's mark away, if it has one.  Raises NotFound, BadRequest and Conflict."""
+    """Remove a VMI's mark, if it has one.  Raises NotFound, BadRequest and Conflict."""
     if call.verb != "update":
         raise MethodNotAllowed(
             f'{call.verb} is not supported on {call.subresource} of resources of kind "VMI"'
         )
     options = kubevirt_options.options(call, Options)
-    record = _machine_of(rest, call)
-    machine = record.document()
-    marked = at(machine, "status", "evacuationNodeName")
+    record = _vmi_record(rest, call)
+    vmi = record.document()
+    marked = at(vmi, "status", "evacuationNodeName")
     if not marked:
         return Response()
     if options.evacuation_node_name not in ("", marked):
         why = f'VMI is to leave node "{marked}", not "{options.evacuation_node_name}"'
-        raise kubevirt_options.conflict(_MACHINE, call.name, why)
-    del machine["status"]["evacuationNodeName"]
-    asked = replace(call, query=kubevirt_options.query(call, options.dry_run))
-    changed = await rest.evaluate_update(_ours(asked, call.name), record, machine)
+        raise kubevirt_options.conflict(_VMI, call.name, why)
+    del vmi["status"]["evacuationNodeName"]
+    with_options = replace(call, query=kubevirt_options.query(call, options.dry_run))
+    changed = await rest.evaluate_update(_ours(with_options, call.name), record, vmi)
     if changed is not None and "All" not in (options.dry_run or ()):
-        await rest.store.write(storage(_MACHINE), call.key, changed)
+        await rest.store.write(storage(_VMI), call.key, changed)
     return Response()
 
 
-def _machine_of(rest: Rest, call: Call) -> Record:
-    """The machine, which may be told by its VirtualMachine.  Raises NotFound."""
-    asked = rest.store.latest(storage(call.kind), call.key)
-    if asked is None:
+def _vmi_record(rest: Rest, call: Call) -> Record:
+    """Return the VMI that a call names, itself or by its VirtualMachine.  Raises NotFound."""
+    named = rest.store.latest(storage(call.kind), call.key)
+    if named is None:
         raise kubevirt_options.not_found(call.kind, call.name)
-    machine = rest.store.latest(storage(_MACHINE), call.key)
-    uid = asked.document()["metadata"]["uid"]
-    if machine is None or uid not in _uids(machine.document()):
-        raise kubevirt_options.not_found(_MACHINE, call.name)
-    return machine
+    vmi = rest.store.latest(storage(_VMI), call.key)
+    uid = named.document()["metadata"]["uid"]
+    if vmi is None or uid not in _uids(vmi.document()):
+        raise kubevirt_options.not_found(_VMI, call.name)
+    return vmi
 
 
-def _uids(machine: Document) -> list[str]:
-    """Of a machine and of its owners."""
-    metadata = machine["metadata"]
+def _uids(vmi: Document) -> list[str]:
+    """Return the uids of a VMI and of its owners."""
+    metadata = vmi["metadata"]
     return [metadata["uid"], *(each["uid"] for each in metadata.get("ownerReferences") or ())]
 
 
 def _ours(call: Call, name: str) -> Call:
-    """A change of a machine's status: its users may not change that themselves."""
-    return replace(
-        call, kind=_MACHINE, name=name, user=SERVER, group=_MACHINE.group, subresource=""
-    )
+    """Return a call that updates a VMI as virt-api: users may not write its status."""
+    return replace(call, kind=_VMI, name=name, user=SERVER, group=_VMI.group, subresource="")

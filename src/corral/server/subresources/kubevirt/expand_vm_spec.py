@@ -1,7 +1,6 @@
-"""``expand-vm-spec``: a VirtualMachine that is sent comes back saying itself what it refers to.
+"""``expand-vm-spec``: returns a VirtualMachine with its instance type and preference applied.
 
-It is not stored, nor need it be: who writes manifests sees what becomes of them (KubeVirt's
-virt-api, rest/expand.go).
+The VirtualMachine is in the body, and is not stored (KubeVirt's virt-api, rest/expand.go).
 """
 
 from typing import Final
@@ -21,13 +20,13 @@ from corral.server.request.route import Route
 NAME: Final = "expand-vm-spec"
 
 
-def is_asked(named: Route) -> bool:
-    """Whether a path means it: it stands where the name of a resource does."""
-    return named.plural == NAME and bool(named.namespace) and not named.name
+def is_requested(route: Route) -> bool:
+    """Return whether a path is this one: its name stands in the place of a resource's."""
+    return route.plural == NAME and bool(route.namespace) and not route.name
 
 
 async def answer(rest: Rest, call: Call) -> Response:
-    """The VirtualMachine in full.  Raises BadRequest and MethodNotAllowed."""
+    """Return the expanded VirtualMachine.  Raises BadRequest and MethodNotAllowed."""
     if call.verb != "update":
         raise MethodNotAllowed(f"{call.verb} is not supported on {NAME}")
     vm = body.read(call)
@@ -45,14 +44,14 @@ async def answer(rest: Rest, call: Call) -> Response:
 
 
 def _require_kind(vm: Document) -> None:
-    """Refuse an object of another kind; one that does not say what it is, is a VirtualMachine."""
+    """Refuse an object of another kind; default its apiVersion and kind."""
     kind = vm.get("kind") or VM.name
     version = vm.get("apiVersion") or VM.api_version
     served = [f"{VM.group}/{each.name}" for each in VM.versions]
     if kind != VM.name or version not in served:
-        said = shortened(f"{kind} of {version}")
+        actual = shortened(f"{kind} of {version}")
         raise BadRequest(
-            f"Object is not a valid VirtualMachine: it says that it is a {said}: send a "
+            f"Object is not a valid VirtualMachine: it is a {actual}: send a "
             f"{VM.name} of {' or '.join(served)}"
         )
     vm["apiVersion"], vm["kind"] = version, kind

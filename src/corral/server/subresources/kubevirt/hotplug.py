@@ -1,7 +1,7 @@
-"""addvolume and removevolume: disks of machines that run, by KubeVirt's subresources.
+"""addvolume and removevolume: hotplug of volumes, by KubeVirt's subresources.
 
-On a machine they change its spec, which its node follows; on a VirtualMachine they are noted as
-requests in its status, which its controller fulfils in its template and in its machine.
+On a VMI they change its spec, which its node syncs.  On a VirtualMachine they add to
+``status.volumeRequests``, which its controller applies to the template and to the VMI.
 """
 
 from dataclasses import replace
@@ -26,12 +26,12 @@ SUBRESOURCES: Final = ("addvolume", "removevolume")
 
 
 class Options(msgspec.Struct, rename="camel"):
-    """KubeVirt's AddVolumeOptions, and its RemoveVolumeOptions, which have the first and the last.
+    """KubeVirt's AddVolumeOptions; its RemoveVolumeOptions have only name and dry_run.
 
     name: of the volume.
-    disk: how the guest sees it.
+    disk: the device in the guest.
     volume_source: the claim, or DataVolume.
-    dry_run: All to try it only.
+    dry_run: All to validate only.
     """
 
     name: str = ""
@@ -41,7 +41,7 @@ class Options(msgspec.Struct, rename="camel"):
 
 
 def find(kind: Kind, subresource: str) -> str | None:
-    """The verb of a subresource, where it is one of these."""
+    """Return the verb of a subresource; None for one that is not served here."""
     return "update" if kind.resource in SINGULAR and subresource in SUBRESOURCES else None
 
 
@@ -57,11 +57,11 @@ async def answer(rest: Rest, call: Call) -> Response:
     if found is None:
         raise not_found(call.kind, call.name)
     of_vm = call.kind.resource == VIRTUAL_MACHINE.resource
-    wanted = found.document()
+    desired = found.document()
     if of_vm:
-        _ask(call, request, wanted)
+        _add_request(call, request, desired)
     else:
-        _change(call, request, wanted)
+        _apply(call, request, desired)
     ours = replace(
         call,
         user=SERVER,
@@ -69,14 +69,14 @@ async def answer(rest: Rest, call: Call) -> Response:
         subresource="status" if of_vm else "",
         query=kubevirt_options.query(call, options.dry_run),
     )
-    changed = await rest.evaluate_update(ours, found, wanted)
+    changed = await rest.evaluate_update(ours, found, desired)
     if changed is not None and "All" not in (options.dry_run or ()):
         await rest.store.write(storage(call.kind), call.key, changed)
     return Response(status=202)
 
 
 def _options(call: Call) -> Options:
-    """Raises BadRequest."""
+    """Parse the body.  Raises BadRequest."""
     if not call.request.body.strip():
         raise BadRequest("Request with no body, a new name is expected as the request body")
     options = kubevirt_options.options(call, Options)
@@ -92,7 +92,7 @@ def _options(call: Call) -> Options:
 
 
 def _request(call: Call, options: Options) -> Document:
-    """What is asked for, as VirtualMachines keep it.  Raises Invalid."""
+    """Return the entry of ``status.volumeRequests``.  Raises Invalid."""
     if call.subresource == "removevolume":
         return {requests.REMOVE: {"name": options.name}}
     assert options.disk is not None
@@ -109,19 +109,19 @@ def _request(call: Call, options: Options) -> Document:
     return request
 
 
-def _change(call: Call, request: Document, machine: Document) -> None:
-    """Fulfil a request in a machine's own spec."""
-    if at(machine, "status", "phase") != "Running":
+def _apply(call: Call, request: Document, vmi: Document) -> None:
+    """Apply a request to a VMI's spec.  Raises Conflict, Invalid."""
+    if at(vmi, "status", "phase") != "Running":
         raise _conflict(call, "VMI is not running")
-    for owner in at(machine, "metadata", "ownerReferences") or ():
+    for owner in at(vmi, "metadata", "ownerReferences") or ():
         if owner.get("controller") and owner["kind"] == VIRTUAL_MACHINE.name:
-            why = f"it has the volumes of VirtualMachine {owner['name']}: ask that in its place"
+            why = f"VirtualMachine {owner['name']} owns it: send the request to that"
             raise _conflict(call, why)
-    machine["spec"] = _judged(call, request, machine["spec"], "spec")
+    vmi["spec"] = _applied(call, request, vmi["spec"], "spec")
 
 
-def _ask(call: Call, request: Document, vm: Document) -> None:
-    """Note a request in a VirtualMachine's status; to remove what is not added yet is one, too."""
+def _add_request(call: Call, request: Document, vm: Document) -> None:
+    """Add a request to a VirtualMachine's status; a removal replaces a pending addition."""
     pending: list[Document] = at(vm, "status", "volumeRequests") or []
     name, adds = requests.name_of(request), requests.ADD in request
     for other in pending:
@@ -138,21 +138,21 @@ def _ask(call: Call, request: Document, vm: Document) -> None:
     spec = vm["spec"]["template"]["spec"]
     for other in pending:
         spec = requests.applied(other, spec)
-    _judged(call, request, spec, "spec.template.spec")
+    _applied(call, request, spec, "spec.template.spec")
     kept = [other for other in pending if requests.name_of(other) != name]
     vm["status"] = {**(vm.get("status") or {}), "volumeRequests": [*kept, request]}
 
 
-def _judged(call: Call, request: Document, spec: Document, path: str) -> Document:
-    """A machine's spec with a request fulfilled.  Raises Conflict, Invalid."""
+def _applied(call: Call, request: Document, spec: Document, path: str) -> Document:
+    """Return a VMI's spec with a request applied.  Raises Conflict, Invalid."""
     if at(spec, "domain", "devices", "disableHotplug"):
         raise _conflict(call, f"{path}.domain.devices.disableHotplug is set: its disks stay")
     if why := requests.conflict(request, spec.get("volumes") or ()):
         raise _conflict(call, why)
-    wanted = requests.applied(request, spec)
-    if causes := validate_spec(wanted, path, warn=False).causes:
+    desired = requests.applied(request, spec)
+    if causes := validate_spec(desired, path, warn=False).causes:
         raise call.kind.invalid(call.name, causes)
-    return wanted
+    return desired
 
 
 def _conflict(call: Call, why: str) -> Conflict:

@@ -1,9 +1,8 @@
-"""What VirtualMachines are told: KubeVirt's subresources start, stop, restart and others.
+"""Subresources of VirtualMachines: start, stop, restart and others (subresources.kubevirt.io).
 
-They are served under the group subresources.kubevirt.io.  What cannot be, by what the run strategy
-and the machine's phase tell, is refused in KubeVirt's words (virt-api's lifecycle.go).  Each
-request reads the newest versions, decides and stages without an ``await`` between, so nobody comes
-in between: KubeVirt, which cannot, tests what it read when it writes.
+Requests that the run strategy or the VMI's phase rules out are refused with KubeVirt's messages
+(virt-api's lifecycle.go).  Each request reads the newest versions, decides and stages its writes;
+``require_newest`` fails it where another write came between, as KubeVirt's test patches do.
 """
 
 import asyncio
@@ -50,19 +49,19 @@ SERVER: Final = User(
     groups=("system:authenticated",),
     agent="virt-api",
 )
-"""In whose name machines are changed: their users may not change them themselves."""
+"""User of the writes to VMs and VMIs here: RBAC may allow clients the subresource only."""
 
 _NOT_RUNNING = "VM is not running"
 
 
 class Options(msgspec.Struct, rename="camel"):
-    """What KubeVirt takes in the body: StartOptions, StopOptions, RestartOptions and others.
+    """Options in the body: KubeVirt's StartOptions, StopOptions, RestartOptions and others.
 
-    paused: start it without letting it run.
-    grace_period: seconds that it has to shut down, when it is stopped.
-    grace_period_seconds: seconds that it has to shut down, when it is restarted.
-    dry_run: All to try it only.
-    claim_name: the claim that a dump of the memory is to go to.
+    paused: start the VMI paused.
+    grace_period: seconds to shut down, of a stop.
+    grace_period_seconds: seconds to shut down, of a restart.
+    dry_run: All to validate only.
+    claim_name: the claim for a memory dump.
     """
 
     paused: bool = False
@@ -73,8 +72,8 @@ class Options(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A VirtualMachine, its machine if there is one, and what is wanted of it."""
+class Request:
+    """A request for a subresource: the VirtualMachine, its VMI if there is one, the options."""
 
     vm: Document
     vmi: Document | None
@@ -87,7 +86,7 @@ class Told:
 
     @property
     def strategy(self) -> str:
-        """The run strategy, whichever way it is said."""
+        """The run strategy, from ``spec.runStrategy`` or ``spec.running``."""
         running = at(self.vm, "spec", "running")
         if running is not None:
             return ALWAYS if running else HALTED
@@ -95,12 +94,12 @@ class Told:
 
     @property
     def phase(self) -> str:
-        """The machine's phase, empty without a machine."""
+        """The VMI's phase, empty without a VMI."""
         return at(self.vmi, "status", "phase") or ""
 
     @property
     def runs(self) -> bool:
-        """Whether there is a machine that has not ended."""
+        """Whether there is a VMI in no final phase."""
         return self.vmi is not None and self.phase not in FINAL_PHASES
 
     def conflict(self, why: str) -> Conflict:
@@ -109,11 +108,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What follows from a request.
+    """Changes that a request makes.
 
-    spec: what changes of the VirtualMachine's specification.
-    requests: what the VirtualMachine is asked to do, in this order.
-    grace_seconds: how long the machine may take to shut down from now on.
+    spec: changed fields of the VirtualMachine's spec.
+    requests: its new ``status.stateChangeRequests``, in order.
+    grace_seconds: the VMI's new terminationGracePeriodSeconds.
     """
 
     spec: Document = field(default_factory=dict)
@@ -121,12 +120,12 @@ class Change:
     grace_seconds: int | None = None
 
 
-Decide = Callable[[Told], Change]
-"""Says what follows, or refuses it.  Pure."""
+Decide = Callable[[Request], Change]
+"""Returns the changes of a request, or raises ApiError.  Pure."""
 
 
 def find(kind: Kind, subresource: str) -> str | None:
-    """The verb of a subresource, where VirtualMachines have it."""
+    """Return the verb of a subresource of VirtualMachines; None where they do not have it."""
     if kind.resource != VIRTUAL_MACHINE.resource:
         return None
     name, *port = subresource.split("/")
@@ -134,16 +133,16 @@ def find(kind: Kind, subresource: str) -> str | None:
         return "get" if len(port) in (1, 2) else None
     if subresource == EXPAND:
         return "get"
-    return "update" if subresource in ACTS else None
+    return "update" if subresource in OPERATIONS else None
 
 
 def verbs() -> Mapping[str, str]:
-    """Every subresource of VirtualMachines with its verb, as discovery lists them."""
-    return {PORT_FORWARD: "get", EXPAND: "get", **dict.fromkeys(ACTS, "update")}
+    """Return every subresource of VirtualMachines with its verb, for discovery."""
+    return {PORT_FORWARD: "get", EXPAND: "get", **dict.fromkeys(OPERATIONS, "update")}
 
 
 async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
-    """Do what a VirtualMachine is told.  Raises NotFound, BadRequest, Conflict and others."""
+    """Serve a subresource of a VirtualMachine.  Raises NotFound, BadRequest, Conflict, others."""
     if call.verb != find(call.kind, call.subresource):
         raise MethodNotAllowed(
             f'{call.verb} is not supported on {call.subresource} of resources of kind "VM"'
@@ -154,28 +153,28 @@ async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
         raise kubevirt_options.not_found(call.kind, call.name)
     if call.subresource == EXPAND:
         return json_response(encode(Instancetypes(rest.store).expanded(found.document())))
-    machine = rest.store.latest(storage(VIRTUAL_MACHINE_INSTANCE), call.key)
-    told = Told(found.document(), machine.document() if machine else None, options)
-    if call.subresource not in ACTS:
-        _require_own_machine(told)
+    vmi = rest.store.latest(storage(VIRTUAL_MACHINE_INSTANCE), call.key)
+    request = Request(found.document(), vmi.document() if vmi else None, options)
+    if call.subresource not in OPERATIONS:
+        _require_own_vmi(request)
         return await forwarding.answer(
             rest.store, nodes, replace(call, kind=VIRTUAL_MACHINE_INSTANCE)
         )
-    change = ACTS[call.subresource](told)
-    asked = replace(call, query=kubevirt_options.query(call, options.dry_run))
-    staged = await _staged(rest, asked, change, found, machine)
+    change = OPERATIONS[call.subresource](request)
+    with_options = replace(call, query=kubevirt_options.query(call, options.dry_run))
+    staged = await _staged(rest, with_options, change, found, vmi)
     rest.require_newest(call.kind, call.key, found)
-    rest.require_newest(VIRTUAL_MACHINE_INSTANCE, call.key, machine)
+    rest.require_newest(VIRTUAL_MACHINE_INSTANCE, call.key, vmi)
     if "All" not in (options.dry_run or ()):
         writes = [rest.store.write(storage(kind), call.key, new) for kind, new in staged]
         await asyncio.gather(*writes)
     return Response(status=202)
 
 
-def _require_own_machine(told: Told) -> None:
-    owners = at(told.vmi, "metadata", "ownerReferences") or ()
-    if told.vmi is None or all(each["uid"] != told.vm["metadata"]["uid"] for each in owners):
-        raise told.conflict("VMI is not started")
+def _require_own_vmi(request: Request) -> None:
+    owners = at(request.vmi, "metadata", "ownerReferences") or ()
+    if request.vmi is None or all(each["uid"] != request.vm["metadata"]["uid"] for each in owners):
+        raise request.conflict("VMI is not started")
 
 
 # --------------------------------------------------------------------- storing
@@ -184,37 +183,37 @@ def _require_own_machine(told: Told) -> None:
 async def _staged(
     rest: Rest, call: Call, change: Change, vm: Record, vmi: Record | None
 ) -> list[tuple[Kind, Document]]:
-    """The objects as they are to be stored, in this order, with all that belongs to an update.
+    """Return the objects to store, in this order, after admission and validation.
 
-    After a cut between the two a machine may have longer to stop than was said, but is asked to.
+    The VMI is last: after a crash between the writes it keeps its old grace period, but stops.
     """
     ours = replace(call, user=SERVER, group="kubevirt.io", subresource="")
     staged: list[tuple[Kind, Document]] = []
     if change.spec:
-        wanted = vm.document()
-        wanted["spec"] |= change.spec
-        if (new := await rest.evaluate_update(ours, vm, wanted)) is not None:
+        desired = vm.document()
+        desired["spec"] |= change.spec
+        if (new := await rest.evaluate_update(ours, vm, desired)) is not None:
             staged.append((VIRTUAL_MACHINE, new))
     if change.requests:
-        wanted = vm.document()
-        wanted["status"] = _asked(wanted.get("status") or {}, change.requests)
+        desired = vm.document()
+        desired["status"] = _with_requests(desired.get("status") or {}, change.requests)
         if (
-            new := await rest.evaluate_update(replace(ours, subresource="status"), vm, wanted)
+            new := await rest.evaluate_update(replace(ours, subresource="status"), vm, desired)
         ) is not None:
             staged.append((VIRTUAL_MACHINE, new))
     if change.grace_seconds is not None and vmi is not None:
-        wanted = vmi.document()
-        wanted["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
-        of_machine = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
-        if (new := await rest.evaluate_update(of_machine, vmi, wanted)) is not None:
+        desired = vmi.document()
+        desired["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
+        of_vmi = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
+        if (new := await rest.evaluate_update(of_vmi, vmi, desired)) is not None:
             staged.append((VIRTUAL_MACHINE_INSTANCE, new))
     return staged
 
 
-def _asked(status: Document, requests: tuple[Document, ...]) -> Document:
-    """The status with what is asked; whoever asks gets a start without delay, too.
+def _with_requests(status: Document, requests: tuple[Document, ...]) -> Document:
+    """Return the status with new requests and without the back-off of failed starts.
 
-    Only a stop alone takes the place of what was asked before.
+    A stop alone replaces pending requests; anything else is refused while some are pending.
     """
     stops = len(requests) == 1 and requests[0]["action"] == STOP
     if status.get("stateChangeRequests") and not stops:
@@ -227,84 +226,88 @@ def _asked(status: Document, requests: tuple[Document, ...]) -> Document:
 # -------------------------------------------------------------------- deciding
 
 
-def _start(told: Told) -> Change:
-    if told.runs and told.phase not in ("", "Unknown"):
-        raise told.conflict("VM is already running")
-    paused = told.options.paused
+def _start(request: Request) -> Change:
+    if request.runs and request.phase not in ("", "Unknown"):
+        raise request.conflict("VM is already running")
+    paused = request.options.paused
     start: Document = {"action": START, **({"data": {PAUSED: "true"}} if paused else {})}
-    if told.strategy in (ALWAYS, ONCE):
-        raise told.conflict(f"{told.strategy} does not support manual start requests")
-    if told.strategy == HALTED:
-        return Change(requests=(start,)) if paused else Change(spec=_running(told, runs=True))
-    if told.vmi is None or told.runs:
+    if request.strategy in (ALWAYS, ONCE):
+        raise request.conflict(f"{request.strategy} does not support manual start requests")
+    if request.strategy == HALTED:
+        return Change(requests=(start,)) if paused else Change(spec=_running(request, runs=True))
+    if request.vmi is None or request.runs:
         return Change(requests=(start,))
-    if told.strategy == RERUN_ON_FAILURE and told.phase == "Failed":
-        raise told.conflict(f"{RERUN_ON_FAILURE} does not support starting VM from failed state")
-    return Change(requests=(_stop_of(told), start))
+    if request.strategy == RERUN_ON_FAILURE and request.phase == "Failed":
+        raise request.conflict(f"{RERUN_ON_FAILURE} does not support starting VM from failed state")
+    return Change(requests=(_stop_of(request), start))
 
 
-def _stop(told: Told) -> Change:
-    seconds = told.options.grace_period
+def _stop(request: Request) -> Change:
+    seconds = request.options.grace_period
     if seconds is not None and seconds < 0:
         raise BadRequest("gracePeriod has to be greater or equal to 0")
     if fault := grace_period.fault(seconds):
         raise BadRequest(f"gracePeriod {fault}")
-    if told.strategy in (ALWAYS, ONCE):
-        return Change(spec=_running(told, runs=False), grace_seconds=seconds if told.runs else None)
-    if not told.runs:
-        raise told.conflict(_NOT_RUNNING)
-    if told.strategy == HALTED:
-        known = at(told.vmi, "spec", "terminationGracePeriodSeconds")
-        if seconds is None or (known is not None and seconds >= known):
+    if request.strategy in (ALWAYS, ONCE):
+        return Change(
+            spec=_running(request, runs=False), grace_seconds=seconds if request.runs else None
+        )
+    if not request.runs:
+        raise request.conflict(_NOT_RUNNING)
+    if request.strategy == HALTED:
+        current = at(request.vmi, "spec", "terminationGracePeriodSeconds")
+        if seconds is None or (current is not None and seconds >= current):
             why = "only supports manual stop requests with a shorter graceperiod"
-            raise told.conflict(f"{HALTED} {why}")
-    return Change(requests=(_stop_of(told),), grace_seconds=seconds)
+            raise request.conflict(f"{HALTED} {why}")
+    return Change(requests=(_stop_of(request),), grace_seconds=seconds)
 
 
-def _restart(told: Told) -> Change:
-    seconds = told.options.grace_period_seconds
+def _restart(request: Request) -> Change:
+    seconds = request.options.grace_period_seconds
     if seconds is not None and seconds > 0:
         raise BadRequest("For force restart, only gracePeriod=0 is supported for now")
     if seconds is not None and seconds < 0:
         raise BadRequest("gracePeriod has to be greater or equal to 0")
-    if told.strategy in (HALTED, ONCE):
+    if request.strategy in (HALTED, ONCE):
         # The misspelling is KubeVirt's.
-        why = f"RunStategy {told.strategy} does not support manual restart requests"
-        raise told.conflict(why)
-    if told.vmi is None:
-        raise told.conflict(f"{_NOT_RUNNING}: {HALTED}")
-    requests = (_stop_of(told), {"action": START})
-    # One second is the shortest in which a machine restarts safely, KubeVirt finds.
-    return Change(requests=requests, grace_seconds=None if seconds is None or not told.runs else 1)
+        why = f"RunStategy {request.strategy} does not support manual restart requests"
+        raise request.conflict(why)
+    if request.vmi is None:
+        raise request.conflict(f"{_NOT_RUNNING}: {HALTED}")
+    requests = (_stop_of(request), {"action": START})
+    # KubeVirt's minimum for a safe restart is one second.
+    return Change(
+        requests=requests, grace_seconds=None if seconds is None or not request.runs else 1
+    )
 
 
-def _migrate(told: Told) -> Change:
-    if told.vmi is None:
-        raise kubevirt_options.not_found(VIRTUAL_MACHINE_INSTANCE, told.name)
-    if told.phase != "Running":
-        raise told.conflict(_NOT_RUNNING)
-    raise BadRequest("machines that run do not migrate in this version")
+def _migrate(request: Request) -> Change:
+    if request.vmi is None:
+        raise kubevirt_options.not_found(VIRTUAL_MACHINE_INSTANCE, request.name)
+    if request.phase != "Running":
+        raise request.conflict(_NOT_RUNNING)
+    raise BadRequest("live migration is not supported by this version")
 
 
-def _stop_of(told: Told) -> Document:
-    """The request to stop just the machine that there is."""
-    assert told.vmi is not None
-    return {"action": STOP, "uid": told.vmi["metadata"]["uid"]}
+def _stop_of(request: Request) -> Document:
+    """Return the request to stop the current VMI, and no later one."""
+    assert request.vmi is not None
+    return {"action": STOP, "uid": request.vmi["metadata"]["uid"]}
 
 
-def _running(told: Told, *, runs: bool) -> Document:
-    """The change of the run strategy, in the way in which it is said."""
-    if at(told.vm, "spec", "runStrategy") is not None:
+def _running(request: Request, *, runs: bool) -> Document:
+    """Return the change of the run strategy, in the field that the VirtualMachine uses."""
+    if at(request.vm, "spec", "runStrategy") is not None:
         return {"runStrategy": ALWAYS if runs else HALTED}
     return {"running": runs}
 
 
-def _dump(told: Told) -> Change:
-    """Raises BadRequest.  virtctl has made a claim by then, which only its user may delete."""
+def _dump(request: Request) -> Change:
+    """Raise BadRequest.  virtctl may have created a claim, which only its user may delete."""
     why = "memory dumps are not supported by this version"
-    claim = told.options.claim_name
+    claim = request.options.claim_name
     if claim:
-        namespace = told.vm["metadata"]["namespace"]
+        namespace = request.vm["metadata"]["namespace"]
         why += (
             f"; the claim {claim} is left as it is: if it was made for the dump, delete it with "
             f"kubectl delete pvc {claim} -n {namespace}"
@@ -314,8 +317,8 @@ def _dump(told: Told) -> Change:
 
 PORT_FORWARD: Final = "portforward"
 EXPAND: Final = "expand-spec"
-"""The VirtualMachine as it would be without its instance type and preference."""
-ACTS: Mapping[str, Decide] = {
+"""Returns the VirtualMachine with its instance type and preference applied."""
+OPERATIONS: Mapping[str, Decide] = {
     "start": _start,
     "stop": _stop,
     "restart": _restart,
@@ -323,4 +326,4 @@ ACTS: Mapping[str, Decide] = {
     "memorydump": _dump,
     "removememorydump": _dump,
 }
-"""What VirtualMachines can be told, by the path below them."""
+"""Subresources that change a VirtualMachine."""

@@ -235,13 +235,13 @@ async def test_a_wish_to_remove_takes_the_place_of_the_wish_to_add(ask, keep):
     assert "a remove volume request for volume [data] already exists" in again["message"]
 
 
-async def test_a_machine_of_a_virtual_machine_has_the_volumes_of_that(ask, run, machine):
+async def test_a_vmi_owned_by_a_virtual_machine_is_refused(ask, run, machine):
     owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-1"}
     machine["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     await run()
     refused = await ask("PUT", path("addvolume"), adding())
     assert refused.status == 409
-    assert "it has the volumes of VirtualMachine vm" in refused["message"]
+    assert "VirtualMachine vm owns it" in refused["message"]
     assert len((await stored(ask))["volumes"]) == 1
 
 

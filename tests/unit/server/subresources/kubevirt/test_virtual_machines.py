@@ -7,7 +7,7 @@ from tests.unit.server.conftest import VMS
 
 from corral.api.object import Key
 from corral.server.node_proxy.forwarding import Forward
-from corral.server.subresources.kubevirt.virtual_machines import ACTS
+from corral.server.subresources.kubevirt.virtual_machines import OPERATIONS
 
 PATH = "/apis/subresources.kubevirt.io/{}/namespaces/default/virtualmachines/vm/{}"
 CONFLICT = 'Operation cannot be fulfilled on virtualmachine.kubevirt.io "vm": '
@@ -368,7 +368,7 @@ async def test_every_act_is_listed_and_asked_for_by_put(ask, store):
     listed = await ask("GET", "/apis/subresources.kubevirt.io/v1")
     names = {each["name"]: each["verbs"] for each in listed["resources"]}
     await store("Always")
-    for name in ACTS:
+    for name in OPERATIONS:
         assert names[f"virtualmachines/{name}"] == ["update"]
         assert (await ask("GET", path(name))).status == 405
         assert (await ask("PUT", path(name))).status in (202, 400, 404, 409)
