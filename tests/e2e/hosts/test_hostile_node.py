@@ -95,7 +95,7 @@ def test_its_own_objects_can_be_read(thief):
     [
         f"{CORE}/secrets/of-victim",
         f"{CORE}/secrets",
-        f"{CORE}/secrets?fieldSelector=metadata.name%3Dof-own",
+        f"{CORE}/secrets?fieldSelector=metadata.name%3Dof-victim",
         "/api/v1/secrets",
         "/api/v1/secrets?watch=true&timeoutSeconds=1",
         "/api/v1/namespaces/kube-system/secrets",

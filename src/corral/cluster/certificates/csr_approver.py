@@ -34,6 +34,9 @@ from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
 _SIGNERS: Final = frozenset({KUBELET_CLIENT_SIGNER, KUBELET_SERVING_SIGNER})
+_RESERVED_NAMES: Final = frozenset({"kubernetes", "localhost"})
+"""First labels of the names by which clients find the API server: serving certificates name their
+node, and must not pass for the server's."""
 _ADDRESS_SECONDS: Final = 1.0
 """Delay after which a serving request is looked at again whose addresses its Node lacks."""
 
@@ -78,6 +81,10 @@ class Approver:
         if not await self._may(request, "selfnodeclient" if own else "nodeclient"):
             return
         name = node_of(requested)
+        if name.split(".")[0] in _RESERVED_NAMES:
+            text = f'"{name}" is a name of the API server. Join under another name'
+            await self._decide(request, DENIED, "NameReserved", text)
+            return
         if user.startswith(USER_PREFIX) and self.nodes.get(Key("", name)) is not None:
             text = (
                 f'node "{name}" exists: a token does not get the certificate of a node that is '
@@ -96,7 +103,7 @@ class Approver:
         if not name or request.spec.username != requested.name or requested.other_names:
             return None
         node = self.nodes.get(Key("", name))
-        if set(requested.hosts) <= set(addresses_of(node)):
+        if set(requested.hosts) <= {name, *addresses_of(node)}:
             text = "Auto approving kubelet serving certificate for the addresses of its Node."
             await self._decide(request, APPROVED, "AutoApproved", text)
             return None
@@ -157,6 +164,12 @@ def node_of(requested: pki.CertificateRequest) -> str:
 
 
 def addresses_of(node: Node | None) -> Iterable[str]:
-    """Return the addresses and names in a Node's status."""
+    """Return a Node's InternalIPs.
+
+    A node writes its addresses itself, and NodeRestriction sees to it that no two have the same
+    InternalIP.  Of other types nobody does: as its ExternalIP or Hostname a node might name the
+    address of another one, or the API server's name.
+    """
     status = node.status if node is not None else None
-    return [each.address for each in (status and status.addresses) or ()]
+    found = (status and status.addresses) or ()
+    return [each.address for each in found if each.type == "InternalIP"]

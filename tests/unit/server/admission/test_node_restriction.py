@@ -1,0 +1,87 @@
+"""Tests of what nodes of other hosts may change in the objects that are theirs."""
+
+import pytest
+from tests.unit.server.authz.test_node_authorizer import (
+    LABELS,
+    LEASES,
+    MACHINES,
+    NODES,
+    cluster,
+    node,
+)
+
+__all__ = ["cluster"]
+RESERVED = "node-restriction.kubernetes.io/trusted"
+
+
+def addresses(*told):
+    return {"status": {"addresses": [{"type": "InternalIP", "address": each} for each in told]}}
+
+
+async def test_a_node_registers_itself_only(cluster):
+    n3 = node(cluster, "n3")
+    refused = await n3("POST", NODES, {"metadata": {"name": "n4"}})
+    assert refused.status == 403
+    assert 'node "n3" is not allowed to modify node "n4"' in refused["message"]
+    assert (await n3("POST", NODES, {"metadata": {"name": "n3"}})).status == 201
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"metadata": {"labels": {RESERVED: "yes"}}}, f"set the label {RESERVED}"),
+        ({"spec": {"podCIDRs": ["10.244.0.0/17"]}}, "change spec.podCIDRs"),
+        ({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, "change spec.taints"),
+        ({"spec": {"unschedulable": True}}, "change spec.unschedulable"),
+        ({"spec": {"providerID": "x://y"}}, "change spec.providerID"),
+    ],
+)
+async def test_what_administrators_decide_is_kept(cluster, change, why):
+    refused = await node(cluster, "n1").patch(f"{NODES}/n1", change)
+    assert refused.status == 403
+    assert f'node "n1" is not allowed to {why}' in refused["message"]
+    assert (await cluster.patch(f"{NODES}/n1", change)).status == 200
+
+
+async def test_a_new_node_does_not_take_the_range_of_another(cluster):
+    ranges = {"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}}
+    assert (await cluster.patch(f"{NODES}/n1", ranges)).status == 200
+    refused = await node(cluster, "n3")("POST", NODES, {"metadata": {"name": "n3"}, **ranges})
+    assert refused.status == 403
+    assert "take the pod range of node n1" in refused["message"]
+
+
+async def test_a_node_does_not_take_the_address_of_another(cluster):
+    n1, n2 = node(cluster, "n1"), node(cluster, "n2")
+    status = f"{NODES}/{{}}/status"
+    assert (await n1.patch(status.format("n1"), addresses("192.0.2.1"))).status == 200
+    refused = await n2.patch(status.format("n2"), addresses("192.0.2.2", "192.0.2.1"))
+    assert refused.status == 403
+    assert "is not allowed to have the address of node n1: 192.0.2.1" in refused["message"]
+    assert (await n2.patch(status.format("n2"), addresses("192.0.2.2"))).status == 200
+
+
+async def test_a_node_creates_its_own_lease_only(cluster):
+    n3 = node(cluster, "n3")
+    refused = await n3("POST", LEASES, {"metadata": {"name": "n4"}})
+    assert refused.status == 403
+    assert "is only allowed to write its own lease" in refused["message"]
+    assert (await n3("POST", LEASES, {"metadata": {"name": "n3"}})).status == 201
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"spec": {"terminationGracePeriodSeconds": 1}}, "change the spec of a VMI"),
+        ({"metadata": {"ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}]}},
+         "change the owners of a VMI"),
+        ({"status": {"nodeName": "n2"}}, "move a VMI"),
+    ],
+)  # fmt: skip
+async def test_a_node_reports_of_an_instance_and_changes_nothing_else(cluster, change, why):
+    n1 = node(cluster, "n1")
+    refused = await n1.patch(f"{MACHINES}/on-n1", change)
+    assert refused.status == 403
+    assert why in refused["message"]
+    assert (await n1.patch(f"{MACHINES}/on-n1", LABELS)).status == 200

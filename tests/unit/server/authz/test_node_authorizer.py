@@ -1,0 +1,157 @@
+"""Tests of what nodes of other hosts may read and write."""
+
+import pytest
+from tests.unit.server.conftest import CLAIMS, MACHINES, MAPS, PODS, Outside
+
+from corral.api.request import User
+
+NODES = "/api/v1/nodes"
+SECRETS = "/api/v1/namespaces/default/secrets"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+VOLUMES = "/api/v1/persistentvolumes"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+LABELS = {"metadata": {"labels": {"seen": "yes"}}}
+SELECTED = "?labelSelector=kubevirt.io/nodeName="
+COMPUTE = {"containers": [{"name": "compute", "image": "i"}]}
+
+
+def node(ask, name):
+    """A node's way to the server, by its certificate."""
+    groups = ("system:nodes", "system:authenticated")
+    return Outside(ask.server, User(name=f"system:node:{name}", groups=groups))
+
+
+async def place(ask, name, on):
+    """Create an instance that names a Secret, a ConfigMap and an account, and its pod on a node."""
+    kinds = {
+        "secret": {"secretName": name},
+        "configMap": {"name": name},
+        "serviceAccount": {"serviceAccountName": name},
+    }
+    volumes = [{"name": kind.lower(), kind: source} for kind, source in kinds.items()]
+    disks = [{"name": each["name"], "disk": {}} for each in volumes]
+    domain = {"devices": {"disks": disks}, "memory": {"guest": "64M"}}
+    spec = {"domain": domain, "volumes": volumes}
+    made = await ask.create(MACHINES, name, spec=spec)
+    labels = {"kubevirt.io/created-by": made["metadata"]["uid"]}
+    await ask.create(PODS, f"pod-{name}", labels=labels, spec={**COMPUTE, "nodeName": on})
+    await ask.create(SECRETS, name, stringData={"a": "b"})
+    await ask.create(MAPS, name, data={"a": "b"})
+    await ask.create(ACCOUNTS, name)
+
+
+@pytest.fixture
+async def cluster(ask):
+    """Two nodes with an instance each."""
+    await ask.create("/api/v1/namespaces", "kube-node-lease")
+    for name in ("n1", "n2"):
+        await ask.create(NODES, name, labels={"kubernetes.io/hostname": name})
+        await ask.create(LEASES, name)
+        await place(ask, f"on-{name}", name)
+    return ask
+
+
+@pytest.mark.parametrize("collection", [SECRETS, MAPS, ACCOUNTS, MACHINES])
+async def test_a_node_reads_what_its_instances_name(cluster, collection):
+    n1 = node(cluster, "n1")
+    assert (await n1("GET", f"{collection}/on-n1")).status == 200
+    assert (await n1("GET", f"{collection}/on-n2")).status == 403
+    assert (await n1("GET", collection)).status == 403
+    assert (await n1("GET", f"{collection}?fieldSelector=metadata.name=on-n2")).status == 403
+
+
+async def test_a_node_reads_nothing_of_an_instance_that_has_ended_there(cluster):
+    n1, status = node(cluster, "n1"), {"status": {"phase": "Succeeded"}}
+    assert (await cluster.patch(f"{PODS}/pod-on-n1/status", status)).status == 200
+    assert (await n1("GET", f"{SECRETS}/on-n1")).status == 403
+    assert (await n1("GET", f"{MACHINES}/on-n1")).status == 403
+
+
+async def test_a_node_reads_nothing_of_an_instance_that_is_deleted(cluster):
+    n1 = node(cluster, "n1")
+    assert (await n1("GET", f"{SECRETS}/on-n1")).status == 200
+    await cluster("DELETE", f"{PODS}/pod-on-n1?gracePeriodSeconds=0")
+    assert (await n1("GET", f"{SECRETS}/on-n1")).status == 403
+
+
+async def test_a_secret_of_the_same_name_elsewhere_is_not_named(cluster):
+    await cluster.create("/api/v1/namespaces", "other")
+    other = SECRETS.replace("default", "other")
+    await cluster.create(other, "on-n1", stringData={"a": "b"})
+    assert (await node(cluster, "n1")("GET", f"{other}/on-n1")).status == 403
+
+
+async def test_instances_are_listed_by_their_node(cluster):
+    n1 = node(cluster, "n1")
+    assert (await n1("GET", f"{MACHINES}{SELECTED}n1")).status == 200
+    for selector in ("n2", "n1,a!=b", ""):
+        assert (await n1("GET", f"{MACHINES}{SELECTED}{selector}")).status == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PATCH", f"{NODES}/{{}}"),
+        ("PATCH", f"{NODES}/{{}}/status"),
+        ("PATCH", f"{LEASES}/{{}}"),
+        ("PATCH", f"{MACHINES}/on-{{}}"),
+        ("PATCH", f"{PODS}/pod-on-{{}}/status"),
+        ("DELETE", f"{PODS}/pod-on-{{}}"),
+    ],
+)
+async def test_a_node_writes_what_is_its_own(cluster, method, path):
+    n1, body = node(cluster, "n1"), LABELS if method == "PATCH" else None
+    headers = {"content-type": "application/merge-patch+json"} if body else {}
+    assert (await n1(method, path.format("n2"), body, headers)).status == 403
+    assert (await n1(method, path.format("n1"), body, headers)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("DELETE", f"{NODES}/n2"),
+        ("DELETE", f"{LEASES}/n1"),
+        ("POST", PODS),
+        ("POST", MACHINES),
+        ("DELETE", f"{MACHINES}/on-n1"),
+        ("POST", SECRETS),
+        ("PUT", f"{SECRETS}/on-n1"),
+        ("POST", f"{PODS}/pod-on-n1/eviction"),
+        ("POST", f"{PODS}/pod-on-n1/binding"),
+        ("PATCH", f"{PODS}/pod-on-n1"),
+        ("POST", f"{ACCOUNTS}/on-n2/token"),
+        ("POST", CLAIMS),
+        ("GET", "/metrics"),
+    ],
+)
+async def test_a_node_may_nothing_else(cluster, method, path):
+    assert (await node(cluster, "n1")(method, path, {})).status == 403
+
+
+@pytest.mark.parametrize("name", ["anna", "system:node:n1"])
+async def test_only_members_of_the_group_are_nodes(cluster, name):
+    user = Outside(cluster.server, User(name=name, groups=("system:authenticated",)))
+    assert (await user("GET", f"{SECRETS}/on-n1")).status == 403
+
+
+def volume(label, value):
+    terms = [{"matchExpressions": [{"key": label, "operator": "In", "values": [value]}]}]
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/x"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+    }
+    return {"metadata": {"name": f"{value}-volume"}, "spec": spec}
+
+
+async def test_a_node_writes_the_volumes_that_it_alone_holds(cluster):
+    n1 = node(cluster, "n1")
+    assert (await n1("POST", VOLUMES, volume("kubernetes.io/hostname", "n1"))).status == 201
+    assert (await n1("POST", VOLUMES, volume("kubernetes.io/hostname", "n2"))).status == 403
+    for name in ("n1", "n2"):
+        await cluster.patch(f"{NODES}/{name}", {"metadata": {"labels": {"zone": "a"}}})
+    assert (await n1("POST", VOLUMES, volume("zone", "a"))).status == 403
+    assert (await cluster("POST", VOLUMES, volume("kubernetes.io/hostname", "n2"))).status == 201
+    assert (await n1("DELETE", f"{VOLUMES}/n2-volume")).status == 403
+    assert (await n1("DELETE", f"{VOLUMES}/n1-volume")).status == 200
