@@ -22,6 +22,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "join": "corral.cli.manager.join",
         "leave": "corral.cli.manager.leave",
         "controllers": "corral.cli.manager.controllers",
+        "node": "corral.cli.manager.node",
         "kubeconfig": "corral.cli.manager.kubeconfig",
         "backup": "corral.cli.manager.backup",
         "restore": "corral.cli.manager.backup",

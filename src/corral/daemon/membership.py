@@ -76,8 +76,14 @@ class Membership(msgspec.Struct, frozen=True):
 async def join(layout: Layout, server: str, name: str, *, token: str, ca_hash: str) -> Membership:
     """Get a node its client certificate, and keep it.  Raises CannotStart with what to do."""
     authority = await _authority(server, ca_hash)
+    await bootstrap(layout, Kubeconfig(server=server, authority=authority, token=token), name)
+    return await refresh(layout, server, name)
+
+
+async def bootstrap(layout: Layout, config: Kubeconfig, name: str) -> None:
+    """Get a client certificate by a kubeconfig's token, and keep it.  Raises CannotStart."""
+    server = config.server
     key, request = pki.new_request(f"{NODE_USER_PREFIX}{name}", (NODE_GROUP,))
-    config = Kubeconfig(server=server, authority=authority, token=token)
     try:
         async with Https(config) as transport:
             certificate = await _certified(
@@ -91,9 +97,8 @@ async def join(layout: Layout, server: str, name: str, *, token: str, ca_hash: s
     except ApiError as error:
         raise _refused(server, error) from error
     layout.pki.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files.replace(layout.authority, authority.encode(), durable=True)
+    files.replace(layout.authority, config.authority.encode(), durable=True)
     _write_pair(layout, "kubelet-client", key, certificate)
-    return await refresh(layout, server, name)
 
 
 async def refresh(layout: Layout, server: str, name: str) -> Membership:
@@ -227,8 +232,7 @@ class Credentials:
         signed = await _certified(
             client, self._name, request, KUBELET_SERVING_SIGNER, _SERVING_USAGES
         )
-        _write_pair(self._layout, "kubelet", made, signed)
-        return _path(self._layout, "kubelet", "crt"), _path(self._layout, "kubelet", "key")
+        return write_serving_pair(self._layout, made, signed)
 
     async def renew(self, client: Client, tls: ssl.SSLContext) -> bool:
         """Renew the client certificate when a third of its time is left; ``tls`` shows it then."""
@@ -260,6 +264,12 @@ def _write_pair(layout: Layout, name: str, key: bytes, certificate: bytes) -> No
     _path(layout, name, "crt").unlink(missing_ok=True)
     files.replace(_path(layout, name, "key"), key, durable=True)
     files.replace(_path(layout, name, "crt"), certificate, durable=True)
+
+
+def write_serving_pair(layout: Layout, key: bytes, certificate: bytes) -> tuple[Path, Path]:
+    """Keep a serving certificate and its key; return their files."""
+    _write_pair(layout, "kubelet", key, certificate)
+    return _path(layout, "kubelet", "crt"), _path(layout, "kubelet", "key")
 
 
 def _serves(certificate: Path, hosts: Sequence[str]) -> bool:

@@ -127,7 +127,9 @@ class Networking:
             ranges=machines.pod_cidrs,
             # The name server's Service is of the first family, as kubeadm's; by the second one the
             # server is found where it is.
-            dns=(machines.service_cidrs[0][DNS_HOST], *machines.gateways[1:]),
+            dns=(self._settings.cluster_dns,)
+            if self._settings.cluster_dns is not None
+            else (machines.service_cidrs[0][DNS_HOST], *machines.gateways[1:]),
             domain=DOMAIN,
             host=read_host_resolver(),
         )
@@ -238,7 +240,7 @@ class Networking:
             context, self.machines, nodes=agents, addresses=node_addresses, on_change=notify_agents
         )
         parts: list[tuple[str, Dns | NetworkPolicyController | Proxy | Overlay]] = [
-            ("dns", dns),
+            *([("dns", dns)] if self._settings.cluster_dns is None else []),
             ("policies", policies),
             ("proxy", proxy),
         ]

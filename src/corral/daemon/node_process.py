@@ -20,6 +20,7 @@ from corral.aio import Background
 from corral.api.addresses import Network
 from corral.api.errors import ApiError, Unavailable
 from corral.client.client import Client
+from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
 from corral.client.transport import Https
 from corral.config import Layout, Settings
@@ -45,16 +46,21 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProcess:
-    """One joined node: what it is opened from."""
+    """One joined node: what it is opened from.
+
+    config, credentials: those that joining has left, unless given.
+    """
 
     settings: Settings
     membership: Membership
     networking: Networking
     registration: Registration
+    config: Kubeconfig | None = None
+    credentials: Credentials | None = None
 
     @property
     def _credentials(self) -> Credentials:
-        return Credentials(self.settings.layout, self.membership.name)
+        return self.credentials or Credentials(self.settings.layout, self.membership.name)
 
     async def run(self, announce: Callable[[dict[str, str]], None]) -> None:
         """Run the agent until SIGTERM or SIGINT; machines run on afterwards.
@@ -66,7 +72,7 @@ class NodeProcess:
         terminated = process.termination()
         host = Host(self.settings, self.networking)
         try:
-            config = config_of(self.settings.layout, self.membership.server)
+            config = self.config or config_of(self.settings.layout, self.membership.server)
             async with Https(config) as transport, Background() as tasks:
                 client = Client(Retrying(transport))
                 await self.networking.prepare()

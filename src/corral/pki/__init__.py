@@ -15,7 +15,7 @@ from corral.pki.certificate_requests import (
     sign_request,
     sign_serving_request,
 )
-from corral.pki.certificates import SKEW, PkiError
+from corral.pki.certificates import SKEW, PkiError, self_signed
 from corral.pki.kubeconfig import (
     Credentials,
     cluster_info,
@@ -50,6 +50,7 @@ __all__ = [
     "public_key_hash",
     "read_request",
     "renew",
+    "self_signed",
     "sign_request",
     "sign_serving_request",
     "write_private",

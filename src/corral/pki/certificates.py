@@ -98,6 +98,12 @@ def issue_serving(
     return builder.add_extension(names, critical=False).sign(authority.key, hashes.SHA256())
 
 
+def self_signed(hosts: Sequence[str]) -> tuple[bytes, bytes]:
+    """Return a key and a server certificate of an authority that is not kept, both PEM."""
+    pair = issue_server(issue_authority("corral-node"), [general_name(each) for each in hosts])
+    return key_pem(pair.key), pem(pair.certificate)
+
+
 def subject_of(name: str, groups: Sequence[str] = ()) -> x509.Name:
     """Return a subject as Kubernetes reads it: CN and Os.  Raises ValueError."""
     organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]

@@ -4,11 +4,11 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -26,6 +26,10 @@ from corral.cli.manager.sd_notify import notifying
 from corral.cli.options import data_directory
 from corral.config import Hollow, Layout, Settings
 from corral.daemon import lock
+
+if TYPE_CHECKING:  # a second of imports
+    from corral.daemon.membership import Membership
+    from corral.daemon.node_process import NodeProcess
 
 C = TypeVar("C", bound=Callable[..., Any])
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII | re.IGNORECASE)
@@ -65,7 +69,7 @@ class _Taint(click.ParamType[Document]):
         return {"key": key, "effect": effect, **({"value": text} if text else {})}
 
 
-def _node_options(command: C) -> C:
+def node_options(command: C) -> C:
     """Add the options of a node alone."""
     options = (
         click.option(
@@ -159,7 +163,7 @@ def _node_options(command: C) -> C:
 @click.argument("server", metavar="[URL]", required=False)
 @click.option("--token", help="A token of the cluster: corral token create prints one.")
 @click.option("--ca-hash", help="The hash of the cluster's authority, sha256:…")
-@_node_options
+@node_options
 def join(
     layout: Layout, server: str | None, token: str | None, ca_hash: str | None, **chosen: Any
 ) -> None:
@@ -169,20 +173,42 @@ def join(
     run from an earlier time are taken over.
     """
     layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _start(layout, chosen, server=server, token=token, ca_hash=ca_hash)
+    _require_valid(server, token, ca_hash)
+
+    async def entering(layout: Layout, name: str) -> "Membership":
+        from corral.daemon.node_process import enter  # noqa: PLC0415
+
+        return await enter(layout, name, server=server, token=token, ca_hash=ca_hash)
+
+    start(layout, chosen, NodeKind(server=server or "", enter=entering))
 
 
-def _start(layout: Layout, chosen: dict[str, Any], **bootstrap: str | None) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKind:
+    """How a node enters its cluster.
+
+    server: the API server's URL, as far as known; settings, process: change what the node is opened
+    from.
+    """
+
+    server: str
+    enter: Callable[[Layout, str], Coroutine[Any, Any, "Membership"]]
+    settings: Callable[[Settings], Settings] = lambda settings: settings
+    process: Callable[["NodeProcess"], "NodeProcess"] = lambda process: process
+
+
+def start(layout: Layout, chosen: dict[str, Any], kind: NodeKind) -> None:
+    """Run a node in the foreground or in the background.  Raises Problem."""
     detach, ready_fd = chosen["detach"], chosen["ready_fd"]
     if detach:
         print_summary(start_detached(layout))
         return
     if ready_fd is None:
-        _lock_and_run(layout, chosen, bootstrap, print_summary)
+        _lock_and_run(layout, chosen, kind, print_summary)
         return
     with os.fdopen(ready_fd, "w") as parent:
         try:
-            _lock_and_run(layout, chosen, bootstrap, partial(report_to, parent), log=layout.log)
+            _lock_and_run(layout, chosen, kind, partial(report_to, parent), log=layout.log)
         except (Problem, OSError, ExceptionGroup) as error:
             problem = error if isinstance(error, Problem) else from_os_error(error)
             report_to(parent, {"error": problem.message, "hint": problem.hint})
@@ -192,26 +218,26 @@ def _start(layout: Layout, chosen: dict[str, Any], **bootstrap: str | None) -> N
 def _lock_and_run(
     layout: Layout,
     chosen: dict[str, Any],
-    bootstrap: dict[str, str | None],
+    kind: NodeKind,
     announce: Callable[[dict[str, str]], None],
     *,
     log: Path | None = None,
 ) -> None:
     """Run the agent, alone on its data directory."""
-    _checked(chosen, bootstrap)
+    _require_node_name(chosen)
     if layout.store.exists():
         raise Problem(
             f"{layout.root} holds a cluster of its own (corral up)",
             "Choose another directory with --data-dir, or remove it after corral down.",
         )
     try:
-        with notifying() as notifier, lock.acquire(layout.lock, url=bootstrap["server"] or ""):
+        with notifying() as notifier, lock.acquire(layout.lock, url=kind.server):
 
             def ready(summary: dict[str, str]) -> None:
                 notifier.ready(summary["headline"])
                 announce(summary)
 
-            _run(layout, chosen, bootstrap, ready, log=log)
+            _run(layout, chosen, kind, ready, log=log)
         if log is None:
             many = leftover_machines.running_on(layout)
             click.echo(f"The agent has ended{f'; {many}' if many else ''}.")
@@ -226,7 +252,7 @@ def _lock_and_run(
 def _run(
     layout: Layout,
     chosen: dict[str, Any],
-    bootstrap: dict[str, str | None],
+    kind: NodeKind,
     announce: Callable[[dict[str, str]], None],
     *,
     log: Path | None,
@@ -237,7 +263,6 @@ def _run(
     from corral.daemon.node_process import (  # noqa: PLC0415
         NodeProcess,
         address_towards,
-        enter,
         settings_in,
     )
     from corral.node.status.node_status import Registration  # noqa: PLC0415
@@ -245,8 +270,8 @@ def _run(
     logs.configure(log, verbose=chosen["verbose"])
     name = chosen["name"] or socket.gethostname().lower()
     try:
-        member = asyncio.run(enter(layout, name, **bootstrap))
-        settings = settings_in(_settings(layout, chosen), member)
+        member = asyncio.run(kind.enter(layout, name))
+        settings = kind.settings(settings_in(_settings(layout, chosen), member))
         registration = Registration(
             address=chosen["address"] or address_towards(member.server),
             kubelet_port=chosen["port"],
@@ -261,7 +286,7 @@ def _run(
             networking=networking,
             registration=registration,
         )
-        asyncio.run(process.run(announce))
+        asyncio.run(kind.process(process).run(announce))
     except CannotStart as error:
         raise Problem(error.message, error.hint) from error
 
@@ -280,14 +305,18 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
     )
 
 
-def _checked(chosen: dict[str, Any], bootstrap: dict[str, str | None]) -> None:
-    """Refuse what no cluster would take.  Raises Problem."""
+def _require_node_name(chosen: dict[str, Any]) -> None:
+    """Raise Problem for a name that no Node can have."""
     name = chosen["name"] or socket.gethostname().lower()
     if faults := subdomain_faults(name):
         raise Problem(f'"{name}" cannot be a node\'s name: {faults[0]}', "Choose one with --name.")
-    if (server := bootstrap["server"]) and not server.startswith("https://"):
+
+
+def _require_valid(server: str | None, token: str | None, ca_hash: str | None) -> None:
+    """Raise Problem for arguments that no cluster takes."""
+    if server and not server.startswith("https://"):
         raise Problem(f"{server} is not a URL that begins with https://")
-    if (token := bootstrap["token"]) and bootstrap_token.parse(token) is None:
+    if token and bootstrap_token.parse(token) is None:
         raise Problem("--token is not of the form abcdef.0123456789abcdef")
-    if (hash_ := bootstrap["ca_hash"]) and not _HASH.fullmatch(hash_):
-        raise Problem(f"--ca-hash {hash_}: a hash is sha256: and 64 hexadecimal digits")
+    if ca_hash and not _HASH.fullmatch(ca_hash):
+        raise Problem(f"--ca-hash {ca_hash}: a hash is sha256: and 64 hexadecimal digits")

@@ -1,0 +1,118 @@
+"""``corral node``: run the node agent alone, as a node of a Kubernetes cluster."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corral.api.addresses import Network
+from corral.api.kinds.core.machine_nodes import TAINT
+from corral.cli.address_options import Address, Ranges, format_ranges
+from corral.cli.errors import Problem
+from corral.cli.manager.join import NodeKind, node_options, start
+from corral.client import kubeconfig
+from corral.client.kubeconfig import KubeconfigError
+from corral.config import SERVICE_CIDRS, VXLAN, Layout
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(
+    epilog="\b\nExample:\n"
+    "  corral node --kubeconfig admin.conf --service-cidr 10.96.0.0/12\n"
+    "  corral node --bootstrap-kubeconfig bootstrap.conf --cluster-dns 10.96.0.10 --detach"
+)
+@click.option(
+    "--kubeconfig",
+    "given",
+    type=_FILE,
+    metavar="FILE",
+    help="The API server, and who this node is there.",
+)
+@click.option(
+    "--bootstrap-kubeconfig",
+    "bootstrap",
+    type=_FILE,
+    metavar="FILE",
+    help="The API server, and a token for the node's certificates, which the node renews.",
+)
+@click.option(
+    "--client-ca-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="CA certificates of those who may ask this node.  [default: the kubeconfig's]",
+)
+@click.option(
+    "--pod-cidr",
+    type=Ranges(),
+    default=None,
+    help="The addresses of this node's machines.  [default: spec.podCIDRs of its Node]",
+)
+@click.option(
+    "--service-cidr",
+    type=Ranges(),
+    default=format_ranges(SERVICE_CIDRS[:1]),
+    show_default=True,
+    help="The addresses of the cluster's Services.",
+)
+@click.option(
+    "--cluster-dns",
+    type=Address(),
+    default=None,
+    help="The cluster's name server.  [default: one of this node, at the tenth Service address]",
+)
+@click.option(
+    "--network-backend",
+    type=click.Choice([VXLAN, "none"]),
+    default=VXLAN,
+    show_default=True,
+    help="How machines of different nodes reach each other; none leaves routes to you.",
+)
+@node_options
+def node(layout: Layout, given: Path | None, bootstrap: Path | None, **chosen: Any) -> None:
+    """Run machines on this host as a node of a Kubernetes cluster.
+
+    The Node is created with the taint corral.dev/machines:NoSchedule, which only machines tolerate.
+    """
+    path = bootstrap or given
+    if path is None or (bootstrap and given):
+        raise Problem("name one of --kubeconfig and --bootstrap-kubeconfig")
+    layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    chosen["taints"] = (TAINT, *chosen["taints"])
+    start(layout, chosen, _kind(path, chosen, bootstraps=bootstrap is not None))
+
+
+def _kind(path: Path, chosen: dict[str, Any], *, bootstraps: bool) -> NodeKind:
+    from corral.daemon.kubernetes_node import KubernetesNode  # noqa: PLC0415
+
+    try:
+        config = kubeconfig.load(path)
+    except KubeconfigError as error:
+        raise Problem(str(error)) from error
+    file: Path | None = chosen["client_ca_file"]
+    made = KubernetesNode(
+        config=config,
+        bootstraps=bootstraps,
+        clients=file.read_text() if file else "",
+        pod_cidrs=_text(chosen["pod_cidr"]),
+        service_cidrs=_text(chosen["service_cidr"]),
+        backend=chosen["network_backend"],
+        labels=dict(chosen["labels"]),
+        taints=chosen["taints"],
+    )
+    dns = chosen["cluster_dns"]
+    return NodeKind(
+        server=config.server,
+        enter=made.enter,
+        settings=lambda settings: replace(settings, cluster_dns=dns),
+        process=lambda process: replace(
+            process,
+            config=made.reached(process.settings.layout),
+            credentials=made.credentials(process.settings.layout, process.membership.name),
+        ),
+    )
+
+
+def _text(ranges: tuple[Network, ...] | None) -> str:
+    return ",".join(map(str, ranges or ()))
