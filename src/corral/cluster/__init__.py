@@ -25,6 +25,7 @@ from corral.cluster import (
     resource_quota,
     scheduler,
     system_namespaces,
+    taint_eviction,
     validating_policy_status,
 )
 from corral.reconcile.context import ControllerContext
@@ -40,6 +41,7 @@ STAND_INS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     disruption.controller,
     node_lifecycle.controller,
     node_lifecycle.taint_controller,
+    taint_eviction.controller,
     autoscaler.controller,
     clusterrole_aggregation.controller,
     certificates.approver,

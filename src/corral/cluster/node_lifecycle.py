@@ -1,12 +1,10 @@
-"""Node lifecycle controller: detects unresponsive nodes, and evicts their pods.
+"""Node lifecycle controller: detects unresponsive nodes, and taints nodes by their conditions.
 
-A node renews its Lease. When that stops, the node and its pods are marked not ready; after a longer
-time its pods are deleted and its VMIs fail, so that their owners replace them elsewhere. The time
-when this process observed the last renewal counts: after a pause of the process itself no node is
-blamed.
+A node renews its Lease. When that stops, the node and its pods are marked not ready, and the taints
+that follow have ``taint_eviction`` evict its pods. The time when this process observed the last
+renewal counts: after a pause of the process itself no node is blamed.
 """
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,26 +13,17 @@ from lightkube.models.core_v1 import Node, Pod
 
 from corral.api.conditions import set_condition
 from corral.api.errors import NotFound
-from corral.api.kinds.core.node_pressure import TAINTS, pressure_taints
-from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.core import node_lease
+from corral.api.kinds.core.node_taints import CONDITION_TAINTS, condition_taints, ready_status
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.reconcile.batch import for_each
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
-from corral.reconcile.deletion import remove
-from corral.reconcile.objects import is_being_deleted, is_ready, key_of, uid_of, version_of
+from corral.reconcile.objects import is_ready, key_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
-VMI = VirtualMachineInstance
-
 COMPONENT = "node-controller"
-LEASES = "kube-node-lease"
-"""Namespace of the nodes' leases."""
-GRACE_SECONDS = 40.0
-"""Time without renewal after which a node is Unknown (node-monitor-grace-period)."""
-EVICTION_SECONDS = 300.0
-"""Further time after which its pods are deleted (Kubernetes' default toleration)."""
 REPEAT_SECONDS = 60.0
 _LATE_SECONDS = 10.0
 """A sync later than due by this much means that this process was paused."""
@@ -47,7 +36,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
         "nodes",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.nodes, loop.leases, loop.pods, loop.vmis),
+        sources=(loop.nodes, loop.leases, loop.pods),
     )
 
 
@@ -59,7 +48,6 @@ class Nodes:
         self.nodes = context.informers.of(Node)
         self.leases = context.informers.of(Lease)
         self.pods = context.informers.of(Pod)
-        self.vmis = context.informers.of(VMI)
         self._client = context.client
         self._clock = context.clock
         self._monotonic = context.monotonic
@@ -67,25 +55,21 @@ class Nodes:
         self._renewed: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self.pods.index("node", lambda pod: ((pod.spec and pod.spec.nodeName) or "",))
-        self.vmis.index("node", lambda vmi: (vmi.status.node_name,))
         self.nodes.handle(self._node_changed)
         self.leases.handle(self._lease_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Check the lease of one node, and mark or evict it."""
+        """Check the lease of one node, and mark the node and its pods."""
         node = self.nodes.get(key)
         if node is None:
             self._renewed.pop(key.name, None)
             self._due.pop(key.name, None)
             return None
         elapsed = self._seconds_since_renewal(key.name)
-        if elapsed < GRACE_SECONDS:
-            return self._requeue(key.name, GRACE_SECONDS - elapsed)
+        if elapsed < node_lease.SECONDS:
+            return self._requeue(key.name, node_lease.SECONDS - elapsed)
         await self._mark_unknown(node)
         await self._mark_pods(key.name)
-        if elapsed < GRACE_SECONDS + EVICTION_SECONDS:
-            return self._requeue(key.name, GRACE_SECONDS + EVICTION_SECONDS - elapsed)
-        await self._evict(key.name)
         return self._requeue(key.name, REPEAT_SECONDS)
 
     def _seconds_since_renewal(self, name: str) -> float:
@@ -101,7 +85,7 @@ class Nodes:
 
     async def _mark_unknown(self, node: Node) -> None:
         conditions = (node.status and node.status.conditions) or ()
-        if any(each.type == "Ready" and each.status == "Unknown" for each in conditions):
+        if ready_status(node) == "Unknown":
             return
         changed = set_condition(
             msgspec.to_builtins(list(conditions)),
@@ -138,38 +122,6 @@ class Nodes:
             return
         self._recorder.event(pod, "Warning", "NodeNotReady", "Node is not ready")
 
-    async def _evict(self, node: str) -> None:
-        """Delete the node's pods, and fail its VMIs."""
-        staying = [pod for pod in self.pods.indexed("node", node) if not is_being_deleted(pod)]
-        lost = [vmi for vmi in self.vmis.indexed("node", node) if not vmi.is_final]
-        refused = await for_each(staying, self._delete_pod)
-        refused += await for_each(lost, partial(self._fail, node))
-        if refused:
-            raise refused[0]
-
-    async def _delete_pod(self, pod: Pod) -> None:
-        await remove(self._client, Pod, key_of(pod), uid_of(pod))
-
-    async def _fail(self, node: str, vmi: VMI) -> None:
-        transitions = [
-            *msgspec.to_builtins(vmi.status.phase_transition_timestamps),
-            {"phase": "Failed", "phaseTransitionTimestamp": rfc3339(self._clock())},
-        ]
-        change = {
-            "metadata": {"resourceVersion": vmi.metadata.resource_version},
-            "status": {
-                "phase": "Failed",
-                "reason": "NodeUnresponsive",
-                "phaseTransitionTimestamps": transitions,
-            },
-        }
-        try:
-            await self._client.patch(VMI, vmi.key, change)
-        except NotFound:
-            return
-        text = f"virt-handler on node {node} is not responsive, marking VMI as failed"
-        self._recorder.event(vmi, "Normal", "NodeUnresponsive", text)
-
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is None or new is None:
             changed = new or old
@@ -181,7 +133,7 @@ class Nodes:
             self._recorder.event(new, "Normal", reason, text)
 
     def _lease_changed(self, old: Lease | None, new: Lease | None) -> None:
-        if new is None or key_of(new).namespace != LEASES:
+        if new is None or key_of(new).namespace != node_lease.NAMESPACE:
             return
         if old is None or old.spec != new.spec:
             self._renewed[key_of(new).name] = self._monotonic()
@@ -193,7 +145,7 @@ def is_cordoned(node: Node) -> bool:
 
 
 def taint_controller(context: ControllerContext) -> Controller[Key]:
-    """Return the controller that taints nodes under pressure."""
+    """Return the controller that taints nodes by their conditions."""
     queue = WorkQueue[Key]()
     nodes = context.informers.of(Node)
 
@@ -215,10 +167,14 @@ def taint_controller(context: ControllerContext) -> Controller[Key]:
 def desired_taints(node: Node, now: str) -> list[Document] | None:
     """Return the desired taints of a node; None if they are present. Others' are kept."""
     present: list[Any] = msgspec.to_builtins(list((node.spec and node.spec.taints) or ()))
-    desired = {each.key: each for each in pressure_taints(node)}
-    ours = {each["key"] for each in present if each["key"] in TAINTS.values()}
+    desired = [(each.key, each.effect) for each in condition_taints(node)]
+    ours = {_identity(each) for each in present if each["key"] in CONDITION_TAINTS}
     if ours == set(desired):
         return None
-    kept = [each for each in present if each["key"] not in ours - set(desired)]
-    added = [desired[key] for key in desired if key not in ours]
-    return kept + [{"key": each.key, "effect": each.effect, "timeAdded": now} for each in added]
+    kept = [each for each in present if _identity(each) not in ours - set(desired)]
+    added = [each for each in desired if each not in ours]
+    return kept + [{"key": key, "effect": effect, "timeAdded": now} for key, effect in added]
+
+
+def _identity(taint: Document) -> tuple[str, str]:
+    return taint["key"], taint["effect"]

@@ -2,11 +2,15 @@
 
 A deleted pod is removed when its node reports that it has ended. Without the node nobody would
 report that, and the pod's VMI would never be replaced.
+
+A Node that was unreachable when it was deleted is dead: its pods are removed at once. One that was
+alive registers again, or has just died: its pods wait.
 """
 
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.api.errors import NotFound
+from corral.api.kinds.core.node_taints import ready_status
 from corral.api.object import Key
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -15,7 +19,7 @@ from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
 QUARANTINE_SECONDS = 40.0
-"""Time for which a node must be missing (Kubernetes' pod GC)."""
+"""Time for which a node that was alive must be missing (Kubernetes' pod GC)."""
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
@@ -79,7 +83,11 @@ class LostPods:
             self.queue.add(key_of(new))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if new is None and old is not None:
+        if new is not None:
+            self._missing.pop(key_of(new).name, None)
+        elif old is not None:
+            if ready_status(old) == "Unknown":
+                self._missing[key_of(old).name] = self._monotonic() - QUARANTINE_SECONDS
             for pod in self.pods.indexed("node", key_of(old).name):
                 self.queue.add(key_of(pod))
 

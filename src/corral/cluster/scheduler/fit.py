@@ -14,10 +14,9 @@ from lightkube.models.core_v1 import (
     NodeSelectorTerm,
     Pod,
     Taint,
-    Toleration,
 )
 
-from corral.api.kinds.core import pod_resources
+from corral.api.kinds.core import node_taints, pod_resources
 from corral.api.kinds.core.node_pressure import pressure_taints
 from corral.api.kinds.kubevirt.installation import RATIO_FIELD
 from corral.api.quantity import NANO, parse
@@ -142,7 +141,9 @@ def is_ready(node: Node) -> bool:
 
 def tolerates(pod: Pod, taint: Taint) -> bool:
     """Report whether one of the pod's tolerations tolerates the taint."""
-    return any(_tolerates(each, taint) for each in (pod.spec and pod.spec.tolerations) or ())
+    return any(
+        node_taints.tolerates(each, taint) for each in (pod.spec and pod.spec.tolerations) or ()
+    )
 
 
 def matches_affinity(pod: Pod, node: Node) -> bool:
@@ -208,16 +209,6 @@ def _compares(operator: str, value: str | None, bounds: Sequence[str]) -> bool:
     except (ValueError, IndexError):
         return False
     return number > bound if operator == "Gt" else number < bound
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and (toleration.value or "") == (taint.value or "")
 
 
 def add_all(total: Counter[str], amounts: Iterable[tuple[str, int]], sign: int) -> None:

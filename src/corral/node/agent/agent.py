@@ -14,6 +14,7 @@ from pathlib import Path
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.aio import Background
+from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.storage.common import STORAGE_LABEL
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
@@ -157,10 +158,13 @@ class Agent:
         if (pod := new or old) is not None:
             self._queue.add(key_of(pod))
 
-    def _on_node(self, _old: Node | None, new: Node | None) -> None:
+    def _on_node(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             self.register_again()  # somebody has deleted it, but it still runs
-        elif new.spec is not None:
+            return
+        if ready_status(new) == "Unknown" and (old is None or ready_status(old) != "Unknown"):
+            self.register_again()  # its Lease was late: the status may not be due for minutes
+        if new.spec is not None:
             ranges = new.spec.podCIDRs or ()
             self._machines.networking.assign(ranges)
             self._heartbeat.keep_ranges(ranges)

@@ -10,7 +10,7 @@ from corral.api.kinds.networking.service import SERVICE
 from corral.api.kinds.priority_class import PRIORITY_CLASS
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Document
-from corral.server.admission import ephemeral_containers
+from corral.server.admission import default_tolerations, ephemeral_containers
 from corral.server.admission.certificate_requests import CertificateRequests
 from corral.server.admission.clone_authorization import Clones
 from corral.server.admission.external_ips import ServiceExposure
@@ -60,7 +60,9 @@ class Plugins:
                 storage(SERVICE): Allocation(store, services).allocate,
                 storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
                 storage(CLAIM): _chain(ClaimStorageClasses(store).admit, limits.check_claim),
-                storage(POD): _chain(priorities.admit_pod, limits.admit_pod),
+                storage(POD): _chain(
+                    priorities.admit_pod, default_tolerations.admit_pod, limits.admit_pod
+                ),
                 storage(PRIORITY_CLASS): priorities.check_class,
                 **signing.checks(),
             },
