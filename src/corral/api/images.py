@@ -1,5 +1,10 @@
 """Names of container images."""
 
+from typing import Final
+
+IMAGES_PATH: Final = "/corral/images"
+"""Where the API server serves the images of its host to nodes of other hosts."""
+
 
 def pull_policy(image: str) -> str:
     """Return Kubernetes' default of ``imagePullPolicy``.

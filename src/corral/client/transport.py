@@ -5,7 +5,8 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self
 from urllib.parse import quote
@@ -82,6 +83,22 @@ class Https:
             if streamed and response.status_code < 400:
                 return self._response(response, self._stream(response))
             return self._response(response, await response.aread())
+        except (httpx2.TransportError, ssl.SSLError) as error:
+            raise self._unreachable(error) from error
+
+    @asynccontextmanager
+    async def download(
+        self, path: str, headers: Mapping[str, str]
+    ) -> AsyncGenerator[tuple[int, AsyncIterator[bytes]], None]:
+        """Request a path with its query; yield the status, and the content as it comes.
+
+        Raises Unavailable, while the content is read, too.
+        """
+        timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+        own = {"accept-encoding": "identity", **headers}
+        try:
+            async with self._client.stream("GET", path, headers=own, timeout=timeout) as response:
+                yield response.status_code, response.aiter_raw()
         except (httpx2.TransportError, ssl.SSLError) as error:
             raise self._unreachable(error) from error
 

@@ -78,6 +78,7 @@ class Api:
             services=network.service_ranges(),
             account_key=identity.account_key,
             uploads=host.uploads,
+            images=host.serve_images,
             metrics=metrics,
             adapter=adapter,
             audit=audit,

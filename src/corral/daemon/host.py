@@ -5,7 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from starlette.types import ASGIApp
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.aio import Background
 from corral.api.request import User
@@ -18,6 +19,8 @@ from corral.node.agent.agent import Agent, grow_claim
 from corral.node.agent.host_parts import HostParts
 from corral.node.hollow.streams import EchoNetwork
 from corral.node.hypervisor import Hypervisor
+from corral.node.images.peer import Peer
+from corral.node.images.serving import ImageServer
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
 from corral.node.metrics.sampling.sampler import Sampler
@@ -33,6 +36,9 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.server.app import ApiServer
 
+_UPLOADS = "/uploads"
+"""Prefix of the paths of uploads, which the API server passes on."""
+
 
 class Host:
     """The host as its nodes share it; ``agents`` are theirs, by the nodes' names, once started.
@@ -44,12 +50,32 @@ class Host:
         self.agents: dict[str, Agent] = {}
         self.uploads = Uploads()
         self.sampler = Sampler()
+        self._images: ImageServer | None = None
         self._settings = settings
         self._network = network
 
     def agent_app(self, name: str) -> ASGIApp | None:
         """The ASGI app of a node's agent; None where there is no such node here."""
         return self.agents[name].asgi if name in self.agents else None
+
+    def node_app(self, name: str) -> ASGIApp:
+        """Return the app of the one node of a joined host, with uploads to the host's claims."""
+        agent = self.agents[name].asgi
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http" or not scope["path"].startswith(_UPLOADS):
+                await agent(scope, receive, send)
+                return
+            await self.uploads(
+                {**scope, "path": scope["path"].removeprefix(_UPLOADS)}, receive, send
+            )
+
+        return app
+
+    async def serve_images(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the images of this host to nodes of other hosts."""
+        app = self._images or PlainTextResponse("this host has no images", 404)
+        await app(scope, receive, send)
 
     def hypervisors(self) -> list[Hypervisor]:
         """What runs the machines of each node."""
@@ -89,6 +115,7 @@ class Host:
         registration: Registration,
         *,
         context: ControllerContext,
+        peer: Peer,
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
@@ -96,7 +123,7 @@ class Host:
 
         Returns the controllers that belong to it, which are still to start.
         """
-        parts = replace(self._parts(tasks), registration=registration)
+        parts = replace(self._parts(tasks, peer), registration=registration)
         controllers = self._volumes(parts, context, tasks, is_first=False)
         agent = self.agents[name] = self._agent(name, parts, context)
         tasks.start(agent.run(), name=name)
@@ -104,10 +131,11 @@ class Host:
         tasks.start(self.sampler.run(), name="sampler")
         return controllers
 
-    def _parts(self, tasks: Background) -> HostParts:
+    def _parts(self, tasks: Background, peer: Peer | None = None) -> HostParts:
         settings, network, layout = self._settings, self._network, self._settings.layout
         reached = destinations(settings)
-        images = ImageStore(layout.images, destinations=reached, option=layout.option)
+        images = ImageStore(layout.images, destinations=reached, option=layout.option, peer=peer)
+        self._images = ImageServer(images)
         tasks.start(images.watch(), name="images")
         pressure = Pressure.of_host(
             settings.eviction_hard,

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import structlog
+from starlette.types import ASGIApp
 
 from corral.aio import Background
 from corral.api.addresses import Network
@@ -32,6 +33,7 @@ from corral.daemon.network import Networking
 from corral.metrics import Registry, process as process_metrics
 from corral.node.agent.agent import Agent
 from corral.node.agent.node_informers import NodeInformers
+from corral.node.images.peer import Peer
 from corral.node.kubelet.authorization import KubeletAuthorization
 from corral.node.network.api_relay import relay
 from corral.node.status.node_status import Registration
@@ -78,8 +80,9 @@ class NodeProcess:
                 await self.networking.prepare()
                 informers = NodeInformers(client, self.membership.name)
                 context = ControllerContext(client, informers=informers)
-                agent = self._start(host, context, tasks)
-                async with self._serving(agent, client), self._api_in_namespace():
+                agent = self._start(host, context, Peer(transport.download), tasks)
+                app = host.node_app(agent.name)
+                async with self._serving(app, agent, client), self._api_in_namespace():
                     tasks.start(self._renew(client, transport), name="certificates")
                     log.info("ready", node=agent.name, server=self.membership.server)
                     announce(self._summary())
@@ -88,11 +91,18 @@ class NodeProcess:
         except (ServeError, ApiError) as error:
             raise CannotStart(str(error)) from error
 
-    def _start(self, host: Host, context: ControllerContext, tasks: Background) -> Agent:
+    def _start(
+        self, host: Host, context: ControllerContext, peer: Peer, tasks: Background
+    ) -> Agent:
         """Start the parts of the node."""
         metrics = Registry(process=process_metrics)
         running = host.start_joined(
-            self.membership.name, self.registration, context=context, tasks=tasks, metrics=metrics
+            self.membership.name,
+            self.registration,
+            context=context,
+            peer=peer,
+            tasks=tasks,
+            metrics=metrics,
         )
         self.networking.start(context, host.agents, tasks)
         tasks.start(context.run(), name="context")
@@ -102,7 +112,9 @@ class NodeProcess:
         return host.agents[self.membership.name]
 
     @asynccontextmanager
-    async def _serving(self, agent: Agent, client: Client) -> AsyncGenerator[None, None]:
+    async def _serving(
+        self, node_app: ASGIApp, agent: Agent, client: Client
+    ) -> AsyncGenerator[None, None]:
         """Serve the node's own API, under a certificate for the address that its Node names."""
         address, port = self.registration.address, self.registration.kubelet_port
         hosts = [address, agent.name]
@@ -110,7 +122,7 @@ class NodeProcess:
             await agent.registered()  # the approver reads the addresses from the Node
             found = await self._credentials.serving(client, hosts)
         tls = tls_context(*found, self._credentials.clients)
-        app = KubeletAuthorization(agent.asgi, client, agent.name)
+        app = KubeletAuthorization(node_app, client, agent.name)
         async with listening(app, address, port, tls), Background() as tasks:
             tasks.start(self._renew_serving(client, hosts, tls), name="serving certificate")
             yield

@@ -14,6 +14,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from corral.api.errors import ApiError, InternalError, TooLarge
+from corral.api.images import IMAGES_PATH
 from corral.api.kinds import KINDS
 from corral.api.kinds.table import KindTable
 from corral.api.request import Request, Response, User
@@ -36,7 +37,7 @@ from corral.server.metrics.custom import Adapter
 from corral.server.metrics.remote_usage import RemoteUsage
 from corral.server.metrics.resource_metrics import Observations, Observe
 from corral.server.metrics.server import Metrics, RequestLabels
-from corral.server.node_proxy.forwarding import Nodes
+from corral.server.node_proxy.forwarding import Forward, Nodes
 from corral.server.registry.rest import Rest
 from corral.server.registry.verbs import Verbs
 from corral.server.registry.watch import Watches
@@ -87,7 +88,8 @@ class ApiServer:
     ranges of Services' addresses and ports.  ``account_key`` signs tokens of ServiceAccounts.
     ``observed`` reads present usage, by the resource of metrics.k8s.io that reports it;
     ``remote_nodes`` finds the kubelets of nodes whose usage it lacks.
-    ``uploads`` receives the content of PVCs from authorized clients.  ``metrics`` is the registry
+    ``uploads`` receives the content of PVCs from authorized clients; ``images`` serves the
+    images of this host to nodes of other hosts.  ``metrics`` is the registry
     behind ``/metrics``, to which the server adds its own.  ``adapter`` serves custom and external
     metrics; without it there are no such APIs.
     """
@@ -102,6 +104,7 @@ class ApiServer:
         services: ServiceRanges | None = None,
         account_key: SigningKey | None = None,
         uploads: ASGIApp | None = None,
+        images: ASGIApp | None = None,
         observed: Mapping[str, Observe] = MappingProxyType({}),
         remote_nodes: Nodes = _no_nodes,
         metrics: Registry | None = None,
@@ -127,7 +130,8 @@ class ApiServer:
         self.fairness = Fairness(store)
         self.watches = Watches(self.rest, self.fairness)
         self.subresources = Subresources(self.rest, nodes)
-        self.uploads = Uploads(store, now, uploads)
+        self.uploads = Uploads(store, now, uploads, nodes)
+        self._images = images
         self._verbs = Verbs(
             self.rest,
             self.watches,
@@ -204,7 +208,7 @@ class ApiServer:
         if self._audit is not None:
             exchange.audited = self._audit.request_received(request, parsed_route, user, sender)
         if parsed_route is None:
-            return await self.documents.answer(request, user)
+            return self._serve_images(request, user) or await self.documents.answer(request, user)
         if self._adapter is not None and self._adapter.serves(parsed_route):
             exchange.labels = RequestLabels.by_method(request.method)._replace(
                 group=parsed_route.group, version=parsed_route.version
@@ -225,6 +229,13 @@ class ApiServer:
         with self.fairness.body(request, MAX_BODY_BYTES):
             request.body = await exchange.read_body()
             return await self._execute(exchange, call)
+
+    def _serve_images(self, request: Request, user: User) -> Response | None:
+        """Return where to forward a request for an image; None for other requests."""
+        if self._images is None or request.path != IMAGES_PATH or request.method != "GET":
+            return None
+        self.authorizer.admit_path(request, user, IMAGES_PATH)
+        return Forward(app=self._images, path=IMAGES_PATH, query=request.query)
 
     async def _execute(self, exchange: _Exchange, call: Call) -> Response:
         request = call.request

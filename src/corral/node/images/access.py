@@ -42,6 +42,14 @@ class Access(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_def
             return cls()
         return cls(everyone=False, secrets=(_pull_secret(credential, credential.secret),))
 
+    @classmethod
+    def by_hash(cls, secret: str, credentials: Iterable[Credential]) -> "Access":
+        """Return the access of the credential with that hash; everyone's for no hash."""
+        if not secret:
+            return cls()
+        permitted = [each for each in credentials if credential_hash(each) == secret]
+        return cls.by(permitted[0]) if permitted else cls(everyone=False)
+
     def allows(self, credentials: Iterable[Credential]) -> bool:
         """Report whether one of the credentials permits the image without asking the registry.
 
@@ -50,12 +58,17 @@ class Access(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_def
         """
         if self.everyone:
             return True
-        hashes = {each.hash for each in self.secrets}
+        hashes = self.hashes()
         names = {(each.namespace, each.name, each.uid) for each in self.secrets}
         return any(
-            _hash(each) in hashes or (each.secret is not None and tuple(each.secret) in names)
+            credential_hash(each) in hashes
+            or (each.secret is not None and tuple(each.secret) in names)
             for each in credentials
         )
+
+    def hashes(self) -> set[str]:
+        """Return the hashes of the credentials with which it was pulled."""
+        return {each.hash for each in self.secrets}
 
     def merge(self, other: "Access") -> "Access":
         """Return the union of two accesses."""
@@ -67,10 +80,14 @@ class Access(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_def
 
 def _pull_secret(credential: Credential, secret: SecretName) -> PullSecret:
     return PullSecret(
-        namespace=secret.namespace, name=secret.name, uid=secret.uid, hash=_hash(credential)
+        namespace=secret.namespace,
+        name=secret.name,
+        uid=secret.uid,
+        hash=credential_hash(credential),
     )
 
 
-def _hash(credential: Credential) -> str:
+def credential_hash(credential: Credential) -> str:
+    """Return a hash of the user name and the password."""
     content = msgspec.json.encode((credential.username, credential.password))
     return hashlib.sha256(content).hexdigest()

@@ -58,5 +58,5 @@ def _unused_since(path: Path, images: Iterable[Image]) -> float | None:
         status = path.stat()
     except FileNotFoundError:
         return None
-    is_pulled = all(each.source == "pull" for each in images)
+    is_pulled = all(each.source != "import" for each in images)
     return status.st_ctime if is_pulled and status.st_nlink == 1 else None

@@ -10,7 +10,8 @@ from corral.node.images.access import Access
 from corral.node.images.credentials import Credential
 from corral.node.images.reference import Reference, parse
 
-Source = Literal["import", "pull"]
+Source = Literal["import", "pull", "copy"]
+"""How an image came: ``copy`` is that of an import, which the first host of the cluster has."""
 
 
 class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -50,6 +51,11 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     manifest: str = ""
     access: Access = Access()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the disk replaces the container image, whichever ``path`` is requested."""
+        return self.source != "pull"
 
     def satisfies(self, policy: str) -> bool:
         """Report whether an imagePullPolicy permits the stored image without a registry."""

@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from corral import files
+from corral.api.errors import ApiError
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.host.inotify import IN_MOVE_SELF, IN_MOVED_TO, OVERFLOW, Inotify
 from corral.node.images import blob, convert, qcow
@@ -40,6 +41,8 @@ from corral.node.images.error import (
 from corral.node.images.examples import build_hint, import_hint, with_option
 from corral.node.images.image import Image, Record, may_share
 from corral.node.images.limits import Limits
+from corral.node.images.offer import Offer, RequestedImage
+from corral.node.images.peer import Peer
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.pull import Pull
 from corral.node.images.reference import Reference, parse
@@ -54,6 +57,7 @@ class ImageStore:
     """The images of a data directory.
 
     destinations: allowed addresses of registries; tenants must not reach this host's by default.
+    peer: the store of the first host, asked before any registry; none on that host itself.
     option: the option that selects the data directory, for commands in hints.
     """
 
@@ -64,8 +68,9 @@ class ImageStore:
         limits: Limits | None = None,
         destinations: Destinations = FOR_TENANTS,
         option: Sequence[str] = (),
+        peer: Peer | None = None,
     ) -> None:
-        self._destinations, self._option = destinations, option
+        self._destinations, self._option, self._peer = destinations, option, peer
         self._disks = directory / "disks"
         self._references = directory / "references"
         self._blobs = directory / "blobs"
@@ -88,7 +93,7 @@ class ImageStore:
         name = str(parse(reference))
         for each in dict.fromkeys(("", file)):
             image = self._read(self._record_path(name, each))
-            if image and (image.source == "import" or each == file):
+            if image and (image.is_whole or each == file):
                 return image
         return None
 
@@ -184,14 +189,70 @@ class ImageStore:
         matched = matching(credentials, name)
         if local and local.access.allows(matched) and local.satisfies(policy):
             return local
-        if policy == "Never":
+        never = policy == "Never"
+        if never and self._peer is None:
             raise never_pull_error(reference, name, self._option)
 
         async def work(report: Report) -> Image:
+            requested = RequestedImage(reference, path, matched)
+            copied = await self._copy_from_peer(requested, policy, report)
+            if copied is not None:
+                return copied
+            if never:
+                raise never_pull_error(reference, name, self._option)
             return await self._pull(reference, path, credentials, report)
 
         # The key has the credentials, since the registry may respond differently to others.
-        return await self._pulls.run((reference, path, tuple(credentials)), work, progress)
+        return await self._pulls.run((reference, path, tuple(credentials), policy), work, progress)
+
+    async def _copy_from_peer(
+        self, image: RequestedImage, policy: str, report: Report
+    ) -> Image | None:
+        """Copy an image of the first host; None if the registry is to be asked.
+
+        A copy of an import stays in use while the first host is away.  Raises ImageError for a
+        full disk.
+        """
+        if self._peer is None:
+            return None
+        local = self.find(image.reference, file=image.file)
+        try:
+            offer = await self._peer.find(image)
+            if offer is None or not offer.satisfies(policy):
+                return None
+            if local is not None and local.source == "copy" and local.digest == offer.digest:
+                return local
+            return await self._copy(self._peer, image, offer, report)
+        except OSError as error:
+            message = f"failed to copy image {image.reference!r}"
+            raise from_os_error(message, error, pull_failed) from error
+        except (ApiError, ImageError, msgspec.DecodeError) as error:
+            details = {"image": image.reference, "error": str(error)}
+            log.warning("image not copied from the first host", **details)
+            return local if local is not None and local.source == "copy" else None
+
+    async def _copy(self, peer: Peer, image: RequestedImage, offer: Offer, report: Report) -> Image:
+        self._make_directories()
+        with work_directory(self._work, self._blobs) as work:
+            target = work / "copied"
+            meter = Meter(report, "download", offer.size)
+            await peer.fetch(image, offer, target, meter)
+            kind = await asyncio.to_thread(qcow.inspect, target, image.reference, self.limits)
+            digest = await asyncio.to_thread(blob.seal, target)
+            is_pulled = offer.source == "pull"
+            record = Record(
+                reference=str(parse(image.reference)),
+                file=image.file if is_pulled else "",
+                disk=f"sha256-{digest}.{kind.format}",
+                format=kind.format,
+                virtual_size=kind.virtual_size,
+                source="pull" if is_pulled else "copy",
+                manifest=offer.manifest,
+                access=Access.by_hash(offer.secret, image.credentials),
+            )
+            await asyncio.to_thread(self._commit, target, record, [])
+        log.info("image copied from the first host", image=record.reference, bytes=offer.size)
+        return self._recorded(record.reference, record.file)
 
     async def _pull(
         self, reference: str, path: str, credentials: Sequence[Credential], report: Report

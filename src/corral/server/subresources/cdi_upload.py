@@ -14,12 +14,15 @@ from corral.api.encoding import encode
 from corral.api.errors import MethodNotAllowed, Unauthorized, Unavailable
 from corral.api.kind import at
 from corral.api.kinds.cdi.kinds import UPLOAD_TOKEN_REQUEST
+from corral.api.kinds.core.kinds import NODE
+from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
-from corral.api.object import Key
+from corral.api.object import Document, Key
 from corral.api.request import Response
 from corral.api.time import rfc3339
 from corral.pki import SigningKey
 from corral.server.authn import jwt
+from corral.server.authz.node_claims import is_volume_at
 from corral.server.request import body, query
 from corral.server.request.call import Call, Handler, json_response, not_found, storage
 from corral.server.strategy.validation import conform, incoming
@@ -31,6 +34,8 @@ TOKEN_SECONDS = 300.0
 PREFIXES = ("/v1beta1/", "/v1alpha1/")
 OPERATIONS = ("upload", "upload-async")
 PATHS = {f"{prefix}{operation}": operation for prefix in PREFIXES for operation in OPERATIONS}
+UPLOADS_PATH = "/uploads"
+"""Where nodes of other hosts receive uploads."""
 
 _METHODS = ("HEAD", "POST")
 
@@ -47,13 +52,22 @@ class _Claims(msgspec.Struct):
 class Uploads:
     """Issues tokens for uploads, and forwards the uploads that bring one.
 
-    ``target`` writes the content, see ``corral.node.storage.population.upload``.
+    ``target`` writes the content for claims of this host, see
+    ``corral.node.storage.population.upload``; ``nodes`` finds the nodes of other hosts, which
+    receive it below ``/uploads``.
     """
 
-    def __init__(self, store: Store, now: Callable[[], float], target: ASGIApp | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float],
+        target: ASGIApp | None,
+        nodes: Callable[[str], ASGIApp | None],
+    ) -> None:
         self._store = store
         self._now = now
         self._target = target
+        self._nodes = nodes
         self._key = SigningKey()
 
     def answers(self) -> dict[str, Handler]:
@@ -83,13 +97,29 @@ class Uploads:
         record = self._store.latest(storage(CLAIM), Key(claims.namespace, claims.name))
         if record is None or record.document()["metadata"]["uid"] != claims.uid:
             raise not_found(CLAIM, claims.name)
-        if self._target is None:
-            raise Unavailable("uploads are not served: this server has no storage")
         operation = PATHS[scope["path"]]
         path = "/".join(("", *map(quote, (claims.namespace, claims.name, claims.uid)), operation))
         if (unhurried := scope.get("extensions", {}).get(UNHURRIED)) is not None:
             unhurried()
-        await self._target({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+        target = self._target
+        if node := self._remote_node(record.document()):
+            target, path = self._nodes(node), f"{UPLOADS_PATH}{path}"
+        if target is None:
+            raise Unavailable("uploads are not served: this server has no storage")
+        passed = {**scope, "path": path, "raw_path": path.encode()}
+        await target(passed, receive, send)
+
+    def _remote_node(self, claim: Document) -> str:
+        """Return the node of another host that has a claim's volume; empty for this host's."""
+        name = at(claim, "spec", "volumeName") or ""
+        volume = self._store.latest(storage(PERSISTENT_VOLUME), Key("", name))
+        if volume is None:
+            return ""
+        for record in self._store.objects(storage(NODE)):
+            has_port = at(record.document(), "status", "daemonEndpoints", "kubeletEndpoint", "Port")
+            if has_port and is_volume_at(volume.document(), record.key.name, self._store):
+                return record.key.name
+        return ""
 
     def _claims(self, header: str) -> _Claims:
         scheme, _, token = header.partition(" ")

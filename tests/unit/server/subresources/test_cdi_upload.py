@@ -1,8 +1,10 @@
 """Uploads: who is given a token, what it is good for, and where the content goes."""
 
 import pytest
+from tests.unit.server.authz.test_node_claims import volume
 from tests.unit.server.conftest import CLAIMS
 
+from corral.api.kinds.storage.common import STORAGE_LABEL
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
@@ -147,3 +149,28 @@ async def test_a_request_is_answered_and_not_kept(served, method):
     await token(served)
     assert (await served(method, REQUESTS)).status == 405
     assert (await served(method, f"{REQUESTS}/t")).status == 405
+
+
+async def test_the_node_of_another_host_takes_uploads_to_its_volumes(asker):
+    store, here, there = Store.in_memory(), Target(), Target()
+    authenticator = Authenticator({"secret": ADMINISTRATOR})
+    nodes = {"far": there}.get
+    server = ApiServer(store, authenticator=authenticator, uploads=here, nodes=nodes)
+    ask = asker(server)
+    ask.app = App(server)
+    await ask.create("/api/v1/namespaces", "default")
+    await ask.create("/api/v1/nodes", "near", labels={STORAGE_LABEL: "s1"})
+    await ask.create("/api/v1/nodes", "far", labels={STORAGE_LABEL: "s2"})
+    port = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}}
+    await ask.patch("/api/v1/nodes/far/status", port)
+    for name, storage in (("one", "s1"), ("two", "s2")):
+        assert (await ask("POST", "/api/v1/persistentvolumes", volume(name, storage))).status == 201
+        sizes = {"requests": {"storage": "1Gi"}}
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": sizes, "volumeName": name}
+        await ask.create(CLAIMS, name, spec=spec)
+        assert await send(ask, await token(ask, name)) == 200
+    await store.close()
+    ((_, path),) = here.paths
+    assert path.startswith("/default/one/")
+    ((_, path),) = there.paths
+    assert path.startswith("/uploads/default/two/")

@@ -1,0 +1,106 @@
+"""A client of another host's image store, see ``corral.node.images.serving``.
+
+Disks are verified by their digest.  The host is trusted as the API server is, which it runs: what
+a reference means cannot be verified.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import IO, Final
+from urllib.parse import urlencode
+
+from corral.api.encoding import decode_as
+from corral.api.images import IMAGES_PATH
+from corral.node.images.access import credential_hash
+from corral.node.images.error import pull_failed
+from corral.node.images.offer import SECRETS_HEADER, Offer, RequestedImage
+from corral.node.images.progress import Meter
+
+Download = Callable[
+    [str, Mapping[str, str]], AbstractAsyncContextManager[tuple[int, AsyncIterator[bytes]]]
+]
+"""Requests a path with headers, and yields status and content.  Raises ApiError."""
+_MAX_OFFER_BYTES: Final = 1 << 16
+_CHUNK: Final = 1 << 20
+_BLOCK: Final = 1 << 16
+_ZEROS: Final = bytes(_BLOCK)
+
+
+class Peer:
+    """The image store of the first host."""
+
+    def __init__(self, download: Download) -> None:
+        self._download = download
+
+    async def find(self, image: RequestedImage) -> Offer | None:
+        """Return the image of a name, if it is there for these credentials.
+
+        Raises ApiError and msgspec.DecodeError.
+        """
+        path, headers = _request(image)
+        async with self._download(path, headers) as (status, content):
+            if status != 200:
+                return None
+            body = bytearray()
+            async for chunk in content:
+                body += chunk
+                if len(body) > _MAX_OFFER_BYTES:
+                    raise pull_failed("the first host answers with too much")
+        return decode_as(bytes(body), Offer)
+
+    async def fetch(self, image: RequestedImage, offer: Offer, target: Path, meter: Meter) -> None:
+        """Write the disk of an offer to a new file.  Raises ImageError, ApiError and OSError."""
+        path, headers = _request(image, offer.digest)
+        sha256, received = hashlib.sha256(), 0
+        with target.open("wb") as disk:
+            async with self._download(path, headers) as (status, content):
+                if status != 200:
+                    raise pull_failed(
+                        f"the first host does not send {image.reference}: status {status}"
+                    )
+                async for chunk in _gathered(content):
+                    received += len(chunk)
+                    if received > offer.size:
+                        break
+                    await asyncio.to_thread(_write, disk, chunk, sha256)
+                    meter.advance(len(chunk))
+            disk.truncate(received)
+        if received != offer.size or f"sha256:{sha256.hexdigest()}" != offer.digest:
+            raise pull_failed(
+                f"the first host sends another disk of {image.reference} than {offer.digest}"
+            )
+
+
+def _request(image: RequestedImage, digest: str = "") -> tuple[str, dict[str, str]]:
+    query = {"reference": image.reference, "file": image.file}
+    if digest:
+        query["digest"] = digest
+    hashes = ",".join(map(credential_hash, image.credentials))
+    return f"{IMAGES_PATH}?{urlencode(query)}", {SECRETS_HEADER: hashes} if hashes else {}
+
+
+async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield content in larger chunks: each is written by a thread."""
+    pending = bytearray()
+    async for chunk in content:
+        pending += chunk
+        if len(pending) >= _CHUNK:
+            yield bytes(pending)
+            pending.clear()
+    if pending:
+        yield bytes(pending)
+
+
+def _write(disk: IO[bytes], chunk: bytes, sha256: "hashlib._Hash") -> None:
+    """Write a chunk, with holes for blocks of zeros."""
+    sha256.update(chunk)
+    for start in range(0, len(chunk), _BLOCK):
+        block = chunk[start : start + _BLOCK]
+        if block == _ZEROS[: len(block)]:
+            disk.seek(len(block), os.SEEK_CUR)
+        else:
+            disk.write(block)

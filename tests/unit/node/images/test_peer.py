@@ -1,0 +1,159 @@
+"""Images that are copied from the first host: who gets which, and what is not believed."""
+
+import hashlib
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+from tests.unit.node.images.conftest import disk
+
+from corral.api.errors import Unavailable
+from corral.node.host.destinations import Destinations
+from corral.node.images.access import Access
+from corral.node.images.credentials import Credential, SecretName
+from corral.node.images.error import ERR_IMAGE_NEVER_PULL, ERR_IMAGE_PULL, ImageError
+from corral.node.images.image import Record
+from corral.node.images.limits import Limits
+from corral.node.images.peer import Peer
+from corral.node.images.serving import ImageServer
+from corral.node.images.store import ImageStore
+
+NAME = "lab/debian:12"
+SECRET = Credential("docker.io", "ann", "secret", SecretName("default", "login", "uid"))
+QUICK = Limits(attempts=1, retry_seconds=0.01)
+
+
+class First:
+    """The first host; ``away`` and ``spoils`` say how it fails."""
+
+    def __init__(self, directory):
+        self.store = ImageStore(directory)
+        self.away = self.spoils = False
+        self.paths = []
+        transport = httpx2.ASGITransport(ImageServer(self.store))
+        self._client = httpx2.AsyncClient(transport=transport, base_url="http://first")
+
+    @asynccontextmanager
+    async def download(self, path, headers):
+        self.paths.append(path)
+        if self.away:
+            raise Unavailable("the API server does not answer")
+        async with self._client.stream("GET", path, headers=headers) as response:
+            yield response.status_code, self._content(response, "digest=" in path)
+
+    async def _content(self, response, is_disk):
+        async for chunk in response.aiter_raw():
+            yield chunk[::-1] + b"x" if self.spoils and is_disk else chunk
+
+    @property
+    def downloads(self):
+        return sum("digest=" in path for path in self.paths)
+
+
+@pytest.fixture
+def first(tmp_path):
+    return First(tmp_path / "first")
+
+
+@pytest.fixture
+def second(tmp_path, first):
+    peer = Peer(first.download)
+    return ImageStore(tmp_path / "second", limits=QUICK, destinations=Destinations(), peer=peer)
+
+
+async def imported(first, tmp_path, fill=b"d", name=NAME):
+    source = tmp_path / "source.img"
+    source.write_bytes(disk(fill=fill))
+    return await first.store.import_disk(source, [name])
+
+
+def pulled(first, tmp_path, access, name=NAME):
+    """Put an image into the first store as a pull of a registry leaves it."""
+    content = disk(fill=b"p")
+    file = tmp_path / "pulled.img"
+    file.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    record = Record(
+        reference=f"docker.io/{name}",
+        disk=f"sha256-{digest}.raw",
+        format="raw",
+        virtual_size=len(content),
+        source="pull",
+        manifest=f"sha256:{digest}",
+        access=access,
+    )
+    first.store._commit(file, record, [])
+
+
+@pytest.mark.parametrize("policy", ["Always", "IfNotPresent", "Never"])
+async def test_an_image_that_was_imported_on_the_first_host_is_there_for_all(
+    first, second, tmp_path, policy
+):
+    original = await imported(first, tmp_path)
+    copy = await second.ensure(NAME, policy=policy, path="/any/path.img")
+    assert (copy.digest, copy.source) == (original.digest, "copy")
+    assert copy.path.read_bytes() == original.path.read_bytes() == disk()
+    await second.ensure(NAME, policy=policy)
+    assert first.downloads == 1
+
+
+async def test_a_copy_follows_the_import_as_the_policy_says(first, second, tmp_path):
+    await imported(first, tmp_path)
+    old = await second.ensure(NAME, policy="Always")
+    new = await imported(first, tmp_path, b"n")
+    assert (await second.ensure(NAME, policy="IfNotPresent")).digest == old.digest
+    assert (await second.ensure(NAME, policy="Always")).digest == new.digest
+    first.away = True
+    assert (await second.ensure(NAME, policy="Always")).digest == new.digest
+
+
+async def test_an_import_of_its_own_is_not_replaced(first, second, tmp_path):
+    source = tmp_path / "own.img"
+    source.write_bytes(disk(fill=b"o"))
+    own = await second.import_disk(source, [NAME])
+    await imported(first, tmp_path)
+    assert (await second.ensure(NAME, policy="Always")).digest == own.digest
+    assert not first.paths
+
+
+async def test_a_private_image_goes_only_to_those_with_its_credentials(first, second, tmp_path):
+    pulled(first, tmp_path, Access.by(SECRET))
+    stranger = Credential("docker.io", "eve", "guess", SecretName("default", "login", "uid"))
+    for credentials in ([], [stranger]):
+        with pytest.raises(ImageError) as failure:
+            await second.ensure(NAME, policy="IfNotPresent", credentials=credentials)
+        assert failure.value.reason == ERR_IMAGE_PULL
+    assert not first.downloads
+    copy = await second.ensure(NAME, policy="IfNotPresent", credentials=[SECRET])
+    assert (copy.source, copy.access) == ("pull", Access.by(SECRET))
+    with pytest.raises(ImageError):
+        await second.ensure(NAME, policy="IfNotPresent")
+
+
+async def test_a_pulled_image_is_copied_unless_the_registry_must_be_asked(first, second, tmp_path):
+    pulled(first, tmp_path, Access())
+    with pytest.raises(ImageError) as failure:
+        await second.ensure(NAME, policy="Never")
+    assert failure.value.reason == ERR_IMAGE_NEVER_PULL
+    with pytest.raises(ImageError):
+        await second.ensure(NAME, policy="Always")
+    copy = await second.ensure(NAME, policy="IfNotPresent")
+    assert copy.manifest
+    assert copy.access.everyone
+
+
+async def test_a_disk_with_another_digest_is_not_taken(first, second, tmp_path):
+    await imported(first, tmp_path)
+    first.spoils = True
+    with pytest.raises(ImageError):
+        await second.ensure(NAME, policy="Never")
+    assert second.find(NAME) is None
+    first.spoils = False
+    assert await second.ensure(NAME, policy="Never")
+
+
+async def test_an_absent_first_host_leaves_the_registry(first, second):
+    first.away = True
+    with pytest.raises(ImageError) as failure:
+        await second.ensure(NAME, policy="IfNotPresent")
+    assert failure.value.reason == ERR_IMAGE_PULL
