@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeClaim, Pod
@@ -63,6 +64,8 @@ class Scheduler:
         self._nodes: dict[str, NodeInfo] = {}
         self._assigned: dict[str, tuple[str, Counter[str]]] = {}
         """Node and requests by the pod's uid."""
+        self._reserved: dict[str, tuple[str, Counter[str]]] = {}
+        """The same of pods whose volumes are being bound or populated, so that others spread."""
         self._unschedulable: set[Key] = set()
         self._listers = self._make_listers()
         self.nodes.handle(self._node_changed)
@@ -91,6 +94,7 @@ class Scheduler:
         uid = uid_of(pod)
         if _node_of(pod) or uid in self._assigned:
             return None
+        self._release(uid)
         pod_volumes = volume_binding.pod_volumes(pod, self._listers)
         placement = self._choose(pod, pod_volumes)
         if not placement.node:
@@ -99,6 +103,7 @@ class Scheduler:
             return Result(requeue_after=RETRY_SECONDS)
         if pod_volumes.delayed or pod_volumes.is_filling:
             self._unschedulable.add(key)
+            self._reserve(uid, placement.node, fit.requests(pod))
             await self._bind_volumes(self._nodes[placement.node].node, pod_volumes)
             return Result(requeue_after=RETRY_SECONDS)
         self._unschedulable.discard(key)
@@ -161,6 +166,16 @@ class Scheduler:
         if (info := self._nodes.get(node)) is not None:
             fit.add_all(info.used, requested.items(), -1)
 
+    def _reserve(self, uid: str, node: str, requested: Counter[str]) -> None:
+        self._reserved[uid] = (node, requested)
+        if (info := self._nodes.get(node)) is not None:
+            fit.add_all(info.used, requested.items(), 1)
+
+    def _release(self, uid: str) -> None:
+        node, requested = self._reserved.pop(uid, ("", Counter[str]()))
+        if (info := self._nodes.get(node)) is not None:
+            fit.add_all(info.used, requested.items(), -1)
+
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
             assert old is not None
@@ -171,7 +186,7 @@ class Scheduler:
             info.node = new
         else:
             info = self._nodes[name] = NodeInfo(new)
-            for node, requested in self._assigned.values():
+            for node, requested in chain(self._assigned.values(), self._reserved.values()):
                 if node == name:
                     fit.add_all(info.used, requested.items(), 1)
         if old is None or _fingerprint(old) != _fingerprint(new):
@@ -181,6 +196,8 @@ class Scheduler:
         pod = new or old
         assert pod is not None
         uid = uid_of(pod)
+        if new is None or _is_finished(new) or _node_of(new):
+            self._release(uid)
         if new is None or _is_finished(new):
             if uid in self._assigned:
                 self._forget(uid)
