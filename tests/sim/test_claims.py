@@ -460,3 +460,22 @@ async def test_the_nodes_of_a_second_host_bring_a_class_that_waits_for_pods():
             return (await claim_of(c)).spec.storageClassName == "corral-wait"
 
         await c.until(classified)
+
+
+async def test_pods_that_wait_for_their_volumes_spread_over_the_nodes():
+    async with cluster(nodes=2) as c:  # no provisioner: all of them wait
+        await c.client.create(StorageClass, LATE)
+        names = [f"data{number}" for number in range(4)]
+        for name in names:
+            await c.client.create(PersistentVolumeClaim, claim(name, storageClassName="late"))
+            user = waiting(f"user-{name}", name)
+            requests = {"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+            user["spec"]["containers"][0] |= requests
+            await c.client.create(Pod, user)
+
+        async def are_spread():
+            claims = [await claim_of(c, name) for name in names]
+            selected = [(each.metadata.annotations or {}).get(SELECTED_NODE) for each in claims]
+            return sorted(filter(None, selected)) == ["node0", "node0", "node1", "node1"]
+
+        await c.until(are_spread, 120)

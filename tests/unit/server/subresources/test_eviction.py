@@ -22,7 +22,7 @@ SEVERAL = (
     "support."
 )
 NO_EVICTION = (
-    "an eviction is asked for by an Eviction of policy/v1 or policy/v1beta1: the object provided "
+    "the body must be an Eviction of policy/v1 or policy/v1beta1: the object provided "
     "is a Pod of v1"
 )
 

@@ -334,7 +334,7 @@ async def test_one_that_is_not_there_is_named_as_kubevirt_does(ask):
     [
         (None, 404, 'virtualmachineinstance.kubevirt.io "vm" not found'),
         ("Scheduling", 409, f"{CONFLICT}VM is not running"),
-        ("Running", 400, "machines that run do not migrate in this version"),
+        ("Running", 400, "live migration is not supported by this version"),
     ],
 )
 async def test_migration_is_refused_for_the_nearest_reason(ask, store, phase, code, message):
