@@ -88,7 +88,7 @@ class Limited:
     ) -> None:
         self.directory = directory
         self.recorder = MachineEvents()
-        self.on_step: list[str] = []
+        self.steps: list[str] = []
         named = {"namespace": "default", "instance": "vm", "pod": "pod", "pod_uid": "pod"}
         record = records.read(directory) or Record(uid=directory.name, bounds=bounds, **named)
         self._definition = definition(directory, disk)
@@ -105,7 +105,7 @@ class Limited:
         )
 
     def step(self, step: str) -> None:
-        self.on_step.append(step)
+        self.steps.append(step)
 
     @property
     def vmi(self) -> VirtualMachineInstance:

@@ -180,7 +180,7 @@ async def test_when_all_ports_are_taken_a_disk_is_refused_with_the_way_out(machi
         drives = {volume: raw(tmp_path / f"{volume}.img", b"")}
         await guest.plugs.plug(vmi, plug(volume, "virtio"), drives)
     drives = {"four": raw(tmp_path / "four.img", b"")}
-    with pytest.raises(GuestError, match=r"3 ports .* are taken: use bus scsi"):
+    with pytest.raises(GuestError, match=r"3 ports .* are in use: use bus scsi"):
         await guest.plugs.plug(vmi, plug("four", "virtio"), drives)
     await guest.plugs.plug(vmi, plug("four", "scsi"), drives)
     assert await disk_of(guest, "four") == "sda"

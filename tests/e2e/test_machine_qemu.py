@@ -138,7 +138,7 @@ async def test_a_guest_is_taken_over_with_its_agent(booted, qemu, tmp_path):
     changes = found.changes()
     await seen(changes, Change.RESUMED)
     await seen(changes, Change.AGENT_CONNECTED)
-    with pytest.raises(StartError, match="runs for this instance already"):
+    with pytest.raises(StartError, match="already runs for this VMI"):
         await qemu.start(definition(directory, tmp_path / "unused"))
     await found.destroy()
     await seen(changes, Change.GONE)
