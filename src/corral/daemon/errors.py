@@ -9,3 +9,6 @@ class CannotStart(Exception):
 
     message: str
     hint: str = ""
+
+    def __str__(self) -> str:
+        return self.message

@@ -90,6 +90,11 @@ class NodeProcess:
                     log.info("stopping")
         except (ServeError, ApiError) as error:
             raise CannotStart(str(error)) from error
+        except ExceptionGroup as group:  # of the tasks that were running already
+            expected, others = group.split((ServeError, ApiError, CannotStart))
+            if expected is None or others is not None:
+                raise
+            raise CannotStart(str(_first(expected))) from group
 
     def _start(
         self, host: Host, context: ControllerContext, peer: Peer, tasks: Background
@@ -230,3 +235,9 @@ def address_towards(server: str) -> str:
             return str(probe.getsockname()[0])
     except OSError:
         return "127.0.0.1"
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first exception of a group that is no group itself."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

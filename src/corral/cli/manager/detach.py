@@ -47,8 +47,8 @@ def start_detached(layout: Layout) -> dict[str, str]:
 def _exit_message(code: int) -> str:
     """Describe the end of a manager that reported nothing."""
     if code < 0:
-        return f"corral up was killed while it started ({signal.Signals(-code).name})"
-    return f"corral up ended with exit code {code}"
+        return f"corral was killed while it started ({signal.Signals(-code).name})"
+    return f"corral ended with exit code {code}"
 
 
 def report_to(parent: TextIO, report: dict[str, str]) -> None:
