@@ -118,11 +118,11 @@ class Rest:
         validation.conform(call, document)
         name = document["metadata"].get("name", "")
         validation.require_namespace(self.store, call, name)
-        object_meta.disown(document)
+        object_meta.clear_server_fields(document)
         _drop_status(call.kind, document)
-        validation.account(call, document, None, now=rfc3339(self.now()))
+        validation.assign_managers(call, document, None, now=rfc3339(self.now()))
         document = await self.reviewers.mutate(call, document, None)
-        object_meta.identify(self.store, call, document, rfc3339(self.now()))
+        object_meta.set_identity(self.store, call, document, rfc3339(self.now()))
         call.name = document["metadata"]["name"]
         _drop_status(call.kind, document)
         call.kind.default_create(document)
@@ -163,7 +163,7 @@ class Rest:
         object_meta.require_uid(call, sent, record)
         version = sent["metadata"].get("resourceVersion", "")
         if not call.kind.native and version in object_meta.ANY_VERSION:
-            raise object_meta.needs_revision(call)
+            raise object_meta.resource_version_required(call)
         return await self.update_object(call, record, sent)
 
     @staticmethod
@@ -242,11 +242,11 @@ class Rest:
         """Update managed fields before reviewers mutate: their changes have no manager."""
         object_meta.keep_identity(draft, old)
         draft = object_meta.separate_status(call, draft, old)
-        validation.account(call, draft, old, now=rfc3339(self.now()))
+        validation.assign_managers(call, draft, old, now=rfc3339(self.now()))
 
     def prepare_update(self, call: Call, new: Document, old: Document) -> Document:
         """Return a new document with the fields that the server sets or preserves, validated."""
-        changed = object_meta.changes(call, new, old)
+        changed = object_meta.immutable_changes(call, new, old)
         object_meta.keep_identity(new, old)
         document = object_meta.separate_status(call, new, old)
         self._prepare(call, document, old)

@@ -1,4 +1,4 @@
-"""Who writes, as ``metadata.managedFields`` tells it, and what every write does to that account."""
+"""Field managers: their names, and the update of ``metadata.managedFields`` by every write."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,12 +16,12 @@ from corral.server.request.call import Call
 LONGEST_NAME: Final = 128
 """Bytes of a manager's name."""
 LONGEST_SUBRESOURCE: Final = 256
-"""Bytes of a subresource's name in an account."""
+"""Bytes of a subresource's name in an entry."""
 _UNKNOWN: Final = "unknown"
 
 
 def writer(call: Call, operation: str = "Update") -> Writer:
-    """Who sends a call: as they say themselves, else by the program that they use.
+    """Return the field manager of a call: its ``fieldManager`` option, else its User-Agent.
 
     Raises Invalid for a name that cannot be one.
     """
@@ -36,7 +36,7 @@ def writer(call: Call, operation: str = "Update") -> Writer:
 
 
 def _faults(name: str, field: str) -> Iterator[Cause]:
-    """Why a manager cannot be called so: for its length, or for the first character."""
+    """Return the faults of a manager's name: its length, its first unprintable character."""
     if len(name.encode()) > LONGEST_NAME:
         yield too_long(field, LONGEST_NAME)
     if not name.isprintable():
@@ -47,31 +47,30 @@ def _faults(name: str, field: str) -> Iterator[Cause]:
 
 
 def _program(agent: str) -> str:
-    """The beginning of a ``User-Agent``, which names the program: ``kubectl``."""
+    """Return the program in a ``User-Agent``: the text before the first ``/``."""
     name = "".join(filter(str.isprintable, agent.partition("/")[0]))
     return name.encode()[:LONGEST_NAME].decode(errors="ignore")
 
 
-def book(call: Call, document: Document, old: Document | None, now: str) -> None:
-    """Write into a document's metadata who manages what of it once it is stored.
-
-    ``old`` is what it takes the place of.  Of an object that is applied it is known already.
-    """
+def update(call: Call, document: Document, old: Document | None, now: str) -> None:
+    """Set a document's managedFields for a write over ``old``, unless they are computed already."""
     metadata = document["metadata"]
     sent = metadata.pop("managedFields", None)
-    account = call.managed_fields
-    if account is None:
-        known = [] if old is None else _known(call, sent, old)
-        account = updated(known, writer(call), versions_of(call.kind).comparer(old, document), now)
-    if account:
-        metadata["managedFields"] = account
+    entries: list[Entry] | None = call.managed_fields
+    if entries is None:
+        previous = [] if old is None else _previous(call, sent, old)
+        entries = updated(
+            previous, writer(call), versions_of(call.kind).comparer(old, document), now
+        )
+    if entries:
+        metadata["managedFields"] = entries
 
 
-def _known(call: Call, sent: Any, old: Document) -> list[Entry]:
-    """The account before a write: what is stored, or what the client puts in its place.
+def _previous(call: Call, sent: Any, old: Document) -> list[Entry]:
+    """Return the entries before a write: the stored ones, or those that the client sends.
 
-    Only a write of the object itself may do so.  An empty account is kept from clients that do not
-    know of it, unless they say that it shall be empty: by one empty entry or none.
+    Only a write of the object itself may replace them.  A client that leaves the field out keeps
+    them; an empty list, or a list of one empty entry, clears them.
     """
     stored: list[Entry] = old["metadata"].get("managedFields", [])
     if sent is None or sent == stored or call.subresource:
@@ -83,15 +82,15 @@ def _known(call: Call, sent: Any, old: Document) -> list[Entry]:
     causes = [
         cause
         for index, entry in enumerate(sent)
-        for cause in _faults_of(entry, f"metadata.managedFields[{index}]")
+        for cause in _entry_faults(entry, f"metadata.managedFields[{index}]")
     ]
     if causes:
         raise call.kind.invalid(call.name, causes)
-    return list({_whose(entry): entry for entry in sent}.values())
+    return list({_writer_of(entry): entry for entry in sent}.values())
 
 
-def _faults_of(entry: Entry, path: str) -> Iterator[Cause]:
-    """What is wrong with an entry that can be read."""
+def _entry_faults(entry: Entry, path: str) -> Iterator[Cause]:
+    """Return the faults of a well-formed entry."""
     operation = entry.get("operation", "")
     if operation not in ("Apply", "Update"):
         yield invalid(f"{path}.operation", operation, "must be `Apply` or `Update`")
@@ -100,27 +99,27 @@ def _faults_of(entry: Entry, path: str) -> Iterator[Cause]:
         yield too_long(f"{path}.subresource", LONGEST_SUBRESOURCE)
 
 
-def _whose(entry: Entry) -> Writer:
-    """Whose an entry is; of several of one writer, the last counts."""
+def _writer_of(entry: Entry) -> Writer:
+    """Return the writer of an entry; of several entries of one writer, the last counts."""
     operation = entry["operation"]
     version = "" if operation == "Apply" else entry["apiVersion"]
     return Writer(entry.get("manager", ""), operation, version, entry.get("subresource", ""))
 
 
 def _is_entry(entry: Any) -> bool:
-    """Whether something that a client sent can be read as an entry of an account."""
+    """Return whether a value is a well-formed entry."""
     return (
         isinstance(entry, dict)
         and entry.get("fieldsType") == "FieldsV1"
         and bool(entry.get("apiVersion"))
         and all(isinstance(entry.get(name, ""), str) for name in _TEXTS)
-        and _is_moment(entry.get("time", ""))
+        and _is_time(entry.get("time", ""))
         and are_valid(entry.setdefault("fieldsV1", {}))
     )
 
 
-def _is_moment(text: str) -> bool:
-    """Whether typed clients can read a time; one that they cannot would spoil their lists."""
+def _is_time(text: str) -> bool:
+    """Return whether typed clients can parse a time: one bad time would fail their whole list."""
     try:
         return not text or bool(parse_rfc3339(text))
     except ValueError:

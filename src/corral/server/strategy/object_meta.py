@@ -1,4 +1,4 @@
-"""Who an object is: what of its metadata the server gives, keeps and counts."""
+"""Metadata that the server sets, keeps and counts: name, uid, generation; their preconditions."""
 
 import random
 
@@ -13,10 +13,10 @@ from corral.server.request.call import Call, not_found, storage
 from corral.store import Record, Store
 
 ANY_VERSION = ("", "0")
-"""Resource versions by which a client says that it knows none."""
+"""Resource versions that are no precondition."""
 _LONGEST_BASE = 63 - SUFFIX_LENGTH
 
-_OF_THE_SERVER = (
+_SERVER_FIELDS = (
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
@@ -30,8 +30,8 @@ _OF_THE_SERVER = (
 _MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
-_KEPT = ("namespace", "name", "generateName", *_OF_THE_SERVER[:-1])
-"""Metadata that no update changes, but for ``managedFields``: they have rules of their own."""
+_KEPT = ("namespace", "name", "generateName", *_SERVER_FIELDS[:-1])
+"""Metadata that no update changes; ``managedFields`` have rules of their own."""
 
 _UNCOUNTED = frozenset(
     {
@@ -48,36 +48,36 @@ _COUNTED = frozenset(
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
     }
 )
-"""Kinds of Kubernetes with a spec whose changes are not counted, and without one whose are."""
+"""Native kinds with a spec but no generation; kinds without a spec that have a generation."""
 
 
 class Stale(Conflict):
-    """An object changed while somebody outside was asked about it: start again from the newest."""
+    """A conflict with a write during a call of a webhook: the request restarts from the newest."""
 
 
-def disown(document: Document) -> None:
-    """Take from a document that is to be created what only the server gives.
+def clear_server_fields(document: Document) -> None:
+    """Remove from a document to be created the metadata that only the server sets.
 
-    A resource version is left: ``require_new`` refuses it, once all else is well.
+    A resource version stays: ``require_new`` refuses it, after all other checks.
     """
     metadata = document["metadata"]
     if metadata.get("resourceVersion") in ANY_VERSION:
         del metadata["resourceVersion"]
-    for field in _OF_THE_SERVER:
+    for field in _SERVER_FIELDS:
         if field in metadata:
             del metadata[field]
 
 
 def require_new(store: Store, call: Call, document: Document) -> None:
-    """Refuse to create what is there, or claims to be: the last that the real server looks at."""
+    """Refuse to create an object that exists or has a resourceVersion: Kubernetes' last check."""
     if "resourceVersion" in document["metadata"]:
         raise BadRequest("resourceVersion should not be set on objects to be created")
     if store.latest(storage(call.kind), call.key) is not None:
         raise already_exists(store, call)
 
 
-def identify(store: Store, call: Call, document: Document, now: str) -> None:
-    """Give a new object its name, uid, birth and first generation."""
+def set_identity(store: Store, call: Call, document: Document, now: str) -> None:
+    """Set a new object's name, uid, creationTimestamp and first generation."""
     metadata = document["metadata"]
     base = metadata.get("generateName", "")
     if not metadata.get("name"):
@@ -91,19 +91,19 @@ def identify(store: Store, call: Call, document: Document, now: str) -> None:
         metadata["name"] = _generated(store, call, str(base))
     metadata["uid"] = random_uuid()
     metadata["creationTimestamp"] = now
-    if _is_counted(call.kind, document):
+    if _has_generation(call.kind, document):
         metadata["generation"] = 1
 
 
-def _is_counted(kind: Kind, document: Document) -> bool:
-    """Whether changes of an object are counted: Kubernetes leaves out kinds that nobody acts on."""
+def _has_generation(kind: Kind, document: Document) -> bool:
+    """Return whether an object has a generation, by the kinds that Kubernetes leaves out."""
     if not kind.native or kind.resource in _COUNTED:
         return True
     return "spec" in document and kind.resource not in _UNCOUNTED
 
 
 def _generated(store: Store, call: Call, base: str) -> str:
-    """A free name that begins with ``base``."""
+    """Return a free name that begins with ``base``."""
     while True:
         suffix = "".join(random.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))  # noqa: S311 - no secret
         name = base[:_LONGEST_BASE] + suffix
@@ -112,22 +112,22 @@ def _generated(store: Store, call: Call, base: str) -> str:
 
 
 def require_match(call: Call, document: Document, old: Document) -> None:
-    """Refuse a document that speaks of another object or of an older version of it."""
+    """Refuse a document of another object, or of an older version of this one."""
     require_name(call, document)
-    known = old["metadata"]["resourceVersion"]
-    if document["metadata"].get("resourceVersion", "") not in (*ANY_VERSION, known):
+    current = old["metadata"]["resourceVersion"]
+    if document["metadata"].get("resourceVersion", "") not in (*ANY_VERSION, current):
         raise conflict(call.kind, call.name, _MODIFIED)
 
 
 def require_uid(call: Call, document: Document, record: Record | None) -> None:
-    """Refuse what is to take the place of an object of the same name: its uid is a precondition.
+    """Refuse an update whose uid, a precondition, is another object's of the same name.
 
-    Where there is ``None``, it is one that cannot hold.
+    Without a ``record`` any uid is refused.
     """
     uid = at(document, "metadata", "uid")
-    known = at(record.document(), "metadata", "uid") if uid and record is not None else ""
-    if uid and uid != known:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}"
+    current = at(record.document(), "metadata", "uid") if uid and record is not None else ""
+    if uid and uid != current:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current}"
         raise conflict(call.kind, call.name, why)
 
 
@@ -140,13 +140,13 @@ def require_name(call: Call, document: Document) -> None:
         )
 
 
-def needs_revision(call: Call) -> Invalid:
-    """The refusal of an update that says no version, in the name of the resource."""
+def resource_version_required(call: Call) -> Invalid:
+    """Return the refusal of an update without a resourceVersion."""
     kind, why = call.kind, "must be specified for an update"
     cause = invalid("metadata.resourceVersion", 0, why)
-    told = f'{kind.resource} "{call.name}" is invalid: {cause.field}: {cause.message}'
+    message = f'{kind.resource} "{call.name}" is invalid: {cause.field}: {cause.message}'
     details = Details(name=call.name, group=kind.group, kind=kind.plural, causes=[cause])
-    return Invalid(told, details=details)
+    return Invalid(message, details=details)
 
 
 def already_exists(store: Store, call: Call) -> AlreadyExists:
@@ -159,8 +159,8 @@ def already_exists(store: Store, call: Call) -> AlreadyExists:
 
 
 def stale(kind: Kind, name: str) -> Stale:
-    known = conflict(kind, name, _MODIFIED)
-    return Stale(known.message, details=known.details)
+    error = conflict(kind, name, _MODIFIED)
+    return Stale(error.message, details=error.details)
 
 
 def conflict(kind: Kind, name: str, why: str) -> Conflict:
@@ -171,60 +171,60 @@ def conflict(kind: Kind, name: str, why: str) -> Conflict:
 
 
 def kind_conflict(kind: Kind, name: str, why: str) -> Conflict:
-    """The refusal of a deletion, which the real server words by the kind and not the resource."""
+    """Return the refusal of a deletion, which Kubernetes words by the kind and not the resource."""
     return Conflict(
         f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}',
         details=Details(name=name, group=kind.group, kind=kind.name),
     )
 
 
-def changes(call: Call, document: Document, old: Document) -> list[Cause]:
-    """What a client wants changed of an object's identity, which nobody can change.
+def immutable_changes(call: Call, document: Document, old: Document) -> list[Cause]:
+    """Return the causes of a client's changes of immutable metadata.
 
-    What it leaves out is kept, and what it says of its birth and of a deletion that goes on is not
-    looked at: the real server takes that back before it compares (rest.BeforeUpdate).  An update of
-    the status of a custom resource is not about its metadata at all.
+    Fields that it leaves out are kept.  Its creationTimestamp, and the fields of a deletion in
+    progress, are ignored: Kubernetes restores them before it compares (rest.BeforeUpdate).
+    A status update of a custom resource ignores metadata altogether.
     """
     if call.subresource in call.kind.status_subresources and not call.kind.native:
         return []
-    metadata, known = document["metadata"], old["metadata"]
+    metadata, current = document["metadata"], old["metadata"]
     fields = ["uid"]
-    if not call.subresource and "deletionTimestamp" not in known:
+    if not call.subresource and "deletionTimestamp" not in current:
         fields += ["deletionTimestamp", "deletionGracePeriodSeconds"]
     return [
         invalid(f"metadata.{field}", metadata[field], "field is immutable")
         for field in fields
-        if metadata.get(field) not in (None, "", known.get(field))
+        if metadata.get(field) not in (None, "", current.get(field))
     ]
 
 
 def keep_identity(document: Document, old: Document) -> None:
-    """Metadata that no update changes."""
-    metadata, known = document["metadata"], old["metadata"]
+    """Restore the metadata that no update changes."""
+    metadata, current = document["metadata"], old["metadata"]
     for field in _KEPT:
-        if field in known:
-            metadata[field] = known[field]
+        if field in current:
+            metadata[field] = current[field]
         else:
             metadata.pop(field, None)
-    metadata["resourceVersion"] = known["resourceVersion"]
+    metadata["resourceVersion"] = current["resourceVersion"]
 
 
 def separate_status(call: Call, document: Document, old: Document) -> Document:
-    """An update of an object leaves its status alone; one of its status changes nothing else."""
+    """Keep the status in an update of an object, and all but the status in one of its status."""
     if call.subresource in call.kind.status_subresources:
         merged = dict(old)
         metadata = merged["metadata"] = dict(old["metadata"])
         if call.kind.native:  # status updates of Kubernetes' own kinds may label, too
             for field in ("labels", "annotations"):
-                _take(metadata, document["metadata"], field)
-        _take(merged, document, "status")
+                _copy_field(metadata, document["metadata"], field)
+        _copy_field(merged, document, "status")
         return merged
     if call.kind.status:
-        _take(document, old, "status")
+        _copy_field(document, old, "status")
     return document
 
 
-def _take(target: Document, source: Document, field: str) -> None:
+def _copy_field(target: Document, source: Document, field: str) -> None:
     if field in source:
         target[field] = source[field]
     else:
@@ -232,11 +232,11 @@ def _take(target: Document, source: Document, field: str) -> None:
 
 
 def check_finalizers(call: Call, document: Document, old: Document) -> None:
-    """An object that is being deleted takes no new finalizers."""
+    """Refuse new finalizers on an object that is being deleted.  Raises Invalid."""
     if not at(old, "metadata", "deletionTimestamp"):
         return
-    known = old["metadata"].get("finalizers") or []
-    added = [each for each in document["metadata"].get("finalizers") or [] if each not in known]
+    current = old["metadata"].get("finalizers") or []
+    added = [each for each in document["metadata"].get("finalizers") or [] if each not in current]
     if added:
         shown = ", ".join(f'"{each}"' for each in added)
         message = (
@@ -248,10 +248,10 @@ def check_finalizers(call: Call, document: Document, old: Document) -> None:
 
 
 def count_generation(call: Call, document: Document, old: Document) -> None:
-    """The generation tells changes of what is wanted: of the spec, or of all but metadata.
+    """Increment the generation for a change of the desired state: of all but metadata and status.
 
-    The latter for kinds without a status subresource, where the server cannot tell which is which.
-    In which version it was written is no change of it.
+    The status counts for kinds without a status subresource, as Kubernetes has it.  A change of the
+    apiVersion alone does not count.
     """
     metadata = document["metadata"]
     if "generation" not in metadata:
@@ -262,7 +262,7 @@ def count_generation(call: Call, document: Document, old: Document) -> None:
 
 
 def unchanged(document: Document, old: Document) -> bool:
-    """Whether a write changes nothing; when somebody wrote that again is no change."""
+    """Return whether a write changes nothing but times in managedFields."""
     kept = old["metadata"].get("managedFields")
     given = document["metadata"].get("managedFields")
     if given != kept and _without_times(given) == _without_times(kept):
@@ -275,7 +275,7 @@ def _without_times(account: list[Document] | None) -> list[Document]:
 
 
 def existing(store: Store, kind: Kind, stored: str, key: Key) -> Record:
-    """The newest version of an object.  Raises NotFound."""
+    """Return the newest version of an object.  Raises NotFound."""
     record = store.latest(stored, key)
     if record is None:
         raise not_found(kind, key.name)

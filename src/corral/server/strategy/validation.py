@@ -1,7 +1,6 @@
-"""What a document goes through before it is stored: version, schema, defaults, rules.
+"""Checks of a document before it is stored: version, schema, defaults, validation.
 
-Create, update and patch differ in where the document comes from; from then on they share these
-steps.  Nothing here touches the store but to ask for the namespace.
+Create, update and patch share these steps.  Nothing here reads the store but for the namespace.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,8 +31,8 @@ from corral.server.strategy import managed_fields
 from corral.store import Store
 
 Allocate = Callable[[Document, Document | None], None]
-"""Gives a document that has its defaults what only the server has to give; the second argument is
-what it was before.  Raises Invalid, and InternalError where nothing is left."""
+"""Allocates IPs, ports and the like in a defaulted document; the second argument is the old one.
+Raises Invalid, and InternalError where nothing is free."""
 
 _EMPTY: Mapping[str, Any] = {
     "labels": {},
@@ -41,28 +40,28 @@ _EMPTY: Mapping[str, Any] = {
     "ownerReferences": [],
     "finalizers": [],
 }
-"""Metadata that says nothing: it is left out."""
+"""Empty values of metadata, which are not stored."""
 
 
 def incoming(call: Call, document: Document) -> Document:
-    """A document as a client sent it, in the stored version and with a metadata object."""
+    """Return a client's document, converted to the stored version, with a metadata object."""
     kind = call.kind
-    said = document.get("apiVersion"), document.get("kind")
-    if said[1] not in (None, "", kind.name) and not kind.native and said[0] == call.api_version:
+    sent = document.get("apiVersion"), document.get("kind")
+    if sent[1] not in (None, "", kind.name) and not kind.native and sent[0] == call.api_version:
         raise _of_another_kind(call, document)
-    if said[1] not in (None, "", kind.name):
+    if sent[1] not in (None, "", kind.name):
         raise BadRequest(
-            f'{said[1]} in version "{call.version.name}" cannot be handled as a {kind.name}: '
-            f"the object provided is a {said[1]}"
+            f'{sent[1]} in version "{call.version.name}" cannot be handled as a {kind.name}: '
+            f"the object provided is a {sent[1]}"
         )
-    if said[0] not in (None, "", call.api_version):
+    if sent[0] not in (None, "", call.api_version):
         raise BadRequest(
-            f"the API version in the data ({said[0]}) does not match the expected API version "
+            f"the API version in the data ({sent[0]}) does not match the expected API version "
             f"({call.api_version})"
         )
     if not isinstance(document.get("metadata"), dict | None):
         raise BadRequest(f'{kind.name} in version "{call.version.name}": metadata is not an object')
-    if call.version.view is not None:  # what is sent has another form than what is stored
+    if call.version.view is not None:  # this version's schema differs from the stored one's
         schema = schema_for(kind, call.version.name)
         call.unknown_fields = schema.prune(document)
         schema.complete(document)
@@ -85,16 +84,16 @@ def incoming(call: Call, document: Document) -> Document:
 
 
 def _of_another_kind(call: Call, document: Document) -> Invalid:
-    """The refusal of what a custom resource's path was sent, in the other kind's name."""
-    said, name = str(document["kind"]), str(at(document, "metadata", "name") or call.name)
-    cause = invalid("kind", said, f"must be {call.kind.name}")
-    details = Details(name=name, group=call.kind.group, kind=shortened(said), causes=[cause])
-    told = f'{shortened(said)}.{call.kind.group} "{name}" is invalid: kind: {cause.message}'
-    return Invalid(told, details=details)
+    """Return the refusal of another kind's object on a custom resource's path."""
+    sent, name = str(document["kind"]), str(at(document, "metadata", "name") or call.name)
+    cause = invalid("kind", sent, f"must be {call.kind.name}")
+    details = Details(name=name, group=call.kind.group, kind=shortened(sent), causes=[cause])
+    message = f'{shortened(sent)}.{call.kind.group} "{name}" is invalid: kind: {cause.message}'
+    return Invalid(message, details=details)
 
 
 def _metadata(document: Document) -> Document:
-    """The metadata of a document without what says nothing; a label that is null is empty."""
+    """Return a document's metadata without empty values; a label that is null becomes empty."""
     metadata = document["metadata"] = document.get("metadata") or {}
     for name in [name for name in metadata if metadata[name] in (None, _EMPTY.get(name))]:
         del metadata[name]
@@ -106,7 +105,7 @@ def _metadata(document: Document) -> Document:
 
 
 def stored_api_version(kind: Kind) -> str:
-    """The ``apiVersion`` under which documents of a kind lie in the store."""
+    """Return the ``apiVersion`` of a kind's stored documents."""
     if kind.stored_as is None:
         return kind.api_version
     group, version = kind.stored_as[0], "v1"
@@ -114,12 +113,12 @@ def stored_api_version(kind: Kind) -> str:
 
 
 def conform(call: Call, document: Document, old: Document | None = None) -> None:
-    """Make a document fit its kind's schema: what comes after may rely on the types of fields.
+    """Prune and check a document by its kind's schema: later steps rely on the types of fields.
 
-    Fields that the schema does not know are dropped or refused, as ``fieldValidation`` asks: also
-    of KubeVirt's kinds, whose webhooks see what the definition's schema has left.  Of kinds that
-    users bring, what is wrong and was so in the ``old`` document is let be; of the others it is not
-    looked at what is written as it was stored.  Raises BadRequest and Invalid.
+    Unknown fields are dropped or refused, as ``fieldValidation`` says: also of KubeVirt's kinds,
+    whose webhooks see documents after pruning.  For custom resources, faults that the ``old``
+    document had too are tolerated (ratcheting); for other kinds, unchanged parts are not checked.
+    Raises BadRequest and Invalid.
     """
     mode = query.field_validation(call.query, call.options)
     unknown = list(call.unknown_fields)
@@ -128,35 +127,35 @@ def conform(call: Call, document: Document, old: Document | None = None) -> None
     fits = call.kind.stored_as is not None or schema.fits(document, verified)
     if not fits:
         unknown += schema.prune(document, verified)
-    told = _strict_faults(call, unknown)
-    if told and mode == "Strict":
-        raise _undecodable(call, f"strict decoding error: {', '.join(told)}")
+    faults = _strict_faults(call, unknown)
+    if faults and mode == "Strict":
+        raise _undecodable(call, f"strict decoding error: {', '.join(faults)}")
     if mode == "Warn":
-        call.warnings += [" ".join(each.split()) for each in told]
+        call.warnings += [" ".join(each.split()) for each in faults]
     if not fits and (causes := _invalid_causes(call, document, old, verified)):
         raise _unfit(call, document, causes, call.kind.version)
 
 
 def _strict_faults(call: Call, unknown: list[str]) -> list[str]:
-    """What strict decoding finds in a body: keys that come again, and unknown fields.
+    """Return the faults of strict decoding: duplicate keys and unknown fields.
 
-    Kubernetes' own kinds are told of them in the order of the body; of custom resources the latter
-    are only known when all is read, and sorted.
+    For native kinds they are in the order of the body; for custom resources, as in Kubernetes, the
+    duplicates come first and the unknown fields are sorted.
     """
-    unknown_told = {path: f'unknown field "{path}"{hint(call.kind, path)}' for path in unknown}
+    unknown_faults = {path: f'unknown field "{path}"{hint(call.kind, path)}' for path in unknown}
     if call.kind.native and unknown and call.duplicate_faults and call.verb != "patch":
         if body.media_type(call) == body.JSON:
             return [
-                unknown_told.get(path) or f'{fault} field "{path}"'
+                unknown_faults.get(path) or f'{fault} field "{path}"'
                 for fault, path in strict_decoding_faults(call.request.body, unknown)
             ]
-        return [*call.duplicate_faults, *unknown_told.values()]
+        return [*call.duplicate_faults, *unknown_faults.values()]
     in_order = unknown if call.kind.native else sorted(unknown)
-    return [*call.duplicate_faults, *(unknown_told[path] for path in in_order)]
+    return [*call.duplicate_faults, *(unknown_faults[path] for path in in_order)]
 
 
 def _verified_fields(kind: Kind, document: Document, old: Document | None) -> frozenset[str]:
-    """The parts of an update that are written as they are stored, by a schema that stays."""
+    """Return the parts of an update that equal the stored ones, for kinds whose schema is fixed."""
     if old is None or kind.schemas is not None:
         return NONE_VERIFIED
     return frozenset(
@@ -178,9 +177,9 @@ def _invalid_causes(
 
 
 def _unfit(call: Call, document: Document, causes: list[Cause], version: str) -> ApiError:
-    """The refusal of a document that does not fit a version's schema.
+    """Return the refusal of a document that does not fit a version's schema.
 
-    Kubernetes' own kinds are told in the words of the decoder that gives up at the first of them.
+    For native kinds it is the decoder's message, which ends at the first fault.
     """
     kind = call.kind
     if not kind.native or not (fault := decoding_error(kind, version, document)):
@@ -190,9 +189,9 @@ def _unfit(call: Call, document: Document, causes: list[Cause], version: str) ->
 
 
 def _undecodable(call: Call, fault: str) -> ApiError:
-    """The refusal of a body that cannot be decoded as the kind of its path."""
+    """Return the refusal of a body that cannot be decoded as the kind of its path."""
     kind = call.kind
-    if call.verb == "patch":  # what is patched is decoded anew, and the patch is to blame
+    if call.verb == "patch":  # Kubernetes decodes the patched object, and blames the patch
         sent = shortened(call.request.body.decode(errors="replace"))
         cause = Cause("patch", f'Invalid value: "{sent}": {fault}')
         message = f' "" is invalid: {cause.field}: {cause.message}'
@@ -203,20 +202,20 @@ def _undecodable(call: Call, fault: str) -> ApiError:
 
 
 def _schema(call: Call) -> Schema:
-    """The schema that a document must fit: each version of a kind that users bring has its own."""
+    """Return the schema of a document: each version of a CustomResourceDefinition has its own."""
     return schema_for(call.kind, call.version.name if call.kind.schemas is not None else "")
 
 
-def account(call: Call, document: Document, old: Document | None, *, now: str) -> None:
-    """Work out who manages what of a document as its writer wants it, which may be changed by that.
+def assign_managers(call: Call, document: Document, old: Document | None, *, now: str) -> None:
+    """Compute the managedFields of a document as its client sent it, before admission.
 
-    What is changed afterwards, by others or by the server, is booked to nobody.
+    Changes afterwards, by webhooks or the server, have no manager.  May default the document.
     """
     if old is not None:
         call.kind.keep(document, old, call.user.name)
     if call.kind.native:
         call.kind.default(document)
-    managed_fields.book(call, document, old, now)
+    managed_fields.update(call, document, old, now)
     call.managed_fields = document["metadata"].pop("managedFields", [])
 
 
@@ -229,22 +228,22 @@ def check(
     changed: Iterable[Cause] = (),
     now: str,
 ) -> None:
-    """Default and validate a document that fits its schema and has its identity: Invalid.
+    """Default and validate a document that has passed ``conform``.  Raises Invalid.
 
-    ``changed`` tells of metadata that the client wanted changed and no update changes.
+    ``changed`` are the causes of changes to immutable metadata.
     """
     kind = call.kind
     name = document["metadata"].get("name", "")
     if old is not None:
         kind.keep(document, old, call.user.name)
-    if kind.native:  # whoever leaves a field to Kubernetes' own defaults manages it all the same
+    if kind.native:  # a client manages the defaults of native kinds, as in Kubernetes
         kind.default(document)
-        managed_fields.book(call, document, old, now)
+        managed_fields.update(call, document, old, now)
     else:
-        managed_fields.book(call, document, old, now)
+        managed_fields.update(call, document, old, now)
         kind.default(document)
     causes = [*changed, *check_metadata(kind, document, old), *_check_scale(kind, document)]
-    if causes and not kind.native:  # KubeVirt's webhooks are asked about what its schema takes only
+    if causes and not kind.native:  # KubeVirt's webhooks see valid metadata only
         raise kind.invalid(name, causes)
     if allocate is not None and call.subresource != "status":
         allocate(document, old)
@@ -257,7 +256,7 @@ def check(
 
 
 def _check_scale(kind: Kind, document: Document) -> list[Cause]:
-    """What can be scaled has a count that is none below zero, whoever wrote it."""
+    """Return the cause of a negative replica count, which any kind with a scale refuses."""
     if kind.scale is None:
         return []
     replicas = at(document, *kind.scale.spec_replicas)
@@ -268,7 +267,7 @@ def _check_scale(kind: Kind, document: Document) -> list[Cause]:
 
 
 def require_namespace(store: Store, call: Call, name: str) -> None:
-    """Objects need their namespace to exist and not to be going away."""
+    """Refuse an object whose namespace is missing or terminating.  Raises NotFound, Forbidden."""
     if not call.kind.namespaced:
         return
     namespace = store.latest("namespaces", Key("", call.namespace))
@@ -277,8 +276,8 @@ def require_namespace(store: Store, call: Call, name: str) -> None:
     if b'"deletionTimestamp"' not in namespace.rest:
         return
     if at(namespace.document(), "metadata", "deletionTimestamp"):
-        gone = f"namespace {call.namespace} is being terminated"
-        cause = Cause("metadata.namespace", gone, "NamespaceTerminating")
+        message = f"namespace {call.namespace} is being terminated"
+        cause = Cause("metadata.namespace", message, "NamespaceTerminating")
         raise Forbidden(
             f'{call.kind.resource} "{name}" is forbidden: unable to create new content in '
             f"namespace {call.namespace} because it is being terminated",

@@ -68,7 +68,7 @@ class Reviewers:
                 await reviewer.review(attr)
         assert attr.document is not None
         if old is None and attr.is_stored:
-            object_meta.disown(attr.document)
+            object_meta.clear_server_fields(attr.document)
         return attr.document
 
     async def validate(self, call: Call, document: Document, old: Document | None) -> bool:
