@@ -96,11 +96,7 @@ class ReverseProxy:
         try:
             connection = await connect(
                 self._websocket_url + _target(scope),
-                subprotocols=[Subprotocol(each) for each in scope.get("subprotocols") or ()]
-                or None,
-                additional_headers=_passed(
-                    each for each in scope["headers"] if not each[0].startswith(b"sec-websocket")
-                ),
+                additional_headers=_handshake_headers(scope),
                 create_connection=_Lenient,
                 ssl=self._tls,
                 compression=None,
@@ -158,6 +154,16 @@ def _passed(headers: Any) -> list[tuple[str, str]]:
         for name, value in headers
         if name.lower() not in _HOP_BY_HOP and name.lower() != b"content-length"
     ]
+
+
+def _handshake_headers(scope: Scope) -> list[tuple[str, str]]:
+    """Return the headers of a websocket's handshake, with the subprotocols that the client offers.
+
+    The library's own parameter refuses names such as ``SPDY/3.1+portforward.k8s.io``.
+    """
+    offered = ", ".join(scope.get("subprotocols") or ())
+    passed = _passed(each for each in scope["headers"] if not each[0].startswith(b"sec-websocket"))
+    return [*passed, *([("Sec-WebSocket-Protocol", offered)] if offered else [])]
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:

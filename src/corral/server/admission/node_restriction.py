@@ -14,8 +14,8 @@ from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
-from corral.api.object import Document
-from corral.server.authz.node_authorizer import LEASE_NAMESPACE, node_of
+from corral.api.object import Document, Key
+from corral.server.authz.node_authorizer import HOSTNAME, LEASE_NAMESPACE, node_of
 from corral.server.authz.node_claims import is_volume_at
 from corral.server.request.call import Call, Guard, forbidden, storage
 from corral.store import Store
@@ -63,6 +63,8 @@ class NodeRestriction:
         for label in sorted({*after, *before}):
             if label.startswith(_RESERVED_PREFIX) and after.get(label) != before.get(label):
                 yield f"set the label {label}"
+        if after.get(HOSTNAME) not in (None, document["metadata"]["name"]):
+            yield f"have the label {HOSTNAME} of another node"
         storage_id = after.get(STORAGE_LABEL)
         if storage_id != before.get(STORAGE_LABEL) and (owner := self._storage_owner(document)):
             yield f"have the storage of {owner}: {storage_id}"
@@ -127,7 +129,7 @@ class NodeRestriction:
         if at(document, "status", "nodeName") != at(old, "status", "nodeName"):
             raise _refusal(call, document, f'node "{node}" is not allowed to move a VMI')
 
-    def _volume(self, call: Call, document: Document, _old: Document | None) -> None:
+    def _volume(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
         if not node or call.user is call.request.user:
             return
@@ -135,6 +137,20 @@ class NodeRestriction:
             raise _refusal(
                 call, document, f'node "{node}" is only allowed to write volumes that it holds'
             )
+        named = at(document, "spec", "claimRef")
+        kept = old is not None and named == at(old, "spec", "claimRef")
+        # A volume without a claim would be bound to any that asks for one like it.
+        if not kept and not self._is_selected(named or {}, node):
+            why = f'node "{node}" is only allowed to write volumes of claims that select it'
+            raise _refusal(call, document, why)
+
+    def _is_selected(self, reference: Document, node: str) -> bool:
+        """Return whether a claim selects a node: its volume would be bound to no other claim."""
+        key = Key(reference.get("namespace") or "", reference.get("name") or "")
+        claim = self._store.latest(storage(CLAIM), key)
+        if claim is None:
+            return False
+        return bool(at(claim.document(), "metadata", "annotations", SELECTED_NODE) == node)
 
     def _claim(self, call: Call, document: Document, old: Document | None) -> None:
         """Refuse all but status and progress; a node may give a claim back to the scheduler."""

@@ -30,6 +30,10 @@ async def test_a_node_registers_itself_only(cluster):
     ("change", "why"),
     [
         ({"metadata": {"labels": {RESERVED: "yes"}}}, f"set the label {RESERVED}"),
+        (
+            {"metadata": {"labels": {"kubernetes.io/hostname": "n2"}}},
+            "have the label kubernetes.io/hostname of another node",
+        ),
         ({"spec": {"podCIDRs": ["10.244.0.0/17"]}}, "change spec.podCIDRs"),
         ({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, "change spec.taints"),
         ({"spec": {"unschedulable": True}}, "change spec.unschedulable"),

@@ -134,7 +134,7 @@ async def test_only_members_of_the_group_are_nodes(cluster, name):
     assert (await user("GET", f"{SECRETS}/on-n1")).status == 403
 
 
-def volume(label, value):
+def volume(label, value, claim="chosen"):
     terms = [{"matchExpressions": [{"key": label, "operator": "In", "values": [value]}]}]
     spec = {
         "capacity": {"storage": "1Gi"},
@@ -142,11 +142,27 @@ def volume(label, value):
         "hostPath": {"path": "/x"},
         "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
     }
+    if claim:
+        spec["claimRef"] = {"namespace": "default", "name": claim}
     return {"metadata": {"name": f"{value}-volume"}, "spec": spec}
+
+
+async def make_claim(cluster, name, selected):
+    """Create a claim that selects a node."""
+    metadata = {"name": name, "annotations": {"volume.kubernetes.io/selected-node": selected}}
+    requests = {"resources": {"requests": {"storage": "1Gi"}}}
+    spec = {"accessModes": ["ReadWriteOnce"], **requests}
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    assert (await cluster("POST", claims, {"metadata": metadata, "spec": spec})).status == 201
 
 
 async def test_a_node_writes_the_volumes_that_it_alone_holds(cluster):
     n1 = node(cluster, "n1")
+    await make_claim(cluster, "chosen", "n1")
+    await make_claim(cluster, "others", "n2")
+    for claim in ("", "missing", "others"):
+        foreign = volume("kubernetes.io/hostname", "n1", claim)
+        assert (await n1("POST", VOLUMES, foreign)).status == 403
     assert (await n1("POST", VOLUMES, volume("kubernetes.io/hostname", "n1"))).status == 201
     assert (await n1("POST", VOLUMES, volume("kubernetes.io/hostname", "n2"))).status == 403
     for name in ("n1", "n2"):
