@@ -1,4 +1,4 @@
-"""The part of the composition that is the API server: what it is opened from, and where it listens.
+"""Composes the API server: what it is opened from, and where it listens.
 
 Its objects and keys come from the data directory, its users, metrics and audit log from options.
 """
@@ -190,7 +190,7 @@ def kubelet_client(layout: Layout) -> SSLContext:
 
 
 def _adapter(settings: Settings) -> Adapter | None:
-    """What serves a Prometheus' metrics, if there is one.  Raises CannotStart."""
+    """Return the adapter of a Prometheus' metrics, if there is one.  Raises CannotStart."""
     if not settings.prometheus:
         return None
     try:
@@ -213,7 +213,7 @@ def _tokens(settings: Settings) -> Mapping[str, User]:
 
 
 def _audit(settings: Settings) -> Audit | None:
-    """What writes down who asks for what, if that is wanted.  Raises CannotStart."""
+    """Return the audit log of the options, if any.  Raises CannotStart."""
     if settings.audit_log is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The part of the composition that is the host: what its nodes share, and the nodes' agents."""
+"""Composes the host: the resources that its nodes share, and the nodes' agents."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -41,9 +41,9 @@ _UPLOADS = "/uploads"
 
 
 class Host:
-    """The host as its nodes share it; ``agents`` are theirs, by the nodes' names, once started.
+    """Resources that this host's nodes share; ``agents`` by the nodes' names, once started.
 
-    ``uploads`` takes the content of claims, ``sampler`` knows what pods and nodes take.
+    ``uploads`` receives the content of claims, ``sampler`` measures pods and nodes.
     """
 
     def __init__(self, settings: Settings, network: Networking) -> None:
@@ -55,7 +55,7 @@ class Host:
         self._network = network
 
     def agent_app(self, name: str) -> ASGIApp | None:
-        """The ASGI app of a node's agent; None where there is no such node here."""
+        """Return the ASGI app of a node's agent; None if the node is not here."""
         return self.agents[name].asgi if name in self.agents else None
 
     def node_app(self, name: str) -> ASGIApp:
@@ -78,7 +78,7 @@ class Host:
         await app(scope, receive, send)
 
     def hypervisors(self) -> list[Hypervisor]:
-        """What runs the machines of each node."""
+        """Return the hypervisor of each node."""
         return [agent.hypervisor for agent in self.agents.values()]
 
     def start(
@@ -91,10 +91,10 @@ class Host:
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
-        """Start the nodes; answers the controllers that belong to them, which are still to start.
+        """Start the nodes; return their controllers, which the caller starts.
 
-        ``gone`` are nodes that nobody plays, by name and uid; ``acting`` makes what a component is
-        given, for its user.
+        ``gone``: nodes without an agent, by name and uid; ``acting`` returns the context of a
+        component for its user.
         """
         parts = self._parts(tasks)
         controllers = (
@@ -171,7 +171,7 @@ class Host:
     def _volumes(
         self, parts: HostParts, context: ControllerContext, tasks: Background, *, is_first: bool
     ) -> list[Controller[Any]]:
-        """What gives claims their volumes, and their content."""
+        """Return the controllers that provision and populate claims."""
         assert parts.storage is not None
         populator = Populator(
             context,
@@ -201,7 +201,7 @@ class Host:
 
 
 def _storage(settings: Settings) -> Storage:
-    """The volumes of claims; those of hollow machines are never written, so there is no end."""
+    """Return the storage; hollow machines write nothing, so theirs reports unlimited space."""
     if settings.hollow:
         storage = Storage(settings.layout.storage, space=lambda _: Space(1 << 50, 1 << 50))
     else:

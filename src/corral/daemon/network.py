@@ -1,4 +1,4 @@
-"""The part of the composition that is the machines' network: what is opened for it, and joined."""
+"""Composes the machine network: namespace, DNS, Service proxy, NetworkPolicies, overlay."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.transport.listener import ServeError, listening_on
 
 API_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
-"""By what names machines know the API server, besides its full one."""
+"""Short names of the API server inside guests."""
 DOMAIN = "cluster.local"
 DNS_HOST = 10
 """The name server's Service has the tenth address of its range, as kubeadm gives it."""
@@ -52,13 +52,13 @@ log = structlog.get_logger()
 
 
 def api_names(settings: Settings) -> list[str]:
-    """By what names and addresses the API server is to be trusted."""
+    """Return the names and addresses in the API server's certificate."""
     services = [str(each[1]) for each in settings.service_cidrs]
     return [settings.address, *API_NAMES, f"{API_NAMES[-1]}.{DOMAIN}", *services]
 
 
 def destinations(settings: Settings) -> Destinations:
-    """Where tenants may make this host connect to."""
+    """Return the destinations that tenants' URLs may reach from this host."""
     return Destinations(
         cluster=(*settings.pod_cidrs, *settings.service_cidrs, *LINK_RANGES),
         allowed=settings.allowed_destinations,
@@ -71,10 +71,10 @@ def vni_of(authority: str) -> int:
 
 
 class Networking:
-    """The machines' network as far as there is one, and what runs for it.
+    """The machine network, if enabled, and its DNS, proxy, policies and overlay.
 
-    ``machines`` is that network once ``prepare`` has come back, ``pods`` what joins pods to it;
-    None where there is none.
+    ``machines`` is the network after ``prepare``, ``pods`` attaches pods to it; both are None
+    without a network.
     """
 
     def __init__(self, settings: Settings, wanted: MachineNetwork | None) -> None:
@@ -88,9 +88,10 @@ class Networking:
 
     @classmethod
     def join(cls, settings: Settings) -> Self:
-        """The network as it is wished for.
+        """Return the desired network, not yet prepared.
 
-        Who is not root joins the namespace that it lies in: to be called while there is one thread.
+        Without root, the process joins the machine namespace here: call it before any thread
+        starts.
         """
         if settings.hollow or not settings.controllers or not settings.network:
             return cls(settings, None)
@@ -109,7 +110,7 @@ class Networking:
         return cls(settings, wanted)
 
     async def prepare(self) -> None:
-        """Make the network, or find it again; where that cannot be, ``facts`` tells why."""
+        """Create or adopt the network; on failure, ``facts`` has the reason."""
         if self._wanted is None:
             return
         try:
@@ -136,9 +137,9 @@ class Networking:
         return PodNetworks(machines.namespace, pod_settings)
 
     def service_ranges(self) -> ServiceRanges:
-        """What services are given: addresses of a range for each IP version that machines have.
+        """Return the ClusterIP ranges, one for each IP version that machines have.
 
-        The range of pods is nobody else's, whether there is a network here or not.
+        Pod addresses are reserved whether or not there is a network here.
         """
         settings = self._settings
         cidrs = settings.service_cidrs
@@ -155,7 +156,7 @@ class Networking:
         )
 
     def facts(self) -> Mapping[str, str]:
-        """What nodes say of the network."""
+        """Return the annotations of Nodes about the network."""
         if self._wanted is None:
             return {}
         facts = self._wanted.facts()
@@ -163,7 +164,7 @@ class Networking:
         return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *served)))}
 
     def told(self) -> dict[str, str]:
-        """The lines for people."""
+        """Return the network's lines of the startup summary."""
         facts = self.facts()
         wrong = {"wrong": f"network: {facts['reason']}"} if facts.get("reason") else {}
         return {"network": facts["network"], **wrong} if facts else {}
@@ -193,7 +194,7 @@ class Networking:
         return sockets
 
     def stand_ins(self) -> Sequence[Callable[[ControllerContext], Controller[Any]]]:
-        """What gives nodes their addresses, and keeps the Services that every cluster has."""
+        """Return the controllers of pod CIDRs and of built-in Services."""
         versions = families()
         pods = [each for each in self._settings.pod_cidrs if each.version in versions]
         services, gateway = self._settings.service_cidrs[0], pods[0][1]
@@ -213,7 +214,7 @@ class Networking:
     def start(
         self, context: ControllerContext, agents: Mapping[str, Agent], tasks: Background
     ) -> None:
-        """Start what keeps the network right, and what serves machines in it."""
+        """Start the repair of the network and its DNS, proxy, policies and overlay."""
         if self.machines is None:
             return
 

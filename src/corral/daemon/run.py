@@ -1,4 +1,4 @@
-"""One process: the server, the controllers and the nodes, joined and run until it is to end."""
+"""One process: the server, the controllers and the nodes, run until SIGTERM or SIGINT."""
 
 from collections.abc import Callable
 

@@ -102,7 +102,7 @@ def _created(node: Node) -> tuple[str, str]:
 
 
 class Overlay:
-    """The device of this host, kept as the Nodes of the cluster require.
+    """The VXLAN device of this host, reconciled with the Nodes of the cluster.
 
     ``machines`` is the machine namespace, ``address`` this host's on the way to others, ``vni`` the
     number of the cluster's network.  ``on_change`` is called when ``problems`` changes.
@@ -138,7 +138,7 @@ class Overlay:
         return [self._health.problem] if self._health.problem else []
 
     def resync(self) -> None:
-        """Put back what somebody has removed."""
+        """Restore the device, its addresses and routes if they were removed."""
         self._applied = {}
         self._queue.add(_EVERYTHING)
 
@@ -203,7 +203,7 @@ class Overlay:
             )
 
     def _apply(self, own: Sequence[Network], desired: dict[Address, Peer]) -> None:
-        """Inside: addresses of the device, and the ways to peers; what is stale goes."""
+        """In the machine namespace: sync addresses, routes and neighbours; delete stale ones."""
         with netlink.opened() as link:
             link.change(OVERLAY_LINK)
             addresses = {ip_interface((tunnel_address(each), each.max_prefixlen)) for each in own}
@@ -221,12 +221,12 @@ class Overlay:
             for stale in routes - kept:
                 link.delete_route(stale, link=OVERLAY_LINK)
             for peer in desired.values():
-                self._lead(link, peer)
+                self._add_peer(link, peer)
             for gone in self._applied.values():
                 if gone.address not in desired:
                     link.delete_forwarding(OVERLAY_LINK, gone.mac, gone.address)
 
-    def _lead(self, link: Netlink, peer: Peer) -> None:
+    def _add_peer(self, link: Netlink, peer: Peer) -> None:
         link.add_forwarding(OVERLAY_LINK, peer.mac, peer.address)
         for each in peer.ranges:
             if each.version in self._versions:
