@@ -40,7 +40,18 @@ def guests(tmp_path_factory, demo_disk):
         made.api.one.call("POST", SET, document)
         made.api.one.call("POST", "/api/v1/namespaces/default/services", SERVICE)
         until("the guests answer", lambda: len(ready_pods(made)) == 3)
+        until("their agents are connected", lambda: connected(made) == 3)
         yield made
+
+
+def connected(made):
+    """The number of guests whose agent runs commands: it starts after the web server."""
+    path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+    return sum(
+        each["type"] == "AgentConnected" and each["status"] == "True"
+        for vmi in made.api.one.call("GET", path)["items"]
+        for each in vmi.get("status", {}).get("conditions", ())
+    )
 
 
 def ready_pods(api_of):
