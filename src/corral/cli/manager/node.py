@@ -21,7 +21,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command(
     epilog="\b\nExample:\n"
     "  corral node --kubeconfig admin.conf --service-cidr 10.96.0.0/12\n"
-    "  corral node --bootstrap-kubeconfig bootstrap.conf --cluster-dns 10.96.0.10 --detach"
+    "  corral node --bootstrap-kubeconfig bootstrap.conf --detach"
 )
 @click.option(
     "--kubeconfig",

@@ -337,14 +337,14 @@ async def test_a_virtual_machine_that_is_sent_comes_back_in_full(ask):
         (
             {**vm(), "kind": "Pod"},
             (
-                "Object is not a valid VirtualMachine: it says that it is a Pod of kubevirt.io/v1: "
+                "Object is not a valid VirtualMachine: it is a Pod of kubevirt.io/v1: "
                 "send a VirtualMachine of kubevirt.io/v1 or kubevirt.io/v1alpha3"
             ),
         ),
         (
             {**vm(), "apiVersion": "v1"},
             (
-                "Object is not a valid VirtualMachine: it says that it is a VirtualMachine of v1: "
+                "Object is not a valid VirtualMachine: it is a VirtualMachine of v1: "
                 "send a VirtualMachine of kubevirt.io/v1 or kubevirt.io/v1alpha3"
             ),
         ),
