@@ -108,7 +108,8 @@ class ReverseProxy:
             )
         except InvalidStatus as refusal:
             response = refusal.response
-            await _send_whole(response.status_code, bytes(response.body or b""), send)
+            body = bytes(response.body or b"")
+            await _send_whole(response.status_code, body, send, "websocket.http.response")
             return
         except (OSError, InvalidHandshake, ConnectionClosed, TimeoutError) as error:
             await _refuse(self._unreachable(error), send, websocket=True)
@@ -240,23 +241,14 @@ async def _to_client(connection: ClientConnection, send: Send) -> None:
 
 
 async def _refuse(error: ApiError, send: Send, *, websocket: bool) -> None:
-    body = encode(error.status())
-    if websocket:
-        await _send_whole(error.code, body, send)
-        return
+    kind = "websocket.http.response" if websocket else "http.response"
+    await _send_whole(error.code, encode(error.status()), send, kind)
+
+
+async def _send_whole(status: int, body: bytes, send: Send, kind: str) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
     ]
-    await send({"type": "http.response.start", "status": error.code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _send_whole(status: int, body: bytes, send: Send) -> None:
-    """Refuse a websocket by an ordinary answer."""
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": body})
+    await send({"type": f"{kind}.start", "status": status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})

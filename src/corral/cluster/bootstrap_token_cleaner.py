@@ -1,7 +1,5 @@
 """Removes expired bootstrap tokens (kube-controller-manager's tokencleaner)."""
 
-import base64
-import binascii
 from datetime import datetime
 
 from lightkube.models.core_v1 import Secret
@@ -40,12 +38,5 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 def expiration_of(secret: Secret) -> datetime | None:
     """Return when the token of a Secret expires; None if never, or if it holds no token."""
-    try:
-        data = {
-            name: base64.b64decode(value, validate=True)
-            for name, value in (secret.data or {}).items()
-        }
-    except (binascii.Error, ValueError):
-        return None
-    token = bootstrap_token.read(key_of(secret).name, data)
+    token = bootstrap_token.read(key_of(secret).name, secret.data)
     return token.expiration if token is not None else None

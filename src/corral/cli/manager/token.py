@@ -1,7 +1,6 @@
 """``corral token``: the bootstrap tokens by which further hosts join."""
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -106,8 +105,7 @@ def delete(layout: Layout, token_id: str) -> None:
 
 
 def _row(secret: Secret) -> tuple[str, ...] | None:
-    data = {name: base64.b64decode(value) for name, value in (secret.data or {}).items()}
-    found = bootstrap_token.read(key_of(secret).name, data)
+    found = bootstrap_token.read(key_of(secret).name, secret.data)
     if found is None:
         return None
     ends = rfc3339(found.expiration) if found.expiration else "never"

@@ -3,6 +3,7 @@
 The format is Kubernetes' (kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens).
 """
 
+import base64
 import re
 import secrets
 from collections.abc import Mapping
@@ -76,13 +77,19 @@ def parse(value: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def read(name: str, data: Mapping[str, bytes]) -> BootstrapToken | None:
-    """Return the token of a Secret with this name and data; None for one that is malformed.
+def read(name: str, data: Mapping[str, str] | None) -> BootstrapToken | None:
+    """Return the token of a Secret with this name and data (base64); None if it is malformed.
 
     As in Kubernetes, a Secret counts only under the name of its id, and groups must begin with
     ``system:bootstrappers:``; an expiration that cannot be read counts as passed.
     """
-    text = {key: value.decode("utf-8", "replace") for key, value in data.items()}
+    try:
+        text = {
+            key: base64.b64decode(value, validate=True).decode("utf-8", "replace")
+            for key, value in (data or {}).items()
+        }
+    except ValueError:
+        return None
     known = parse(f"{text.get('token-id', '')}.{text.get('token-secret', '')}")
     if known is None or name != f"{PREFIX}{known[0]}":
         return None
