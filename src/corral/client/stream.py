@@ -27,7 +27,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 CLOSE_SECONDS = 2
 """How long a close may take: leaving a console must not wait for a dead server."""
 DEAD_PEER_SECONDS = 300
-"""How long a server may leave data or TCP keep-alives unacknowledged."""
+"""How long a server may leave data or TCP keep-alive probes unacknowledged."""
 
 
 class Stream:

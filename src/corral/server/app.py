@@ -46,7 +46,7 @@ from corral.server.request.call import Call
 from corral.server.request.route import Route
 from corral.server.request.timeout import deadline_of, within
 from corral.server.response import not_found, warning_headers
-from corral.server.response.encodings import Encodings, Reencode
+from corral.server.response.encodings import Encodings, Recode
 from corral.server.response.errors import error_response
 from corral.server.subresources import subresources
 from corral.server.subresources.cdi_upload import Uploads
@@ -72,7 +72,7 @@ class _Exchange:
     sender: User | None = None
     audited: Audited | None = None
     warnings: list[str] = field(default_factory=list)
-    reencode: Reencode | None = None
+    recode: Recode | None = None
     """Re-encodes the response, if the client accepts another encoding than JSON."""
 
 
@@ -185,7 +185,7 @@ class ApiServer:
             )
         labels = exchange.labels or RequestLabels.by_method(request.method)
         self._metrics.record_response(labels, response.status, time.monotonic() - started)
-        return response if exchange.reencode is None else exchange.reencode(response)
+        return response if exchange.recode is None else exchange.recode(response)
 
     async def _respond(self, exchange: _Exchange) -> Response:
         """Return the response in JSON, for the audit log, and set the re-encoded one beside it."""
@@ -195,7 +195,7 @@ class ApiServer:
             response = await within(deadline, partial(self._answer, exchange))
         except ApiError as error:
             response = error_response(error)
-        exchange.reencode = await self._encodings.reencoded(exchange.request, response, deadline)
+        exchange.recode = await self._encodings.recoded(exchange.request, response, deadline)
         return response
 
     async def _answer(self, exchange: _Exchange) -> Response:

@@ -8,7 +8,7 @@ from corral.server.flowcontrol.memory_budget import Budget
 from corral.server.response.protobuf import ProtobufEncoder, in_protobuf
 from corral.server.response.yaml import YamlEncoder, in_yaml
 
-Reencode = Callable[[Response], Response]
+Recode = Callable[[Response], Response]
 """Replaces the body of a response by the re-encoded one."""
 
 
@@ -19,9 +19,9 @@ class Encodings:
         self._protobuf = ProtobufEncoder(responses)
         self._yaml = YamlEncoder(responses)
 
-    async def reencoded(
+    async def recoded(
         self, request: Request, response: Response, deadline: float | None
-    ) -> Reencode | None:
+    ) -> Recode | None:
         """Return a function that re-encodes a response for its client; None if it stays JSON.
 
         Raises NotAcceptable, TooManyRequests and Timeout.

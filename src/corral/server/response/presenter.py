@@ -81,13 +81,13 @@ def listed(kind: Kind, version: Version) -> tuple[EncodeMany, bytes]:
     own_version, stored_head = _api_version(kind, version), {_head(kind, kind.api_version)}
     is_as_stored = version.write is None and version.spell is None
 
-    def reencode(record: Record) -> bytes:
+    def recode(record: Record) -> bytes:
         return split_kind(encode(_spelled(record, version, own_version)))[1]
 
     def encode_all(records: Sequence[Record]) -> Iterable[bytes]:
         if is_as_stored and stored_head.issuperset(map(_heads, records)):
             return map(_rest, records)
-        return map(reencode, records)
+        return map(recode, records)
 
     return encode_all, b"{" if kind.native else _head(kind, own_version)
 
