@@ -21,7 +21,7 @@ HTTP = {
 SIZE = {"requests": {"storage": "1Gi"}}
 
 
-def volume(name, storage):
+def volume(name, storage, for_claim=""):
     expression = {"key": STORAGE_LABEL, "operator": "In", "values": [storage]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     spec = {
@@ -30,6 +30,8 @@ def volume(name, storage):
         "csi": {"driver": "corral.dev", "volumeHandle": name},
         "nodeAffinity": {"required": terms},
     }
+    if for_claim:
+        spec["claimRef"] = {"namespace": "default", "name": for_claim}
     return {"metadata": {"name": name}, "spec": spec}
 
 
@@ -122,8 +124,9 @@ async def test_a_node_reads_what_the_sources_of_its_claims_name_until_they_are_p
 
 
 async def test_a_node_writes_only_volumes_that_it_holds_and_no_other_nodes_storage(ask, two):
-    assert (await two("POST", VOLUMES, volume("pv2", "s2"))).status == 201
-    assert (await two("POST", VOLUMES, volume("pv1", "s1"))).status == 403
+    await claim(ask, "data", "two")
+    assert (await two("POST", VOLUMES, volume("pv2", "s2", "data"))).status == 201
+    assert (await two("POST", VOLUMES, volume("pv1", "s1", "data"))).status == 403
     label = {"metadata": {"labels": {STORAGE_LABEL: "s1"}}}
     refused = await two("PATCH", f"{NODES}/two", label, MERGE)
     assert refused.status == 403
