@@ -5,7 +5,7 @@ users have that address.  A start without one of the others runs without it, and
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +20,10 @@ from corral.cli.address_options import format_ranges
 from corral.config import Layout
 
 BIND: Final = "--bind"
-_NOT_SETTINGS: Final = frozenset(("layout", "detach", "systemd", "new_store", "ready_fd"))
-"""Parameters that select where and how to start, and are no settings of the manager."""
+_NOT_SETTINGS: Final = frozenset(
+    ("layout", "detach", "systemd", "new_store", "ready_fd", "server", "token", "ca_hash")
+)
+"""Parameters that select where and how to start, or are for joining once, and are no settings."""
 _PERSISTENT: Final = frozenset(("--pod-cidr", "--service-cidr"))
 """Options whose values the data directory keeps, so that a later start may leave them out."""
 _GIVEN: Final = frozenset(
@@ -30,13 +32,14 @@ _GIVEN: Final = frozenset(
 
 
 def options(context: click.Context) -> list[str]:
-    """Return the options of this ``corral up`` as words, with absolute paths."""
+    """Return the options of this start as words, with absolute paths."""
     return [
         word
         for parameter in context.command.params
         if parameter.name not in _NOT_SETTINGS
         and context.get_parameter_source(parameter.name) in _GIVEN
-        for word in _words(parameter, context.params[parameter.name])
+        for value in _values(parameter, context.params[parameter.name])
+        for word in _words(parameter, value)
     ]
 
 
@@ -95,6 +98,11 @@ def of_kubeconfig(path: Path) -> Layout | None:
     return layout if is_own else None
 
 
+def _values(parameter: click.Parameter, value: Any) -> Sequence[Any]:
+    """Return the values of a parameter: one, unless it may be repeated."""
+    return value if getattr(parameter, "multiple", False) else (value,)
+
+
 def _words(parameter: click.Parameter, value: Any) -> Iterator[str]:
     name = parameter.opts[0]
     match value:
@@ -102,6 +110,11 @@ def _words(parameter: click.Parameter, value: Any) -> Iterator[str]:
             yield name
         case False:
             yield from parameter.secondary_opts
+        case str() as key, str() as text:
+            yield from (name, f"{key}={text}")
+        case {"key": key, "effect": effect, **rest}:
+            text = f"={rest['value']}" if "value" in rest else ""
+            yield from (name, f"{key}{text}:{effect}")
         case str() as address, int() as port:
             yield from (name, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
         case tuple():

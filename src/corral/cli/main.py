@@ -27,6 +27,10 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "image": "corral.cli.manager.image",
         "version": "corral.cli.manager.version",
     },
+    "On a Kubernetes": {
+        "controllers": "corral.cli.manager.controllers",
+        "node": "corral.cli.manager.node",
+    },
     "Into a machine, in virtctl's grammar": {
         "console": "corral.cli.virtctl.console",
         "vnc": "corral.cli.virtctl.vnc",
@@ -54,13 +58,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
 }
 """Command → module, as help lists them; the function has the command's name, with _ for -."""
 
-HIDDEN: Final = {
-    "controllers": "corral.cli.manager.controllers",
-    "node": "corral.cli.manager.node",
-    "stand-ins": "corral.cli.manager.controllers",
-}
-"""Commands in no list: they run, but nothing shows yet that machines come up by them on a
-Kubernetes, which needs the CRDs and webhooks as well."""
+HIDDEN: Final = {"stand-ins": "corral.cli.manager.controllers"}
+"""Commands in no list: for tests, in place of Kubernetes' own processes."""
 COMMANDS: Final[dict[str, str]] = {
     name: module for section in (*SECTIONS.values(), HIDDEN) for name, module in section.items()
 }

@@ -1,17 +1,20 @@
 """Kubeconfig files: servers and credentials of corral and of other clusters.
 
 Bearer tokens and client certificates are supported, inline and as files; credential plugins
-(``exec``, ``auth-provider``) are refused with a message, never run.
+(``exec``, ``auth-provider``) are refused with a message, never run.  A token of a file is read
+again from time to time: those of pods are replaced long before they expire.
 """
 
 import base64
 import binascii
 import ssl
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from corral import __version__
 from corral.api import yaml
@@ -22,6 +25,30 @@ class KubeconfigError(Exception):
     """A kubeconfig that cannot be used; the message names the file, the field, and what to do."""
 
 
+TOKEN_SECONDS: Final = 60.0
+"""How long the token of a file is used before the file is read again, as in client-go."""
+
+
+class TokenFile:
+    """A file with a token, as last read; a file that cannot be read leaves the last token."""
+
+    def __init__(
+        self, path: Path, token: str, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path = path
+        self._token = token
+        self._now = now
+        self._read_at = now()
+
+    def token(self) -> str:
+        """Return the token."""
+        if self._now() - self._read_at >= TOKEN_SECONDS:
+            self._read_at = self._now()
+            with suppress(OSError, UnicodeDecodeError):
+                self._token = self._path.read_text().strip() or self._token
+        return self._token
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubeconfig:
     """One context of a kubeconfig, resolved: certificates and keys are PEM."""
@@ -29,6 +56,8 @@ class Kubeconfig:
     server: str
     namespace: str = "default"
     token: str = field(default="", repr=False)
+    token_file: TokenFile | None = None
+    """Goes before ``token``, as in client-go."""
     authority: str = ""
     certificate: str = ""
     key: str = field(default="", repr=False)
@@ -42,8 +71,8 @@ class Kubeconfig:
     def headers(self) -> Mapping[str, str]:
         """The headers of every request: User-Agent, Authorization, impersonation."""
         headers = {"user-agent": f"corral/{__version__}"}
-        if self.token:
-            headers["authorization"] = f"Bearer {self.token}"
+        if token := self.token if self.token_file is None else self.token_file.token():
+            headers["authorization"] = f"Bearer {token}"
         if self.impersonated:
             headers["impersonate-user"] = self.impersonated
         if self.impersonated_group:
@@ -94,7 +123,8 @@ def load(path: Path, context: str = "") -> Kubeconfig:
     return Kubeconfig(
         server=server.rstrip("/"),
         namespace=reader.text(selected, "namespace") or "default",
-        token=reader.text(user, "token") or reader.file(user, "tokenFile").strip(),
+        token=reader.text(user, "token"),
+        token_file=reader.token_file(user),
         authority=reader.pem(cluster, "certificate-authority"),
         certificate=reader.pem(user, "client-certificate"),
         key=reader.pem(user, "client-key"),
@@ -139,6 +169,10 @@ class _Reader:
             return (self.path.parent / name).read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise KubeconfigError(f'{self.path}: "{field_name}": {error}') from error
+
+    def token_file(self, user: Mapping[str, Any]) -> TokenFile | None:
+        content = self.file(user, "tokenFile").strip()
+        return TokenFile(self.path.parent / user["tokenFile"], content) if content else None
 
     def pem(self, values: Mapping[str, Any], field_name: str) -> str:
         data = self.text(values, f"{field_name}-data")

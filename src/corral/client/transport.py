@@ -48,10 +48,10 @@ class Https:
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
         self._server = kubeconfig.server
+        self._kubeconfig = kubeconfig
         self.tls = kubeconfig.tls()
         self._client = httpx2.AsyncClient(
             base_url=kubeconfig.server,
-            headers=kubeconfig.headers,
             verify=self.tls,
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             # Each watch takes a connection: the garbage collector alone follows a hundred kinds,
@@ -74,7 +74,7 @@ class Https:
         prepared = self._client.build_request(
             request.method,
             f"{path}?{request.query}" if request.query else path,
-            headers=dict(request.headers),
+            headers={**self._kubeconfig.headers, **request.headers},
             content=request.body or None,
             timeout=timeout,
         )
@@ -95,7 +95,7 @@ class Https:
         Raises Unavailable, while the content is read, too.
         """
         timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
-        own = {"accept-encoding": "identity", **headers}
+        own = {**self._kubeconfig.headers, "accept-encoding": "identity", **headers}
         try:
             async with self._client.stream("GET", path, headers=own, timeout=timeout) as response:
                 yield response.status_code, response.aiter_raw()

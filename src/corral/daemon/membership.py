@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 from lightkube.models.certificates_v1 import CertificateSigningRequest
 from lightkube.models.core_v1 import ConfigMap
 
@@ -29,21 +30,25 @@ from corral.api.kinds.auth.certificate_signing_request import (
     NODE_GROUP,
     NODE_USER_PREFIX,
 )
+from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
+from corral.client.retries import Retrying
 from corral.client.transport import Https
 from corral.cluster.system_config import AUTHENTICATION, CLUSTER_INFO, NETWORK
 from corral.config import Layout
 from corral.daemon.errors import CannotStart
+from corral.reconcile.wait import wait_for
 
 CERTIFICATE_SECONDS: Final = 60.0
 """How long a node waits for its certificate; approval by rule takes milliseconds."""
 CLIENT: Final = "kubelet-client"
 SERVING: Final = "kubelet"
+SELF_SIGNED: Final = "kubelet-self-signed"
 """The names of a node's certificates."""
-_POLL_SECONDS: Final = 0.2
 _CLIENT_USAGES: Final = ("digital signature", "key encipherment", "client auth")
 _SERVING_USAGES: Final = ("digital signature", "key encipherment", "server auth")
+log = structlog.get_logger()
 
 
 class NetworkSettings(
@@ -76,19 +81,9 @@ class Membership(msgspec.Struct, frozen=True):
 async def join(layout: Layout, server: str, name: str, *, token: str, ca_hash: str) -> Membership:
     """Get a node its client certificate, and keep it.  Raises CannotStart with what to do."""
     authority = await _authority(server, ca_hash)
-    await bootstrap(layout, Kubeconfig(server=server, authority=authority, token=token), name)
-    return await refresh(layout, server, name)
-
-
-async def bootstrap(layout: Layout, config: Kubeconfig, name: str) -> None:
-    """Get a client certificate by a kubeconfig's token, and keep it.  Raises CannotStart."""
-    server = config.server
-    key, request = pki.new_request(f"{NODE_USER_PREFIX}{name}", (NODE_GROUP,))
+    config = Kubeconfig(server=server, authority=authority, token=token)
     try:
-        async with Https(config) as transport:
-            certificate = await _certified(
-                Client(transport), name, request, KUBELET_CLIENT_SIGNER, _CLIENT_USAGES
-            )
+        await bootstrap(layout, config, name)
     except Unauthorized as error:
         raise CannotStart(
             f"{server} does not know the token, or the token has expired",
@@ -96,9 +91,22 @@ async def bootstrap(layout: Layout, config: Kubeconfig, name: str) -> None:
         ) from error
     except ApiError as error:
         raise _refused(server, error) from error
+    return await refresh(layout, server, name)
+
+
+async def bootstrap(layout: Layout, config: Kubeconfig, name: str) -> None:
+    """Get a client certificate as a kubeconfig's user, and keep it.
+
+    Raises CannotStart and ApiError.
+    """
+    key, request = pki.new_request(f"{NODE_USER_PREFIX}{name}", (NODE_GROUP,))
+    async with Https(config) as transport:
+        certificate = await _certified(
+            Client(Retrying(transport)), name, request, KUBELET_CLIENT_SIGNER, _CLIENT_USAGES
+        )
     layout.pki.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.replace(layout.authority, config.authority.encode(), durable=True)
-    _write_pair(layout, "kubelet-client", key, certificate)
+    write_pair(layout, CLIENT, key, certificate)
 
 
 async def refresh(layout: Layout, server: str, name: str) -> Membership:
@@ -122,8 +130,8 @@ def config_of(layout: Layout, server: str) -> Kubeconfig:
         return Kubeconfig(
             server=server,
             authority=layout.authority.read_text(),
-            certificate=_path(layout, "kubelet-client", "crt").read_text(),
-            key=_path(layout, "kubelet-client", "key").read_text(),
+            certificate=_path(layout, CLIENT, "crt").read_text(),
+            key=_path(layout, CLIENT, "key").read_text(),
         )
     except FileNotFoundError as error:
         raise CannotStart(
@@ -168,7 +176,13 @@ def _refused(server: str, error: ApiError) -> CannotStart:
 
 
 async def _certified(
-    client: Client, node: str, request: bytes, signer: str, usages: Sequence[str]
+    client: Client,
+    node: str,
+    request: bytes,
+    signer: str,
+    usages: Sequence[str],
+    *,
+    seconds: float = CERTIFICATE_SECONDS,
 ) -> bytes:
     """Return the certificate for a request once it is signed.  Raises CannotStart and ApiError."""
     name = f"node-csr-{node[:40]}-{secrets.token_hex(5)}"
@@ -181,23 +195,28 @@ async def _certified(
         },
     }
     await client.create(CertificateSigningRequest, document)
+    log.info("certificate requested", request=name, signer=signer)
     try:
-        async with asyncio.timeout(CERTIFICATE_SECONDS):
-            while True:
-                status: Any = (await client.get(CertificateSigningRequest, name)).status
-                if status is not None and status.certificate:
-                    return base64.b64decode(status.certificate)
-                for condition in (status and status.conditions) or ():
-                    if condition.type in (DENIED, FAILED):
-                        raise CannotStart(
-                            f"the certificate of node {node} was refused: {condition.message}"
-                        )
-                await asyncio.sleep(_POLL_SECONDS)
+        async with asyncio.timeout(seconds):
+            made = await wait_for(client, CertificateSigningRequest, Key("", name), _is_decided)
     except TimeoutError:
         raise CannotStart(
-            f"nobody has signed the certificate of node {node} for {CERTIFICATE_SECONDS:.0f} s",
+            f"nobody has signed the certificate of node {node} for {seconds:.0f} s",
             f"An administrator may approve it: kubectl certificate approve {name}",
         ) from None
+    status: Any = made.status
+    for condition in status.conditions or ():
+        if condition.type in (DENIED, FAILED):
+            raise CannotStart(f"the certificate of node {node} was refused: {condition.message}")
+    return base64.b64decode(status.certificate)
+
+
+def _is_decided(request: CertificateSigningRequest) -> bool:
+    status: Any = request.status
+    if status is None:
+        return False
+    refused = any(each.type in (DENIED, FAILED) for each in status.conditions or ())
+    return refused or bool(status.certificate)
 
 
 class Credentials:
@@ -207,20 +226,27 @@ class Credentials:
         self._layout = layout
         self._name = name
 
+    serving_seconds: float = CERTIFICATE_SECONDS
+    """How long the node waits for its serving certificate before it asks anew."""
+
     @property
     def clients(self) -> Path:
         """The authorities of those who may ask this node."""
         return self._layout.clients
 
+    def provisional(self, hosts: Sequence[str]) -> tuple[Path, Path] | None:  # noqa: ARG002
+        """Return a certificate and key to serve until one is signed; None to wait for that."""
+        return None
+
     async def authorities(self, client: Client) -> None:
         """Keep the authorities of clients, as the API server has them now.  Raises ApiError."""
         found = await client.get(ConfigMap, AUTHENTICATION.name, AUTHENTICATION.namespace)
-        content = (found.data or {}).get("client-ca-file", "").encode()
-        files.replace(self._layout.clients, content, durable=True)
+        if content := (found.data or {}).get("client-ca-file"):
+            files.replace(self._layout.clients, content.encode(), durable=True)
 
     def served(self, hosts: Sequence[str]) -> tuple[Path, Path] | None:
         """Return the serving certificate for some hosts and its key, if there is a good one."""
-        certificate, key = (_path(self._layout, "kubelet", end) for end in ("crt", "key"))
+        certificate, key = (_path(self._layout, SERVING, end) for end in ("crt", "key"))
         return (certificate, key) if _serves(certificate, hosts) else None
 
     async def serving(self, client: Client, hosts: Sequence[str]) -> tuple[Path, Path]:
@@ -230,20 +256,23 @@ class Credentials:
         """
         made, request = pki.new_request(f"{NODE_USER_PREFIX}{self._name}", (NODE_GROUP,), hosts)
         signed = await _certified(
-            client, self._name, request, KUBELET_SERVING_SIGNER, _SERVING_USAGES
+            client,
+            self._name,
+            request,
+            KUBELET_SERVING_SIGNER,
+            _SERVING_USAGES,
+            seconds=self.serving_seconds,
         )
-        return write_serving_pair(self._layout, made, signed)
+        return write_pair(self._layout, SERVING, made, signed)
 
     async def renew(self, client: Client, tls: ssl.SSLContext) -> bool:
         """Renew the client certificate when a third of its time is left; ``tls`` shows it then."""
-        certificate, key = (_path(self._layout, "kubelet-client", end) for end in ("crt", "key"))
-        if not _is_due(certificate):
+        if not _is_due(_path(self._layout, CLIENT, "crt")):
             return False
         name = self._name
         made, request = pki.new_request(f"{NODE_USER_PREFIX}{name}", (NODE_GROUP,))
         signed = await _certified(client, name, request, KUBELET_CLIENT_SIGNER, _CLIENT_USAGES)
-        _write_pair(self._layout, "kubelet-client", made, signed)
-        tls.load_cert_chain(certificate, key)
+        tls.load_cert_chain(*write_pair(self._layout, CLIENT, made, signed))
         return True
 
 
@@ -255,21 +284,26 @@ def certificate_of(layout: Layout, name: str) -> tuple[datetime, datetime] | Non
         return None
 
 
+def has_client_certificate(layout: Layout) -> bool:
+    """Return whether there is a client certificate that has not ended."""
+    times = certificate_of(layout, CLIENT)
+    return times is not None and datetime.now(UTC) < times[1]
+
+
 def _path(layout: Layout, name: str, end: str) -> Path:
     return layout.pki / f"{name}.{end}"
 
 
-def _write_pair(layout: Layout, name: str, key: bytes, certificate: bytes) -> None:
-    """Write a key and its certificate; a crash between the two leaves no certificate."""
-    _path(layout, name, "crt").unlink(missing_ok=True)
-    files.replace(_path(layout, name, "key"), key, durable=True)
-    files.replace(_path(layout, name, "crt"), certificate, durable=True)
+def write_pair(layout: Layout, name: str, key: bytes, certificate: bytes) -> tuple[Path, Path]:
+    """Write a key and its certificate, and return the files of certificate and key.
 
-
-def write_serving_pair(layout: Layout, key: bytes, certificate: bytes) -> tuple[Path, Path]:
-    """Keep a serving certificate and its key; return their files."""
-    _write_pair(layout, "kubelet", key, certificate)
-    return _path(layout, "kubelet", "crt"), _path(layout, "kubelet", "key")
+    A crash between the two leaves no certificate.
+    """
+    certificate_path, key_path = _path(layout, name, "crt"), _path(layout, name, "key")
+    certificate_path.unlink(missing_ok=True)
+    files.replace(key_path, key, durable=True)
+    files.replace(certificate_path, certificate, durable=True)
+    return certificate_path, key_path
 
 
 def _serves(certificate: Path, hosts: Sequence[str]) -> bool:
@@ -292,7 +326,7 @@ def _is_due(certificate: Path) -> bool:
 def forget(layout: Layout) -> None:
     """Remove what the cluster gave this host: the membership first, then certificates and keys."""
     layout.membership.unlink(missing_ok=True)
-    for name in ("kubelet-client", "kubelet"):
+    for name in (CLIENT, SERVING, SELF_SIGNED):
         for end in ("crt", "key"):
             _path(layout, name, end).unlink(missing_ok=True)
     for path in (layout.authority, layout.clients):

@@ -43,6 +43,8 @@ from corral.server.transport.listener import ServeError, listening, tls_context
 
 KUBELET_PORT: Final = 10250
 RENEW_SECONDS: Final = 3600.0
+RETRY_SECONDS: Final = 60.0
+"""Time between two attempts to have a serving certificate signed."""
 log = structlog.get_logger()
 
 
@@ -123,23 +125,32 @@ class NodeProcess:
         """Serve the node's own API, under a certificate for the address that its Node names."""
         address, port = self.registration.address, self.registration.kubelet_port
         hosts = [address, agent.name]
-        if (found := self._credentials.served(hosts)) is None:
+        found = self._credentials.served(hosts) or self._credentials.provisional(hosts)
+        if found is None:
             await agent.registered()  # the approver reads the addresses from the Node
             found = await self._credentials.serving(client, hosts)
         tls = tls_context(*found, self._credentials.clients)
         app = KubeletAuthorization(node_app, client, agent.name)
         async with listening(app, address, port, tls), Background() as tasks:
-            tasks.start(self._renew_serving(client, hosts, tls), name="serving certificate")
+            renewing = self._renew_serving(agent, client, hosts, tls)
+            tasks.start(renewing, name="serving certificate")
             yield
 
-    async def _renew_serving(self, client: Client, hosts: Sequence[str], tls: SSLContext) -> None:
+    async def _renew_serving(
+        self, agent: Agent, client: Client, hosts: Sequence[str], tls: SSLContext
+    ) -> None:
+        """Have the serving certificate signed where it is not, and renewed in time."""
+        await agent.registered()
         while True:
-            await asyncio.sleep(RENEW_SECONDS)
+            delay = RENEW_SECONDS
             if self._credentials.served(hosts) is None:
                 try:
                     tls.load_cert_chain(*await self._credentials.serving(client, hosts))
+                    log.info("serving certificate signed")
                 except (ApiError, CannotStart, OSError) as error:
-                    log.warning("serving certificate not renewed", error=str(error))
+                    log.warning("serving certificate not signed", error=str(error))
+                    delay = RETRY_SECONDS
+            await asyncio.sleep(delay)
 
     @asynccontextmanager
     async def _api_in_namespace(self) -> AsyncGenerator[None, None]:

@@ -5,7 +5,7 @@ import pytest
 import trustme
 
 from corral import __version__
-from corral.client.kubeconfig import KubeconfigError, load
+from corral.client.kubeconfig import TOKEN_SECONDS, KubeconfigError, TokenFile, load
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
@@ -75,6 +75,26 @@ def test_files_are_found_beside_the_kubeconfig(write, tmp_path):
     found = load(write(ORDINARY), "two")
     assert (found.certificate, found.key, found.namespace) == ("crt", "key", "default")
     assert "authorization" not in found.headers
+
+
+def test_the_token_of_a_file_goes_before_the_one_beside_it(write, tmp_path):
+    (tmp_path / "token").write_text("fresh\n")
+    path = write(ORDINARY.replace("{token: secret}", "{token: secret, tokenFile: token}"))
+    assert load(path).headers["authorization"] == "Bearer fresh"
+
+
+def test_the_token_of_a_file_is_read_again(tmp_path):
+    path, now = tmp_path / "token", [0.0]
+    file = TokenFile(path, "first", now=lambda: now[0])
+    path.write_text("second\n")
+    now[0] = TOKEN_SECONDS - 1
+    assert file.token() == "first"
+    now[0] = TOKEN_SECONDS
+    assert file.token() == "second"
+    for damage in (lambda: path.write_text(""), path.unlink):
+        damage()
+        now[0] += TOKEN_SECONDS
+        assert file.token() == "second"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import ssl
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trustme
@@ -9,7 +10,7 @@ from corral.api.errors import NotFound, Unauthorized, Unavailable
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.decoding import Bookmark
-from corral.client.kubeconfig import Kubeconfig
+from corral.client.kubeconfig import TOKEN_SECONDS, Kubeconfig, TokenFile
 from corral.client.transport import Https
 from corral.server.app import ApiServer
 from corral.server.asgi import App
@@ -61,6 +62,18 @@ async def test_a_server_is_asked_over_https():
 async def test_who_is_not_known_is_refused():
     async with serving() as port, Https(kubeconfig(port, token="wrong")) as transport:
         with pytest.raises(Unauthorized):
+            await Client(transport).list(ConfigMap)
+
+
+async def test_a_request_shows_the_token_that_its_file_has_by_then(tmp_path):
+    path, now = tmp_path / "token", [0.0]
+    path.write_text("secret")
+    async with serving() as port:
+        config = replace(kubeconfig(port), token_file=TokenFile(path, "old", now=lambda: now[0]))
+        async with Https(config) as transport:
+            with pytest.raises(Unauthorized):
+                await Client(transport).list(ConfigMap)
+            now[0] = TOKEN_SECONDS
             await Client(transport).list(ConfigMap)
 
 

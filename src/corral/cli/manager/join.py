@@ -19,7 +19,7 @@ from corral.api.time import parse_duration
 from corral.cli import hints
 from corral.cli.address_options import Address
 from corral.cli.errors import Problem, from_os_error
-from corral.cli.manager import leftover_machines
+from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import eviction_hard, pressure_options
 from corral.cli.manager.sd_notify import notifying
@@ -146,6 +146,12 @@ def node_options(command: C) -> C:
             default=False,
             help="Run in the background; return when it is ready.",
         ),
+        click.option(
+            "--systemd",
+            is_flag=True,
+            help="Let systemd run it with these options, now and at every boot; corral stop "
+            "--systemd takes that back.",
+        ),
         click.option("--verbose", is_flag=True, help="Log more."),
         click.option("--ready-fd", type=int, default=None, hidden=True),
     )
@@ -200,6 +206,9 @@ class NodeKind:
 def start(layout: Layout, chosen: dict[str, Any], kind: NodeKind) -> None:
     """Run a node in the foreground or in the background.  Raises Problem."""
     detach, ready_fd = chosen["detach"], chosen["ready_fd"]
+    if chosen["systemd"]:
+        _enter_by_systemd(layout, chosen, kind)
+        return
     if detach:
         print_summary(start_detached(layout))
         return
@@ -215,6 +224,20 @@ def start(layout: Layout, chosen: dict[str, Any], kind: NodeKind) -> None:
             raise click.exceptions.Exit(problem.exit_code) from error
 
 
+def _enter_by_systemd(layout: Layout, chosen: dict[str, Any], kind: NodeKind) -> None:
+    """Enter the cluster, so that the unit needs no token, and write and start the unit."""
+    from corral.daemon.errors import CannotStart  # noqa: PLC0415
+
+    _require_valid_start(layout, chosen)
+    try:
+        asyncio.run(kind.enter(layout, _name(chosen)))
+    except CannotStart as error:
+        raise Problem(error.message, error.hint) from error
+    context = click.get_current_context()
+    for line in systemd_unit.install(layout, hints.options(context), str(context.info_name)):
+        click.echo(line)
+
+
 def _lock_and_run(
     layout: Layout,
     chosen: dict[str, Any],
@@ -224,12 +247,7 @@ def _lock_and_run(
     log: Path | None = None,
 ) -> None:
     """Run the agent, alone on its data directory."""
-    _require_node_name(chosen)
-    if layout.store.exists():
-        raise Problem(
-            f"{layout.root} holds a cluster of its own (corral up)",
-            "Choose another directory with --data-dir, or remove it after corral down.",
-        )
+    _require_valid_start(layout, chosen)
     try:
         with notifying() as notifier, lock.acquire(layout.lock, url=kind.server):
 
@@ -268,9 +286,8 @@ def _run(
     from corral.node.status.node_status import Registration  # noqa: PLC0415
 
     logs.configure(log, verbose=chosen["verbose"])
-    name = chosen["name"] or socket.gethostname().lower()
     try:
-        member = asyncio.run(kind.enter(layout, name))
+        member = asyncio.run(kind.enter(layout, _name(chosen)))
         settings = kind.settings(settings_in(_settings(layout, chosen), member))
         registration = Registration(
             address=chosen["address"] or address_towards(member.server),
@@ -305,9 +322,19 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
     )
 
 
-def _require_node_name(chosen: dict[str, Any]) -> None:
-    """Raise Problem for a name that no Node can have."""
-    name = chosen["name"] or socket.gethostname().lower()
+def _name(chosen: dict[str, Any]) -> str:
+    """Return the node's name."""
+    return str(chosen["name"] or socket.gethostname().lower())
+
+
+def _require_valid_start(layout: Layout, chosen: dict[str, Any]) -> None:
+    """Raise Problem for a name that no Node can have, and for the directory of a manager."""
+    if layout.store.exists():
+        raise Problem(
+            f"{layout.root} holds a cluster of its own (corral up)",
+            "Choose another directory with --data-dir, or remove it after corral down.",
+        )
+    name = _name(chosen)
     if faults := subdomain_faults(name):
         raise Problem(f'"{name}" cannot be a node\'s name: {faults[0]}', "Choose one with --name.")
 

@@ -20,34 +20,42 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(
     epilog="\b\nExample:\n"
-    "  corral node --kubeconfig admin.conf --service-cidr 10.96.0.0/12\n"
-    "  corral node --bootstrap-kubeconfig bootstrap.conf --detach"
+    "  corral node --bootstrap-kubeconfig admin.conf --service-cidr 10.96.0.0/12 --detach\n"
+    "  corral node --bootstrap-kubeconfig bootstrap.conf --name rack1-corral --port 10260"
 )
 @click.option(
     "--kubeconfig",
     "given",
     type=_FILE,
     metavar="FILE",
-    help="The API server, and who this node is there.",
+    help="The API server, and the credentials of this node, whose user is system:node:NAME.",
 )
 @click.option(
     "--bootstrap-kubeconfig",
     "bootstrap",
     type=_FILE,
     metavar="FILE",
-    help="The API server, and a token for the node's certificates, which the node renews.",
+    help="The API server, and a user who may request this node's certificates; it renews them.",
 )
 @click.option(
     "--client-ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="CA certificates of those who may ask this node.  [default: the kubeconfig's]",
+    help="CA certificates of those who may ask this node.  [default: the API server's, where the "
+    "node may read them, else the kubeconfig's]",
 )
 @click.option(
     "--pod-cidr",
     type=Ranges(),
     default=None,
-    help="The addresses of this node's machines.  [default: spec.podCIDRs of its Node]",
+    help="spec.podCIDRs of a new Node: the addresses of its machines.  [default: those that "
+    "kube-controller-manager allocates]",
+)
+@click.option(
+    "--cluster-cidr",
+    type=Ranges(),
+    default=None,
+    help="The addresses of all pods.  [default: those of this node alone]",
 )
 @click.option(
     "--service-cidr",
@@ -95,7 +103,8 @@ def _kind(path: Path, chosen: dict[str, Any], *, bootstraps: bool) -> NodeKind:
         config=config,
         bootstraps=bootstraps,
         clients=file.read_text() if file else "",
-        pod_cidrs=_text(chosen["pod_cidr"]),
+        cluster_cidrs=_text(chosen["cluster_cidr"]),
+        pod_cidrs=[str(each) for each in chosen["pod_cidr"] or ()],
         service_cidrs=_text(chosen["service_cidr"]),
         backend=chosen["network_backend"],
         labels=dict(chosen["labels"]),

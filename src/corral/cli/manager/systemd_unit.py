@@ -1,4 +1,4 @@
-"""``corral up --systemd``: a systemd unit that starts the manager now and at every boot.
+"""``--systemd``: a systemd unit that starts the manager, or a node alone, now and at every boot.
 
 Root gets a system unit, other users a user unit (systemd.service(5)).
 """
@@ -118,18 +118,20 @@ def _escape(byte: int) -> str:
     return letter if plain else f"\\x{byte:02x}"
 
 
-def text(layout: Layout, given: Sequence[str], *, of_user: bool, version: int) -> str:
-    """Return the text of a unit: a manager with these options, for a version of systemd."""
+def text(
+    layout: Layout, given: Sequence[str], *, of_user: bool, version: int, command: str = "up"
+) -> str:
+    """Return the text of a unit: a command with these options, for a version of systemd."""
     data_option = ("--data-dir", str(layout.root))
     service = _COMMON.format(
-        start=_command_line([*self_command.COMMAND, "up", *data_option, *given]),
+        start=_command_line([*self_command.COMMAND, command, *data_option, *given]),
         down=_command_line([*self_command.COMMAND, "down", *data_option]),
         user=" --user" if of_user else "",
         subgroup=_SUBGROUP if version >= _MIN_SUBGROUP_VERSION else _WITHOUT_SUBGROUP,
     )
     return "\n".join(
         [
-            "# Written by corral up --systemd; corral stop --systemd removes it.",
+            f"# Written by corral {command} --systemd; corral stop --systemd removes it.",
             "[Unit]",
             f"Description=corral, machines of {_literal(str(layout.root))}",
             *_dependencies(layout, of_user=of_user),
@@ -169,13 +171,15 @@ def _literal(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def install(layout: Layout, given: list[str]) -> Iterator[str]:
+def install(layout: Layout, given: list[str], command: str = "up") -> Iterator[str]:
     """Write and enable the unit, start it if systemd runs, and yield messages.  Raises Problem."""
     unit = unit_of(layout)
     _require(unit, layout)
     unit.path.parent.mkdir(parents=True, exist_ok=True)
     version = _version(_query(unit, "--version"))
-    unit.path.write_text(text(layout, given, of_user=unit.of_user, version=version))
+    unit.path.write_text(
+        text(layout, given, of_user=unit.of_user, version=version, command=command)
+    )
     _control(unit, "enable", "--quiet", unit.name)
     yield f"{unit.path} is written, and enabled: corral starts at boot."
     yield from _lingering_hint(unit)

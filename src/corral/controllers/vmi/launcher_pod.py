@@ -6,6 +6,7 @@ runs QEMU alone.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -29,7 +30,8 @@ from corral.api.kinds.vmi.derived import (
 )
 from corral.api.kinds.vmi.domain import Resources
 from corral.api.kinds.vmi.probes import Probe
-from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.referenced_objects import CONFIG_MAP, SECRET, references
+from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
 from corral.api.quantity import NANO, ZERO, Amount, Form, amount, parse
@@ -81,7 +83,7 @@ def pod_for(
     spec = vmi.spec
     disks = list(_container_disks(vmi))
     account = _account(vmi)
-    pod_spec = {
+    pod_spec: Document = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": min(
             grace_seconds(spec) + _LAUNCHER_GRACE_SECONDS, grace_period.LONGEST_SECONDS
@@ -116,6 +118,11 @@ def pod_for(
         ],
         "volumes": pod_volumes(spec),
     }
+    if placement.names_references:
+        pod_spec["volumes"] += _reference_volumes(spec)
+    if placement.security_context:
+        for container in (*pod_spec["initContainers"], *pod_spec["containers"]):
+            container["securityContext"] = placement.security_context
     return {
         "metadata": {
             "name": pod_name(vmi),
@@ -128,6 +135,17 @@ def pod_for(
             field: value for field, value in pod_spec.items() if value not in (None, "", [], {})
         },
     }
+
+
+def _reference_volumes(spec: Spec) -> Iterator[Document]:
+    """Yield a volume for each Secret and ConfigMap that a VMI names; the machine reads them."""
+    taken = {volume.name for volume in spec.volumes}
+    names = (name for number in count() if (name := f"reference-{number}") not in taken)
+    for kind, named in sorted(references(spec)):
+        if kind == SECRET:
+            yield {"name": next(names), "secret": {"secretName": named, "optional": True}}
+        elif kind == CONFIG_MAP:
+            yield {"name": next(names), "configMap": {"name": named, "optional": True}}
 
 
 def _account(vmi: VirtualMachineInstance) -> str | None:

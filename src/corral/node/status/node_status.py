@@ -43,6 +43,8 @@ NETWORK_REASON = "corral.dev/network-reason"
 """Annotations of the Node: the network of its machines, and what is wrong with it."""
 RETIRED = "corral.dev/retired"
 """Annotation of a Node that stays only for the machines that it still runs."""
+RUNTIME = "corral://"
+"""Begins the containerRuntimeVersion of Nodes that run machines."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
@@ -240,7 +242,7 @@ def _node_info(version: str) -> Document:
         "bootID": _read("/proc/sys/kernel/random/boot_id"),
         "kernelVersion": platform.release(),
         "osImage": platform.freedesktop_os_release().get("PRETTY_NAME", "Linux"),
-        "containerRuntimeVersion": f"corral://{version}",
+        "containerRuntimeVersion": f"{RUNTIME}{version}",
         "kubeletVersion": f"v{version}",
         "kubeProxyVersion": "",
         "operatingSystem": "linux",

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from corral.cli import hints
 from corral.cli.main import run
 from corral.cli.manager import systemd_unit
+from corral.cli.manager.join import join
 from corral.config import Layout
 from corral.daemon import lock
 
@@ -126,4 +128,29 @@ def test_a_manager_of_somebody_elses_is_not_started_twice(systemctl, tmp_path, c
     said = capsys.readouterr().err
     assert f"corral runs already on {tmp_path} (process {os.getpid()}" in said
     assert "corral stop" in said
+    assert not (tmp_path / "config").exists()
+
+
+def test_the_unit_of_a_joined_host_holds_no_token(tmp_path):
+    words = [
+        "https://192.0.2.1:6443", "--token", "abcdef.0123456789abcdef", "--ca-hash", "sha256:0",
+        "--data-dir", str(tmp_path), "--systemd", "--no-network", "--boots", "2",
+        "--label", "rack=b", "--label", "a=", "--taint", "lab=x:NoSchedule",
+        "--taint", "y:NoExecute",
+    ]  # fmt: skip
+    given = hints.options(join.make_context("join", words))
+    assert given == [
+        "--label", "rack=b", "--label", "a=", "--taint", "lab=x:NoSchedule",
+        "--taint", "y:NoExecute", "--boots", "2", "--no-network",
+    ]  # fmt: skip
+    layout = Layout(tmp_path)
+    text = systemd_unit.text(layout, given, of_user=False, version=257, command="join")
+    start = options(text, "ExecStart")
+    assert start[start.index("corral") + 1 :] == ["join", "--data-dir", str(tmp_path), *given]
+    assert text.startswith("# Written by corral join --systemd;")
+
+
+def test_a_host_that_does_not_join_gets_no_unit(systemctl, tmp_path, capsys):
+    assert run(["join", "--systemd", "--data-dir", str(tmp_path / "data")]) == 1
+    assert "this host has not joined a cluster yet" in capsys.readouterr().err
     assert not (tmp_path / "config").exists()

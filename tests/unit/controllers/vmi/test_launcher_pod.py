@@ -104,6 +104,47 @@ def test_beside_other_nodes_the_pod_finds_those_that_run_machines():
     assert spec["tolerations"] == [*tolerations, TOLERATION]
 
 
+def test_pods_beside_others_pass_the_strictest_pod_security():
+    disk = {"name": "a", "containerDisk": {"image": "lab/a:1"}}
+    spec = pod_for(of({}, volumes=[disk]), placement=MACHINE_NODES)["spec"]
+    assert [each["name"] for each in (*spec["initContainers"], *spec["containers"])] == [
+        "guest-console-log",
+        "compute",
+        "volumea",
+    ]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        context = container["securityContext"]
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["runAsNonRoot"] is True
+        assert context["runAsUser"] > 0
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert "securityContext" not in pod_for(of({}))["spec"]["containers"][0]
+
+
+def test_pods_beside_others_name_what_their_node_reads():
+    volumes = [
+        {"name": "reference-0", "cloudInitNoCloud": {"secretRef": {"name": "user-data"}}},
+        {"name": "b", "configMap": {"name": "settings"}},
+        {"name": "c", "containerDisk": {"image": "lab/a:1", "imagePullSecret": "login"}},
+        {"name": "d", "serviceAccount": {"serviceAccountName": "robot"}},
+        {"name": "e", "persistentVolumeClaim": {"claimName": "disk"}},
+    ]
+    vmi = of({}, volumes=volumes)
+    spec = pod_for(vmi, placement=MACHINE_NODES)["spec"]
+    assert spec["serviceAccountName"] == "robot"
+    claim, *named = spec["volumes"]
+    assert claim == {"name": "e", "persistentVolumeClaim": {"claimName": "disk"}}
+    assert [each.pop("name") for each in named] == [f"reference-{n}" for n in (1, 2, 3, 4)]
+    assert named == [
+        {"configMap": {"name": "kube-root-ca.crt", "optional": True}},
+        {"configMap": {"name": "settings", "optional": True}},
+        {"secret": {"secretName": "login", "optional": True}},
+        {"secret": {"secretName": "user-data", "optional": True}},
+    ]
+    assert pod_for(vmi)["spec"]["volumes"] == [claim]
+
+
 def test_ports_of_interfaces_are_the_pods():
     ports = [{"port": 80, "name": "http"}, {"port": 53, "protocol": "UDP"}]
     interfaces = [{"name": "default", "masquerade": {}, "ports": ports}]

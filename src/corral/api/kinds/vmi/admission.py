@@ -24,13 +24,14 @@ from corral.api.selectors import label_selector
 
 COMPONENTS = (
     "system:serviceaccount:kubevirt:",
+    "system:serviceaccount:corral-system:",
     "system:node:",
     "system:kube-controller-manager",
 )
 """Prefixes of our own components' user names, which may write what others may not.
 
-The last is for the controllers that stand in for kube-controller-manager: they fail the VMIs of
-lost nodes.
+The namespaces are those of the controllers in this process and of ``corral controllers``.  The last
+is for the controllers that stand in for kube-controller-manager: they fail the VMIs of lost nodes.
 """
 RESERVED_LABELS = frozenset(
     {
