@@ -32,15 +32,26 @@ _GIVEN: Final = frozenset(
 
 
 def options(context: click.Context) -> list[str]:
-    """Return the options of this start as words, with absolute paths."""
+    """Return the options of this start as words, with absolute paths.
+
+    Those of a ``--config`` file stay there.
+    """
+    in_file = context.default_map or {}
     return [
         word
         for parameter in context.command.params
         if parameter.name not in _NOT_SETTINGS
+        and not (_is_default(context, parameter) and parameter.name in in_file)
         and context.get_parameter_source(parameter.name) in _GIVEN
         for value in _values(parameter, context.params[parameter.name])
         for word in _words(parameter, value)
     ]
+
+
+def _is_default(context: click.Context, parameter: click.Parameter) -> bool:
+    """Return whether a parameter has its value from the file of ``--config``."""
+    source = context.get_parameter_source(parameter.name or "")
+    return source is ParameterSource.DEFAULT_MAP
 
 
 def remember(layout: Layout, given: list[str]) -> None:

@@ -11,6 +11,7 @@ import click
 from corral.api.object import Key
 from corral.api.time import parse_duration
 from corral.cli.address_options import BindAddress
+from corral.cli.config_file import config_option
 from corral.cli.errors import Problem
 from corral.cli.manager.detach import print_summary
 from corral.cli.manager.sd_notify import notifying
@@ -88,6 +89,7 @@ def _election_options(command: C) -> C:
     epilog="\b\nExample:\n  corral controllers --kubeconfig admin.conf\n"
     "  corral controllers --kubeconfig admin.conf --bind 0.0.0.0:10257",
 )
+@config_option
 @click.option(
     "--kubeconfig",
     "path",

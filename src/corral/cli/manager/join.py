@@ -18,6 +18,7 @@ from corral.api.object import Document
 from corral.api.time import parse_duration
 from corral.cli import hints
 from corral.cli.address_options import Address
+from corral.cli.config_file import config_option
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.detach import print_summary, report_to, start_detached
@@ -157,7 +158,7 @@ def node_options(command: C) -> C:
     )
     for option in reversed(options):
         command = option(command)
-    return data_directory(command)
+    return config_option(data_directory(command))
 
 
 @click.command(

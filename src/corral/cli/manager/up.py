@@ -21,6 +21,7 @@ from corral.cli.address_options import (
     WebUrl,
     format_ranges,
 )
+from corral.cli.config_file import config_option
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.backup import make_private, require_complete_restore, require_store
@@ -53,6 +54,7 @@ def _bind_address(
     "  corral up --detach --data-dir ~/lab --bind 127.0.0.1:7443\n"
     "  corral up --systemd --audit-log /var/log/corral-audit.log"
 )
+@config_option
 @data_directory
 @click.option(
     hints.BIND,
