@@ -31,15 +31,19 @@ def keep_alive(connected: Socket, seconds: int) -> None:
 
     Otherwise a peer without power, or a broken route, would never be noticed.
     """
-    if connected.family not in _INTERNET:
-        return
-    for level, option, value in (
+    if connected.family in _INTERNET:
+        for level, option, value in keep_alive_options(seconds, _PROBE_SECONDS):
+            connected.setsockopt(level, option, value)
+
+
+def keep_alive_options(seconds: int, probe_seconds: int) -> list[tuple[int, int, int]]:
+    """Return the options of ``keep_alive`` for a socket that is not open yet, with the interval."""
+    return [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, seconds // _PROBE_SECONDS)),
-    ):
-        connected.setsockopt(level, option, value)
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, probe_seconds),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, probe_seconds),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, seconds // probe_seconds)),
+    ]
 
 
 def set_user_timeout(connected: Socket, seconds: int) -> None:

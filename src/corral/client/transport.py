@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from corral import sockets
 from corral.api.errors import Unavailable
 from corral.api.request import Request, Response, User
 from corral.client.kubeconfig import Kubeconfig
@@ -23,6 +24,8 @@ _IN_PATHS = "/%:@!$&'()*+,;=~"
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 IDLE_CONNECTIONS = 20
+SILENT_SECONDS, PROBE_SECONDS = 45, 15
+"""A connection whose peer answers no probe for so long is broken, a watch too: as client-go's."""
 
 
 class Transport(Protocol):
@@ -52,12 +55,18 @@ class Https:
         self.tls = kubeconfig.tls()
         self._client = httpx2.AsyncClient(
             base_url=kubeconfig.server,
-            verify=self.tls,
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
-            # Each watch takes a connection: the garbage collector alone follows a hundred kinds,
-            # and a bounded pool would leave none for requests.
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS),
             trust_env=False,
+            transport=httpx2.AsyncHTTPTransport(
+                verify=self.tls,
+                # Each watch takes a connection: the garbage collector alone follows a hundred
+                # kinds, and a bounded pool would leave none for requests.
+                limits=httpx2.Limits(
+                    max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS
+                ),
+                trust_env=False,
+                socket_options=sockets.keep_alive_options(SILENT_SECONDS, PROBE_SECONDS),
+            ),
         )
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,7 @@
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trustme
@@ -19,6 +20,8 @@ from corral.server.transport.listener import listening
 from corral.store import Store
 
 AUTHORITY = trustme.CA()
+ESTABLISHED, KEEPALIVE = "01", "02"
+"""A state and a timer of a connection, as proc(5) writes them."""
 
 
 @asynccontextmanager
@@ -57,6 +60,17 @@ async def test_a_server_is_asked_over_https():
             await client.get(ConfigMap, "b", "default")
         with pytest.raises(NotFound, match=r"a\?x=#y"):
             await client.get(ConfigMap, "a?x=#y", "default")
+
+
+async def test_a_silent_server_is_probed():
+    """Otherwise a watch of a server that has lost its power would wait for ten minutes."""
+    async with serving() as port, Https(kubeconfig(port)) as transport:
+        await Client(transport).list(ConfigMap)
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        (timer,) = [
+            line[5] for line in lines if line[2].endswith(f":{port:04X}") and line[3] == ESTABLISHED
+        ]
+        assert timer.startswith(f"{KEEPALIVE}:")
 
 
 async def test_who_is_not_known_is_refused():
