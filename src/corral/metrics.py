@@ -13,9 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
-from prometheus_client import ProcessCollector
-from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
 
 SOURCE_SECONDS: Final = 5.0
 """Time limit of a source; the default scrape timeout of Prometheus is 10 s."""
@@ -137,6 +136,9 @@ class Registry:
 
         Sources that fail or time out are left out.
         """
+        # It imports an HTTP server, which takes part of a start; the first scrape comes later.
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
+
         results = await asyncio.gather(*(self._collect(*each) for each in self._sources))
         families: dict[str, Family] = {}
         for family in (each for result in results for each in result):

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from prometheus_client import exposition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.exposition import Told
 
@@ -101,7 +102,7 @@ async def test_others_have_their_turn_while_much_is_written(monkeypatch):
         begun.set()
         return b"both" if others.wait(60) else b"alone"
 
-    monkeypatch.setattr(metrics, "choose_encoder", lambda _accept: (encode, "text/plain"))
+    monkeypatch.setattr(exposition, "choose_encoder", lambda _accept: (encode, "text/plain"))
     telling = asyncio.create_task(Registry().text())
     while not begun.is_set():
         await asyncio.sleep(0)

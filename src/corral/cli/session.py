@@ -12,9 +12,9 @@ from corral.cli import hints
 from corral.cli.errors import Problem, cause_of
 from corral.client import kubeconfig
 from corral.client.client import Client
+from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig, KubeconfigError
 from corral.client.stream import Stream, StreamLost
-from corral.client.transport import Https
 from corral.config import Layout
 
 _KINDS: Final = {

@@ -17,9 +17,9 @@ from corral.aio import Background
 from corral.api.errors import ApiError
 from corral.api.object import Key
 from corral.client.client import Client
+from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
-from corral.client.transport import Https
 from corral.daemon import process
 from corral.daemon.errors import CannotStart
 from corral.daemon.health import health_app

@@ -28,9 +28,9 @@ from corral.api.errors import (
 from corral.api.kinds.auth.certificate_signing_request import NODE_USER_PREFIX
 from corral.api.object import Document, Key
 from corral.client.client import Client
+from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
-from corral.client.transport import Https
 from corral.config import Layout
 from corral.daemon.errors import CannotStart
 from corral.daemon.membership import (

@@ -32,9 +32,9 @@ from corral.api.kinds.auth.certificate_signing_request import (
 )
 from corral.api.object import Key
 from corral.client.client import Client
+from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
-from corral.client.transport import Https
 from corral.cluster.system_config import AUTHENTICATION, CLUSTER_INFO, NETWORK
 from corral.config import Layout
 from corral.daemon.errors import CannotStart

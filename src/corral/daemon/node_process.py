@@ -21,9 +21,9 @@ from corral.aio import Background
 from corral.api.addresses import Network
 from corral.api.errors import ApiError, Unavailable
 from corral.client.client import Client
+from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
-from corral.client.transport import Https
 from corral.config import Layout, Settings
 from corral.daemon import process
 from corral.daemon.errors import CannotStart

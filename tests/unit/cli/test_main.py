@@ -252,7 +252,13 @@ def test_an_image_gets_further_names(told, tmp_path):
     assert told("image", "tag", "lab/none:1", "lab/four:1", *where)[0] == 1
 
 
-@pytest.mark.parametrize("library", ["pycdlib", "cel_expr_python"])
+@pytest.mark.parametrize(
+    "library",
+    [
+        *("pycdlib", "cel_expr_python", "httpx2", "tarfile", "websockets.asyncio.client"),
+        *("lightkube.core.client", "prometheus_client.exposition", "uvicorn.main"),
+    ],
+)
 def test_a_start_imports_no_library_that_most_never_need(library):
     """Where bytecode is not kept, each start compiles all that it imports."""
     code = "import sys; import corral.cli.manager.up, corral.daemon.run; "

@@ -1,106 +1,17 @@
-import ssl
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from pathlib import Path
+"""A server of this process is called as the user of the component that calls it."""
 
-import pytest
-import trustme
-from lightkube.models.core_v1 import ConfigMap, Namespace
-
-from corral.api.errors import NotFound, Unauthorized, Unavailable
-from corral.api.object import Key
-from corral.client.client import Client
-from corral.client.decoding import Bookmark
-from corral.client.kubeconfig import TOKEN_SECONDS, Kubeconfig, TokenFile
-from corral.client.transport import Https
-from corral.server.app import ApiServer
-from corral.server.asgi import App
-from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
-from corral.server.transport.listener import listening
-from corral.store import Store
-
-AUTHORITY = trustme.CA()
-ESTABLISHED, KEEPALIVE = "01", "02"
-"""A state and a timer of a connection, as proc(5) writes them."""
+from corral.api.request import Request, Response, User
+from corral.client.transport import InProcess
 
 
-@asynccontextmanager
-async def serving():
-    store = Store.in_memory()
-    server = ApiServer(store, authenticator=Authenticator({"secret": ADMINISTRATOR}))
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    AUTHORITY.issue_cert("127.0.0.1").configure_cert(tls)
-    async with listening(App(server), "127.0.0.1", 0, tls) as (_, port):
-        yield port
-    await store.close()
+async def test_a_request_in_process_is_sent_as_the_components_user():
+    sent = []
 
+    async def handle(request: Request) -> Response:
+        sent.append(request)
+        return Response(body=b"{}")
 
-def kubeconfig(port, *, token="secret", authority=None):
-    return Kubeconfig(
-        server=f"https://127.0.0.1:{port}",
-        token=token,
-        authority=authority or AUTHORITY.cert_pem.bytes().decode(),
-    )
-
-
-async def test_a_server_is_asked_over_https():
-    async with serving() as port, Https(kubeconfig(port)) as transport:
-        client = Client(transport)
-        await client.create(Namespace, {"metadata": {"name": "default"}})
-        since = (await client.list(ConfigMap)).resource_version
-        await client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
-        await client.patch(ConfigMap, Key("default", "a"), {"data": {"x": "y"}})
-        seen = [
-            (event.type, event.object.data)
-            async for event in client.watch(ConfigMap, resource_version=since, timeout_seconds=1)
-            if not isinstance(event, Bookmark)
-        ]
-        assert seen == [("ADDED", None), ("MODIFIED", {"x": "y"})]
-        with pytest.raises(NotFound):
-            await client.get(ConfigMap, "b", "default")
-        with pytest.raises(NotFound, match=r"a\?x=#y"):
-            await client.get(ConfigMap, "a?x=#y", "default")
-
-
-async def test_a_silent_server_is_probed():
-    """Otherwise a watch of a server that has lost its power would wait for ten minutes."""
-    async with serving() as port, Https(kubeconfig(port)) as transport:
-        await Client(transport).list(ConfigMap)
-        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        (timer,) = [
-            line[5] for line in lines if line[2].endswith(f":{port:04X}") and line[3] == ESTABLISHED
-        ]
-        assert timer.startswith(f"{KEEPALIVE}:")
-
-
-async def test_who_is_not_known_is_refused():
-    async with serving() as port, Https(kubeconfig(port, token="wrong")) as transport:
-        with pytest.raises(Unauthorized):
-            await Client(transport).list(ConfigMap)
-
-
-async def test_a_request_shows_the_token_that_its_file_has_by_then(tmp_path):
-    path, now = tmp_path / "token", [0.0]
-    path.write_text("secret")
-    async with serving() as port:
-        config = replace(kubeconfig(port), token_file=TokenFile(path, "old", now=lambda: now[0]))
-        async with Https(config) as transport:
-            with pytest.raises(Unauthorized):
-                await Client(transport).list(ConfigMap)
-            now[0] = TOKEN_SECONDS
-            await Client(transport).list(ConfigMap)
-
-
-async def test_a_server_that_is_not_trusted_is_not_spoken_to():
-    stranger = trustme.CA().cert_pem.bytes().decode()
-    async with serving() as port, Https(kubeconfig(port, authority=stranger)) as transport:
-        with pytest.raises(Unavailable, match=f"https://127.0.0.1:{port}"):
-            await Client(transport).list(ConfigMap)
-
-
-async def test_a_server_that_is_not_there_is_said():
-    async with serving() as port:
-        pass
-    async with Https(kubeconfig(port)) as transport:
-        with pytest.raises(Unavailable, match="does not answer"):
-            await Client(transport).list(ConfigMap)
+    user = User(name="system:serviceaccount:kubevirt:kubevirt-controller")
+    response = await InProcess(handle, user).send(Request(method="GET", path="/api"))
+    assert response.body == b"{}"
+    assert [(each.path, each.user) for each in sent] == [("/api", user)]

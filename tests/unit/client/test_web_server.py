@@ -7,7 +7,7 @@ import pytest
 import trustme
 
 from corral.api.errors import Unavailable
-from corral.client.transport import WebServer
+from corral.client.https import WebServer
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.transport.listener import listening

@@ -23,7 +23,7 @@ from corral.cli.manager.node_summary import (
 )
 from corral.cli.output import field
 from corral.client.client import Client
-from corral.client.transport import Https
+from corral.client.https import Https
 from corral.config import Layout
 from corral.daemon import lock
 from corral.daemon.errors import CannotStart

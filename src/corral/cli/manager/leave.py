@@ -12,7 +12,7 @@ from corral.cli.errors import Problem
 from corral.cli.manager.stop import end_machines, end_process
 from corral.cli.options import data_directory
 from corral.client.client import Client
-from corral.client.transport import Https
+from corral.client.https import Https
 from corral.config import Layout
 from corral.daemon import lock
 from corral.daemon.errors import CannotStart

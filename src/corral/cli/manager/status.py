@@ -25,7 +25,7 @@ from corral.cli.options import data_directory
 from corral.cli.output import field, size
 from corral.client import kubeconfig
 from corral.client.client import Client
-from corral.client.transport import Https
+from corral.client.https import Https
 from corral.config import Layout
 from corral.daemon import lock
 from corral.daemon.membership import Membership

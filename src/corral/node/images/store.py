@@ -44,7 +44,6 @@ from corral.node.images.limits import Limits
 from corral.node.images.offer import Offer, RequestedImage
 from corral.node.images.peer import Peer
 from corral.node.images.progress import Meter, Report, in_thread, silent
-from corral.node.images.pull import Pull
 from corral.node.images.reference import Reference, parse
 from corral.node.images.single_flight import SingleFlight
 from corral.node.images.streams import Stream, chunks_of, write_sparse
@@ -257,6 +256,8 @@ class ImageStore:
     async def _pull(
         self, reference: str, path: str, credentials: Sequence[Credential], report: Report
     ) -> Image:
+        from corral.node.images.pull import Pull  # noqa: PLC0415 - most starts pull nothing
+
         name = parse(reference)
         matched = matching(credentials, name)
         cached = {

@@ -1,16 +1,18 @@
 """Nodes of other hosts: found by the address and port in their Node object, reached over TLS."""
 
 import ssl
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp
 
 from corral.api.kind import at
 from corral.api.kinds.core.kinds import NODE
 from corral.api.object import Document, Key
-from corral.client.reverse_proxy import ReverseProxy
 from corral.server.request.call import storage
 from corral.store import Store
+
+if TYPE_CHECKING:
+    from corral.client.reverse_proxy import ReverseProxy
 
 KUBELET_PORT: Final = 10250
 
@@ -33,6 +35,9 @@ class RemoteNodes:
         if endpoint is None:
             return None
         if endpoint not in self._proxies:
+            # Its HTTP client takes a tenth of a start, and most managers have no other hosts.
+            from corral.client.reverse_proxy import ReverseProxy  # noqa: PLC0415
+
             what = f'the kubelet of node "{name}"'
             self._proxies[endpoint] = ReverseProxy(*endpoint, self._tls, what=what)
         return self._proxies[endpoint]

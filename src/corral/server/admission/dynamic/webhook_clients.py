@@ -8,7 +8,7 @@ import base64
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from corral.api.addresses import parse_address
@@ -16,9 +16,11 @@ from corral.api.kind import at
 from corral.api.kinds.networking.endpointslice import ENDPOINT_SLICE
 from corral.api.kinds.networking.service import SERVICE
 from corral.api.object import Document, Key
-from corral.client.transport import WebServer
 from corral.server.request.call import storage
 from corral.store import Store
+
+if TYPE_CHECKING:
+    from corral.client.https import WebServer
 
 MAX_CLIENTS: Final = 64
 """Cached clients; the least recently used one is closed."""
@@ -115,7 +117,7 @@ class WebhookClients:
                     if parse_address(address) is not None and ports[0].get("port"):
                         yield address, ports[0]["port"]
 
-    async def client(self, address: Address, bundle: str) -> WebServer:
+    async def client(self, address: Address, bundle: str) -> "WebServer":
         """Return the client of an address; ``bundle`` is the CA bundle, PEM in base64.
 
         Raises SiteError if the bundle is invalid.
@@ -135,7 +137,9 @@ class WebhookClients:
             await self._open.popitem()[1].aclose()
 
 
-def _open_client(address: Address, bundle: str) -> WebServer:
+def _open_client(address: Address, bundle: str) -> "WebServer":
+    from corral.client.https import WebServer  # noqa: PLC0415 - most managers call no webhook
+
     try:
         authorities = base64.b64decode(bundle).decode("ascii")
         return WebServer(

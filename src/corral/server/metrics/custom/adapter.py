@@ -9,7 +9,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from corral.api.encoding import encode
 from corral.api.errors import (
@@ -24,7 +24,6 @@ from corral.api.object import Document, Key
 from corral.api.request import Request, Response
 from corral.api.selectors import LabelSelector, parse_labels
 from corral.api.subresources import Subresource
-from corral.client.transport import WebServer
 from corral.server.metrics.custom import metric_rules, promql, values
 from corral.server.metrics.custom.metric_rules import NAMESPACES, Rule, Rules
 from corral.server.metrics.custom.prometheus import Prometheus, Series
@@ -33,6 +32,9 @@ from corral.server.request import query
 from corral.server.request.call import json_response, storage
 from corral.server.request.route import Route
 from corral.store import Record, Store
+
+if TYPE_CHECKING:
+    from corral.client.https import WebServer
 
 ALL = "*"
 OF_NAMESPACE = "metrics"
@@ -44,7 +46,7 @@ INSTANCE = "kubevirt.io/domain"
 class Adapter:
     """A Prometheus, the rules for asking it, and the paths that are answered from it."""
 
-    def __init__(self, site: WebServer, rules: Rules) -> None:
+    def __init__(self, site: "WebServer", rules: Rules) -> None:
         self._site = site
         self._prometheus = Prometheus(site)
         self._rules = rules
@@ -52,6 +54,8 @@ class Adapter:
     @classmethod
     def load(cls, url: str, file: Path | None) -> Self:
         """The adapter for a Prometheus, with the rules of a file.  Raises RulesError."""
+        from corral.client.https import WebServer  # noqa: PLC0415 - most managers ask no Prometheus
+
         site = WebServer(url, description="Prometheus")
         return cls(site, metric_rules.load(file) if file is not None else Rules())
 

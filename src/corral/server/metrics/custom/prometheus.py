@@ -4,14 +4,16 @@ What answers may be anybody: how much it says is bounded, and a value that is no
 none that a quantity can hold, is one that is not known.
 """
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
 from corral.api.encoding import decode_as
 from corral.api.errors import InternalError, Unavailable
-from corral.client.transport import WebServer
+
+if TYPE_CHECKING:
+    from corral.client.https import WebServer
 
 ANSWER_SECONDS: Final = 8.0
 """Less than an autoscaler waits for an answer."""
@@ -50,7 +52,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 class Prometheus:
     """One Prometheus, or what speaks as it does."""
 
-    def __init__(self, site: WebServer) -> None:
+    def __init__(self, site: "WebServer") -> None:
         self._site = site
 
     async def ask(self, query: str) -> list[Series]:

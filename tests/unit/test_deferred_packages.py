@@ -1,0 +1,48 @@
+"""Packages of which modules are used do not run before they are used themselves."""
+
+import subprocess
+import sys
+
+import pytest
+
+from corral.deferred_packages import PACKAGES
+
+USES = {
+    "lightkube": ("lightkube.models.core_v1", "Client", "lightkube.core.client"),
+    "prometheus_client": (
+        "prometheus_client.metrics_core",
+        "CollectorRegistry",
+        "prometheus_client.exposition",
+    ),
+    "uvicorn": ("uvicorn.config", "Server", "uvicorn.main"),
+}
+"""By package: the module that corral imports, a name of the package, and what it imports for it."""
+
+
+def run(code: str) -> int:
+    return subprocess.run([sys.executable, "-c", code], check=False).returncode
+
+
+def test_every_deferred_package_is_tested():
+    assert set(USES) == set(PACKAGES)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_module_is_imported_without_its_package(package):
+    module, name, unwanted = USES[package]
+    code = f"import sys, corral, {module}; assert '{unwanted}' not in sys.modules"
+    assert run(code) == 0
+    assert run(f"{code}; from {package} import {name}; assert '{unwanted}' in sys.modules") == 0
+    assert run(f"{code}; import {package}; {package}.{name}; {package}.__doc__") == 0
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_name_that_a_package_lacks_is_an_attribute_error(package):
+    assert run(f"import corral, {package}; assert not hasattr({package}, 'missing_name')") == 0
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_that_is_imported_already_stays_as_it_is(package):
+    code = f"import {package}; before = vars({package}).copy(); import corral; "
+    code += f"assert vars({package}).get('__getattr__') is before.get('__getattr__')"
+    assert run(code) == 0
