@@ -115,16 +115,18 @@ class Host:
         registration: Registration,
         *,
         context: ControllerContext,
+        provisioner_context: ControllerContext,
         peer: Peer,
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
         """Start the one node of a host that has joined the cluster of another.
 
-        Returns the controllers that belong to it, which are still to start.
+        provisioner_context: of the user who writes claims and volumes.  Returns the controllers
+        that belong to the node, which are still to start.
         """
         parts = replace(self._parts(tasks, peer), registration=registration)
-        controllers = self._volumes(parts, context, tasks, is_first=False)
+        controllers = self._volumes(parts, provisioner_context, tasks, is_first=False)
         agent = self.agents[name] = self._agent(name, parts, context)
         tasks.start(agent.run(), name=name)
         metrics.add(f"node {name}", agent.vmi_metrics.collect)

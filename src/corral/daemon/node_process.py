@@ -53,6 +53,7 @@ class NodeProcess:
     """One joined node: what it is opened from.
 
     config, credentials: those that joining has left, unless given.
+    provisioner: a user who writes claims and volumes in place of the node.
     """
 
     settings: Settings
@@ -61,6 +62,7 @@ class NodeProcess:
     registration: Registration
     config: Kubeconfig | None = None
     credentials: Credentials | None = None
+    provisioner: Kubeconfig | None = None
 
     @property
     def _credentials(self) -> Credentials:
@@ -77,12 +79,20 @@ class NodeProcess:
         host = Host(self.settings, self.networking)
         try:
             config = self.config or config_of(self.settings.layout, self.membership.server)
-            async with Https(config) as transport, Background() as tasks:
+            async with (
+                Https(config) as transport,
+                Https(self.provisioner or config) as provisioner,
+                Background() as tasks,
+            ):
                 client = Client(Retrying(transport))
                 await self.networking.prepare()
                 informers = NodeInformers(client, self.membership.name)
                 context = ControllerContext(client, informers=informers)
-                agent = self._start(host, context, Peer(transport.download), tasks)
+                provisioning = context
+                if self.provisioner is not None:
+                    provisioning = context.with_client(Client(Retrying(provisioner)))
+                peer = Peer(transport.download)
+                agent = self._start(host, context, provisioning, peer, tasks)
                 app = host.node_app(agent.name)
                 async with self._serving(app, agent, client), self._api_in_namespace():
                     tasks.start(self._renew(client, transport), name="certificates")
@@ -99,7 +109,12 @@ class NodeProcess:
             raise CannotStart(str(_first(expected))) from group
 
     def _start(
-        self, host: Host, context: ControllerContext, peer: Peer, tasks: Background
+        self,
+        host: Host,
+        context: ControllerContext,
+        provisioning: ControllerContext,
+        peer: Peer,
+        tasks: Background,
     ) -> Agent:
         """Start the parts of the node."""
         metrics = Registry(process=process_metrics)
@@ -107,6 +122,7 @@ class NodeProcess:
             self.membership.name,
             self.registration,
             context=context,
+            provisioner_context=provisioning,
             peer=peer,
             tasks=tasks,
             metrics=metrics,

@@ -38,6 +38,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="The API server, and a user who may request this node's certificates; it renews them.",
 )
 @click.option(
+    "--provisioner-kubeconfig",
+    "provisioner",
+    type=_FILE,
+    metavar="FILE",
+    help="A user who writes claims and volumes: Kubernetes' admission lets no "
+    "node write claims.  [default: this node]",
+)
+@click.option(
     "--client-ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -94,8 +102,10 @@ def node(layout: Layout, given: Path | None, bootstrap: Path | None, **chosen: A
 def _kind(path: Path, chosen: dict[str, Any], *, bootstraps: bool) -> NodeKind:
     from corral.daemon.kubernetes_node import KubernetesNode  # noqa: PLC0415
 
+    provisioner: Path | None = chosen["provisioner"]
     try:
         config = kubeconfig.load(path)
+        provisioning = kubeconfig.load(provisioner) if provisioner else None
     except KubeconfigError as error:
         raise Problem(str(error)) from error
     file: Path | None = chosen["client_ca_file"]
@@ -119,6 +129,7 @@ def _kind(path: Path, chosen: dict[str, Any], *, bootstraps: bool) -> NodeKind:
             process,
             config=made.reached(process.settings.layout),
             credentials=made.credentials(process.settings.layout, process.membership.name),
+            provisioner=provisioning,
         ),
     )
 
