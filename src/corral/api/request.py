@@ -55,7 +55,7 @@ class Request:
     """The client certificate of the connection, if any."""
     address: str = ""
     """The address of the client; "" for a client in this process."""
-    cut: Callable[[], None] | None = None
+    abort: Callable[[], None] | None = None
     """Aborts the connection with what is queued for it; None if there is none."""
     explained: bool = False
     """Whether the audit log records the reason of the authorization decision."""

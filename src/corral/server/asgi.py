@@ -17,7 +17,7 @@ from corral.server.node_proxy.forwarding import Forward
 from corral.server.response import compression, pretty
 from corral.server.response.errors import error_response
 from corral.server.subresources import cdi_upload
-from corral.server.transport.connection import CUT, SEND_AT_ONCE, SendAtOnce
+from corral.server.transport.connection import ABORT, SEND_AT_ONCE, SendAtOnce
 from corral.server.transport.sessions import SessionEnded
 
 log = structlog.get_logger()
@@ -54,15 +54,15 @@ class App:
             return
         # Popped, because they refer to the scope: each request would be a reference cycle.
         send_at_once = scope.get("extensions", {}).pop(SEND_AT_ONCE, None)
-        cut = scope.get("extensions", {}).pop(CUT, None)
+        abort = scope.get("extensions", {}).pop(ABORT, None)
         request = _request(scope, scope["method"])
-        request.cut = cut
+        request.abort = abort
         response = await self._server.handle(request, partial(_body, request, receive))
         request.body = b""  # the memory budget no longer counts it
         pretty.format_body(request, response)
-        standing = scope.get("state", {}).get("standing")
-        if standing is not None and request.sender not in _ANONYMOUS_SENDERS:
-            standing.is_authenticated = True
+        authentication = scope.get("state", {}).get("authentication")
+        if authentication is not None and request.sender not in _ANONYMOUS_SENDERS:
+            authentication.is_authenticated = True
         if response.status == TooLarge.code:
             response.headers.append(("connection", "close"))  # the rest of the body is not read
         if isinstance(response, Forward):
@@ -74,7 +74,7 @@ class App:
         else:
             terminated = _TerminatedSend(send)
             try:
-                async with self._server.sessions.hold(request):
+                async with self._server.sessions.while_authenticated(request):
                     await _stream(response, response.body, receive, terminated)
             except SessionEnded:
                 await terminated.end()
@@ -84,7 +84,7 @@ class App:
     ) -> None:
         terminated = _TerminatedSend(send)
         try:
-            async with self._server.sessions.hold(request):
+            async with self._server.sessions.while_authenticated(request):
                 await _forward(scope, response, receive, terminated)
         except SessionEnded:
             await terminated.end()

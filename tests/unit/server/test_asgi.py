@@ -27,7 +27,7 @@ from corral.server.registry.watch_backlog import BUFFERED_BYTES, Backlog
 from corral.server.transport import connection as serving
 from corral.server.transport.listener import ServeError, listening, tls_context
 from corral.server.transport.spdy_upgrade import Tunnel
-from corral.server.transport.write_coalescing import GATHERED_BYTES, Gathering
+from corral.server.transport.write_coalescing import MAX_BUFFERED_BYTES, CoalescingTransport
 from corral.store import Store
 
 SPACES = "/api/v1/namespaces"
@@ -486,7 +486,7 @@ async def test_a_client_that_dawdles_is_let_go(tmp_path, monkeypatch):
 async def reading(scope, receive, send):
     """An app that takes its time to begin, and tells how much came."""
     if scope["path"] != "/hurried":
-        scope["extensions"][serving.UNHURRIED]()
+        scope["extensions"][serving.SLOW_BODY]()
     await asyncio.sleep(2 if scope["path"] == "/later" else 0)
     size = 0
     while (message := await receive())["type"] == "http.request":
@@ -562,7 +562,7 @@ async def test_who_has_waited_longest_makes_room_for_another(served, monkeypatch
         assert (await busy.head())[0] == 200
         for connection in (first, second):
             await connection.ask("GET", "/healthz")
-        monkeypatch.setattr(serving, "MOST_CONNECTIONS", 3)
+        monkeypatch.setattr(serving, "MAX_CONNECTIONS", 3)
         async with served.connection() as third:
             assert (await third.ask("GET", "/healthz"))[0] == 200
             assert await first.reader.read() == b""
@@ -581,7 +581,7 @@ async def test_strangers_make_room_before_users_do(served, monkeypatch):
         assert (await wrong.ask("GET", MAPS))[0] == 401
         anybody.writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
         assert (await anybody.head())[0] == 200
-        monkeypatch.setattr(serving, "MOST_CONNECTIONS", 4)
+        monkeypatch.setattr(serving, "MAX_CONNECTIONS", 4)
         for stranger in (quiet, wrong, anybody):
             newest = await stack.enter_async_context(served.connection())
             assert (await newest.ask("GET", MAPS))[0] == 200
@@ -594,7 +594,7 @@ async def test_strangers_make_room_before_users_do(served, monkeypatch):
 
 
 async def test_strangers_that_say_nothing_are_no_more_than_may_be(served, monkeypatch):
-    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 3)
     async with AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(served.connection()) for _ in range(8)]
         async with asyncio.timeout(60):
@@ -623,7 +623,7 @@ async def test_where_nobody_can_make_room_the_newest_is_let_go(served, monkeypat
     async with served.connection() as busy:
         busy.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
         assert (await busy.head())[0] == 200
-        monkeypatch.setattr(serving, "MOST_CONNECTIONS", 1)
+        monkeypatch.setattr(serving, "MAX_CONNECTIONS", 1)
         async with served.connection() as other:
             assert await other.reader.read() == b""
 
@@ -681,39 +681,39 @@ class Wire:
 
 async def test_what_is_written_in_one_turn_is_sent_together():
     wire = Wire()
-    gathering = Gathering(wire, asyncio.get_running_loop())
-    gathering.write(b"head ")
-    gathering.write(b"body")
+    transport = CoalescingTransport(wire, asyncio.get_running_loop())
+    transport.write(b"head ")
+    transport.write(b"body")
     assert wire.sent == []
     await asyncio.sleep(0)
     assert wire.sent == [b"head body"]
-    gathering.write(b"last words")
-    gathering.close()
+    transport.write(b"last words")
+    transport.close()
     assert (wire.sent[1:], wire.closed) == ([b"last words"], True)
-    gathering.write(b"too late")
+    transport.write(b"too late")
     await asyncio.sleep(0)
     assert len(wire.sent) == 2
 
 
 async def test_what_is_whole_is_sent_at_once_behind_what_was_written():
     wire = Wire()
-    gathering = Gathering(wire, asyncio.get_running_loop())
-    gathering.write(b"go on, ")
-    gathering.write_whole(b"answer")
+    transport = CoalescingTransport(wire, asyncio.get_running_loop())
+    transport.write(b"go on, ")
+    transport.write_and_flush(b"answer")
     assert wire.sent == [b"go on, answer"]
     await asyncio.sleep(0)
-    gathering.close()
-    gathering.write_whole(b"too late")
+    transport.close()
+    transport.write_and_flush(b"too late")
     assert len(wire.sent) == 1
 
 
 async def test_what_is_large_is_sent_at_once():
     wire = Wire()
-    gathering = Gathering(wire, asyncio.get_running_loop())
-    large = b"x" * GATHERED_BYTES
-    gathering.write(b"head")
-    gathering.write(large)
-    gathering.write(b"tail")
+    transport = CoalescingTransport(wire, asyncio.get_running_loop())
+    large = b"x" * MAX_BUFFERED_BYTES
+    transport.write(b"head")
+    transport.write(large)
+    transport.write(b"tail")
     assert wire.sent == [b"head" + large]
     await asyncio.sleep(0)
     assert wire.sent[1:] == [b"tail"]
@@ -995,7 +995,7 @@ async def test_a_client_that_still_talks_gets_all_that_was_said(served):
 
 
 async def test_a_client_that_does_not_leave_is_let_go(served, monkeypatch):
-    monkeypatch.setattr("corral.server.transport.spdy_upgrade.LEAVING_SECONDS", 0.05)
+    monkeypatch.setattr("corral.server.transport.spdy_upgrade.CLOSE_STALL_SECONDS", 0.05)
     async with served.connection() as connection:
         await tunneled(served, connection)
         connection.writer.write(b"bye")

@@ -276,7 +276,7 @@ def _carry_revocations(before: Path, restored: Path) -> tuple[str, ...]:
     if earlier is None:
         return ()
     document = _map(restored) or earlier | {"data": {}}
-    revoked = revocations.united(document, earlier)
+    revoked = revocations.merge(document, earlier)
     if revoked:
         revision = offline.newest(restored) + 1
         document["metadata"]["resourceVersion"] = str(revision)

@@ -1,4 +1,7 @@
-"""Who asks: certificates, bearer tokens, and components of this process that are known already."""
+"""Authentication of requests: client certificates and bearer tokens.
+
+Components of this process need neither: their requests carry their user.
+"""
 
 import hashlib
 import time
@@ -22,8 +25,8 @@ ADMINISTRATORS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 ANONYMOUS = User(name="system:anonymous", groups=("system:unauthenticated",))
 ADMINISTRATOR = User(name="kubernetes-admin", groups=(ADMINISTRATORS, AUTHENTICATED))
-TURNED_AWAY: Final = "corral.dev/turned-away"
-"""The audit log's note of whose certificate was refused, and why: its sender is not told."""
+REJECTED: Final = "corral.dev/turned-away"
+"""Audit annotation with the user and reason of a rejected certificate; clients do not see it."""
 
 log = structlog.get_logger()
 
@@ -32,8 +35,8 @@ log = structlog.get_logger()
 class Authenticator:
     """Finds the user of a request.
 
-    ``tokens`` are secrets, each with its user; ``accounts`` knows those of ServiceAccounts;
-    ``revocations`` tells which certificates are good no more; ``now`` is seconds since 1970.
+    ``tokens`` are static tokens, each with its user; ``accounts`` checks tokens of ServiceAccounts,
+    ``revocations`` certificates; ``now`` is seconds since 1970.
     """
 
     tokens: Mapping[str, User] = field(default_factory=dict, repr=False)
@@ -50,9 +53,9 @@ class Authenticator:
     def over(
         self, store: Store, account_key: SigningKey | None, now: Callable[[], float]
     ) -> "Authenticator":
-        """One that knows the ServiceAccounts and revocations of a store besides.
+        """Return an authenticator that also uses the ServiceAccounts and revocations of a store.
 
-        ``account_key`` signs tokens; without one they are good for as long as this process runs.
+        ``account_key`` signs tokens; without one they are valid as long as this process runs.
         """
         accounts = Accounts(store, account_key, now=now)
         return replace(
@@ -64,10 +67,10 @@ class Authenticator:
         )
 
     def user(self, request: Request) -> User:
-        """Whoever sends a request, also where they act for another.  Raises Unauthorized.
+        """Return the sender of a request, before impersonation.  Raises Unauthorized.
 
-        They are known by the connection's certificate, else by a token; what is shown and not good
-        is refused.  Whoever shows nothing is anonymous.
+        The connection's certificate counts, else the bearer token; invalid credentials are
+        rejected.  A request without credentials is anonymous.
         """
         if request.user is not None:
             return request.user
@@ -79,14 +82,14 @@ class Authenticator:
             user = self.by_token(_bearer(request))
         if user is None:
             if request.certificate is not None:
-                request.annotations[TURNED_AWAY] = self._turned_away(request.certificate)
+                request.annotations[REJECTED] = self._rejection(request.certificate)
             raise Unauthorized("Unauthorized")
         return user
 
     def ends(self, request: Request) -> float | None:
-        """When what a request shows is good no more, in seconds since 1970: at the latest.
+        """Return when the credentials of a request expire at the latest, in seconds since 1970.
 
-        None where that never ends, and 0 where it is good no more already.
+        None for credentials that never expire, 0 for invalid ones.
         """
         shown = request.headers.get("authorization") or request.certificate
         if request.user is not None or not shown:
@@ -104,26 +107,26 @@ class Authenticator:
         return None if self._flaw(certificate) else _subject(certificate)
 
     def _flaw(self, certificate: Certificate) -> str:
-        """Why a certificate lets nobody in; empty for one that does."""
+        """Return why a certificate is rejected; empty for a valid one."""
         if not certificate.name:
-            return "names nobody"
+            return "has no common name"
         if self.now() < certificate.begins:
-            return f"is good from {rfc3339(certificate.begins)} on"
+            return f"is not valid before {rfc3339(certificate.begins)}"
         if self.now() >= certificate.ends:
-            return f"ended at {rfc3339(certificate.ends)}"
+            return f"expired at {rfc3339(certificate.ends)}"
         if self.revocations is not None and self.revocations.covers(certificate):
             return "was revoked"
         return ""
 
-    def _turned_away(self, certificate: Certificate) -> str:
-        """Who is refused and why, which the log tells, too."""
-        told = f'the certificate of "{certificate.name}" {self._flaw(certificate)}'
-        _log_once(told, certificate.fingerprint)
-        return told
+    def _rejection(self, certificate: Certificate) -> str:
+        """Return whose certificate is rejected and why; log it."""
+        message = f'the certificate of "{certificate.name}" {self._flaw(certificate)}'
+        _log_once(message, certificate.fingerprint)
+        return message
 
     def by_token(self, token: str) -> User | None:
-        """Whose token it is; None where it is nobody's, or not good any more."""
-        # found by its digest, in a time that tells nothing about any token
+        """Return the user of a token; None for an unknown or expired one."""
+        # a look-up by digest: its duration reveals nothing about valid tokens
         user = self._by_digest.get(_digest(token))
         if user is not None:
             return user
@@ -132,10 +135,10 @@ class Authenticator:
         return self.accounts.user(token) if self.accounts is not None else None
 
     def review(self, token: str, audiences: Sequence[str]) -> tuple[User, Sequence[str]] | None:
-        """Whose token it is, and for which of some audiences; this server is meant without any."""
-        wanted = audiences or (ISSUER,)
+        """Return the user of a token and its matching audiences; the default is this server."""
+        requested = audiences or (ISSUER,)
         claimed = self.accounts.audiences(token) if self.accounts is not None else None
-        matched = [each for each in wanted if each in (claimed or (ISSUER,))]
+        matched = [each for each in requested if each in (claimed or (ISSUER,))]
         if not matched:
             return None
         if claimed is None or self.accounts is None:
@@ -146,7 +149,7 @@ class Authenticator:
 
 
 def _bearer(request: Request) -> str:
-    """The token that a request shows; empty where it shows none."""
+    """Return the bearer token of a request; empty without one."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
@@ -156,14 +159,14 @@ def _digest(token: str) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _log_once(told: str, fingerprint: str) -> None:
-    """Tell of a certificate when it is refused first: some programs try again for ever."""
-    log.warning("a user was turned away", reason=told, fingerprint=fingerprint)
+def _log_once(message: str, fingerprint: str) -> None:
+    """Log the first rejection of a certificate only: some clients retry for ever."""
+    log.warning("client certificate rejected", reason=message, fingerprint=fingerprint)
 
 
 @lru_cache(maxsize=1024)
 def _subject(certificate: Certificate) -> User:
-    """The user of a certificate, as Kubernetes has it: its CN, in the groups that are its O."""
+    """Return the user of a certificate, as Kubernetes does: name from CN, groups from O."""
     return User(
         name=certificate.name,
         groups=(*dict.fromkeys((*certificate.groups, AUTHENTICATED)),),

@@ -1,4 +1,4 @@
-"""Authentication by bootstrap tokens: new nodes ask for their first certificate with one."""
+"""Authentication by bootstrap tokens: new nodes request their first certificate with one."""
 
 import hmac
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class BootstrapTokens:
         self._now = now
 
     def user(self, token: str) -> User | None:
-        """Return the user of a token: ``system:bootstrap:ID``; None for one that is not good."""
+        """Return the user of a token: ``system:bootstrap:ID``; None for an invalid one."""
         found = self._find(token)
         if found is None:
             return None
@@ -27,7 +27,7 @@ class BootstrapTokens:
         return User(name=f"{USER_PREFIX}{found.id}", groups=tuple(groups))
 
     def ends(self, token: str) -> float | None:
-        """Return when a token expires, in seconds since 1970; None if never or if it is none."""
+        """Return when a token expires, in seconds since 1970; None if never, or invalid."""
         found = self._find(token)
         if found is None or found.expiration is None:
             return None
@@ -43,12 +43,12 @@ class BootstrapTokens:
             "deletionTimestamp"
         ):
             return None
-        known = bootstrap_token.read(document["metadata"]["name"], document.get("data"))
+        stored = bootstrap_token.read(document["metadata"]["name"], document.get("data"))
         if (
-            known is None
-            or not known.authenticates
-            or not hmac.compare_digest(known.secret, parsed[1])
-            or known.has_expired(datetime.fromtimestamp(self._now(), UTC))
+            stored is None
+            or not stored.authenticates
+            or not hmac.compare_digest(stored.secret, parsed[1])
+            or stored.has_expired(datetime.fromtimestamp(self._now(), UTC))
         ):
             return None
-        return known
+        return stored

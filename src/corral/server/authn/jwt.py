@@ -1,6 +1,7 @@
 """JSON Web Tokens (RFC 7519) that this server signs, with ES256.  Pure.
 
-One form is written and read, so what a token's head says need not be believed: it has to be ours.
+Only the header that this server writes is accepted, so the algorithm and key that a token claims
+are never trusted.
 """
 
 import base64
@@ -16,13 +17,13 @@ T = TypeVar("T")
 
 
 def sign(claims: msgspec.Struct, key: SigningKey) -> str:
-    """A token that makes these claims."""
+    """Return a signed token with these claims."""
     signed = f"{_head(key.name)}.{_encoded(msgspec.json.encode(claims))}"
     return f"{signed}.{_encoded(key.sign(signed.encode()))}"
 
 
 def claims_of(token: str, key: SigningKey, form: type[T]) -> T | None:
-    """What a token claims; None unless it was signed with the key, and is of that form."""
+    """Return the claims of a token; None if the signature or the form is invalid."""
     signed, _, signature = token.rpartition(".")
     head, _, body = signed.partition(".")
     if head != _head(key.name) or not token.isascii():
@@ -45,8 +46,8 @@ def _encoded(content: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """Raises binascii.Error for any other form than the one that is written."""
+    """Decode base64url.  Raises binascii.Error also for a second encoding of the same content."""
     content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if _encoded(content) != text:
-        raise binascii.Error("the same content has another form")
+        raise binascii.Error("not the canonical encoding")
     return content

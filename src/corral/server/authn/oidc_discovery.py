@@ -1,4 +1,4 @@
-"""By what others check tokens of ServiceAccounts: the public key, where OpenID Connect has it."""
+"""OpenID Connect discovery: the public key by which others verify tokens of ServiceAccounts."""
 
 from corral.api.encoding import encode
 from corral.api.object import Document
@@ -9,11 +9,11 @@ from corral.server.authn.service_accounts import ISSUER
 CONFIGURATION = "/.well-known/openid-configuration"
 KEYS = "/openid/v1/jwks"
 PATHS = (CONFIGURATION, KEYS)
-_KEPT = ("cache-control", "public, max-age=3600")
+_CACHEABLE = ("cache-control", "public, max-age=3600")
 
 
 def answer(key: SigningKey, request: Request) -> Response:
-    """What one of PATHS holds, for the address by which it was asked."""
+    """Return the document at one of PATHS; its URLs have the requested host."""
     if request.path.rstrip("/") == KEYS:
         return _document("application/jwk-set+json", {"keys": [key.public]})
     host = request.headers.get("host", "")
@@ -28,4 +28,4 @@ def answer(key: SigningKey, request: Request) -> Response:
 
 
 def _document(media_type: str, content: Document) -> Response:
-    return Response(headers=[("content-type", media_type), _KEPT], body=encode(content))
+    return Response(headers=[("content-type", media_type), _CACHEABLE], body=encode(content))

@@ -1,8 +1,8 @@
-"""Certificates that are not good any more, though their time is not up.
+"""Revocation of client certificates before they expire.
 
-The ConfigMap ``revoked-certificates`` in ``kube-system`` says of which users: what was issued to
-them until then is refused.  ``corral kubeconfig --revoke`` writes it; it is an object as all are,
-so it is in backups, and who may change it is a matter of roles.
+The ConfigMap ``revoked-certificates`` in ``kube-system`` has a time for each user: certificates
+issued to the user until then are rejected.  ``corral kubeconfig --revoke`` writes it; as an object
+it is part of backups, and RBAC says who may change it.
 """
 
 import json
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class Revocations:
-    """What the store says of revoked certificates, read again only when it has changed."""
+    """The revocations of a store, parsed once per change."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Revocations:
         self._until: Mapping[str, float] | None = {}
 
     def covers(self, certificate: Certificate) -> bool:
-        """Whether a certificate was revoked; each is where the map cannot be read."""
+        """Return whether a certificate is revoked: all are if the ConfigMap is invalid."""
         record = self._store.get("configmaps", MAP)
         if record is not self._read:
             self._read, self._until = record, _until(record)
@@ -41,25 +41,25 @@ class Revocations:
 
 
 def issued(certificate: Certificate) -> float:
-    """When the certificate was made: a while after it begins to be good."""
+    """Return when a certificate was issued: certificates are valid from some time before."""
     return certificate.begins + pki.SKEW.total_seconds()
 
 
-def united(document: Document, earlier: Document) -> list[str]:
-    """Put into one map what another says, too; the users who are refused by more than before.
+def merge(document: Document, earlier: Document) -> list[str]:
+    """Merge the revocations of another ConfigMap into one; return users whose time changed.
 
-    Of two times the later one counts.  One that cannot be read lets nobody in, and nor does what
-    comes of it.
+    The later of two times counts.  An invalid ConfigMap revokes all certificates, and so does the
+    result of merging it.
     """
-    known, more = _times(document), _times(earlier)
-    if known is None:
+    current, others = _times(document), _times(earlier)
+    if current is None:
         return []
-    if more is None:
+    if others is None:
         document["data"] = earlier.get("data")
         return ["everybody"]
-    added = [user for user, time in more.items() if _seconds(time) > _seconds(known.get(user))]
-    told = known | {user: more[user] for user in added}
-    document["data"] = {**(document.get("data") or {}), USERS: json.dumps(told)}
+    added = [user for user, time in others.items() if _seconds(time) > _seconds(current.get(user))]
+    merged = current | {user: others[user] for user in added}
+    document["data"] = {**(document.get("data") or {}), USERS: json.dumps(merged)}
     return sorted(added)
 
 
@@ -68,30 +68,30 @@ def _seconds(time: str | None) -> float:
 
 
 def _times(document: Document) -> dict[str, str] | None:
-    """The times by user, as they are told; None for a map that says something else."""
+    """Return the times by user, as written; None for an invalid ConfigMap."""
     try:
-        told = _told(document)
-        for time in told.values():
+        times = _read_times(document)
+        for time in times.values():
             parse_rfc3339(time)
     except (ValueError, TypeError, AttributeError):
         return None
-    return told
+    return times
 
 
-def _told(document: Document) -> dict[str, str]:
-    """What a map says.  Raises ValueError, TypeError and AttributeError."""
+def _read_times(document: Document) -> dict[str, str]:
+    """Read the times by user.  Raises ValueError, TypeError and AttributeError."""
     return decode_as(at(document, "data", USERS) or "{}", dict[str, str])
 
 
 def _until(record: Record | None) -> Mapping[str, float] | None:
-    """Until when certificates are revoked, by user; None for a map that says something else."""
+    """Return the times by user, in seconds since 1970; None for an invalid ConfigMap."""
     if record is None:
         return {}
     try:
-        told = _told(record.document())
-        return {user: parse_rfc3339(time).timestamp() for user, time in told.items()}
+        times = _read_times(record.document())
+        return {user: parse_rfc3339(time).timestamp() for user, time in times.items()}
     except (ValueError, TypeError) as error:
         log.warning(
-            "no certificate is good: revocations cannot be read", map=str(MAP), error=str(error)
+            "all certificates rejected: invalid revocations", map=str(MAP), error=str(error)
         )
         return None

@@ -1,8 +1,8 @@
-"""ServiceAccounts as users: the tokens by which they are known (Kubernetes' bound tokens).
+"""Tokens of ServiceAccounts (Kubernetes' bound tokens).
 
-A token is good until its time is up, its ServiceAccount is gone, or the object is that it is bound
-to.  Anybody can check the signature (``corral.server.authn.oidc_discovery``); who wants to know all
-of that asks by a TokenReview.
+A token is valid until it expires, or its ServiceAccount or the object that it is bound to is
+deleted.  Anybody can verify the signature (``corral.server.authn.oidc_discovery``); the rest is
+checked by a TokenReview.
 """
 
 import time
@@ -18,24 +18,24 @@ from corral.server.authn import jwt
 from corral.store import Store
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-"""Who signs tokens, and whom they are for unless they say otherwise (Kubernetes' default)."""
+"""Issuer and default audience of tokens (Kubernetes' default)."""
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
-"""Extra of users who are known by a token: which one."""
+"""Extra of a user with the id of the credential."""
 PREFIX = "system:serviceaccount:"
 GROUP = "system:serviceaccounts"
-LONGEST_TOKEN = 8192
-"""Characters; what is longer is nobody's."""
-MOST_READ = 1024
-"""Tokens whose claims are remembered: to check a signature takes longer than all else."""
+MAX_TOKEN_CHARACTERS = 8192
+"""Longer tokens are invalid."""
+MAX_CACHED = 1024
+"""Tokens whose claims are cached: verifying a signature takes longer than all else."""
 
 BINDINGS = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
-"""The kinds of objects (core/v1) that a token may be bound to, and how they are stored."""
+"""Kinds (core/v1) of objects that a token may be bound to, and their plurals."""
 
 
 def flow_name(user: User) -> str:
-    """As whom is counted what a user takes of the server: the accounts of a namespace are one.
+    """Return the name under which a user's requests count: accounts of a namespace share one.
 
-    Who may make accounts would be any number of users otherwise, each with a share of their own.
+    Otherwise a user who may create accounts would get any number of shares of the server.
     """
     namespace, colon, _ = user.name.removeprefix(PREFIX).partition(":")
     is_account = user.name.startswith(PREFIX) and colon
@@ -43,14 +43,14 @@ def flow_name(user: User) -> str:
 
 
 class Reference(msgspec.Struct, omit_defaults=True):
-    """An object that a token speaks of."""
+    """An object that a token refers to."""
 
     name: str
     uid: str = ""
 
 
 class Kubernetes(msgspec.Struct, omit_defaults=True):
-    """Kubernetes' own claims: whose token it is, and what it is bound to."""
+    """Kubernetes' private claims: the ServiceAccount, and the object that the token is bound to."""
 
     namespace: str
     serviceaccount: Reference
@@ -60,7 +60,7 @@ class Kubernetes(msgspec.Struct, omit_defaults=True):
 
 
 class Claims(msgspec.Struct, omit_defaults=True):
-    """What a token says; times are in seconds since 1970."""
+    """The claims of a token; times are in seconds since 1970."""
 
     aud: list[str]
     exp: int
@@ -73,7 +73,10 @@ class Claims(msgspec.Struct, omit_defaults=True):
 
 
 class Accounts:
-    """The ServiceAccounts of a store.  ``key``: signs; without one, tokens end with the process."""
+    """Tokens of the ServiceAccounts of a store.
+
+    ``key`` signs them; without one, they are valid as long as this process runs.
+    """
 
     def __init__(
         self, store: Store, key: SigningKey | None = None, *, now: Callable[[], float] = time.time
@@ -81,7 +84,7 @@ class Accounts:
         self._store = store
         self.key = key or SigningKey()
         self._now = now
-        self._read: dict[str, Claims] = {}
+        self._cached: dict[str, Claims] = {}
 
     def issue(
         self,
@@ -91,14 +94,16 @@ class Accounts:
         seconds: int,
         bound: tuple[str, Document] | None = None,
     ) -> tuple[str, int]:
-        """A new token of an account, bound to an object of a kind, and when its time is up."""
+        """Return a new token of an account, bound to an object if one is given, and its expiry."""
         metadata = account["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
-        whose = Kubernetes(namespace=namespace, serviceaccount=Reference(name, metadata["uid"]))
+        kubernetes = Kubernetes(
+            namespace=namespace, serviceaccount=Reference(name, metadata["uid"])
+        )
         if bound is not None:
             kind, document = bound
             identity = Reference(document["metadata"]["name"], document["metadata"]["uid"])
-            setattr(whose, kind.lower(), identity)
+            setattr(kubernetes, kind.lower(), identity)
         now = int(self._now())
         claims = Claims(
             aud=list(audiences),
@@ -108,54 +113,54 @@ class Accounts:
             jti=random_uuid(),
             nbf=now,
             sub=user_name(namespace, name),
-            kubernetes=whose,
+            kubernetes=kubernetes,
         )
         return jwt.sign(claims, self.key), claims.exp
 
     def audiences(self, token: str) -> Sequence[str] | None:
-        """Whom a token is for; None where it is none that was signed here."""
+        """Return the audiences of a token; None if it was not signed here."""
         claims = self._claims(token)
         return None if claims is None else claims.aud
 
     def ends(self, token: str) -> float | None:
-        """When a token's time is up, in seconds since 1970; None where it is none of ours."""
+        """Return the expiry of a token in seconds since 1970; None if it was not signed here."""
         claims = self._claims(token)
         return None if claims is None else claims.exp
 
     def user(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> User | None:
-        """Whose token it is; None where it is not good, or is for others than any of these."""
+        """Return the user of a token; None if it is invalid or for none of these audiences."""
         claims = self._claims(token)
-        if claims is None or not self._is_good(claims) or not set(audiences) & set(claims.aud):
+        if claims is None or not self._is_valid(claims) or not set(audiences) & set(claims.aud):
             return None
-        whose = claims.kubernetes
+        kubernetes = claims.kubernetes
         return User(
-            name=user_name(whose.namespace, whose.serviceaccount.name),
-            uid=whose.serviceaccount.uid,
-            groups=(*user_groups(whose.namespace), "system:authenticated"),
+            name=user_name(kubernetes.namespace, kubernetes.serviceaccount.name),
+            uid=kubernetes.serviceaccount.uid,
+            groups=(*user_groups(kubernetes.namespace), "system:authenticated"),
             extra={CREDENTIAL: (f"JTI={claims.jti}",)},
         )
 
     def _claims(self, token: str) -> Claims | None:
-        """What a token of ours says, whether or not it still counts."""
-        claims = self._read.get(token)
-        if claims is None and len(token) <= LONGEST_TOKEN and token.count(".") == 2:
+        """Return the claims of a token that was signed here, even if it is not valid any more."""
+        claims = self._cached.get(token)
+        if claims is None and len(token) <= MAX_TOKEN_CHARACTERS and token.count(".") == 2:
             claims = jwt.claims_of(token, self.key, Claims)
             if claims is not None:
-                if len(self._read) >= MOST_READ:
-                    del self._read[next(iter(self._read))]
-                self._read[token] = claims
+                if len(self._cached) >= MAX_CACHED:
+                    del self._cached[next(iter(self._cached))]
+                self._cached[token] = claims
         return claims
 
-    def _is_good(self, claims: Claims) -> bool:
-        whose = claims.kubernetes
-        needed = [("serviceaccounts", whose.namespace, whose.serviceaccount)]
+    def _is_valid(self, claims: Claims) -> bool:
+        kubernetes = claims.kubernetes
+        required = [("serviceaccounts", kubernetes.namespace, kubernetes.serviceaccount)]
         for kind, plural in BINDINGS.items():
-            if (bound := getattr(whose, kind.lower())) is not None:
-                needed.append((plural, "" if kind == "Node" else whose.namespace, bound))
+            if (bound := getattr(kubernetes, kind.lower())) is not None:
+                required.append((plural, "" if kind == "Node" else kubernetes.namespace, bound))
         return (
             claims.iss == ISSUER
             and claims.nbf <= self._now() < claims.exp
-            and all(self._is_there(*one) for one in needed)
+            and all(self._is_there(*one) for one in required)
         )
 
     def _is_there(self, stored: str, namespace: str, reference: Reference) -> bool:
@@ -164,10 +169,10 @@ class Accounts:
 
 
 def user_name(namespace: str, name: str) -> str:
-    """What a ServiceAccount is called as a user."""
+    """Return the user name of a ServiceAccount."""
     return f"{PREFIX}{namespace}:{name}"
 
 
 def user_groups(namespace: str) -> tuple[str, ...]:
-    """The groups that the ServiceAccounts of a namespace are in, beside those of all users."""
+    """Return the groups of a namespace's ServiceAccounts, without those of all users."""
     return GROUP, f"{GROUP}:{namespace}"

@@ -1,8 +1,8 @@
-"""Users with tokens that never end, from a file: Kubernetes' static tokens.
+"""Static tokens from a file (kube-apiserver's --token-auth-file); they never expire.
 
-A line is ``token,user,uid`` or ``token,user,uid,"group1,group2"``.  Kubernetes passes over what it
-cannot read, and lets the last of several equal tokens win; here that is refused, since somebody
-would be let in, or kept out, whom nobody meant.
+A line is ``token,user,uid`` or ``token,user,uid,"group1,group2"``.  Kubernetes skips invalid lines,
+and of equal tokens the last one counts; here both are errors, because otherwise the wrong user
+would be accepted or rejected.
 """
 
 import csv
@@ -16,18 +16,18 @@ from corral import files
 from corral.api.request import User
 from corral.server.authn.authenticator import AUTHENTICATED
 
-MOST_BYTES: Final = 1 << 20
-SHORTEST_TOKEN: Final = 16
-"""Characters; what is shorter can be guessed."""
-_PRIVATE: Final = "it holds what lets people in; make it yours alone: chmod 600"
+MAX_BYTES: Final = 1 << 20
+MIN_TOKEN_CHARACTERS: Final = 16
+"""Shorter tokens can be guessed."""
+_PRIVATE: Final = "it has credentials; make it accessible to its owner only: chmod 600"
 
 
 class TokenFileError(Exception):
-    """Why a file of tokens cannot be used: it names the file and the line, and what to do."""
+    """An invalid token file; the message names the file, the line, and what to do."""
 
 
 def read_tokens(path: Path) -> Mapping[str, User]:
-    """The tokens of a file, each with its user.  Raises TokenFileError."""
+    """Read the tokens of a file, each with its user.  Raises TokenFileError."""
     try:
         text = _content(path).decode()
         return _tokens(path, text)
@@ -40,17 +40,17 @@ def read_tokens(path: Path) -> Mapping[str, User]:
 
 
 def _content(path: Path) -> bytes:
-    """What the file holds, if nobody else may write it or read it."""
+    """Read the file, if nobody but its owner may read or write it."""
     with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        if reason := files.untrusted_stat(found):
+        status = os.fstat(file.fileno())
+        if reason := files.untrusted_stat(status):
             raise TokenFileError(f"{path} {reason}; {_PRIVATE} {path}")
-        if stat.S_IMODE(found.st_mode) & (stat.S_IRGRP | stat.S_IROTH):
-            mode = f"{stat.S_IMODE(found.st_mode):o}"
+        if stat.S_IMODE(status.st_mode) & (stat.S_IRGRP | stat.S_IROTH):
+            mode = f"{stat.S_IMODE(status.st_mode):o}"
             raise TokenFileError(f"{path} can be read by others (mode {mode}); {_PRIVATE} {path}")
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise TokenFileError(f"{path} is larger than {MOST_BYTES} bytes")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise TokenFileError(f"{path} is larger than {MAX_BYTES} bytes")
     return content
 
 
@@ -61,10 +61,10 @@ def _tokens(path: Path, text: str) -> Mapping[str, User]:
         where = f"{path}, line {line}"
         token, user = _read(where, fields)
         if token in tokens:
-            raise TokenFileError(f"{where}: the token is that of line {lines[token]} already")
+            raise TokenFileError(f"{where}: the same token as in line {lines[token]}")
         tokens[token], lines[token] = user, line
     if not tokens:
-        raise TokenFileError(f"{path} holds no token; write lines such as: {_EXAMPLE}")
+        raise TokenFileError(f"{path} has no tokens; write lines such as: {_EXAMPLE}")
     return tokens
 
 
@@ -80,15 +80,15 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _read(where: str, fields: list[str]) -> tuple[str, User]:
     if not 3 <= len(fields) <= 4:
-        raise TokenFileError(f"{where} has {len(fields)} columns and not 3 or 4: {_EXAMPLE}")
+        raise TokenFileError(f"{where} has {len(fields)} columns instead of 3 or 4: {_EXAMPLE}")
     token, name, uid = fields[:3]
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+    if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable():
         raise TokenFileError(
-            f"{where}: a token is at least {SHORTEST_TOKEN} letters, digits and signs of ASCII; "
-            "one that nobody guesses is made by: openssl rand -hex 32"
+            f"{where}: a token has at least {MIN_TOKEN_CHARACTERS} printable ASCII characters; "
+            "generate one with: openssl rand -hex 32"
         )
     if " " in token:
-        raise TokenFileError(f"{where}: there is a blank in the token")
+        raise TokenFileError(f"{where}: the token contains a blank")
     if not name:
         raise TokenFileError(f"{where} names no user: {_EXAMPLE}")
     groups = [each.strip() for each in (fields[3] if len(fields) > 3 else "").split(",")]

@@ -1,4 +1,4 @@
-"""Answers to who somebody is: the one who asks, or the one whose token it is."""
+"""SelfSubjectReviews and TokenReviews (authentication.k8s.io)."""
 
 from typing import Any
 
@@ -16,37 +16,37 @@ from corral.server.strategy.validation import conform, incoming
 
 
 class IdentityReviews:
-    """Answers SelfSubjectReviews and TokenReviews (authentication.k8s.io)."""
+    """Handlers of reviews, by an authenticator's decisions."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
 
     def answers(self) -> dict[str, Handler]:
-        """What answers each kind of question, by the name that it would be stored under."""
+        """Return the handlers, by the resource name of the kind."""
         return {
-            storage(SELF_SUBJECT_REVIEW): self._answer_self,
-            storage(TOKEN_REVIEW): self._answer_token,
+            storage(SELF_SUBJECT_REVIEW): self._review_self,
+            storage(TOKEN_REVIEW): self._review_token,
         }
 
-    async def _answer_self(self, call: Call) -> Response:
-        """Who asks, as the server sees them: impersonation included."""
-        document = _asked(call)
+    async def _review_self(self, call: Call) -> Response:
+        """Return the requesting user, after impersonation."""
+        document = _read_review(call)
         document["metadata"]["creationTimestamp"] = rfc3339(self._authenticator.now())
         document["status"] = {"userInfo": user_info(call.user)}
         return json_response(encode(document), status=201)
 
-    async def _answer_token(self, call: Call) -> Response:
-        """Whose token it is, if it is for one of the audiences.  Raises BadRequest without one."""
-        document = _asked(call)
+    async def _review_token(self, call: Call) -> Response:
+        """Review a token for some audiences.  Raises BadRequest without a token."""
+        document = _read_review(call)
         token = at(document, "spec", "token")
         if not token:
             raise BadRequest("token is required for TokenReview in authentication")
         audiences = at(document, "spec", "audiences") or ()
-        found = self._authenticator.review(token, audiences)
-        if found is None:
+        reviewed = self._authenticator.review(token, audiences)
+        if reviewed is None:
             document["status"] = {"user": {}, "error": "invalid bearer token"}
         else:
-            user, matched = found
+            user, matched = reviewed
             document["status"] = {
                 "authenticated": True,
                 "user": user_info(user),
@@ -56,19 +56,19 @@ class IdentityReviews:
 
 
 def user_info(user: User) -> dict[str, Any]:
-    """A user as the API tells one (UserInfo)."""
-    known: dict[str, Any] = {"username": user.name}
+    """Return a user as UserInfo (authentication/v1)."""
+    info: dict[str, Any] = {"username": user.name}
     if user.uid:
-        known["uid"] = user.uid
+        info["uid"] = user.uid
     if user.groups:
-        known["groups"] = list(user.groups)
+        info["groups"] = list(user.groups)
     if user.extra:
-        known["extra"] = {name: list(values) for name, values in user.extra.items()}
-    return known
+        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return info
 
 
-def _asked(call: Call) -> Document:
-    """The question, in its kind's form.  Nothing is kept of it, so a dry run changes nothing."""
+def _read_review(call: Call) -> Document:
+    """Read and validate a review.  It is not stored, so a dry run is like any other request."""
     accept.require_not_table_only(call.request.headers.get("accept", ""))
     query.dry_run([call.query.get("dryRun", "")], "CreateOptions")
     document = incoming(call, body.read(call))

@@ -1,8 +1,8 @@
-"""What a node of another host may do: what is its own, and what its machines need.
+"""Authorization of joined nodes (Kubernetes' Node authorizer, plugin/pkg/auth/authorizer/node).
 
-It plays Kubernetes' Node authorizer (plugin/pkg/auth/authorizer/node): a node reads Secrets and
-ConfigMaps only when a VMI or a claim that is placed on it names them, and writes only its own Node,
-Lease, pods, VMIs, claims and volumes.  ``admission.node_restriction`` looks at what it writes.
+A node reads a Secret or ConfigMap only if a VMI or a claim placed on it names that, and writes only
+its own Node, Lease, pods, VMIs, claims and volumes.  ``admission.node_restriction`` checks the
+content of these writes.
 """
 
 from collections import defaultdict
@@ -44,12 +44,12 @@ _READABLE: Final = frozenset(
         ("storage.k8s.io", "storageclasses"),
     }
 )
-"""What every node reads: what the network and the volumes of machines are made from."""
+"""Resources that every node may read, for the network and the volumes of machines."""
 _KINDS: Final = {"secrets": SECRET, "configmaps": CONFIG_MAP, "serviceaccounts": SERVICE_ACCOUNT}
 
 
 def node_of(user: User) -> str:
-    """Return the name of the node that a user is; empty for any other user."""
+    """Return the node name of a user ``system:node:NAME``; empty for any other user."""
     if NODE_GROUP not in user.groups:
         return ""
     name = user.name.removeprefix(NODE_USER_PREFIX)
@@ -60,65 +60,65 @@ _NO_KEY: Final = Key("", "")
 
 
 @dataclass(slots=True)
-class _Placed:
-    """A VMI and what it names; ``pods`` are its pods with the node of each."""
+class _PlacedVmi:
+    """A VMI, the objects that its spec names, and its pods with the node of each."""
 
     key: Key = _NO_KEY
-    is_known: bool = False
-    """Whether the VMI is stored, and not only its pods."""
+    is_stored: bool = False
+    """Whether the VMI itself is stored: its pods may be seen before it, and after its deletion."""
     references: frozenset[Reference] = frozenset()
     pods: dict[Key, str] = field(default_factory=dict)
 
 
 class NodeGraph:
-    """Which VMIs are placed on which node, and what they name.  It follows the store."""
+    """The VMIs of each node and the objects that they name, synced with the store at lookups."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._take: Mapping[str, Callable[[Record, bool], None]] = {
+        self._handlers: Mapping[str, Callable[[Record, bool], None]] = {
             storage(POD): self._pod,
             storage(VIRTUAL_MACHINE_INSTANCE): self._vmi,
         }
-        self._seen = dict.fromkeys(self._take, -1)
-        self._placed: dict[str, _Placed] = defaultdict(_Placed)
+        self._synced_revisions = dict.fromkeys(self._handlers, -1)
+        self._placed: dict[str, _PlacedVmi] = defaultdict(_PlacedVmi)
         """By the VMI's uid."""
         self._of_node: dict[str, set[str]] = defaultdict(set)
         """The uids of VMIs by node."""
 
     def places(self, node: str, vmi: Key) -> bool:
-        """Whether a VMI has a pod on a node."""
+        """Return whether a VMI has a pod on a node."""
         return any(each.key == vmi for each in self._on(node))
 
     def names(self, node: str, namespace: str, reference: Reference) -> bool:
-        """Whether a VMI on a node names an object of its namespace."""
+        """Return whether a VMI on a node names an object of its namespace."""
         return any(
             each.key.namespace == namespace and reference in each.references
             for each in self._on(node)
         )
 
-    def _on(self, node: str) -> list[_Placed]:
-        self._follow()
+    def _on(self, node: str) -> list[_PlacedVmi]:
+        self._sync()
         return [self._placed[uid] for uid in self._of_node.get(node, ())]
 
-    def _follow(self) -> None:
-        for kind, take in self._take.items():
-            seen, newest = self._seen[kind], self._store.last_changed(kind)
-            if newest == seen:
+    def _sync(self) -> None:
+        for kind, handle in self._handlers.items():
+            synced, revision = self._synced_revisions[kind], self._store.last_changed(kind)
+            if revision == synced:
                 continue
             try:
-                changes = self._store.changes(kind, seen) if seen >= 0 else None
+                changes = self._store.changes(kind, synced) if synced >= 0 else None
             except Gone:
                 changes = None
-            self._seen[kind] = newest
+            self._synced_revisions[kind] = revision
             if changes is None:
-                self._forget(kind)
+                self._clear(kind)
                 for record in self._store.objects(kind):
-                    take(record, True)  # noqa: FBT003
+                    handle(record, True)  # noqa: FBT003
                 continue
             for change in changes:
-                take(change.record, not change.deleted)
+                handle(change.record, not change.deleted)
 
-    def _forget(self, kind: str) -> None:
+    def _clear(self, kind: str) -> None:
         for each in self._placed.values():
             if kind == storage(POD):
                 each.pods.clear()
@@ -135,10 +135,10 @@ class NodeGraph:
         if present and node and at(pod, "status", "phase") not in ("Succeeded", "Failed"):
             pods[record.key] = node
             self._of_node[node].add(uid)
-        elif left := pods.pop(record.key, None):
-            if left not in pods.values():
-                self._of_node[left].discard(uid)
-            if not pods and not self._placed[uid].is_known:
+        elif node_before := pods.pop(record.key, None):
+            if node_before not in pods.values():
+                self._of_node[node_before].discard(uid)
+            if not pods and not self._placed[uid].is_stored:
                 del self._placed[uid]
 
     def _vmi(self, record: Record, present: bool) -> None:  # noqa: FBT001
@@ -146,25 +146,25 @@ class NodeGraph:
         uid = document["metadata"]["uid"]
         if not present:
             placed = self._placed[uid]
-            placed.is_known, placed.references = False, frozenset()
+            placed.is_stored, placed.references = False, frozenset()
             if not placed.pods:
                 del self._placed[uid]
             return
         placed = self._placed[uid]
-        placed.key, placed.is_known = record.key, True
+        placed.key, placed.is_stored = record.key, True
         vmi = decode_as(record.data, VirtualMachineInstance)
         placed.references = frozenset(references(vmi.spec))
 
 
 class NodeAuthorizer:
-    """Decides for the users that are nodes."""
+    """Authorizes the users of joined nodes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._graph = NodeGraph(store)
 
     def allows(self, attributes: Attributes) -> bool:
-        """Whether a node may do something; False for users that are none."""
+        """Return whether a node has a right; False for users that are no nodes."""
         node = node_of(attributes.user)
         if not node or attributes.path:
             return False
@@ -174,75 +174,79 @@ class NodeAuthorizer:
         rule = _RULES.get(kind)
         return rule is not None and rule(self, node, attributes)
 
-    def _node(self, node: str, asked: Attributes) -> bool:
-        if asked.subresource not in ("", "status"):
+    def _node(self, node: str, attributes: Attributes) -> bool:
+        if attributes.subresource not in ("", "status"):
             return False
-        return asked.verb == "create" or (
-            asked.name == node and asked.verb in _CHANGE | {"get", "delete"}
+        return attributes.verb == "create" or (
+            attributes.name == node and attributes.verb in _CHANGE | {"get", "delete"}
         )
 
-    def _lease(self, node: str, asked: Attributes) -> bool:
-        if asked.namespace != LEASE_NAMESPACE or asked.subresource:
+    def _lease(self, node: str, attributes: Attributes) -> bool:
+        if attributes.namespace != LEASE_NAMESPACE or attributes.subresource:
             return False
-        return asked.verb == "create" or (asked.name == node and asked.verb in _CHANGE | {"get"})
+        return attributes.verb == "create" or (
+            attributes.name == node and attributes.verb in _CHANGE | {"get"}
+        )
 
-    def _event(self, _node: str, asked: Attributes) -> bool:
-        return asked.verb in _CHANGE | {"create"}
+    def _event(self, _node: str, attributes: Attributes) -> bool:
+        return attributes.verb in _CHANGE | {"create"}
 
-    def _pod(self, node: str, asked: Attributes) -> bool:
-        own = self._document(storage(POD), asked)
+    def _pod(self, node: str, attributes: Attributes) -> bool:
+        own = self._document(storage(POD), attributes)
         if own is None or at(own, "spec", "nodeName") != node:
             return False
-        if asked.subresource == "status":
-            return asked.verb in _CHANGE
-        return asked.verb == "delete" and not asked.subresource
+        if attributes.subresource == "status":
+            return attributes.verb in _CHANGE
+        return attributes.verb == "delete" and not attributes.subresource
 
-    def _vmi(self, node: str, asked: Attributes) -> bool:
-        if asked.subresource:
+    def _vmi(self, node: str, attributes: Attributes) -> bool:
+        if attributes.subresource:
             return False
-        if asked.verb in ("list", "watch"):
-            return asked.labels == f"{NODE_LABEL}={node}"
-        key = Key(asked.namespace, asked.name)
-        return asked.verb in _CHANGE | {"get"} and self._graph.places(node, key)
+        if attributes.verb in ("list", "watch"):
+            return attributes.labels == f"{NODE_LABEL}={node}"
+        key = Key(attributes.namespace, attributes.name)
+        return attributes.verb in _CHANGE | {"get"} and self._graph.places(node, key)
 
-    def _named(self, node: str, asked: Attributes) -> bool:
-        """Whether an object is named; a list or a watch must select it by ``metadata.name``."""
-        if asked.verb not in _READ or asked.subresource or not asked.name:
+    def _named(self, node: str, attributes: Attributes) -> bool:
+        """Check that an object is named; a list or watch must select it by ``metadata.name``."""
+        if attributes.verb not in _READ or attributes.subresource or not attributes.name:
             return False
-        reference = Reference(_KINDS[asked.resource].name, asked.name)
-        return self._graph.names(node, asked.namespace, reference) or node_claims.names(
-            self._store, node, asked.namespace, reference
+        reference = Reference(_KINDS[attributes.resource].name, attributes.name)
+        return self._graph.names(node, attributes.namespace, reference) or node_claims.names(
+            self._store, node, attributes.namespace, reference
         )
 
-    def _account(self, node: str, asked: Attributes) -> bool:
-        if asked.subresource == "token" and asked.verb == "create":
-            reference = Reference(SERVICE_ACCOUNT.name, asked.name)
-            return self._graph.names(node, asked.namespace, reference)
-        return self._named(node, asked)
+    def _account(self, node: str, attributes: Attributes) -> bool:
+        if attributes.subresource == "token" and attributes.verb == "create":
+            reference = Reference(SERVICE_ACCOUNT.name, attributes.name)
+            return self._graph.names(node, attributes.namespace, reference)
+        return self._named(node, attributes)
 
-    def _claim(self, node: str, asked: Attributes) -> bool:
-        if asked.verb not in _CHANGE or asked.subresource not in ("", "status"):
+    def _claim(self, node: str, attributes: Attributes) -> bool:
+        if attributes.verb not in _CHANGE or attributes.subresource not in ("", "status"):
             return False
-        claim = self._document(storage(CLAIM), asked)
+        claim = self._document(storage(CLAIM), attributes)
         if claim is None:
             return False
         return is_claim_at(claim, node, self._store)
 
-    def _volume(self, node: str, asked: Attributes) -> bool:
-        if asked.subresource not in ("", "status"):
+    def _volume(self, node: str, attributes: Attributes) -> bool:
+        if attributes.subresource not in ("", "status"):
             return False
-        if asked.verb == "create":
+        if attributes.verb == "create":
             return True
-        volume = self._document(storage(PERSISTENT_VOLUME), asked)
+        volume = self._document(storage(PERSISTENT_VOLUME), attributes)
         return (
-            volume is not None and asked.verb in _CHANGE | {"delete"} and self._is_at(volume, node)
+            volume is not None
+            and attributes.verb in _CHANGE | {"delete"}
+            and self._is_at(volume, node)
         )
 
     def _is_at(self, volume: Document, node: str) -> bool:
         return is_volume_at(volume, node, self._store)
 
-    def _document(self, kind: str, asked: Attributes) -> Document | None:
-        record = self._store.latest(kind, Key(asked.namespace, asked.name))
+    def _document(self, kind: str, attributes: Attributes) -> Document | None:
+        record = self._store.latest(kind, Key(attributes.namespace, attributes.name))
         return record.document() if record is not None else None
 
 

@@ -1,7 +1,7 @@
-"""The claims of a node: those whose volume lies there, and those that are provisioned there.
+"""The PersistentVolumeClaims of a node: those with their volume there, or to be provisioned there.
 
-Their content is imported by the node, so it reads the Secrets and ConfigMaps that their DataVolumes
-name, until they are populated.
+The node imports their content: until they are populated, it may read the Secrets and ConfigMaps
+that their DataVolumes name.
 """
 
 from collections.abc import Iterator

@@ -148,9 +148,11 @@ class Watches:
 
     def _track_backlog(self, call: Call, chunk: bytes) -> AbstractContextManager[None]:
         """Count a chunk as pending until the next one is requested."""
-        cut = call.request.cut
+        abort = call.request.abort
         return (
-            nullcontext() if cut is None else self._backlog.track(call.request.sender, chunk, cut)
+            nullcontext()
+            if abort is None
+            else self._backlog.track(call.request.sender, chunk, abort)
         )
 
     async def _stream(

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 class _Pending:
     user: str
     chunk: bytes
-    cut: Callable[[], None]
+    abort: Callable[[], None]
     is_done: bool = False
 
 
@@ -77,9 +77,9 @@ class Backlog:
         return self._all.size
 
     @contextmanager
-    def track(self, user: str, chunk: bytes, cut: Callable[[], None]) -> Iterator[None]:
-        """Count a chunk as pending if the block lasts; ``cut`` aborts its connection."""
-        entry = _Pending(user, chunk, cut)
+    def track(self, user: str, chunk: bytes, abort: Callable[[], None]) -> Iterator[None]:
+        """Count a chunk as pending if the block lasts; ``abort`` aborts its connection."""
+        entry = _Pending(user, chunk, abort)
         if not self._recent:
             self._recent.append([])
             asyncio.get_running_loop().call_soon(self._age)
@@ -121,5 +121,5 @@ class Backlog:
             user = max(self._users, key=lambda name: self._users[name].size)
             slowest = next(iter(self._users[user].entry))
             self._remove(slowest)
-            slowest.cut()
+            slowest.abort()
             log.warning("watch disconnected: too many bytes are pending", user=user)

@@ -26,7 +26,7 @@ from corral.server.authz.node_claims import is_volume_at
 from corral.server.request import body, query
 from corral.server.request.call import Call, Handler, json_response, not_found, storage
 from corral.server.strategy.validation import conform, incoming
-from corral.server.transport.connection import UNHURRIED
+from corral.server.transport.connection import SLOW_BODY
 from corral.store import Store
 
 TOKEN_SECONDS = 300.0
@@ -99,8 +99,8 @@ class Uploads:
             raise not_found(CLAIM, claims.name)
         operation = PATHS[scope["path"]]
         path = "/".join(("", *map(quote, (claims.namespace, claims.name, claims.uid)), operation))
-        if (unhurried := scope.get("extensions", {}).get(UNHURRIED)) is not None:
-            unhurried()
+        if (allow_slow_body := scope.get("extensions", {}).get(SLOW_BODY)) is not None:
+            allow_slow_body()
         target = self._target
         if node := self._remote_node(record.document()):
             target, path = self._nodes(node), f"{UPLOADS_PATH}{path}"

@@ -1,6 +1,6 @@
-"""One connection of a client: HTTP/1.1 with bounds on what it takes, and what it may become.
+"""uvicorn's HTTP/1.1 and websocket protocols, with limits on the time and size of requests.
 
-uvicorn's protocols do the work.
+An upgrade turns a connection into a websocket or a SPDY tunnel.
 """
 
 import asyncio
@@ -23,41 +23,41 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.server import ServerProtocol
 
 from corral.api.request import Certificate
-from corral.server.transport.idle_timeout import Patience
-from corral.server.transport.slow_reader import Unread, Uptake
+from corral.server.transport.idle_timeout import IdleTimeout
+from corral.server.transport.slow_reader import SlowReaderProtocol, StallTimer
 from corral.server.transport.spdy_upgrade import (
-    LEAVING_SECONDS,
-    LONGEST_LEAVING_SECONDS,
+    CLOSE_STALL_SECONDS,
+    MAX_CLOSE_SECONDS,
     UPGRADE,
     Tunnel,
-    watch_over,
+    detect_dead_peer,
 )
-from corral.server.transport.write_coalescing import Gathering
+from corral.server.transport.write_coalescing import CoalescingTransport
 
 REQUEST_SECONDS = 30.0
-"""How long a client may take to send a request, so that slow ones do not hold connections."""
+"""How long a client may take to send a request, so that slow clients do not occupy connections."""
 KEEP_ALIVE_SECONDS = 90
-"""How long a connection may wait for its next request: longer than client-go keeps one idle."""
-LARGEST_HEAD_BYTES = 64 << 10
-"""Of the line and the headers of a request, and of what else is sent that is not of a body."""
+"""How long a connection may be idle between requests: longer than client-go keeps an idle one."""
+MAX_HEAD_BYTES = 64 << 10
+"""Limit of a request line with headers, and of chunk headers and trailers of a body."""
 LINGER_SECONDS = 1.0
-"""So long a client that was refused while it sends may go on, so that it reads why."""
-MOST_CONNECTIONS = 16384
-"""Each takes some 30 KiB, and a descriptor.  Where there are more, those that have waited longest
-for a request are closed, strangers' before users': clients open another when they need one."""
+"""How long a rejected client may go on sending, so that it reads the error."""
+MAX_CONNECTIONS = 16384
+"""Each takes some 30 KiB, and a descriptor.  Beyond the limit, the connections that have been idle
+longest are closed, unauthenticated ones first: clients open another when they need one."""
 SEND_AT_ONCE: Final = "corral.send_at_once"
-"""An extension of ASGI: ``send(status, head, body)`` sends a whole answer, or says False."""
+"""ASGI extension: ``send(status, head, body)`` sends a whole response, or returns False."""
 SendAtOnce = Callable[[int, bytes, bytes], bool]
-CUT: Final = "corral.cut"
-"""An extension of ASGI: tears the connection down, with all that waits to be sent."""
-UNHURRIED: Final = "corral.unhurried"
-"""An extension of ASGI: once called, a body may take as long as it comes on."""
+ABORT: Final = "corral.abort"
+"""ASGI extension: aborts the connection, with all data that is not sent yet."""
+SLOW_BODY: Final = "corral.slow_body"
+"""ASGI extension: once called, a body may take any time, as long as it makes progress."""
 READ_BYTES = 32 << 10
-"""What is decrypted at once; asyncio's own 256 KiB are allocated anew for each request."""
+"""Limit of data decrypted at once; asyncio's own 256 KiB are allocated for each request."""
 _INBOX = bytearray(256 << 10)
-"""Where TLS connections receive: what came is taken out before the loop turns to the next one.
+"""The receive buffer of all TLS connections: its data is read before the loop's next callback.
 
-Each would have such a buffer of its own otherwise, and a thousand idle watchers 256 MiB."""
+With a buffer each, a thousand idle watchers would have 256 MiB."""
 
 _HEAD_TOO_LARGE = (
     STATUS_LINE[431] + b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
@@ -66,126 +66,126 @@ _HEAD_TOO_LARGE = (
 
 
 @dataclass(slots=True)
-class Standing:
-    """Whether a request of a connection was authenticated; ``state["standing"]`` of its scopes."""
+class AuthenticationState:
+    """Whether a connection had an authenticated request (``state["authentication"]`` of scopes)."""
 
     is_authenticated: bool = False
 
 
-class Connection(Unread, HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with bounds on a request's time and size, and on who does not read."""
+class Connection(SlowReaderProtocol, HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with limits on a request's time and size, and on slow readers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._standing = Standing()
-        certificate = _shown(transport.get_extra_info("ssl_object"))
-        self.app_state |= {"certificate": certificate, "standing": self._standing}
+        self._authentication = AuthenticationState()
+        certificate = client_certificate(transport.get_extra_info("ssl_object"))
+        self.app_state |= {"certificate": certificate, "authentication": self._authentication}
         _share_inbox(transport)
-        _hold_little(transport)
-        self.transport = cast("asyncio.Transport", Gathering(transport, self.loop))
+        _limit_write_buffer(transport)
+        self.transport = cast("asyncio.Transport", CoalescingTransport(transport, self.loop))
         self._is_receiving = False
-        self._is_unhurried = False
+        self._allows_slow_body = False
         self._is_refused = False
-        self._has_moved = False  # what came last was of a request, not of a head that grows
+        self._has_progressed = False  # the last data completed a head or was of a body
         self._head_bytes = 0
-        self._patience = Patience(self.loop, self._lose_patience)
-        self._patience.begin(REQUEST_SECONDS)
-        if len(self.connections) > MOST_CONNECTIONS:
-            self._make_room()
+        self._idle_timeout = IdleTimeout(self.loop, self._time_out)
+        self._idle_timeout.start(REQUEST_SECONDS)
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._close_idle_connections()
 
-    def _make_room(self) -> None:
-        """Close some connections that wait for a request; this one where there is none.
+    def _close_idle_connections(self) -> None:
+        """Close a hundredth of the connections, idle ones; if there are none, this one.
 
-        Those go first that have been nobody's yet: strangers that wait push out no user.  To find
-        them takes a look at all, so that is not done for each newcomer.
+        Connections that were never authenticated are closed first, also while they send a request.
+        Several at once, because each search goes through all connections.
         """
-        waiting = [
-            (each._standing.is_authenticated, each._patience.due or 0.0, index, each)  # noqa: SLF001
+        candidates = [
+            (each._authentication.is_authenticated, each._idle_timeout.due or 0.0, index, each)  # noqa: SLF001
             for index, each in enumerate(self.connections)
-            if isinstance(each, Connection) and each is not self and not each._is_asked  # noqa: SLF001
-            if not each._is_receiving or not each._standing.is_authenticated  # noqa: SLF001
+            if isinstance(each, Connection) and each is not self and not each._is_responding  # noqa: SLF001
+            if not each._is_receiving or not each._authentication.is_authenticated  # noqa: SLF001
             if not each.transport.is_closing()
         ]
-        first = heapq.nsmallest(max(1, MOST_CONNECTIONS // 100), waiting)
-        for known, _, _, each in first or [(False, 0.0, 0, self)]:
-            if known:
+        closable = heapq.nsmallest(max(1, MAX_CONNECTIONS // 100), candidates)
+        for is_authenticated, _, _, each in closable or [(False, 0.0, 0, self)]:
+            if is_authenticated:
                 each.transport.close()
-            else:  # at once: a stranger need not answer a farewell
+            else:  # without TLS's closing handshake, which a stranger may delay
                 each.transport.abort()
 
     @property
-    def _is_asked(self) -> bool:
-        """Whether a request is being answered."""
+    def _is_responding(self) -> bool:
+        """Whether a response is in progress."""
         cycle: Any = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._patience.close()
+        self._idle_timeout.close()
         super().connection_lost(exc)
-        if self.scope is not None:  # it leads back here, and garbage is looked for seldom
+        if self.scope is not None:  # a reference cycle: garbage collections are rare
             self.scope.pop("extensions", None)
 
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
         super().data_received(data)
-        if self._has_moved:
-            self._has_moved, self._head_bytes = False, 0
+        if self._has_progressed:
+            self._has_progressed, self._head_bytes = False, 0
             return
         self._head_bytes += len(data)
-        if self._head_bytes > LARGEST_HEAD_BYTES and not self.transport.is_closing():
+        if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._refuse_head()
 
     def _refuse_head(self) -> None:
-        """Answer as Go's server does, and hear no more."""
+        """Respond with 431 as Go's server does, and read no more."""
         self._is_refused = True
         cycle: Any = self.cycle
-        if not self._is_asked:
+        if not self._is_responding:
             self.transport.write(_HEAD_TOO_LARGE)
-            self._patience.begin(LINGER_SECONDS)
+            self._idle_timeout.start(LINGER_SECONDS)
         elif cycle.more_body:
-            self.transport.close()  # what is behind its body is too large
+            self.transport.close()  # the trailers of its body are too large
         else:
-            cycle.keep_alive = False  # what was asked before is answered, and that is all
-            self._patience.end()
+            cycle.keep_alive = False  # earlier requests are answered, then it is closed
+            self._idle_timeout.stop()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_receiving = True
-        self._is_unhurried = False
-        self._has_moved = False
+        self._allows_slow_body = False
+        self._has_progressed = False
         self._head_bytes = 0
-        self._patience.begin(REQUEST_SECONDS)
+        self._idle_timeout.start(REQUEST_SECONDS)
 
     def on_headers_complete(self) -> None:
-        self._has_moved = True
-        if _head_size(self.url, self.headers) > LARGEST_HEAD_BYTES:
+        self._has_progressed = True
+        if _head_size(self.url, self.headers) > MAX_HEAD_BYTES:
             self._refuse_head()
             return
         super().on_headers_complete()
         cycle: Any = self.cycle
-        if cycle is not None and cycle.scope is self.scope:  # else it is to be upgraded
-            self.scope["headers"] = list(self.headers)  # what comes behind a body is none of them
+        if cycle is not None and cycle.scope is self.scope:  # else it is an upgrade
+            self.scope["headers"] = list(self.headers)  # a copy, without trailers
             self.scope["extensions"] = {
                 SEND_AT_ONCE: partial(_send_at_once, cycle),
-                CUT: self.transport.abort,
-                UNHURRIED: self._take_time,
+                ABORT: self.transport.abort,
+                SLOW_BODY: self._allow_slow_body,
             }
 
     def on_body(self, body: bytes) -> None:
         if self._is_refused:
             return
-        self._has_moved = True
-        if self._is_unhurried:
-            self._patience.begin(REQUEST_SECONDS)
+        self._has_progressed = True
+        if self._allows_slow_body:
+            self._idle_timeout.start(REQUEST_SECONDS)
         super().on_body(body)
 
-    def _take_time(self) -> None:
-        self._is_unhurried = True
+    def _allow_slow_body(self) -> None:
+        self._allows_slow_body = True
 
-    def _lose_patience(self) -> None:
-        if self._is_unhurried and self.flow.read_paused:  # it is we who are slow
-            self._patience.begin(REQUEST_SECONDS)
+    def _time_out(self) -> None:
+        if self._allows_slow_body and self.flow.read_paused:  # the app is slow, not the client
+            self._idle_timeout.start(REQUEST_SECONDS)
         else:
             self.transport.close()
 
@@ -193,10 +193,10 @@ class Connection(Unread, HttpToolsProtocol):
         if self._is_refused:
             return
         self._is_receiving = False
-        if self._is_asked:
-            self._patience.end()
-        else:  # it was answered before it was all here
-            self._patience.begin(KEEP_ALIVE_SECONDS)
+        if self._is_responding:
+            self._idle_timeout.stop()
+        else:  # the response was complete before the request
+            self._idle_timeout.start(KEEP_ALIVE_SECONDS)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -205,17 +205,17 @@ class Connection(Unread, HttpToolsProtocol):
         elif not self.transport.is_closing():
             self.flow.resume_reading()
             if not self._is_receiving:
-                self._patience.begin(KEEP_ALIVE_SECONDS)
+                self._idle_timeout.start(KEEP_ALIVE_SECONDS)
 
     def _should_upgrade(self) -> bool:
         return self._get_upgrade() == UPGRADE or super()._should_upgrade()
 
     def handle_websocket_upgrade(self) -> None:
-        if self._is_asked:
-            self.transport.close()  # its answer would come in the midst of the stream
+        if self._is_responding:
+            self.transport.close()  # an earlier response would end up in the stream
             return
-        self._was_read()
-        self._patience.close()
+        self._cancel_stall_timer()
+        self._idle_timeout.close()
         if self._get_upgrade() != UPGRADE:
             super().handle_websocket_upgrade()
             return
@@ -228,16 +228,16 @@ class Connection(Unread, HttpToolsProtocol):
 
 
 def _head_size(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
-    """What a head takes that has come whole, nearly."""
+    """Return the approximate size of a complete head."""
     return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 def _send_at_once(cycle: RequestResponseCycle, status: int, head: bytes, body: bytes) -> bool:
-    """Send a whole answer, its headers as they are on the wire; False where that cannot be done.
+    """Send a whole response with encoded headers; return False if the connection does not allow it.
 
-    This is what ``cycle.send`` does in the plain case, at a tenth of its cost.
+    It does what ``cycle.send`` does in the plain case, at a tenth of the cost.
     """
-    if cycle.waiting_for_100_continue:  # nobody knows whether the body that was announced comes
+    if cycle.waiting_for_100_continue:  # the announced body may still come
         cycle.keep_alive = False
     if (
         not cycle.keep_alive
@@ -247,25 +247,25 @@ def _send_at_once(cycle: RequestResponseCycle, status: int, head: bytes, body: b
     ):
         return False
     cycle.response_started = cycle.response_complete = True
-    transport = cast("Gathering", cycle.transport)
-    transport.write_whole(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
+    transport = cast("CoalescingTransport", cycle.transport)
+    transport.write_and_flush(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
     cycle.message_event.set()
     cycle.on_response()
     return True
 
 
-def _hold_little(transport: asyncio.Transport) -> None:
-    """Let whoever writes wait as soon as the kernel's buffer is full: ours would come on top."""
+def _limit_write_buffer(transport: asyncio.Transport) -> None:
+    """Pause writers as soon as the kernel's buffer is full, without a second buffer on top."""
     transport.set_write_buffer_limits(high=1)
-    beneath = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
-    if beneath is not None:
-        beneath.set_write_buffer_limits(high=1)
+    underlying = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    if underlying is not None:
+        underlying.set_write_buffer_limits(high=1)
 
 
 def _share_inbox(transport: asyncio.Transport) -> None:
-    """Let a TLS connection receive in the buffer of all.
+    """Make a TLS connection receive into the shared buffer.
 
-    asyncio has no door for that; where its insides are others, each has a buffer of its own.
+    asyncio has no API for that; if its internals change, each connection has its own buffer.
     """
     tls: Any = getattr(transport, "_ssl_protocol", None)
     if hasattr(tls, "_ssl_buffer_view"):
@@ -275,7 +275,7 @@ def _share_inbox(transport: asyncio.Transport) -> None:
 class _Handshake(ServerProtocol):
     """A websocket's handshake that leaves the choice of a subprotocol to the app.
 
-    The library refuses names that RFC 6455 does not allow, but Kubernetes has such:
+    The library rejects names that RFC 6455 does not allow, such as Kubernetes'
     ``SPDY/3.1+portforward.k8s.io``.
     """
 
@@ -283,16 +283,16 @@ class _Handshake(ServerProtocol):
         return None
 
     def recv_frame(self, frame: Frame) -> None:
-        """Once all is said a ping is not answered: that would be taken for what is still read."""
+        """Ignore pings after the close frame: an answer would count as progress of the reader."""
         if frame.opcode is not Opcode.PING or self.close_sent is None:
             super().recv_frame(frame)
 
 
-class WebSocket(Unread, WebSocketsSansIOProtocol):
+class WebSocket(SlowReaderProtocol, WebSocketsSansIOProtocol):
     """uvicorn's websockets with that handshake, for clients that may be slow.
 
-    Its pings keep the way open, and the kernel sees whether they arrive.  No answer is waited for:
-    it stands behind what is not read yet, by the client or by us.
+    Pings keep the connection open, and the kernel detects whether they arrive.  There is no timeout
+    for pongs: a pong queues behind data that the client or this server has not read yet.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -303,7 +303,7 @@ class WebSocket(Unread, WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        watch_over(self.transport)
+        detect_dead_peer(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._end is not None:
@@ -311,7 +311,7 @@ class WebSocket(Unread, WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The server ends.  uvicorn says so to who has said farewell, too, which it may not."""
+        """Close at the server's end.  uvicorn would send a frame after the client's close frame."""
         if not self.transport.is_closing():
             super().shutdown()
 
@@ -321,30 +321,30 @@ class WebSocket(Unread, WebSocketsSansIOProtocol):
             and message.get("code") == CloseCode.ABNORMAL_CLOSURE
         ):
             self.close_sent = True
-            self.transport.close()  # without a frame: no frame may hold this code (RFC 6455 7.4.1)
+            self.transport.close()  # frames must not have this code (RFC 6455 7.4.1)
             return
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
-            # uvicorn takes a refusal for no answer until the connection is lost, and logs that.
+            # Otherwise uvicorn logs a rejected handshake as an error once the connection is lost.
             self.handshake_complete = not message.get("more_body", False)
         elif message["type"] == "websocket.close" and self.close_timer is not None:
             self.close_timer.cancel()
-            leaving: Any = Uptake(self.transport, LEAVING_SECONDS, self.transport.close)
-            self.close_timer = leaving
-            self._end = self.loop.call_later(LONGEST_LEAVING_SECONDS, self.transport.abort)
+            stall_timer: Any = StallTimer(self.transport, CLOSE_STALL_SECONDS, self.transport.close)
+            self.close_timer = stall_timer
+            self._end = self.loop.call_later(MAX_CLOSE_SECONDS, self.transport.abort)
 
 
-def _shown(tls: ssl.SSLObject | None) -> Certificate | None:
-    """The client's certificate of a connection, as Kubernetes reads it."""
-    told: Any = tls.getpeercert() if tls is not None else None
-    if not told:
+def client_certificate(tls: ssl.SSLObject | None) -> Certificate | None:
+    """Return the client's certificate of a connection; None without one."""
+    peer: Any = tls.getpeercert() if tls is not None else None
+    if not peer:
         return None
     assert tls is not None
-    subject = [pair for parts in told["subject"] for pair in parts]
+    subject = [pair for parts in peer["subject"] for pair in parts]
     return Certificate(
         name=next((value for name, value in reversed(subject) if name == "commonName"), ""),
         groups=tuple(value for name, value in subject if name == "organizationName"),
-        begins=ssl.cert_time_to_seconds(told["notBefore"]),
-        ends=ssl.cert_time_to_seconds(told["notAfter"]),
+        begins=ssl.cert_time_to_seconds(peer["notBefore"]),
+        ends=ssl.cert_time_to_seconds(peer["notAfter"]),
         fingerprint=hashlib.sha256(tls.getpeercert(binary_form=True) or b"").hexdigest(),
     )

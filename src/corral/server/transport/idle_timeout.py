@@ -1,32 +1,32 @@
-"""How long a connection waits for its client, with one timer that is hardly ever touched."""
+"""Timeout of a connection's client, with a timer that is rarely rescheduled."""
 
 import asyncio
 from collections.abc import Callable
 
-LOOK_SECONDS = 30.0
-"""So often a timer looks, at most, whether its time is over."""
+MAX_CHECK_SECONDS = 30.0
+"""Longest interval between checks of the due time."""
 
 
 def _nothing() -> None:
     """Do nothing."""
 
 
-class Patience:
-    """Calls ``lost`` when what is waited for has not come in time.
+class IdleTimeout:
+    """Calls ``expired`` unless it is stopped in time.
 
-    What is waited for nearly always comes.  To make and cancel a timer of the loop for it would be
-    a tenth of what a small request costs, so the timer stays and looks when it fires.
+    It nearly always is.  Creating and cancelling a timer of the loop each time would be a tenth of
+    the cost of a small request, so the timer stays, and compares the due time when it fires.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lost: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[], None]) -> None:
         self._loop = loop
-        self._lost = lost
+        self._expired = expired
         self._timer: asyncio.TimerHandle | None = None
         self.due: float | None = None
-        """When it is lost, in seconds of the loop's clock; None while nothing is waited for."""
+        """When it expires, by the loop's clock; None while it is stopped."""
 
-    def begin(self, seconds: float) -> None:
-        """Wait for something that is to come in so many seconds."""
+    def start(self, seconds: float) -> None:
+        """Expire in so many seconds, instead of at an earlier start's time."""
         self.due = self._loop.time() + seconds
         if self._timer is None:
             self._arm(self.due)
@@ -34,27 +34,29 @@ class Patience:
             self._timer.cancel()
             self._arm(self.due)
 
-    def end(self) -> None:
-        """It has come."""
+    def stop(self) -> None:
+        """Stop until the next start."""
         self.due = None
 
     def close(self) -> None:
-        """Nothing is waited for any more, ever; it lets go of whom it would have called."""
+        """Stop for good, and drop the reference to the callback."""
         self.due = None
-        self._lost = _nothing
+        self._expired = _nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _arm(self, due: float) -> None:
-        self._timer = self._loop.call_at(min(due, self._loop.time() + LOOK_SECONDS), self._look)
+        self._timer = self._loop.call_at(
+            min(due, self._loop.time() + MAX_CHECK_SECONDS), self._check
+        )
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         if self.due is None:
             return
         if self.due <= self._loop.time():
             self.due = None
-            self._lost()
+            self._expired()
         else:
             self._arm(self.due)

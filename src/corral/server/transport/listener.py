@@ -1,7 +1,7 @@
-"""Sockets: an ASGI app over HTTPS, inside the loop that is already running.
+"""Listening sockets: an ASGI app over HTTPS, in the running event loop.
 
-uvicorn's own ``Server`` is not used: it takes the process's signals, and ends the process when a
-port is taken.
+uvicorn's own ``Server`` is not used: it installs signal handlers, and exits the process when a port
+is in use.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ class ServeError(Exception):
 
 
 def tls_context(certificate: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
-    """TLS as the server speaks it; clients may show what authorities in ``clients`` have issued.
+    """Return the server's TLS context; ``clients`` are the CAs of optional client certificates.
 
-    A certificate that has ended passes here, so that its owner is told by an answer (401); one of
-    a strange authority ends the handshake.  Raises ServeError for files that cannot be used.
+    An expired certificate passes the handshake, so that its client gets a 401; one of another CA
+    ends the handshake.  Raises ServeError for unusable files.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -55,8 +55,8 @@ async def listening(
 ) -> AsyncGenerator[tuple[str, int], None]:
     """Serve an app while the block lasts; the value is the address, with port 0 resolved.
 
-    At the end requests that are being answered get a moment to finish.  Whoever streams without
-    end must be told before: the store's watches end when the store is closed.
+    At the end, responses in progress get SHUTDOWN_SECONDS to finish.  Callers end endless streams
+    before: the store's watches end when the store is closed.
     """
     try:
         server = await _start(app, tls, state := ServerState(), host=host, port=port)
@@ -74,7 +74,7 @@ async def listening(
 async def listening_on(
     app: ASGIApp, bound: socket.socket, tls: ssl.SSLContext | None
 ) -> AsyncGenerator[None, None]:
-    """Serve an app on a socket that is bound already, as ``listening`` does; it is closed after."""
+    """Serve an app on a bound socket, as ``listening`` does; the socket is closed at the end."""
     server = await _start(app, tls, state := ServerState(), sock=bound)
     try:
         yield

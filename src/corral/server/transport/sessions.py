@@ -1,8 +1,8 @@
-"""Streams end with the right to be there: who opened one may be nobody any more.
+"""Streams end with the credentials of their user.
 
-A request is looked at once, but what it opens may last for hours: a watch, a console, a log that is
-followed.  It is ended when its certificate or token is over, when the certificate is revoked, and
-when the token's ServiceAccount is deleted.  Those of static tokens last: these never end.
+A request is authenticated once, but its stream may last for hours: a watch, a console, a followed
+log.  It ends when its certificate or token expires, when the certificate is revoked, and when the
+token's ServiceAccount is deleted.  Static tokens never expire.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ log = structlog.get_logger()
 
 
 class SessionEnded(Exception):
-    """Whoever opened a stream is not known any more."""
+    """The credentials of a stream's user are not valid any more."""
 
 
 class Sessions:
-    """The streams that are open for users who may cease to be known.
+    """The open streams whose credentials may expire or be revoked.
 
-    The store is followed as long as there are any.
+    The store is watched as long as there are any.
     """
 
     def __init__(self, store: Store, authenticator: Authenticator) -> None:
         self._store = store
         self._authenticator = authenticator
-        self._open: dict[asyncio.Timeout, Request] = {}
-        self._following: list[asyncio.Task[None]] = []
+        self._requests: dict[asyncio.Timeout, Request] = {}
+        self._watch_tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
-    async def hold(self, request: Request) -> AsyncIterator[None]:
-        """Let a stream last while its sender is known.  Raises SessionEnded."""
+    async def while_authenticated(self, request: Request) -> AsyncIterator[None]:
+        """Run a stream as long as its credentials are valid.  Raises SessionEnded."""
         ends = self._authenticator.ends(request)
         if ends is None:
             yield
@@ -57,40 +57,42 @@ class Sessions:
         except TimeoutError:
             if not scope.expired():
                 raise
-            log.info("stream ended", path=request.path, reason="its user is not known any more")
+            log.info(
+                "stream ended", path=request.path, reason="its credentials are not valid any more"
+            )
             raise SessionEnded from None
 
     def _add(self, scope: asyncio.Timeout, request: Request) -> None:
-        if not self._open:
-            self._following = [
+        if not self._requests:
+            self._watch_tasks = [
                 asyncio.create_task(self._follow(changes), name="sessions")
                 for changes in (
                     self._store.watch("configmaps", self._store.revision, *MAP),
                     self._store.watch("serviceaccounts", self._store.revision),
                 )
             ]
-        self._open[scope] = request
-        self._check(scope, request)  # it may have been revoked since it was let pass
+        self._requests[scope] = request
+        self._check(scope, request)  # revoked since it was authenticated?
 
     def _remove(self, scope: asyncio.Timeout) -> None:
-        del self._open[scope]
-        if not self._open:
-            for task in self._following:
+        del self._requests[scope]
+        if not self._requests:
+            for task in self._watch_tasks:
                 task.cancel()
-            self._following = []
+            self._watch_tasks = []
 
     async def _follow(self, changes: Watch) -> None:
         try:
             while not changes.finished:
                 if await changes.next_events(_LONG_SECONDS):
                     self._check_all()
-            if changes.lost_after is not None:  # so much has changed that nobody knows what
+            if changes.lost_after is not None:  # the watch fell behind: changes are unknown
                 self._check_all()
         finally:
             changes.close()
 
     def _check_all(self) -> None:
-        for scope, request in list(self._open.items()):
+        for scope, request in list(self._requests.items()):
             self._check(scope, request)
 
     def _check(self, scope: asyncio.Timeout, request: Request) -> None:

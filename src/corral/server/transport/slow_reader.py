@@ -1,4 +1,4 @@
-"""Whether a client takes what it is sent, be it ever so slowly."""
+"""Detection of clients that do not read what they are sent; slow readers are fine."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,61 +7,61 @@ from typing import Any, Final
 from corral import sockets
 
 UNREAD_SECONDS: Final = 60.0
-"""How long a client may leave what it was sent unread, before its connection is torn down."""
+"""How long a client may leave data unread, before its connection is aborted."""
 
 
-class Uptake:
-    """Calls ``lost`` when a client has taken nothing for a while.
+class StallTimer:
+    """Calls ``stalled`` when a client has read nothing for a while.
 
-    What counts is what its kernel has acknowledged: what is written comes out of a connection's
-    buffers in large pieces, for which a slow client may need minutes.
+    Progress is what the client's kernel acknowledges: buffers are written in large pieces, for
+    which a slow client may need minutes.
     """
 
     def __init__(
-        self, transport: asyncio.Transport, seconds: float, lost: Callable[[], Any]
+        self, transport: asyncio.Transport, seconds: float, stalled: Callable[[], Any]
     ) -> None:
         self._socket: sockets.Socket | None = transport.get_extra_info("socket")
         self._seconds = seconds
-        self._lost = lost
+        self._stalled = stalled
         self._loop = asyncio.get_running_loop()
-        self._taken = self._count()
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._acknowledged = self._count()
+        self._timer = self._loop.call_later(seconds, self._check)
 
     def cancel(self) -> None:
-        """It need not take anything any more."""
+        """Stop watching the client."""
         self._timer.cancel()
 
-    def _look(self) -> None:
-        before, self._taken = self._taken, self._count()
-        if self._taken == before:
-            self._lost()
+    def _check(self) -> None:
+        previous, self._acknowledged = self._acknowledged, self._count()
+        if self._acknowledged == previous:
+            self._stalled()
         else:
-            self._timer = self._loop.call_later(self._seconds, self._look)
+            self._timer = self._loop.call_later(self._seconds, self._check)
 
     def _count(self) -> int:
         return sockets.acknowledged(self._socket) if self._socket is not None else 0
 
 
-class Unread(asyncio.Protocol):
-    """Of a protocol: tears its connection down where the client leaves unread what it was sent."""
+class SlowReaderProtocol(asyncio.Protocol):
+    """A mixin that aborts a connection if the client stops reading while the server writes."""
 
     transport: Any
-    _unread: Uptake | None = None
+    _stall_timer: StallTimer | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._was_read()
+        self._cancel_stall_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # not close(): that would wait until all is read
-        self._unread = Uptake(self.transport, UNREAD_SECONDS, self.transport.abort)
+        # not close(), which waits until all is sent
+        self._stall_timer = StallTimer(self.transport, UNREAD_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._was_read()
+        self._cancel_stall_timer()
         super().resume_writing()
 
-    def _was_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _cancel_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None

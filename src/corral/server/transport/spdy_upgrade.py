@@ -1,8 +1,8 @@
-"""Connections that become SPDY/3.1, as kubectl before 1.31 asks for, and others that fall back.
+"""Upgrades of connections to SPDY/3.1, for kubectl before 1.31 and clients that fall back to it.
 
-The app sees a websocket: what the client would have put into messages comes as it is.  A stream
-protocol that the client names (``X-Stream-Protocol-Version``) is the subprotocol that tunnels it,
-such as ``SPDY/3.1+portforward.k8s.io``; so who serves the one serves the other.
+The app sees a websocket whose messages are the raw bytes of the connection.  A stream protocol of
+the client (``X-Stream-Protocol-Version``) becomes the websocket subprotocol that tunnels it, such
+as ``SPDY/3.1+portforward.k8s.io``: an app that serves one serves the other.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ import structlog
 from starlette.types import ASGIApp, Message
 
 from corral import sockets
-from corral.server.transport.slow_reader import UNREAD_SECONDS, Unread, Uptake
+from corral.server.transport.slow_reader import UNREAD_SECONDS, SlowReaderProtocol, StallTimer
 
 UPGRADE: Final = b"spdy/3.1"
 PREFIX: Final = "SPDY/3.1+"
-LEAVING_SECONDS: Final = 60.0
-"""How long a client may take nothing and not leave once all is said, before its connection is
+CLOSE_STALL_SECONDS: Final = 60.0
+"""How long a client may neither read nor close after the last message, before its connection is
 closed."""
-LONGEST_LEAVING_SECONDS: Final = 300.0
-"""How long it may take for all of that, though it takes something now and then."""
+MAX_CLOSE_SECONDS: Final = 300.0
+"""How long the close may take in all, even if the client reads now and then."""
 
 log = structlog.get_logger()
 
 
-class Tunnel(Unread):
-    """One connection after its request; ``scope`` is that request, ``url`` what it asked for.
+class Tunnel(SlowReaderProtocol):
+    """A connection after its upgrade; ``scope`` and ``url`` are those of the request.
 
-    Whoever ends the server finds it among ``connections``, and what serves it among ``tasks``.
+    It adds itself to ``connections`` and its task to ``tasks``, which the server ends on shutdown.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Tunnel(Unread):
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._writable = asyncio.Event()
         self._writable.set()
-        self._leaving: Uptake | None = None
+        self._closing: StallTimer | None = None
         self._open = False
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        watch_over(transport)
+        detect_dead_peer(transport)
         self._connections.add(self)
         self._messages.put_nowait({"type": "websocket.connect"})
         task = asyncio.get_running_loop().create_task(self._run())
@@ -64,7 +64,7 @@ class Tunnel(Unread):
         self._tasks.add(task)
 
     def data_received(self, data: bytes) -> None:
-        if self._leaving is not None:
+        if self._closing is not None:
             return
         self._messages.put_nowait({"type": "websocket.receive", "bytes": data})
         self.transport.pause_reading()
@@ -76,9 +76,9 @@ class Tunnel(Unread):
         super().connection_lost(exc)
         self._connections.discard(self)
         self._writable.set()
-        if self._leaving is not None:
-            self._leaving.cancel()
-        self._gone(1006)
+        if self._closing is not None:
+            self._closing.cancel()
+        self._disconnect(1006)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -89,24 +89,24 @@ class Tunnel(Unread):
         self._writable.set()
 
     def shutdown(self) -> None:
-        """The server ends."""
-        self._gone(1012)
+        """Close at the server's end."""
+        self._disconnect(1012)
         self.transport.close()
 
-    def _gone(self, code: int) -> None:
+    def _disconnect(self, code: int) -> None:
         self._messages.put_nowait({"type": "websocket.disconnect", "code": code})
 
     async def _run(self) -> None:
         try:
             await self._app(self._scope, self._receive, self._send)
         except OSError:
-            pass  # the client has gone while it was written to
+            pass  # the client disconnected during a write
         except Exception:
             log.exception("a stream failed", path=self._scope["path"])
         finally:
             if not self._open and not self._status:
-                self._answer(500, [], b"")
-            if self._leaving is None:
+                self._reject(500, [], b"")
+            if self._closing is None:
                 self.transport.close()
 
     async def _receive(self) -> Message:
@@ -121,28 +121,28 @@ class Tunnel(Unread):
             case "websocket.http.response.start":
                 self._status, self._headers = message["status"], list(message["headers"])
             case "websocket.http.response.body":
-                self._answer(self._status, self._headers, message.get("body", b""))
+                self._reject(self._status, self._headers, message.get("body", b""))
             case "websocket.send":
                 await self._writable.wait()
                 if self.transport.is_closing():
-                    raise ConnectionResetError("the client has left")
+                    raise ConnectionResetError("the client disconnected")
                 self.transport.write(message["bytes"])
             case _:  # websocket.close
                 if self._open:
-                    self._let_go()
+                    self._await_close()
                     return
                 self._status = 403
-                self._answer(403, [], b"")
+                self._reject(403, [], b"")
                 self.transport.close()
 
-    def _let_go(self) -> None:
-        """All is said, and the client is to leave first.
+    def _await_close(self) -> None:
+        """Wait until the client closes the connection, after the last message.
 
-        kubectl forgets what it has received and not read when the connection is closed, and so may
-        its kernel where there is something that we have not read.
+        kubectl drops received data that it has not read when the server closes first, and so may
+        its kernel if the server has unread data.
         """
-        if self._leaving is None and not self.transport.is_closing():
-            self._leaving = Uptake(self.transport, LEAVING_SECONDS, self.transport.close)
+        if self._closing is None and not self.transport.is_closing():
+            self._closing = StallTimer(self.transport, CLOSE_STALL_SECONDS, self.transport.close)
             self.transport.resume_reading()
 
     def _accept(self, protocol: str) -> None:
@@ -153,8 +153,8 @@ class Tunnel(Unread):
         )
         self.transport.write(head.encode())
 
-    def _answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Refuse the upgrade, in one piece."""
+    def _reject(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Reject the upgrade with a whole response."""
         kept = [(name, value) for name, value in headers if name != b"content-length"]
         kept += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
         lines = b"".join(b"%s: %s\r\n" % pair for pair in kept)
@@ -162,15 +162,15 @@ class Tunnel(Unread):
         self.transport.write(first + lines + b"\r\n" + body)
 
 
-def watch_over(transport: asyncio.Transport) -> None:
-    """Notice a client of a stream that has gone without a word."""
-    if (connected := transport.get_extra_info("socket")) is not None:
-        sockets.keep_alive(connected, int(UNREAD_SECONDS))
-        sockets.set_user_timeout(connected, int(UNREAD_SECONDS))
+def detect_dead_peer(transport: asyncio.Transport) -> None:
+    """Make the kernel detect a client that disappears without closing."""
+    if (connection := transport.get_extra_info("socket")) is not None:
+        sockets.keep_alive(connection, int(UNREAD_SECONDS))
+        sockets.set_user_timeout(connection, int(UNREAD_SECONDS))
 
 
 def _as_websocket(scope: dict[str, Any], url: bytes) -> dict[str, Any]:
-    """The scope of the websocket that stands for a request; its method is told in the state."""
+    """Return the websocket scope of a request; its method is in the state."""
     path, _, query = url.partition(b"?")
     offered = [
         PREFIX + name.strip()

@@ -18,7 +18,7 @@ from corral.api.revocation import MAP, USERS
 from corral.pki import certificates, server_identity
 from corral.server import ApiServer
 from corral.server.asgi import App
-from corral.server.authn.authenticator import ADMINISTRATOR, TURNED_AWAY, Authenticator
+from corral.server.authn.authenticator import ADMINISTRATOR, REJECTED, Authenticator
 from corral.server.authn.revocations import Revocations
 from corral.server.transport.listener import listening, tls_context
 from corral.store import Store
@@ -153,11 +153,11 @@ async def test_why_a_certificate_is_refused_is_noted_for_the_administrator():
             await store.write("configmaps", MAP, {"metadata": {**MAP._asdict()}, **revoked})
         with pytest.raises(Unauthorized, match=r"^Unauthorized$"):
             replace(known, now=lambda now=now: now).user(request)
-        notes.append(request.annotations[TURNED_AWAY])
+        notes.append(request.annotations[REJECTED])
     assert notes == [
-        'the certificate of "anna" is good from 1970-01-01T00:16:40Z on',
+        'the certificate of "anna" is not valid before 1970-01-01T00:16:40Z',
         'the certificate of "anna" was revoked',
-        'the certificate of "anna" ended at 1970-01-01T00:33:20Z',
+        'the certificate of "anna" expired at 1970-01-01T00:33:20Z',
     ]
     await store.close()
 

@@ -32,13 +32,13 @@ def test_a_line_is_a_user_with_groups(file):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("", "holds no token"),
-        (f"{TOKEN},lab1\n", "line 1 has 2 columns and not 3 or 4"),
-        (f"{TOKEN},lab1,1,a,b\n", "line 1 has 5 columns and not 3 or 4"),
-        (f"{TOKEN},a,1\n{OTHER},b,2\n{TOKEN},c,3\n", "line 3: the token is that of line 1 already"),
+        ("", "has no tokens"),
+        (f"{TOKEN},lab1\n", "line 1 has 2 columns instead of 3 or 4"),
+        (f"{TOKEN},lab1,1,a,b\n", "line 1 has 5 columns instead of 3 or 4"),
+        (f"{TOKEN},a,1\n{OTHER},b,2\n{TOKEN},c,3\n", "line 3: the same token as in line 1"),
         (",lab1,1\n", "line 1: a token is at least 16"),
         ("secret,lab1,1\n", "line 1: a token is at least 16"),
-        (f"{TOKEN} {TOKEN},lab1,1\n", "line 1: there is a blank in the token"),
+        (f"{TOKEN} {TOKEN},lab1,1\n", "line 1: the token contains a blank"),
         (f"{TOKEN},,1\n", "line 1 names no user"),
         (f'{TOKEN},lab1,1,"a\n', "cannot be read: unexpected end of data"),
         (b"\xff\xfe", "is not text in UTF-8"),

@@ -18,10 +18,10 @@ class Watcher:
 
     def __init__(self, backlog, user, chunk):
         self.was_cut = False
-        self._tracked = backlog.track(user, chunk, self.cut)
+        self._tracked = backlog.track(user, chunk, self.abort)
         self._tracked.__enter__()
 
-    def cut(self):
+    def abort(self):
         self.was_cut = True
 
     def read(self):

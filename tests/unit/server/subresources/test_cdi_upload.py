@@ -9,7 +9,7 @@ from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.server.subresources.cdi_upload import TOKEN_SECONDS
-from corral.server.transport.connection import UNHURRIED
+from corral.server.transport.connection import SLOW_BODY
 from corral.store import Store
 
 REQUESTS = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/default/uploadtokenrequests"
@@ -125,7 +125,7 @@ async def test_a_token_is_good_for_one_claim_not_for_the_next_of_its_name(served
 
 async def test_only_an_upload_with_a_good_token_may_take_its_time(served):
     taken = []
-    unhurried = {UNHURRIED: lambda: taken.append("time")}
+    unhurried = {SLOW_BODY: lambda: taken.append("time")}
     assert await send(served, "wrong", **unhurried) == 401
     assert taken == []
     assert await send(served, await token(served), **unhurried) == 200

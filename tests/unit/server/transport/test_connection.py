@@ -111,13 +111,13 @@ async def test_a_connection_that_is_cut_ends_without_a_close(opened):
 
 
 async def test_who_does_not_answer_the_close_is_let_go(opened, monkeypatch):
-    monkeypatch.setattr(serving, "LEAVING_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "CLOSE_STALL_SECONDS", 0.05)
     async with asyncio.timeout(60), opened("much") as (reader, _, _):
         assert len(await reader.read()) > MUCH
 
 
 async def test_pings_keep_nobody_who_does_not_answer_the_close(opened, monkeypatch):
-    monkeypatch.setattr(serving, "LEAVING_SECONDS", 0.2)
+    monkeypatch.setattr(serving, "CLOSE_STALL_SECONDS", 0.2)
     async with asyncio.timeout(60), opened("much") as (reader, writer, _):
         while (await frame(reader))[0] != CLOSE:
             pass
@@ -131,8 +131,8 @@ async def test_pings_keep_nobody_who_does_not_answer_the_close(opened, monkeypat
 
 
 async def test_leaving_takes_no_longer_whatever_is_taken(opened, monkeypatch):
-    monkeypatch.setattr(serving, "LEAVING_SECONDS", 3600)
-    monkeypatch.setattr(serving, "LONGEST_LEAVING_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "CLOSE_STALL_SECONDS", 3600)
+    monkeypatch.setattr(serving, "MAX_CLOSE_SECONDS", 0.05)
     async with asyncio.timeout(60), opened("much") as (reader, _, _):
         with suppress(ConnectionError):
             await reader.read()
@@ -164,12 +164,12 @@ async def test_a_refusal_is_no_fault(opened, caplog):
 async def test_a_client_that_was_switched_off_is_noticed(opened, monkeypatch):
     watched = []
 
-    def watch_over(transport):
+    def detect_dead_peer(transport):
         before(transport)
         watched.append(transport.get_extra_info("socket"))
 
-    before = serving.watch_over
-    monkeypatch.setattr(serving, "watch_over", watch_over)
+    before = serving.detect_dead_peer
+    monkeypatch.setattr(serving, "watch_over", detect_dead_peer)
     async with opened("echo"):
         (connected,) = watched
         assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corral.server.transport.idle_timeout import LOOK_SECONDS, Patience
+from corral.server.transport.idle_timeout import MAX_CHECK_SECONDS, IdleTimeout
 
 
 class Loop:
@@ -42,54 +42,54 @@ def loop():
 
 
 @pytest.fixture
-def lost(loop):
+def expired(loop):
     return []
 
 
 @pytest.fixture
-def patience(loop, lost):
-    return Patience(loop, lambda: lost.append(loop.time()))
+def idle_timeout(loop, expired):
+    return IdleTimeout(loop, lambda: expired.append(loop.time()))
 
 
-@pytest.mark.parametrize("seconds", [0.5, LOOK_SECONDS, 3 * LOOK_SECONDS + 1])
-def test_it_is_lost_at_its_time(loop, patience, lost, seconds):
-    patience.begin(seconds)
+@pytest.mark.parametrize("seconds", [0.5, MAX_CHECK_SECONDS, 3 * MAX_CHECK_SECONDS + 1])
+def test_it_is_lost_at_its_time(loop, idle_timeout, expired, seconds):
+    idle_timeout.start(seconds)
     loop.go_on(1000)
-    assert lost == [seconds]
-    assert patience.due is None
+    assert expired == [seconds]
+    assert idle_timeout.due is None
 
 
-def test_nothing_is_lost_that_came(loop, patience, lost):
-    patience.begin(10)
+def test_nothing_is_lost_that_came(loop, idle_timeout, expired):
+    idle_timeout.start(10)
     loop.go_on(9)
-    patience.end()
+    idle_timeout.stop()
     loop.go_on(1000)
-    assert lost == []
+    assert expired == []
     assert not loop.timers
 
 
-def test_the_next_is_waited_for_from_its_own_begin(loop, patience, lost):
-    patience.begin(10)
-    patience.end()
+def test_the_next_is_waited_for_from_its_own_begin(loop, idle_timeout, expired):
+    idle_timeout.start(10)
+    idle_timeout.stop()
     loop.go_on(5)
-    patience.begin(90)
+    idle_timeout.start(90)
     loop.go_on(1000)
-    assert lost == [95]
+    assert expired == [95]
 
 
-def test_a_short_wait_after_a_long_one_is_not_overslept(loop, patience, lost):
-    patience.begin(90)
-    patience.begin(1)
+def test_a_short_wait_after_a_long_one_is_not_overslept(loop, idle_timeout, expired):
+    idle_timeout.start(90)
+    idle_timeout.start(1)
     loop.go_on(1000)
-    assert lost == [1]
+    assert expired == [1]
 
 
-def test_many_waits_take_one_timer(loop, patience, lost):
+def test_many_waits_take_one_timer(loop, idle_timeout, expired):
     for _ in range(100):
-        patience.begin(30)
-        patience.end()
-        patience.begin(90)
+        idle_timeout.start(30)
+        idle_timeout.stop()
+        idle_timeout.start(90)
     assert len(loop.timers) == 1
-    patience.close()
+    idle_timeout.close()
     assert not loop.timers
-    assert lost == []
+    assert expired == []

@@ -6,19 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from corral.server.transport.slow_reader import Uptake
+from corral.server.transport.slow_reader import StallTimer
 
 
 class Client:
     """A connection whose other side has acknowledged so many bytes."""
 
     def __init__(self):
-        self.taken = 0
+        self.acknowledged = 0
 
     def get_extra_info(self, name):
         assert name == "socket"
         return SimpleNamespace(
-            getsockopt=lambda level, option, size: struct.pack("=120xQ", self.taken)
+            getsockopt=lambda level, option, size: struct.pack("=120xQ", self.acknowledged)
         )
 
 
@@ -29,40 +29,40 @@ def client():
 
 @pytest.mark.looptime
 async def test_who_takes_nothing_is_lost(client, looptime):
-    lost = asyncio.Event()
-    client.taken = 5000
-    Uptake(client, 60, lost.set)
-    await lost.wait()
+    stalled = asyncio.Event()
+    client.acknowledged = 5000
+    StallTimer(client, 60, stalled.set)
+    await stalled.wait()
     assert looptime == 60
 
 
 @pytest.mark.looptime
 async def test_who_takes_a_little_is_not(client, looptime):
-    lost = asyncio.Event()
-    Uptake(client, 60, lost.set)
+    stalled = asyncio.Event()
+    StallTimer(client, 60, stalled.set)
     for _ in range(100):
         await asyncio.sleep(59)
-        client.taken += 1
-        assert not lost.is_set()
-    await lost.wait()
+        client.acknowledged += 1
+        assert not stalled.is_set()
+    await stalled.wait()
     assert 60 <= looptime - 5900 <= 120
 
 
 @pytest.mark.looptime
 async def test_who_need_not_is_left_alone(client):
-    lost = asyncio.Event()
-    uptake = Uptake(client, 60, lost.set)
+    stalled = asyncio.Event()
+    stall_timer = StallTimer(client, 60, stalled.set)
     await asyncio.sleep(30)
-    client.taken += 1
+    client.acknowledged += 1
     await asyncio.sleep(60)
-    uptake.cancel()
+    stall_timer.cancel()
     await asyncio.sleep(600)
-    assert not lost.is_set()
+    assert not stalled.is_set()
 
 
 @pytest.mark.looptime
 async def test_what_is_no_connection_takes_nothing(looptime):
-    lost = asyncio.Event()
-    Uptake(SimpleNamespace(get_extra_info=lambda name: None), 60, lost.set)
-    await lost.wait()
+    stalled = asyncio.Event()
+    StallTimer(SimpleNamespace(get_extra_info=lambda name: None), 60, stalled.set)
+    await stalled.wait()
     assert looptime == 60
