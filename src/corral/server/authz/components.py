@@ -12,7 +12,7 @@ from corral.api.kinds.auth.certificate_signing_request import SIGNING_REQUEST
 from corral.api.kinds.auth.rbac import CLUSTER_ROLE
 from corral.api.request import User
 from corral.server.authz.attributes import Attributes
-from corral.server.node_proxy.machines import GROUP
+from corral.server.node_proxy.vmi_subresources import GROUP
 
 _READ = frozenset({"get", "list", "watch"})
 _WRITE = _READ | {"create", "update", "patch", "delete", "deletecollection"}

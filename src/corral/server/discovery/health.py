@@ -1,8 +1,8 @@
-"""Whether the server is alive, and ready: ``/healthz``, ``/livez``, ``/readyz`` and their checks.
+"""Health of the server: ``/healthz``, ``/livez``, ``/readyz`` and their checks.
 
-Each check has a path of its own (``/readyz/store``).  ``?verbose`` tells all of them one by one,
-``?exclude=store`` leaves one out.  The audit log has a path alone (``/readyz/audit``), and so have
-damaged objects (``/readyz/objects``): the server goes on all the same.
+Each check has a path (``/readyz/store``).  ``?verbose`` lists all checks, ``?exclude=store`` skips
+one.  Faults of the audit log (``/readyz/audit``) and damaged objects (``/readyz/objects``) have a
+path only: the server is ready in spite of them.
 """
 
 from typing import Final
@@ -23,16 +23,16 @@ PATHS: Final = tuple(
     for root in ROOTS
     for single in ("", *(f"/{each}" for each in (*_CHECKS, AUDIT, OBJECTS)))
 )
-"""What can be asked for."""
+"""All paths that are served."""
 
 
 def answer(
     path: str, request: Request, user: User, store: Store, *, audit_fault: str = ""
 ) -> Response:
-    """What is at a path below one of ``ROOTS``.
+    """Return the response for a path below one of ``ROOTS``.
 
-    Alive is who answers; ready is who gets to disk what it is sent.  The reason of a fault names
-    files: it is for administrators.
+    The server is alive if it responds, and ready if it can write to disk.  The reason of a fault
+    names files, so only administrators see it.
     """
     root, _, single = path.strip("/").partition("/")
     faults = {"store": store.error_message if root == "readyz" else ""}
@@ -42,8 +42,8 @@ def answer(
         return _one(damage(store), user)
     if single:
         return _one(faults.get(single, ""), user) if single in _CHECKS else not_found()
-    asked = query.pairs(request.query)
-    excluded = [value for name, value in asked if name == "exclude"]
+    parameters = query.pairs(request.query)
+    excluded = [value for name, value in parameters if name == "exclude"]
     lines, failed = [], False
     for check in _CHECKS:
         fault = faults.get(check, "")
@@ -51,28 +51,28 @@ def answer(
             lines.append(f"[+]{check} excluded: ok")
         elif fault:
             failed = True
-            lines.append(f"[-]{check} failed: {_told(fault, user)}")
+            lines.append(f"[-]{check} failed: {_shown(fault, user)}")
         else:
             lines.append(f"[+]{check} ok")
     if unknown := [f'"{name[:50]}"' for name in excluded[:10] if name not in _CHECKS]:
-        matches = ", ".join(unknown)
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {matches}")
-    if not failed and not any(name == "verbose" for name, _ in asked):
+        unmatched = ", ".join(unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {unmatched}")
+    if not failed and not any(name == "verbose" for name, _ in parameters):
         return text_response("ok")
     lines.append(f"{root} check {'failed' if failed else 'passed'}\n")
     return text_response("\n".join(lines), status=500 if failed else 200)
 
 
 def damage(store: Store) -> str:
-    """Which objects are damaged, in words; empty where none is."""
+    """Return a message about damaged objects; empty if there are none."""
     return describe_damage([*store.damaged])
 
 
 def _one(fault: str, user: User) -> Response:
     if not fault:
         return text_response("ok")
-    return text_response(f"internal server error: {_told(fault, user)}\n", status=500)
+    return text_response(f"internal server error: {_shown(fault, user)}\n", status=500)
 
 
-def _told(fault: str, user: User) -> str:
+def _shown(fault: str, user: User) -> str:
     return fault if ADMINISTRATORS in user.groups else "reason withheld"

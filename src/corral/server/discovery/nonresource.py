@@ -1,4 +1,4 @@
-"""What is served beside objects: health, version, discovery, OpenAPI, metrics."""
+"""Paths that are no resources: health, version, discovery, OpenAPI, metrics."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from corral.server.authz import Authorizer
 from corral.server.discovery import health
 from corral.server.discovery.openapi import Schemas
 from corral.server.metrics.custom import Adapter
-from corral.server.node_proxy import machines
+from corral.server.node_proxy import vmi_subresources
 from corral.server.request import accept
 from corral.server.request.call import json_response
 from corral.server.response.etag import cached
@@ -27,14 +27,14 @@ from corral.server.subresources.catalog import NAMELESS, SUBRESOURCES
 from corral.store import Store
 
 JSON = "application/json"
-OPEN = frozenset({"/healthz", "/livez", "/readyz", "/version"})
-"""What anybody may ask, without credentials; so may they ask ``OF_MACHINES``."""
-OF_MACHINES: Mapping[str, str] = {
-    f"/apis/{machines.GROUP}/{version}/{name}": name
-    for version in machines.VERSIONS
+PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+"""Paths that need no credentials; nor do ``KUBEVIRT_PATHS``."""
+KUBEVIRT_PATHS: Mapping[str, str] = {
+    f"/apis/{vmi_subresources.GROUP}/{version}/{name}": name
+    for version in vmi_subresources.VERSIONS
     for name in ("version", "healthz", "guestfs")
 }
-"""What KubeVirt serves beside its subresources."""
+"""Paths that KubeVirt serves in the group of its subresources."""
 
 VERSION: Mapping[str, str] = {
     "major": "1",
@@ -47,11 +47,11 @@ VERSION: Mapping[str, str] = {
     "compiler": "cpython",
     "platform": "linux/amd64",
 }
-"""The Kubernetes API that is spoken; clients warn of a version far from their own."""
+"""The version of the Kubernetes API; clients warn of one far from their own."""
 
 
 _INDEX = ("", "/index.html")
-_BESIDE = (
+_PATHS = (
     "/metrics",
     "/openapi/v2",
     "/openapi/v3",
@@ -59,11 +59,11 @@ _BESIDE = (
     *oidc_discovery.PATHS,
     *health.PATHS,
 )
-_TO_ALL = OPEN | OF_MACHINES.keys()
+_UNAUTHENTICATED = PUBLIC | KUBEVIRT_PATHS.keys()
 
 
 class Documents:
-    """Answers paths that are not about objects."""
+    """Serves paths that are no resources."""
 
     def __init__(
         self,
@@ -89,19 +89,19 @@ class Documents:
         self._schemas = Schemas(kinds)
 
     def serves(self, path: str) -> bool:
-        """Whether a path that reads as one of an object is about none."""
-        return path.rstrip("/") in OF_MACHINES
+        """Return whether a path that looks like a resource's is none."""
+        return path.rstrip("/") in KUBEVIRT_PATHS
 
     async def answer(self, request: Request, user: User) -> Response:
-        """Raises Unauthorized and Forbidden; what is not known is a plain 404."""
+        """Respond; unknown paths are a plain 404.  Raises Unauthorized and Forbidden."""
         path = request.path.rstrip("/")
         head = path.lstrip("/").partition("/")[0]
-        if not {path, f"/{head}"} & _TO_ALL:
+        if not {path, f"/{head}"} & _UNAUTHENTICATED:
             self._authorizer.admit_path(request, user, path)
         if request.method not in ("GET", "HEAD"):
             return not_found()
         if path == "/metrics":
-            return await self._measured(request)
+            return await self._metrics_response(request)
         if head == "openapi":
             return await self._schemas.answer(path.removeprefix("/openapi"), request) or not_found()
         return self._find(head, path, request, user) or not_found()
@@ -112,49 +112,49 @@ class Documents:
                 fault = self._audit.fault if self._audit is not None else ""
                 return health.answer(path, request, user, self._store, audit_fault=fault)
             case _ if path in _INDEX:
-                paths = {*_BESIDE, *self._discovery.paths()}
+                paths = {*_PATHS, *self._discovery.paths()}
                 return json_response(indented(encode({"paths": sorted(paths)})))
             case "version" if path == "/version":
                 return json_response(indented(encode(dict(VERSION))))
             case ".well-known" | "openid" if path in oidc_discovery.PATHS:
                 return oidc_discovery.answer(self._account_key, request)
-            case "apis" if path in OF_MACHINES:
-                return _of_kubevirt(OF_MACHINES[path])
+            case "apis" if path in KUBEVIRT_PATHS:
+                return _kubevirt(KUBEVIRT_PATHS[path])
             case _:
                 return self._discovered(path, request)
 
     def _discovered(self, path: str, request: Request) -> Response | None:
-        """Discovery, in the form that the client prefers among those it accepts."""
+        """Return a discovery document in the form that the client prefers, or None."""
         header = request.headers.get("accept", "")
-        if (wanted := accept.aggregated(header)) is not None:
-            version, wants_yaml = wanted.get("v"), wanted.type == accept.YAML
-            found = self._discovery.find(path, version)
-            if found is not None:
-                return cached(found, content_type(version), request, wants_yaml=wants_yaml)
+        if (aggregated := accept.aggregated(header)) is not None:
+            version, as_yaml = aggregated.get("v"), aggregated.type == accept.YAML
+            document = self._discovery.find(path, version)
+            if document is not None:
+                return cached(document, content_type(version), request, as_yaml=as_yaml)
         if path == "/api":
             address = request.headers.get("host", "")
             return json_response(encode(api_versions(address)))
-        found = self._discovery.find(path)
-        if found is None:
+        document = self._discovery.find(path)
+        if document is None:
             return None
         return cached(
-            found,
+            document,
             JSON,
             request,
-            wants_yaml=accept.prefers_yaml(header),
-            wants_protobuf=accept.prefers_protobuf(header),
+            as_yaml=accept.prefers_yaml(header),
+            as_protobuf=accept.prefers_protobuf(header),
         )
 
-    async def _measured(self, request: Request) -> Response:
+    async def _metrics_response(self, request: Request) -> Response:
         body, media_type = await self._metrics.text(request.headers.get("accept", ""))
         return Response(headers=[("content-type", media_type)], body=body)
 
 
-def _of_kubevirt(name: str) -> Response:
-    """KubeVirt's own version and health, as its clients ask for them."""
+def _kubevirt(name: str) -> Response:
+    """Return KubeVirt's version or health, for its clients."""
     if name == "version":
-        known = {key: value for key, value in VERSION.items() if key not in ("major", "minor")}
-        return json_response(encode(known | {"gitVersion": REPORTED_VERSION}))
+        version = {key: value for key, value in VERSION.items() if key not in ("major", "minor")}
+        return json_response(encode(version | {"gitVersion": REPORTED_VERSION}))
     if name == "healthz":
         return json_response(encode({"apiserver": {"connectivity": "ok"}}))
     missing = NotFound("guestfs is not supported: corral has no image of libguestfs")

@@ -36,7 +36,7 @@ LARGEST_SUMMARY: Final = 16 << 20
 """Bytes; the summary of 1000 pods has half a megabyte."""
 PATH: Final = "/stats/summary"
 WINDOW: Final = "15s"
-"""The window of a summary's rates, which it does not tell: the interval of a node's samples."""
+"""The window of a summary's rates, which it does not contain: the interval of a node's samples."""
 _LARGEST: Final = 1 << 60
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
@@ -62,7 +62,7 @@ class _Stats(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def timestamp(self) -> str:
-        """The time of the sample; empty if it is not told."""
+        """The time of the sample; empty if it is missing."""
         return rfc3339(self.cpu.time) if self.cpu.time is not None else ""
 
     @property
@@ -91,7 +91,7 @@ class _Summary(msgspec.Struct, frozen=True):
 
 
 class _Node:
-    """What a node's kubelet has answered last; ``until`` is when it is asked again."""
+    """The last summary of a node's kubelet; ``until`` is when it is read again."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -120,29 +120,29 @@ class RemoteUsage:
         Returns after DEADLINE_SECONDS at the latest.
         """
         now = self._clock()
-        self._forget(now)
+        self._prune(now)
         due = [name for name in set(names) if name not in self._summaries or self._is_due(name)]
         kubelets = {name: app for name in due if (app := self._nodes(name)) is not None}
         await asyncio.gather(*(self._read(name, app) for name, app in kubelets.items()))
 
-    def of(self, kind: str, about: Record) -> PodMetrics | NodeMetrics | None:
+    def of(self, kind: str, record: Record) -> PodMetrics | NodeMetrics | None:
         """Return the usage of a stored Node or Pod; ``kind`` is the resource of metrics.k8s.io.
 
         None if it is unknown.
         """
         if kind == NODE_METRICS.resource:
-            found = self._summaries.get(about.key.name)
-            return _node_metrics(about.key, found.stats) if found and found.stats else None
-        pod = about.document()
-        found = self._summaries.get(at(pod, "spec", "nodeName") or "")
-        stats = found.pods.get(pod["metadata"]["uid"]) if found is not None else None
-        return _pod_metrics(about.key, pod, stats) if stats is not None else None
+            summary = self._summaries.get(record.key.name)
+            return _node_metrics(record.key, summary.stats) if summary and summary.stats else None
+        pod = record.document()
+        summary = self._summaries.get(at(pod, "spec", "nodeName") or "")
+        stats = summary.pods.get(pod["metadata"]["uid"]) if summary is not None else None
+        return _pod_metrics(record.key, pod, stats) if stats is not None else None
 
     def _is_due(self, name: str) -> bool:
         return self._summaries[name].until <= self._clock()
 
-    def _forget(self, now: float) -> None:
-        """Forget the nodes that nobody has requested for long."""
+    def _prune(self, now: float) -> None:
+        """Drop the nodes that nobody has requested for long."""
         for name, node in list(self._summaries.items()):
             if node.until + RETRY_SECONDS < now and not node.lock.locked():
                 del self._summaries[name]

@@ -1,7 +1,7 @@
-"""Present resource usage of pods and nodes, which is not stored (metrics.k8s.io).
+"""Resource usage of pods and nodes (metrics.k8s.io), which is not stored.
 
-Each observation is about a stored object, and has its name and labels.  Nodes of other hosts are
-read when a client requests their usage.
+Each observation has the name and labels of a stored object.  Joined nodes are read when a client
+requests their usage.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,13 +23,13 @@ from corral.server.request.call import Call, Handler, json_response, storage
 from corral.store import Record
 
 Observe = Callable[[Key], Object | None]
-"""What is known at present of the object with this key; None where nothing is."""
+"""Returns the current usage of the object with a key; None if there is none."""
 
 
 class Observations:
-    """Answers get and list of the kinds that observe others.
+    """Serves get and list of PodMetrics and NodeMetrics.
 
-    ``sources`` observe what is on this host, by the kinds' resources; ``remote`` observes the rest.
+    ``sources`` observe objects on this host, by the kinds' resources; ``remote`` the others.
     """
 
     def __init__(self, rest: Rest, sources: Mapping[str, Observe], remote: RemoteUsage) -> None:
@@ -38,42 +38,42 @@ class Observations:
         self._remote = remote
 
     def answers(self) -> dict[str, Handler]:
-        """What answers each kind of observation, by the name that it would be stored under."""
+        """Return the handlers, by the resource name of the kind."""
         return {storage(kind): self._answer for kind in (POD_METRICS, NODE_METRICS)}
 
     async def _answer(self, call: Call) -> Response:
-        """Raises NotFound, and BadRequest for a selector that cannot be read."""
+        """Serve get or list.  Raises NotFound, and BadRequest for an invalid selector."""
         return await self._get(call) if call.name else await self._list(call)
 
     async def _get(self, call: Call) -> Response:
         presenter = self._rest.presenter(call)
         group, plural = _observed(call.kind)
-        about = self._rest.store.get(_resource(group, plural), call.key)
-        if about is None:
+        record = self._rest.store.get(_resource(group, plural), call.key)
+        if record is None:
             details = Details(name=call.name, group=group, kind=plural)
             raise NotFound(f'{_resource(group, plural)} "{call.name}" not found', details=details)
-        await self._refresh(call, [about])
-        record = self._record(call, about)
-        if record is None:  # in metrics-server's words
+        await self._refresh(call, [record])
+        usage = self._as_record(call, record)
+        if usage is None:  # in metrics-server's words
             resource = call.kind.name.lower()
             details = Details(name=str(call.key), group=call.kind.group, kind=resource)
             message = f'{_resource(call.kind.group, resource)} "{call.key}" not found'
             raise NotFound(message, details=details)
-        return json_response(presenter.one(record))
+        return json_response(presenter.one(usage))
 
     async def _list(self, call: Call) -> Response:
-        """All that is known, in one answer: pages would be of different moments."""
+        """Serve all in one response: pages would be observed at different times."""
         presenter = self._rest.presenter(call)
-        query.number(call.query, "limit")  # refused where it is none
+        query.number(call.query, "limit")  # raises for an invalid one
         selector = Selector(call.kind, call.query)
         objects = self._rest.store.objects(_resource(*_observed(call.kind)), call.namespace)
         chosen = [one for one in objects if selector.matches(one)]
         await self._refresh(call, chosen)
-        found = (self._record(call, one) for one in chosen)
-        return json_response(await presenter.many([one for one in found if one is not None], {}))
+        usages = (self._as_record(call, one) for one in chosen)
+        return json_response(await presenter.many([one for one in usages if one is not None], {}))
 
     async def _refresh(self, call: Call, chosen: Iterable[Record]) -> None:
-        """Read the nodes of other hosts that the objects are on, or are."""
+        """Read the joined nodes among the objects, or that they are on."""
         elsewhere = [one for one in chosen if self._observed_here(call, one) is None]
         if storage(call.kind) == NODE_METRICS.resource:
             await self._remote.refresh(one.key.name for one in elsewhere)
@@ -81,28 +81,28 @@ class Observations:
         nodes = (at(one.document(), "spec", "nodeName") for one in elsewhere)
         await self._remote.refresh(node for node in nodes if node)
 
-    def _observed_here(self, call: Call, about: Record) -> Object | None:
+    def _observed_here(self, call: Call, record: Record) -> Object | None:
         observe = self._sources.get(storage(call.kind))
-        return observe(about.key) if observe is not None else None
+        return observe(record.key) if observe is not None else None
 
-    def _record(self, call: Call, about: Record) -> Record | None:
-        """What is known of an object, in the form in which stored ones are presented."""
-        seen = self._observed_here(call, about) or self._remote.of(storage(call.kind), about)
-        if seen is None:
+    def _as_record(self, call: Call, record: Record) -> Record | None:
+        """Return the usage of an object in the form of a stored object; None if unknown."""
+        observed = self._observed_here(call, record) or self._remote.of(storage(call.kind), record)
+        if observed is None:
             return None
         now = int(self._rest.now())
         document: Document = {"kind": call.kind.name, "apiVersion": call.kind.api_version}
-        document |= msgspec.to_builtins(seen)
+        document |= msgspec.to_builtins(observed)
         document["metadata"] |= {"creationTimestamp": rfc3339(now)}
-        if about.labels:
-            document["metadata"]["labels"] = dict(about.labels)
+        if record.labels:
+            document["metadata"]["labels"] = dict(record.labels)
         return Record.of(
             kind=storage(call.kind),
-            key=about.key,
+            key=record.key,
             revision=0,
             written=now,
             data=encode(document),
-            labels=about.labels,
+            labels=record.labels,
         )
 
 

@@ -1,7 +1,7 @@
-"""What nodes answer: the doors of pods, of machines, and of the nodes themselves.
+"""Forwarding of requests to nodes: subresources of pods, of VMIs, and of nodes themselves.
 
-The server finds the object and its node, refuses what cannot work in KubeVirt's words, and names
-the node's agent, an ASGI app, that the adapter hands the connection to.
+The server finds the object and its node, rejects requests that cannot work with KubeVirt's
+messages, and returns the kubelet of the node, an ASGI app to which ``asgi`` passes the connection.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,19 +14,19 @@ from corral.api.kind import Kind, at
 from corral.api.kinds.vmi.derived import COMPUTE
 from corral.api.object import Document
 from corral.api.request import Response
-from corral.server.node_proxy import machines
+from corral.server.node_proxy import vmi_subresources
 from corral.server.request import kubevirt_options
 from corral.server.request.call import Call, storage
 from corral.server.strategy import object_meta
 from corral.store import Store
 
 Nodes = Callable[[str], ASGIApp | None]
-"""The agent of a node by the node's name; None for a node that cannot be reached."""
+"""The kubelet of a node by name; None for an unreachable node."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Forward(Response):
-    """Not an answer yet: the connection goes on to this app, under this path and query."""
+    """A response that the app gives: the request is forwarded to it, with this path and query."""
 
     app: ASGIApp
     path: str
@@ -34,25 +34,25 @@ class Forward(Response):
 
 
 def serves(kind: Kind, subresource: str) -> bool:
-    """Whether a node answers a subresource of pods, or of itself."""
-    return subresource in _DOORS.get(kind.resource, ())
+    """Return whether requests to a subresource of pods or nodes are forwarded."""
+    return subresource in _SUBRESOURCES.get(kind.resource, ())
 
 
 async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
-    """Where to forward a request.  Raises NotFound, BadRequest, Conflict, Unavailable."""
-    machine = machines.find(call.kind, call.subresource) is not None
+    """Return where to forward a request.  Raises NotFound, BadRequest, Conflict, Unavailable."""
+    is_vmi = vmi_subresources.find(call.kind, call.subresource) is not None
     try:
         document = object_meta.existing(store, call.kind, storage(call.kind), call.key).document()
     except NotFound:
-        if machine:
+        if is_vmi:
             raise kubevirt_options.not_found(call.kind, call.name) from None
         raise
-    if machine:
-        node, path = machines.node_path(call, document)
-        if machines.dry_run(call):
+    if is_vmi:
+        node, path = vmi_subresources.node_path(call, document)
+        if vmi_subresources.dry_run(call):
             return Response()
     else:
-        node, path = _DOORS[call.kind.resource][call.subresource](call, document)
+        node, path = _SUBRESOURCES[call.kind.resource][call.subresource](call, document)
     agent = nodes(node)
     if agent is None:
         raise Unavailable(f'the agent of node "{node}" cannot be reached')
@@ -74,20 +74,20 @@ def _log(call: Call, pod: Document) -> tuple[str, str]:
 
 
 def _container(call: Call, pod: Document) -> str:
-    names, first = (
+    container_names, init_names = (
         [each.get("name", "") for each in at(pod, "spec", part) or []]
         for part in ("containers", "initContainers")
     )
-    asked = call.query.get("container", "")
-    if asked and asked not in (*names, *first):
-        raise BadRequest(f"container {asked} is not valid for pod {call.name}")
-    if not asked and len(names) > 1:
-        others = f" or one of the init containers: [{' '.join(first)}]" if first else ""
+    requested = call.query.get("container", "")
+    if requested and requested not in (*container_names, *init_names):
+        raise BadRequest(f"container {requested} is not valid for pod {call.name}")
+    if not requested and len(container_names) > 1:
+        others = f" or one of the init containers: [{' '.join(init_names)}]" if init_names else ""
         raise BadRequest(
             f"a container name must be specified for pod {call.name}, choose one of: "
-            f"[{' '.join(names)}]{others}"
+            f"[{' '.join(container_names)}]{others}"
         )
-    return asked or (names[0] if names else "")
+    return requested or (container_names[0] if container_names else "")
 
 
 def _exec(call: Call, pod: Document) -> tuple[str, str]:
@@ -107,10 +107,10 @@ def _port_forward(call: Call, pod: Document) -> tuple[str, str]:
 
 
 def _stream(call: Call, pod: Document) -> str:
-    """The node of a pod that is to be streamed to; refuses one that does not run.
+    """Return the node of a running pod.  Raises BadRequest, also without an upgrade.
 
-    kubectl before 1.31 asks for SPDY, by POST; later ones ask again so where they get no websocket,
-    and show what they are told then.
+    kubectl before 1.31 upgrades to SPDY, by POST; later ones fall back to that if the websocket
+    fails, and show the error of the second request.
     """
     node, phase = at(pod, "spec", "nodeName"), at(pod, "status", "phase")
     if not node or phase != "Running":
@@ -120,14 +120,14 @@ def _stream(call: Call, pod: Document) -> str:
         )
     if call.request.headers.get("upgrade", "").lower() not in _UPGRADES:
         raise BadRequest(
-            f"{call.subresource} is a websocket or SPDY/3.1, for which this request does not ask: "
+            f"{call.subresource} needs an upgrade to a websocket or SPDY/3.1: "
             "Upgrade request required"
         )
     return str(node)
 
 
-def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
-    """There is no container to attach to: what a machine prints and reads is its console."""
+def _attach(call: Call, pod: Document) -> tuple[str, str]:
+    """Raise BadRequest: a VMI has no container to attach to, but a console."""
     owners: list[Document] = at(pod, "metadata", "ownerReferences") or []
     owner = owners[0]["name"] if owners else "NAME"
     raise BadRequest(
@@ -137,7 +137,7 @@ def _no_way_in(call: Call, pod: Document) -> tuple[str, str]:
 
 
 def _proxy(call: Call, _node: Document) -> tuple[str, str]:
-    """What a node tells of itself and its pods; its doors into pods are below the pods only."""
+    """Forward reads of a node's metrics; exec and the like are subresources of pods only."""
     if call.verb != "get":
         raise MethodNotAllowed('only get is supported on proxy of resources of kind "Node"')
     return call.name, call.subresource.removeprefix(PROXY)
@@ -145,12 +145,12 @@ def _proxy(call: Call, _node: Document) -> tuple[str, str]:
 
 _UPGRADES = ("websocket", "spdy/3.1")
 
-_Door = Callable[[Call, Document], tuple[str, str]]
-"""Finds the node, and the path at its agent."""
+_Resolve = Callable[[Call, Document], tuple[str, str]]
+"""Returns the node, and the path at its kubelet."""
 
 PROXY = "proxy"
-_DOORS: Mapping[str, Mapping[str, _Door]] = {
-    "pods": {"log": _log, "exec": _exec, "attach": _no_way_in, "portforward": _port_forward},
+_SUBRESOURCES: Mapping[str, Mapping[str, _Resolve]] = {
+    "pods": {"log": _log, "exec": _exec, "attach": _attach, "portforward": _port_forward},
     "nodes": dict.fromkeys(
         (f"{PROXY}/{path}" for path in ("metrics", "metrics/resource", "stats/summary")), _proxy
     ),

@@ -1,4 +1,4 @@
-"""Nodes of other hosts: found by the address and port in their Node object, reached over TLS."""
+"""Kubelets of joined nodes, at the address and port in their Node object, over TLS."""
 
 import ssl
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ KUBELET_PORT: Final = 10250
 
 
 class RemoteNodes:
-    """The kubelets of a cluster; ``tls`` trusts their authority and shows the server's certificate.
+    """The kubelets of a cluster; ``tls`` trusts their CA and has the server's client certificate.
 
     Call it with a node's name for the ASGI app of its kubelet.
     """
@@ -29,7 +29,7 @@ class RemoteNodes:
         self._proxies: dict[tuple[str, int], ReverseProxy] = {}
 
     def __call__(self, name: str) -> ASGIApp | None:
-        """Return the kubelet of a node; None for one that is not there or has no address."""
+        """Return the kubelet of a node; None if it is missing or has no address."""
         record = self._store.latest(storage(NODE), Key("", name))
         endpoint = endpoint_of(record.document()) if record is not None else None
         if endpoint is None:

@@ -9,18 +9,18 @@ def cached(
     media_type: str,
     request: Request,
     *,
-    wants_yaml: bool = False,
-    wants_protobuf: bool = False,
+    as_yaml: bool = False,
+    as_protobuf: bool = False,
 ) -> Response:
     """Return a document, or 304 if the client has the current version.
 
-    ``wants_yaml``: the response will be re-encoded as YAML, if possible.  ``wants_protobuf``: as
+    ``as_yaml``: the response will be re-encoded as YAML, if possible.  ``as_protobuf``: as
     protobuf, which has no ETag, so If-None-Match is ignored.
     """
     tag = f'"{document.tag}"'
-    current_tag = tag_in_yaml(tag) if wants_yaml else tag
+    current_tag = tag_in_yaml(tag) if as_yaml else tag
     vary = ("vary", "Accept")
-    if not wants_protobuf and request.headers.get("if-none-match") == current_tag:
+    if not as_protobuf and request.headers.get("if-none-match") == current_tag:
         return Response(status=304, headers=[("etag", current_tag), vary])
     return Response(headers=[("content-type", media_type), ("etag", tag), vary], body=document.body)
 

@@ -52,7 +52,7 @@ def format_body(request: Request, response: Response) -> None:
         _is_error(response) or is_api_document(request, response)
     ):
         return
-    if len(body) <= MAX_BYTES and _wants_indent(request) and _is_small_indented(body):
+    if len(body) <= MAX_BYTES and _is_indent_requested(request) and _is_small_indented(body):
         response.headers = [each for each in response.headers if each[0] != "etag"]
         response.body = indented(body)
     elif not body.endswith(b"\n"):
@@ -84,7 +84,7 @@ def _is_small_indented(body: bytes) -> bool:
     return True
 
 
-def _wants_indent(request: Request) -> bool:
+def _is_indent_requested(request: Request) -> bool:
     """Return whether to indent; invalid queries were rejected before."""
     if "pretty" in request.query and (pretty := _pretty_parameter(request.query)):
         return pretty in _TRUE

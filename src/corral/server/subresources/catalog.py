@@ -7,7 +7,7 @@ from lightkube.models import authentication_v1, core_v1, policy_v1
 
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from corral.api.subresources import Subresource
-from corral.server.node_proxy import machines
+from corral.server.node_proxy import vmi_subresources
 from corral.server.subresources.kubevirt import (
     evacuation,
     expand_vm_spec,
@@ -38,20 +38,22 @@ _core = partial(Subresource, group="", version="v1")
 
 
 def _of_kubevirt(version: str) -> Iterator[Subresource]:
-    of_vmis = {name: subresource.verb for name, subresource in machines.DOORS.items()}
+    of_vmis = {
+        name: subresource.verb for name, subresource in vmi_subresources.SUBRESOURCES.items()
+    }
     of_both = dict.fromkeys((*hotplug.SUBRESOURCES, evacuation.CANCEL), "update")
     for kind, own, options in (
-        (VIRTUAL_MACHINE_INSTANCE, of_vmis, machines.Options),
+        (VIRTUAL_MACHINE_INSTANCE, of_vmis, vmi_subresources.Options),
         (VIRTUAL_MACHINE, virtual_machines.verbs(), virtual_machines.Options),
     ):
         for name, verb in {**own, **of_both}.items():
             request = hotplug.Options if name in hotplug.SUBRESOURCES else options
             yield Subresource(
-                group=machines.GROUP,
+                group=vmi_subresources.GROUP,
                 version=version,
                 plural=kind.plural,
                 name=name,
-                response_kind=(machines.GROUP, version, kind.name),
+                response_kind=(vmi_subresources.GROUP, version, kind.name),
                 verbs=(verb,),
                 request=request if verb == "update" else None,
                 path_parameters=("port", "protocol") if name == "portforward" else (),
@@ -104,18 +106,18 @@ SUBRESOURCES = (
             ("portforward", "PortForward", _PORTS),
         )
     ),
-    *(each for version in machines.VERSIONS for each in _of_kubevirt(version)),
+    *(each for version in vmi_subresources.VERSIONS for each in _of_kubevirt(version)),
 )
 
 NAMELESS = tuple(
     Subresource(
-        group=machines.GROUP,
+        group=vmi_subresources.GROUP,
         version=version,
         plural=expand_vm_spec.NAME,
         name="",
-        response_kind=(machines.GROUP, version, VIRTUAL_MACHINE.name),
+        response_kind=(vmi_subresources.GROUP, version, VIRTUAL_MACHINE.name),
         verbs=("update",),
     )
-    for version in machines.VERSIONS
+    for version in vmi_subresources.VERSIONS
 )
 """Paths that discovery lists as resources, though no object is above them."""

@@ -6,7 +6,7 @@ from corral.api.kind import Kind
 from corral.api.kinds import KindTable
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
 from corral.api.request import Response
-from corral.server.node_proxy import forwarding, machines
+from corral.server.node_proxy import forwarding, vmi_subresources
 from corral.server.node_proxy.forwarding import Nodes
 from corral.server.registry.rest import Rest
 from corral.server.request.call import Call
@@ -27,14 +27,14 @@ _KUBEVIRT: tuple[tuple[Find, AnswerSubresource], ...] = (
     (hotplug.find, lambda rest, _nodes, call: hotplug.answer(rest, call)),
     (evacuation.find, lambda rest, _nodes, call: evacuation.cancel(rest, call)),
     (virtual_machines.find, virtual_machines.answer),
-    (machines.find, lambda rest, nodes, call: forwarding.answer(rest.store, nodes, call)),
+    (vmi_subresources.find, lambda rest, nodes, call: forwarding.answer(rest.store, nodes, call)),
 )
 """Handlers of subresources.kubevirt.io: the first whose ``Find`` returns something answers."""
 
 
 def kind_at(kinds: KindTable, route: Route) -> Kind | None:
     """Return the kind of a path; None where its version or subresource is not served."""
-    if route.group == machines.GROUP:
+    if route.group == vmi_subresources.GROUP:
         return _kubevirt_kind_at(kinds, route)
     kind = kinds.find(route.group, route.version, route.plural)
     if kind is None or not route.subresource:
@@ -45,7 +45,7 @@ def kind_at(kinds: KindTable, route: Route) -> Kind | None:
 
 def _kubevirt_kind_at(kinds: KindTable, route: Route) -> Kind | None:
     """Return the kind of a path in the group subresources.kubevirt.io."""
-    if route.version not in machines.VERSIONS:
+    if route.version not in vmi_subresources.VERSIONS:
         return None
     if expand_vm_spec.is_requested(route):
         return VIRTUAL_MACHINE
@@ -69,7 +69,7 @@ class Subresources:
 
     async def answer(self, call: Call) -> Response:
         """Answer a request for a subresource.  Raises ApiError."""
-        if call.group == machines.GROUP:
+        if call.group == vmi_subresources.GROUP:
             return await self._answer_kubevirt(call)
         if forwarding.serves(call.kind, call.subresource):
             await self._rest.reviewers.admit_connect(call)

@@ -1,8 +1,7 @@
-"""Serves what a Prometheus knows as metrics that autoscalers can read.
+"""Metrics of a Prometheus for autoscalers, as prometheus-adapter serves them on Kubernetes.
 
 The groups are custom.metrics.k8s.io, for objects of this API, and external.metrics.k8s.io, for all
-else; what an adapter for Prometheus does on Kubernetes.  ``metric_rules`` says which query answers
-which metric, ``prometheus`` asks it, ``adapter`` answers.
+else.  ``metric_rules`` map metrics to queries, ``prometheus`` runs these, ``adapter`` serves them.
 """
 
 from corral.server.metrics.custom.adapter import Adapter

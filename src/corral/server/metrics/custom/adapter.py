@@ -1,4 +1,4 @@
-"""Answers what autoscalers ask of metrics that are not Kubernetes' own.
+"""Handlers of custom and external metrics.
 
 /apis/custom.metrics.k8s.io/VERSION/namespaces/NS/RESOURCE/NAME/METRIC     NAME may be *
 /apis/custom.metrics.k8s.io/VERSION/namespaces/NS/metrics/METRIC           of the namespace
@@ -27,7 +27,7 @@ from corral.api.subresources import Subresource
 from corral.server.metrics.custom import metric_rules, promql, values
 from corral.server.metrics.custom.metric_rules import NAMESPACES, Rule, Rules
 from corral.server.metrics.custom.prometheus import Prometheus, Series
-from corral.server.metrics.custom.values import CUSTOM, EXTERNAL, KINDS, VERSIONS, Asked
+from corral.server.metrics.custom.values import CUSTOM, EXTERNAL, KINDS, VERSIONS, MetricRequest
 from corral.server.request import query
 from corral.server.request.call import json_response, storage
 from corral.server.request.route import Route
@@ -38,30 +38,30 @@ if TYPE_CHECKING:
 
 ALL = "*"
 OF_NAMESPACE = "metrics"
-"""What stands in the place of a resource where a metric is of the namespace itself."""
+"""The segment in place of a resource for metrics of the namespace itself."""
 INSTANCE = "kubevirt.io/domain"
-"""The annotation of a pod that names its instance."""
+"""The annotation of a pod with the name of its VMI."""
 
 
 class Adapter:
-    """A Prometheus, the rules for asking it, and the paths that are answered from it."""
+    """The adapter of one Prometheus, by rules."""
 
-    def __init__(self, site: "WebServer", rules: Rules) -> None:
-        self._site = site
-        self._prometheus = Prometheus(site)
+    def __init__(self, server: "WebServer", rules: Rules) -> None:
+        self._server = server
+        self._prometheus = Prometheus(server)
         self._rules = rules
 
     @classmethod
     def load(cls, url: str, file: Path | None) -> Self:
-        """The adapter for a Prometheus, with the rules of a file.  Raises RulesError."""
+        """Return the adapter of a Prometheus, with the rules of a file.  Raises RulesError."""
         from corral.client.https import WebServer  # noqa: PLC0415 - most managers ask no Prometheus
 
-        site = WebServer(url, description="Prometheus")
-        return cls(site, metric_rules.load(file) if file is not None else Rules())
+        server = WebServer(url, description="Prometheus")
+        return cls(server, metric_rules.load(file) if file is not None else Rules())
 
     async def aclose(self) -> None:
-        """Ask nothing more."""
-        await self._site.aclose()
+        """Close the connections to Prometheus."""
+        await self._server.aclose()
 
     # -- discovery
 
@@ -72,7 +72,7 @@ class Adapter:
                 yield GroupVersion(group, version)
 
     def resources(self, kinds: KindTable) -> Iterator[Subresource]:
-        """What discovery lists: the metrics that have rules."""
+        """Yield the resources of discovery: the metrics that have rules."""
         namespaced = {kind.resource: kind.namespaced for kind in kinds}
         for group, version in self.groups():
             response_kind = (group, version, KINDS[group])
@@ -97,87 +97,94 @@ class Adapter:
     # -- answers
 
     @staticmethod
-    def serves(named: Route) -> bool:
-        """Whether a path is about metrics."""
-        return named.version in VERSIONS.get(named.group, ())
+    def serves(route: Route) -> bool:
+        """Return whether a path is one of metrics."""
+        return route.version in VERSIONS.get(route.group, ())
 
     async def answer(
-        self, store: Store, kinds: KindTable, request: Request, named: Route
+        self, store: Store, kinds: KindTable, request: Request, route: Route
     ) -> Response:
-        """Raises ApiError: Unavailable where Prometheus does not answer."""
-        if request.method not in ("GET", "HEAD") or named.watch:
-            raise MethodNotAllowed("metrics can be read, and nothing else")
-        asked = query.parse(request.query)
-        if named.group == EXTERNAL:
-            items = await self._external(named, asked)
+        """Serve a request.  Raises ApiError, such as Unavailable if Prometheus is."""
+        if request.method not in ("GET", "HEAD") or route.watch:
+            raise MethodNotAllowed("metrics are read-only")
+        parameters = query.parse(request.query)
+        if route.group == EXTERNAL:
+            items = await self._external(route, parameters)
         else:
-            items = await self._custom(store, kinds, named, asked)
-        return json_response(encode(values.listed(named.group, named.version, items)))
+            items = await self._custom(store, kinds, route, parameters)
+        return json_response(encode(values.value_list(route.group, route.version, items)))
 
-    async def _external(self, named: Route, asked: Mapping[str, str]) -> list[Document]:
-        metric, namespace = named.plural, named.namespace
-        rule = self._rules.of_nothing(metric)
-        if rule is None or not namespace or named.name:
+    async def _external(self, route: Route, parameters: Mapping[str, str]) -> list[Document]:
+        metric, namespace = route.plural, route.namespace
+        rule = self._rules.external_rule(metric)
+        if rule is None or not namespace or route.name:
             raise NotFound(f"the server could not find the metric {metric} for provided labels")
-        conditions = promql.matchers(parse_labels(asked.get("labelSelector", "")))
-        found = await self._prometheus.ask(rule.filled(_within(rule, namespace) + conditions))
-        if not found:
+        conditions = promql.matchers(parse_labels(parameters.get("labelSelector", "")))
+        series = await self._prometheus.query(
+            rule.with_matchers(_within(rule, namespace) + conditions)
+        )
+        if not series:
             raise NotFound(f"the server could not find the metric {metric} for provided labels")
-        return [values.of_nothing(metric, rule, one) for one in found]
+        return [values.external_value(metric, rule, one) for one in series]
 
     async def _custom(
-        self, store: Store, kinds: KindTable, named: Route, asked: Mapping[str, str]
+        self, store: Store, kinds: KindTable, route: Route, parameters: Mapping[str, str]
     ) -> list[Document]:
-        of_namespace = named.plural == OF_NAMESPACE and bool(named.namespace)
-        resource = NAMESPACES if of_namespace else named.plural
-        name = named.namespace if of_namespace else named.name
-        metric = named.name if of_namespace else named.subresource
+        of_namespace = route.plural == OF_NAMESPACE and bool(route.namespace)
+        resource = NAMESPACES if of_namespace else route.plural
+        name = route.namespace if of_namespace else route.name
+        metric = route.name if of_namespace else route.subresource
         if of_namespace and name == ALL:
-            raise BadRequest(f'a metric of a namespace is asked of one namespace, not of "{ALL}"')
+            raise BadRequest(
+                f'a metric of a namespace needs the name of one namespace, not "{ALL}"'
+            )
         kind = next((each for each in kinds if each.resource == resource), None)
         missing = f"the server could not find the metric {metric} for {resource}"
-        rule = self._rules.of_objects(kind, metric) if kind is not None else None
-        fits = kind is not None and (of_namespace or kind.namespaced == bool(named.namespace))
+        rule = self._rules.custom_rule(kind, metric) if kind is not None else None
+        fits = kind is not None and (of_namespace or kind.namespaced == bool(route.namespace))
         if kind is None or rule is None or not fits:
             raise NotFound(missing if name == ALL else f"{missing} {name}")
-        labels = parse_labels(asked.get("labelSelector", ""))
-        selector = parse_labels(asked.get("metricLabelSelector", ""))
-        wish = Asked(named.version, kind, metric, selector, rule)
-        namespace = "" if of_namespace else named.namespace
+        labels = parse_labels(parameters.get("labelSelector", ""))
+        selector = parse_labels(parameters.get("metricLabelSelector", ""))
+        requested = MetricRequest(route.version, kind, metric, selector, rule)
+        namespace = "" if of_namespace else route.namespace
         objects = _objects(store, kind, namespace, name, labels)
-        known: dict[str, list[Key]] = defaultdict(list)
+        keys_by_name: dict[str, list[Key]] = defaultdict(list)
         for record in objects:
-            known[_told_as(record, rule)].append(record.key)
-        found = await self._values(wish, named.namespace, known)
-        if not found:
+            keys_by_name[_name_in_prometheus(record, rule)].append(record.key)
+        series = await self._values(requested, route.namespace, keys_by_name)
+        if not series:
             raise NotFound(f"{missing} {f'* with selector {labels}' if name == ALL else name}")
-        return [values.of_object(wish, key, one) for key, one in found.items()]
+        return [values.custom_value(requested, key, one) for key, one in series.items()]
 
     async def _values(
-        self, wish: Asked, namespace: str, known: Mapping[str, Sequence[Key]]
+        self,
+        requested: MetricRequest,
+        namespace: str,
+        keys_by_name: Mapping[str, Sequence[Key]],
     ) -> dict[Key, Series]:
-        """What is asked, by object.
+        """Return the series of the requested objects.
 
-        ``known``: the objects by their names in Prometheus.  An instance that starts again may have
-        several pods for a while: its figures are told of each, and whoever asks sees which go.
+        ``keys_by_name``: the objects by their names in Prometheus.  A VMI that restarts may have
+        several pods for a while: each gets its value, and clients see which are being deleted.
         """
-        if not known:
+        if not keys_by_name:
             return {}
-        rule = wish.rule
-        conditions = _within(rule, namespace) + promql.matchers(wish.selector)
+        rule = requested.rule
+        conditions = _within(rule, namespace) + promql.matchers(requested.selector)
         if rule.label:
-            conditions.append(promql.one_of(rule.label, known))
-        found: dict[Key, Series] = {}
-        for one in await self._prometheus.ask(rule.filled(conditions)):
-            name = one.labels.get(rule.label, "") if rule.label else next(iter(known))
-            for key in known.get(name, ()):
-                if key in found:
+            conditions.append(promql.one_of(rule.label, keys_by_name))
+        series: dict[Key, Series] = {}
+        for one in await self._prometheus.query(rule.with_matchers(conditions)):
+            name = one.labels.get(rule.label, "") if rule.label else next(iter(keys_by_name))
+            for key in keys_by_name.get(name, ()):
+                if key in series:
                     raise InternalError(
-                        f"the query of the metric {wish.metric} answers several series of {key}: "
+                        f"the query of the metric {requested.metric} answers several series of {key}: "
                         f"add them up, as in sum by ({rule.label}) (…)"
                     )
-                found[key] = one
-        return found
+                series[key] = one
+        return series
 
 
 def _within(rule: Rule, namespace: str) -> list[str]:
@@ -189,7 +196,7 @@ def _within(rule: Rule, namespace: str) -> list[str]:
 def _objects(
     store: Store, kind: Kind, namespace: str, name: str, labels: LabelSelector
 ) -> list[Record]:
-    """The objects that are meant: one by its name, or all that are selected."""
+    """Return the requested objects: one by name, or all that match the selector."""
     if name == ALL:
         records = store.objects(storage(kind), namespace)
         return [each for each in records if labels.matches(each.labels)]
@@ -197,8 +204,8 @@ def _objects(
     return [record] if record is not None else []
 
 
-def _told_as(record: Record, rule: Rule) -> str:
-    """How Prometheus names an object."""
-    if not rule.of_instances:
+def _name_in_prometheus(record: Record, rule: Rule) -> str:
+    """Return the name of an object in the labels of series."""
+    if not rule.is_vmi_label:
         return record.key.name
     return str(at(record.document(), "metadata", "annotations", INSTANCE) or record.key.name)

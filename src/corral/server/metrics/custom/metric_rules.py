@@ -1,9 +1,8 @@
-"""Which query answers which metric: those of a file, and those that need no file.  Pure.
+"""Rules that map metrics to PromQL queries: those of a file, and default ones.  Pure.
 
-Without a rule of its own a metric is the series of its name, added up over each object, which a
-label of the series names: ``pod`` for pods.  ``X_per_second`` is the rate of the counter
-``X_total``.  The figures that corral and KubeVirt tell of machines name the instance in ``name``;
-its pod is found by that.
+By default a metric is the sum of the series of its name for each object, by the label of the
+object's kind: ``pod`` for pods.  ``X_per_second`` is the rate of the counter ``X_total``.  Series
+of corral and KubeVirt about VMIs have the VMI's name in the label ``name``: it finds the pod.
 """
 
 import re
@@ -21,45 +20,45 @@ from corral.api.time import parse_duration
 from corral.server.metrics.custom.promql import is_label, is_metric
 
 MATCHERS: Final = "$matchers"
-"""What the conditions on series are put in place of, in the query of a rule."""
+"""The placeholder of matchers in the query of a rule."""
 PODS: Final = "pods"
 NAMESPACES: Final = "namespaces"
 RATE_SECONDS: Final = 120
-"""Over what the rate of a counter is taken that has no rule: eight scrapes in 15 s."""
+"""The window of default rates: eight scrapes at 15 s."""
 
-_MACHINES = ("kubevirt_vmi_", "kubevirt_vm_")
+_VMI_PREFIXES = ("kubevirt_vmi_", "kubevirt_vm_")
 _RATE = "_per_second"
 _NAME = re.compile(r"[A-Za-z0-9_:.-]{1,256}", re.ASCII)
 _LONGEST_WINDOW = 86400
 
 
 class RulesError(Exception):
-    """A file of rules cannot be used; the message says which, where, and what is wrong."""
+    """An invalid rules file; the message names the file, the field, and what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How a metric is asked for.
+    """The query of a metric.
 
-    query: PromQL, with ``$matchers`` where the conditions on series belong.
-    label: the one by which the answer tells the object; empty where it is about one object alone.
-    namespace_label: the one that tells the namespace; empty where none does.
-    of_instances: whether ``label`` names the instance, of a pod that is asked for.
-    window_seconds: over what a value is taken, where it is a rate.
+    query: PromQL, with ``$matchers`` in place of matchers.
+    label: the label with the object's name; empty if the query is about a single object.
+    namespace_label: the label with the namespace; empty if there is none.
+    is_vmi_label: whether ``label`` has the name of the VMI of a requested pod.
+    window_seconds: the window of a rate.
     """
 
     query: str
     label: str = ""
     namespace_label: str = "namespace"
-    of_instances: bool = False
+    is_vmi_label: bool = False
     window_seconds: int | None = None
 
-    def filled(self, matchers: Sequence[str]) -> str:
+    def with_matchers(self, matchers: Sequence[str]) -> str:
         return self.query.replace(MATCHERS, ",".join(matchers))
 
 
 class _Custom(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A rule of the file for objects.  ``resource``: their plural, and group after a dot."""
+    """A rule of the file for objects.  ``resource``: their plural, with the group after a dot."""
 
     metric: str
     query: str
@@ -71,7 +70,7 @@ class _Custom(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_onl
 
 
 class _External(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """A rule of the file for what is no object.
+    """A rule of the file for external metrics.
 
     Unless ``namespaced`` is false, an autoscaler sees only series of its own namespace.
     """
@@ -84,7 +83,7 @@ class _External(msgspec.Struct, forbid_unknown_fields=True, rename="camel", kw_o
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """``defaults``: whether metrics without a rule are the series of their names."""
+    """A file of rules.  ``defaults``: whether metrics without a rule have the default one."""
 
     custom: list[_Custom] = []
     external: list[_External] = []
@@ -93,31 +92,31 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules for objects, by resource and metric, and for all else, by metric."""
+    """The rules of custom metrics, by resource and metric, and of external ones, by metric."""
 
     custom: Mapping[tuple[str, str], Rule] = field(default_factory=dict)
     external: Mapping[str, Rule] = field(default_factory=dict)
     defaults: bool = True
 
-    def of_objects(self, kind: Kind, metric: str) -> Rule | None:
-        """The rule for a metric of objects of a kind."""
+    def custom_rule(self, kind: Kind, metric: str) -> Rule | None:
+        """Return the rule for a metric of objects of a kind, or None."""
         rule = self.custom.get((kind.resource, metric))
         if rule is not None or not self.defaults or not is_metric(metric):
             return rule
-        of_machines = metric.startswith(_MACHINES)
-        label = "name" if of_machines else kind.singular
+        is_of_vmis = metric.startswith(_VMI_PREFIXES)
+        label = "name" if is_of_vmis else kind.singular
         if kind.resource == NAMESPACES:
             label = ""
         by = f" by ({label}) " if label else ""
         return Rule(
             query=f"sum{by}({_series(metric)})",
             label=label,
-            of_instances=of_machines and kind.resource == PODS,
+            is_vmi_label=is_of_vmis and kind.resource == PODS,
             window_seconds=_window(metric),
         )
 
-    def of_nothing(self, metric: str) -> Rule | None:
-        """The rule for a metric of what is no object."""
+    def external_rule(self, metric: str) -> Rule | None:
+        """Return the rule for an external metric, or None."""
         rule = self.external.get(metric)
         if rule is not None or not self.defaults or not is_metric(metric):
             return rule
@@ -135,12 +134,12 @@ def _window(metric: str) -> int | None:
 
 
 def load(path: Path) -> Rules:
-    """The rules of a file.  Raises RulesError."""
+    """Read the rules of a file.  Raises RulesError."""
     try:
         file = msgspec.convert(yaml.load(path.read_bytes()), _File)
         return Rules(
-            custom=dict(_each(file.custom, _of_objects, "custom")),
-            external=dict(_each(file.external, _of_nothing, "external")),
+            custom=dict(_parse_all(file.custom, _custom_rule, "custom")),
+            external=dict(_parse_all(file.external, _external_rule, "external")),
             defaults=file.defaults,
         )
     except OSError as error:
@@ -149,69 +148,69 @@ def load(path: Path) -> Rules:
         raise RulesError(f"{path}: {error}") from error
 
 
-_Written = TypeVar("_Written", _Custom, _External)
+_Entry = TypeVar("_Entry", _Custom, _External)
 _Name = TypeVar("_Name")
 
 
-def _each(
-    written: Sequence[_Written],
-    read: Callable[[_Written, str], tuple[_Name, Rule]],
-    where: str,
+def _parse_all(
+    entries: Sequence[_Entry],
+    read: Callable[[_Entry, str], tuple[_Name, Rule]],
+    field: str,
 ) -> Iterator[tuple[_Name, Rule]]:
-    """The rules of a list, by what they are for.  Raises ValueError that names the place."""
-    known: set[_Name] = set()
-    for number, one in enumerate(written):
-        place = f"{where}[{number}]"
+    """Yield the rules of a list with their names.  Raises ValueError that names the field."""
+    names: set[_Name] = set()
+    for number, one in enumerate(entries):
+        place = f"{field}[{number}]"
         name, rule = read(one, place)
-        if name in known:
+        if name in names:
             raise ValueError(f'{place}.metric: "{one.metric}" has a rule already')
-        known.add(name)
+        names.add(name)
         yield name, rule
 
 
-def _of_objects(written: _Custom, place: str) -> tuple[tuple[str, str], Rule]:
-    _check(written, place)
-    if MATCHERS not in written.query:
+def _custom_rule(entry: _Custom, place: str) -> tuple[tuple[str, str], Rule]:
+    _check(entry, place)
+    if MATCHERS not in entry.query:
         raise ValueError(
             f"{place}.query: {MATCHERS} must stand where the objects are chosen, as in "
             f"sum by (pod) (X{{{MATCHERS}}})"
         )
-    label = written.label or ("" if written.resource == NAMESPACES else _singular(written.resource))
+    label = entry.label or ("" if entry.resource == NAMESPACES else _singular(entry.resource))
     if label and not is_label(label):
         raise ValueError(f'{place}.label: "{label}" cannot be a label in Prometheus')
-    if written.instances and written.resource != PODS:
+    if entry.instances and entry.resource != PODS:
         raise ValueError(f"{place}.instances: is for pods only")
-    return (written.resource, written.metric), Rule(
-        query=written.query,
+    return (entry.resource, entry.metric), Rule(
+        query=entry.query,
         label=label,
-        namespace_label=written.namespace_label,
-        of_instances=written.instances,
-        window_seconds=_seconds(written.window, place),
+        namespace_label=entry.namespace_label,
+        is_vmi_label=entry.instances,
+        window_seconds=_seconds(entry.window, place),
     )
 
 
-def _of_nothing(written: _External, place: str) -> tuple[str, Rule]:
-    _check(written, place)
-    if written.namespaced and MATCHERS not in written.query:
+def _external_rule(entry: _External, place: str) -> tuple[str, Rule]:
+    _check(entry, place)
+    if entry.namespaced and MATCHERS not in entry.query:
         raise ValueError(
             f"{place}.query: {MATCHERS} must stand where the series are chosen, as in "
             f"X{{{MATCHERS}}}, unless namespaced is false"
         )
-    return written.metric, Rule(
-        query=written.query,
-        namespace_label=written.namespace_label if written.namespaced else "",
-        window_seconds=_seconds(written.window, place),
+    return entry.metric, Rule(
+        query=entry.query,
+        namespace_label=entry.namespace_label if entry.namespaced else "",
+        window_seconds=_seconds(entry.window, place),
     )
 
 
-def _check(written: _Custom | _External, place: str) -> None:
-    if not _NAME.fullmatch(written.metric):
-        raise ValueError(f'{place}.metric: "{written.metric}" cannot be part of a path')
-    if not written.query.strip():
+def _check(entry: _Custom | _External, place: str) -> None:
+    if not _NAME.fullmatch(entry.metric):
+        raise ValueError(f'{place}.metric: "{entry.metric}" cannot be part of a path')
+    if not entry.query.strip():
         raise ValueError(f"{place}.query: must not be empty")
-    if written.namespace_label and not is_label(written.namespace_label):
-        wrong = written.namespace_label
-        raise ValueError(f'{place}.namespaceLabel: "{wrong}" cannot be a label in Prometheus')
+    if entry.namespace_label and not is_label(entry.namespace_label):
+        label = entry.namespace_label
+        raise ValueError(f'{place}.namespaceLabel: "{label}" cannot be a label in Prometheus')
 
 
 def _singular(resource: str) -> str:

@@ -1,7 +1,7 @@
-"""Asks a Prometheus what a query is at now (its HTTP API, ``/api/v1/query``).
+"""Instant queries of a Prometheus, by its HTTP API (``/api/v1/query``).
 
-What answers may be anybody: how much it says is bounded, and a value that is no number at all, or
-none that a quantity can hold, is one that is not known.
+The server is not trusted: the size of its response is limited, and values that are no finite number
+or too large for a quantity are left out.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,25 +15,25 @@ from corral.api.errors import InternalError, Unavailable
 if TYPE_CHECKING:
     from corral.client.https import WebServer
 
-ANSWER_SECONDS: Final = 8.0
-"""Less than an autoscaler waits for an answer."""
-LARGEST_ANSWER_BYTES: Final = 4 << 20
-MOST_SERIES: Final = 10_000
-LARGEST: Final = 2**63 / 1000
-"""No value is larger: autoscalers reckon in thousandths."""
-_LONGEST_ERROR = 300
+TIMEOUT_SECONDS: Final = 8.0
+"""Less than the timeout of an autoscaler."""
+MAX_RESPONSE_BYTES: Final = 4 << 20
+MAX_SERIES: Final = 10_000
+MAX_VALUE: Final = 2**63 / 1000
+"""Values are smaller: autoscalers compute with int64 thousandths."""
+_MAX_ERROR_CHARACTERS = 300
 _YEAR_10000 = 253_402_300_800
 
 
 class Series(NamedTuple):
-    """One series of an answer; ``moment`` is in seconds since 1970."""
+    """The sample of a series; ``timestamp`` is in seconds since 1970."""
 
     labels: dict[str, str]
     value: float
-    moment: float
+    timestamp: float
 
 
-class _Found(msgspec.Struct):
+class _Sample(msgspec.Struct):
     metric: dict[str, str]
     value: tuple[float, str]
 
@@ -43,68 +43,70 @@ class _Data(msgspec.Struct, rename="camel"):
     result: msgspec.Raw
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _Response(msgspec.Struct, rename="camel"):
     status: str
     data: _Data | None = None
     error: str = ""
 
 
 class Prometheus:
-    """One Prometheus, or what speaks as it does."""
+    """A client of one Prometheus, or of a server with the same API."""
 
-    def __init__(self, site: "WebServer") -> None:
-        self._site = site
+    def __init__(self, server: "WebServer") -> None:
+        self._server = server
 
-    async def ask(self, query: str) -> list[Series]:
-        """The series that a query answers.  Raises Unavailable, InternalError for a bad query."""
-        form = urlencode({"query": query, "timeout": f"{ANSWER_SECONDS:g}s"}).encode()
-        status, body = await self._site.post(
+    async def query(self, query: str) -> list[Series]:
+        """Return the series of a query.  Raises Unavailable, InternalError for an invalid query."""
+        form = urlencode({"query": query, "timeout": f"{TIMEOUT_SECONDS:g}s"}).encode()
+        status, body = await self._server.post(
             "/api/v1/query",
             form,
             content_type="application/x-www-form-urlencoded",
-            seconds=ANSWER_SECONDS,
-            max_bytes=LARGEST_ANSWER_BYTES,
+            seconds=TIMEOUT_SECONDS,
+            max_bytes=MAX_RESPONSE_BYTES,
         )
         try:
-            answer = decode_as(body, _Answer)
-            if answer.status == "success" and answer.data is not None:
-                return _series(answer.data)
+            response = decode_as(body, _Response)
+            if response.status == "success" and response.data is not None:
+                return _series(response.data)
         except msgspec.DecodeError as error:
-            raise self._unavailable(
-                f"HTTP {status}, and nothing that can be read: {error}"
-            ) from None
-        told = "".join(each for each in answer.error if each.isprintable())[:_LONGEST_ERROR]
+            raise self._unavailable(f"HTTP {status} with an invalid body: {error}") from None
+        message = "".join(each for each in response.error if each.isprintable())[
+            :_MAX_ERROR_CHARACTERS
+        ]
         if status in (400, 422):
-            raise InternalError(f"{self._site} refuses the query {query[:_LONGEST_ERROR]}: {told}")
-        raise self._unavailable(f"HTTP {status}: {told}" if told else f"HTTP {status}")
+            raise InternalError(
+                f"{self._server} refuses the query {query[:_MAX_ERROR_CHARACTERS]}: {message}"
+            )
+        raise self._unavailable(f"HTTP {status}: {message}" if message else f"HTTP {status}")
 
     def _unavailable(self, why: str) -> Unavailable:
-        return Unavailable(f"{self._site} does not answer as one: {why}")
+        return Unavailable(f"{self._server} does not answer as one: {why}")
 
 
 def _series(data: _Data) -> list[Series]:
-    """Raises msgspec.DecodeError."""
+    """Decode the result of a query.  Raises msgspec.DecodeError."""
     if data.result_type == "scalar":
-        found = [_Found({}, decode_as(data.result, tuple[float, str]))]
+        samples = [_Sample({}, decode_as(data.result, tuple[float, str]))]
     elif data.result_type == "vector":
-        found = decode_as(data.result, list[_Found])
+        samples = decode_as(data.result, list[_Sample])
     else:
         raise msgspec.ValidationError(f"a result of the type {data.result_type[:50]!r}")
-    if len(found) > MOST_SERIES:
-        raise msgspec.ValidationError(f"{len(found)} series, of which {MOST_SERIES} are read")
+    if len(samples) > MAX_SERIES:
+        raise msgspec.ValidationError(f"{len(samples)} series, of which {MAX_SERIES} are read")
     series = []
-    for one in found:
-        moment, text = one.value
+    for one in samples:
+        timestamp, text = one.value
         value = _number(text)
-        if value is not None and 0 <= moment < _YEAR_10000:
-            series.append(Series(one.metric, value, moment))
+        if value is not None and 0 <= timestamp < _YEAR_10000:
+            series.append(Series(one.metric, value, timestamp))
     return series
 
 
 def _number(text: str) -> float | None:
-    """What a value is worth; None where that is no amount of anything."""
+    """Parse a value; None for NaN, infinite and too large ones."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if abs(value) < LARGEST else None
+    return value if abs(value) < MAX_VALUE else None

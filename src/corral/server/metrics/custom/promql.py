@@ -1,7 +1,6 @@
-"""Pieces of PromQL that are made of what somebody has sent.  Pure.
+"""PromQL matchers from label selectors.  Pure.
 
-Nothing gets into a query but by these functions: a name is checked, and a value is quoted, so none
-can end the place that it stands in.
+These functions check names and quote values: clients cannot inject other PromQL into a query.
 """
 
 import json
@@ -17,12 +16,12 @@ _LONGEST_NAME = 256
 
 
 def is_metric(name: str) -> bool:
-    """Whether series can have this name."""
+    """Return whether a name is a valid metric name."""
     return len(name) <= _LONGEST_NAME and _METRIC.fullmatch(name) is not None
 
 
 def is_label(name: str) -> bool:
-    """Whether a label of a series can have this name."""
+    """Return whether a name is a valid label name."""
     return len(name) <= _LONGEST_NAME and _LABEL.fullmatch(name) is not None
 
 
@@ -31,12 +30,12 @@ def equals(label: str, value: str) -> str:
 
 
 def one_of(label: str, values: Iterable[str]) -> str:
-    """The label is one of some values; of no values at all it is none."""
+    """Return a matcher of any of some values; without values it matches nothing."""
     return f"{_checked(label)}=~{_any(values)}"
 
 
 def matchers(selector: LabelSelector) -> list[str]:
-    """A label selector as conditions on series.  Raises BadRequest where there is no such one."""
+    """Return the matchers of a label selector.  Raises BadRequest for numeric operators."""
     return [_matcher(each) for each in selector.requirements]
 
 
@@ -66,10 +65,10 @@ def _checked(label: str) -> str:
 
 
 def _any(values: Iterable[str]) -> str:
-    """A pattern for exactly these values: Prometheus anchors it at both ends."""
+    """Return a pattern for exactly these values: Prometheus anchors it at both ends."""
     return _quoted("|".join(re.escape(value) for value in values))
 
 
 def _quoted(text: str) -> str:
-    """A string of PromQL: its escapes are Go's, of which JSON's are a part."""
+    """Return a string literal of PromQL: its escapes are Go's, which include JSON's."""
     return json.dumps(text)

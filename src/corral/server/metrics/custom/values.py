@@ -1,4 +1,4 @@
-"""Values of metrics as documents of their API groups (k8s.io/metrics).  Pure."""
+"""Documents of metric values in their API groups (k8s.io/metrics).  Pure."""
 
 from typing import Final, NamedTuple
 
@@ -25,7 +25,7 @@ _EXPRESSIONS = {
 }
 
 
-def listed(group: str, version: str, items: list[Document]) -> Document:
+def value_list(group: str, version: str, items: list[Document]) -> Document:
     return {
         "kind": KINDS[group],
         "apiVersion": f"{group}/{version}",
@@ -34,8 +34,8 @@ def listed(group: str, version: str, items: list[Document]) -> Document:
     }
 
 
-class Asked(NamedTuple):
-    """What is asked of objects: a metric of a kind, perhaps of some of its series alone."""
+class MetricRequest(NamedTuple):
+    """A request for a metric of objects of a kind; ``selector`` matches labels of series."""
 
     version: str
     kind: Kind
@@ -44,41 +44,52 @@ class Asked(NamedTuple):
     rule: Rule
 
 
-def of_object(asked: Asked, key: Key, at: Series) -> Document:
-    """The value of a metric of one object."""
-    kind = asked.kind
-    described = {"kind": kind.name, "name": key.name, "apiVersion": kind.api_version}
+def custom_value(request: MetricRequest, key: Key, series: Series) -> Document:
+    """Return the MetricValue of an object."""
+    kind = request.kind
+    described_object = {"kind": kind.name, "name": key.name, "apiVersion": kind.api_version}
     if key.namespace:
-        described["namespace"] = key.namespace
-    chosen = _written(asked.selector)
-    if asked.version == "v1beta1":
-        named: Document = {"metricName": asked.metric, "selector": chosen}
+        described_object["namespace"] = key.namespace
+    selector = _selector_document(request.selector)
+    if request.version == "v1beta1":
+        metric_fields: Document = {"metricName": request.metric, "selector": selector}
         window = "window"
     else:
-        named = {"metric": {"name": asked.metric, "selector": chosen}}
+        metric_fields = {"metric": {"name": request.metric, "selector": selector}}
         window = "windowSeconds"
-    return {"describedObject": described, **named, **_measured(at, asked.rule, window)}
+    return {
+        "describedObject": described_object,
+        **metric_fields,
+        **_value_fields(series, request.rule, window),
+    }
 
 
-def of_nothing(metric: str, rule: Rule, at: Series) -> Document:
-    """The value of a series of what is no object."""
-    return {"metricName": metric, "metricLabels": at.labels, **_measured(at, rule, "window")}
+def external_value(metric: str, rule: Rule, series: Series) -> Document:
+    """Return the ExternalMetricValue of a series."""
+    return {
+        "metricName": metric,
+        "metricLabels": series.labels,
+        **_value_fields(series, rule, "window"),
+    }
 
 
-def _measured(at: Series, rule: Rule, window: str) -> Document:
-    document: Document = {"timestamp": rfc3339(int(at.moment)), "value": quantity(at.value)}
+def _value_fields(series: Series, rule: Rule, window: str) -> Document:
+    document: Document = {
+        "timestamp": rfc3339(int(series.timestamp)),
+        "value": quantity(series.value),
+    }
     if rule.window_seconds is not None:
         document[window] = rule.window_seconds
     return document
 
 
 def quantity(value: float) -> str:
-    """A value in thousandths, as adapters tell it."""
+    """Return a value as a quantity, in thousandths as other adapters do."""
     return str(Amount(round(value * 1000) * _MILLI))
 
 
-def _written(selector: LabelSelector) -> Document | None:
-    """A selector as meta/v1 LabelSelector; None where there is none."""
+def _selector_document(selector: LabelSelector) -> Document | None:
+    """Return a selector as meta/v1 LabelSelector; None for an empty one."""
     if not selector:
         return None
     plain = {one.key: one.values[0] for one in selector.requirements if one.operator in ("=", "==")}

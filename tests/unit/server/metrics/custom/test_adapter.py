@@ -176,7 +176,7 @@ async def test_a_metric_of_all_namespaces_at_once_is_refused(fake, tmp_path):
     async with asking(fake, file) as ask:
         answer = await ask("GET", f"{CUSTOM}/namespaces/*/metrics/orders")
         assert answer.status == 400
-        assert "a metric of a namespace is asked of one namespace" in answer["message"]
+        assert "a metric of a namespace needs the name of one namespace" in answer["message"]
         answer = await ask("GET", f"{CUSTOM}/namespaces/default/metrics/orders")
         assert [one["describedObject"]["name"] for one in answer["items"]] == ["default"]
 
@@ -326,9 +326,9 @@ async def test_several_series_of_one_object_are_refused_with_advice(ask, fake):
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "nothing that can be read"),
-        (b"<html>", "nothing that can be read"),
-        (b"[" * 100_000, "nothing that can be read"),
+        (b"", "with an invalid body"),
+        (b"<html>", "with an invalid body"),
+        (b"[" * 100_000, "with an invalid body"),
         (
             b'{"status": "success", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
             "does not answer",
@@ -354,7 +354,7 @@ async def test_nothing_is_unpacked(ask, fake):
     fake.answer = lambda _: gzip.compress(vector(({}, 1)))
     answer = await ask("GET", f"{EXTERNAL}/busy")
     assert answer.status == 503
-    assert "nothing that can be read" in answer["message"]
+    assert "with an invalid body" in answer["message"]
 
 
 async def test_a_time_beyond_all_calendars_is_not_known(ask, fake):
@@ -387,7 +387,7 @@ async def test_where_prometheus_is_away_its_name_is_told(tmp_path):
 
 
 async def test_a_prometheus_that_hangs_is_not_waited_for(ask, fake, monkeypatch):
-    monkeypatch.setattr(prometheus, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(prometheus, "TIMEOUT_SECONDS", 0.2)
     fake.silent = True
     async with asyncio.timeout(60):
         answer = await ask("GET", f"{EXTERNAL}/busy")

@@ -56,8 +56,8 @@ def test_only_what_has_a_rule_is_answered_where_the_file_says_so(tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text("external: [{metric: a, query: b, namespaced: false}]\ndefaults: false")
     rules = load(file)
-    assert rules.of_nothing("a").filled([]) == "b"
-    assert rules.of_nothing("b") is None
+    assert rules.external_rule("a").with_matchers([]) == "b"
+    assert rules.external_rule("b") is None
 
 
 ROOT = Path(__file__).parents[5]
@@ -65,7 +65,7 @@ ROOT = Path(__file__).parents[5]
 
 def test_the_rules_of_the_examples_and_the_guide_are_good_ones(tmp_path):
     example = load(ROOT / "examples/prometheus/metric-rules.yaml")
-    assert example.of_objects(POD, "processors").of_instances
+    assert example.custom_rule(POD, "processors").is_vmi_label
     (block,) = re.findall(
         r"```yaml\n(# metric-rules.yaml\n.*?)```",
         (ROOT / "docs/guide/operations.md").read_text(),
@@ -73,7 +73,7 @@ def test_the_rules_of_the_examples_and_the_guide_are_good_ones(tmp_path):
     )
     (tmp_path / "rules.yaml").write_text(block)
     guide = load(tmp_path / "rules.yaml")
-    assert guide.of_objects(POD, "http_requests_per_second") == example.of_objects(
+    assert guide.custom_rule(POD, "http_requests_per_second") == example.custom_rule(
         POD, "http_requests_per_second"
     )
-    assert guide.of_nothing("jobs_waiting") == example.of_nothing("jobs_waiting")
+    assert guide.external_rule("jobs_waiting") == example.external_rule("jobs_waiting")

@@ -5,7 +5,7 @@ import pytest
 from corral.api.errors import BadRequest
 from corral.api.object import Key
 from corral.server.node_proxy.forwarding import Forward
-from corral.server.node_proxy.machines import DOORS, duration_seconds
+from corral.server.node_proxy.vmi_subresources import SUBRESOURCES, duration_seconds
 
 DOOR = "/apis/subresources.kubevirt.io/{}/namespaces/default/virtualmachineinstances/vm/{}"
 UPGRADE = {"upgrade": "websocket", "connection": "upgrade"}
@@ -190,9 +190,9 @@ def test_what_is_no_duration_is_refused(text):
 async def test_every_door_answers(ask, store_machine):
     """Also those that do not open: with a reason, not with nothing."""
     await store_machine(ADDRESS)
-    for name, door in DOORS.items():
+    for name, subresource in SUBRESOURCES.items():
         sub = f"{name}/22" if name == "portforward" else name
-        method = {"get": "GET", "update": "PUT"}[door.verb]
+        method = {"get": "GET", "update": "PUT"}[subresource.verb]
         response = await ask.raw(method, path(sub), headers=UPGRADE)
         if not isinstance(response, Forward):
             assert response.status in (400, 409, 500), name
