@@ -159,8 +159,8 @@ def _refuse_administrators(call: Call, document: Document) -> None:
     """Reject client certificates for the administrators' group (CertificateSubjectRestriction)."""
     if document["spec"]["signerName"] != CLIENT_SIGNER:
         return
-    new_conditions = pki.read_request(_bytes(document["spec"]["request"]))
-    if ADMINISTRATORS in new_conditions.groups:
+    request = pki.read_request(_bytes(document["spec"]["request"]))
+    if ADMINISTRATORS in request.groups:
         why = f"use of {CLIENT_SIGNER} signer with {ADMINISTRATORS} group is not allowed"
         raise _forbidden(call, document, why)
 

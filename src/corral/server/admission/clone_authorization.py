@@ -1,10 +1,10 @@
-"""Who may copy claims of other namespaces (CDI's and KubeVirt's authorization of clones).
+"""Authorization of clones of PVCs into other namespaces, as CDI and KubeVirt have it.
 
-A claim's content is more than its object: who wants to copy it into another namespace needs the
-verb ``create`` on ``datavolumes/source`` where it is, or on pods, which could read it as well.
-Machines' DataVolumes are made by a component that may copy anything, so it is asked of who writes
-the machine, or of the ServiceAccount ``default`` beside it.  What a claim itself says that it is
-filled from is nobody's to say but theirs, who have asked.
+To clone a PVC, a user needs the verb ``create`` on ``datavolumes/source`` in the PVC's namespace,
+or on pods there, which could read the content as well.  The DataVolumes of VirtualMachines and
+pools are created by a controller with all rights, so these rights are required of the author of the
+VirtualMachine or pool, or of the ServiceAccount ``default`` in its namespace.  The annotation that
+says how a PVC is populated may be set by controllers only, which check DataVolumes before.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from corral.server.request.call import Call, Guard, Prepare, storage
 from corral.store import Store
 
 _WEBHOOK: Final = "datavolume-mutate.cdi.kubevirt.io"
-_MACHINES: Final = {
+_VM_SPEC_PATHS: Final = {
     VIRTUAL_MACHINE.plural: ("spec",),
     POOL.plural: ("spec", "virtualMachineTemplate", "spec"),
 }
@@ -34,79 +34,80 @@ _TEMPLATES: Final = "dataVolumeTemplates"
 
 
 class _Source(NamedTuple):
-    """A claim, or a DataSource that is yet to come, in another namespace."""
+    """A PVC in another namespace, or a DataSource there that does not resolve yet."""
 
     field: str
     key: Key
 
 
-class Clones:
-    """Checks who writes what copies claims."""
+class CloneAuthorization:
+    """The admission plugin of objects that clone PVCs."""
 
     def __init__(self, store: Store, authorizer: Authorizer) -> None:
         self._store = store
         self._authorizer = authorizer
 
     def guards(self) -> dict[str, Guard]:
-        """What checks each kind, by the name that it is stored under."""
+        """Return the guards, by the resource name of the stored kind."""
         return {
             storage(CLAIM): _claim,
             storage(DATA_VOLUME): self._volume,
             storage(DATA_SOURCE): self._volume,
-            storage(VIRTUAL_MACHINE): self._machine,
-            storage(POOL): self._machine,
+            storage(VIRTUAL_MACHINE): self._vm,
+            storage(POOL): self._vm,
         }
 
     def preparers(self) -> dict[str, Prepare]:
-        """What writes down what is allowed, in objects of each kind."""
+        """Return the preparers, by the resource name of the stored kind."""
         return {
-            storage(DATA_VOLUME): self._record,
+            storage(DATA_VOLUME): self._record_permitted,
             storage(VIRTUAL_MACHINE): self._before_inference,
-            storage(POOL): self._record,
+            storage(POOL): self._record_permitted,
         }
 
     def _before_inference(self, call: Call, document: Document, old: Document | None) -> None:
-        """Ask before a volume is looked up for what suits it: that tells whether there is one.
+        """Check rights before inference reads labels of a volume: its result reveals PVCs.
 
-        Of all templates, also of those that were asked about when somebody else wrote them, and of
-        DataVolumes that others have made.  Raises Invalid.
+        That includes unchanged templates, which another user may have written, and DataVolumes that
+        others have created.  Raises Invalid.
         """
         if _inferred(call.kind, document):
             sources = (
-                *self._of_templates(call, document, known=()),
-                *self._of_stored_volumes(call, document),
+                *self._template_sources(call, document, unchanged=()),
+                *self._stored_volume_sources(call, document),
             )
-            self._ask(call, document, old, sources)
-        self._record(call, document, old)
+            self._require_rights(call, document, old, sources)
+        self._record_permitted(call, document, old)
 
-    def _record(self, call: Call, document: Document, old: Document | None) -> None:
-        """Write down what may be copied by the DataSources that are named.
+    def _record_permitted(self, call: Call, document: Document, old: Document | None) -> None:
+        """Record which PVCs may be cloned through the DataSources that are referenced.
 
-        What was written as it is was asked of its author then.  A controller hands on what the
-        author was allowed of what it makes an object for, and is not asked itself: it may copy
-        anything.
+        Unchanged references keep their record: their author's rights were checked then.  A
+        controller passes on the record of the object for which it creates another; its own rights
+        do not count, as it has all.
         """
         by_controller = _is_controller(call)
         before = permitted_clones.record_of(document if by_controller else old)
-        known = [_said(each) for each in _volumes(call.kind, old)]
+        unchanged = [_source_fields(each) for each in _volumes(call.kind, old)]
         users = [] if by_controller else [call.user]
         if by_controller or call.kind is not DATA_VOLUME:
             users.append(_account(call))
         record = dict(before) if by_controller else {}
         for volume in _volumes(call.kind, document):
             name = str(_reference(call.namespace, volume) or "")
-            if _said(volume) in known:
+            if _source_fields(volume) in unchanged:
                 record |= {name: before[name]} if name in before else {}
             else:
-                source = self._of_reference(call.namespace, volume)
+                source = self._referenced_source(call.namespace, volume)
                 if source and (allowed := self._allowed(call, users, source.key)):
                     record[name] = str(allowed)
         permitted_clones.write(document, record)
 
     def _allowed(self, call: Call, users: Iterable[User], claim: Key) -> Key | None:
-        """What somebody may copy who wants a claim: all of its namespace, or it alone.
+        """Return what any of the users may clone: all PVCs of a namespace, a single one, or None.
 
-        A golden image is renewed by a claim of another name, which is to need no new machines.
+        All, because a golden image is renewed by a PVC of another name, which existing
+        VirtualMachines may clone as well.
         """
         every = Key(claim.namespace, "")
         if any(self._may(call, user, every) for user in users):
@@ -114,29 +115,29 @@ class Clones:
         return claim if any(self._may(call, user, claim) for user in users) else None
 
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
-        """Raises Invalid."""
-        if old is not None and _said(document) == _said(old):
+        """Check the writer of a DataVolume or DataSource.  Raises Invalid."""
+        if old is not None and _source_fields(document) == _source_fields(old):
             return
-        for source in self._of_volume(call.kind, call.namespace, document):
+        for source in self._sources_of(call.kind, call.namespace, document):
             if not self._may(call, call.user, source.key):
                 cause = Cause(source.field, _refusal(call.user.name, source.key))
                 message = f'admission webhook "{_WEBHOOK}" denied the request: {cause.message}'
                 raise Invalid(message, details=Details(causes=(cause,)))
 
-    def _machine(self, call: Call, document: Document, old: Document | None) -> None:
-        """Raises Invalid."""
-        known = [_said(template) for template in _volumes(call.kind, old)]
-        sources = list(self._of_templates(call, document, known))
-        path = _MACHINES[call.kind.plural]
+    def _vm(self, call: Call, document: Document, old: Document | None) -> None:
+        """Check the writer of a VirtualMachine or pool.  Raises Invalid."""
+        unchanged = [_source_fields(template) for template in _volumes(call.kind, old)]
+        sources = list(self._template_sources(call, document, unchanged))
+        path = _VM_SPEC_PATHS[call.kind.plural]
         if _inferred(call.kind, document) and at(document, *path) != at(old, *path):
-            # A pool's VirtualMachines are made by a controller, which may look up anything.
-            sources += self._of_stored_volumes(call, document)
-        self._ask(call, document, old, sources)
+            # A pool's VirtualMachines are created by a controller, which may infer from any volume.
+            sources += self._stored_volume_sources(call, document)
+        self._require_rights(call, document, old, sources)
 
-    def _ask(
+    def _require_rights(
         self, call: Call, document: Document, old: Document | None, sources: Iterable[_Source]
     ) -> None:
-        """Raises Invalid."""
+        """Check the rights to clone some sources, of the user or the account.  Raises Invalid."""
         account = _account(call)
         causes = [
             Cause(source.field, f"Authorization failed, message is: {why}")
@@ -149,23 +150,23 @@ class Clones:
             name = document["metadata"].get("name", "")
             raise call.kind.denied(name, causes, creating=old is None)
 
-    def _of_templates(
-        self, call: Call, document: Document, known: Container[Document]
+    def _template_sources(
+        self, call: Call, document: Document, unchanged: Container[Document]
     ) -> Iterator[_Source]:
-        """What the templates copy that are not as they were."""
-        where = ".".join((*_MACHINES[call.kind.plural], _TEMPLATES))
+        """Yield the sources of templates, except unchanged ones."""
+        field = ".".join((*_VM_SPEC_PATHS[call.kind.plural], _TEMPLATES))
         for index, template in enumerate(_volumes(call.kind, document)):
-            if _said(template) in known:
+            if _source_fields(template) in unchanged:
                 continue
-            for source in self._of_volume(DATA_VOLUME, call.namespace, template):
-                yield _Source(f"{where}[{index}]", source.key)
+            for source in self._sources_of(DATA_VOLUME, call.namespace, template):
+                yield _Source(f"{field}[{index}]", source.key)
 
-    def _of_stored_volumes(self, call: Call, document: Document) -> Iterator[_Source]:
-        """What the DataVolumes copy that are there already and are looked up for what suits them.
+    def _stored_volume_sources(self, call: Call, document: Document) -> Iterator[_Source]:
+        """Yield the sources of existing DataVolumes from which an instance type is inferred.
 
-        Their author was asked, who writes the machine was not.
+        The rights of their author were checked, but not those of the VirtualMachine's.
         """
-        path = _MACHINES[call.kind.plural]
+        path = _VM_SPEC_PATHS[call.kind.plural]
         inferred = _inferred(call.kind, document)
         templates = {at(each, "metadata", "name") for each in _volumes(call.kind, document)}
         volumes = at(document, *path, "template", "spec", "volumes") or ()
@@ -175,44 +176,48 @@ class Clones:
                 continue
             record = self._store.latest(storage(DATA_VOLUME), Key(call.namespace, name))
             if record is not None:
-                where = ".".join((*path, f"template.spec.volumes[{index}].dataVolume.name"))
-                for source in self._of_volume(DATA_VOLUME, call.namespace, record.document()):
-                    yield _Source(where, source.key)
+                field = ".".join((*path, f"template.spec.volumes[{index}].dataVolume.name"))
+                for source in self._sources_of(DATA_VOLUME, call.namespace, record.document()):
+                    yield _Source(field, source.key)
 
-    def _of_volume(self, kind: Kind, namespace: str, document: Document) -> Iterator[_Source]:
-        """What is copied from another namespace, also where that is told by a DataSource.
+    def _sources_of(self, kind: Kind, namespace: str, document: Document) -> Iterator[_Source]:
+        """Yield the sources in other namespaces, also those to which a DataSource resolves.
 
-        What says both is refused, but later: not before what suits it was looked up.
+        An object with ``source`` and ``sourceRef`` is invalid, but inference comes before
+        validation.
         """
-        if source := self._of_source(namespace, document):
+        if source := self._direct_source(namespace, document):
             yield source
-        if kind is DATA_VOLUME and (source := self._of_reference(namespace, document)):
+        if kind is DATA_VOLUME and (source := self._referenced_source(namespace, document)):
             yield source
 
-    def _of_source(self, namespace: str, document: Document) -> _Source | None:
-        """What a document's own ``source`` says of another namespace."""
+    def _direct_source(self, namespace: str, document: Document) -> _Source | None:
+        """Return the source in another namespace in ``spec.source``, or None."""
         claim, field = at(document, "spec", "source", "pvc"), "spec.source.PVC.namespace"
         if not claim and (other := at(document, "spec", "source", "dataSource", "name")):
             field = "spec.source.dataSource.name"
-            claim = at(self._source(Key(namespace, other)), "pvc")
-        return _elsewhere(field, claim, namespace, namespace) if claim else None
+            claim = at(self._data_source(Key(namespace, other)), "pvc")
+        return _in_other_namespace(field, claim, namespace, namespace) if claim else None
 
-    def _of_reference(self, namespace: str, document: Document) -> _Source | None:
-        """What the DataSource that a DataVolume names says of another namespace.
+    def _referenced_source(self, namespace: str, document: Document) -> _Source | None:
+        """Return the source in another namespace to which ``spec.sourceRef`` resolves, or None.
 
-        One that says nothing yet may come to mean any claim beside it: it stands for itself.
+        A DataSource without a source may get any PVC of its namespace later, so the result is the
+        DataSource's own key.
         """
-        named = _reference(namespace, document)
-        if named is None:
+        reference = _reference(namespace, document)
+        if reference is None:
             return None
-        source = self._source(named)
+        source = self._data_source(reference)
         if other := at(source, "dataSource", "name"):
-            source = self._source(Key(named.namespace, other))
-        claim = at(source, "pvc") or {"name": named.name}
-        return _elsewhere("spec.sourceRef.namespace", claim, named.namespace, namespace)
+            source = self._data_source(Key(reference.namespace, other))
+        claim = at(source, "pvc") or {"name": reference.name}
+        return _in_other_namespace(
+            "spec.sourceRef.namespace", claim, reference.namespace, namespace
+        )
 
-    def _source(self, key: Key) -> Document | None:
-        """What a DataSource says that it means."""
+    def _data_source(self, key: Key) -> Document | None:
+        """Return ``spec.source`` of a DataSource; None if there is none."""
         record = self._store.latest(storage(DATA_SOURCE), key)
         return at(record.document(), "spec", "source") if record is not None else None
 
@@ -220,10 +225,12 @@ class Clones:
         inside = user is call.request.user
         return any(
             self._authorizer.allows(
-                Attributes(user, "create", group, resource, below, source.namespace, source.name),
+                Attributes(
+                    user, "create", group, resource, subresource, source.namespace, source.name
+                ),
                 inside=inside,
             )
-            for group, resource, below in (
+            for group, resource, subresource in (
                 (DATA_VOLUME.group, DATA_VOLUME.plural, "source"),
                 ("", "pods", ""),
             )
@@ -231,40 +238,46 @@ class Clones:
 
 
 def _volumes(kind: Kind, document: Document | None) -> Sequence[Document]:
-    """A DataVolume, or the templates of those that are made for an object of another kind."""
+    """Return a DataVolume, or the DataVolume templates of an object of another kind."""
     if kind is DATA_VOLUME:
         return [document] if document is not None else []
-    return at(document, *_MACHINES[kind.plural], _TEMPLATES) or ()
+    return at(document, *_VM_SPEC_PATHS[kind.plural], _TEMPLATES) or ()
 
 
 def _inferred(kind: Kind, document: Document) -> frozenset[str]:
-    """The volumes that are looked up for what suits them."""
-    path = _MACHINES[kind.plural]
+    """Return the volumes from which an instance type or preference is inferred."""
+    path = _VM_SPEC_PATHS[kind.plural]
     names = (at(document, *path, matcher.field, "inferFromVolume") for matcher in MATCHERS)
     return frozenset(name for name in names if name)
 
 
-def _elsewhere(field: str, claim: Document, within: str, namespace: str) -> _Source | None:
-    """A claim of another namespace than ``namespace``; ``within`` is its own unless it says one."""
-    key = Key(claim.get("namespace") or within, claim.get("name") or "")
+def _in_other_namespace(
+    field: str, claim: Document, default_namespace: str, namespace: str
+) -> _Source | None:
+    """Return a PVC as source, unless it is in ``namespace``."""
+    key = Key(claim.get("namespace") or default_namespace, claim.get("name") or "")
     return _Source(field, key) if key.namespace != namespace else None
 
 
 def _reference(namespace: str, document: Document) -> Key | None:
-    """The DataSource that a DataVolume names."""
-    named = at(document, "spec", "sourceRef")
-    return Key(named.get("namespace") or namespace, named.get("name") or "") if named else None
+    """Return the DataSource in ``spec.sourceRef`` of a DataVolume, or None."""
+    reference = at(document, "spec", "sourceRef")
+    return (
+        Key(reference.get("namespace") or namespace, reference.get("name") or "")
+        if reference
+        else None
+    )
 
 
 def _account(call: Call) -> User:
-    """The ServiceAccount beside a machine."""
+    """Return the user of the ServiceAccount ``default`` in a call's namespace."""
     return User(name=user_name(call.namespace, "default"))
 
 
-def _said(document: Document) -> Document:
-    """What a DataVolume, a template of one or a DataSource says itself that it copies.
+def _source_fields(document: Document) -> Document:
+    """Return the name and source fields of a DataVolume, a template of one, or a DataSource.
 
-    What that leads to may have changed since somebody was asked about it.
+    What they resolve to may change without a change of these.
     """
     spec = at(document, "spec")
     return {
@@ -275,25 +288,25 @@ def _said(document: Document) -> Document:
 
 
 def _claim(call: Call, document: Document, old: Document | None) -> None:
-    """Raises Invalid where somebody but who makes DataVolumes' claims asks for content."""
-    wish = _wish(document)
-    if wish is None or wish == _wish(old or {}) or _is_controller(call):
+    """Reject changes of the populate annotation by others than controllers.  Raises Invalid."""
+    annotation = _populate_annotation(document)
+    if annotation is None or annotation == _populate_annotation(old or {}) or _is_controller(call):
         return
     message = (
-        "Forbidden: only corral sets this annotation: leave it out; to have a claim filled, "
-        "create a DataVolume, which makes the claim"
+        "Forbidden: only corral sets this annotation: leave it out; to populate a claim, "
+        "create a DataVolume, which creates the claim"
     )
     cause = Cause(f"metadata.annotations[{population.POPULATE}]", message, "FieldValueForbidden")
     raise call.kind.invalid(document["metadata"]["name"], [cause])
 
 
-def _wish(claim: Document) -> str | None:
-    wish: str | None = at(claim, "metadata", "annotations", population.POPULATE)
-    return wish
+def _populate_annotation(claim: Document) -> str | None:
+    annotation: str | None = at(claim, "metadata", "annotations", population.POPULATE)
+    return annotation
 
 
 def _is_controller(call: Call) -> bool:
-    """Whether it is who makes DataVolumes of machines, and claims of DataVolumes."""
+    """Return whether a call is by a controller of this process."""
     return call.user is call.request.user and components.is_controller(call.user)
 
 

@@ -1,7 +1,7 @@
-"""References of VirtualMachines that name a volume: what its labels say takes their place.
+"""Inference of instance types and preferences from labels of volumes (inferFromVolume).
 
-A volume's claim, what fills it, and the golden image that it is made of may say by labels which
-instance type and preference suit them (KubeVirt's pkg/instancetype/infer, whose words these are).
+The labels may be those of a volume's PVC, of its DataVolume, or of the DataSource and PVC that this
+clones.  As KubeVirt's pkg/instancetype/infer, with its messages.
 """
 
 from collections.abc import Iterator
@@ -23,122 +23,124 @@ WEBHOOK: Final = "virtualmachines-mutator.kubevirt.io"
 _NO_SOURCE: Final = (
     "unable to infer defaults from DataVolumeSpec as DataVolumeSource is not supported"
 )
-_NO_MEANING: Final = (
+_NO_TARGET: Final = (
     "unable to infer defaults from DataSource that doesn't provide DataVolumeSourcePVC or "
     "DataVolumeSourceSnapshot"
 )
 
 
-class _Missing(Exception):
-    """An object, or a volume, that is named is not there."""
+class _MissingError(Exception):
+    """A referenced object or volume does not exist."""
 
 
-class _Silent(Exception):
-    """What is there says nothing of what suits it: whoever wants may let that pass."""
+class _NoLabelsError(Exception):
+    """No labels to infer from; inferFromVolumeFailurePolicy ``Ignore`` allows that."""
 
 
 class Inference:
-    """Asks volumes what suits them."""
+    """Infers instance types and preferences from the volumes of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def settle(self, document: Document) -> None:
-        """Let references that name a volume name what suits it.  Raises BadRequest."""
+    def infer(self, document: Document) -> None:
+        """Replace references with inferFromVolume by inferred ones.  Raises BadRequest."""
         for matcher in MATCHERS:
-            said = document["spec"].get(matcher.field)
-            if said is not None and said.get("inferFromVolume"):
-                self._settle(document, matcher, said)
+            reference = document["spec"].get(matcher.field)
+            if reference is not None and reference.get("inferFromVolume"):
+                self._infer(document, matcher, reference)
 
-    def _settle(self, document: Document, matcher: Matcher, said: Document) -> None:
+    def _infer(self, document: Document, matcher: Matcher, reference: Document) -> None:
         spec = document["spec"]
-        guess = said.get("inferFromVolumeFailurePolicy") == "Ignore"
+        ignores_failure = reference.get("inferFromVolumeFailurePolicy") == "Ignore"
         try:
-            labels = self._labels(document, matcher, said["inferFromVolume"])
-        except (_Missing, _Silent) as error:
-            if not (guess and isinstance(error, _Silent)):
+            labels = self._labels(document, matcher, reference["inferFromVolume"])
+        except (_MissingError, _NoLabelsError) as error:
+            if not (ignores_failure and isinstance(error, _NoLabelsError)):
                 message = f'admission webhook "{WEBHOOK}" denied the request: {error}'
                 raise BadRequest(message) from error
             del spec[matcher.field]
             return
-        if guess and matcher is INSTANCETYPE:  # memory was for the case that it fails
+        if ignores_failure and matcher is INSTANCETYPE:  # memory is the fallback
             spec["template"]["spec"]["domain"].pop("memory", None)
         spec[matcher.field] = matcher.inferred(labels)
 
     def _labels(self, document: Document, matcher: Matcher, volume: str) -> Document:
-        """The labels that say it.  Raises _Missing and _Silent."""
-        silent: Exception = _Silent(
+        """Return the nearest labels to infer from.  Raises _MissingError and _NoLabelsError."""
+        no_labels: Exception = _NoLabelsError(
             f"unable to find required {matcher.name_label} label on the volume"
         )
         namespace = document["metadata"].get("namespace", "")
         try:
-            for labels in self._told(document["spec"], namespace, volume):
+            for labels in self._candidate_labels(document["spec"], namespace, volume):
                 if matcher.inferred(labels) is not None:
                     return labels
-        except _Silent as error:
-            silent = error
-        raise silent
+        except _NoLabelsError as error:
+            no_labels = error
+        raise no_labels
 
-    def _told(self, spec: Document, namespace: str, volume: str) -> Iterator[Document]:
-        """The labels of all that tells of a volume, the nearest first.
+    def _candidate_labels(self, spec: Document, namespace: str, volume: str) -> Iterator[Document]:
+        """Yield the labels of a volume's PVC or DataVolume, and of what it clones, in this order.
 
-        Raises _Missing and _Silent where the way ends.
+        Raises _MissingError, and _NoLabelsError at a type that has no labels.
         """
         volumes = at(spec, "template", "spec", "volumes") or ()
-        named = next((each for each in volumes if each["name"] == volume), None)
-        if named is None:
-            raise _Missing(f"unable to find volume {volume} to infer defaults")
-        if claim := at(named, "persistentVolumeClaim", "claimName"):
-            yield self._found(_CLAIM, namespace, claim)
-        elif name := at(named, "dataVolume", "name"):
+        entry = next((each for each in volumes if each["name"] == volume), None)
+        if entry is None:
+            raise _MissingError(f"unable to find volume {volume} to infer defaults")
+        if claim := at(entry, "persistentVolumeClaim", "claimName"):
+            yield self._existing_labels(_CLAIM, namespace, claim)
+        elif name := at(entry, "dataVolume", "name"):
             yield from self._of_data_volume(spec, namespace, name)
         else:
-            raise _Silent(f"unable to infer defaults from volume {volume} as type is not supported")
+            raise _NoLabelsError(
+                f"unable to infer defaults from volume {volume} as type is not supported"
+            )
 
     def _of_data_volume(self, spec: Document, namespace: str, name: str) -> Iterator[Document]:
         templates = spec.get("dataVolumeTemplates") or ()
-        known = next((one for one in templates if at(one, "metadata", "name") == name), None)
-        if known is None:
-            known = self._document(_DATA_VOLUME, namespace, name)
-        if known is None:  # its claim may outlive it
-            yield self._found(_CLAIM, namespace, name)
+        data_volume = next((one for one in templates if at(one, "metadata", "name") == name), None)
+        if data_volume is None:
+            data_volume = self._document(_DATA_VOLUME, namespace, name)
+        if data_volume is None:  # its PVC may outlive it
+            yield self._existing_labels(_CLAIM, namespace, name)
             return
-        yield _labels_of(known)
-        if claim := at(known, "spec", "source", "pvc"):
-            yield self._copied(claim, namespace)
-        elif reference := at(known, "spec", "sourceRef"):
+        yield _labels_of(data_volume)
+        if claim := at(data_volume, "spec", "source", "pvc"):
+            yield self._claim_labels(claim, namespace)
+        elif reference := at(data_volume, "spec", "sourceRef"):
             yield from self._of_reference(reference, namespace)
         else:
-            raise _Silent(_NO_SOURCE)
+            raise _NoLabelsError(_NO_SOURCE)
 
     def _of_reference(self, reference: Document, namespace: str) -> Iterator[Document]:
         if reference.get("kind") != DataSource.kind:
-            raise _Silent(
+            raise _NoLabelsError(
                 "unable to infer defaults from DataVolumeSourceRef as Kind "
                 f"{reference.get('kind')} is not supported"
             )
         namespace = reference.get("namespace") or namespace
         source = self._document(_DATA_SOURCE, namespace, reference["name"])
         if source is None:
-            raise _Missing(_not_found(_DATA_SOURCE, reference["name"]))
+            raise _MissingError(_not_found(_DATA_SOURCE, reference["name"]))
         yield _labels_of(source)
         if other := at(source, "spec", "source", "dataSource", "name"):
             source = self._document(_DATA_SOURCE, namespace, other)
             if source is None:
-                raise _Missing(_not_found(_DATA_SOURCE, other))
+                raise _MissingError(_not_found(_DATA_SOURCE, other))
             yield _labels_of(source)
         claim = at(source, "spec", "source", "pvc")
         if claim is None:
-            raise _Silent(_NO_MEANING)
-        yield self._copied(claim, namespace)
+            raise _NoLabelsError(_NO_TARGET)
+        yield self._claim_labels(claim, namespace)
 
-    def _copied(self, claim: Document, namespace: str) -> Document:
-        return self._found(_CLAIM, claim.get("namespace") or namespace, claim["name"])
+    def _claim_labels(self, claim: Document, namespace: str) -> Document:
+        return self._existing_labels(_CLAIM, claim.get("namespace") or namespace, claim["name"])
 
-    def _found(self, kind: Kind, namespace: str, name: str) -> Document:
+    def _existing_labels(self, kind: Kind, namespace: str, name: str) -> Document:
         document = self._document(kind, namespace, name)
         if document is None:
-            raise _Missing(_not_found(kind, name))
+            raise _MissingError(_not_found(kind, name))
         return _labels_of(document)
 
     def _document(self, kind: Kind, namespace: str, name: str) -> Document | None:

@@ -1,8 +1,8 @@
-"""What VirtualMachines refer to is settled when they are created and changed.
+"""Instance types and preferences of VirtualMachines, at creation and update.
 
-KubeVirt's webhooks do the same: a reference that names a volume is replaced by what the volume's
-labels say, and what is referred to may not contradict the machine's template.  What is not there
-yet is no reason to refuse: its VirtualMachine says so, and starts when it comes.
+As in KubeVirt's webhooks, a reference with inferFromVolume is replaced by the inferred one, and
+instance type and preference must not conflict with the template.  A missing one is no reason to
+reject the VirtualMachine: its status says so, and it starts once the object exists.
 """
 
 from collections.abc import Iterator
@@ -44,21 +44,21 @@ VM: Final = kind_of(VirtualMachine)
 _OBJECT_NAME: Final = f"{GROUP}/object-name"
 
 
-class Refusal(Exception):
-    """A reference that cannot be followed."""
+class UnresolvedError(Exception):
+    """A reference that does not resolve; the message says why."""
 
 
 class Instancetypes:
-    """Follows the references of VirtualMachines."""
+    """The admission plugin of VirtualMachines, by the instance types and preferences of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._inference = Inference(store)
 
-    def settle(self, document: Document, old: Document | None) -> None:
+    def admit(self, document: Document, old: Document | None) -> None:
         """Complete and check the references of a VirtualMachine.  Raises BadRequest and Invalid.
 
-        One whose spec stays as it is passes, whatever has become of what it refers to.
+        An unchanged spec is not checked: the referenced objects may have changed since.
         """
         spec = document["spec"]
         if spec.get("instancetype") is None and spec.get("preference") is None:
@@ -68,102 +68,104 @@ class Instancetypes:
         if old is not None and spec == old.get("spec"):
             return
         if causes := [cause for matcher in MATCHERS for cause in _faults(spec, old, matcher)]:
-            told = ", ".join(cause.message for cause in causes)
-            message = f'admission webhook "{WEBHOOK}" denied the request: {told}'
+            messages = ", ".join(cause.message for cause in causes)
+            message = f'admission webhook "{WEBHOOK}" denied the request: {messages}'
             raise Invalid(message, details=Details(causes=tuple(causes)))
-        self._inference.settle(document)
+        self._inference.infer(document)
         for matcher in MATCHERS:
             _name_kind(spec, matcher)
         if causes := self._check(document):
             raise VM.denied(document["metadata"].get("name", ""), causes, creating=old is None)
 
-    def expanded(self, vm: Document, refused: type[ApiError] = InternalError) -> Document:
-        """A VirtualMachine that says itself what its references say.
+    def expanded(self, vm: Document, error_type: type[ApiError] = InternalError) -> Document:
+        """Return a VirtualMachine with instance type and preference expanded into its template.
 
-        Raises ``refused`` where they cannot be followed, or contradict it.
+        Raises ``error_type`` if they do not resolve or conflict with the template.
         """
         if not any(vm["spec"].get(matcher.field) for matcher in MATCHERS):
             return vm
         try:
             instancetype = self._spec(vm, INSTANCETYPE, InstancetypeSpec)
             preference = self._spec(vm, PREFERENCE, PreferenceSpec)
-        except Refusal as error:
-            raise _said(refused, str(error)) from error
+        except UnresolvedError as error:
+            raise _error(error_type, str(error)) from error
         if causes := expand(vm, instancetype, preference):
             fields = ", ".join(cause.field for cause in causes)
-            told = f"VM field(s) {fields} conflicts with selected instance type"
-            raise _said(refused, told)
+            message = f"VM field(s) {fields} conflicts with selected instance type"
+            raise _error(error_type, message)
         return vm
 
-    # -- what is referred to
+    # -- referenced objects
 
     def _check(self, document: Document) -> list[Cause]:
         spec = document["spec"]
         instancetype = self._found(document, INSTANCETYPE, InstancetypeSpec)
         preference = self._found(document, PREFERENCE, PreferenceSpec)
         if preference is not None:
-            _settle_by(spec, preference)
+            _apply_preference(spec, preference)
         default_machine_type(spec["template"]["spec"])
         if instancetype is None and preference is None:
-            return []  # the template's own rules have the last word
+            return []  # validation checks the template itself
         template = deepcopy(spec["template"])
         if causes := apply(template, instancetype, preference):
             return causes
-        machine = template["spec"]
-        asked = deepcopy(machine)
+        vmi_spec = template["spec"]
+        with_defaults = deepcopy(vmi_spec)
         for step in SPEC_STEPS:
-            step(asked)
-        # What neither says may still be too much together: the machine's rules have the last word.
+            step(with_defaults)
+        # Valid parts may be an invalid VMI spec together.
         return (
-            unmet(asked, instancetype, preference)
-            or validate_spec(machine, "spec.template.spec", warn=False).causes
+            unmet(with_defaults, instancetype, preference)
+            or validate_spec(vmi_spec, "spec.template.spec", warn=False).causes
         )
 
     def _found(self, vm: Document, matcher: Matcher, type_: type[T]) -> T | None:
-        """The spec of what a reference names; None where it cannot be found."""
+        """Return the spec of a referenced object; None if it does not resolve."""
         try:
             return self._spec(vm, matcher, type_)
-        except Refusal:
+        except UnresolvedError:
             return None
 
     def _spec(self, vm: Document, matcher: Matcher, type_: type[T]) -> T | None:
-        """The spec of what a reference names, as it was where a revision keeps that."""
-        said = vm["spec"].get(matcher.field)
-        if said is None:
+        """Return the spec of a referenced object, from its ControllerRevision if there is one."""
+        reference = vm["spec"].get(matcher.field)
+        if reference is None:
             return None
         namespace = vm["metadata"].get("namespace", "")
-        resource, found = self._kept(vm, matcher, said, namespace)
+        resource, target = self._revision_data(vm, matcher, reference, namespace)
         if resource == "":
-            kind = matcher.kind(said.get("kind") or "")
+            kind = matcher.kind(reference.get("kind") or "")
             if kind is None:
                 title = matcher.field.capitalize()
-                raise Refusal(f"got unexpected kind in {title}Matcher: {said.get('kind')}")
-            name = said.get("name")
+                raise UnresolvedError(
+                    f"got unexpected kind in {title}Matcher: {reference.get('kind')}"
+                )
+            name = reference.get("name")
             if not name:
-                raise Refusal(_nameless(matcher, said))
+                raise UnresolvedError(_nameless(matcher, reference))
             resource = f'{kind.resource} "{name}"'
-            found = self._document(kind, namespace, name)
-        if found is None:
-            raise Refusal(f"{resource} not found")
+            target = self._document(kind, namespace, name)
+        if target is None:
+            raise UnresolvedError(f"{resource} not found")
         try:
-            return msgspec.convert(found["spec"], type_)
+            return msgspec.convert(target["spec"], type_)
         except (msgspec.ValidationError, KeyError, TypeError) as error:
-            raise Refusal(f"{resource} cannot be read: {error}") from error
+            raise UnresolvedError(f"{resource} cannot be read: {error}") from error
 
-    def _kept(
-        self, vm: Document, matcher: Matcher, said: Document, namespace: str
+    def _revision_data(
+        self, vm: Document, matcher: Matcher, reference: Document, namespace: str
     ) -> tuple[str, Document | None]:
-        """What a revision keeps, and how the revision is called: empty where none is named."""
-        known = at(vm, "status", matcher.status_field, "controllerRevisionRef", "name")
-        name = said.get("revisionName") or known
+        """Return the name of a ControllerRevision and its data; ("", None) without a revision."""
+        previous = at(vm, "status", matcher.status_field, "controllerRevisionRef", "name")
+        name = reference.get("revisionName") or previous
         if not name:
             return "", None
         resource = f'controllerrevisions.apps "{name}"'
         record = self._document(kind_of(ControllerRevision), namespace, name)
-        if record is not None and not said.get("revisionName"):
+        if record is not None and not reference.get("revisionName"):
             labels = at(record, "metadata", "labels") or {}
-            if labels.get(_OBJECT_NAME) != said.get("name"):
-                return "", None  # another is named since
+            if labels.get(_OBJECT_NAME) != reference.get("name"):
+                return "", None  # the reference has changed since
         return resource, at(record, "data")
 
     def _document(self, kind: Kind, namespace: str, name: str) -> Document | None:
@@ -173,14 +175,19 @@ class Instancetypes:
 
 
 def _faults(spec: Document, old: Document | None, matcher: Matcher) -> Iterator[Cause]:
-    """What is wrong with a reference itself; the words are KubeVirt's."""
-    said, known = spec.get(matcher.field), at(old, "spec", matcher.field)
-    if said is None:
+    """Yield the faults of a reference itself, with KubeVirt's messages."""
+    reference, previous = spec.get(matcher.field), at(old, "spec", matcher.field)
+    if reference is None:
         return
     path, title = f"spec.{matcher.field}", f"{matcher.field.capitalize()}Matcher"
-    name, volume = said.get("name"), said.get("inferFromVolume")
-    revision = said.get("revisionName")
-    if known and revision and name != known.get("name") and revision == known.get("revisionName"):
+    name, volume = reference.get("name"), reference.get("inferFromVolume")
+    revision = reference.get("revisionName")
+    if (
+        previous
+        and revision
+        and name != previous.get("name")
+        and revision == previous.get("revisionName")
+    ):
         message = "the Matcher Name has been updated without updating the RevisionName"
         yield Cause(f"{path}.revisionName", message)
         return
@@ -188,58 +195,58 @@ def _faults(spec: Document, old: Document | None, matcher: Matcher) -> Iterator[
         message = f"Either Name or InferFromVolume should be provided within the {title}"
         yield Cause(path, message, "FieldValueNotFound")
     for field in ("name", "kind") if volume else ():
-        if said.get(field):
+        if reference.get(field):
             message = (
                 f"{field.capitalize()} already set, should be cleared before setting "
                 "inferFromVolume"
             )
             yield Cause(f"{path}.{field}", message, "FieldValueNotSupported")
-    policy = said.get("inferFromVolumeFailurePolicy")
+    policy = reference.get("inferFromVolumeFailurePolicy")
     if policy not in (None, "Ignore", "Reject"):
         message = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
         yield Cause(f"{path}.inferFromVolumeFailurePolicy", message)
 
 
-def _nameless(matcher: Matcher, said: Document) -> str:
-    """Why a reference without a name cannot be followed."""
+def _nameless(matcher: Matcher, reference: Document) -> str:
+    """Return why a reference without a name does not resolve."""
     path = f"spec.{matcher.field}"
-    if volume := said.get("inferFromVolume"):
+    if volume := reference.get("inferFromVolume"):
         return (
-            f'{path}.inferFromVolume: what volume "{shortened(volume)}" says is looked up when the '
-            f"VirtualMachine is created: give {path}.name instead"
+            f'{path}.inferFromVolume: volume "{shortened(volume)}" is evaluated only when the '
+            f"VirtualMachine is created: set {path}.name instead"
         )
     return f"{path}.name: Required value: it names the {matcher.field}"
 
 
 def _name_kind(spec: Document, matcher: Matcher) -> None:
-    """Make a reference name its kind, which counts whatever comes later."""
-    said = spec.get(matcher.field)
-    if said is not None and not said.get("kind"):
-        said["kind"] = matcher.cluster_kind.name
+    """Set the default kind of a reference."""
+    reference = spec.get(matcher.field)
+    if reference is not None and not reference.get("kind"):
+        reference["kind"] = matcher.cluster_kind.name
 
 
-def _settle_by(spec: Document, preference: PreferenceSpec) -> None:
-    """Settle at once what a VirtualMachine keeps of its preference: what is not settled yet."""
-    machine = spec["template"]["spec"]
-    if preference.preferred_architecture and not machine.get("architecture"):
-        machine["architecture"] = preference.preferred_architecture
+def _apply_preference(spec: Document, preference: PreferenceSpec) -> None:
+    """Set fields from a preference, which later changes of it must not affect."""
+    vmi_spec = spec["template"]["spec"]
+    if preference.preferred_architecture and not vmi_spec.get("architecture"):
+        vmi_spec["architecture"] = preference.preferred_architecture
     preferred = preference.machine.preferred_machine_type if preference.machine else ""
-    if preferred and not at(machine, "domain", "machine", "type"):
-        machine["domain"]["machine"] = {
-            **(machine["domain"].get("machine") or {}),
+    if preferred and not at(vmi_spec, "domain", "machine", "type"):
+        vmi_spec["domain"]["machine"] = {
+            **(vmi_spec["domain"].get("machine") or {}),
             "type": preferred,
         }
     if storage_class := preferred_storage_class(preference):
-        _store_by(spec, storage_class)
+        _set_storage_class(spec, storage_class)
 
 
-def _said(refused: type[ApiError], why: str) -> ApiError:
-    """The refusal in Kubernetes' words, of a BadRequest or an InternalError."""
-    return refused(why if refused is BadRequest else f"Internal error occurred: {why}")
+def _error(error_type: type[ApiError], why: str) -> ApiError:
+    """Return a BadRequest or InternalError with Kubernetes' message."""
+    return error_type(why if error_type is BadRequest else f"Internal error occurred: {why}")
 
 
-def _store_by(spec: Document, storage_class: str) -> None:
-    """Give DataVolumes that name no storage class this one."""
+def _set_storage_class(spec: Document, storage_class: str) -> None:
+    """Set the storage class of DataVolume templates without one."""
     for template in spec.get("dataVolumeTemplates") or ():
         for form in ("pvc", "storage"):
             claim = at(template, "spec", form)

@@ -1,7 +1,7 @@
-"""What nodes of other hosts may write (Kubernetes' admission plugin NodeRestriction).
+"""Restriction of writes by joined nodes (Kubernetes' admission plugin NodeRestriction).
 
-The Node authorizer decides which objects a node may change; this looks at what it changes in them:
-a node is to act for nobody but itself, with credentials that somebody may have stolen.
+The Node authorizer decides which objects a node may write, this plugin which changes: a node whose
+credentials are stolen must not affect other nodes.
 """
 
 from collections.abc import Iterator
@@ -21,18 +21,18 @@ from corral.server.request.call import Call, Guard, forbidden, storage
 from corral.store import Store
 
 _RESERVED_PREFIX: Final = "node-restriction.kubernetes.io/"
-"""Labels by which administrators keep machines to nodes that they trust."""
+"""Labels by which administrators restrict workloads to trusted nodes."""
 _KEPT_SPEC: Final = ("podCIDR", "podCIDRs", "taints", "unschedulable", "providerID")
 
 
 class NodeRestriction:
-    """Guards what users that are nodes write."""
+    """The admission plugin of objects that nodes write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def guards(self) -> dict[str, Guard]:
-        """Return the guards by the names that their kinds are stored under."""
+        """Return the guards, by the resource name of the stored kind."""
         return {
             storage(NODE): self._node,
             storage(LEASE): self._lease,
@@ -47,12 +47,12 @@ class NodeRestriction:
             return
         name = document["metadata"]["name"]
         if name != node:
-            raise _refusal(call, document, f'node "{node}" is not allowed to modify node "{name}"')
+            raise _denied(call, document, f'node "{node}" is not allowed to modify node "{name}"')
         for why in (*self._labels(document, old), *self._spec(document, old)):
-            raise _refusal(call, document, f'node "{node}" is not allowed to {why}')
+            raise _denied(call, document, f'node "{node}" is not allowed to {why}')
         for address in _addresses(document) - _addresses(old or {}):
             if owner := self._owner(address, name):
-                raise _refusal(
+                raise _denied(
                     call,
                     document,
                     f'node "{node}" is not allowed to have the address of {owner}: {address}',
@@ -70,7 +70,7 @@ class NodeRestriction:
             yield f"have the storage of {owner}: {storage_id}"
 
     def _storage_owner(self, node: Document) -> str:
-        """Return which other Node has the same storage; empty if none has."""
+        """Return the other Node with the same storage; empty if there is none."""
         storage_id = at(node, "metadata", "labels", STORAGE_LABEL)
         for record in self._store.objects(storage(NODE)) if storage_id else ():
             labels = at(record.document(), "metadata", "labels") or {}
@@ -84,22 +84,22 @@ class NodeRestriction:
     def _spec(self, document: Document, old: Document | None) -> Iterator[str]:
         if old is None:
             if at(document, "spec", "podCIDRs") or at(document, "spec", "podCIDR"):
-                # a Node that is registered again keeps the ranges that its machines have
-                yield from self._claimed(document)
+                # a Node that registers again keeps the pod ranges of its running machines
+                yield from self._taken_ranges(document)
             return
         after, before = document.get("spec") or {}, old.get("spec") or {}
         for name in _KEPT_SPEC:
             if after.get(name) != before.get(name):
                 yield f"change spec.{name}"
 
-    def _claimed(self, document: Document) -> Iterator[str]:
+    def _taken_ranges(self, document: Document) -> Iterator[str]:
         ranges = set(at(document, "spec", "podCIDRs") or [at(document, "spec", "podCIDR")])
         for record in self._store.objects(storage(NODE)):
             if ranges & set(at(record.document(), "spec", "podCIDRs") or ()):
                 yield f"take the pod range of node {record.key.name}"
 
     def _owner(self, address: str, name: str) -> str:
-        """Return which other Node has an address; empty if none has."""
+        """Return the other Node with an address; empty if there is none."""
         for record in self._store.objects(storage(NODE)):
             if record.key.name != name and address in _addresses(record.document()):
                 return f"node {record.key.name}"
@@ -111,38 +111,38 @@ class NodeRestriction:
         if not node or call.user is call.request.user:
             return
         if metadata.get("namespace") != LEASE_NAMESPACE or metadata["name"] != node:
-            raise _refusal(call, document, f'node "{node}" is only allowed to write its own lease')
+            raise _denied(call, document, f'node "{node}" is only allowed to write its own lease')
 
     def _vmi(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
         if not node or old is None or call.user is call.request.user:
             return
         if document.get("spec") != old.get("spec"):
-            raise _refusal(
+            raise _denied(
                 call, document, f'node "{node}" is not allowed to change the spec of a VMI'
             )
         owners, before = (at(each, "metadata", "ownerReferences") or [] for each in (document, old))
         if owners != before:
-            raise _refusal(
+            raise _denied(
                 call, document, f'node "{node}" is not allowed to change the owners of a VMI'
             )
         if at(document, "status", "nodeName") != at(old, "status", "nodeName"):
-            raise _refusal(call, document, f'node "{node}" is not allowed to move a VMI')
+            raise _denied(call, document, f'node "{node}" is not allowed to move a VMI')
 
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
         if not node or call.user is call.request.user:
             return
         if not is_volume_at(document, node, self._store):
-            raise _refusal(
+            raise _denied(
                 call, document, f'node "{node}" is only allowed to write volumes that it holds'
             )
         named = at(document, "spec", "claimRef")
         kept = old is not None and named == at(old, "spec", "claimRef")
-        # A volume without a claim would be bound to any that asks for one like it.
+        # A volume without a claimRef would be bound to any matching claim.
         if not kept and not self._is_selected(named or {}, node):
             why = f'node "{node}" is only allowed to write volumes of claims that select it'
-            raise _refusal(call, document, why)
+            raise _denied(call, document, why)
 
     def _is_selected(self, reference: Document, node: str) -> bool:
         """Return whether a claim selects a node: its volume would be bound to no other claim."""
@@ -153,7 +153,7 @@ class NodeRestriction:
         return bool(at(claim.document(), "metadata", "annotations", SELECTED_NODE) == node)
 
     def _claim(self, call: Call, document: Document, old: Document | None) -> None:
-        """Refuse all but status and progress; a node may give a claim back to the scheduler."""
+        """Reject changes beyond status and progress; a node may unselect itself (reschedule)."""
         node = node_of(call.user)
         if not node or old is None or call.user is call.request.user:
             return
@@ -166,7 +166,7 @@ class NodeRestriction:
             ("selected node", not selected or selected == before),
         ):
             if not is_kept:
-                raise _refusal(
+                raise _denied(
                     call, document, f'node "{node}" is not allowed to change the {part} of a claim'
                 )
 
@@ -175,7 +175,7 @@ def _owners(document: Document) -> object:
     return at(document, "metadata", "ownerReferences") or []
 
 
-def _refusal(call: Call, document: Document, why: str) -> Forbidden:
+def _denied(call: Call, document: Document, why: str) -> Forbidden:
     return forbidden(call.kind, document["metadata"]["name"], why)
 
 

@@ -12,7 +12,7 @@ from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Document
 from corral.server.admission import default_tolerations, ephemeral_containers
 from corral.server.admission.certificate_requests import CertificateRequests
-from corral.server.admission.clone_authorization import Clones
+from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.external_ips import ServiceExposure
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.admission.limit_ranger import LimitRanges
@@ -48,7 +48,10 @@ class Plugins:
         now: Callable[[], float],
     ) -> Self:
         """Return the plugins; ``services`` are address ranges, ``now`` is seconds since 1970."""
-        signing, clones = CertificateRequests(authorizer, now), Clones(store, authorizer)
+        signing, clones = (
+            CertificateRequests(authorizer, now),
+            CloneAuthorization(store, authorizer),
+        )
         limits, priorities = LimitRanges(store), Priorities(store)
         return cls(
             preparers={
@@ -58,7 +61,7 @@ class Plugins:
             },
             allocators={
                 storage(SERVICE): Allocation(store, services).allocate,
-                storage(VIRTUAL_MACHINE): Instancetypes(store).settle,
+                storage(VIRTUAL_MACHINE): Instancetypes(store).admit,
                 storage(CLAIM): _chain(ClaimStorageClasses(store).admit, limits.check_claim),
                 storage(POD): _chain(
                     priorities.admit_pod, default_tolerations.admit_pod, limits.admit_pod

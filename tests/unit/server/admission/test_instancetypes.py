@@ -351,8 +351,8 @@ async def test_a_virtual_machine_that_is_sent_comes_back_in_full(ask):
         (
             vm(instancetype={"inferFromVolume": "root"}),
             (
-                'spec.instancetype.inferFromVolume: what volume "root" says is looked up when the '
-                "VirtualMachine is created: give spec.instancetype.name instead"
+                'spec.instancetype.inferFromVolume: volume "root" is evaluated only when the '
+                "VirtualMachine is created: set spec.instancetype.name instead"
             ),
         ),
         (

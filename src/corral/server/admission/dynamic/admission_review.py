@@ -105,7 +105,7 @@ def _resource(attr: AdmissionAttributes, version: Version) -> dict[str, str]:
 
 
 def decode_response(body: bytes, *, uid: str, review: str, mutating: bool) -> ReviewResponse:
-    """Decode a webhook's response.  Raises AnswerError, with Kubernetes' messages."""
+    """Decode a webhook's response.  Raises ReviewError, with Kubernetes' messages."""
     try:
         review_document = msgspec.convert(decode_any(body), _Review)
     except (ApiError, msgspec.ValidationError) as error:

@@ -27,7 +27,7 @@ class AdmissionAttributes:
     document: the object to be stored, or the body of a subresource; None for deletions.
     old: the stored object, if there is one.
     name: the object's; empty before the server generates one.
-    dry: whether it is a dry run.
+    dry_run: whether it is a dry run.
     options: meta/v1 CreateOptions, UpdateOptions or DeleteOptions.
     """
 

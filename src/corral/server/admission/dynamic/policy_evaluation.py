@@ -131,10 +131,10 @@ def _violation(
 ) -> Violation | None:
     """Return the violation of a rule, or None."""
     try:
-        holds = evaluate(rule.program, variables)
+        result = evaluate(rule.program, variables)
     except CelError as error:
         return None if fails_open else Violation(_compose_error(str(error), failed_variables))
-    return None if holds is True else Violation(_message(rule, variables), rule.reason)
+    return None if result is True else Violation(_message(rule, variables), rule.reason)
 
 
 def _evaluate_variables(policy: Policy, variables: dict[str, Any]) -> dict[str, str]:

@@ -37,7 +37,7 @@ class Address:
     """The address of a webhook.
 
     url: without the path.
-    told: the URL in messages, with the Service's name.
+    display_url: the URL in messages, with the Service's name.
     name: in its certificate, if the URL has an IP address.
     """
 
@@ -55,7 +55,7 @@ class WebhookClients:
         self._open: dict[tuple[str, str, str], WebServer] = {}
 
     def find(self, config: Document) -> Address:
-        """Resolve a WebhookClientConfig.  Raises SiteError."""
+        """Resolve a WebhookClientConfig.  Raises WebhookAddressError."""
         service = config.get("service")
         if service is None:
             parts = urlsplit(config["url"])
@@ -120,7 +120,7 @@ class WebhookClients:
     async def client(self, address: Address, bundle: str) -> "WebServer":
         """Return the client of an address; ``bundle`` is the CA bundle, PEM in base64.
 
-        Raises SiteError if the bundle is invalid.
+        Raises WebhookAddressError if the bundle is invalid.
         """
         key = (address.url, address.name, bundle)
         client = self._open.pop(key, None)

@@ -180,8 +180,8 @@ class Adapter:
             for key in keys_by_name.get(name, ()):
                 if key in series:
                     raise InternalError(
-                        f"the query of the metric {requested.metric} answers several series of {key}: "
-                        f"add them up, as in sum by ({rule.label}) (…)"
+                        f"the query of the metric {requested.metric} answers several series of "
+                        f"{key}: add them up, as in sum by ({rule.label}) (…)"
                     )
                 series[key] = one
         return series

@@ -155,12 +155,12 @@ _Name = TypeVar("_Name")
 def _parse_all(
     entries: Sequence[_Entry],
     read: Callable[[_Entry, str], tuple[_Name, Rule]],
-    field: str,
+    list_name: str,
 ) -> Iterator[tuple[_Name, Rule]]:
     """Yield the rules of a list with their names.  Raises ValueError that names the field."""
     names: set[_Name] = set()
     for number, one in enumerate(entries):
-        place = f"{field}[{number}]"
+        place = f"{list_name}[{number}]"
         name, rule = read(one, place)
         if name in names:
             raise ValueError(f'{place}.metric: "{one.metric}" has a rule already')
