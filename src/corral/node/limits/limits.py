@@ -15,7 +15,7 @@ from corral.node.limits.methods import CpuLimiter, MemoryLimiter, OnExceeded
 from corral.node.limits.probe import Limiters, find_limiters, group_prefix
 
 P = ParamSpec("P")
-KnownUids = Callable[[], Collection[str]]
+ExistingUids = Callable[[], Collection[str]]
 """Returns the uids of existing machines."""
 
 
@@ -35,7 +35,11 @@ class Limits:
     """
 
     def __init__(
-        self, directory: Path, limiters: Limiters | None = None, *, existing: KnownUids = frozenset
+        self,
+        directory: Path,
+        limiters: Limiters | None = None,
+        *,
+        existing: ExistingUids = frozenset,
     ) -> None:
         self._name = group_prefix(directory)
         self._existing = existing

@@ -99,8 +99,8 @@ def _conditions(
     if phase == "Running" and pod.spec is not None and pod.spec.readinessGates:
         observed.append(_unpaused(facts))
     conditions = list(old)
-    for name, holds, why, words in observed:
-        value = "True" if holds else "False"
+    for name, is_true, why, words in observed:
+        value = "True" if is_true else "False"
         conditions = set_condition(conditions, name, value, reason=why, message=words, now=now)
     return conditions
 

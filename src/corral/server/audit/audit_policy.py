@@ -1,6 +1,6 @@
-"""Of which requests how much is told (Kubernetes' audit policies).  Pure.
+"""Audit policies: which requests are recorded at which level (audit.k8s.io/v1).  Pure.
 
-The first rule that matches a request decides; one that no rule matches is not told of.
+The first rule that matches a request decides; a request that no rule matches is not recorded.
 """
 
 import re
@@ -24,7 +24,7 @@ Stage = Literal["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic
 
 
 class Level(IntEnum):
-    """How much is told of a request, each with what the ones before it tell."""
+    """Levels of audit events; each includes the lower ones."""
 
     NONE = 0
     METADATA = 1
@@ -42,26 +42,26 @@ NAMES: Final = {level: name for name, level in LEVELS.items()}
 
 
 class PolicyError(Exception):
-    """A policy that cannot be used; the message says which file, which field, and why."""
+    """An invalid policy; the message names the file, the field, and what is wrong."""
 
 
 class Resources(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Resources of a group; none named means all of them."""
+    """Resources of a group; an empty list matches all."""
 
     group: str = ""
     resources: list[str] = []
     resource_names: list[str] = []
 
-    def match(self, named: Route) -> bool:
-        if self.group != named.group:
+    def match(self, route: Route) -> bool:
+        if self.group != route.group:
             return False
-        if self.resource_names and named.name not in self.resource_names:
+        if self.resource_names and route.name not in self.resource_names:
             return False
-        return not self.resources or any(_names(each, named) for each in self.resources)
+        return not self.resources or any(_names(each, route) for each in self.resources)
 
 
 class Rule(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What is told of the requests that match everything that is listed; empty lists match all."""
+    """The level of requests that match all lists; empty lists match all requests."""
 
     level: str
     users: list[str] = []
@@ -73,28 +73,28 @@ class Rule(Struct, kw_only=True, forbid_unknown_fields=True):
     omit_stages: list[Stage] = []
     omit_managed_fields: bool | None = None
 
-    def matches(self, user: User | None, verb: str, named: Route | None, path: str) -> bool:
+    def matches(self, user: User | None, verb: str, route: Route | None, path: str) -> bool:
         return (
             (not self.users or (user is not None and user.name in self.users))
             and (not self.user_groups or _any_in(self.user_groups, user.groups if user else ()))
             and (not self.verbs or verb in self.verbs)
-            and self._matches_target(named, path)
+            and self._matches_target(route, path)
         )
 
-    def _matches_target(self, named: Route | None, path: str) -> bool:
+    def _matches_target(self, route: Route | None, path: str) -> bool:
         if self.namespaces or self.resources:
             return (
-                named is not None
-                and (not self.namespaces or named.namespace in self.namespaces)
-                and (not self.resources or any(each.match(named) for each in self.resources))
+                route is not None
+                and (not self.namespaces or route.namespace in self.namespaces)
+                and (not self.resources or any(each.match(route) for each in self.resources))
             )
         if self.non_resource_urls:
-            return named is None and any(map(partial(_covers, path), self.non_resource_urls))
+            return route is None and any(map(partial(_covers, path), self.non_resource_urls))
         return True
 
 
 class Policy(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The rules, and stages and fields that none of them is to tell."""
+    """The rules of an audit policy, and stages and fields that all of them omit."""
 
     api_version: Literal["audit.k8s.io/v1"]
     kind: Literal["Policy"]
@@ -105,30 +105,30 @@ class Policy(Struct, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def read(cls, path: Path) -> "Policy":
-        """The policy of a file.  Raises PolicyError, and OSError where there is none."""
+        """Read the policy of a file.  Raises PolicyError and OSError."""
         try:
             policy = msgspec.convert(yaml.load(path.read_bytes()), cls)
         except ApiError as error:
             raise PolicyError(f"{path} is no audit policy: {error}") from error
         except msgspec.ValidationError as error:
-            raise PolicyError(f"{path} is no audit policy: {_said(str(error))}") from error
+            raise PolicyError(f"{path} is no audit policy: {_describe(str(error))}") from error
         faults = list(policy.faults())
         if faults:
             raise PolicyError(f"{path} is no audit policy: {'; '.join(faults)}")
         return policy
 
     def faults(self) -> Iterable[str]:
-        """What is wrong beside the types of fields, in the words of the real server."""
+        """Yield the faults beyond types of fields, with kube-apiserver's messages."""
         if not self.rules:
-            yield "rules: there are none, so nothing would be told"
+            yield "rules: Required value: without rules nothing is recorded"
         for index, rule in enumerate(self.rules):
             for fault in _faults(rule):
                 yield f"rules[{index}].{fault}"
 
-    def find(self, user: User | None, verb: str, named: Route | None, path: str) -> Rule | None:
-        """The rule for a request; None where nothing is to be told of it."""
+    def find(self, user: User | None, verb: str, route: Route | None, path: str) -> Rule | None:
+        """Return the rule for a request; None if it is not recorded."""
         for rule in self.rules:
-            if rule.matches(user, verb, named, path):
+            if rule.matches(user, verb, route, path):
                 return rule if LEVELS[rule.level] else None
         return None
 
@@ -136,8 +136,8 @@ class Policy(Struct, kw_only=True, forbid_unknown_fields=True):
         return stage in self.omit_stages or stage in rule.omit_stages
 
     def omits_managed_fields(self, rule: Rule) -> bool:
-        told = rule.omit_managed_fields
-        return self.omit_managed_fields if told is None else told
+        omits = rule.omit_managed_fields
+        return self.omit_managed_fields if omits is None else omits
 
 
 def _faults(rule: Rule) -> Iterable[str]:
@@ -165,23 +165,23 @@ _SUPPORTED: Final = {
 }
 
 
-def _said(fault: str) -> str:
-    """A fault of decoding as faults are told: which field it is, then what is wrong."""
-    what, _, path = fault.replace("`", "").partition(" - at $")
+def _describe(fault: str) -> str:
+    """Return a decoding error with the field first, as in other faults."""
+    message, _, path = fault.replace("`", "").partition(" - at $")
     field = path.lstrip(".")
-    if found := re.fullmatch("Invalid enum value '(.*)'", what, re.DOTALL):
+    if match := re.fullmatch("Invalid enum value '(.*)'", message, re.DOTALL):
         name = field.rpartition(".")[2].partition("[")[0]
-        what = f'Unsupported value: "{found[1]}": supported values: {_SUPPORTED.get(name, "")}'
-    return f"{field}: {what}" if field else what
+        message = f'Unsupported value: "{match[1]}": supported values: {_SUPPORTED.get(name, "")}'
+    return f"{field}: {message}" if field else message
 
 
-def _names(resource: str, named: Route) -> bool:
-    """Whether a policy's word for resources means one: a subresource is named, or ``*``."""
-    target = f"{named.plural}/{named.subresource}" if named.subresource else named.plural
+def _names(resource: str, route: Route) -> bool:
+    """Return whether ``pods``, ``pods/log``, ``*/log`` or ``pods/*`` of a policy matches a route."""
+    target = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
     return (
         resource in ("*", target)
-        or bool(named.subresource and resource == f"*/{named.subresource}")
-        or resource == f"{named.plural}/*"
+        or bool(route.subresource and resource == f"*/{route.subresource}")
+        or resource == f"{route.plural}/*"
     )
 
 
@@ -189,8 +189,8 @@ def _covers(path: str, url: str) -> bool:
     return path.startswith(url[:-1]) if url.endswith("*") else path == url
 
 
-def _any_in(wanted: Iterable[str], found: Iterable[str]) -> bool:
-    return not set(wanted).isdisjoint(found)
+def _any_in(names: Iterable[str], others: Iterable[str]) -> bool:
+    return not set(names).isdisjoint(others)
 
 
 DEFAULT: Final = Policy(
@@ -205,4 +205,4 @@ DEFAULT: Final = Policy(
         Rule(level="Metadata"),
     ],
 )
-"""Everything but questions that everybody may ask, without contents: those may be secrets."""
+"""Metadata of all requests except public ones; no bodies, which may have secrets."""

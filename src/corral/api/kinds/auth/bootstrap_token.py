@@ -90,8 +90,8 @@ def read(name: str, data: Mapping[str, str] | None) -> BootstrapToken | None:
         }
     except ValueError:
         return None
-    known = parse(f"{text.get('token-id', '')}.{text.get('token-secret', '')}")
-    if known is None or name != f"{PREFIX}{known[0]}":
+    parsed = parse(f"{text.get('token-id', '')}.{text.get('token-secret', '')}")
+    if parsed is None or name != f"{PREFIX}{parsed[0]}":
         return None
     groups = tuple(each for each in text.get("auth-extra-groups", "").split(",") if each)
     if not all(map(_GROUP.fullmatch, groups)):
@@ -103,8 +103,8 @@ def read(name: str, data: Mapping[str, str] | None) -> BootstrapToken | None:
         except ValueError:
             return None
     return BootstrapToken(
-        id=known[0],
-        secret=known[1],
+        id=parsed[0],
+        secret=parsed[1],
         groups=groups,
         expiration=expiration,
         authenticates=text.get("usage-bootstrap-authentication") == "true",
