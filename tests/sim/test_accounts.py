@@ -34,7 +34,7 @@ def complete(c, *namespaces):
     return c.until(all_there)
 
 
-async def test_namespaces_of_before_and_new_ones_have_them():
+async def test_existing_and_new_namespaces_get_the_default_account():
     async with cluster(stand_ins=[LOOP]) as c:
         await complete(c, "default", "kube-system")
         await c.client.create(Namespace, {"metadata": {"name": "farm"}})
@@ -44,14 +44,14 @@ async def test_namespaces_of_before_and_new_ones_have_them():
 
 
 @pytest.mark.parametrize(("view", "name"), WANTED)
-async def test_what_is_deleted_comes_back(view, name):
+async def test_deleted_accounts_are_recreated(view, name):
     async with cluster(stand_ins=[LOOP]) as c:
         await complete(c, "default")
         await c.client.delete(view, Key("default", name))
         await complete(c, "default")
 
 
-async def test_an_authority_that_was_changed_is_put_right():
+async def test_a_changed_root_ca_config_map_is_restored():
     async with cluster(stand_ins=[LOOP]) as c:
         await complete(c, "default")
         key = Key("default", service_accounts.AUTHORITY)
@@ -64,7 +64,7 @@ async def test_an_authority_that_was_changed_is_put_right():
         await c.until(is_right)
 
 
-async def test_a_namespace_that_is_deleted_goes_with_them():
+async def test_a_deleted_namespace_is_removed_with_its_accounts():
     async with cluster(stand_ins=[LOOP]) as c:
         await c.client.create(Namespace, {"metadata": {"name": "farm"}})
         await complete(c, "farm")
@@ -76,7 +76,7 @@ async def test_a_namespace_that_is_deleted_goes_with_them():
         await c.until(is_gone)
 
 
-async def test_they_come_whatever_goes_wrong():
+async def test_accounts_are_created_in_spite_of_faults():
     faults = Faults(seed=7, fail=0.2, lose_answer=0.2, delay=0.5, cut=0.1, double=0.1)
     async with cluster(stand_ins=[LOOP], faults=faults) as c:
         await complete(c, "default", "kube-system", "kube-node-lease")

@@ -67,7 +67,7 @@ async def replicas(c: Cluster) -> int:
     return (await c.replica_set("test")).spec.replicas
 
 
-async def test_a_set_grows_and_shrinks_with_what_prometheus_knows():
+async def test_a_set_is_scaled_by_a_metric_of_prometheus():
     async with cluster() as c:
         prometheus = Prometheus(40)
         await begin(c, prometheus)
@@ -81,7 +81,7 @@ async def test_a_set_grows_and_shrinks_with_what_prometheus_knows():
 
 
 @pytest.mark.parametrize("value", [None, "NaN", "-Inf", "+Inf", "1e300", "many"])
-async def test_what_is_not_known_lets_no_set_change(value):
+async def test_a_missing_metric_scales_no_set(value):
     async with cluster() as c:
         prometheus = Prometheus(20)
         await begin(c, prometheus)

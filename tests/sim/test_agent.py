@@ -147,7 +147,7 @@ def times(host: Host, name: str) -> set[int]:
     return {count for (_, step), count in host.steps.items() if step == name}
 
 
-async def test_a_set_of_machines_comes_and_goes(tmp_path):
+async def test_vmis_of_a_set_start_and_stop(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
         await host.whole.until_ready("test", 3)
@@ -162,7 +162,7 @@ async def test_a_set_of_machines_comes_and_goes(tmp_path):
 @pytest.mark.parametrize(
     "step", ["defined", "prepared", "spawned", "recorded", "resumed", "booted"]
 )
-async def test_an_agent_that_is_killed_while_it_starts_machines_goes_on(tmp_path, step):
+async def test_an_agent_killed_during_starts_of_machines_resumes(tmp_path, step):
     async with node(tmp_path) as host:
         host.kill_at = step
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
@@ -182,7 +182,7 @@ async def test_an_agent_that_is_killed_while_it_starts_machines_goes_on(tmp_path
 
 
 @pytest.mark.parametrize("step", ["decided", "ended", "erased"])
-async def test_an_agent_that_is_killed_while_it_ends_machines_goes_on(tmp_path, step):
+async def test_an_agent_killed_during_stops_of_machines_resumes(tmp_path, step):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
         await host.whole.until_ready("test", 3)
@@ -198,7 +198,7 @@ async def kill(host: Host) -> None:
     await asyncio.wait([host.life])
 
 
-async def test_machines_run_on_while_no_agent_is_there(tmp_path):
+async def test_machines_run_on_without_an_agent(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
         await host.whole.until_ready("test", 3)
@@ -220,7 +220,7 @@ async def pod_addresses(host: Host) -> dict[str, str]:
     return {pod.metadata.name: pod.status.podIP for pod in await host.whole.pods()}
 
 
-async def test_machines_and_pods_show_the_same_addresses(tmp_path):
+async def test_vmis_and_pods_have_the_same_addresses(tmp_path):
     async with node(tmp_path, pod_cidr="10.7.0.0/24") as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=3))
         await host.whole.until_ready("test", 3)
@@ -228,7 +228,7 @@ async def test_machines_and_pods_show_the_same_addresses(tmp_path):
         assert set(pods.values()) == {"10.7.0.2", "10.7.0.3", "10.7.0.4"}
 
 
-async def test_who_has_no_address_waits_until_one_is_free(tmp_path):
+async def test_a_machine_without_an_address_waits_for_a_free_one(tmp_path):
     async with node(tmp_path, pod_cidr="10.7.0.0/30") as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=2))
 
@@ -245,7 +245,7 @@ async def test_who_has_no_address_waits_until_one_is_free(tmp_path):
         assert set((await pod_addresses(host)).values()) == {"10.7.0.2"}
 
 
-async def test_a_record_of_before_there_were_addresses_is_taken_over(tmp_path):
+async def test_records_without_addresses_of_earlier_versions_are_adopted(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=1))
         await host.whole.until_ready("test", 1)
@@ -267,7 +267,7 @@ async def crash(host: Host) -> str:
     return directory.name
 
 
-async def test_a_crashed_machine_fails_and_is_replaced(tmp_path):
+async def test_a_crashed_machine_fails_its_vmi_which_is_replaced(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=2))
         await host.whole.until_ready("test", 2)
@@ -285,7 +285,7 @@ async def test_a_crashed_machine_fails_and_is_replaced(tmp_path):
     ("shutdown_seconds", "grace", "outcome"),
     [(0.5, 10, Outcome.SUCCEEDED), (60, 3, Outcome.FAILED), (60, 0, Outcome.SUCCEEDED)],
 )
-async def test_a_deleted_pod_gives_its_guest_the_grace_period(
+async def test_a_guest_gets_the_grace_period_of_its_deleted_pod(
     tmp_path, shutdown_seconds, grace, outcome
 ):
     async with node(tmp_path, Behaviour(shutdown_seconds=shutdown_seconds)) as host:
@@ -314,7 +314,7 @@ async def test_a_deleted_pod_gives_its_guest_the_grace_period(
         assert not host.remains
 
 
-async def test_a_pod_that_is_taken_away_by_force_leaves_nothing(tmp_path):
+async def test_force_deleting_a_pod_leaves_no_machine(tmp_path):
     async with node(tmp_path, Behaviour(shutdown_seconds=60)) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=1))
         await host.whole.until_ready("test", 1)
@@ -329,7 +329,7 @@ async def test_a_pod_that_is_taken_away_by_force_leaves_nothing(tmp_path):
         await host.whole.until(one_is_left)
 
 
-async def test_a_machine_that_does_not_start_says_why_and_is_tried_again(tmp_path):
+async def test_a_failed_start_is_reported_and_retried(tmp_path):
     behaviour = Behaviour(start_failures=0.7, seed=3)
     async with node(tmp_path, behaviour) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=4))
@@ -353,7 +353,7 @@ async def test_a_machine_that_does_not_start_says_why_and_is_tried_again(tmp_pat
         assert {"StartFailed", "Created", "Started"} <= reasons
 
 
-async def test_a_node_says_what_it_is(tmp_path):
+async def test_a_node_reports_its_status(tmp_path):
     async with node(tmp_path) as host:
         found = await host.whole.client.get(Node, "node1")
         assert found.metadata.labels["kubevirt.io/schedulable"] == "true"
@@ -368,7 +368,7 @@ class Opening(Hollow):
     needs_drives = True
 
 
-async def test_an_image_that_is_missing_is_told_and_awaited(tmp_path, monkeypatch):
+async def test_a_missing_image_is_reported_and_awaited(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.sim.test_agent.Hollow", Opening)
     async with node(tmp_path) as host:
         template = replica_set(replicas=1)["spec"]["template"]
@@ -410,7 +410,7 @@ async def test_an_image_that_is_missing_is_told_and_awaited(tmp_path, monkeypatc
         assert not any(one.type == "Synchronized" for one in (await machine()).status.conditions)
 
 
-async def test_a_volume_whose_secret_is_missing_is_told(tmp_path, monkeypatch):
+async def test_a_missing_secret_of_a_volume_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.sim.test_agent.Hollow", Opening)
     async with node(tmp_path) as host:
         spec = {
@@ -433,7 +433,7 @@ async def test_a_volume_whose_secret_is_missing_is_told(tmp_path, monkeypatch):
         await host.whole.until(is_told)
 
 
-async def test_no_more_boot_than_may_and_the_rest_is_told_to_wait(tmp_path, monkeypatch):
+async def test_boots_are_limited_and_waiting_ones_are_reported(tmp_path, monkeypatch):
     async def two(_self):
         return 2
 
@@ -471,7 +471,7 @@ async def phase(host: Host) -> str:
     return (await host.whole.client.get(Machine, "vm", "default")).status.phase
 
 
-async def test_a_machine_that_crashed_while_no_agent_was_there_has_failed(tmp_path):
+async def test_a_machine_that_crashed_without_an_agent_has_failed(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(Machine, lonely())
 
@@ -490,7 +490,7 @@ async def test_a_machine_that_crashed_while_no_agent_was_there_has_failed(tmp_pa
         assert times(host, "spawned") == {1}
 
 
-async def test_a_pod_that_is_taken_away_while_no_agent_is_there_leaves_nothing(tmp_path):
+async def test_a_pod_deleted_without_an_agent_leaves_no_machine(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(Machine, lonely())
 
@@ -510,7 +510,7 @@ async def test_a_pod_that_is_taken_away_while_no_agent_is_there_leaves_nothing(t
         assert await phase(host) == "Failed"
 
 
-async def test_a_machine_that_starts_paused_runs_and_is_not_ready(tmp_path):
+async def test_a_vmi_that_starts_paused_is_running_and_not_ready(tmp_path):
     async with node(tmp_path) as host:
         await host.whole.client.create(Machine, lonely(startStrategy="Paused"))
 
@@ -528,7 +528,7 @@ async def test_a_machine_that_starts_paused_runs_and_is_not_ready(tmp_path):
         assert times(host, "resumed") == set()
 
 
-async def test_a_machine_that_is_deleted_before_it_can_start_goes_at_once(tmp_path, monkeypatch):
+async def test_a_vmi_deleted_before_its_start_is_gone_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.sim.test_agent.Hollow", Opening)
     async with node(tmp_path) as host:
         disk = {"image": "nowhere/at-all:1", "imagePullPolicy": "Never"}
@@ -547,7 +547,7 @@ async def test_a_machine_that_is_deleted_before_it_can_start_goes_at_once(tmp_pa
         assert times(host, "spawned") == set()
 
 
-async def test_no_machine_is_lost_or_doubled_by_agents_that_die_at_random(tmp_path):
+async def test_no_machine_is_lost_or_duplicated_by_random_crashes_of_the_agent(tmp_path):
     async with node(tmp_path, Behaviour(boot_seconds=1, crashes=0.1, seed=7)) as host:
         await host.whole.client.create(ReplicaSet, replica_set(replicas=8))
         for seconds in (0.3, 0.7, 1.1, 1.9, 3.1):
@@ -562,7 +562,7 @@ async def test_no_machine_is_lost_or_doubled_by_agents_that_die_at_random(tmp_pa
         await gone(host)
 
 
-async def test_a_pod_that_is_no_machine_is_told_so_and_goes_when_it_is_deleted(tmp_path):
+async def test_a_pod_that_is_no_vmi_is_rejected_and_can_be_deleted(tmp_path):
     async with node(tmp_path) as host:
         client = host.whole.client
         spec = {"nodeName": "node1", "containers": [{"name": "plain", "image": "busybox"}]}
@@ -581,7 +581,7 @@ async def test_a_pod_that_is_no_machine_is_told_so_and_goes_when_it_is_deleted(t
         await gone(host)
 
 
-async def test_a_second_pod_of_an_instance_is_refused_and_its_machine_runs_on(tmp_path):
+async def test_a_second_pod_of_a_vmi_is_rejected_and_its_machine_runs_on(tmp_path):
     async with node(tmp_path) as host:
         client = host.whole.client
         await client.create(Machine, lonely())
@@ -654,7 +654,7 @@ async def silent(directory: Path, monkeypatch):
         yield host
 
 
-async def test_a_machine_that_does_not_answer_is_asked_again_and_runs_on(tmp_path, monkeypatch):
+async def test_a_machine_without_a_response_is_queried_again_and_runs_on(tmp_path, monkeypatch):
     async with silent(tmp_path, monkeypatch) as host:
         [pod] = await host.whole.pods()
         assert pod.status.phase == "Running"
@@ -667,7 +667,7 @@ async def test_a_machine_that_does_not_answer_is_asked_again_and_runs_on(tmp_pat
         assert times(host, "spawned") == {1}
 
 
-async def test_a_machine_that_does_not_answer_is_ended_when_it_is_to_stop(tmp_path, monkeypatch):
+async def test_a_machine_without_a_response_is_killed_when_it_is_stopped(tmp_path, monkeypatch):
     async with silent(tmp_path, monkeypatch) as host:
         await host.whole.client.delete(Machine, Key("default", "vm"))
         begun = asyncio.get_running_loop().time()
@@ -675,7 +675,7 @@ async def test_a_machine_that_does_not_answer_is_ended_when_it_is_to_stop(tmp_pa
         assert asyncio.get_running_loop().time() - begun < 5
 
 
-async def test_a_machine_whose_line_is_lost_is_found_anew(tmp_path):
+async def test_a_machine_with_a_broken_monitor_connection_is_reconnected(tmp_path):
     async with node(tmp_path, Behaviour(crashes=0)) as host:
         await host.whole.client.create(Machine, lonely())
 
@@ -700,7 +700,7 @@ async def test_a_machine_whose_line_is_lost_is_found_anew(tmp_path):
         await host.whole.until(failed)
 
 
-async def test_a_guest_that_may_have_started_is_never_started_again(tmp_path, monkeypatch):
+async def test_a_guest_that_may_have_started_is_never_started_twice(tmp_path, monkeypatch):
     async def resume(_self):
         raise GuestError("cont: timed out")
 
@@ -719,9 +719,7 @@ async def test_a_guest_that_may_have_started_is_never_started_again(tmp_path, mo
         assert "cont: timed out" in stopped.message
 
 
-async def test_a_machine_whose_start_finds_no_room_on_record_has_never_started(
-    tmp_path, monkeypatch
-):
+async def test_a_machine_whose_start_cannot_be_recorded_is_not_started(tmp_path, monkeypatch):
     write = records.write
 
     def full(directory, record):
@@ -748,7 +746,7 @@ async def test_a_machine_whose_start_finds_no_room_on_record_has_never_started(
         await host.whole.until(runs)
 
 
-async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monkeypatch):
+async def test_a_guest_with_changed_addresses_is_queried_again(tmp_path, monkeypatch):
     addresses = []
     monkeypatch.setattr(HollowGuest, "query_guest_info", lambda _self: guest_info(addresses))
 
@@ -781,7 +779,7 @@ async def test_a_guest_that_changes_its_addresses_is_asked_again(tmp_path, monke
         await host.whole.until(told, 15)
 
 
-async def test_a_guest_whose_agent_comes_and_goes_is_not_asked_each_time(tmp_path, monkeypatch):
+async def test_a_flapping_guest_agent_is_not_queried_each_time(tmp_path, monkeypatch):
     asked = []
 
     async def query_guest_info(_guest):

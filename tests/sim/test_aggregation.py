@@ -42,7 +42,7 @@ def holds(c, name, *wanted):
     return c.until(so)
 
 
-async def test_a_role_follows_its_parts():
+async def test_an_aggregated_role_follows_its_parts():
     async with cluster(about_itself=True) as c:
         for role in (ALL, SUM, part("b", "pods", **{"part-of": "sum"}), part("a", "nodes", x="y")):
             await c.client.create(ClusterRole, role)
@@ -56,7 +56,7 @@ async def test_a_role_follows_its_parts():
         await holds(c, "all")
 
 
-async def test_rules_are_gathered_whatever_fails_between():
+async def test_rules_are_aggregated_in_spite_of_faults():
     async with cluster(
         about_itself=True, faults=Faults(seed=7, fail=0.2, lose_answer=0.2, cut=0.2, delay=2)
     ) as c:
@@ -65,7 +65,7 @@ async def test_rules_are_gathered_whatever_fails_between():
         await holds(c, "all", *(f"thing{n}" for n in range(9)))
 
 
-async def test_the_roles_of_every_cluster_rest_once_they_are_there():
+async def test_default_roles_are_written_once():
     """What is gathered at the start is what the loop would gather: nobody writes anything more."""
     async with cluster(about_itself=True) as c:
         await reconcile_rbac(c.client)

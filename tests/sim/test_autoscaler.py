@@ -172,7 +172,7 @@ async def crossed(whole: Cluster) -> float:
 
 
 @pytest.mark.parametrize("target", [SET, POOL], ids=["set", "pool"])
-async def test_a_load_makes_two_of_one_and_its_end_one_of_two(target):
+async def test_a_load_scales_from_one_to_two_and_its_end_back(target):
     async with cluster() as whole:
         scene = Scene(whole, target)
         await scene.begin()
@@ -205,7 +205,7 @@ async def test_a_load_makes_two_of_one_and_its_end_one_of_two(target):
         )
 
 
-async def test_idle_machines_that_request_no_cpu_stay_as_few_as_they_are():
+async def test_idle_vmis_without_cpu_requests_are_not_scaled():
     """A guest that ticks 250 times a second takes 56m here and there: half of what it asks for."""
     async with cluster() as whole:
         scene = Scene(whole)
@@ -217,7 +217,7 @@ async def test_idle_machines_that_request_no_cpu_stay_as_few_as_they_are():
         assert current.averageUtilization == pytest.approx(53, abs=1)
 
 
-async def test_while_it_waits_it_says_so():
+async def test_a_pending_scale_down_is_reported():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(2)
@@ -238,7 +238,7 @@ async def test_while_it_waits_it_says_so():
         )
 
 
-async def test_what_says_the_same_is_not_written():
+async def test_an_unchanged_status_is_not_written():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -248,7 +248,7 @@ async def test_what_says_the_same_is_not_written():
         assert (await scene.get()).metadata.resourceVersion == version
 
 
-async def test_a_changed_autoscaler_is_looked_at_at_once():
+async def test_a_changed_autoscaler_is_synced_at_once():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, most=9)
@@ -267,7 +267,7 @@ async def test_a_changed_autoscaler_is_looked_at_at_once():
         ]
 
 
-async def test_a_behavior_is_heeded():
+async def test_behavior_limits_scaling():
     async with cluster() as whole:
         scene = Scene(whole)
         slow = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}]}
@@ -287,7 +287,7 @@ async def test_a_behavior_is_heeded():
 # ---------------------------------------------------------------------- what is not known
 
 
-async def test_silence_of_a_node_scales_nothing():
+async def test_missing_metrics_of_a_node_scale_nothing():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -309,7 +309,7 @@ async def test_silence_of_a_node_scales_nothing():
         assert len(await scene.told("SuccessfulRescale")) == 1
 
 
-async def test_a_restart_is_no_silence():
+async def test_a_restart_of_the_agent_does_not_count_as_missing_metrics():
     """Nobody has looked at a guest twice in the first seconds: nothing that people need to know."""
     async with cluster() as whole:
         scene = Scene(whole)
@@ -338,7 +338,7 @@ async def test_a_restart_is_no_silence():
         }
 
 
-async def test_in_the_first_seconds_of_all_a_metric_is_unknown_without_a_warning(monkeypatch):
+async def test_in_the_first_seconds_a_missing_metric_is_no_warning(monkeypatch):
     async def say_nothing(*_arguments):
         raise Unmeasured("no metrics returned from resource metrics API")
 
@@ -352,7 +352,7 @@ async def test_in_the_first_seconds_of_all_a_metric_is_unknown_without_a_warning
         assert len(await scene.warnings()) == 2
 
 
-async def test_a_long_silence_is_no_reason_for_haste(monkeypatch):
+async def test_after_long_missing_metrics_the_stabilization_window_still_counts(monkeypatch):
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -375,7 +375,7 @@ async def test_a_long_silence_is_no_reason_for_haste(monkeypatch):
         )
 
 
-async def test_what_held_through_a_silence_adds_nothing(monkeypatch):
+async def test_recommendations_from_before_missing_metrics_scale_nothing_up(monkeypatch):
     waiting = Queue(monkeypatch, 6)
     async with cluster() as whole:
         scene = Scene(whole)
@@ -390,7 +390,7 @@ async def test_what_held_through_a_silence_adds_nothing(monkeypatch):
         assert await scene.told("SuccessfulRescale") == []
 
 
-async def test_what_was_recommended_just_now_is_a_reason(monkeypatch):
+async def test_a_recent_recommendation_reverts_a_manual_scale_down(monkeypatch):
     waiting = Queue(monkeypatch, 4)
     async with cluster() as whole:
         scene = Scene(whole)
@@ -404,7 +404,7 @@ async def test_what_was_recommended_just_now_is_a_reason(monkeypatch):
         ]
 
 
-async def test_a_low_number_from_before_a_silence_holds_nothing_back(monkeypatch):
+async def test_a_low_recommendation_from_before_missing_metrics_delays_no_scale_up(monkeypatch):
     waiting = Queue(monkeypatch, 1)
     async with cluster() as whole:
         scene = Scene(whole)
@@ -418,7 +418,7 @@ async def test_a_low_number_from_before_a_silence_holds_nothing_back(monkeypatch
         assert await scene.has(3, 300) - begun <= SYNC_SECONDS + TICK
 
 
-async def test_a_paused_machine_is_no_idle_one():
+async def test_a_paused_vmi_does_not_count_as_idle():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -439,7 +439,7 @@ async def test_a_paused_machine_is_no_idle_one():
         await scene.has(1, DOWN_WINDOW_SECONDS + 60)
 
 
-async def test_a_pod_that_requests_nothing_is_named():
+async def test_a_pod_without_requests_is_named_in_the_condition():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -458,7 +458,7 @@ async def test_a_pod_that_requests_nothing_is_named():
         )
 
 
-async def test_a_metric_that_tells_nothing_holds_what_others_would_remove():
+async def test_an_unavailable_metric_prevents_a_scale_down_by_others():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(2, metrics=[queue("1"), cpu(75)], most=4)
@@ -484,7 +484,7 @@ async def test_a_metric_that_tells_nothing_holds_what_others_would_remove():
         ),
     ],
 )
-async def test_a_target_that_is_not_there_is_told(target, told):
+async def test_a_missing_target_is_reported(target, told):
     async with cluster() as whole:
         scene = Scene(whole)
         await whole.client.create(Autoscaler, autoscaler(target=target))
@@ -494,7 +494,7 @@ async def test_a_target_that_is_not_there_is_told(target, told):
         assert (await scene.condition("AbleToScale"))[0] == "False"
 
 
-async def test_a_target_that_comes_later_is_found():
+async def test_a_target_created_later_is_found():
     async with cluster() as whole:
         scene = Scene(whole)
         await whole.client.create(Autoscaler, autoscaler(least=2))
@@ -503,7 +503,7 @@ async def test_a_target_that_comes_later_is_found():
         await scene.has(2, SYNC_SECONDS + TICK)
 
 
-async def test_what_cannot_be_scaled_is_told():
+async def test_a_target_without_scale_is_reported():
     async with cluster() as whole:
         scene = Scene(whole)
         target = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "name": "any"}
@@ -512,7 +512,7 @@ async def test_what_cannot_be_scaled_is_told():
         assert told.endswith("the server could not find the requested resource")
 
 
-async def test_a_target_that_refuses_is_told(monkeypatch):
+async def test_a_rejected_update_of_the_scale_is_reported(monkeypatch):
     async def refuse(*_arguments):
         raise Forbidden("the set may not be scaled")
 
@@ -535,7 +535,7 @@ async def test_a_target_that_refuses_is_told(monkeypatch):
         assert told == "the HPA controller was able to update the target scale to 2"
 
 
-async def test_two_autoscalers_of_one_target_do_nothing_but_say_so():
+async def test_two_autoscalers_of_one_target_only_report_the_conflict():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, most=4)
@@ -553,7 +553,7 @@ async def test_two_autoscalers_of_one_target_do_nothing_but_say_so():
         await scene.has(4)
 
 
-async def test_one_that_goes_while_it_is_looked_at_is_no_rival(monkeypatch):
+async def test_an_autoscaler_deleted_during_the_sync_is_no_rival(monkeypatch):
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -579,7 +579,7 @@ async def test_one_that_goes_while_it_is_looked_at_is_no_rival(monkeypatch):
         assert (await scene.condition("ScalingActive"))[1] == "ValidMetricFound"
 
 
-async def test_what_was_asked_of_one_target_is_not_asked_of_another():
+async def test_recommendations_for_one_target_do_not_count_for_another():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, most=4)
@@ -597,7 +597,7 @@ async def test_what_was_asked_of_one_target_is_not_asked_of_another():
 
 
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "retargeted"])
-async def test_what_is_overtaken_while_it_is_looked_at_scales_nothing(monkeypatch, is_deleted):
+async def test_an_autoscaler_changed_during_the_sync_scales_nothing(monkeypatch, is_deleted):
     waiting = Queue(monkeypatch, 6)
     async with cluster() as whole:
         scene = Scene(whole)
@@ -618,7 +618,7 @@ async def test_what_is_overtaken_while_it_is_looked_at_scales_nothing(monkeypatc
         assert await scene.told("SuccessfulRescale") == []
 
 
-async def test_what_is_deleted_while_its_target_is_read_scales_nothing(monkeypatch):
+async def test_an_autoscaler_deleted_during_the_read_of_its_target_scales_nothing(monkeypatch):
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)
@@ -638,7 +638,7 @@ async def test_what_is_deleted_while_its_target_is_read_scales_nothing(monkeypat
         await scene.stays(1, 60)
 
 
-async def test_a_target_that_cannot_be_read_for_a_moment_is_a_rivals_still(monkeypatch):
+async def test_a_temporarily_unreadable_target_still_counts_for_its_rival(monkeypatch):
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, most=4)
@@ -661,7 +661,7 @@ async def test_a_target_that_cannot_be_read_for_a_moment_is_a_rivals_still(monke
         await scene.has(4)
 
 
-async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
+async def test_a_hanging_metrics_api_delays_no_other_autoscaler(monkeypatch):
     ask, of_pods = Client.request, MetricsClient.of_pods
     looks: list[float] = []
 
@@ -694,7 +694,7 @@ async def test_an_api_that_hangs_holds_up_no_other(monkeypatch):
 # ---------------------------------------------------------------------- none at all
 
 
-async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch):
+async def test_an_empty_queue_scales_to_zero_and_a_full_one_back(monkeypatch):
     waiting = Queue(monkeypatch)
     async with cluster() as whole:
         scene = Scene(whole)
@@ -720,7 +720,7 @@ async def test_an_empty_queue_leaves_none_and_a_full_one_makes_some(monkeypatch)
 
 
 @pytest.mark.parametrize("least", [0, 1])
-async def test_what_a_person_scaled_to_none_stays_so(monkeypatch, least):
+async def test_a_target_scaled_to_zero_by_a_user_stays_at_zero(monkeypatch, least):
     waiting = Queue(monkeypatch, 3)
     async with cluster() as whole:
         scene = Scene(whole)
@@ -738,7 +738,7 @@ async def test_what_a_person_scaled_to_none_stays_so(monkeypatch, least):
         await scene.says("ScalingActive", "ValidMetricFound", seconds=120)
 
 
-async def test_what_came_back_by_hand_and_went_by_hand_stays_away(monkeypatch):
+async def test_a_target_scaled_up_and_to_zero_again_by_a_user_stays_at_zero(monkeypatch):
     waiting = Queue(monkeypatch)
     async with cluster() as whole:
         scene = Scene(whole)
@@ -753,7 +753,7 @@ async def test_what_came_back_by_hand_and_went_by_hand_stays_away(monkeypatch):
         await scene.stays(0, 60)
 
 
-async def test_who_is_cut_off_while_it_leaves_none_makes_some_again(monkeypatch):
+async def test_a_scale_to_zero_interrupted_by_a_crash_can_scale_up_again(monkeypatch):
     waiting, rescale = Queue(monkeypatch), targets.rescale
 
     async def rescale_and_fail(*arguments):
@@ -772,7 +772,7 @@ async def test_who_is_cut_off_while_it_leaves_none_makes_some_again(monkeypatch)
         await scene.has(3)
 
 
-async def test_each_rescale_says_whether_it_left_none():
+async def test_each_rescale_records_whether_it_scaled_to_zero():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, least=2)
@@ -784,7 +784,7 @@ async def test_each_rescale_says_whether_it_left_none():
 # ---------------------------------------------------------------------- cuts and faults
 
 
-async def test_a_new_controller_is_in_no_haste():
+async def test_a_new_controller_waits_for_the_stabilization_window():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(2)
@@ -796,7 +796,7 @@ async def test_a_new_controller_is_in_no_haste():
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_the_number_follows_the_load(seed):
+async def test_replicas_follow_the_load_in_spite_of_faults(seed):
     faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.02, double=0.05, until=450)
     async with cluster(faults=faults) as whole:
         scene = Scene(whole)
@@ -816,7 +816,7 @@ async def test_whatever_happens_the_number_follows_the_load(seed):
         assert set(sizes) <= {"New size: 1", "New size: 2", "New size: 3"}
 
 
-async def test_an_autoscaler_that_is_gone_is_forgotten():
+async def test_state_of_a_deleted_autoscaler_is_dropped():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1)

@@ -37,7 +37,7 @@ async def converged(c) -> None:
     await c.until(all_there)
 
 
-async def test_they_are_made_and_tell_who_answers():
+async def test_the_kubernetes_service_has_the_servers_endpoints():
     async with cluster(stand_ins=[LOOP]) as c:
         await converged(c)
         api = await found(c, Service, builtin_services.KUBERNETES)
@@ -53,7 +53,7 @@ async def test_they_are_made_and_tell_who_answers():
 
 @pytest.mark.parametrize("view", [Service, Endpoints, EndpointSlice])
 @pytest.mark.parametrize("key", [builtin_services.KUBERNETES, builtin_services.DNS])
-async def test_what_is_deleted_comes_back(view, key):
+async def test_deleted_objects_are_recreated(view, key):
     async with cluster(stand_ins=[LOOP]) as c:
         await converged(c)
         before = await found(c, view, key)
@@ -67,7 +67,7 @@ async def test_what_is_deleted_comes_back(view, key):
         await converged(c)
 
 
-async def test_what_is_changed_is_put_right_and_what_is_added_stays():
+async def test_changed_fields_are_restored_and_added_ones_stay():
     async with cluster(stand_ins=[LOOP]) as c:
         await converged(c)
         dns = Key("kube-system", "kube-dns")

@@ -70,7 +70,7 @@ def reaches(c, wanted, name="eve"):
     return c.until(is_so)
 
 
-async def test_an_approved_request_gets_its_certificate(signer):
+async def test_an_approved_request_is_signed(signer):
     async with cluster(stand_ins=[signer]) as c:
         await ask_for(c)
         await reaches(c, (["Approved"], True))
@@ -89,7 +89,7 @@ async def test_an_approved_request_gets_its_certificate(signer):
         ({"request": encoded("")}, "the request names no user"),
     ],
 )
-async def test_a_request_that_cannot_be_met_fails(signer, request_of, why):
+async def test_a_request_that_cannot_be_signed_fails(signer, request_of, why):
     async with cluster(stand_ins=[signer]) as c:
         await ask_for(c, **request_of)
         await reaches(c, (["Approved", "Failed"], False))
@@ -98,7 +98,7 @@ async def test_a_request_that_cannot_be_met_fails(signer, request_of, why):
         assert why in failed.message
 
 
-async def test_nothing_else_is_signed(signer):
+async def test_unapproved_and_foreign_requests_are_not_signed(signer):
     async with cluster(stand_ins=[signer]) as c:
         await ask_for(c, "pending", decision="")
         await ask_for(c, "denied", decision="Denied")
@@ -110,7 +110,7 @@ async def test_nothing_else_is_signed(signer):
         assert state(await found(c, "other")) == (["Approved"], False)
 
 
-async def test_it_is_signed_whatever_goes_wrong(signer):
+async def test_requests_are_signed_in_spite_of_faults(signer):
     faults = Faults(seed=11, fail=0.2, lose_answer=0.2, delay=0.5, cut=0.1, double=0.1)
     async with cluster(stand_ins=[signer], faults=faults) as c:
         await ask_for(c)
@@ -118,7 +118,7 @@ async def test_it_is_signed_whatever_goes_wrong(signer):
 
 
 @pytest.mark.parametrize("decision", ["Denied", "Approved"])
-async def test_a_decided_request_goes_an_hour_later(signer, decision):
+async def test_a_decided_request_is_deleted_after_an_hour(signer, decision):
     async with cluster(stand_ins=[signer]) as c:
         begun = c.clock()
         await ask_for(c, decision=decision)

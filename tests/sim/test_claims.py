@@ -88,7 +88,7 @@ async def class_is_there(c):
     await c.until(there)
 
 
-async def test_a_claim_gets_a_volume_of_the_class_that_is_there_from_the_start():
+async def test_a_claim_is_bound_to_a_volume_of_the_default_class():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(PersistentVolumeClaim, claim())
@@ -107,7 +107,7 @@ async def test_a_claim_gets_a_volume_of_the_class_that_is_there_from_the_start()
         await c.until(lambda: is_gone(c, PersistentVolume, Key("", made.metadata.name)))
 
 
-async def test_a_claim_that_was_made_before_there_was_a_default_class_gets_it_later():
+async def test_a_claim_without_a_class_gets_a_default_class_created_later():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         unmark = {"metadata": {"annotations": {DEFAULT_CLASS: "false"}}}
@@ -124,7 +124,7 @@ async def test_a_claim_that_was_made_before_there_was_a_default_class_gets_it_la
         assert (await claim_is(c, "Bound")).spec.storageClassName == "corral"
 
 
-async def test_a_claim_without_a_class_takes_the_smallest_volume_that_suits():
+async def test_a_claim_is_bound_to_the_smallest_matching_volume():
     async with cluster() as c:
         for name, size in (("large", "9Gi"), ("small", "500Mi"), ("right", "2Gi")):
             await c.client.create(PersistentVolume, volume(name, size))
@@ -140,7 +140,7 @@ async def test_a_claim_without_a_class_takes_the_smallest_volume_that_suits():
         assert (await claim_is(c, "Bound")).spec.volumeName == "large"
 
 
-async def test_a_claim_waits_for_a_volume_that_comes_later():
+async def test_a_claim_is_bound_to_a_volume_created_later():
     async with cluster() as c:
         await c.client.create(PersistentVolumeClaim, claim(storageClassName=""))
         assert [reason for reason, _ in await told(c)] == ["FailedBinding"]
@@ -148,7 +148,7 @@ async def test_a_claim_waits_for_a_volume_that_comes_later():
         await claim_is(c, "Bound")
 
 
-async def test_a_claim_that_names_its_volume_gets_that_one_or_hears_why_not():
+async def test_a_claim_with_a_volume_name_is_bound_to_that_volume_or_reports_why_not():
     async with cluster() as c:
         await c.client.create(PersistentVolume, volume("small", "500Mi"))
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="", volumeName="small"))
@@ -171,7 +171,7 @@ async def test_a_claim_that_names_its_volume_gets_that_one_or_hears_why_not():
         ]
 
 
-async def test_a_volume_that_names_its_claim_is_for_that_one_only():
+async def test_a_volume_with_a_claim_ref_is_bound_to_that_claim_only():
     async with cluster() as c:
         kept = volume(claimRef={"namespace": "default", "name": "mine"})
         await c.client.create(PersistentVolume, kept)
@@ -183,7 +183,7 @@ async def test_a_volume_that_names_its_claim_is_for_that_one_only():
         assert (await claim_is(c, "Bound", "mine")).spec.volumeName == "disk"
 
 
-async def test_a_claim_whose_class_is_not_there_says_so_and_heals():
+async def test_a_claim_reports_its_missing_class_until_it_exists():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="fast"))
         assert await told(c) == [
@@ -194,7 +194,7 @@ async def test_a_claim_whose_class_is_not_there_says_so_and_heals():
         await claim_is(c, "Bound")
 
 
-async def test_a_claim_whose_volume_is_gone_is_lost():
+async def test_a_claim_whose_volume_is_deleted_is_lost():
     async with cluster() as c:
         await c.client.create(PersistentVolume, volume())
         await c.client.create(PersistentVolumeClaim, claim(storageClassName=""))
@@ -212,7 +212,7 @@ async def test_a_claim_whose_volume_is_gone_is_lost():
         ) in await told(c)
 
 
-async def test_what_nobody_made_cannot_be_deleted_by_its_maker():
+async def test_a_released_volume_without_a_deleter_fails():
     async with cluster() as c:
         await c.client.create(PersistentVolume, volume(persistentVolumeReclaimPolicy="Delete"))
         await c.client.create(PersistentVolumeClaim, claim(storageClassName=""))
@@ -226,7 +226,7 @@ async def test_what_nobody_made_cannot_be_deleted_by_its_maker():
         assert [reason for reason, _ in await told(c, "disk")] == ["VolumeFailedDelete"]
 
 
-async def test_a_claim_that_waits_for_its_first_consumer_says_so():
+async def test_a_claim_that_waits_for_its_first_consumer_reports_it():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(StorageClass, LATE)
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="late"))
@@ -237,7 +237,7 @@ async def test_a_claim_that_waits_for_its_first_consumer_says_so():
 
 
 @pytest.mark.parametrize("seed", [*range(8), 29])
-async def test_each_claim_gets_one_volume_whatever_goes_wrong(seed):
+async def test_each_claim_gets_one_volume_in_spite_of_faults(seed):
     faults = Faults(seed=seed, fail=0.1, lose_answer=0.1, delay=0.5, cut=0.05, double=0.1)
     async with cluster(faults=faults, stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
@@ -281,7 +281,7 @@ def pod(name, claim_name):
     }
 
 
-async def test_a_claim_that_a_pod_uses_stays_until_the_pod_has_ended():
+async def test_a_claim_in_use_stays_until_its_pod_has_ended():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         key = Key("default", "data")
         await c.client.create(PersistentVolumeClaim, claim())
@@ -295,7 +295,7 @@ async def test_a_claim_that_a_pod_uses_stays_until_the_pod_has_ended():
         await c.until(lambda: is_gone(c, PersistentVolumeClaim, key))
 
 
-async def test_a_claim_grows_only_where_its_class_lets_it():
+async def test_a_claim_grows_only_if_its_class_allows_expansion():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(PersistentVolumeClaim, claim())
@@ -345,7 +345,7 @@ async def placed(c, name="user"):
     await c.until(has_node)
 
 
-async def test_a_pod_waits_for_its_claim_and_for_the_claims_volume():
+async def test_a_pod_waits_for_its_claim_and_the_volume():
     async with cluster() as c:
         await c.client.create(Pod, waiting())
         await unscheduled(c, f'persistentvolumeclaim "data" not found. {HELPLESS}')
@@ -355,7 +355,7 @@ async def test_a_pod_waits_for_its_claim_and_for_the_claims_volume():
         await placed(c)
 
 
-async def test_a_pod_goes_only_where_its_volume_reaches():
+async def test_a_pod_is_scheduled_by_the_node_affinity_of_its_volume():
     async with cluster() as c:
         term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
         affinity = {"required": {"nodeSelectorTerms": [term]}}
@@ -368,7 +368,7 @@ async def test_a_pod_goes_only_where_its_volume_reaches():
         await placed(c)
 
 
-async def test_the_first_pod_decides_where_a_volume_is_made():
+async def test_the_first_pod_selects_the_node_of_a_volume():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(StorageClass, LATE)
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="late"))
@@ -381,7 +381,7 @@ async def test_the_first_pod_decides_where_a_volume_is_made():
         assert "FailedScheduling" not in [event.reason for event in await c.events("user")]
 
 
-async def test_a_volume_that_is_there_is_taken_before_one_is_made():
+async def test_an_existing_volume_is_bound_before_one_is_provisioned():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(StorageClass, LATE)
         await c.client.create(PersistentVolume, volume(storageClassName="late"))
@@ -392,7 +392,7 @@ async def test_a_volume_that_is_there_is_taken_before_one_is_made():
         assert (await claim_of(c)).spec.volumeName == "disk"
 
 
-async def test_where_no_volume_is_made_a_pod_waits_for_one_that_reaches_a_node():
+async def test_without_a_provisioner_a_pod_waits_for_a_volume_on_a_node():
     async with cluster() as c:
         local = LATE | {"provisioner": "kubernetes.io/no-provisioner"}
         await c.client.create(StorageClass, local)
@@ -403,7 +403,7 @@ async def test_where_no_volume_is_made_a_pod_waits_for_one_that_reaches_a_node()
         await placed(c)
 
 
-async def test_a_claim_for_one_pod_is_given_to_one_pod():
+async def test_a_read_write_once_pod_claim_is_used_by_one_pod():
     async with cluster() as c:
         alone = {"accessModes": ["ReadWriteOncePod"]}
         await c.client.create(PersistentVolume, volume(**alone))
@@ -421,7 +421,7 @@ async def test_a_claim_for_one_pod_is_given_to_one_pod():
         await placed(c, "second")
 
 
-async def test_a_claim_that_is_going_takes_no_new_pod():
+async def test_a_terminating_claim_gets_no_new_pod():
     async with cluster() as c:
         await c.client.create(PersistentVolume, volume())
         await c.client.create(PersistentVolumeClaim, claim(storageClassName=""))
@@ -437,7 +437,7 @@ async def storage_of(c, name, identifier):
     await c.client.create(Node, {"metadata": metadata})
 
 
-async def test_the_nodes_of_a_second_host_bring_a_class_that_waits_for_pods():
+async def test_nodes_of_a_second_host_get_a_class_that_waits_for_pods():
     async with cluster() as c:
         await class_is_there(c)
         await storage_of(c, "one", "s1")
@@ -462,7 +462,7 @@ async def test_the_nodes_of_a_second_host_bring_a_class_that_waits_for_pods():
         await c.until(classified)
 
 
-async def test_pods_that_wait_for_their_volumes_spread_over_the_nodes():
+async def test_pods_with_unbound_volumes_are_spread_over_the_nodes():
     async with cluster(nodes=2) as c:  # no provisioner: all of them wait
         await c.client.create(StorageClass, LATE)
         names = [f"data{number}" for number in range(4)]

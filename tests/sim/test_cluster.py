@@ -15,7 +15,7 @@ pytestmark = pytest.mark.looptime
 SMALL = Capacity(cpu=2, memory_bytes=300 << 20, storage_bytes=1 << 40)
 
 
-async def test_what_does_not_fit_waits_and_says_why_until_there_is_room():
+async def test_pods_that_do_not_fit_report_why_and_wait_for_room():
     async with cluster(capacity=SMALL) as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
 
@@ -44,7 +44,7 @@ async def test_what_does_not_fit_waits_and_says_why_until_there_is_room():
         )
 
 
-async def test_machines_spread_over_the_nodes():
+async def test_vmis_are_spread_over_the_nodes():
     async with cluster(nodes=3) as c:
         await c.client.create(ReplicaSet, replica_set("test", 9))
         await c.until_ready("test", 9)
@@ -52,7 +52,7 @@ async def test_machines_spread_over_the_nodes():
         assert sorted(nodes) == ["node0"] * 3 + ["node1"] * 3 + ["node2"] * 3
 
 
-async def test_a_namespace_that_is_deleted_is_emptied_first():
+async def test_a_deleted_namespace_is_emptied_first():
     async with cluster() as c:
         await c.client.create(Namespace, {"metadata": {"name": "lab"}})
         document = replica_set("test", 3)
@@ -79,7 +79,7 @@ async def test_a_namespace_that_is_deleted_is_emptied_first():
         assert (await c.client.list(ConfigMap, "lab")).items == []
 
 
-async def test_a_dependent_whose_owner_never_was_is_collected():
+async def test_a_dependent_of_an_owner_that_never_existed_is_collected():
     async with cluster() as c:
         owner = {
             "apiVersion": "v1",
@@ -119,7 +119,7 @@ async def _is_empty(c, view):
     return not (await c.client.list(view)).items
 
 
-async def test_machines_of_a_node_that_fell_silent_are_replaced_elsewhere():
+async def test_vmis_of_an_unreachable_node_are_replaced_elsewhere():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
@@ -146,7 +146,7 @@ async def test_machines_of_a_node_that_fell_silent_are_replaced_elsewhere():
         await c.until_ready("test", 2)
 
 
-async def test_pods_of_a_node_that_was_deleted_go():
+async def test_pods_of_a_deleted_node_are_deleted():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
@@ -163,7 +163,7 @@ async def test_pods_of_a_node_that_was_deleted_go():
         await c.until_ready("test", 2)
 
 
-async def test_a_pod_that_is_deleted_before_it_has_a_node_is_replaced():
+async def test_a_pod_deleted_before_it_is_scheduled_is_replaced():
     async with cluster(nodes=0) as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
 
@@ -181,7 +181,7 @@ async def test_a_pod_that_is_deleted_before_it_has_a_node_is_replaced():
         assert len([m for m in await c.machines() if not m.is_final]) == 1
 
 
-async def test_a_machine_that_is_deleted_before_it_runs_goes_at_once():
+async def test_a_vmi_deleted_before_it_runs_is_gone_at_once():
     async with cluster(nodes=0) as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
 
@@ -195,7 +195,7 @@ async def test_a_machine_that_is_deleted_before_it_runs_goes_at_once():
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_a_large_set_goes_as_a_whole(policy):
+async def test_a_large_set_is_deleted_completely(policy):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 150))
         await c.until_ready("test", 150)

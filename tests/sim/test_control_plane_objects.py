@@ -48,7 +48,7 @@ def condition(of):
     return one and (one.type, one.status, one.message)
 
 
-async def test_services_have_their_range_and_it_is_ready():
+async def test_the_service_cidr_exists_and_is_ready():
     async with cluster(stand_ins=[LOOP]) as c:
         made = await present(c, ServiceCIDR, "kubernetes")
         assert made.spec.cidrs == ["10.96.0.0/16", "fd00:10:96::/112"]
@@ -61,7 +61,7 @@ async def test_services_have_their_range_and_it_is_ready():
 
 
 @pytest.mark.parametrize(("view", "name"), ALWAYS)
-async def test_a_deleted_object_comes_back(view, name):
+async def test_a_deleted_object_is_recreated(view, name):
     async with cluster(stand_ins=[LOOP]) as c:
         before = await present(c, view, name)
         await c.client.delete(view, Key("", name))

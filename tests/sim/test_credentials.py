@@ -76,7 +76,7 @@ def becomes(c, status, message=""):
     return c.until(is_so)
 
 
-async def test_keys_and_passwords_are_given_when_the_agent_connects():
+async def test_keys_and_passwords_are_set_when_the_guest_agent_connects():
     async with cluster() as c:
         await put(c, "keys", one="ssh-ed25519 A a", two="ssh-rsa B b\n# note\n")
         await put(c, "words", demo="secret\n")
@@ -90,7 +90,7 @@ async def test_keys_and_passwords_are_given_when_the_agent_connects():
         assert reasons.count("AccessCredentialsSyncSuccess") == 1
 
 
-async def test_a_secret_that_changes_changes_who_is_let_in():
+async def test_a_changed_secret_changes_the_credentials():
     async with cluster() as c:
         await put(c, "keys", one="ssh-ed25519 A a")
         await start(c, keys("keys", "demo"))
@@ -107,7 +107,7 @@ async def test_a_secret_that_changes_changes_who_is_let_in():
         )  # by the news of it, not by a look now and then
 
 
-async def test_a_secret_that_comes_late_heals_what_was_wrong():
+async def test_a_secret_created_later_clears_the_failure():
     async with cluster() as c:
         await start(c, keys("keys", "demo"))
         await becomes(c, "False", 'secret "keys" not found')
@@ -121,7 +121,7 @@ async def test_a_secret_that_comes_late_heals_what_was_wrong():
         assert "AccessCredentialsSyncSuccess" in told
 
 
-async def test_a_secret_that_is_deleted_locks_nobody_out():
+async def test_a_deleted_secret_leaves_the_credentials():
     async with cluster() as c:
         await put(c, "keys", one="ssh-ed25519 A a")
         await start(c, keys("keys", "demo"))
@@ -131,7 +131,7 @@ async def test_a_secret_that_is_deleted_locks_nobody_out():
         assert (await guest(c)).agent.keys == {"demo": ["ssh-ed25519 A a"]}
 
 
-async def test_a_guest_that_starts_again_is_told_again():
+async def test_a_restarted_guest_gets_the_credentials_again():
     async with cluster() as c:
         await put(c, "keys", one="ssh-ed25519 A a")
         await start(c, keys("keys", "demo"))
@@ -147,7 +147,7 @@ async def test_a_guest_that_starts_again_is_told_again():
         await c.until(is_told)
 
 
-async def test_what_the_guest_refuses_is_shown_and_the_rest_is_done():
+async def test_a_credential_rejected_by_the_guest_is_reported_and_the_others_are_set():
     async with cluster() as c:
         await put(c, "keys", one="ssh-ed25519 A a")
         await put(c, "words", **{NOBODY: "x", "demo": "secret"})
@@ -166,7 +166,7 @@ async def test_what_the_guest_refuses_is_shown_and_the_rest_is_done():
         )
 
 
-async def test_a_machine_without_such_credentials_says_nothing():
+async def test_a_vmi_without_credentials_has_no_condition():
     async with cluster() as c:
         await start(c)
 
@@ -177,7 +177,7 @@ async def test_a_machine_without_such_credentials_says_nothing():
         assert await condition(c) is None
 
 
-async def test_a_later_manager_sees_to_them_again_and_says_nothing_twice():
+async def test_a_restarted_manager_sets_credentials_without_repeating_events():
     async with cluster() as c:
         await put(c, "keys", one="ssh-ed25519 A a")
         await start(c, keys("keys", "demo"))

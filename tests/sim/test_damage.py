@@ -22,7 +22,7 @@ def damage(store, kind, key):
 
 
 @pytest.mark.parametrize("kind", ["pods", INSTANCES])
-async def test_a_damaged_object_costs_no_machine(kind):
+async def test_a_damaged_object_stops_no_vmi(kind):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
         await c.until_ready("test", 1)

@@ -51,7 +51,7 @@ def series(told: Told) -> set[str]:
 
 
 @pytest.mark.looptime
-async def test_every_metric_of_the_dashboard_is_told():
+async def test_every_metric_of_the_dashboard_is_exposed():
     async with cluster() as c:
         response = await c.server.handle(Request(method="GET", path="/metrics", user=ADMIN))
         known = series(await c.metrics()) | series(Told(response.body.decode()))
@@ -62,7 +62,7 @@ async def test_every_metric_of_the_dashboard_is_told():
     assert asked <= known
 
 
-def test_the_dashboard_is_one_that_grafana_imports():
+def test_the_dashboard_can_be_imported_by_grafana():
     dashboard = json.loads(DASHBOARD.read_text())
     assert dashboard["id"] is None  # Grafana gives one
     assert dashboard["schemaVersion"] >= 36
@@ -75,7 +75,7 @@ def test_the_dashboard_is_one_that_grafana_imports():
         assert place["x"] + place["w"] <= 24, panel["title"]
 
 
-def test_no_panel_lies_on_another():
+def test_panels_do_not_overlap():
     taken: set[tuple[int, int]] = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         place = panel["gridPos"]

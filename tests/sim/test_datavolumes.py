@@ -100,7 +100,7 @@ async def reasons(c, name="disk"):
     return [event.reason for event in await c.events(name)]
 
 
-async def test_a_blank_one_is_ready_when_it_has_its_volume(loops):
+async def test_a_blank_data_volume_succeeds_once_its_claim_is_bound(loops):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
@@ -108,7 +108,7 @@ async def test_a_blank_one_is_ready_when_it_has_its_volume(loops):
         assert {"Pending", "Bound", "ImportInProgress", "ImportSucceeded"} <= set(await reasons(c))
 
 
-async def test_an_image_that_comes_meanwhile_is_not_waited_for(storage, tmp_path):
+async def test_a_retry_happens_at_once_when_the_image_appears(storage, tmp_path):
     images = ImageStore(tmp_path / "images")
 
     def fillings(context):
@@ -151,7 +151,7 @@ class Pulling(ImageStore):
             return await self._add(self.disk.rename(work / "disk"), name, record, [], report)
 
 
-async def test_an_image_that_it_pulled_itself_is_no_reason_to_try_again(storage, tmp_path):
+async def test_an_image_pulled_by_the_import_itself_triggers_no_retry(storage, tmp_path):
     disk = tmp_path / "disk.raw"
     disk.write_bytes(bytes(17 * MiB))
     images = Pulling(tmp_path / "images", disk)
@@ -172,7 +172,7 @@ async def test_an_image_that_it_pulled_itself_is_no_reason_to_try_again(storage,
     assert all(map(le, (10, 20, 40), pauses))
 
 
-async def test_an_import_becomes_the_content_of_the_volume(loops, web, storage):
+async def test_an_import_populates_the_volume(loops, web, storage):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
         await c.until(partial(is_in, c, "Succeeded"))
@@ -182,7 +182,7 @@ async def test_an_import_becomes_the_content_of_the_volume(loops, web, storage):
         assert stored.disk.path.stat().st_size == 16 * MiB
 
 
-async def test_an_import_that_fails_is_tried_again_after_longer_and_longer(loops, web):
+async def test_a_failed_import_is_retried_with_backoff(loops, web):
     web += [PopulationError("got 404. Status: 404 Not Found")] * 3
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
@@ -203,7 +203,7 @@ async def test_an_import_that_fails_is_tried_again_after_longer_and_longer(loops
         assert "Error" in await reasons(c)
 
 
-async def test_what_was_fetched_and_is_no_disk_is_fetched_again(loops, web, storage):
+async def test_a_download_that_is_no_disk_is_retried(loops, web, storage):
     web += [b"<html>try again later</html>"]
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
@@ -212,7 +212,7 @@ async def test_what_was_fetched_and_is_no_disk_is_fetched_again(loops, web, stor
         assert (await content(c, storage)).disk.path.read_bytes()[:7] == b"letters"
 
 
-async def test_a_disk_that_is_too_large_is_not_fetched_again(loops, web):
+async def test_a_disk_that_is_too_large_is_not_retried(loops, web):
     web += [b"letters".ljust(17 * MiB, b".")]
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
@@ -225,7 +225,7 @@ async def test_a_disk_that_is_too_large_is_not_fetched_again(loops, web):
         assert "A larger PVC is required" in running.message
 
 
-async def test_loops_that_are_killed_go_on_where_they_were(loops, web, storage):
+async def test_killed_controllers_resume(loops, web, storage):
     web += [PopulationError("not yet")] * 2
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source=HTTP))
@@ -237,7 +237,7 @@ async def test_loops_that_are_killed_go_on_where_they_were(loops, web, storage):
         assert (await content(c, storage)).populated
 
 
-async def test_a_copy_waits_for_what_it_copies(loops, web, storage):
+async def test_a_clone_waits_for_its_source(loops, web, storage):
     web += [PopulationError("not yet")]
     async with cluster(stand_ins=loops) as c:
         copied = {"pvc": {"name": "disk", "namespace": "default"}}
@@ -252,7 +252,7 @@ async def test_a_copy_waits_for_what_it_copies(loops, web, storage):
         assert {"CloneWithoutSource", "ImportPVCNotReady", "CloneSucceeded"} <= set(told)
 
 
-async def test_what_is_used_is_not_copied(loops):
+async def test_a_source_in_use_is_not_cloned(loops):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
@@ -267,7 +267,7 @@ async def test_what_is_used_is_not_copied(loops):
         await c.until(partial(is_in, c, "Succeeded", "copy"))
 
 
-async def test_a_copy_does_not_miss_what_changes_while_it_is_told_of_its_wait(
+async def test_a_clone_sees_changes_of_its_source_during_the_write_of_its_status(
     loops, storage, monkeypatch
 ):
     tell = Populator.report
@@ -288,7 +288,7 @@ async def test_a_copy_does_not_miss_what_changes_while_it_is_told_of_its_wait(
         await c.until(partial(is_in, c, "Succeeded", "copy"), filling.RETRY_SECONDS / 2)
 
 
-async def test_a_copy_is_made_once_the_source_is_let_go_of_by_no_pod(loops, storage):
+async def test_a_clone_starts_once_no_pod_uses_the_source(loops, storage):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
@@ -301,7 +301,7 @@ async def test_a_copy_is_made_once_the_source_is_let_go_of_by_no_pod(loops, stor
         await c.until(partial(is_in, c, "Succeeded", "copy"))
 
 
-async def test_a_copy_that_failed_rests_whatever_happens_to_its_source(loops, storage):
+async def test_a_failed_clone_keeps_its_backoff_whatever_happens_to_its_source(loops, storage):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
@@ -322,7 +322,7 @@ async def test_a_copy_that_failed_rests_whatever_happens_to_its_source(loops, st
         assert (await of(c, "copy")).status.restart_count == 2
 
 
-async def test_a_data_source_leads_to_what_it_names(loops):
+async def test_a_data_source_resolves_to_its_claim(loops):
     async with cluster(stand_ins=loops) as c:
         reference = {"kind": "DataSource", "name": "golden"}
         await c.client.create(DataVolume, volume("copy", size="", sourceRef=reference))
@@ -334,7 +334,7 @@ async def test_a_data_source_leads_to_what_it_names(loops):
         await c.until(partial(is_in, c, "Succeeded", "copy"))
 
 
-async def test_a_data_source_may_lead_to_another_which_says_later_what_it_means(loops):
+async def test_a_data_source_may_refer_to_another_that_gets_its_source_later(loops):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
@@ -356,7 +356,7 @@ async def test_a_data_source_may_lead_to_another_which_says_later_what_it_means(
         await c.until(partial(is_in, c, "Succeeded", "copy"))
 
 
-async def test_data_sources_tell_what_they_mean_as_that_comes_and_goes(loops):
+async def test_the_status_of_data_sources_follows_their_claims(loops):
     claim = {"name": "disk", "namespace": "default"}
     async with cluster(stand_ins=loops) as c:
         for name, source in (("newest", {"dataSource": {"name": "golden"}}), ("golden", {})):
@@ -413,7 +413,7 @@ async def test_data_sources_tell_what_they_mean_as_that_comes_and_goes(loops):
         {"source": {"snapshot": {"name": "old"}, "dataSource": {"name": "newest"}}, "more": {}},
     ],
 )
-async def test_an_odd_status_of_a_data_source_is_written_anew(loops, odd):
+async def test_an_invalid_status_of_a_data_source_is_overwritten(loops, odd):
     """Versions before took any status; what a DataSource means counts all the same."""
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
@@ -440,7 +440,7 @@ async def test_an_odd_status_of_a_data_source_is_written_anew(loops, odd):
         assert store.latest("datasources.cdi.kubevirt.io", Key("default", "golden")) is found
 
 
-async def test_an_upload_is_waited_for(loops):
+async def test_an_upload_target_waits_for_the_upload(loops):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source={"upload": {}}))
         await c.until(partial(is_in, c, "UploadReady"))
@@ -449,7 +449,7 @@ async def test_an_upload_is_waited_for(loops):
         assert claim.metadata.annotations[population.PHASE] == population.RUNNING
 
 
-async def test_the_claim_and_the_volume_go_with_it(loops, storage, tmp_path):
+async def test_the_claim_and_the_volume_are_deleted_with_the_data_volume(loops, storage, tmp_path):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume(source={"upload": {}}))
         await c.until(partial(is_in, c, "UploadReady"))
@@ -466,7 +466,7 @@ async def test_the_claim_and_the_volume_go_with_it(loops, storage, tmp_path):
         assert not list((tmp_path / "storage" / "filling").iterdir())
 
 
-async def test_who_fills_a_claim_that_goes_is_told_to_end(loops, monkeypatch):
+async def test_population_of_a_deleted_claim_is_cancelled(loops, monkeypatch):
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def fill(*_):
@@ -486,7 +486,7 @@ async def test_who_fills_a_claim_that_goes_is_told_to_end(loops, monkeypatch):
             await ended.wait()
 
 
-async def test_what_is_filled_is_left_alone(loops, monkeypatch):
+async def test_a_populated_claim_is_left_alone(loops, monkeypatch):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
@@ -504,7 +504,7 @@ async def test_what_is_filled_is_left_alone(loops, monkeypatch):
         assert told == []
 
 
-async def test_the_claim_of_somebody_else_is_made_anew_as_soon_as_it_is_gone(loops):
+async def test_the_claim_is_created_once_a_foreign_one_of_its_name_is_gone(loops):
     async with cluster(stand_ins=loops) as c:
         metadata = {"name": "disk", "namespace": "default"}
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
@@ -516,7 +516,7 @@ async def test_the_claim_of_somebody_else_is_made_anew_as_soon_as_it_is_gone(loo
         await c.until(partial(is_in, c, "Succeeded"), 10)
 
 
-async def test_a_claim_of_somebody_else_is_told_and_left(loops):
+async def test_a_foreign_claim_is_reported_and_left_alone(loops):
     async with cluster(stand_ins=loops) as c:
         spec = {
             "accessModes": ["ReadWriteOnce"],

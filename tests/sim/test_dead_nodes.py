@@ -54,9 +54,7 @@ async def spread(c, document, kind=ReplicaSet, count=4):
 
 
 @pytest.mark.parametrize(("seconds", "within"), [(0, 45), (30, 75), (None, 345)])
-async def test_members_of_a_dead_node_are_replaced_after_the_seconds_that_they_tolerate(
-    seconds, within
-):
+async def test_vmis_of_a_dead_node_are_replaced_after_their_toleration_seconds(seconds, within):
     async with cluster(nodes=2) as c:
         await spread(c, tolerating(seconds, replicas=4))
         c.kill_agent("node0")
@@ -71,7 +69,7 @@ async def test_members_of_a_dead_node_are_replaced_after_the_seconds_that_they_t
         assert await taints(c) == {UNREACHABLE}
 
 
-async def test_a_node_that_is_back_in_time_keeps_its_machines():
+async def test_a_node_that_is_back_in_time_keeps_its_vmis():
     async with cluster(nodes=2) as c:
         await spread(c, tolerating(60, replicas=4))
         before = {each.metadata.uid for each in await c.machines()}
@@ -84,7 +82,7 @@ async def test_a_node_that_is_back_in_time_keeps_its_machines():
         assert {each.metadata.uid for each in await c.machines()} == before
 
 
-async def test_a_node_that_is_back_late_ends_what_was_replaced():
+async def test_a_node_that_is_back_late_stops_replaced_machines():
     async with cluster(nodes=2) as c:
         await spread(c, tolerating(0, replicas=4))
         lost = await running(c, "node0")
@@ -114,7 +112,7 @@ async def _dead_with_members(c):
     assert len(await running(c, "node1")) < 4
 
 
-async def test_members_of_pools_wait_until_the_node_is_deleted():
+async def test_vms_of_pools_wait_until_the_node_is_deleted():
     async with cluster(nodes=2) as c:
         await _dead_with_members(c)
         await c.client.delete(Node, NODE)
@@ -125,7 +123,7 @@ async def test_members_of_pools_wait_until_the_node_is_deleted():
         await c.until(are_replaced, 20)
 
 
-async def test_members_of_pools_wait_until_the_node_is_out_of_service():
+async def test_vms_of_pools_wait_until_the_node_is_out_of_service():
     async with cluster(nodes=2) as c:
         await _dead_with_members(c)
         present = [

@@ -93,7 +93,7 @@ async def gone(c, view, key, kind=None):
     await c.until(is_gone)
 
 
-async def test_a_kind_is_served_from_when_its_definition_is_established():
+async def test_a_kind_is_served_once_its_definition_is_established():
     async with cluster(about_itself=True) as c:
         with pytest.raises(NotFound):
             await c.client.list(Partial, kind=HERD)
@@ -107,7 +107,7 @@ async def test_a_kind_is_served_from_when_its_definition_is_established():
         }
 
 
-async def test_a_definition_goes_when_the_last_of_its_objects_has_gone():
+async def test_a_deleted_definition_stays_until_its_objects_are_gone():
     async with cluster(about_itself=True) as c:
         await brought(c)
         await c.client.create(Partial, herd(), kind=HERD)
@@ -127,7 +127,7 @@ async def test_a_definition_goes_when_the_last_of_its_objects_has_gone():
             await c.client.list(Partial, kind=HERD)
 
 
-async def test_a_kind_can_come_again_after_it_went():
+async def test_a_deleted_kind_can_be_defined_again():
     async with cluster(about_itself=True) as c:
         for _ in range(2):
             await brought(c)
@@ -136,7 +136,7 @@ async def test_a_kind_can_come_again_after_it_went():
             await gone(c, CustomResourceDefinition, NAME)
 
 
-async def test_loops_that_begin_anew_end_what_others_began():
+async def test_restarted_controllers_complete_a_deletion():
     async with cluster(about_itself=True) as c:
         await brought(c)
         await c.client.create(Partial, herd("held", finalizers=["farm.example.com/vet"]), kind=HERD)
@@ -149,7 +149,7 @@ async def test_loops_that_begin_anew_end_what_others_began():
         await gone(c, CustomResourceDefinition, NAME)
 
 
-async def test_a_name_is_served_once_and_goes_to_the_next_when_it_is_free():
+async def test_a_name_in_use_is_accepted_for_another_definition_once_it_is_free():
     async with cluster(about_itself=True) as c:
         await brought(c, shortNames=["h"])
         rival = Key("", "flocks.farm.example.com")
@@ -167,7 +167,7 @@ async def test_a_name_is_served_once_and_goes_to_the_next_when_it_is_free():
 
 
 @pytest.mark.parametrize("group", ["custom.metrics.k8s.io", "metrics.k8s.io", "networking.k8s.io"])
-async def test_groups_that_the_server_answers_itself_have_no_kinds_of_others(group):
+async def test_definitions_in_reserved_groups_are_rejected(group):
     async with cluster(about_itself=True) as c:
         foreign = definition()
         foreign["metadata"] = {
@@ -203,7 +203,7 @@ async def test_groups_that_the_server_answers_itself_have_no_kinds_of_others(gro
         await gone(c, CustomResourceDefinition, made.key)
 
 
-async def test_who_approved_of_a_kind_of_the_community_is_told():
+async def test_the_api_approval_of_a_k8s_io_group_is_reported():
     async with cluster(about_itself=True) as c:
         approved = definition()
         where = "https://github.com/kubernetes/enhancements/pull/1"
@@ -226,7 +226,7 @@ async def test_who_approved_of_a_kind_of_the_community_is_told():
             assert found.get("KubernetesAPIApprovalPolicyConformant") == told
 
 
-async def test_a_namespace_takes_its_objects_along():
+async def test_custom_objects_are_deleted_with_their_namespace():
     async with cluster(about_itself=True) as c:
         await brought(c)
         await c.client.create(Namespace, {"metadata": {"name": "meadow"}})
@@ -236,7 +236,7 @@ async def test_a_namespace_takes_its_objects_along():
         assert (await c.client.list(Partial, kind=HERD)).items == []
 
 
-async def test_garbage_is_collected_across_kinds():
+async def test_garbage_is_collected_across_custom_kinds():
     async with cluster(about_itself=True) as c:
         await brought(c)
         owner = await c.client.create(Partial, herd(), kind=HERD)
@@ -267,7 +267,7 @@ async def test_a_watch_ends_with_its_kind():
         await gone(c, CustomResourceDefinition, NAME)
 
 
-async def test_a_watch_ends_when_objects_have_another_form():
+async def test_a_watch_ends_when_the_schema_changes():
     """Who watched a version would be told of objects in one that was not there when it began."""
     async with cluster(about_itself=True) as c:
         await brought(c)
@@ -298,7 +298,7 @@ async def generation(c):
     return found.metadata.generation
 
 
-async def test_a_write_in_another_version_is_no_change_of_what_is_wanted():
+async def test_a_write_in_another_version_does_not_change_the_generation():
     async with cluster(about_itself=True) as c:
         await brought(c)
         first = await c.client.create(Partial, herd(), kind=HERD)
@@ -322,7 +322,7 @@ async def built_in(c):
     await c.until(is_there)
 
 
-async def test_kinds_of_kubevirt_have_definitions_that_nobody_else_changes():
+async def test_definitions_of_kubevirts_kinds_cannot_be_changed():
     async with cluster(about_itself=True) as c:
         await built_in(c)
         found = await c.client.get(CustomResourceDefinition, MACHINES.name)
@@ -338,7 +338,7 @@ async def test_kinds_of_kubevirt_have_definitions_that_nobody_else_changes():
             await c.client.create(CustomResourceDefinition, rival)
 
 
-async def test_the_catalog_is_mended_after_an_upgrade():
+async def test_the_catalog_is_updated_after_an_upgrade():
     async with cluster(about_itself=True) as c:
         await built_in(c)
         await c.crash_loops()
@@ -354,7 +354,7 @@ async def test_the_catalog_is_mended_after_an_upgrade():
         await c.until(is_mended)
 
 
-async def test_what_is_served_has_an_api_service_for_as_long_as_it_is():
+async def test_each_served_group_version_has_an_api_service():
     async with cluster(about_itself=True) as c:
 
         async def services():

@@ -52,7 +52,9 @@ def domain(*disks):
     return {"resources": {"requests": {"memory": "64M"}}, "devices": {"disks": list(disks)}}
 
 
-async def test_it_is_told_who_has_the_disk_and_starts_when_that_goes(tmp_path, one_at_a_time):
+async def test_a_vmi_reports_the_user_of_its_disk_and_starts_once_that_is_gone(
+    tmp_path, one_at_a_time
+):
     async with host_with_storage(tmp_path) as host:
         await waiting(host)
         conditions = (await machine_of(host, "vm")).status.conditions

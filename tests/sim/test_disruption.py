@@ -61,7 +61,7 @@ async def start_four(c, of) -> None:
 
 @pytest.mark.parametrize("of", [ReplicaSet, Pool, VirtualMachine])
 @pytest.mark.parametrize("bound", BOUNDS)
-async def test_a_budget_lets_go_of_one_machine_of_four(of, bound):
+async def test_a_budget_allows_the_eviction_of_one_vmi_of_four(of, bound):
     async with cluster() as c:
         await start_four(c, of)
         await c.client.create(Budget, budget(**bound))
@@ -83,7 +83,7 @@ async def _gone(c, pod) -> bool:
 
 @pytest.mark.parametrize("of", [ReplicaSet, Pool, VirtualMachine])
 @pytest.mark.parametrize("bound", BOUNDS)
-async def test_nodes_that_are_drained_in_turn_never_take_more_than_the_budget(of, bound):
+async def test_drains_of_nodes_in_turn_keep_to_the_budget(of, bound):
     async with cluster(nodes=2) as c:
         await start_four(c, of)
         await c.client.create(Budget, budget(**bound))
@@ -128,7 +128,7 @@ async def test_drains_keep_to_the_budget_in_spite_of_faults(seed):
         assert len(await pods_on(c, "node2")) == 4
 
 
-async def test_of_evictions_at_once_a_budget_allows_only_as_many_as_it_has():
+async def test_concurrent_evictions_keep_to_the_budget():
     async with cluster(nodes=2) as c:
         await c.client.create(ReplicaSet, replica_set(NAME, 8))
         await c.until_ready(NAME, 8)
@@ -152,7 +152,7 @@ async def reckons(c, expected: int) -> None:
     await c.until(does, 120)
 
 
-async def test_of_a_pool_that_leaves_it_to_others_what_runs_is_what_should():
+async def test_with_the_manual_run_strategy_only_running_vms_are_expected():
     async with cluster() as c:
         document = pool_of_four()
         document["spec"]["virtualMachineTemplate"]["spec"]["runStrategy"] = "Manual"
@@ -173,7 +173,7 @@ async def test_of_a_pool_that_leaves_it_to_others_what_runs_is_what_should():
         await reckons(c, 4)
 
 
-async def test_a_machine_that_is_begun_anew_counts_in_between_and_one_that_shut_down_does_not():
+async def test_a_restarting_vm_counts_as_expected_and_a_stopped_one_does_not():
     async with cluster() as c:
         for number in range(4):
             document = virtual_machine(number)
@@ -198,7 +198,7 @@ async def test_a_machine_that_is_begun_anew_counts_in_between_and_one_that_shut_
         await reckons(c, 3)
 
 
-async def test_machines_of_a_closed_node_wait_until_it_is_opened():
+async def test_pods_wait_for_the_end_of_a_cordon():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(NAME, 2))
         await c.until_ready(NAME, 2)
@@ -228,7 +228,7 @@ async def test_machines_of_a_closed_node_wait_until_it_is_opened():
         ]
 
 
-async def test_an_eviction_lets_the_guest_shut_down_in_its_time():
+async def test_an_eviction_gives_the_guest_its_grace_period():
     async with cluster() as c:
         document = replica_set(NAME, 1)
         document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 20
@@ -248,7 +248,7 @@ async def test_an_eviction_lets_the_guest_shut_down_in_its_time():
         await c.until_ready(NAME, 1)
 
 
-async def test_a_budget_that_cannot_be_reckoned_allows_nothing_and_says_why():
+async def test_a_budget_that_cannot_be_computed_allows_nothing_and_reports_why():
     async with cluster() as c:
         await c.client.create(Budget, budget(maxUnavailable=1))
         metadata = {"name": "somebody", "namespace": "default"}
@@ -276,7 +276,7 @@ async def test_a_budget_that_cannot_be_reckoned_allows_nothing_and_says_why():
         }
 
 
-async def test_a_pod_that_did_not_go_after_all_counts_again_after_two_minutes():
+async def test_an_evicted_pod_that_is_not_deleted_counts_again_after_two_minutes():
     async with cluster() as c:
         await start_four(c, ReplicaSet)
         await c.client.create(Budget, budget(maxUnavailable=1))
@@ -299,7 +299,7 @@ async def test_a_pod_that_did_not_go_after_all_counts_again_after_two_minutes():
         ]
 
 
-async def test_a_machine_is_deleted_whatever_the_budget_says():
+async def test_a_budget_does_not_prevent_deletion():
     async with cluster() as c:
         await start_four(c, ReplicaSet)
         await c.client.create(Budget, budget(minAvailable="100%"))
@@ -310,7 +310,7 @@ async def test_a_machine_is_deleted_whatever_the_budget_says():
         await c.until_ready(NAME, 4)
 
 
-async def test_a_machine_that_others_take_care_of_is_marked_and_stays():
+async def test_a_vmi_with_the_external_eviction_strategy_is_marked_and_stays():
     async with cluster() as c:
         document = replica_set(NAME, 1)
         document["spec"]["template"]["spec"]["evictionStrategy"] = "External"
@@ -344,7 +344,7 @@ async def test_a_machine_that_others_take_care_of_is_marked_and_stays():
         assert [machine.metadata.uid for machine in await c.machines()] == [machine.metadata.uid]
 
 
-async def test_machines_of_a_node_that_fell_silent_are_not_there():
+async def test_vmis_of_an_unreachable_node_count_as_unhealthy():
     async with cluster(nodes=2) as c:
         await start_four(c, ReplicaSet)
         await c.client.create(Budget, budget(maxUnavailable=3))

@@ -32,7 +32,9 @@ async def ends_after(c, machine):
     [(1000, 1000, 0, 2), (1, 4, 4, 6), (1, 1000, GRACE_SECONDS - 1, GRACE_SECONDS + 2)],
     ids=["has not come up", "obeys", "is up, and obeys nobody"],
 )
-async def test_a_guest_has_its_grace_once_it_is_up(boot_seconds, shutdown_seconds, least, most):
+async def test_the_grace_period_begins_once_the_guest_is_up(
+    boot_seconds, shutdown_seconds, least, most
+):
     async with cluster() as c:
         behaviour = Behaviour(boot_seconds=boot_seconds, shutdown_seconds=shutdown_seconds)
         c._hypervisors["node0"].behaviour = behaviour

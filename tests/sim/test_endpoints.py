@@ -50,7 +50,7 @@ def addressed(**options):
     return cluster(stand_ins=[ranges], networks=HollowNetworks(), **options)
 
 
-async def test_pods_come_ready_and_go():
+async def test_slices_follow_the_readiness_and_deletion_of_pods():
     async with addressed() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)
@@ -77,7 +77,7 @@ async def test_pods_come_ready_and_go():
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_every_pod_is_told_of_once(seed):
+async def test_every_pod_is_listed_once_in_spite_of_faults(seed):
     faults = Faults(seed, fail=0.2, lose_answer=0.2, delay=0.3, cut=0.05, double=0.1)
     async with addressed(faults=faults) as c:
         await c.client.create(Service, service())
@@ -97,7 +97,7 @@ async def test_whatever_happens_every_pod_is_told_of_once(seed):
         assert len(await slices(c)) == 1
 
 
-async def test_nothing_is_written_where_nothing_changes():
+async def test_unchanged_slices_are_not_written():
     async with addressed() as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 2))
@@ -118,7 +118,7 @@ async def test_nothing_is_written_where_nothing_changes():
         assert [one.metadata.resourceVersion for one in await slices(c)] == before
 
 
-async def test_a_slice_that_is_deleted_or_changed_comes_right():
+async def test_a_deleted_or_changed_slice_is_restored():
     async with addressed() as c:
         await c.client.create(Service, service())
         await c.client.create(ReplicaSet, replica_set("test", 2))
@@ -135,7 +135,7 @@ async def test_a_slice_that_is_deleted_or_changed_comes_right():
         await c.until(tells)
 
 
-async def test_what_people_write_is_mirrored_and_goes_with_it():
+async def test_custom_endpoints_are_mirrored_and_their_slices_deleted_with_them():
     async with addressed() as c:
         await c.client.create(Service, service(selector=None, clusterIP=None))
         port = {"name": "http", "port": 80}

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_sets_settle_in_spite_of_faults(seed):
+async def test_sets_converge_in_spite_of_faults(seed):
     faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.05, double=0.1, until=40)
     async with cluster(nodes=2, faults=faults) as c:
         await c.client.create(ReplicaSet, replica_set("test", 10))
@@ -26,7 +26,7 @@ async def test_sets_settle_in_spite_of_faults(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_sets_settle_in_spite_of_crashes(seed):
+async def test_sets_converge_in_spite_of_crashes(seed):
     faults = Faults(seed, delay=0.1)
     async with cluster(faults=faults) as c:
         await c.client.create(ReplicaSet, replica_set("test", 12))
@@ -40,7 +40,7 @@ async def test_sets_settle_in_spite_of_crashes(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_no_machine_is_made_in_excess(seed):
+async def test_no_excess_vmi_is_created(seed):
     """A cache that lags never makes a set overshoot: creations are expected, then counted."""
     faults = Faults(seed, delay=1.0, double=0.3)
     async with cluster(faults=faults) as c:
@@ -57,7 +57,7 @@ async def test_no_machine_is_made_in_excess(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_machines_come_up_and_go_in_spite_of_crashes_of_their_node(seed):
+async def test_vmis_start_and_stop_in_spite_of_crashes_of_their_node(seed):
     faults = Faults(seed)
     async with cluster(faults=faults) as c:
         await c.client.create(ReplicaSet, replica_set("test", 8))
@@ -72,7 +72,7 @@ async def test_machines_come_up_and_go_in_spite_of_crashes_of_their_node(seed):
         assert {machine.status.phase for machine in await c.machines()} == {"Running"}
 
 
-async def test_a_manager_that_comes_back_finds_the_same_machines():
+async def test_a_restarted_manager_finds_the_same_vmis():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 5))
         await c.until_ready("test", 5)

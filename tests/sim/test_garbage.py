@@ -56,7 +56,7 @@ async def becomes(c, *expected):
 
 
 @pytest.mark.parametrize("at_once", [("a",), ("a", "b"), ("a", "b", "c")])
-async def test_a_circle_of_owners_goes_in_the_foreground(at_once):
+async def test_a_cycle_of_owners_is_deleted_in_the_foreground(at_once):
     async with cluster() as c:
         await made(c, "a", "b", "c")
         await own(c, a="c", b="a", c="b")
@@ -64,7 +64,7 @@ async def test_a_circle_of_owners_goes_in_the_foreground(at_once):
         await becomes(c)
 
 
-async def test_what_owns_itself_goes():
+async def test_an_object_that_owns_itself_is_deleted():
     async with cluster() as c:
         await made(c, "a")
         await own(c, a="a")
@@ -72,7 +72,7 @@ async def test_what_owns_itself_goes():
         await becomes(c)
 
 
-async def test_who_is_outside_of_the_circle_is_still_waited_for():
+async def test_dependents_outside_of_the_cycle_still_block_deletion():
     """The circle a, b has d below it, which something holds; so has e, above it, to wait."""
     async with cluster() as c:
         await made(c, "a", "b", "d", "e")
@@ -87,7 +87,7 @@ async def test_who_is_outside_of_the_circle_is_still_waited_for():
         await becomes(c)
 
 
-async def test_an_owner_goes_when_a_dependent_blocks_it_no_more():
+async def test_an_owner_is_deleted_once_no_dependent_blocks_it():
     async with cluster() as c:
         await made(c, "owner", "held")
         await own(c, held="owner")
@@ -102,7 +102,7 @@ async def test_an_owner_goes_when_a_dependent_blocks_it_no_more():
         await becomes(c, "held")
 
 
-async def test_a_namespace_with_a_circle_goes():
+async def test_a_namespace_with_a_cycle_is_deleted():
     async with cluster() as c:
         await made(c, "a", "b")
         await own(c, a="b", b="a")

@@ -48,7 +48,7 @@ async def told(c, name):
     return [(e.type, e.reason, e.message) for e in await c.events(name)]
 
 
-async def test_nobody_knows_how_a_guest_is_whose_qemu_hangs_until_it_goes_on():
+async def test_the_guest_of_a_hanging_qemu_is_unknown_until_qemu_responds():
     async with cluster() as c:
         machine, guest = await one_machine(c)
         guest.hung = True
@@ -69,7 +69,7 @@ async def test_nobody_knows_how_a_guest_is_whose_qemu_hangs_until_it_goes_on():
         assert phases[-3:] == ["Running", "Unknown", "Running"]
 
 
-async def test_a_machine_that_hangs_can_be_deleted():
+async def test_a_hanging_vmi_can_be_deleted():
     async with cluster() as c:
         machine, guest = await one_machine(c)
         guest.hung = True
@@ -82,7 +82,9 @@ async def test_a_machine_that_hangs_can_be_deleted():
         await c.until(is_gone, 45)
 
 
-async def test_one_that_answered_while_it_was_saved_is_asked_again_though_it_works(monkeypatch):
+async def test_a_machine_that_responded_during_a_save_is_queried_again_while_it_is_busy(
+    monkeypatch,
+):
     async with cluster() as c:
         machine, guest = await one_machine(c)
         guest.hung = True
@@ -94,7 +96,7 @@ async def test_one_that_answered_while_it_was_saved_is_asked_again_though_it_wor
         await turns(c, machine, "Running")
 
 
-async def test_one_that_answers_or_waits_for_a_processor_does_not_hang():
+async def test_a_machine_that_responds_or_waits_for_cpu_does_not_hang():
     async with cluster() as c:
         machine, guest = await one_machine(c)
         guest.ran_nanos = lambda: 0  # idle, or paused
@@ -106,7 +108,7 @@ async def test_one_that_answers_or_waits_for_a_processor_does_not_hang():
         assert (await now(c, machine)).status.phase == "Running"
 
 
-async def test_what_was_killed_and_does_not_end_is_told_of_and_waited_for():
+async def test_a_killed_process_that_does_not_exit_is_reported_and_awaited():
     async with cluster() as c:
         machine, guest = await one_machine(c)
         guest.stuck = True
@@ -128,7 +130,7 @@ async def test_what_was_killed_and_does_not_end_is_told_of_and_waited_for():
         await c.until(is_gone)
 
 
-async def test_a_set_replaces_a_machine_that_hangs():
+async def test_a_set_replaces_a_hanging_vmi():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
@@ -146,7 +148,7 @@ async def test_a_set_replaces_a_machine_that_hangs():
         assert messages == [f"Deleted finished virtual machine: {lost.metadata.name}"]
 
 
-async def test_a_pool_keeps_a_machine_that_hangs_and_counts_it_as_not_ready():
+async def test_a_pool_keeps_a_hanging_vm_as_not_ready():
     """Its disks may still be written to."""
     async with cluster() as c:
         web = Pools(c)

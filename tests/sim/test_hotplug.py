@@ -95,7 +95,7 @@ async def told(c, reason):
     return [each.message for each in await c.events(KEY.name) if each.reason == reason]
 
 
-async def test_a_disk_is_kept_by_the_virtual_machine_and_reaches_its_machine_and_its_guest():
+async def test_a_disk_added_to_a_vm_is_plugged_into_its_vmi_and_guest():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         uid = await running(c, vm())
         await add(c)
@@ -121,7 +121,7 @@ async def test_a_disk_is_kept_by_the_virtual_machine_and_reaches_its_machine_and
         assert (await machine(c)).metadata.uid == uid, "it never restarted"
 
 
-async def test_a_changed_template_reaches_the_machine_without_a_restart():
+async def test_disks_of_a_changed_template_are_plugged_without_a_restart():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         uid = await running(c, vm())
         disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", **SCSI}]
@@ -171,7 +171,7 @@ async def waits_for_a_start(c):
     return any(one.type == "RestartRequired" for one in found.status.conditions)
 
 
-async def test_media_are_put_into_a_drive_changed_and_taken_out_without_a_restart():
+async def test_media_are_inserted_changed_and_ejected_without_a_restart():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         uid = await running(c, vm(**with_drive()))
         assert await plugged(c) == {}
@@ -214,7 +214,7 @@ async def test_media_are_put_into_a_drive_changed_and_taken_out_without_a_restar
         assert await told(c, "VolumeUnplugged") == ["Volume cd has been unplugged from the guest"]
 
 
-async def test_a_guest_that_keeps_its_drive_shut_is_told_of():
+async def test_a_guest_that_locks_its_drive_is_reported():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm(**with_drive("data")))
         await until_volumes(c, cd="Ready")
@@ -230,7 +230,7 @@ async def test_a_guest_that_keeps_its_drive_shut_is_told_of():
         assert await plugged(c) == {"cd": "more"}
 
 
-async def test_a_guest_that_opens_and_locks_its_drive_at_will_is_asked_once_a_second(monkeypatch):
+async def test_a_guest_that_opens_and_locks_its_drive_is_asked_once_a_second(monkeypatch):
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm(**with_drive("data")))
         await until_volumes(c, cd="Ready")
@@ -247,7 +247,7 @@ async def test_a_guest_that_opens_and_locks_its_drive_at_will_is_asked_once_a_se
         assert 25 < len(asked) < 35
 
 
-async def test_a_drive_of_a_machine_that_never_had_one_comes_with_the_next_start():
+async def test_a_new_cdrom_drive_is_added_at_the_next_start():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm())
         await change(c, claim_name="data")
@@ -258,7 +258,7 @@ async def test_a_drive_of_a_machine_that_never_had_one_comes_with_the_next_start
         assert await volumes(c) == {}
 
 
-async def test_a_machine_of_nobody_is_plugged_for_as_long_as_it_lives():
+async def test_disks_added_to_a_vmi_without_owner_last_as_long_as_the_vmi():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         template = vm()["spec"]["template"]["spec"]
         await running(c, {"metadata": {"name": KEY.name, "namespace": "default"}, "spec": template})
@@ -278,7 +278,7 @@ async def test_a_machine_of_nobody_is_plugged_for_as_long_as_it_lives():
         }  # fmt: skip
 
 
-async def test_a_machine_starts_with_the_disks_that_it_was_left_with():
+async def test_a_vm_starts_with_the_disks_plugged_before():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         uid = await running(c, vm())
         await add(c)
@@ -296,7 +296,7 @@ async def test_a_machine_starts_with_the_disks_that_it_was_left_with():
         await until_volumes(c)
 
 
-async def test_a_guest_that_keeps_a_disk_is_told_of_and_asked_again():
+async def test_a_guest_that_keeps_a_disk_is_reported_and_asked_again():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm())
         await add(c)
@@ -314,7 +314,7 @@ async def test_a_guest_that_keeps_a_disk_is_told_of_and_asked_again():
         await until_volumes(c)
 
 
-async def test_a_disk_that_never_got_in_is_let_go_of_with_its_claim(monkeypatch):
+async def test_a_disk_that_was_never_plugged_is_released_with_its_claim(monkeypatch):
     async def refuse(*_):
         raise GuestError("blockdev-add: it is used by another machine")
 
@@ -335,7 +335,7 @@ async def test_a_disk_that_never_got_in_is_let_go_of_with_its_claim(monkeypatch)
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.01, 0.05, 0.2, 1.0])
-async def test_who_is_killed_meanwhile_goes_on_where_it_was(pause):
+async def test_a_plug_interrupted_by_a_crash_is_resumed(pause):
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm())
         for act, wanted in ((add, {"data": "Ready"}), (remove, {})):
@@ -353,7 +353,7 @@ async def test_who_is_killed_meanwhile_goes_on_where_it_was(pause):
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.01, 0.05, 0.2, 1.0])
-async def test_who_is_killed_while_a_medium_is_changed_goes_on_where_it_was(pause):
+async def test_a_change_of_media_interrupted_by_a_crash_is_resumed(pause):
     async with cluster(stand_ins=[provisioner.controller]) as c:
         uid = await running(c, vm(**with_drive()))
         for medium in ("data", "more", ""):
@@ -377,7 +377,7 @@ async def test_who_is_killed_while_a_medium_is_changed_goes_on_where_it_was(paus
         assert not await waits_for_a_start(c)
 
 
-async def test_a_claim_that_comes_later_is_waited_for():
+async def test_a_plugged_volume_waits_for_its_claim():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm())
         await add(c, "late")
@@ -392,7 +392,7 @@ async def test_a_claim_that_comes_later_is_waited_for():
     "likes",
     [{"preferredDiskBus": "virtio"}, {"preferredDiskBus": "scsi", "preferredDiskCache": "none"}],
 )
-async def test_a_preference_takes_no_disk_out_of_a_guest(likes):
+async def test_a_preference_unplugs_no_disk(likes):
     async with cluster(stand_ins=[provisioner.controller]) as c:
         metadata = {"name": "likes", "namespace": KEY.namespace}
         await c.client.create(
@@ -414,7 +414,7 @@ async def test_a_preference_takes_no_disk_out_of_a_guest(likes):
         await until_volumes(c, other="Ready")
 
 
-async def test_a_request_that_cannot_be_fulfilled_is_dropped_and_told():
+async def test_a_volume_request_that_cannot_be_fulfilled_is_dropped_and_reported():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(PersistentVolumeClaim, claim())

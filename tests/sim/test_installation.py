@@ -28,7 +28,7 @@ def conditions(found):
     return {each.type: each.status for each in found.status.conditions}
 
 
-async def test_it_tells_that_kubevirt_runs_and_which():
+async def test_the_kubevirt_object_reports_phase_and_version():
     async with cluster(about_itself=True) as here:
         found = await installed(here)
         assert found.status.phase == "Deployed"
@@ -46,7 +46,7 @@ async def test_it_tells_that_kubevirt_runs_and_which():
         assert after.metadata.resource_version == found.metadata.resource_version
 
 
-async def test_it_comes_again_and_its_status_is_mended():
+async def test_a_deleted_kubevirt_object_is_recreated_and_its_status_restored():
     async with cluster(about_itself=True) as here:
         first = await installed(here)
         wrong = {"status": {"phase": "Deleted", "conditions": []}}
@@ -64,7 +64,7 @@ async def test_it_comes_again_and_its_status_is_mended():
         assert second.status.phase == "Deployed"
 
 
-async def test_one_that_says_nothing_says_what_kubevirts_does():
+async def test_an_empty_spec_has_kubevirts_defaults():
     async with cluster(about_itself=True) as here:
         await installed(here)
         await here.client.patch(KubeVirt, KEY, {"spec": None})
@@ -78,7 +78,7 @@ def ratio(value):
     return {"spec": {"configuration": {"developerConfiguration": {"cpuAllocationRatio": value}}}}
 
 
-async def test_its_ratio_says_what_later_machines_ask_for():
+async def test_its_allocation_ratio_applies_to_later_vmis():
     async with cluster(about_itself=True) as here:
         await installed(here)
         await here.client.create(ReplicaSet, replica_set(replicas=1))
@@ -92,7 +92,7 @@ async def test_its_ratio_says_what_later_machines_ask_for():
             await here.client.patch(KubeVirt, KEY, ratio("ten"))
 
 
-async def test_a_ratio_that_was_stored_when_it_had_no_effect_hinders_no_other_change():
+async def test_an_invalid_ratio_stored_by_an_earlier_version_prevents_no_other_change():
     async with cluster(about_itself=True) as here:
         await installed(here)
         store, kind = here.server.rest.store, "kubevirts.kubevirt.io"
@@ -104,7 +104,7 @@ async def test_a_ratio_that_was_stored_when_it_had_no_effect_hinders_no_other_ch
         assert (await read(here)).status.phase == "Deployed"
 
 
-async def test_a_full_node_names_the_way_out_and_a_machine_made_after_it_fits():
+async def test_a_full_node_reports_the_remedy_and_later_vmis_fit():
     small = Capacity(cpu=1, memory_bytes=1 << 34, storage_bytes=1 << 40)
     async with cluster(about_itself=True, capacity=small) as here:
         await installed(here)
@@ -125,7 +125,7 @@ async def test_a_full_node_names_the_way_out_and_a_machine_made_after_it_fits():
         await here.until_ready("test", 10)
 
 
-async def test_there_is_no_other():
+async def test_a_second_kubevirt_object_is_rejected():
     async with cluster(about_itself=True) as here:
         await installed(here)
         for key in (Key("kubevirt", "other"), Key("default", "kubevirt")):

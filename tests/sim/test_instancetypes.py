@@ -74,7 +74,7 @@ async def started(c):
     return await running(c)
 
 
-async def test_a_machine_gets_what_its_type_and_preference_say():
+async def test_a_vmi_gets_the_fields_of_its_instance_type_and_preference():
     async with cluster() as c:
         await started(c)
         domain = (await machine(c)).spec.domain
@@ -88,7 +88,7 @@ async def test_a_machine_gets_what_its_type_and_preference_say():
         assert annotations["kubevirt.io/preference-name"] == "likes"
 
 
-async def test_a_type_that_changes_or_goes_changes_no_machine():
+async def test_a_changed_or_deleted_instance_type_changes_no_vmi():
     async with cluster() as c:
         told = (await started(c)).status
         kept = told.instancetype_ref.controller_revision_ref.name
@@ -118,7 +118,7 @@ async def waits_for_a_restart(c):
     return [each.message for each in conditions if each.type == "RestartRequired"] == [INSTANCETYPE]
 
 
-async def test_another_type_counts_from_the_next_start():
+async def test_another_instance_type_takes_effect_at_the_next_start():
     async with cluster() as c:
         await started(c)
         large = {
@@ -146,7 +146,7 @@ async def test_another_type_counts_from_the_next_start():
         assert not await waits_for_a_restart(c)
 
 
-async def test_a_type_that_went_before_it_was_kept_is_told_and_waited_for():
+async def test_an_instance_type_deleted_before_its_revision_is_reported_and_awaited():
     async with cluster() as c:
         await c.client.create(Instancetype, SMALL)
         await c.client.create(Preference, LIKES)
@@ -174,7 +174,7 @@ async def refusal(c):
     return next(((one.reason, one.message) for one in told if one.type == "Failure"), None)
 
 
-async def test_what_comes_after_its_virtual_machine_is_waited_for():
+async def test_an_instance_type_created_after_its_vm_is_awaited():
     async with cluster() as c:
         await c.client.create(VirtualMachine, by_name())
         why = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "small" not found'
@@ -218,7 +218,7 @@ async def is_expanded(c):
 
 
 @pytest.mark.parametrize("policy", ["expand", "expandAll"])
-async def test_a_virtual_machine_may_be_made_to_say_itself_what_its_references_say(policy):
+async def test_the_expand_policy_expands_references_of_a_vm(policy):
     async with cluster() as c:
         await set_policy(c, policy)
         found = await started(c)
@@ -233,7 +233,7 @@ async def test_a_virtual_machine_may_be_made_to_say_itself_what_its_references_s
 
 
 @pytest.mark.parametrize(("policy", "expanded"), [("expand", False), ("expandAll", True)])
-async def test_what_is_kept_already_is_expanded_only_if_all_is(policy, expanded):
+async def test_revisions_are_expanded_only_under_the_expand_all_policy(policy, expanded):
     async with cluster() as c:
         kept = (await started(c)).status.instancetype_ref.controller_revision_ref.name
         await set_policy(c, policy)
@@ -249,7 +249,7 @@ async def test_what_is_kept_already_is_expanded_only_if_all_is(policy, expanded)
         assert (await is_expanded(c), kept in names) == (expanded, not expanded)
 
 
-async def test_a_revision_of_an_old_form_is_kept_anew():
+async def test_a_revision_in_an_old_format_is_replaced():
     async with cluster() as c:
         old = {
             "metadata": {"name": "kept", "namespace": "default"},
@@ -286,7 +286,7 @@ async def test_a_revision_of_an_old_form_is_kept_anew():
         assert "kept" not in names
 
 
-async def test_a_tablet_is_attached_as_is_preferred():
+async def test_a_tablet_is_attached_by_the_preference():
     async with cluster() as c:
         await c.client.create(Instancetype, SMALL)
         devices = {"preferredAutoattachInputDevice": True, "preferredInputBus": "virtio"}

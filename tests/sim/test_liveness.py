@@ -51,7 +51,7 @@ async def told(c, machine, reason):
 @pytest.mark.parametrize(
     ("shutdown_seconds", "ends_within"), [(0, 15), (20, 35), (1000, 15 + GRACE_SECONDS)]
 )
-async def test_a_machine_that_does_not_live_shuts_down_in_its_grace_and_has_failed(
+async def test_a_vmi_with_a_failed_liveness_probe_shuts_down_gracefully_and_fails(
     shutdown_seconds, ends_within
 ):
     async with cluster() as c:
@@ -70,7 +70,7 @@ async def test_a_machine_that_does_not_live_shuts_down_in_its_grace_and_has_fail
         await replaced(c, machine)
 
 
-async def test_the_next_manager_ends_what_the_last_one_found_dead():
+async def test_a_restarted_manager_stops_a_vmi_whose_liveness_probe_failed_before():
     async with cluster() as c:
         machine = await falls_ill(c, 1000)
         await asyncio.sleep(5 + 5 + 1)

@@ -57,7 +57,7 @@ async def condition(c, name):
     return next(((one.status, one.reason, one.message) for one in found if one.type == name), None)
 
 
-async def test_a_machine_whose_claim_is_missing_says_so_and_starts_when_it_appears():
+async def test_a_vmi_reports_its_missing_claim_and_starts_once_it_exists():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(Machine, machine(root=ROOT, data=DATA))
@@ -85,7 +85,7 @@ async def test_a_machine_whose_claim_is_missing_says_so_and_starts_when_it_appea
         assert (info.volume_mode, info.filesystem_overhead) == ("Filesystem", "0")
 
 
-async def test_a_machines_pod_shows_its_claims():
+async def test_the_pod_of_a_vmi_lists_its_claims():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(PersistentVolumeClaim, claim())
@@ -103,7 +103,7 @@ async def test_a_machines_pod_shows_its_claims():
         assert [each.devicePath for each in compute.volumeDevices] == ["/dev/raw"]
 
 
-async def test_a_claim_that_a_machine_uses_stays_for_as_long_as_it_runs():
+async def test_a_claim_in_use_stays_as_long_as_the_vmi_runs():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(PersistentVolumeClaim, claim())
@@ -121,7 +121,7 @@ async def test_a_claim_that_a_machine_uses_stays_for_as_long_as_it_runs():
         await c.until(all_gone)
 
 
-async def test_a_machine_waits_until_its_claim_has_its_content():
+async def test_a_vmi_waits_until_its_claim_is_populated():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         filled = claim()
@@ -136,7 +136,7 @@ async def test_a_machine_waits_until_its_claim_has_its_content():
         await phase_is(c, "Running")
 
 
-async def test_a_machine_gets_its_pod_where_the_claim_waits_for_that():
+async def test_a_vmi_gets_its_pod_if_its_claim_waits_for_the_first_consumer():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(StorageClass, LATE)
         late = claim(storageClassName="late")
@@ -173,7 +173,7 @@ def data_volume(**source):
     }
 
 
-async def test_a_machine_whose_datavolume_failed_has_failed():
+async def test_a_vmi_whose_data_volume_failed_has_failed():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(DataVolume, data_volume(http={"url": "http://192.0.2.1/disk.img"}))
@@ -190,7 +190,7 @@ async def test_a_machine_whose_datavolume_failed_has_failed():
         assert await c.pods() == []
 
 
-async def test_a_machine_tells_when_its_datavolumes_are_ready():
+async def test_a_vmi_reports_when_its_data_volumes_are_ready():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(DataVolume, data_volume(blank={}))
@@ -207,7 +207,7 @@ async def test_a_machine_tells_when_its_datavolumes_are_ready():
         )
 
 
-async def test_disks_without_claims_are_told_of_too():
+async def test_disks_without_claims_are_in_the_status():
     async with cluster() as c:
         await c.client.create(
             Machine, machine(root=ROOT, scratch={"emptyDisk": {"capacity": "1Gi"}})
@@ -221,7 +221,7 @@ async def test_disks_without_claims_are_told_of_too():
         assert pod.spec.volumes is None
 
 
-async def test_a_claim_that_is_plugged_into_a_machine_stays_until_it_is_taken_out():
+async def test_a_hotplugged_claim_stays_until_it_is_unplugged():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await class_is_there(c)
         await c.client.create(PersistentVolumeClaim, claim())

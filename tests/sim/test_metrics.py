@@ -11,7 +11,7 @@ from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSe
 pytestmark = pytest.mark.looptime
 
 
-async def test_a_machine_is_told_of_while_it_is_there_and_no_longer():
+async def test_a_vmi_has_metrics_as_long_as_it_exists():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)
@@ -38,7 +38,7 @@ async def test_a_machine_is_told_of_while_it_is_there_and_no_longer():
         ]
 
 
-async def test_processor_time_grows_as_the_guest_works():
+async def test_cpu_time_grows_as_the_guest_works():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
         await c.until_ready("test", 1)
@@ -68,7 +68,7 @@ async def test_the_stages_of_starts_and_the_phases_are_counted_once_each():
         assert sum(told.value(deleted, **one) for one in told.series(deleted)) == 3
 
 
-async def test_what_runs_when_the_loops_begin_counts_as_no_start():
+async def test_vmis_running_at_the_start_of_the_controllers_count_as_no_start():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)
@@ -82,7 +82,7 @@ async def test_what_runs_when_the_loops_begin_counts_as_no_start():
         assert not told.series("corral_vmi_start_stage_seconds_count")
 
 
-async def test_loops_tell_of_their_queues_and_their_work():
+async def test_controllers_have_metrics_of_their_queues_and_syncs():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=3))
         await c.until_ready("test", 3)
@@ -106,7 +106,7 @@ LISTED = Path(__file__).with_name("kubevirt_metrics.txt")
 """The metrics of machines in KubeVirt's docs/observability/metrics.md, and their types."""
 
 
-async def test_names_and_types_are_those_that_kubevirt_documents():
+async def test_names_and_types_of_metrics_are_kubevirts():
     known = dict(line.split() for line in LISTED.read_text().splitlines())
     async with cluster() as c:
         families = (await c.metrics()).families.values()

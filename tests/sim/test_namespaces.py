@@ -41,7 +41,7 @@ async def gone(c):
     await c.until(is_gone, 120)
 
 
-async def test_it_tells_what_is_left_and_what_holds_it():
+async def test_conditions_report_remaining_objects_and_finalizers():
     async with cluster() as c:
         await space(c, "example.com/hold")
         await c.client.delete(Namespace, SPACE)
@@ -73,7 +73,7 @@ async def test_it_tells_what_is_left_and_what_holds_it():
         await gone(c)
 
 
-async def test_pods_go_before_everything_else():
+async def test_pods_are_deleted_before_everything_else():
     async with cluster() as c:
         await space(c)
         await c.client.create(Secret, {"metadata": {"name": "s", "namespace": SPACE.name}})
@@ -101,7 +101,7 @@ async def test_pods_go_before_everything_else():
         await gone(c)
 
 
-async def test_what_may_not_be_deleted_is_told_and_keeps_no_other_kind():
+async def test_a_rejected_deletion_is_reported_and_delays_no_other_kind():
     async with cluster() as c:
         await space(c)
         await c.client.create(Secret, {"metadata": {"name": "s", "namespace": SPACE.name}})

@@ -23,7 +23,7 @@ async def given(c) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_every_node_gets_a_range_of_each_family_and_no_two_the_same(seed):
+async def test_each_node_gets_its_own_range_of_each_family(seed):
     faults = Faults(seed, fail=0.3, lose_answer=0.3, delay=0.2)
     async with cluster(nodes=3, stand_ins=[RANGES], faults=faults) as c:
 
@@ -40,7 +40,7 @@ async def test_every_node_gets_a_range_of_each_family_and_no_two_the_same(seed):
         assert node.spec.podCIDR == node.spec.podCIDRs[0]
 
 
-async def test_ranges_stay_over_a_restart_and_are_free_again_with_their_node():
+async def test_ranges_survive_a_restart_and_are_released_with_their_node():
     async with cluster(nodes=2, stand_ins=[RANGES]) as c:
 
         async def both_have():
@@ -61,7 +61,7 @@ async def test_ranges_stay_over_a_restart_and_are_free_again_with_their_node():
         assert await given(c) == {"node1": before["node1"], "node7": before["node0"]}
 
 
-async def test_where_all_pods_get_another_range_nodes_get_others_too():
+async def test_another_pod_range_changes_the_ranges_of_nodes():
     async with cluster(nodes=2, stand_ins=[RANGES]) as c:
         old = {"podCIDR": "10.8.0.0/20", "podCIDRs": ["10.8.0.0/20"]}
 

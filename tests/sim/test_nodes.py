@@ -21,7 +21,7 @@ async def names(c):
     return {each.metadata.name for each in (await c.client.list(Node)).items}
 
 
-async def test_a_node_that_is_deleted_is_there_again_with_its_machines_and_addresses():
+async def test_a_deleted_node_is_recreated_with_its_machines_and_addresses():
     async with cluster() as c:
         ranges = {"podCIDR": "10.244.0.0/24", "podCIDRs": ["10.244.0.0/24"]}
         await c.until(lambda: exists(c))
@@ -45,7 +45,7 @@ async def exists(c):
     return NODE.name in await names(c)
 
 
-async def test_a_lease_that_is_deleted_is_there_again():
+async def test_a_deleted_lease_is_recreated():
     async with cluster() as c:
         await c.until(lambda: exists(c))
         await asyncio.sleep(1)
@@ -54,7 +54,7 @@ async def test_a_lease_that_is_deleted_is_there_again():
         assert await c.client.get(Lease, NODE.name, LEASE_NAMESPACE)
 
 
-async def test_a_retired_node_goes_with_its_last_machine():
+async def test_a_retired_node_is_removed_with_its_last_machine():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)
@@ -81,7 +81,7 @@ async def test_a_retired_node_goes_with_its_last_machine():
         await c.until_ready("test", 1)
 
 
-async def test_a_retired_node_without_machines_goes_at_once():
+async def test_a_retired_node_without_machines_is_removed_at_once():
     async with cluster() as c:
         c.start_node("old", retired=True)
         await asyncio.sleep(5)
@@ -89,7 +89,7 @@ async def test_a_retired_node_without_machines_goes_at_once():
 
 
 @pytest.mark.parametrize("name", ["kubevirt", "kube-node-lease"])
-async def test_a_namespace_of_the_system_is_there_again(name):
+async def test_a_deleted_system_namespace_is_recreated(name):
     async with cluster(about_itself=True) as c:
         await asyncio.sleep(5)
         first = await c.client.get(Namespace, name)

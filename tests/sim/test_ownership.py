@@ -41,7 +41,7 @@ async def uids(c):
 
 
 @pytest.mark.parametrize("selector", [{}, {"matchLabels": {"app": "other"}}])
-async def test_a_set_that_would_take_everything_or_nothing_is_refused(selector):
+async def test_a_set_whose_selector_matches_everything_or_nothing_is_rejected(selector):
     document = replica_set()
     document["spec"]["selector"] = selector
     async with cluster() as c:
@@ -57,7 +57,7 @@ def _replaced(selector):
 
 
 @pytest.mark.parametrize("selector", [{}, {"matchLabels": {"app": "other"}}])
-async def test_a_stored_set_that_would_take_everything_takes_nothing(selector, monkeypatch):
+async def test_a_stored_set_whose_selector_matches_everything_adopts_nothing(selector, monkeypatch):
     """Admission refuses such a set; one may have been stored before it did."""
     monkeypatch.setattr(admission, "check_selector", lambda *_: [])
     document = replica_set(replicas=1)
@@ -71,7 +71,7 @@ async def test_a_stored_set_that_would_take_everything_takes_nothing(selector, m
         assert not any(controller_uid(machine) for machine in await c.machines())
 
 
-async def test_a_stored_pool_that_would_take_everything_makes_nothing(monkeypatch):
+async def test_a_stored_pool_whose_selector_matches_everything_creates_nothing(monkeypatch):
     monkeypatch.setattr(pool_validation, "check_selector", lambda *_: [])
     async with cluster() as c:
         web = Pools(c)
@@ -83,7 +83,7 @@ async def test_a_stored_pool_that_would_take_everything_makes_nothing(monkeypatc
 # --------------------------------------------------------- adoption and release
 
 
-async def test_a_machine_that_is_adopted_keeps_its_other_owners():
+async def test_an_adopted_vmi_keeps_its_other_owners():
     async with cluster() as c:
         metadata = {"name": "mine", "namespace": "default"}
         mine = await c.client.create(ConfigMap, {"metadata": metadata})
@@ -102,7 +102,7 @@ async def test_a_machine_that_is_adopted_keeps_its_other_owners():
         await c.until(is_released)
 
 
-async def test_an_orphan_that_comes_later_is_adopted_at_once_and_counts():
+async def test_an_orphan_created_later_is_adopted_at_once_and_counts():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)
@@ -115,7 +115,7 @@ async def test_an_orphan_that_comes_later_is_adopted_at_once_and_counts():
         await c.until_ready("test", 2, 5)
 
 
-async def test_a_set_that_has_what_it_wants_writes_nothing():
+async def test_a_set_with_its_desired_replicas_writes_nothing():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
         await c.until_ready("test", 1)
@@ -135,7 +135,7 @@ async def test_a_set_that_has_what_it_wants_writes_nothing():
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_two_sets_with_one_selector_take_nothing_from_each_other(seed):
+async def test_two_sets_with_one_selector_keep_their_own_vmis(seed):
     """Their caches lag differently: each sees orphans that the other has taken already."""
     faults = Faults(seed, delay=0.5, double=0.3, until=40)
     first, second = replica_set("first", 4), replica_set("second", 4)
@@ -184,7 +184,7 @@ async def has_no_set(c):
     return not owned and not (await c.client.list(ReplicaSet)).items
 
 
-async def test_a_set_that_is_made_again_waits_for_nothing_of_the_old_one():
+async def test_a_recreated_set_does_not_wait_for_expectations_of_the_old_one():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=8))
         await c.until_ready("test", 8)
@@ -201,7 +201,7 @@ async def test_a_set_that_is_made_again_waits_for_nothing_of_the_old_one():
         await c.until_ready("test", 8, 30)
 
 
-async def test_a_set_that_is_made_again_is_not_held_back_for_the_old_one():
+async def test_a_recreated_set_is_not_delayed_by_the_backoff_of_the_old_one():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
 
@@ -220,7 +220,7 @@ async def test_a_set_that_is_made_again_is_not_held_back_for_the_old_one():
 
 
 @pytest.mark.parametrize("image", [IMAGE, "cirros:2"])
-async def test_a_pool_that_is_made_again_makes_its_virtual_machines(image):
+async def test_a_recreated_pool_creates_its_vms(image):
     """The revisions of the earlier one are there; they hold the same spec or another."""
     async with cluster() as c:
         web = Pools(c)
@@ -241,7 +241,7 @@ async def test_a_pool_that_is_made_again_makes_its_virtual_machines(image):
         assert spec["volumes"][0]["containerDisk"]["image"] == image
 
 
-async def test_a_revision_of_somebody_else_is_told_and_its_end_is_news():
+async def test_a_foreign_revision_is_reported_and_its_deletion_triggers_a_sync():
     async with cluster() as c:
         web = Pools(c)
         metadata = {"name": "rival", "namespace": "default"}

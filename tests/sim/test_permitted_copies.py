@@ -85,7 +85,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize(("kind", "document", "name"), WRITTEN)
-async def test_what_was_allowed_is_copied(kind, document, name):
+async def test_a_permitted_claim_is_cloned(kind, document, name):
     async with cluster(stand_ins=LOOPS) as c:
         await prepare(c, GOLDEN)
         await c.client.create(kind, document)
@@ -93,7 +93,7 @@ async def test_what_was_allowed_is_copied(kind, document, name):
 
 
 @pytest.mark.parametrize(("kind", "document", "name"), WRITTEN)
-async def test_what_a_data_source_means_later_is_not(kind, document, name):
+async def test_a_claim_to_which_a_data_source_changes_later_is_not_cloned(kind, document, name):
     async with cluster(stand_ins=LOOPS) as c:
         await prepare(c, {})
         await c.client.create(kind, document)

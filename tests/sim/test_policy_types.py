@@ -35,7 +35,7 @@ async def told(c, generation):
     return {each.fieldRef: each.warning for each in status.typeChecking.expressionWarnings or ()}
 
 
-async def test_what_types_do_not_allow_is_told_once_a_generation():
+async def test_type_errors_are_reported_once_a_generation():
     async with cluster(about_itself=True) as c:
         made = policy("object.dada.x == '1'", "object.metadata.name == 1", "has(object.data)")
         await c.client.create(ValidatingAdmissionPolicy, made)
@@ -51,7 +51,7 @@ async def test_what_types_do_not_allow_is_told_once_a_generation():
         assert await told(c, 2) == {}
 
 
-async def test_each_kind_that_is_named_is_told_of():
+async def test_type_errors_are_reported_for_each_matched_kind():
     async with cluster(about_itself=True) as c:
         made = policy(
             "variables.one > 1",
@@ -88,7 +88,7 @@ async def test_parameters_have_the_type_of_their_kind():
             assert await told(c, changed.metadata.generation) == {}
 
 
-async def test_of_kinds_that_are_not_named_nothing_is_told():
+async def test_type_errors_are_not_reported_for_wildcards():
     async with cluster(about_itself=True) as c:
         await c.client.create(
             ValidatingAdmissionPolicy, policy("object.dada == 1", resources=("*",))
@@ -96,7 +96,7 @@ async def test_of_kinds_that_are_not_named_nothing_is_told():
         assert await told(c, 1) == {}
 
 
-async def test_a_policy_without_room_for_what_is_against_it_is_looked_at_once(monkeypatch):
+async def test_a_policy_whose_warnings_do_not_fit_is_checked_once(monkeypatch):
     async with cluster(about_itself=True) as c:
         monkeypatch.setattr(object_version, "MAX_OBJECT_BYTES", 25_000)
         await c.client.create(ValidatingAdmissionPolicy, policy(*["object.dada == 1"] * 200))

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.looptime
 COMPONENT = "virtualmachinepool-controller"
 
 
-async def test_a_pool_of_three_comes_up_and_goes():
+async def test_a_pool_of_three_becomes_ready_and_is_deleted():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
@@ -29,7 +29,7 @@ async def test_a_pool_of_three_comes_up_and_goes():
         assert await web.revisions() == set(), "what nothing was made from is not kept"
 
 
-async def test_its_virtual_machines_carry_what_the_template_and_the_pool_say():
+async def test_vms_have_the_metadata_of_the_template_and_the_pool():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1, vm_labels={"tier": "front"})
@@ -51,7 +51,7 @@ async def test_its_virtual_machines_carry_what_the_template_and_the_pool_say():
         assert pod.metadata.labels[REVISION_LABEL] == "web-1"
 
 
-async def test_events_tell_each_creation_and_each_deletion_in_the_guides_words():
+async def test_each_creation_and_deletion_is_an_event_with_the_message_of_the_user_guide():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -70,7 +70,7 @@ async def test_events_tell_each_creation_and_each_deletion_in_the_guides_words()
         assert set(told) == {COMPONENT}
 
 
-async def test_the_lowest_free_number_is_taken_first():
+async def test_the_lowest_free_ordinal_is_used_first():
     async with cluster() as c:
         web = Pools(c)
         foreign = pool()["spec"]["virtualMachineTemplate"]["spec"] | {"runStrategy": "Halted"}
@@ -87,7 +87,7 @@ async def test_the_lowest_free_number_is_taken_first():
         assert await web.names() == {"web-0", "web-1", "web-2", "web-3"}
 
 
-async def test_one_that_is_deleted_is_replaced_under_its_number_once_it_is_gone():
+async def test_a_deleted_vm_is_replaced_under_its_ordinal_once_it_is_gone():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
@@ -108,7 +108,7 @@ async def test_one_that_is_deleted_is_replaced_under_its_number_once_it_is_gone(
         assert await web.events("SuccessfulDelete") == [], "the pool did not delete it"
 
 
-async def test_a_pool_without_a_count_has_one():
+async def test_replicas_default_to_one():
     async with cluster() as c:
         web = Pools(c)
         document = pool()
@@ -117,7 +117,7 @@ async def test_a_pool_without_a_count_has_one():
         await web.until_ready(1)
 
 
-async def test_it_adopts_nobody():
+async def test_a_pool_adopts_no_orphans():
     async with cluster() as c:
         web = Pools(c)
         template = pool()["spec"]["virtualMachineTemplate"]
@@ -132,7 +132,7 @@ async def test_it_adopts_nobody():
 # ------------------------------------------------------------------ leaving a pool
 
 
-async def test_one_that_is_detached_lives_on_and_is_replaced_under_the_next_number():
+async def test_a_detached_vm_runs_on_and_is_replaced_under_the_next_ordinal():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
@@ -150,7 +150,7 @@ async def test_one_that_is_detached_lives_on_and_is_replaced_under_the_next_numb
         await web.until_gone("web-0")
 
 
-async def test_one_whose_labels_do_not_match_any_more_is_released_and_replaced():
+async def test_a_vm_whose_labels_stop_matching_is_released_and_replaced():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -168,7 +168,7 @@ async def test_one_whose_labels_do_not_match_any_more_is_released_and_replaced()
         await web.until_gone("web-0")
 
 
-async def test_a_finalizer_of_somebody_else_stays_on_a_pool():
+async def test_finalizers_of_others_stay_on_a_pool():
     async with cluster() as c:
         document = pool()
         document["metadata"]["finalizers"] = ["example.com/mine"]
@@ -181,7 +181,7 @@ async def test_a_finalizer_of_somebody_else_stays_on_a_pool():
 # ------------------------------------------------------------------ pause and deletion
 
 
-async def test_a_paused_pool_only_counts():
+async def test_a_paused_pool_only_updates_its_status():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2, paused=True)
@@ -201,7 +201,7 @@ async def test_a_paused_pool_only_counts():
         assert await web.events("SuccessfulResume") == ["Pool is unpaused"]
 
 
-async def test_a_paused_pool_lets_go_of_what_its_users_delete():
+async def test_a_paused_pool_releases_vms_that_users_delete():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -215,7 +215,7 @@ async def test_a_paused_pool_lets_go_of_what_its_users_delete():
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_a_pool_that_is_deleted_takes_everything_with_it(policy):
+async def test_deleting_a_pool_deletes_its_vms_and_vmis(policy):
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
@@ -232,7 +232,7 @@ async def test_a_pool_that_is_deleted_takes_everything_with_it(policy):
         assert await web.revisions() == set()
 
 
-async def test_an_orphaning_deletion_leaves_running_machines_that_nobody_holds():
+async def test_orphan_deletion_leaves_running_vms_without_finalizers():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
@@ -255,7 +255,7 @@ async def test_an_orphaning_deletion_leaves_running_machines_that_nobody_holds()
 
 
 @pytest.mark.parametrize("made_again", [False, True], ids=["gone", "another of its name"])
-async def test_a_pool_whose_finalizer_was_removed_by_hand_leaves_nobody_held(made_again):
+async def test_vms_are_deleted_after_the_finalizer_of_their_pool_was_removed_by_hand(made_again):
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -273,7 +273,7 @@ async def test_a_pool_whose_finalizer_was_removed_by_hand_leaves_nobody_held(mad
 # ------------------------------------------------------------------ refusals
 
 
-async def test_a_creation_that_is_refused_is_told_once():
+async def test_a_rejected_creation_is_reported_once():
     async with cluster() as c:
         name = "a" * 70
         web = Pools(c, name)
@@ -293,7 +293,7 @@ async def test_a_creation_that_is_refused_is_told_once():
         assert (await web.events("FailedCreate"))[0].startswith("Error creating VM: ")
 
 
-async def test_a_pool_that_would_not_know_its_own_can_be_deleted(monkeypatch):
+async def test_a_pool_whose_selector_does_not_match_can_be_deleted(monkeypatch):
     """Admission refuses such a pool; one may have been stored before it did."""
     async with cluster() as c:
         web = Pools(c)

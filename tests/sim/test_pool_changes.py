@@ -32,7 +32,7 @@ pytestmark = pytest.mark.looptime
         ("Oldest", {"web-2", "web-3"}),
     ],
 )
-async def test_a_pool_shrinks_in_the_order_that_it_says(policy, left):
+async def test_scale_in_follows_the_pools_order(policy, left):
     async with cluster() as c:
         web = Pools(c)
         strategy = {"proactive": {"selectionPolicy": {"sortPolicy": policy}}}
@@ -46,7 +46,7 @@ async def test_a_pool_shrinks_in_the_order_that_it_says(policy, left):
         assert await web.names() == left
 
 
-async def test_a_pool_shrinks_by_those_that_its_selectors_choose_and_no_others():
+async def test_scale_in_deletes_only_vms_that_the_selectors_match():
     async with cluster() as c:
         web = Pools(c)
         selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
@@ -63,7 +63,7 @@ async def test_a_pool_shrinks_by_those_that_its_selectors_choose_and_no_others()
 
 
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])
-async def test_users_choose_what_goes_where_the_pool_does_not(strategy):
+async def test_with_the_unmanaged_strategy_users_choose_which_vms_to_delete(strategy):
     async with cluster() as c:
         web = Pools(c)
         await web.create(3, scaleInStrategy={strategy: {}})
@@ -79,7 +79,7 @@ async def test_users_choose_what_goes_where_the_pool_does_not(strategy):
         assert (await web.get()).status.replicas == 1
 
 
-async def test_growing_again_while_others_still_go_makes_no_more_than_wanted():
+async def test_scale_out_during_a_scale_in_creates_no_excess_vms():
     async with cluster() as c:
         web = Pools(c)
         await web.create(5)
@@ -119,7 +119,7 @@ DISK = {
 # ------------------------------------------------------------------ updates
 
 
-async def test_a_changed_template_makes_the_machines_anew_and_keeps_the_virtual_machines():
+async def test_a_changed_template_restarts_vmis_and_keeps_vms():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
@@ -148,7 +148,7 @@ async def test_a_changed_template_makes_the_machines_anew_and_keeps_the_virtual_
         assert await web.revisions() == {"web-2"}
 
 
-async def test_a_change_of_the_virtual_machines_alone_does_not_touch_the_machines():
+async def test_a_change_of_vm_fields_only_restarts_no_vmi():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -164,7 +164,7 @@ async def test_a_change_of_the_virtual_machines_alone_does_not_touch_the_machine
             assert machine.metadata.labels[REVISION_LABEL] == "web-2"
 
 
-async def test_scaling_makes_no_virtual_machine_outdated():
+async def test_scaling_outdates_no_vm():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -178,7 +178,7 @@ async def test_scaling_makes_no_virtual_machine_outdated():
         assert await web.events("SuccessfulUpdate") == []
 
 
-async def test_an_opportunistic_update_reaches_the_machines_at_their_next_start():
+async def test_an_opportunistic_update_takes_effect_at_the_next_start_of_a_vmi():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2, updateStrategy={"opportunistic": {}})
@@ -197,7 +197,7 @@ async def test_an_opportunistic_update_reaches_the_machines_at_their_next_start(
         assert now["web-1"].metadata.uid == machines["web-1"].metadata.uid
 
 
-async def test_an_unmanaged_update_reaches_only_who_is_made_later():
+async def test_an_unmanaged_update_applies_to_new_vms_only():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1, updateStrategy={"unmanaged": {}})
@@ -211,7 +211,7 @@ async def test_an_unmanaged_update_reaches_only_who_is_made_later():
         assert (await web.vm(1)).spec.template.spec.volumes[0].container_disk.image == "cirros:2"
 
 
-async def test_what_people_wrote_on_a_virtual_machine_is_lost_in_an_update():
+async def test_an_update_overwrites_manual_changes_of_a_vm():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
@@ -226,7 +226,7 @@ async def test_what_people_wrote_on_a_virtual_machine_is_lost_in_an_update():
         assert "example.com/note" not in vm.metadata.annotations
 
 
-async def test_selectors_choose_who_is_updated_at_all():
+async def test_only_vms_that_the_selectors_match_are_updated():
     async with cluster() as c:
         web = Pools(c)
         selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
@@ -245,7 +245,7 @@ async def test_selectors_choose_who_is_updated_at_all():
 
 
 @pytest.mark.parametrize(("allowed", "most"), [(1, 1), ("50%", 2), ("10%", 1), (3, 3)])
-async def test_no_more_are_unavailable_than_may_be(allowed, most):
+async def test_an_update_keeps_to_max_unavailable(allowed, most):
     async with cluster() as c, Background() as tasks:
         web = Pools(c)
         await web.create(4, maxUnavailable=allowed)
@@ -270,7 +270,7 @@ async def test_no_more_are_unavailable_than_may_be(allowed, most):
         assert not before & {m.metadata.uid for m in (await web.machines()).values()}
 
 
-async def test_who_cannot_serve_is_updated_without_waiting():
+async def test_unavailable_vms_are_updated_without_waiting():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3, maxUnavailable=1, spec={"nodeSelector": {"nowhere": "to"}})
@@ -281,7 +281,7 @@ async def test_who_cannot_serve_is_updated_without_waiting():
         await web.until_ready(3)
 
 
-async def test_an_update_goes_on_after_the_manager_came_back():
+async def test_an_update_continues_after_a_restart_of_the_manager():
     async with cluster() as c:
         web = Pools(c)
         await web.create(4, maxUnavailable=1)
@@ -301,7 +301,7 @@ async def test_an_update_goes_on_after_the_manager_came_back():
 # ------------------------------------------------------------------ healing
 
 
-async def test_one_that_does_not_come_up_is_made_anew_under_its_number(looptime):
+async def test_a_vm_that_does_not_become_ready_is_recreated_under_its_ordinal(looptime):
     async with cluster() as c:
         web = Pools(c)
         healing = {"minFailingToStartDuration": "2m"}
@@ -318,7 +318,7 @@ async def _is_there(web, name):
     return name in await web.names()
 
 
-async def test_one_whose_machines_fail_at_their_start_is_made_anew_until_it_is_mended(looptime):
+async def test_a_vm_with_start_failures_is_recreated_until_its_template_is_fixed(looptime):
     """KubeVirt's own test of it, with the times that it allows."""
     fails = {"kubevirt.io/func-test-virt-launcher-fail-fast": ""}
     async with cluster() as c:
@@ -351,7 +351,7 @@ async def test_one_whose_machines_fail_at_their_start_is_made_anew_until_it_is_m
         assert (await web.vm(0)).status.start_failure is None
 
 
-async def test_only_its_own_are_healed_and_only_while_it_is_not_paused():
+async def test_autohealing_affects_only_owned_vms_of_an_unpaused_pool():
     async with cluster() as c:
         web = Pools(c)
         healing = {"minFailingToStartDuration": "30s"}
@@ -370,7 +370,7 @@ async def test_only_its_own_are_healed_and_only_while_it_is_not_paused():
         assert after["web-1"] != before["web-1"]
 
 
-async def test_a_revision_that_cannot_be_read_is_as_none():
+async def test_an_unreadable_revision_counts_as_missing():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
@@ -391,7 +391,7 @@ async def test_a_revision_that_cannot_be_read_is_as_none():
         assert await web.revisions() == {"web-2"}
 
 
-async def test_a_pool_goes_on_as_soon_as_the_name_of_its_revision_is_free():
+async def test_a_pool_continues_once_the_name_of_its_revision_is_free():
     async with cluster() as c:
         other = {"metadata": {"name": "other", "namespace": "default"}}
         uid = (await c.client.create(ConfigMap, other)).metadata.uid

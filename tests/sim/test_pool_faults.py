@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_pools_settle_in_spite_of_faults(seed):
+async def test_pools_converge_in_spite_of_faults(seed):
     faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.05, double=0.1, until=60)
     async with cluster(nodes=2, faults=faults) as c:
         web = Pools(c)
@@ -43,7 +43,7 @@ async def test_pools_settle_in_spite_of_faults(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_pools_settle_in_spite_of_crashes(seed):
+async def test_pools_converge_in_spite_of_crashes(seed):
     faults = Faults(seed, delay=0.1)
     async with cluster(faults=faults) as c:
         web = Pools(c)
@@ -61,7 +61,7 @@ async def test_pools_settle_in_spite_of_crashes(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_no_virtual_machine_is_made_in_excess(seed):
+async def test_no_excess_vm_is_created(seed):
     """A cache that lags never makes a pool overshoot, nor skip a number."""
     faults = Faults(seed, delay=1.0, double=0.3)
     async with cluster(faults=faults) as c:
@@ -135,7 +135,7 @@ EXPECTED = {shrink: set(), renew: {0, 1}, grow: {0, 1, 2}, detach: {0, 1, 2}, di
 
 @pytest.mark.parametrize("done", [True, False], ids=["after", "before"])
 @pytest.mark.parametrize("act", EXPECTED, ids=lambda act: act.__name__)
-async def test_every_write_can_be_the_last_of_a_manager(act, done):
+async def test_a_pool_converges_after_a_crash_at_any_write(act, done):
     for at in range(1, 40):
         async with cluster() as c:
             strategy = {"proactive": {"statePreservation": "Offline"}}
@@ -179,7 +179,7 @@ async def _all_is_kept(c, web, before):
         assert controller_uid(volume) == (vm.metadata.uid if vm is not None else "")
 
 
-async def test_a_running_pool_with_disks_rolls_through_a_crash_of_everything():
+async def test_a_rolling_update_of_a_pool_with_disks_survives_a_crash_of_everything():
     async with cluster(stand_ins=STORAGE) as c:
         web = Pools(c)
         running = {**HALTED, "runStrategy": "Always"}

@@ -81,7 +81,7 @@ def node():
         task.cancel()
 
 
-async def test_memory_is_saved_and_given_back_under_the_same_number(node):
+async def test_memory_is_saved_and_restored_under_the_same_ordinal(node):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c)
         before = await web.machines()
@@ -118,7 +118,7 @@ async def _no_claims(c):
     return not await claims(c)
 
 
-async def test_a_machine_that_cannot_be_saved_goes_as_any_other(node):
+async def test_a_vm_whose_memory_cannot_be_saved_is_deleted_without_it(node):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c)
         node(c, saves=False)
@@ -133,7 +133,7 @@ async def test_a_machine_that_cannot_be_saved_goes_as_any_other(node):
         assert RESTORE_FROM not in machine.metadata.annotations
 
 
-async def test_a_machine_that_does_not_run_has_no_memory_to_save():
+async def test_no_memory_is_saved_of_a_vm_that_does_not_run():
     async with cluster(stand_ins=STORAGE) as c:
         web = Pools(c)
         await web.create(1, scaleInStrategy=ONLINE, spec={"nodeSelector": {"nowhere": "to"}})
@@ -143,7 +143,7 @@ async def test_a_machine_that_does_not_run_has_no_memory_to_save():
         assert await claims(c) == {}
 
 
-async def test_a_saved_machine_is_not_started_again(node):
+async def test_a_vm_with_saved_memory_is_not_restarted_before_its_deletion(node):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         uids = set()
@@ -158,7 +158,7 @@ async def test_a_saved_machine_is_not_started_again(node):
         assert len(uids) == 1
 
 
-async def test_growing_again_while_one_is_saved_waits_for_it(node):
+async def test_scale_out_waits_for_a_save_in_progress(node):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         node(c)
@@ -175,7 +175,7 @@ async def _restored(web):
 
 
 @pytest.mark.parametrize("moment", [0.02, 0.06, 0.1, 0.5, 1.0, 2.1, 2.3])
-async def test_memory_is_kept_whenever_the_manager_is_cut(node, moment):
+async def test_memory_is_kept_after_a_crash_of_the_manager_at_any_write(node, moment):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c)
         node(c)
@@ -206,7 +206,7 @@ async def _has_claim(c):
 
 @pytest.mark.usefixtures("deaf")
 @pytest.mark.parametrize("reached", [_has_claim, _is_asked])
-async def test_memory_is_kept_when_the_manager_is_away_for_long(node, reached):
+async def test_memory_is_kept_if_the_manager_is_down_for_long(node, reached):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         await web.patch(replicas=0)
@@ -221,7 +221,7 @@ async def test_memory_is_kept_when_the_manager_is_away_for_long(node, reached):
 
 
 @pytest.mark.usefixtures("deaf")
-async def test_memory_that_is_not_saved_in_time_is_given_up_aloud():
+async def test_memory_that_is_not_saved_in_time_is_dropped_with_an_event():
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         await web.patch(replicas=0)
@@ -239,7 +239,7 @@ async def _empty(web):
     return not await web.names()
 
 
-async def test_one_that_is_taken_out_while_it_is_to_be_saved_stays_as_it_was(node):
+async def test_a_vm_detached_before_its_save_runs_on_unchanged(node):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         await web.patch(replicas=0)
@@ -254,7 +254,7 @@ async def test_one_that_is_taken_out_while_it_is_to_be_saved_stays_as_it_was(nod
         assert await claims(c) == {}
 
 
-async def test_saved_memories_go_with_their_pool(node):
+async def test_saved_memory_is_deleted_with_its_pool(node):
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         node(c)
@@ -264,7 +264,7 @@ async def test_saved_memories_go_with_their_pool(node):
         await c.until(lambda: _no_claims(c))
 
 
-async def test_a_pool_that_goes_does_not_wait_for_a_memory():
+async def test_deleting_a_pool_does_not_wait_for_a_save():
     async with cluster(stand_ins=STORAGE) as c:
         web = await started(c, 1)
         await web.patch(replicas=0)

@@ -54,7 +54,7 @@ async def start(c, replicas=2, **fields) -> Pools:
     return web
 
 
-async def test_every_virtual_machine_has_a_disk_of_its_own():
+async def test_each_vm_has_its_own_disk():
     async with cluster() as c:
         web = await start(c)
         assert set(await disks(c)) == {
@@ -69,7 +69,7 @@ async def test_every_virtual_machine_has_a_disk_of_its_own():
 
 
 @pytest.mark.parametrize("state", [None, "Disabled"])
-async def test_disks_go_with_their_virtual_machine_unless_they_are_to_be_kept(state):
+async def test_disks_are_deleted_with_their_vm_unless_state_is_preserved(state):
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", state))
         await web.patch(replicas=0)
@@ -78,7 +78,7 @@ async def test_disks_go_with_their_virtual_machine_unless_they_are_to_be_kept(st
         assert await disks(c) == {}
 
 
-async def test_disks_that_are_kept_come_back_under_their_number():
+async def test_preserved_disks_are_reused_under_their_ordinal():
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         before = await disks(c)
@@ -94,7 +94,7 @@ async def test_disks_that_are_kept_come_back_under_their_number():
             assert await owners(c, f"disk-{number}") == [(await web.vm(number)).metadata.uid]
 
 
-async def test_what_users_delete_is_kept_as_the_opportunistic_strategy_says():
+async def test_with_the_opportunistic_strategy_disks_of_vms_that_users_delete_are_preserved():
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("opportunistic", "Offline"))
         before, old = await disks(c), await web.vm(1)
@@ -105,7 +105,7 @@ async def test_what_users_delete_is_kept_as_the_opportunistic_strategy_says():
         assert await owners(c, "disk-1") == [(await web.vm(1)).metadata.uid]
 
 
-async def test_what_users_delete_is_not_kept_by_a_proactive_strategy():
+async def test_with_the_proactive_strategy_disks_of_vms_that_users_delete_are_not_preserved():
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         before, old = await disks(c), await web.vm(1)
@@ -118,7 +118,7 @@ async def test_what_users_delete_is_not_kept_by_a_proactive_strategy():
         assert after["DataVolume/disk-1"] != before["DataVolume/disk-1"]
 
 
-async def test_a_deleted_pool_leaves_no_disks_but_those_that_were_kept_before():
+async def test_a_deleted_pool_leaves_only_disks_that_were_preserved_before():
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         await web.patch(replicas=1)
@@ -131,7 +131,7 @@ async def test_a_deleted_pool_leaves_no_disks_but_those_that_were_kept_before():
         assert set(await disks(c)) == {f"DataVolume/{kept}", f"PersistentVolumeClaim/{kept}"}
 
 
-async def test_changed_disks_make_the_virtual_machines_anew():
+async def test_changed_disks_recreate_the_vms():
     async with cluster(stand_ins=STORAGE) as c:
         web = Pools(c)
         await web.create(
@@ -155,7 +155,7 @@ async def test_changed_disks_make_the_virtual_machines_anew():
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.02, 0.06, 0.1, 0.15, 0.3])
-async def test_disks_are_kept_whenever_the_manager_is_cut(moment):
+async def test_disks_are_preserved_after_a_crash_of_the_manager_at_any_write(moment):
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         before = await disks(c)
@@ -180,7 +180,7 @@ async def _is_marked(web):
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
 @pytest.mark.parametrize("moment", [0, 0.001, 0.01, 0.03, 0.05, 0.1])
 @pytest.mark.parametrize("reached", [_is_marked, _is_going])
-async def test_disks_are_kept_when_the_pool_goes_right_after_it_shrank(
+async def test_disks_are_preserved_if_the_pool_is_deleted_right_after_a_scale_in(
     reached, moment, propagation
 ):
     async with cluster() as c:
@@ -197,7 +197,7 @@ async def test_disks_are_kept_when_the_pool_goes_right_after_it_shrank(
             await web.get()
 
 
-async def test_disks_of_what_a_user_deleted_are_kept_when_the_pool_goes_right_after():
+async def test_disks_of_a_vm_that_a_user_deleted_are_preserved_if_the_pool_is_deleted_next():
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("opportunistic", "Offline"))
         await web.delete(1)
@@ -208,7 +208,7 @@ async def test_disks_of_what_a_user_deleted_are_kept_when_the_pool_goes_right_af
 
 
 @pytest.mark.parametrize("change", [{"ownerReferences": None}, {"labels": {"pool": "other"}}])
-async def test_disks_of_one_that_is_taken_out_while_it_goes_are_kept(change):
+async def test_disks_of_a_vm_detached_during_its_deletion_are_preserved(change):
     async with cluster() as c:
         web = await start(c, scaleInStrategy=scale_in("proactive", "Offline"))
         before = await disks(c)

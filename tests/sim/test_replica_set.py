@@ -16,7 +16,7 @@ pytestmark = pytest.mark.looptime
 COMPONENT = "virtualmachineinstancereplicaset-controller"
 
 
-async def test_a_set_of_three_comes_up_and_goes():
+async def test_a_set_of_three_becomes_ready_and_is_deleted():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)
@@ -32,7 +32,7 @@ async def test_a_set_of_three_comes_up_and_goes():
         await c.until_ready("test", 0)
 
 
-async def test_events_tell_each_creation_in_the_guides_words():
+async def test_each_creation_is_an_event_with_the_message_of_the_user_guide():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)
@@ -44,7 +44,7 @@ async def test_events_tell_each_creation_in_the_guides_words():
         assert {(event.type, event.source.component) for event in told} == {("Normal", COMPONENT)}
 
 
-async def test_a_machine_that_is_deleted_is_replaced():
+async def test_a_deleted_vmi_is_replaced():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)
@@ -61,7 +61,7 @@ async def _has_new(c, before):
     return bool({machine.metadata.uid for machine in await c.machines()} - before)
 
 
-async def test_a_machine_whose_pod_is_deleted_is_replaced():
+async def test_a_vmi_whose_pod_is_deleted_is_replaced():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
@@ -75,7 +75,7 @@ async def test_a_machine_whose_pod_is_deleted_is_replaced():
 
 
 @pytest.mark.parametrize("change", [Change.POWERED_OFF, Change.GONE])
-async def test_a_machine_that_ends_by_itself_is_replaced(change):
+async def test_a_vmi_whose_guest_shuts_down_is_replaced(change):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
@@ -92,7 +92,7 @@ async def test_a_machine_that_ends_by_itself_is_replaced(change):
 @pytest.mark.parametrize(
     ("change", "phase"), [(Change.POWERED_OFF, "Succeeded"), (Change.GONE, "Failed")]
 )
-async def test_how_a_machine_ended_can_be_read_while_the_next_one_runs_already(change, phase):
+async def test_a_failed_vmi_stays_readable_while_its_replacement_runs(change, phase):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
         await c.until_ready("test", 1)
@@ -110,7 +110,7 @@ async def test_how_a_machine_ended_can_be_read_while_the_next_one_runs_already(c
         await c.until_ready("test", 1, 3)
 
 
-async def test_a_machine_that_is_told_to_go_is_not_there_any_longer_than_its_guest():
+async def test_a_deleted_vmi_is_gone_once_its_guest_has_shut_down():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
         await c.until_ready("test", 1)
@@ -118,7 +118,7 @@ async def test_a_machine_that_is_told_to_go_is_not_there_any_longer_than_its_gue
         await c.until_ready("test", 0, 1)
 
 
-async def test_a_paused_set_only_counts():
+async def test_a_paused_set_only_updates_its_status():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2, paused=True))
 
@@ -137,7 +137,7 @@ async def test_a_paused_set_only_counts():
         assert {"SuccessfulPaused", "SuccessfulResumed"} <= reasons
 
 
-async def test_a_machine_that_is_relabelled_is_released_and_replaced():
+async def test_a_relabelled_vmi_is_released_and_replaced():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
@@ -153,7 +153,7 @@ async def test_a_machine_that_is_relabelled_is_released_and_replaced():
         assert found.status.phase == "Running"
 
 
-async def test_orphans_that_match_are_adopted_and_counted():
+async def test_matching_orphans_are_adopted_and_counted():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)
@@ -171,7 +171,7 @@ async def test_orphans_that_match_are_adopted_and_counted():
         assert after < before
 
 
-async def test_a_machine_of_somebody_else_is_never_touched():
+async def test_vmis_of_another_owner_are_never_touched():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("one", 1))
         await c.until_ready("one", 1)
@@ -189,7 +189,7 @@ async def test_a_machine_of_somebody_else_is_never_touched():
         assert found.metadata.owner_references[0].name == "one"
 
 
-async def test_scaling_in_spares_what_is_ready_and_what_is_dear():
+async def test_scale_in_keeps_ready_vmis_and_those_with_a_high_deletion_cost():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 4))
         await c.until_ready("test", 4)
@@ -203,7 +203,7 @@ async def test_scaling_in_spares_what_is_ready_and_what_is_dear():
         assert left == {machines[0].metadata.name, machines[3].metadata.name}
 
 
-async def test_guests_that_end_at_once_are_started_less_and_less_often(looptime):
+async def test_guests_that_end_at_once_are_restarted_with_backoff(looptime):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
         made = set()
@@ -222,7 +222,7 @@ async def test_guests_that_end_at_once_are_started_less_and_less_often(looptime)
         assert any(event.reason == "BackOff" for event in await c.events("test"))
 
 
-async def test_machines_that_are_deleted_young_are_replaced_at_once(looptime):
+async def test_vmis_deleted_soon_after_their_start_are_replaced_at_once(looptime):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 1))
         for _ in range(12):
@@ -239,7 +239,7 @@ async def test_machines_that_are_deleted_young_are_replaced_at_once(looptime):
         assert not any(event.reason == "BackOff" for event in await c.events("test"))
 
 
-async def test_a_refused_creation_is_told_and_not_repeated_for_every_replica():
+async def test_a_rejected_creation_is_reported_and_not_retried_for_each_replica():
     broken = replica_set("test", 100)
     broken["spec"]["template"]["spec"]["domain"]["resources"] = {}
     async with cluster() as c:
@@ -258,7 +258,7 @@ async def test_a_refused_creation_is_told_and_not_repeated_for_every_replica():
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_a_set_that_is_deleted_takes_its_machines_along(policy):
+async def test_deleting_a_set_deletes_its_vmis(policy):
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 5))
         await c.until_ready("test", 5)
