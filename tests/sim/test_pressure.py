@@ -45,7 +45,7 @@ async def events(c, reason):
     return [one for one in (await c.client.list(Event)).items if one.reason == reason]
 
 
-async def test_one_machine_goes_and_its_replacement_waits_until_the_pressure_is_over():
+async def test_one_vmi_is_evicted_and_its_replacement_waits_for_the_end_of_the_pressure():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set())
         await c.until_ready("test", 3)
@@ -83,7 +83,7 @@ async def test_one_machine_goes_and_its_replacement_waits_until_the_pressure_is_
         assert len(before & {machine.metadata.uid for machine in await c.machines()}) == 2
 
 
-async def test_an_evicted_machine_has_failed_and_its_pod_says_why():
+async def test_an_evicted_vmi_has_failed_and_its_pod_has_the_reason():
     async with cluster() as c:
         alone = replica_set()["spec"]["template"]["spec"]
         await c.client.create(
@@ -106,7 +106,7 @@ async def test_an_evicted_machine_has_failed_and_its_pod_says_why():
         assert target.message == pod.status.message
 
 
-async def test_those_of_least_priority_go_first_and_one_at_a_time():
+async def test_vmis_of_the_lowest_priority_are_evicted_first_and_one_at_a_time():
     async with cluster() as c:
         for name, value in (("low", 1), ("high", 1000)):
             priority = {"metadata": {"name": name}, "value": value}
@@ -134,7 +134,7 @@ async def test_those_of_least_priority_go_first_and_one_at_a_time():
             assert lows == min(count, 2)
 
 
-async def test_a_machine_elsewhere_takes_the_place():
+async def test_an_evicted_vmi_is_replaced_on_another_node():
     async with cluster(nodes=2) as c:
         await c.client.create(ReplicaSet, replica_set())
         await c.until_ready("test", 3)
@@ -160,7 +160,7 @@ async def test_without_pressure_nothing_is_written():
         assert (await c.client.get(Node, NODE.name)).metadata.resourceVersion == version
 
 
-async def test_on_a_full_disk_whoever_holds_most_goes_and_leaves_its_room():
+async def test_on_a_full_disk_the_vmi_with_the_most_usage_is_evicted_and_its_space_freed():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)
@@ -188,7 +188,7 @@ async def test_on_a_full_disk_whoever_holds_most_goes_and_leaves_its_room():
         assert (other / "root.qcow2").exists()
 
 
-async def test_without_inodes_nothing_starts_and_nobody_goes_as_that_would_free_none():
+async def test_without_inodes_nothing_starts_and_nothing_is_evicted():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set())
         await c.until_ready("test", 3)
@@ -201,7 +201,7 @@ async def test_without_inodes_nothing_starts_and_nobody_goes_as_that_would_free_
         assert await events(c, "EvictionThresholdMet") == []
 
 
-async def test_an_eviction_is_completed_by_the_next_manager():
+async def test_an_eviction_is_completed_by_a_restarted_manager():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
         await c.until_ready("test", 1)
@@ -221,7 +221,7 @@ async def test_an_eviction_is_completed_by_the_next_manager():
         await c.until_ready("test", 1)
 
 
-async def test_nodes_of_one_host_are_short_together_and_one_machine_goes_at_a_time():
+async def test_nodes_of_one_host_share_pressure_and_evict_one_vmi_at_a_time():
     async with cluster(nodes=2, one_host=True) as c:
         await c.client.create(ReplicaSet, replica_set(replicas=4))
         await c.until_ready("test", 4)
@@ -239,7 +239,7 @@ async def test_nodes_of_one_host_are_short_together_and_one_machine_goes_at_a_ti
             assert told[MEMORY_PRESSURE] == "True"
 
 
-async def test_a_node_that_starts_again_while_its_host_is_short_never_says_otherwise():
+async def test_a_node_restarted_under_pressure_reports_it_from_the_start():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
         await c.until_ready("test", 1)
@@ -255,7 +255,7 @@ async def test_a_node_that_starts_again_while_its_host_is_short_never_says_other
         assert len(await events(c, "Evicted")) == 1
 
 
-async def test_a_machine_that_does_not_end_is_waited_for_but_not_for_ever():
+async def test_an_evicted_machine_that_does_not_stop_is_awaited_for_a_limited_time():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)

@@ -43,7 +43,7 @@ async def condition(c, name, of=Machine, machine=None):
     return told[0] if told else None
 
 
-async def test_a_quota_tells_what_is_used_of_it():
+async def test_the_status_of_a_quota_has_the_usage():
     async with cluster() as c:
         await limit(c, hard={"pods": "5", "requests.cpu": "1", "count/configmaps": "3"})
 
@@ -65,7 +65,7 @@ async def test_a_quota_tells_what_is_used_of_it():
         await c.until(lambda: is_told(**other), 10)
 
 
-async def test_a_pod_that_ends_beyond_all_calendars_counts_and_hinders_no_other():
+async def test_a_pod_with_an_invalid_deletion_time_counts_and_breaks_no_other():
     """Such a pod may be stored from before graces were bounded; here its node has just gone."""
     async with cluster(nodes=2) as c:
         c.kill_agent("node1")
@@ -91,7 +91,7 @@ async def test_a_pod_that_ends_beyond_all_calendars_counts_and_hinders_no_other(
         await c.until(is_counted, 30)
 
 
-async def test_a_quota_is_looked_at_for_what_changes_in_its_namespace_and_no_more(monkeypatch):
+async def test_a_quota_is_synced_only_on_changes_in_its_namespace(monkeypatch):
     looked, read = [], set()
 
     async def reconcile(loop, key, real=Quotas.reconcile):
@@ -126,7 +126,7 @@ async def test_a_quota_is_looked_at_for_what_changes_in_its_namespace_and_no_mor
         assert looked == [QUOTA] * 3
 
 
-async def test_a_machine_without_room_says_so_and_runs_once_there_is():
+async def test_a_vmi_over_quota_reports_it_and_runs_once_there_is_room():
     async with cluster() as c:
         await limit(c, hard={"pods": "1"})
         await c.client.create(ReplicaSet, replica_set(replicas=3))
@@ -172,7 +172,7 @@ async def test_a_machine_without_room_says_so_and_runs_once_there_is():
         assert await condition(c, "Synchronized") is None
 
 
-async def test_of_many_machines_that_wait_a_few_try_each_place_that_becomes_free(monkeypatch):
+async def test_of_many_waiting_vmis_a_few_retry_for_each_freed_place(monkeypatch):
     async with cluster() as c:
         await limit(c, hard={"pods": "5"})
         template = replica_set()["spec"]["template"]
@@ -209,7 +209,7 @@ async def test_of_many_machines_that_wait_a_few_try_each_place_that_becomes_free
         assert len(await running()) == 57
 
 
-async def test_a_set_whose_machines_are_too_many_says_so_and_makes_them_later():
+async def test_a_set_over_quota_reports_it_and_creates_the_vmis_later():
     async with cluster() as c:
         counted = "count/virtualmachineinstances.kubevirt.io"
         await limit(c, hard={counted: "2"})
@@ -233,7 +233,7 @@ async def test_a_set_whose_machines_are_too_many_says_so_and_makes_them_later():
         await c.until(is_mended, 20)
 
 
-async def test_what_stays_refused_is_logged_once_and_its_events_are_counted():
+async def test_a_repeated_rejection_is_logged_once_and_its_events_are_counted():
     """Each try of a set makes up a name, which its event tells: they are combined, not the same."""
     async with cluster() as c:
         machines, vms = (
@@ -256,7 +256,7 @@ async def test_what_stays_refused_is_logged_once_and_its_events_are_counted():
         assert combined.count > 5
 
 
-async def test_a_machine_that_ended_makes_room_for_the_next_of_its_set():
+async def test_a_finished_vmi_makes_room_for_its_replacement():
     """It counts until it is deleted: a set that waited with that for the next would never heal."""
     async with cluster() as c:
         await limit(c, hard={"count/virtualmachineinstances.kubevirt.io": "2"})
@@ -273,7 +273,7 @@ async def test_a_machine_that_ended_makes_room_for_the_next_of_its_set():
         await c.until_ready("test", 2, 30)
 
 
-async def test_what_goes_makes_room_for_what_waits():
+async def test_a_deleted_vmi_makes_room_for_a_waiting_one():
     async with cluster() as c:
         await limit(c, hard={"pods": "2"})
         await c.client.create(ReplicaSet, replica_set("first", replicas=2))
@@ -291,7 +291,7 @@ async def _is(found, expected):
     return await found == expected
 
 
-async def test_a_virtual_machine_without_room_is_starting_until_there_is():
+async def test_a_vm_over_quota_is_starting_until_there_is_room():
     async with cluster() as c:
         await limit(c, hard={"pods": "0"})
         await c.client.create(VirtualMachine, vm())
@@ -313,7 +313,7 @@ async def test_a_virtual_machine_without_room_is_starting_until_there_is():
         await c.until(runs, 10)
 
 
-async def test_machines_get_limits_where_a_quota_asks_for_them():
+async def test_vmis_get_limits_if_a_quota_requires_them():
     async with cluster() as c:
         ratio = {"alpha.kubevirt.io/auto-memory-limits-ratio": "1.5"}
         await c.client.patch(Namespace, Key("", "default"), {"metadata": {"labels": ratio}})
@@ -327,7 +327,7 @@ async def test_machines_get_limits_where_a_quota_asks_for_them():
         assert bytes_of(most) == int(bytes_of(asked) * 1.5)
 
 
-async def test_machines_keep_to_the_range_of_their_namespace():
+async def test_vmis_get_the_limit_range_of_their_namespace():
     async with cluster() as c:
         of = {"type": "Container", "max": {"memory": "32Mi"}}
         document = {"metadata": {"name": "r", "namespace": "default"}, "spec": {"limits": [of]}}
@@ -345,7 +345,7 @@ async def test_machines_keep_to_the_range_of_their_namespace():
         await c.until_ready("test", 1, 10)
 
 
-async def test_a_crash_of_the_loops_leaves_quotas_right():
+async def test_quotas_are_correct_after_a_crash_of_the_controllers():
     async with cluster() as c:
         await limit(c, hard={"pods": "2"})
         await c.client.create(ReplicaSet, replica_set(replicas=3))
@@ -357,7 +357,7 @@ async def test_a_crash_of_the_loops_leaves_quotas_right():
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_goes_wrong_a_quota_holds_and_is_used_up(seed):
+async def test_a_quota_is_kept_and_used_up_in_spite_of_faults(seed):
     """Answers get lost, watches break, the loops begin anew: no place is given twice, or lost."""
     faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.05, double=0.05)
     async with cluster(faults=faults) as c:
@@ -377,7 +377,7 @@ async def test_whatever_goes_wrong_a_quota_holds_and_is_used_up(seed):
         await c.until(lambda: _is(used(c), {"pods": "4"}), 60)
 
 
-async def test_a_virtual_machine_whose_machine_is_not_let_in_says_so():
+async def test_a_vm_reports_the_rejection_of_its_vmi():
     async with cluster() as c:
         counted = "count/virtualmachineinstances.kubevirt.io"
         await limit(c, hard={counted: "0"})
@@ -400,7 +400,7 @@ async def test_a_virtual_machine_whose_machine_is_not_let_in_says_so():
         await c.until(runs, 10)
 
 
-async def test_a_pool_without_room_says_so_and_grows_later():
+async def test_a_pool_over_quota_reports_it_and_grows_later():
     async with cluster() as c:
         counted = "count/virtualmachines.kubevirt.io"
         await limit(c, hard={counted: "1"})

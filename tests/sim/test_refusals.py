@@ -43,7 +43,7 @@ async def denied(c, method, plural):
     return denial
 
 
-async def test_a_set_tells_of_a_machine_that_it_may_not_delete():
+async def test_a_set_reports_a_rejected_deletion_of_a_vmi():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)
@@ -63,7 +63,7 @@ async def test_a_set_tells_of_a_machine_that_it_may_not_delete():
         assert (await c.replica_set("test")).status.conditions == []
 
 
-async def test_a_pool_tells_of_a_virtual_machine_that_it_may_not_delete():
+async def test_a_pool_reports_a_rejected_deletion_of_a_vm():
     async with cluster() as c:
         web = Pools(c)
         await web.create(2)
@@ -80,7 +80,7 @@ async def test_a_pool_tells_of_a_virtual_machine_that_it_may_not_delete():
         await web.until_ready(1, 1000)
 
 
-async def test_a_virtual_machine_that_cannot_be_marked_is_not_deleted():
+async def test_a_vm_whose_annotation_is_rejected_is_not_deleted():
     """The mark says what is to be kept of it."""
     async with cluster() as c:
         web = Pools(c)
@@ -95,7 +95,7 @@ async def test_a_virtual_machine_that_cannot_be_marked_is_not_deleted():
         await web.until_ready(1, 1000)
 
 
-async def test_a_virtual_machine_tells_of_a_machine_that_it_may_not_delete():
+async def test_a_vm_reports_a_rejected_deletion_of_its_vmi():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
@@ -119,7 +119,7 @@ async def test_a_virtual_machine_tells_of_a_machine_that_it_may_not_delete():
 HALT = {"spec": {"runStrategy": "Halted"}}
 
 
-async def test_what_the_garbage_collector_may_not_delete_is_collected_later():
+async def test_a_rejected_deletion_by_the_garbage_collector_is_retried():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.until_ready("test", 2)

@@ -159,7 +159,7 @@ async def unmarked(host: Host) -> None:
     await host.whole.until(is_unmarked)
 
 
-async def test_a_machine_goes_on_where_an_earlier_one_was_saved(tmp_path):
+async def test_a_vmi_resumes_from_the_memory_of_an_earlier_one(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         uid = (await machine_of(host, "vm")).metadata.uid
@@ -172,7 +172,7 @@ async def test_a_machine_goes_on_where_an_earlier_one_was_saved(tmp_path):
         assert not place_of(host).exists()
 
 
-async def test_a_guest_that_has_slept_is_told_how_late_it_is(tmp_path):
+async def test_the_clock_of_a_restored_guest_is_set(tmp_path):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
         assert guest_of(host, await machine_of(host, "vm")).agent.clock is None
@@ -186,7 +186,7 @@ async def test_a_guest_that_has_slept_is_told_how_late_it_is(tmp_path):
         await host.whole.until(is_told)
 
 
-async def test_it_can_be_saved_again_and_is_still_the_same(tmp_path):
+async def test_a_restored_guest_can_be_saved_again(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         first = await saved(host)
@@ -197,7 +197,7 @@ async def test_it_can_be_saved_again_and_is_still_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["saving", "written", "sealed", "ended"])
-async def test_an_agent_that_is_killed_while_it_saves_goes_on(tmp_path, step):
+async def test_an_agent_killed_during_a_save_resumes(tmp_path, step):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         host.kill_at = step
@@ -210,7 +210,7 @@ async def test_an_agent_that_is_killed_while_it_saves_goes_on(tmp_path, step):
     "step",
     ["defined", "taken out", "prepared", "spawned", "loaded", "unsealed", "resumed", "booted"],
 )
-async def test_an_agent_that_is_killed_while_it_restores_goes_on(tmp_path, step):
+async def test_an_agent_killed_during_a_restore_resumes(tmp_path, step):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         mark = await saved(host)
@@ -230,7 +230,7 @@ async def test_an_agent_that_is_killed_while_it_restores_goes_on(tmp_path, step)
 
 
 @pytest.mark.parametrize("step", ["renewed", "given up"])
-async def test_an_agent_that_is_killed_once_another_machine_goes_on_starts_anew(
+async def test_a_restore_interrupted_after_another_machine_resumed_starts_fresh(
     tmp_path, monkeypatch, step
 ):
     def lost(place, _uid):
@@ -258,7 +258,7 @@ async def pending(host: Host, claim: str) -> None:
     await host.whole.until(is_told)
 
 
-async def test_a_machine_runs_on_until_there_is_its_claim(tmp_path):
+async def test_a_vmi_runs_on_until_the_claim_for_its_memory_exists(tmp_path):
     async with host_with_storage(tmp_path) as host:
         memory = await running(host, "vm")
         await save(host, "vm", "later")
@@ -281,7 +281,7 @@ async def test_a_machine_runs_on_until_there_is_its_claim(tmp_path):
 
 
 @pytest.mark.parametrize("instead", [None, "memory"])
-async def test_who_thinks_better_of_a_claim_is_obeyed(tmp_path, instead):
+async def test_a_changed_or_withdrawn_request_to_save_is_followed(tmp_path, instead):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
         await save(host, "vm", "typo")
@@ -296,7 +296,7 @@ async def test_who_thinks_better_of_a_claim_is_obeyed(tmp_path, instead):
             assert "SaveFailed" not in {one.reason for one in await host.whole.events("vm")}
 
 
-async def test_a_machine_that_waits_for_its_claim_can_be_deleted(tmp_path):
+async def test_a_vmi_that_waits_for_the_claim_for_its_memory_can_be_deleted(tmp_path):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
         await save(host, "vm", "typo")
@@ -305,7 +305,9 @@ async def test_a_machine_that_waits_for_its_claim_can_be_deleted(tmp_path):
         assert "SaveFailed" not in {one.reason for one in await host.whole.events("vm")}
 
 
-async def test_a_guest_that_cannot_be_saved_is_shut_down_and_marks_nothing(tmp_path, monkeypatch):
+async def test_a_guest_that_cannot_be_saved_is_shut_down_and_leaves_no_annotation(
+    tmp_path, monkeypatch
+):
     async def refuse(_self, _descriptor):
         raise GuestError("no space")
 
@@ -320,7 +322,7 @@ async def test_a_guest_that_cannot_be_saved_is_shut_down_and_marks_nothing(tmp_p
         assert not place_of(host).exists()
 
 
-async def test_a_memory_that_was_damaged_is_thrown_away(tmp_path):
+async def test_damaged_memory_is_discarded(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         mark = await saved(host)
@@ -331,7 +333,7 @@ async def test_a_memory_that_was_damaged_is_thrown_away(tmp_path):
         assert not place_of(host).exists()
 
 
-async def test_a_memory_of_another_kind_of_machine_is_thrown_away(tmp_path, monkeypatch):
+async def test_memory_of_a_different_machine_is_discarded(tmp_path, monkeypatch):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         mark = await saved(host)
@@ -341,7 +343,7 @@ async def test_a_memory_of_another_kind_of_machine_is_thrown_away(tmp_path, monk
         await unmarked(host)
 
 
-async def test_a_mark_alone_starts_nothing_that_the_storage_does_not_hold(tmp_path):
+async def test_an_annotation_without_stored_memory_starts_a_fresh_guest(tmp_path):
     async with host_with_storage(tmp_path) as host:
         forged = Mark(identity="0cc5347f-1b1d-4331-9aa4-03f51f825d3c")
         annotations = {"metadata": {"annotations": mark_annotation(forged)}}
@@ -351,13 +353,13 @@ async def test_a_mark_alone_starts_nothing_that_the_storage_does_not_hold(tmp_pa
         await unmarked(host)
 
 
-async def test_a_claim_that_is_missing_is_told_and_the_machine_starts(tmp_path):
+async def test_a_missing_claim_is_reported_and_the_vmi_starts_fresh(tmp_path):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm", {RESTORE_FROM: "nothing"})
         assert '"nothing" not found' in await told(host, "vm", "RestoreFailed")
 
 
-async def test_a_memory_that_is_out_of_reach_is_waited_for(tmp_path, monkeypatch):
+async def test_unreachable_memory_is_awaited(tmp_path, monkeypatch):
     async with host_with_storage(tmp_path) as host:
         memory = await running(host, "vm")
         mark = await saved(host)
@@ -369,7 +371,7 @@ async def test_a_memory_that_is_out_of_reach_is_waited_for(tmp_path, monkeypatch
         assert guest_of(host, machine).memory == memory
 
 
-async def test_a_memory_is_gone_on_from_once_whoever_else_would(tmp_path):
+async def test_memory_is_restored_once_only(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         mark = await saved(host)
@@ -381,7 +383,7 @@ async def test_a_memory_is_gone_on_from_once_whoever_else_would(tmp_path):
         assert memories.count(before) == 1
 
 
-async def test_disks_that_another_machine_went_on_with_are_not_kept(tmp_path):
+async def test_memory_is_discarded_if_another_machine_has_used_the_disks(tmp_path):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
         uid = (await machine_of(host, "vm")).metadata.uid
@@ -401,7 +403,7 @@ async def test_disks_that_another_machine_went_on_with_are_not_kept(tmp_path):
         assert not overlay.exists()
 
 
-async def test_an_older_memory_is_not_taken_for_the_one_that_was_to_be_saved(tmp_path):
+async def test_older_memory_does_not_count_as_the_saved_one(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         older = await saved(host)
@@ -413,7 +415,7 @@ async def test_an_older_memory_is_not_taken_for_the_one_that_was_to_be_saved(tmp
         assert await running(host, "vm", resume_annotations("memory", newer)) == anew
 
 
-async def test_a_claim_that_holds_the_memory_of_another_is_not_overwritten(tmp_path):
+async def test_a_claim_with_the_memory_of_another_vmi_is_not_overwritten(tmp_path):
     async with host_with_storage(tmp_path) as host:
         before = await running(host, "vm")
         mark = await saved(host)
@@ -425,7 +427,7 @@ async def test_a_claim_that_holds_the_memory_of_another_is_not_overwritten(tmp_p
         assert await running(host, "vm", resume_annotations("memory", mark)) == before
 
 
-async def test_a_claim_that_is_too_small_for_the_memory_costs_nobody_a_guest(tmp_path):
+async def test_a_claim_too_small_for_the_memory_ends_no_guest(tmp_path):
     async with host_with_storage(tmp_path) as host:
         memory = {"resources": {"requests": {"memory": "1Gi"}}, "devices": {}}
         await running(host, "vm", domain=memory)
@@ -434,7 +436,7 @@ async def test_a_claim_that_is_too_small_for_the_memory_costs_nobody_a_guest(tmp
         await in_phase(host, "vm", "Running")
 
 
-async def test_a_machine_that_was_paused_is_paused_when_it_is_back(tmp_path):
+async def test_a_vmi_saved_while_paused_is_restored_paused(tmp_path):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm")
         await guest_of(host, await machine_of(host, "vm")).pause()

@@ -52,7 +52,7 @@ def gone(c):
     return c.until(is_gone)
 
 
-async def test_a_secret_gets_a_token_of_the_account_that_it_names():
+async def test_a_secret_gets_a_token_of_its_account():
     async with cluster(stand_ins=[LOOP]) as c:
         account = await hired(c)
         await c.client.create(Secret, secret())
@@ -67,7 +67,7 @@ async def test_a_secret_gets_a_token_of_the_account_that_it_names():
         assert kept.metadata.annotations[service_account_tokens.ACCOUNT_UID] == account.metadata.uid
 
 
-async def test_the_token_is_good_for_as_long_as_its_secret_is_there():
+async def test_the_token_is_valid_as_long_as_its_secret_exists():
     async with cluster(stand_ins=[LOOP]) as c:
         await hired(c)
         await c.client.create(Secret, secret())
@@ -76,7 +76,7 @@ async def test_the_token_is_good_for_as_long_as_its_secret_is_there():
         assert c.server.rest.accounts.user(token) is None
 
 
-async def test_what_is_taken_out_of_a_secret_comes_back():
+async def test_removed_keys_of_a_secret_are_restored():
     async with cluster(stand_ins=[LOOP]) as c:
         await hired(c)
         await c.client.create(Secret, secret())
@@ -87,7 +87,7 @@ async def test_what_is_taken_out_of_a_secret_comes_back():
         assert again["ca.crt"] == AUTHORITY
 
 
-async def test_a_secret_goes_with_its_account():
+async def test_a_secret_is_deleted_with_its_account():
     async with cluster(stand_ins=[LOOP]) as c:
         await hired(c)
         await c.client.create(Secret, secret())
@@ -96,7 +96,7 @@ async def test_a_secret_goes_with_its_account():
         await gone(c)
 
 
-async def test_nobody_has_a_token_who_is_not_there():
+async def test_no_token_is_issued_for_a_missing_account():
     async with cluster(stand_ins=[LOOP]) as c:
         await c.client.create(Secret, secret("nobody"))
         await gone(c)
@@ -104,7 +104,7 @@ async def test_nobody_has_a_token_who_is_not_there():
             await c.client.create(Secret, secret(""))
 
 
-async def test_it_comes_whatever_goes_wrong():
+async def test_tokens_are_issued_in_spite_of_faults():
     faults = Faults(seed=7, fail=0.2, lose_answer=0.2, delay=0.5, cut=0.1, double=0.1)
     async with cluster(stand_ins=[LOOP], faults=faults) as c:
         await hired(c)
@@ -119,7 +119,7 @@ async def created_earlier(c, monkeypatch, name) -> None:
         await c.client.create(Secret, secret(name))
 
 
-async def test_no_account_has_a_name_that_none_can_have(monkeypatch):
+async def test_secrets_with_invalid_account_names_are_deleted(monkeypatch):
     async with cluster(stand_ins=[LOOP]) as c:
         await hired(c)
         await created_earlier(c, monkeypatch, "?limit=1")
@@ -127,7 +127,7 @@ async def test_no_account_has_a_name_that_none_can_have(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [None, ""])
-async def test_a_secret_that_names_nobody_is_let_be(monkeypatch, name):
+async def test_a_secret_without_an_account_is_left_alone(monkeypatch, name):
     async with cluster(stand_ins=[LOOP]) as c:
         await hired(c)
         await created_earlier(c, monkeypatch, name)
@@ -137,7 +137,7 @@ async def test_a_secret_that_names_nobody_is_let_be(monkeypatch, name):
         assert told.value("workqueue_retries_total", name="secret-tokens") == 0
 
 
-async def test_what_nobody_may_change_is_let_be():
+async def test_an_immutable_secret_is_left_alone():
     async with cluster(stand_ins=[LOOP]) as c:
         await hired(c)
         await c.client.create(Secret, secret() | {"immutable": True})

@@ -15,7 +15,7 @@ RANGE = ip_network("10.96.0.0/16")  # the cluster gives out 10.96.0.0/12
 LOOP = service_ip_repair.controller(RANGE, repaired=[Key("default", "mended")])
 
 
-async def test_a_service_outside_the_range_is_told_of_and_no_other():
+async def test_only_services_outside_the_range_are_reported():
     async with cluster(stand_ins=[LOOP]) as c:
         for name, address in (
             ("mended", "10.97.0.8"), ("headless", "None"), ("in", "10.96.0.7"), ("out", "10.97.0.7")

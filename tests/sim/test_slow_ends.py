@@ -19,7 +19,7 @@ async def hold(c, view):
         await c.client.patch(view, one.key, {"metadata": {"finalizers": finalizers}})
 
 
-async def test_a_set_grows_again_while_a_machine_that_was_too_many_goes():
+async def test_a_set_scales_out_during_the_slow_deletion_of_a_vmi():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=3))
         await c.until_ready("test", 3)
@@ -39,7 +39,7 @@ async def test_a_set_grows_again_while_a_machine_that_was_too_many_goes():
         await c.until(has_grown, 5)
 
 
-async def test_a_pool_grows_while_a_virtual_machine_that_was_too_many_goes():
+async def test_a_pool_scales_out_during_the_slow_deletion_of_a_vm():
     async with cluster() as c:
         web = Pools(c)
         await web.create(3)
@@ -59,7 +59,7 @@ async def test_a_pool_grows_while_a_virtual_machine_that_was_too_many_goes():
         await c.until(has_grown, 5)
 
 
-async def test_a_pool_grows_while_a_machine_that_is_made_anew_goes():
+async def test_a_pool_scales_out_during_the_slow_restart_of_a_vmi():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)
@@ -79,7 +79,7 @@ async def test_a_pool_grows_while_a_machine_that_is_made_anew_goes():
         await c.until(has_grown, 5)
 
 
-async def test_a_virtual_machine_tells_of_itself_while_its_machine_goes():
+async def test_a_vm_updates_its_status_during_the_slow_deletion_of_its_vmi():
     async with cluster() as c:
         web = Pools(c)
         await web.create(1)

@@ -83,7 +83,7 @@ async def refused(c, name):
     return found[-1]
 
 
-async def test_a_claim_gets_a_volume_that_tells_where_it_lies(disks):
+async def test_a_claim_gets_a_volume_with_the_node_of_its_storage(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         got = await bound(c, claim(volumeMode="Block"))
         stored = disks.of(got)
@@ -97,7 +97,7 @@ async def test_a_claim_gets_a_volume_that_tells_where_it_lies(disks):
         assert reasons[-2:] == ["Provisioning", "ProvisioningSucceeded"]
 
 
-async def test_a_volume_goes_with_its_claim(disks):
+async def test_a_volume_is_deleted_with_its_claim(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         got = await bound(c, claim())
         await c.client.delete(PersistentVolumeClaim, DATA)
@@ -105,7 +105,7 @@ async def test_a_volume_goes_with_its_claim(disks):
         assert list(disks.storage.volumes()) == []
 
 
-async def test_a_volume_that_is_to_be_kept_stays_on_disk(disks):
+async def test_a_retained_volume_stays_on_disk(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         got = await bound(c, claim())
         name = Key("", got.spec.volumeName)
@@ -118,7 +118,7 @@ async def test_a_volume_that_is_to_be_kept_stays_on_disk(disks):
         assert disks.of(got) is not None
 
 
-async def test_a_volume_that_a_machine_still_writes_goes_afterwards(disks):
+async def test_a_volume_in_use_is_deleted_afterwards(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         got = await bound(c, claim())
         held = opened(disks.of(got).disk.path, os.O_RDWR)
@@ -129,7 +129,7 @@ async def test_a_volume_that_a_machine_still_writes_goes_afterwards(disks):
         await c.until(lambda: is_gone(c, PersistentVolume, gone), seconds=200)
 
 
-async def test_what_cannot_be_promised_waits_until_it_can(disks):
+async def test_a_claim_larger_than_the_capacity_waits(disks):
     disks.space = Space(0, 3 * GiB)
     async with cluster(stand_ins=disks.loops()) as c:
         await bound(c, claim("first", "2Gi"))
@@ -142,7 +142,7 @@ async def test_what_cannot_be_promised_waits_until_it_can(disks):
         await claim_is(c, "Bound")
 
 
-async def test_a_class_may_promise_more_than_there_is(disks):
+async def test_a_class_may_overcommit_the_capacity(disks):
     disks.space = Space(0, 3 * GiB)
     async with cluster(stand_ins=disks.loops()) as c:
         parameters = {"overcommitPercent": "100"}
@@ -157,7 +157,7 @@ async def test_a_class_may_promise_more_than_there_is(disks):
         assert (await refused(c, "more")).reason == "ProvisioningFailed"
 
 
-async def test_a_parameter_that_is_no_number_is_told(disks):
+async def test_an_invalid_parameter_of_a_class_is_reported(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         document = {
             "metadata": {"name": "odd"},
@@ -169,7 +169,7 @@ async def test_a_parameter_that_is_no_number_is_told(disks):
         assert "overcommitPercent" in (await refused(c, "data")).message
 
 
-async def test_a_claim_grows_by_itself_while_no_machine_has_it(disks):
+async def test_an_unused_claim_is_expanded(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         got = await bound(c, claim())
         await wants(c, "2Gi")
@@ -181,7 +181,7 @@ async def test_a_claim_grows_by_itself_while_no_machine_has_it(disks):
         assert await is_told(c, "data", "Resize volume succeeded")
 
 
-async def test_a_claim_grows_in_the_machine_that_has_it(disks):
+async def test_a_claim_in_use_is_expanded_in_its_machine(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         got = await bound(c, claim())
         held = opened(disks.of(got).disk.path, os.O_RDWR)
@@ -195,7 +195,7 @@ async def test_a_claim_grows_in_the_machine_that_has_it(disks):
         os.close(held)
 
 
-async def test_a_clone_is_made_of_a_claim_that_is_its_source(disks):
+async def test_a_claim_with_a_claim_as_data_source_is_a_clone(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         source = await bound(c, claim())
         with disks.of(source).disk.path.open("r+b") as file:
@@ -205,7 +205,7 @@ async def test_a_clone_is_made_of_a_claim_that_is_its_source(disks):
         assert disks.of(got).capacity_bytes == 2 * GiB
 
 
-async def test_a_clone_waits_for_its_source_to_be_there_and_filled(disks):
+async def test_a_clone_waits_until_its_source_exists_and_is_populated(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         await c.client.create(PersistentVolumeClaim, copy("copy", "data"))
         assert 'claim "data", is not found' in (await refused(c, "copy")).message
@@ -232,14 +232,14 @@ async def test_a_clone_waits_while_a_machine_writes_its_source(disks):
         await claim_is(c, "Bound", "copy")
 
 
-async def test_a_source_of_another_kind_is_refused(disks):
+async def test_a_data_source_of_another_kind_is_rejected(disks):
     async with cluster(stand_ins=disks.loops()) as c:
         source = {"kind": "VolumeSnapshot", "name": "x", "apiGroup": "snapshot.storage.k8s.io"}
         await c.client.create(PersistentVolumeClaim, claim(dataSource=source))
         assert "VolumeSnapshot cannot be the source" in (await refused(c, "data")).message
 
 
-async def test_a_volume_whose_claim_went_before_it_was_told_of_is_removed(disks):
+async def test_a_volume_whose_claim_was_deleted_before_it_is_stored_is_removed(disks):
     disks.storage.provision("pvc-forgotten", GiB)
     disks.storage.provision("pvc-written", GiB).disk.path.write_bytes(b"x" * 4096)
     async with cluster(stand_ins=disks.loops()) as c:
@@ -252,7 +252,7 @@ async def test_a_volume_whose_claim_went_before_it_was_told_of_is_removed(disks)
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_every_claim_has_one_volume_and_none_is_left_over(disks, seed):
+async def test_each_claim_has_one_volume_and_none_is_left_over(disks, seed):
     faults = Faults(seed, fail=0.2, lose_answer=0.2, delay=0.2, cut=0.1, double=0.2, until=20)
     async with cluster(stand_ins=disks.loops(), faults=faults) as c:
         names = [f"data-{number}" for number in range(6)]
@@ -279,9 +279,7 @@ async def test_every_claim_has_one_volume_and_none_is_left_over(disks, seed):
         await c.until(is_ready_now, seconds=400)
 
 
-async def test_a_volume_whose_claim_is_there_is_not_removed_before_it_is_told_of(
-    disks, monkeypatch
-):
+async def test_a_volume_of_an_existing_claim_is_not_removed_before_it_is_stored(disks, monkeypatch):
     removed = []
     monkeypatch.setattr(disks.storage, "remove", removed.append)
     async with cluster(stand_ins=disks.loops()) as c:

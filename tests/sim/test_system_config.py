@@ -38,7 +38,7 @@ async def since(c):
     return await data(c, TRACKING)
 
 
-async def test_both_are_there_and_come_back():
+async def test_both_config_maps_exist_and_are_recreated():
     async with cluster(stand_ins=[LOOP]) as c:
         await holds(c, AUTHENTICATION, TOLD)
         first = await since(c)
@@ -49,7 +49,7 @@ async def test_both_are_there_and_come_back():
         assert await since(c) == first
 
 
-async def test_what_somebody_changed_is_put_right_and_what_is_added_stays():
+async def test_changed_fields_are_restored_and_added_ones_stay():
     async with cluster(stand_ins=[LOOP]) as c:
         await holds(c, AUTHENTICATION, TOLD)
         forged = {"client-ca-file": "FORGED", "more": "x"}
@@ -57,7 +57,7 @@ async def test_what_somebody_changed_is_put_right_and_what_is_added_stays():
         await holds(c, AUTHENTICATION, {**TOLD, "more": "x"})
 
 
-async def test_the_day_since_which_tokens_are_tracked_stays():
+async def test_the_date_since_which_legacy_tokens_are_tracked_stays():
     async with cluster(stand_ins=[LOOP]) as c:
         today = await since(c)
         await c.client.patch(ConfigMap, TRACKING, {"data": {"since": "long ago"}})

@@ -21,7 +21,7 @@ async def told(here):
     return found.status.upload_proxy_url, found.status.upload_proxy_ca, found.metadata
 
 
-async def test_it_comes_back_and_tells_the_address_again():
+async def test_a_deleted_cdi_config_is_recreated_with_the_upload_address():
     loop = cdi_config.controller(URL, "authority")
     async with cluster(stand_ins=(loop,)) as here:
         *first, metadata = await told(here)

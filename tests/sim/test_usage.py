@@ -41,7 +41,7 @@ async def looks(count=2):
     await asyncio.sleep(count * PERIOD_SECONDS)
 
 
-async def test_what_a_guest_takes_is_told_of_its_pod_by_its_labels():
+async def test_usage_of_a_guest_is_served_for_its_pod_and_selected_by_labels():
     async with cluster() as whole:
         busy, idle = await running(whole, 2)
         await running(whole, 1, name="other")
@@ -56,7 +56,7 @@ async def test_what_a_guest_takes_is_told_of_its_pod_by_its_labels():
         assert len(await usages(whole)) == 3
 
 
-async def test_every_container_that_runs_is_told_and_only_the_guest_takes_anything():
+async def test_every_running_container_is_listed_and_only_the_guests_uses_anything():
     async with cluster() as whole:
         (machine,) = await running(whole)
         whole.guest(machine).load = 1.0
@@ -73,7 +73,7 @@ async def test_every_container_that_runs_is_told_and_only_the_guest_takes_anythi
         assert all(one == {"cpu": "0", "memory": "0"} for one in others)
 
 
-async def test_a_new_pod_is_unknown_until_it_was_looked_at_twice():
+async def test_a_new_pod_has_no_usage_before_two_samples():
     async with cluster() as whole:
         await running(whole)
         (pod,) = await whole.pods("default")
@@ -85,7 +85,7 @@ async def test_a_new_pod_is_unknown_until_it_was_looked_at_twice():
         assert found.window == "15s"
 
 
-async def test_after_an_agent_is_back_its_pods_are_unknown_at_first_and_no_rate_is_made_up():
+async def test_after_a_restart_of_the_agent_pods_have_no_usage_before_two_samples():
     async with cluster() as whole:
         (machine,) = await running(whole)
         whole.guest(machine).load = 0.5
@@ -101,7 +101,7 @@ async def test_after_an_agent_is_back_its_pods_are_unknown_at_first_and_no_rate_
         assert list((await usages(whole)).values()) == [pytest.approx(0.5, rel=0.01)]
 
 
-async def test_a_machine_that_has_ended_is_not_told_any_more_and_its_successor_begins_anew():
+async def test_a_finished_vmi_has_no_usage_and_its_replacement_starts_afresh():
     async with cluster() as whole:
         (machine,) = await running(whole)
         whole.guest(machine).load = 3.0
@@ -118,7 +118,7 @@ async def _other(whole, machine):
     return [one.metadata.name for one in await whole.machines("default")] != [machine.metadata.name]
 
 
-async def test_nodes_take_what_their_machines_do():
+async def test_usage_of_a_node_is_that_of_its_machines():
     async with cluster(nodes=2) as whole:
         machines = await running(whole, 4)
         for machine in machines:
@@ -131,7 +131,7 @@ async def test_nodes_take_what_their_machines_do():
         assert nodes[0].metadata.labels["kubernetes.io/hostname"] == "node0"
 
 
-async def test_a_paused_machine_takes_nothing_and_that_is_known():
+async def test_a_paused_vmi_has_zero_cpu_usage():
     async with cluster() as whole:
         (machine,) = await running(whole)
         whole.guest(machine).load = 0.5
@@ -144,7 +144,7 @@ async def test_a_paused_machine_takes_nothing_and_that_is_known():
         assert list((await usages(whole)).values()) == [pytest.approx(0.5, rel=0.01)]
 
 
-async def test_a_load_is_put_on_a_hollow_guest_by_its_agent():
+async def test_a_load_is_put_on_a_hollow_guest_by_exec():
     async with cluster() as whole:
         (machine,) = await running(whole)
         agent = whole.guest(machine).agent

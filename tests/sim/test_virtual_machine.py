@@ -134,7 +134,7 @@ async def fail(c: Cluster) -> str:
 # ------------------------------------------------------------------------ making
 
 
-async def test_a_machine_is_made_and_told_of():
+async def test_a_vmi_is_created_and_reported():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         await runs(c)
@@ -163,7 +163,7 @@ async def test_a_machine_is_made_and_told_of():
         ]
 
 
-async def test_an_idle_virtual_machine_is_left_alone():
+async def test_an_unchanged_vm_is_not_written():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         await runs(c)
@@ -173,7 +173,7 @@ async def test_an_idle_virtual_machine_is_left_alone():
         assert (await get(c)).metadata.resource_version == before
 
 
-async def test_the_identity_of_the_guest_stays():
+async def test_the_firmware_uuid_of_the_guest_stays():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
@@ -187,7 +187,7 @@ async def test_the_identity_of_the_guest_stays():
 
 
 @pytest.mark.parametrize("change", [Change.POWERED_OFF, Change.GONE])
-async def test_always_makes_the_next_machine_at_once(change):
+async def test_run_strategy_always_recreates_the_vmi_at_once(change):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         uid = await runs(c)
@@ -202,7 +202,7 @@ async def test_always_makes_the_next_machine_at_once(change):
 @pytest.mark.parametrize(
     ("change", "phase"), [(Change.POWERED_OFF, "Succeeded"), (Change.GONE, "Failed")]
 )
-async def test_how_a_machine_ended_can_be_read_before_the_next_one_has_its_name(change, phase):
+async def test_a_finished_vmi_stays_readable_before_the_next_one_is_created(change, phase):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         uid = await runs(c)
@@ -214,7 +214,7 @@ async def test_how_a_machine_ended_can_be_read_before_the_next_one_has_its_name(
             uid = await runs(c, other_than=uid, seconds=2)
 
 
-async def test_rerun_on_failure_makes_the_next_one_after_a_crash_only():
+async def test_run_strategy_rerun_on_failure_recreates_the_vmi_after_a_crash_only():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("RerunOnFailure"))
         first = await runs(c)
@@ -229,7 +229,7 @@ async def test_rerun_on_failure_makes_the_next_one_after_a_crash_only():
         await runs(c)
 
 
-async def test_one_that_is_switched_to_rerun_on_failure_starts():
+async def test_a_halted_vm_switched_to_rerun_on_failure_starts():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         await runs(c)
@@ -241,7 +241,7 @@ async def test_one_that_is_switched_to_rerun_on_failure_starts():
 
 
 @pytest.mark.parametrize("change", [Change.POWERED_OFF, Change.GONE])
-async def test_once_leaves_the_machine_that_ended(change):
+async def test_run_strategy_once_leaves_the_finished_vmi(change):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("Once"))
         uid = await runs(c)
@@ -251,7 +251,7 @@ async def test_once_leaves_the_machine_that_ended(change):
         assert (await machine(c)).metadata.uid == uid
 
 
-async def test_manual_does_what_it_is_told_and_nothing_else():
+async def test_run_strategy_manual_follows_requests_only():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("Manual"))
         await told(c, "Stopped")
@@ -272,7 +272,7 @@ async def test_manual_does_what_it_is_told_and_nothing_else():
 
 
 @pytest.mark.parametrize("strategy", ["Halted", False])
-async def test_a_halted_one_starts_when_it_is_told_to_and_stops(strategy):
+async def test_a_halted_vm_starts_and_stops_on_request(strategy):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(strategy))
         await told(c, "Stopped")
@@ -289,7 +289,7 @@ async def test_a_halted_one_starts_when_it_is_told_to_and_stops(strategy):
 
 
 @pytest.mark.parametrize("strategy", ["Halted", False, "Manual"])
-async def test_a_start_may_be_a_paused_one(strategy):
+async def test_a_vm_can_start_paused(strategy):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(strategy))
         await told(c, "Stopped")
@@ -300,7 +300,7 @@ async def test_a_start_may_be_a_paused_one(strategy):
         assert one.spec.strategy == ("Manual" if strategy == "Manual" else "Always")
 
 
-async def test_a_restart_makes_another_machine_of_the_same_name():
+async def test_a_restart_creates_another_vmi_of_the_same_name():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
@@ -315,7 +315,7 @@ async def test_a_restart_makes_another_machine_of_the_same_name():
         assert (await machine(c)).metadata.uid == second
 
 
-async def test_what_was_asked_twice_is_done_once():
+async def test_a_repeated_request_is_fulfilled_once():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("Manual"))
         await told(c, "Stopped")
@@ -330,7 +330,7 @@ async def test_what_was_asked_twice_is_done_once():
 # ------------------------------------------------------------------ start failures
 
 
-async def test_machines_that_never_ran_are_made_later_and_later():
+async def test_vmis_that_fail_to_start_are_recreated_with_backoff():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(**NOWHERE))
         for count, (least, most) in enumerate([(10, 15), (40, 60), (90, 135), (160, 240)], 1):
@@ -351,7 +351,7 @@ async def test_machines_that_never_ran_are_made_later_and_later():
             assert retry <= c.clock() <= retry + timedelta(seconds=2)
 
 
-async def test_a_machine_that_runs_at_last_ends_the_row_of_failures():
+async def test_a_vmi_that_runs_resets_the_backoff():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(**NOWHERE))
         await fail(c)
@@ -362,7 +362,7 @@ async def test_a_machine_that_runs_at_last_ends_the_row_of_failures():
         assert (await get(c)).status.start_failure is None
 
 
-async def test_whoever_starts_one_by_hand_does_not_wait():
+async def test_a_manual_start_skips_the_backoff():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("RerunOnFailure", **NOWHERE))
         await fail(c)
@@ -375,7 +375,7 @@ async def test_whoever_starts_one_by_hand_does_not_wait():
         assert (c.clock() - before).total_seconds() < 5
 
 
-async def test_failures_are_remembered_by_the_next_process():
+async def test_start_failures_survive_a_restart_of_the_manager():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(**NOWHERE))
         await fail(c)
@@ -409,7 +409,7 @@ def failing() -> Document:
     return document
 
 
-async def test_one_whose_machines_fail_at_their_start_is_held_back_until_it_is_mended():
+async def test_a_vm_with_start_failures_backs_off_until_its_template_is_fixed():
     async with cluster() as c:
         await c.client.create(VirtualMachine, failing())
         await crash_loops(c, 1, 5)
@@ -421,7 +421,7 @@ async def test_one_whose_machines_fail_at_their_start_is_held_back_until_it_is_m
         assert (await get(c)).status.start_failure is None
 
 
-async def test_one_that_is_held_back_can_be_stopped():
+async def test_a_vm_in_backoff_can_be_stopped():
     async with cluster() as c:
         await c.client.create(VirtualMachine, failing())
         await crash_loops(c, 2, 30)
@@ -433,7 +433,7 @@ async def test_one_that_is_held_back_can_be_stopped():
         assert (await get(c)).status.printable_status == "Stopped"
 
 
-async def test_one_that_asks_for_more_than_there_is_says_so():
+async def test_a_vm_that_fits_no_node_is_unschedulable():
     async with cluster() as c:
         huge = {"resources": {"requests": {"cpu": "1M", "memory": "1Ei"}}, "devices": {}}
         await c.client.create(VirtualMachine, vm(domain=huge, volumes=[]))
@@ -447,7 +447,7 @@ async def test_one_that_asks_for_more_than_there_is_says_so():
 # ----------------------------------------------------------- owning and letting go
 
 
-async def test_a_machine_of_its_name_that_belongs_to_nobody_is_taken_over():
+async def test_an_orphaned_vmi_of_its_name_is_adopted():
     async with cluster() as c:
         document = vm()
         template = document["spec"]["template"]["spec"]
@@ -460,7 +460,7 @@ async def test_a_machine_of_its_name_that_belongs_to_nobody_is_taken_over():
         assert [owner.uid for owner in found.metadata.owner_references] == [one.metadata.uid]
 
 
-async def test_a_machine_of_its_name_that_belongs_to_another_is_left_alone():
+async def test_a_vmi_of_its_name_with_another_owner_is_left_alone():
     async with cluster() as c:
         document = vm()
         template = document["spec"]["template"]["spec"]
@@ -487,7 +487,7 @@ async def test_a_machine_of_its_name_that_belongs_to_another_is_left_alone():
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
 @pytest.mark.parametrize("strategy", ["Always", "Manual"])
-async def test_a_virtual_machine_goes_with_its_machine(policy, strategy):
+async def test_deleting_a_vm_deletes_its_vmi(policy, strategy):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(strategy))
         if strategy == "Always":
@@ -502,7 +502,7 @@ async def test_a_virtual_machine_goes_with_its_machine(policy, strategy):
         await c.until(is_gone)
 
 
-async def test_a_machine_may_outlive_its_virtual_machine():
+async def test_orphan_deletion_of_a_vm_leaves_its_vmi():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         uid = await runs(c)
@@ -528,7 +528,7 @@ def required(one: VirtualMachine) -> str | None:
     return found[0].message if found else None
 
 
-async def test_a_changed_template_waits_for_the_next_start():
+async def test_a_changed_template_requires_a_restart():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
@@ -553,7 +553,7 @@ async def test_a_changed_template_waits_for_the_next_start():
         assert (await machine(c)).spec.hostname == "other"
 
 
-async def test_a_change_that_is_taken_back_needs_no_restart():
+async def test_a_reverted_change_requires_no_restart():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         await runs(c)
@@ -569,7 +569,7 @@ async def test_a_change_that_is_taken_back_needs_no_restart():
         assert (one.status.observed_generation, one.status.desired_generation) == (3, 3)
 
 
-async def test_a_change_of_the_strategy_alone_needs_no_restart():
+async def test_a_change_of_the_run_strategy_requires_no_restart():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
@@ -639,7 +639,7 @@ MADE, RESTARTED, CRASHED_TWICE, DELETED = 11, 26, 33, 18
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", range(1, RESTARTED + 1))
-async def test_wherever_the_loops_are_cut_a_restart_is_one_restart(number, way, monkeypatch):
+async def test_a_restart_happens_once_after_a_crash_at_any_write(number, way, monkeypatch):
     async with cut(number, way, monkeypatch) as c:
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
@@ -655,7 +655,9 @@ async def test_wherever_the_loops_are_cut_a_restart_is_one_restart(number, way, 
 
 
 @pytest.mark.parametrize("number", range(MADE, CRASHED_TWICE + 1))
-async def test_wherever_the_loops_are_killed_a_crash_is_followed_by_a_start(number, monkeypatch):
+async def test_a_crash_of_the_guest_is_followed_by_a_start_after_a_kill_of_the_manager(
+    number, monkeypatch
+):
     async with cut(number, "killed", monkeypatch) as c:
         await c.client.create(VirtualMachine, vm("RerunOnFailure"))
         first = await runs(c)
@@ -672,9 +674,7 @@ async def test_wherever_the_loops_are_killed_a_crash_is_followed_by_a_start(numb
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", range(MADE, DELETED + 1))
-async def test_wherever_the_loops_are_cut_nothing_is_left_of_what_is_deleted(
-    number, way, monkeypatch
-):
+async def test_a_deletion_is_complete_after_a_crash_at_any_write(number, way, monkeypatch):
     async with cut(number, way, monkeypatch) as c:
         await c.client.create(VirtualMachine, vm())
         await runs(c)
@@ -689,7 +689,7 @@ async def test_wherever_the_loops_are_cut_nothing_is_left_of_what_is_deleted(
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_goes_wrong_each_runs_once(seed):
+async def test_each_vm_runs_once_in_spite_of_faults(seed):
     faults = Faults(seed, fail=0.1, lose_answer=0.1, delay=0.2, cut=0.02, double=0.05)
     async with cluster(faults=faults) as c:
         for number in range(10):
@@ -708,7 +708,7 @@ async def test_whatever_goes_wrong_each_runs_once(seed):
         assert len(await c.machines()) == len(await c.pods("default")) == 10
 
 
-async def test_other_labels_of_the_template_wait_for_nothing():
+async def test_changed_labels_of_the_template_require_no_restart():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         await told(c, "Running")

@@ -53,7 +53,7 @@ async def filled(c, phase=SUCCEEDED):
     await c.client.patch(PersistentVolumeClaim, Key("default", "data"), change)
 
 
-async def test_disks_are_made_before_the_first_start():
+async def test_data_volumes_are_created_before_the_first_start():
     async with cluster(stand_ins=LOOPS) as c:
         one = await c.client.create(VirtualMachine, with_disk("Halted"))
         await told(c, "Provisioning")
@@ -65,7 +65,7 @@ async def test_disks_are_made_before_the_first_start():
         await told(c, "Stopped")
 
 
-async def test_a_machine_is_made_when_its_disks_are_filled():
+async def test_a_vmi_is_created_once_its_disks_are_populated():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk())
         await told(c, "Provisioning")
@@ -83,7 +83,7 @@ async def _exists(c):
     return await machine(c) is not None
 
 
-async def test_a_disk_that_cannot_be_filled_is_told():
+async def test_a_failed_population_of_a_disk_is_reported():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk())
         await told(c, "Provisioning")
@@ -110,7 +110,7 @@ async def test_disks_may_wait_for_the_first_start():
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_disks_go_with_their_virtual_machine(policy):
+async def test_disks_are_deleted_with_their_vm(policy):
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk("Halted"))
         await filled(c)
@@ -124,7 +124,7 @@ async def test_disks_go_with_their_virtual_machine(policy):
         await c.until(is_gone)
 
 
-async def test_disks_that_outlive_it_are_taken_over_by_the_next():
+async def test_orphaned_disks_are_adopted_by_the_next_vm_of_the_name():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk("Halted"))
         await filled(c)
@@ -148,7 +148,7 @@ async def test_disks_that_outlive_it_are_taken_over_by_the_next():
         await told(c, "Stopped")
 
 
-async def test_a_disk_that_is_refused_is_a_failure():
+async def test_a_rejected_data_volume_is_a_failure_condition():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk(name="Not_A_Name"))
 
@@ -164,7 +164,7 @@ async def test_a_disk_that_is_refused_is_a_failure():
         assert message.startswith("Error creating DataVolume Not_A_Name: ")
 
 
-async def test_a_source_that_is_not_there_yet_is_told():
+async def test_a_missing_source_of_a_disk_is_reported():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk(source={"pvc": {"name": "golden"}}))
         await told(c, "Provisioning")
@@ -177,7 +177,7 @@ async def test_a_source_that_is_not_there_yet_is_told():
         ) in await happened(c)
 
 
-async def test_a_disk_of_another_is_not_used():
+async def test_a_disk_of_another_owner_is_not_used():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk("Halted"))
         await filled(c)
@@ -214,7 +214,7 @@ async def _runs(c, name):
     return any(each.metadata.name == name for each in await c.machines())
 
 
-async def test_a_claim_that_was_restored_before_is_the_disk():
+async def test_an_existing_claim_of_the_name_is_the_disk():
     async with cluster(stand_ins=LOOPS) as c:
         claim = {
             "metadata": {"name": "data", "namespace": "default"},

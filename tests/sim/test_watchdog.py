@@ -47,7 +47,7 @@ async def said(c):
         ("poweroff", None, "Failed", "it is powered off"),
     ],
 )
-async def test_a_watchdog_does_what_it_was_told(action, follows, phase, deed):
+async def test_a_watchdog_performs_its_action(action, follows, phase, deed):
     async with cluster() as c:
         await c.client.create(VirtualMachineInstance, guarded(action))
         machine = await in_phase(c, "Running")

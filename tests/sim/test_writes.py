@@ -36,7 +36,7 @@ async def scaled(c: Cluster, count: int) -> Counter[str]:
     return written(c, since)
 
 
-async def test_a_machine_is_written_three_times_until_it_is_ready_and_three_until_it_is_gone():
+async def test_a_vmi_is_written_three_times_until_ready_and_three_times_until_gone():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 0))
         up = await scaled(c, MACHINES)
@@ -49,7 +49,7 @@ async def test_a_machine_is_written_three_times_until_it_is_ready_and_three_unti
         assert down["events"] <= 2 * MACHINES + 10
 
 
-async def test_a_pod_that_takes_long_to_make_is_as_young_as_any(monkeypatch):
+async def test_a_pod_whose_creation_takes_long_counts_as_new(monkeypatch):
     handle = ApiServer.handle
 
     async def slow(server: ApiServer, request: Request) -> Response:
@@ -64,7 +64,7 @@ async def test_a_pod_that_takes_long_to_make_is_as_young_as_any(monkeypatch):
         assert up[OF_MACHINES[1]] == 3 * MACHINES  # made, Scheduled, Running and Ready
 
 
-async def test_nobody_asks_for_what_the_server_said_is_deleted(monkeypatch):
+async def test_deleted_objects_are_not_requested_again(monkeypatch):
     asked: Counter[str] = Counter()
     handle = ApiServer.handle
 
@@ -83,7 +83,7 @@ async def test_nobody_asks_for_what_the_server_said_is_deleted(monkeypatch):
         assert asked["GET pods"] == 0
 
 
-async def test_a_set_looks_at_its_machines_a_few_times_while_many_go():
+async def test_a_set_syncs_a_few_times_during_many_deletions():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 0))
         await scaled(c, MACHINES)
@@ -93,7 +93,7 @@ async def test_a_set_looks_at_its_machines_a_few_times_while_many_go():
         assert looks <= 4
 
 
-async def test_a_machine_is_ready_in_the_version_in_which_it_runs():
+async def test_a_vmi_is_running_and_ready_in_one_write():
     async with cluster() as c:
         since = c.server.store.revision
         await c.client.create(ReplicaSet, replica_set("test", 1))
@@ -111,7 +111,7 @@ async def test_a_machine_is_ready_in_the_version_in_which_it_runs():
         assert passed == ["Pending", "Scheduling", "Scheduled", "Running"]
 
 
-async def test_machines_of_a_set_are_no_concern_of_virtual_machines():
+async def test_vmis_of_a_set_trigger_no_sync_of_vms():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)

@@ -72,14 +72,14 @@ def told(decided):
         ),
     ],
 )
-def test_a_data_source_tells_whether_what_it_means_can_be_copied(source, seen, expected):
+def test_ready_is_true_if_the_source_can_be_cloned(source, seen, expected):
     decided = decide(reference(source), Observed(**seen, now=NOW))
     assert told(decided) == expected
     meant = msgspec.to_builtins(decided.status.source)
     assert meant == (PVC if expected == READY else None)
 
 
-def test_times_move_only_when_something_changes():
+def test_transition_times_change_with_the_condition_only():
     of = reference(PVC)
     status = decide(of, Observed(claim=claim(), now=NOW)).status
     of.status = msgspec.to_builtins(status)
@@ -91,14 +91,14 @@ def test_times_move_only_when_something_changes():
 @pytest.mark.parametrize(
     "odd", [None, [], ["ready"], "ready", {"conditions": {"Ready": True}}, {"source": "golden"}]
 )
-def test_a_status_that_cannot_be_read_is_none(odd):
+def test_an_invalid_status_counts_as_missing(odd):
     of = reference(PVC)
     of.status = odd
     decided = decide(of, Observed(claim=claim(), now=NOW))
     assert decided == decide(reference(PVC), Observed(claim=claim(), now=NOW))
 
 
-def test_labels_of_kubevirt_are_taken_from_what_is_meant():
+def test_labels_of_instance_types_are_copied_from_the_source():
     of = reference(PVC, labels={SUITS: "u1.small", "mine": "yes"})
     seen = Observed(
         claim=claim(**{SUITS: "u1.large", "app": "web"}),
@@ -110,6 +110,6 @@ def test_labels_of_kubevirt_are_taken_from_what_is_meant():
     assert decide(of, seen).labels == {}
 
 
-def test_labels_of_what_is_not_ready_are_left():
+def test_labels_stay_if_the_source_is_not_ready():
     seen = Observed(claim=claim(), volume=volume("Pending", **{SUITS: "u1.nano"}), now=NOW)
     assert decide(reference(PVC), seen).labels == {}

@@ -103,7 +103,7 @@ def conditions(status) -> dict[str, tuple[str, str, str]]:
 # --------------------------------------------------------------------- claim
 
 
-def test_the_claim_is_named_labelled_and_owned_as_cdi_does_it():
+def test_the_claim_has_the_name_labels_and_owner_of_cdi():
     created = decide(volume(HTTP, annotations={"note": "x", population.PHASE: "Succeeded"})).create
     metadata = created["metadata"]
     assert (metadata["name"], metadata["namespace"]) == ("disk", "default")
@@ -130,23 +130,23 @@ def test_the_claim_is_named_labelled_and_owned_as_cdi_does_it():
     assert population.PHASE not in told, "nobody fills a claim by saying that it is filled"
 
 
-def test_the_claim_asks_for_its_content():
+def test_the_claim_has_the_annotation_to_populate_it():
     created = decide(volume(HTTP, preallocation=True)).create
     asked = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
     assert asked.source.http.url == "http://images.example/disk.img"
     assert (asked.content_type, asked.preallocation) == ("kubevirt", True)
 
 
-def test_a_claim_for_an_upload_says_so_in_the_way_that_virtctl_knows():
+def test_a_claim_for_an_upload_has_the_annotations_of_virtctl():
     told = decide(volume({"upload": {}})).create["metadata"]["annotations"]
     assert told[population.UPLOAD_TARGET] == ""
 
 
-def test_storage_is_settled_by_the_class():
+def test_storage_fields_default_from_the_class():
     assert decide(volume(HTTP)).create["spec"] == STORAGE | {"accessModes": ["ReadWriteOnce"]}
 
 
-def test_a_claim_that_is_written_out_is_made_as_it_stands():
+def test_a_complete_claim_spec_is_used_as_it_is():
     exact = {
         "accessModes": ["ReadWriteMany"],
         "volumeMode": "Block",
@@ -165,7 +165,7 @@ def test_a_claim_that_is_written_out_is_made_as_it_stands():
         (STORAGE, 0, "there is no default class"),
     ],
 )
-def test_a_claim_whose_class_is_not_there_waits_for_it(storage, classes, why):
+def test_a_claim_waits_for_its_class(storage, classes, why):
     decided = decide(volume(HTTP, storage=storage), classes=classes)
     assert decided.create is None
     assert decided.status.phase == "Pending"
@@ -177,13 +177,13 @@ def test_a_claim_whose_class_is_not_there_waits_for_it(storage, classes, why):
 # --------------------------------------------------------------------- clone
 
 
-def test_a_copy_without_a_size_is_as_large_as_what_it_copies():
+def test_a_clone_has_the_size_of_its_source_by_default():
     source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     created = decide(volume(CLONE, storage={}), source_claim=source_claim).create
     assert created["spec"]["resources"] == {"requests": {"storage": "3Gi"}}
 
 
-def test_a_copy_of_what_is_not_there_waits_and_says_it_once():
+def test_a_clone_of_a_missing_source_waits_and_reports_it_once():
     first = decide(volume(CLONE))
     assert first.create is None
     assert said(first) == [("Warning", "CloneWithoutSource", "The source pvc golden doesn't exist")]
@@ -191,7 +191,7 @@ def test_a_copy_of_what_is_not_there_waits_and_says_it_once():
     assert (again.status, said(again)) == (first.status, [])
 
 
-def test_another_hindrance_is_told_when_the_first_is_over():
+def test_the_next_reason_to_wait_is_reported_once_the_first_is_gone():
     first = decide(volume(CLONE))
     source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     then = volume(CLONE, status=msgspec.to_builtins(first.status))
@@ -200,7 +200,7 @@ def test_another_hindrance_is_told_when_the_first_is_over():
     ]
 
 
-def test_a_copy_may_not_be_smaller():
+def test_a_clone_smaller_than_its_source_is_rejected():
     source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     decided = decide(volume(CLONE), source_claim=source_claim)
     ((_, reason, message),) = said(decided)
@@ -208,7 +208,7 @@ def test_a_copy_may_not_be_smaller():
     assert "target resources requests storage size is smaller than the source" in message
 
 
-def test_a_data_source_leads_to_its_claim():
+def test_a_data_source_resolves_to_its_claim():
     reference = msgspec.convert(
         {
             "metadata": {"name": "fedora", "namespace": "images"},
@@ -238,7 +238,7 @@ def test_a_data_source_leads_to_its_claim():
         ("[", False),
     ],
 )
-def test_another_namespaces_claim_is_copied_only_if_that_was_allowed(allowed, is_made):
+def test_a_claim_of_another_namespace_is_cloned_only_if_permitted(allowed, is_made):
     spec = {"source": CLONE}
     metadata = {"name": "mine", "namespace": "default"}
     reference = msgspec.convert({"metadata": metadata, "spec": spec}, DataSource)
@@ -255,7 +255,7 @@ def test_another_namespaces_claim_is_copied_only_if_that_was_allowed(allowed, is
 # -------------------------------------------------------------- other claims
 
 
-def test_a_claim_of_somebody_else_is_left_alone():
+def test_a_claim_of_another_owner_is_left_alone():
     decided = decide(volume(HTTP), claim=claim(owner=""))
     assert not decided.adopt
     assert decided.status.phase == "Pending"
@@ -268,7 +268,7 @@ def test_a_claim_of_somebody_else_is_left_alone():
     ]
 
 
-def test_a_claim_that_was_filled_for_it_is_taken_over():
+def test_a_claim_populated_for_the_data_volume_is_adopted():
     decided = decide(volume(HTTP), claim=claim(owner="", POPULATED_FOR="disk"))
     [owner] = decided.adopt["metadata"]["ownerReferences"]
     assert (owner["uid"], owner["controller"]) == ("dv-1", True)
@@ -279,7 +279,7 @@ def test_a_claim_that_was_filled_for_it_is_taken_over():
     ("told", "is_full"),
     [({}, True), ({"POPULATE": "{}", "PHASE": "Succeeded"}, True), ({"POPULATE": "{}"}, False)],
 )
-def test_a_claim_of_nobody_is_adopted_where_that_is_allowed(told, is_full):
+def test_an_orphaned_claim_is_adopted_if_allowed(told, is_full):
     of = volume(HTTP, annotations={ADOPT_CLAIM: "true"})
     free = claim(owner="", **told)
     free.metadata.resourceVersion = "7"
@@ -292,13 +292,13 @@ def test_a_claim_of_nobody_is_adopted_where_that_is_allowed(told, is_full):
     assert decide(volume(HTTP), claim=claim(owner="", **told)).adopt is None
 
 
-def test_a_claim_that_was_filled_for_it_but_belongs_to_another_is_left_alone():
+def test_a_populated_claim_of_another_owner_is_left_alone():
     decided = decide(volume(HTTP), claim=claim(owner="dv-2", POPULATED_FOR="disk"))
     assert not decided.adopt
     assert decided.status.phase == "Pending"
 
 
-def test_a_claim_that_goes_is_waited_for():
+def test_a_terminating_claim_is_awaited():
     ((_, reason, message),) = said(decide(volume(HTTP), claim=claim(going=True)))
     assert (reason, message) == (
         "ErrResourceMarkedForDeletion",
@@ -327,7 +327,7 @@ def test_a_claim_that_goes_is_waited_for():
         ({"upload": {}}, {"PHASE": "Succeeded"}, "Succeeded"),
     ],
 )
-def test_the_phase_follows_what_the_claim_tells(source, told, phase):
+def test_the_phase_follows_the_claim(source, told, phase):
     assert decide(volume(source), claim=claim(**told)).status.phase == phase
 
 
@@ -344,7 +344,7 @@ def test_the_phase_of_a_claim_that_is_not_bound(state, binding, phase):
     assert decided.status.phase == phase
 
 
-def test_what_a_claim_waits_for_is_told_by_its_own_class():
+def test_the_binding_mode_of_the_claims_own_class_counts():
     """Not by the default one, which it does not name; of a class that is gone nothing is known."""
     other = {"metadata": {"name": "other"}, "volumeBindingMode": "WaitForFirstConsumer"}
     classes = [
@@ -390,7 +390,7 @@ def test_what_a_claim_waits_for_is_told_by_its_own_class():
         ),
     ],
 )
-def test_a_new_phase_is_told_once(source, told, event):
+def test_a_new_phase_is_one_event(source, told, event):
     first = decide(volume(source), claim=claim(**told))
     assert said(first) == [event, ("Normal", "Bound", "PVC disk Bound")]
     again = decide(
@@ -399,13 +399,13 @@ def test_a_new_phase_is_told_once(source, told, event):
     assert (again.status, said(again)) == (first.status, [])
 
 
-def test_a_lost_claim_is_told():
+def test_a_lost_claim_is_reported():
     assert ("Warning", "ErrClaimLost", "PVC disk lost") in said(
         decide(volume(HTTP), claim=claim("Lost"))
     )
 
 
-def test_progress_and_restarts_are_repeated():
+def test_progress_and_restarts_are_copied_from_the_claim():
     told = {"PHASE": "Running", "PROGRESS": "12.34%", "RESTARTS": "3"}
     status = decide(volume(HTTP), claim=claim(**told)).status
     assert (status.progress, status.restart_count, status.claim_name) == ("12.34%", 3, "disk")
@@ -420,11 +420,11 @@ def test_progress_and_restarts_are_repeated():
         ({"upload": {}}, "Succeeded", "N/A"),
     ],
 )
-def test_progress_that_nobody_tells(source, phase, progress):
+def test_progress_is_not_available_without_an_annotation(source, phase, progress):
     assert decide(volume(source), claim=claim(PHASE=phase)).status.progress == progress
 
 
-def test_the_conditions_while_it_goes_on_and_at_the_end():
+def test_conditions_during_and_after_the_population():
     going = decide(
         volume(HTTP),
         claim=claim(PHASE="Running", RUNNING_CONDITION="true", REASON="Pod is running"),

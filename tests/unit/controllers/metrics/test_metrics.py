@@ -43,7 +43,7 @@ def told(machine: VirtualMachine, name: str, claims=None):
     return series(virtual_machines.families([machine], (claims or {}).get), f"kubevirt_vm_{name}")
 
 
-def test_what_a_manifest_says_of_a_virtual_machine():
+def test_metrics_of_a_vm_from_its_spec():
     machine = vm(
         {"printableStatus": "Running"},
         {"vm.kubevirt.io/os": "fedora", "vm.kubevirt.io/flavor": "small"},
@@ -79,7 +79,7 @@ GROUPS = ("starting", "running", "migrating", "non_running", "error")
         ("", "error", "<unknown>"),
     ],
 )
-def test_the_last_turn_is_told_in_the_group_of_the_status(status, group, label):
+def test_the_last_transition_is_exposed_in_the_group_of_the_status(status, group, label):
     conditions = [
         {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"},
         {"type": "Paused", "status": "True", "lastTransitionTime": "2026-01-01T00:00:03Z"},
@@ -92,7 +92,7 @@ def test_the_last_turn_is_told_in_the_group_of_the_status(status, group, label):
         assert turned == [({}, 1767225605 if each == group else 0)]
 
 
-def test_what_a_virtual_machine_asks_for():
+def test_resource_requests_of_a_vm():
     domain = {
         "cpu": {"cores": 2},
         "memory": {"guest": "1Gi"},
@@ -115,7 +115,7 @@ def test_what_a_virtual_machine_asks_for():
     }
 
 
-def test_disks_of_claims_and_cards():
+def test_disks_and_interfaces_of_a_vm():
     machine = vm(
         volumes=[
             {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
@@ -157,7 +157,7 @@ def test_disks_of_claims_and_cards():
         ("LiveMigrate", [{"type": "LiveMigratable", "status": "True"}], True),
     ],
 )
-def test_an_instance_that_must_migrate_and_cannot_is_told(strategy, conditions, evictable):
+def test_a_vmi_that_must_migrate_and_cannot_is_exposed(strategy, conditions, evictable):
     document = {
         "metadata": {**NAMED, "uid": "u"},
         "spec": {"domain": {"devices": {}}, "evictionStrategy": strategy},

@@ -42,7 +42,7 @@ def machine(*phases):
 
 
 @pytest.mark.parametrize("written", [(1, 2, 3, 4), (1, 3, 4), (1, 4)])
-async def test_a_transition_took_the_time_between_the_two_timestamps(written):
+async def test_the_duration_of_a_transition_is_between_two_timestamps(written):
     """However many of them one write told of."""
     machines, pods = Informer(), Informer()
     informers = SimpleNamespace(

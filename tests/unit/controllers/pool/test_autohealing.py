@@ -22,25 +22,25 @@ def often(one, number=0, *, count):
     return vm(one, number, status={"startFailure": failure})
 
 
-def test_nobody_is_healed_where_it_was_not_asked_for():
+def test_without_autohealing_no_vm_is_recreated():
     one = pool()
     assert plan(one, [failing(one), often(one, count=9)], NOW) == Healing()
 
 
 @pytest.mark.parametrize("status", sorted(FAILING))
-def test_who_fails_for_too_long_is_made_anew(status):
+def test_a_vm_that_is_unready_for_too_long_is_recreated(status):
     one = pool(autohealing={})
     failed = failing(one, status=status)
     assert plan(one, [failed, vm(one, 1)], NOW).failed == (failed,)
 
 
 @pytest.mark.parametrize("status", ["Running", "Starting", "Stopped", "Provisioning", "Paused", ""])
-def test_who_is_on_its_way_is_waited_for(status):
+def test_a_starting_vm_is_awaited(status):
     one = pool(autohealing={})
     assert plan(one, [failing(one, status=status)], NOW) == Healing()
 
 
-def test_the_time_counts_from_when_it_was_last_seen_not_ready():
+def test_the_time_counts_from_the_last_change_to_not_ready():
     one = pool(autohealing={"minFailingToStartDuration": "1h30m"})
     decided = plan(one, [failing(one), failing(one, 1, probed="2026-01-01T00:10:00Z")], NOW)
     assert decided == Healing((), 40 * 60)
@@ -48,7 +48,7 @@ def test_the_time_counts_from_when_it_was_last_seen_not_ready():
     assert plan(one, [failing(one)], NOW) == Healing((), 1)
 
 
-def test_without_a_time_of_the_probe_that_of_the_change_counts():
+def test_without_a_probe_time_the_transition_time_counts():
     one = pool(autohealing={})
     failed = failing(one, probed=None)
     assert plan(one, [failed], NOW) == Healing()
@@ -59,12 +59,12 @@ def test_without_a_time_of_the_probe_that_of_the_change_counts():
 @pytest.mark.parametrize(
     ("threshold", "count", "failed"), [(None, 2, 0), (None, 3, 1), (5, 4, 0), (5, 5, 1)]
 )
-def test_who_failed_too_often_is_made_anew_at_once(threshold, count, failed):
+def test_a_vm_with_too_many_start_failures_is_recreated_at_once(threshold, count, failed):
     one = pool(autohealing={} if threshold is None else {"startUpFailureThreshold": threshold})
     assert len(plan(one, [often(one, count=count)], NOW).failed) == failed
 
 
-def test_who_failed_too_often_is_shown_so_for_a_moment():
+def test_a_vm_with_too_many_start_failures_is_reported_for_a_moment():
     one = pool(autohealing={})
     failed = often(one, count=3)
     failed.status.conditions[0].last_probe_time = "2026-01-01T00:59:58Z"
@@ -72,14 +72,14 @@ def test_who_failed_too_often_is_shown_so_for_a_moment():
     assert plan(one, [failed], NOW + timedelta(seconds=3)).failed == (failed,)
 
 
-def test_who_goes_already_is_not_taken_away_again():
+def test_a_terminating_vm_is_not_deleted_again():
     one = pool(autohealing={})
     gone = failing(one, going=True)
     leaving = failing(one, 1, annotations={LEAVING: "Offline"})
     assert plan(one, [gone, leaving], NOW) == Healing()
 
 
-def test_who_became_ready_is_well():
+def test_a_vm_that_became_ready_is_not_recreated():
     one = pool(autohealing={})
     well = failing(one)
     well.status.conditions[0].status = "True"

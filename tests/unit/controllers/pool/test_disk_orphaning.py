@@ -9,7 +9,7 @@ from corral.controllers.pool.disk_orphaning import disks_of
 CREATE_CLAIM, VOLUME = ("", "PersistentVolumeClaim"), ("cdi.kubevirt.io", "DataVolume")
 
 
-def test_templates_and_volumes_name_what_may_be_kept_each_once():
+def test_claims_of_templates_and_volumes_are_listed_once():
     one = vm(pool())
     volumes = [
         {"name": "root", "containerDisk": {"image": "cirros"}},

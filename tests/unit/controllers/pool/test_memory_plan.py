@@ -59,7 +59,7 @@ ONE = vm(pool())
         (saving(ONE), claim(), SAVE_TIMEOUT_SECONDS, SaveStep.GIVE_UP),
     ],
 )
-def test_a_memory_is_saved_step_by_step(present, made, seconds, expected):
+def test_memory_is_saved_step_by_step(present, made, seconds, expected):
     assert save_step(present, made, seconds) is expected
 
 
@@ -78,7 +78,7 @@ def test_a_memory_is_saved_step_by_step(present, made, seconds, expected):
         (True, {}, False, "Running", ClaimStep.DELETE),
     ],
 )
-def test_what_becomes_of_a_claim(holds, annotations, restores, phase, expected):
+def test_claims_are_kept_created_or_deleted(holds, annotations, restores, phase, expected):
     one = None if annotations is None else vm(pool(), annotations=annotations)
     if restores:
         one.spec.template.metadata.annotations = {RESTORE_FROM: "web-0-memory"}
@@ -86,13 +86,13 @@ def test_what_becomes_of_a_claim(holds, annotations, restores, phase, expected):
     assert claim_step(pool(), claim(holds=holds), one, present) is expected
 
 
-def test_nobody_keeps_a_claim_for_one_that_was_taken_out_while_it_was_to_be_saved():
+def test_the_claim_of_a_vm_detached_before_its_save_is_deleted():
     one = vm(pool(), annotations={LEAVING: "Online"})
     one.metadata.owner_references = []
     assert claim_step(pool(), claim(), one, make_vmi(one)) is ClaimStep.DELETE
 
 
-def test_a_claim_is_named_after_its_virtual_machine_and_goes_with_the_pool():
+def test_a_claim_is_named_after_its_vm_and_owned_by_the_pool():
     one = pool(
         template={"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}, "devices": {}}}}}
     )

@@ -9,7 +9,7 @@ from corral.controllers.pool.pool_controller import selector_of
 from corral.reconcile.controller import TerminalError
 
 
-def test_a_selector_that_matches_the_template_is_read():
+def test_a_selector_that_matches_the_template_is_valid():
     assert str(selector_of(pool())) == "pool=web"
 
 
@@ -22,7 +22,7 @@ def test_a_selector_that_matches_the_template_is_read():
         ({"matchExpressions": [{"key": "a", "operator": "Is"}]}, {"a": "b"}, "cannot be parsed"),
     ],
 )
-def test_a_pool_without_a_sound_selector_is_given_up(selector, labels, why):
+def test_a_pool_with_an_invalid_selector_is_a_terminal_error(selector, labels, why):
     one = pool()
     one.spec.selector = msgspec.convert(selector, LabelSelector)
     one.spec.virtual_machine_template.metadata.labels = labels

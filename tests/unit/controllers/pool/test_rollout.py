@@ -25,7 +25,7 @@ def history(now, *before) -> History:
     return History(now, existing.keys(), existing)
 
 
-def test_a_revision_holds_the_whole_spec_and_is_the_pools():
+def test_a_revision_has_the_whole_spec_and_is_owned_by_the_pool():
     one = pool(generation=4, maxUnavailable=2)
     document = revision(one)
     assert (document["metadata"]["name"], document["revision"]) == ("web-4", 4)
@@ -58,14 +58,14 @@ def test_a_virtual_machine_is_outdated_by_its_template_only():
         (STOPPED, "web-1", True, Step.LABEL),
     ],
 )
-def test_what_a_vmi_needs_follows_from_what_changed(template, label, existing, step):
+def test_the_required_update_of_a_vmi_depends_on_the_change(template, label, existing, step):
     old, now = pool(generation=1), pool(generation=2, template=template)
     one = vm(now, revision="web-2")
     found = history(now, old) if existing else history(now)
     assert found.step(one, make_vmi(one, revision=label)) is step
 
 
-def test_nothing_is_done_where_the_virtual_machines_own_revision_is_not_known():
+def test_a_vm_with_an_unknown_revision_is_not_updated():
     now = pool(generation=3)
     for label in ("", "web-2"):
         one = vm(now, revision=label)
@@ -86,7 +86,7 @@ def test_nothing_is_done_where_the_virtual_machines_own_revision_is_not_known():
         (None, 0, 1),
     ],
 )
-def test_how_many_may_be_unavailable(allowed, replicas, most):
+def test_max_unavailable_is_a_number_or_a_percentage(allowed, replicas, most):
     more = {} if allowed is None else {"maxUnavailable": allowed}
     assert max_unavailable(pool(replicas=replicas, **more)) == most
 
@@ -127,35 +127,35 @@ def names(steps):
     return {one.metadata.name for one, _ in steps}
 
 
-def test_virtual_machines_come_first_all_at_once():
+def test_all_vms_are_updated_before_their_vmis():
     decided = decide(*scene(4, up_to_date=False, ready=range(4), maxUnavailable=1))
     assert len(decided.update) == 4
     assert decided.steps == ()
 
 
-def test_nobody_is_updated_where_users_do_that():
+def test_an_unmanaged_update_changes_nothing():
     assert decide(*scene(4, up_to_date=False, updateStrategy={"unmanaged": {}})) == Rollout()
     assert decide(*scene(4, updateStrategy={"unmanaged": {}})) == Rollout()
 
 
-def test_an_opportunistic_update_stops_at_the_virtual_machines():
+def test_an_opportunistic_update_changes_vms_only():
     strategy = {"opportunistic": {}}
     assert decide(*scene(2, up_to_date=False, updateStrategy=strategy)).update
     assert decide(*scene(2, ready=range(2), updateStrategy=strategy)) == Rollout()
 
 
 @pytest.mark.parametrize("strategy", [None, {}, {"proactive": {}}])
-def test_a_proactive_update_is_what_is_done_unless_said(strategy):
+def test_updates_are_proactive_by_default(strategy):
     more = {} if strategy is None else {"updateStrategy": strategy}
     assert len(decide(*scene(3, ready=range(3), **more)).steps) == 3
 
 
-def test_those_that_cannot_serve_are_not_waited_for_and_use_up_what_is_allowed():
+def test_unavailable_vmis_are_updated_first_and_count_as_unavailable():
     decided = decide(*scene(5, ready={0, 1, 2}, maxUnavailable=1))
     assert names(decided.steps) == {"web-3", "web-4"}
 
 
-def test_one_at_a_time_where_one_may_be_unavailable():
+def test_max_unavailable_of_one_updates_one_vmi_at_a_time():
     now, owned, vmis, found = scene(4, ready=range(4), maxUnavailable=1)
     [(first, step)] = decide(now, owned, vmis, found).steps
     assert step is Step.RESTART
@@ -170,12 +170,12 @@ def test_one_at_a_time_where_one_may_be_unavailable():
     assert second is not first
 
 
-def test_a_label_disturbs_nobody_and_waits_for_nobody():
+def test_changed_labels_are_patched_without_a_restart():
     now, owned, vmis, found = scene(4, template=STOPPED, ready=range(4), maxUnavailable=1)
     assert [step for _, step in decide(now, owned, vmis, found).steps] == [Step.LABEL] * 4
 
 
-def test_who_has_no_vmi_or_leaves_is_left_alone():
+def test_vms_without_a_vmi_and_terminating_ones_are_left_alone():
     now, owned, vmis, found = scene(4, ready=range(4))
     del vmis["web-0"]
     owned[1].metadata.annotations[LEAVING] = "Offline"
@@ -183,7 +183,7 @@ def test_who_has_no_vmi_or_leaves_is_left_alone():
     assert names(decide(now, owned, vmis, found).steps) == {"web-3"}
 
 
-def test_selectors_choose_who_is_updated_at_all():
+def test_only_vms_that_the_selectors_match_are_updated():
     selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
     strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
     for up_to_date in (True, False):
@@ -196,7 +196,7 @@ def test_selectors_choose_who_is_updated_at_all():
         assert chosen == {"web-1"}
 
 
-def test_the_order_is_that_of_the_policy():
+def test_updates_follow_the_order_of_the_policy():
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
     decided = decide(*scene(3, ready=range(3), maxUnavailable=2, updateStrategy=strategy))
     assert [one.metadata.name for one, _ in decided.steps] == ["web-2", "web-1"]
@@ -207,7 +207,7 @@ def test_the_order_is_that_of_the_policy():
     st.integers(1, 10),
     st.integers(0, 99),
 )
-def test_never_more_become_unavailable_than_may_be(states, allowed, seed):
+def test_an_update_never_exceeds_max_unavailable(states, allowed, seed):
     now, owned, vmis, found = scene(len(states), ready=range(len(states)), maxUnavailable=allowed)
     for one, (there, ready, new) in zip(owned, states, strict=True):
         label = "web-2" if new else "web-1"
@@ -225,14 +225,14 @@ def test_never_more_become_unavailable_than_may_be(states, allowed, seed):
     )
 
 
-def test_no_more_is_done_in_one_go_than_may_be():
+def test_one_sync_updates_a_limited_number_of_vms():
     now, owned, vmis, found = scene(6, ready=range(6))
     assert len(plan(now, owned, vmis, found, Random(1), burst=4).steps) == 4
     now, owned, vmis, found = scene(6, up_to_date=False)
     assert len(plan(now, owned, vmis, found, Random(1), burst=4).update) == 4
 
 
-def test_revisions_that_nothing_was_made_from_are_unused():
+def test_revisions_without_vms_are_unused():
     found = History(pool(generation=3), {"web-1", "web-2", "web-3"}, {})
     assert set(found.unused({"web-2", ""})) == {"web-1", "web-3"}
     assert found.has_current

@@ -32,7 +32,7 @@ def decide(one, owned, burst=250):
     return plan(one, owned, Random(1), burst=burst)
 
 
-def test_who_does_not_say_wants_one():
+def test_replicas_default_to_one():
     assert desired_replicas(pool(replicas=None)) == 1
     assert desired_replicas(pool(replicas=0)) == 0
 
@@ -51,7 +51,7 @@ def test_who_does_not_say_wants_one():
         (0, 300, 0, 0, 250),
     ],
 )
-def test_a_pool_comes_to_its_size(replicas, there, going, create, remove):
+def test_a_plan_brings_the_pool_to_the_desired_replicas(replicas, there, going, create, remove):
     one = pool(replicas=replicas)
     owned = [vm(one, number) for number in range(there)]
     owned += [vm(one, there + number, going=True) for number in range(going)]
@@ -60,7 +60,7 @@ def test_a_pool_comes_to_its_size(replicas, there, going, create, remove):
     assert all(not each.metadata.deletion_timestamp for each in decided.remove)
 
 
-def test_one_that_was_chosen_already_is_not_replaced_by_another_choice():
+def test_a_vm_chosen_for_deletion_is_not_replaced_by_another_choice():
     one = pool(replicas=2, **sorted_by("AscendingOrder"))
     owned = [vm(one, number) for number in range(3)]
     owned.append(vm(one, 3, annotations={LEAVING: "Online"}))
@@ -68,7 +68,7 @@ def test_one_that_was_chosen_already_is_not_replaced_by_another_choice():
 
 
 @pytest.mark.parametrize("name", ["opportunistic", "unmanaged"])
-def test_where_users_choose_the_pool_takes_nobody_away(name):
+def test_the_unmanaged_strategy_deletes_nothing(name):
     one = pool(replicas=1, **strategy(name))
     assert decide(one, [vm(one, number) for number in range(4)]).remove == ()
 
@@ -82,21 +82,21 @@ def test_where_users_choose_the_pool_takes_nobody_away(name):
         ("Oldest", [3, 1]),
     ],
 )
-def test_the_order_is_the_policys(policy, expected):
+def test_deletions_follow_the_order_of_the_policy(policy, expected):
     one = pool(replicas=2, **sorted_by(policy))
     ages = {1: 5, 2: 9, 3: 1, 10: 7}
     owned = [vm(one, number, created=age, ready=number > 2) for number, age in ages.items()]
     assert numbers(decide(one, owned).remove) == expected
 
 
-def test_a_number_that_cannot_be_read_is_none_before_all_others():
+def test_vms_without_an_ordinal_come_first():
     one = pool(replicas=1, **sorted_by("AscendingOrder"))
     owned = [vm(one, 4), vm(one, name="web-old"), vm(one, 2)]
     [first, _] = decide(one, owned).remove
     assert first.metadata.name == "web-old"
 
 
-def test_without_a_policy_any_of_them_go():
+def test_without_a_policy_the_order_is_random():
     one = pool(replicas=5)
     owned = [vm(one, number) for number in range(10)]
     chosen = {tuple(numbers(plan(one, owned, Random(seed)).remove)) for seed in range(20)}
@@ -114,7 +114,7 @@ def on_node(one, number, **labels):
     return vm(one, number, template={"spec": spec})
 
 
-def test_label_selectors_look_at_what_the_vmis_are_made_of():
+def test_label_selectors_match_labels_of_the_vmi_template():
     selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
     one = pool(replicas=0, **sorted_by("AscendingOrder", **selectors))
     owned = [labelled(one, 0, shard="a"), labelled(one, 1, shard="b"), vm(one, 2)]
@@ -133,7 +133,7 @@ def test_label_selectors_look_at_what_the_vmis_are_made_of():
         ({"operator": "Lt", "values": ["6"]}, [2]),
     ],
 )
-def test_node_requirements_look_at_the_vmis_node_selectors(requirement, expected):
+def test_node_requirements_match_node_selectors_of_the_vmi(requirement, expected):
     selectors = {"nodeSelectorRequirementMatcher": [{"key": "zone", **requirement}]}
     one = pool(replicas=0, **sorted_by("AscendingOrder", **selectors))
     owned = [on_node(one, number, zone=zone) for number, zone in enumerate(["a", "b", "5"])]
@@ -141,7 +141,7 @@ def test_node_requirements_look_at_the_vmis_node_selectors(requirement, expected
     assert numbers(decide(one, owned).remove) == expected
 
 
-def test_both_kinds_of_selectors_have_to_be_met():
+def test_both_kinds_of_selectors_must_match():
     selectors = {
         "labelSelector": {"matchLabels": {"shard": "b"}},
         "nodeSelectorRequirementMatcher": [{"key": "zone", "operator": "Exists"}],
@@ -156,7 +156,7 @@ def test_both_kinds_of_selectors_have_to_be_met():
     assert numbers(decide(one, owned).remove) == [2]
 
 
-def test_selectors_that_leave_fewer_than_are_too_many_take_those_only():
+def test_selectors_that_match_too_few_vms_delete_only_these():
     selectors = {"labelSelector": {"matchLabels": {"shard": "none"}}}
     one = pool(replicas=0, **sorted_by("Random", **selectors))
     assert decide(one, [vm(one, number) for number in range(3)]).remove == ()
@@ -174,14 +174,14 @@ def test_selectors_that_leave_fewer_than_are_too_many_take_those_only():
         (strategy("unmanaged"), "Disabled", "Disabled"),
     ],
 )
-def test_what_is_kept_depends_on_who_took_it_away(fields, removed, deleted_by_users):
+def test_state_preservation_depends_on_who_deleted_the_vm(fields, removed, deleted_by_users):
     one = pool(**fields)
     assert scale_in_preservation(one) == removed
     assert preservation_of(one, vm(one)) == deleted_by_users
 
 
 @pytest.mark.parametrize("marked_preservation", ["Disabled", "Offline", "Online"])
-def test_what_was_settled_when_it_was_chosen_stays_settled(marked_preservation):
+def test_state_preservation_is_fixed_when_a_vm_is_chosen(marked_preservation):
     one = pool(**strategy("opportunistic", statePreservation="Offline"))
     assert (
         preservation_of(one, vm(one, annotations={LEAVING: marked_preservation}))

@@ -27,7 +27,7 @@ def after(one, owned=(), failure=None):
     return found
 
 
-def test_all_are_counted_also_those_that_go():
+def test_terminating_vms_count_as_replicas():
     one = pool()
     owned = [vm(one, 0, ready=True), vm(one, 1), vm(one, 2, going=True, ready=True)]
     status = told(one, owned).status
@@ -35,7 +35,7 @@ def test_all_are_counted_also_those_that_go():
     assert (status["labelSelector"], status["conditions"]) == ("pool=web", None)
 
 
-def test_what_is_known_is_not_told_again():
+def test_an_unchanged_status_is_not_written():
     one = pool()
     owned = [vm(one, 0, ready=True)]
     after(one, owned)
@@ -43,7 +43,7 @@ def test_what_is_known_is_not_told_again():
     assert told(one, [vm(one, 0)]) is not None
 
 
-def test_a_pause_is_a_condition_and_an_event_and_so_is_its_end():
+def test_pause_and_resume_are_conditions_and_events():
     one = pool(paused=True)
     found = after(one)
     [condition] = found.status["conditions"]
@@ -61,7 +61,7 @@ def test_a_pause_is_a_condition_and_an_event_and_so_is_its_end():
     assert found.events == [("Normal", "SuccessfulResume", "Pool is unpaused")]
 
 
-def test_a_failure_is_told_once_and_keeps_its_first_words():
+def test_a_failure_keeps_its_first_message():
     one = pool()
     found = after(one, failure=FAILURE)
     assert found.events == [("Warning", "FailedScaleOut", "error during scale out: no room")]
@@ -74,7 +74,7 @@ def test_a_failure_is_told_once_and_keeps_its_first_words():
     assert (found.status["conditions"], found.events) == (None, [])
 
 
-def test_a_cache_that_lags_is_no_failure():
+def test_a_stale_cache_is_no_failure():
     raise_first([], "FailedScaleIn", "during scale in")
     with pytest.raises(Conflict):
         raise_first([Conflict("changed")], "FailedScaleIn", "during scale in")

@@ -19,7 +19,7 @@ from corral.controllers.pool.vm_names import free_names, ordinal
         ("web-99999999999999999999", 0),
     ],
 )
-def test_the_number_is_what_stands_behind_the_last_dash(name, number):
+def test_the_ordinal_follows_the_last_dash(name, number):
     assert ordinal(name) == number
 
 
@@ -32,12 +32,12 @@ def test_the_number_is_what_stands_behind_the_last_dash(name, number):
         ((), 0, []),
     ],
 )
-def test_the_lowest_free_numbers_are_taken(taken, count, names):
+def test_the_lowest_free_ordinals_are_used(taken, count, names):
     assert free_names("web", count, {f"web-{number}" for number in taken}.__contains__) == names
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 20))
-def test_names_are_free_and_no_lower_one_is_left(taken, count):
+def test_names_are_unused_and_have_the_lowest_ordinals(taken, count):
     found = free_names("p", count, lambda name: ordinal(name) in taken)
     numbers = [ordinal(name) for name in found]
     assert len(numbers) == count

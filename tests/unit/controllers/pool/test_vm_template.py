@@ -24,7 +24,7 @@ def template(*volumes, templates=(DATA,), labels=LABELS, annotations=None):
     }
 
 
-def test_metadata_is_the_templates_labels_and_annotations_and_what_the_pool_adds():
+def test_metadata_is_that_of_the_template_and_of_the_pool():
     one = pool()
     document = new_vm(one, "web-4", "web-9")
     assert document["metadata"] == {
@@ -48,7 +48,7 @@ def test_metadata_is_the_templates_labels_and_annotations_and_what_the_pool_adds
     assert labels == {**LABELS, REVISION_LABEL: "web-9"}
 
 
-def test_the_name_and_the_finalizers_of_the_template_are_not_taken_over():
+def test_name_and_finalizers_of_the_template_are_ignored():
     one = pool()
     metadata = one.spec.virtual_machine_template.metadata
     metadata.name, metadata.generate_name = "mine", "mine-"
@@ -60,7 +60,7 @@ def test_the_name_and_the_finalizers_of_the_template_are_not_taken_over():
     assert made["annotations"] == {"example.com/note": "kept"}
 
 
-def test_the_pool_itself_is_not_changed():
+def test_the_pool_object_is_not_modified():
     one = pool(template=template({"dataVolume": {"name": "data"}}))
     before = msgspec.json.encode(one)
     new_vm(one, "web-1", "web-1")
@@ -140,7 +140,7 @@ BOTH = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
         ),
     ],
 )
-def test_references_are_numbered_where_that_is_said(volume, switches, expected):
+def test_references_get_the_ordinal_if_configured(volume, switches, expected):
     more = {"nameGeneration": switches} if switches is not None else {}
     made = new_vm(pool(template=template(volume), **more), "web-7", "web-1")
     [found] = made["spec"]["template"]["spec"]["volumes"]
@@ -149,7 +149,7 @@ def test_references_are_numbered_where_that_is_said(volume, switches, expected):
     assert data["metadata"]["name"] == "data-7"
 
 
-def test_credentials_are_never_numbered():
+def test_references_of_credentials_get_no_ordinal():
     credentials = [
         {
             "sshPublicKey": {
@@ -166,7 +166,7 @@ def test_credentials_are_never_numbered():
     assert made["spec"]["template"]["spec"]["accessCredentials"] == credentials
 
 
-def test_a_claim_with_saved_memory_is_named_in_the_vmis_annotations():
+def test_annotations_of_the_vmi_name_the_claim_of_saved_memory():
     made = new_vm(pool(), "web-0", "web-1", restore_annotations={RESTORE_FROM: "web-0-memory"})
     annotations = made["spec"]["template"]["metadata"]["annotations"]
     assert annotations == {RESTORE_FROM: "web-0-memory"}
@@ -208,7 +208,7 @@ def given(**domain):
     }
 
 
-def test_an_update_keeps_what_the_virtual_machine_was_given_once():
+def test_an_update_keeps_generated_fields_of_a_vm():
     one = pool()
     spec = patched(one, vm(one, template=given()))["/spec"]["value"]["template"]
     assert spec["spec"]["domain"]["firmware"] == {"uuid": "u-1", "serial": "s-1"}
@@ -217,7 +217,7 @@ def test_an_update_keeps_what_the_virtual_machine_was_given_once():
     assert spec["metadata"]["annotations"] == {"kubevirt.io/pci-topology-version": "v3"}
 
 
-def test_an_update_gives_what_the_template_says_itself():
+def test_an_update_sets_fields_that_the_template_has():
     domain = {"devices": {}, "firmware": {"uuid": "u-2"}, "machine": {"type": "pc"}}
     one = pool(template={"template": {"spec": {"domain": domain}}})
     spec = patched(one, vm(one, template=given()))["/spec"]["value"]["template"]["spec"]
@@ -225,7 +225,7 @@ def test_an_update_gives_what_the_template_says_itself():
     assert spec["domain"]["machine"] == {"type": "pc"}
 
 
-def test_what_the_author_may_copy_goes_to_each_and_a_templates_word_does_not():
+def test_permitted_clones_are_inherited_from_the_pool_only():
     one = pool()
     one.spec.virtual_machine_template.metadata.annotations = {PERMITTED: "a lie"}
     assert new_vm(one, "web-4", "web-9")["metadata"]["annotations"] == {}

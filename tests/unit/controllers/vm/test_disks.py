@@ -41,12 +41,12 @@ QUOTA = {"type": "Bound", "status": "False", "reason": "ErrExceededQuota"}
         ("Pending", (QUOTA,), Disks(failed=True, provisioning=True)),
     ],
 )
-def test_a_data_volume_tells_how_the_disk_is(phase, conditions, expected):
+def test_the_state_of_a_disk_follows_its_data_volume(phase, conditions, expected):
     one = vm(volumes=(ROOT,))
     assert disks(one, {"root": data_volume("root", phase, *conditions)}, {}) == expected
 
 
-def test_a_data_volume_that_no_disk_uses_does_not_matter():
+def test_unused_data_volumes_are_ignored():
     one = vm(volumes=(DATA,), templates=(TEMPLATE,))
     assert disks(one, {"root": data_volume("root", "Failed")}, {}) == Disks()
 
@@ -54,24 +54,24 @@ def test_a_data_volume_that_no_disk_uses_does_not_matter():
 @pytest.mark.parametrize(
     ("phase", "unbound"), [("Bound", False), ("Pending", True), ("Lost", True)]
 )
-def test_a_claim_tells_whether_it_has_a_volume(phase, unbound):
+def test_the_state_of_a_disk_follows_its_claim(phase, unbound):
     one = vm(volumes=(DATA,))
     assert disks(one, {}, {"data": claim("data", phase)}) == Disks(unbound=unbound)
     assert disks(one, {}, {}) == Disks()
 
 
-def test_what_is_looked_at_is_what_is_named():
+def test_only_referenced_claims_and_data_volumes_count():
     assert names(vm(volumes=(ROOT, DATA), templates=(TEMPLATE,))) == {"root", "data"}
     assert names(vm()) == set()
 
 
-def test_what_is_not_there_is_made():
+def test_missing_data_volumes_are_created():
     one = vm(templates=(TEMPLATE,))
     assert [each.metadata.name for each in missing(one, {})] == ["root"]
     assert list(missing(one, {"root": data_volume("root", "Pending")})) == []
 
 
-def test_a_data_volume_of_nobody_is_taken_over():
+def test_an_orphaned_data_volume_is_adopted():
     one = vm(templates=(TEMPLATE,))
     found = data_volume("root", "Succeeded")
     assert list(orphans(one, {"root": found})) == [found]
@@ -88,14 +88,14 @@ def test_a_data_volume_of_nobody_is_taken_over():
         ("Failed", False),
     ],
 )
-def test_a_machine_starts_when_its_data_volumes_are_settled(phase, settled):
+def test_a_vmi_is_created_once_its_data_volumes_are_ready(phase, settled):
     one = vm(templates=(TEMPLATE,))
     assert are_ready(one, {"root": data_volume("root", phase)}) is settled
     assert not are_ready(one, {})
     assert are_ready(vm(), {})
 
 
-def test_a_template_becomes_a_data_volume_of_its_own_name():
+def test_a_template_becomes_a_data_volume_of_its_name():
     one = vm(templates=(TEMPLATE,))
     made = made_of(one, one.spec.data_volume_templates[0])
     assert made["spec"] == TEMPLATE["spec"]
@@ -119,13 +119,13 @@ def test_a_template_becomes_a_data_volume_of_its_own_name():
         ({"pvc": {"name": "golden", "namespace": "images"}}, ("images", "golden")),
     ],
 )
-def test_the_claim_that_is_copied(source, expected):
+def test_the_source_claim_of_a_clone(source, expected):
     one = vm(templates=({**TEMPLATE, "spec": {**TEMPLATE["spec"], "source": source}},))
     assert source_claim(one, one.spec.data_volume_templates[0]) == expected
     assert msgspec.to_builtins(one.spec.data_volume_templates[0].spec)["source"] == source
 
 
-def test_what_the_author_may_copy_goes_to_its_volume_and_a_templates_word_does_not():
+def test_permitted_clones_are_inherited_from_the_vm_only():
     lie = {**TEMPLATE, "metadata": {"name": "root", "annotations": {PERMITTED: "a lie"}}}
     one = vm(templates=(lie,))
     template = one.spec.data_volume_templates[0]

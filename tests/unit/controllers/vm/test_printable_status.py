@@ -85,7 +85,7 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable")
         (word(new_vmi=vmi("Unknown")), "Unknown"),
     ],
 )
-def test_each_state_has_its_word(new_status, expected):
+def test_each_state_has_its_printable_status(new_status, expected):
     assert new_status == expected
 
 
@@ -107,7 +107,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.combinations(PARTS, 2)])
-def test_of_two_the_one_before_is_told(first, second):
+def test_of_two_states_the_earlier_one_is_shown(first, second):
     both = (PARTS[first], PARTS[second])
     phase = next((part["phase"] for part in both if "phase" in part), "Scheduling")
     conditions = [each for part in both for each in part.get("conditions", ())]
@@ -122,7 +122,7 @@ def test_of_two_the_one_before_is_told(first, second):
     assert new_status == first
 
 
-def test_the_order_is_kubevirts():
+def test_the_order_of_states_is_kubevirts():
     assert [name for name, _ in STATUSES] == [
         "Terminating", "Stopping", "Migrating", "Paused", "Running", "ErrorPvcNotFound",
         "DataVolumeError", "ErrorUnschedulable", "Provisioning", "WaitingForVolumeBinding",

@@ -62,18 +62,18 @@ def guest(size):
         (lambda spec: spec["volumes"][0]["containerDisk"].update(image="y"), TEMPLATE),
     ],
 )
-def test_why_a_machine_has_to_start_anew(change, expected):
+def test_changes_that_require_a_restart(change, expected):
     assert reason(change) == expected
 
 
-def test_processors_that_are_named_for_the_first_time_are_a_change():
+def test_a_cpu_topology_set_later_requires_a_restart():
     bare = {"domain": {"devices": {}}}
     one, two = ({"domain": {"devices": {}, "cpu": {"sockets": count}}} for count in (1, 2))
     assert restart_reason(of(bare), of(two)) == MORE_SOCKETS
     assert restart_reason(of(bare), of(one)) == "", "that is what it has"
 
 
-def test_a_plugged_disk_that_is_to_look_otherwise_waits():
+def test_changed_fields_of_a_plugged_disk_require_a_restart():
     def plugged(**disk):
         spec = copy.deepcopy(STARTED)
         source = {"claimName": "data", "hotpluggable": True}
@@ -86,7 +86,7 @@ def test_a_plugged_disk_that_is_to_look_otherwise_waits():
     assert restart_reason(plugged(), of(STARTED)) == ""
 
 
-def test_a_drive_waits_for_the_next_start_and_its_medium_does_not():
+def test_a_new_cdrom_drive_requires_a_restart_and_its_medium_does_not():
     def with_drive(*, drive=True, hotpluggable=True, claim="", **cdrom):
         spec = copy.deepcopy(STARTED)
         if drive:
@@ -109,7 +109,7 @@ def test_a_drive_waits_for_the_next_start_and_its_medium_does_not():
 @pytest.mark.parametrize(
     ("field", "message"), [("instancetype", INSTANCETYPE), ("preference", PREFERENCE)]
 )
-def test_another_type_or_preference_waits(field, message):
+def test_another_instance_type_or_preference_requires_a_restart(field, message):
     small, large = ({field: {"name": name}} for name in ("small", "large"))
     assert restart_reason(of(STARTED, **small), of(STARTED, **large)) == message
     assert restart_reason(of(STARTED), of(STARTED, **small)) == message

@@ -26,7 +26,7 @@ BECOME_ALWAYS = Plan(set_always=True)
         ("Once", CREATE, NOTHING, NOTHING, NOTHING),
     ],
 )
-def test_what_is_done_untold(strategy, absent, running, succeeded, failed):
+def test_actions_of_run_strategies_without_requests(strategy, absent, running, succeeded, failed):
     one = vm(strategy)
     assert plan(one, None, NOW) == absent
     assert plan(one, vmi("Running"), NOW) == running
@@ -37,7 +37,7 @@ def test_what_is_done_untold(strategy, absent, running, succeeded, failed):
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, True, False])
 @pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
-def test_a_machine_that_goes_is_waited_for(strategy, phase):
+def test_a_terminating_vmi_is_awaited(strategy, phase):
     one = vmi(phase, going=True)
     assert plan(vm(strategy, requests=(stop(one), start())), one, NOW) == NOTHING
 
@@ -53,7 +53,7 @@ def test_a_machine_that_goes_is_waited_for(strategy, phase):
     ],
 )
 @pytest.mark.parametrize("rest", [(), (start(),)])
-def test_a_stop_is_for_the_machine_that_it_names(strategy, expected, rest):
+def test_a_stop_request_applies_to_the_vmi_that_it_names(strategy, expected, rest):
     one = vmi("Running")
     assert plan(vm(strategy, requests=(stop(one), *rest)), one, NOW) == expected
     other = vm(strategy, requests=(stop("another"), *rest))
@@ -71,42 +71,42 @@ def test_a_stop_is_for_the_machine_that_it_names(strategy, expected, rest):
         ("Once", CREATE),
     ],
 )
-def test_a_start_makes_a_machine_where_there_is_none(strategy, expected):
+def test_a_start_request_creates_a_vmi_if_there_is_none(strategy, expected):
     assert plan(vm(strategy, requests=(start(),)), None, NOW) == expected
 
 
 @pytest.mark.parametrize("strategy", ["Halted", False])
-def test_a_halted_one_that_is_to_start_paused_stays_started(strategy):
+def test_a_halted_vm_started_paused_stays_started(strategy):
     one = vm(strategy, requests=(start(paused="true"),))
     assert plan(one, None, NOW) == BECOME_ALWAYS
     assert len(pending(one, None)) == 1
 
 
-def test_a_start_from_before_it_was_halted_is_forgotten():
+def test_a_start_request_from_before_the_halt_is_dropped():
     assert pending(vm("Halted", requests=(start(),)), None) == []
 
 
-def test_a_start_waits_for_the_stop_before_it():
+def test_a_start_request_waits_for_the_stop_before_it():
     assert plan(vm("Manual", requests=(stop("gone"), start())), None, NOW) == NOTHING
 
 
-def test_one_that_was_switched_to_rerun_on_failure_starts_once():
+def test_a_vm_switched_to_rerun_on_failure_starts_once():
     assert plan(vm("RerunOnFailure", acted="Halted"), None, NOW) == CREATE
     assert plan(vm("RerunOnFailure", acted=""), None, NOW) == CREATE
     assert plan(vm("RerunOnFailure", acted="RerunOnFailure"), None, NOW) == NOTHING
 
 
-def test_a_machine_that_was_told_to_stop_is_not_made_again_although_it_failed():
+def test_a_stopped_vmi_that_failed_is_not_recreated():
     failed = vmi("Failed")
     assert plan(vm("RerunOnFailure", requests=(stop(failed),)), failed, NOW) == DELETE
 
 
-def test_a_start_that_is_noted_is_not_noted_again():
+def test_a_recorded_start_is_not_recorded_again():
     assert plan(vm("RerunOnFailure", requests=(start(),)), vmi("Failed"), NOW) == DELETE
 
 
 @pytest.mark.parametrize("strategy", ["Always", "Once", "RerunOnFailure"])
-def test_after_failures_the_next_machine_waits(strategy):
+def test_start_failures_delay_the_next_vmi(strategy):
     retry = rfc3339(NOW + timedelta(seconds=25))
     failure = {"consecutiveFailCount": 2, "retryAfterTimestamp": retry}
     one = vm(strategy, failure=failure)
@@ -116,7 +116,7 @@ def test_after_failures_the_next_machine_waits(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_one_that_goes_takes_its_machine_along_and_makes_no_other(strategy):
+def test_a_terminating_vm_deletes_its_vmi_and_creates_no_other(strategy):
     one = vm(strategy, going=True, requests=(start(),))
     assert plan(one, None, NOW) == NOTHING
     assert plan(one, vmi("Running"), NOW) == DELETE
@@ -136,15 +136,15 @@ def test_one_that_goes_takes_its_machine_along_and_makes_no_other(strategy):
         ("Failed", False, 1),
     ],
 )
-def test_a_start_is_done_when_a_machine_is_there_to_stay(phase, going, kept):
+def test_a_start_request_is_done_once_there_is_a_vmi(phase, going, kept):
     assert len(pending(vm(requests=(start(),)), vmi(phase, going=going))) == kept
 
 
-def test_a_start_is_not_done_without_a_machine():
+def test_a_start_request_is_not_done_without_a_vmi():
     assert len(pending(vm(requests=(start(),)), None)) == 1
 
 
-def test_a_stop_is_done_when_its_machine_is_gone():
+def test_a_stop_request_is_done_once_its_vmi_is_gone():
     one = vmi("Running")
     assert len(pending(vm(requests=(stop(one), start())), one)) == 2
     left = pending(vm(requests=(stop(one), start())), None)
@@ -152,7 +152,7 @@ def test_a_stop_is_done_when_its_machine_is_gone():
     assert pending(vm(requests=(stop(one),)), vmi("Running")) == []
 
 
-def test_a_stop_of_no_machine_in_particular_is_forgotten():
+def test_a_stop_request_without_a_uid_is_dropped():
     assert pending(vm(requests=({"action": "Stop"},)), vmi("Running")) == []
 
 
@@ -169,14 +169,14 @@ def test_a_stop_of_no_machine_in_particular_is_forgotten():
         ("Once", True, False, False),
     ],
 )
-def test_whether_one_is_set_to_start(strategy, absent, running, succeeded):
+def test_is_set_to_start_by_run_strategy(strategy, absent, running, succeeded):
     one = vm(strategy)
     assert is_set_to_start(one, None) is absent
     assert is_set_to_start(one, vmi("Running")) is running
     assert is_set_to_start(one, vmi("Succeeded")) is succeeded
 
 
-def test_a_manual_one_is_set_to_start_by_what_it_was_told():
+def test_a_manual_vm_is_set_to_start_by_its_requests():
     one = vmi("Running")
     assert is_set_to_start(vm("Manual", requests=(start(),)), None)
     assert not is_set_to_start(vm("Manual", requests=(stop(one),)), one)

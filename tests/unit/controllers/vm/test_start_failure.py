@@ -25,13 +25,13 @@ def early(**fields):
     [(0, 10, 15), (1, 10, 15), (2, 40, 60), (3, 90, 135), (4, 160, 240), (5, 250, 300),
      (6, 300, 300), (100, 300, 300)],
 )  # fmt: skip
-def test_the_wait_grows_with_the_square_of_the_failures(count, least, most):
+def test_the_delay_grows_with_the_square_of_the_failures(count, least, most):
     assert delay_seconds(count, lowest) == least
     assert delay_seconds(count, highest) == most
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_failures_count_where_machines_are_made_untold(strategy):
+def test_failures_count_if_vmis_are_created_without_requests(strategy):
     failed = early()
     new_status = start_failure(vm(strategy), failed, NOW, lowest)
     if strategy in ("Manual", "Halted"):
@@ -42,7 +42,7 @@ def test_failures_count_where_machines_are_made_untold(strategy):
     assert new_status.retry_after_timestamp == "2026-01-01T12:00:10Z"
 
 
-def test_each_machine_counts_once():
+def test_each_vmi_counts_once():
     failed = early()
     known = {
         "consecutiveFailCount": 4,
@@ -58,31 +58,31 @@ def test_each_machine_counts_once():
     )
 
 
-def test_a_machine_that_ran_ends_the_row():
+def test_a_vmi_that_ran_resets_the_failures():
     failure = {"consecutiveFailCount": 4, "lastFailedVMIUID": "x"}
     for ran in (vmi("Running"), vmi("Failed", entered=("Running", "Failed")), vmi("Succeeded")):
         assert start_failure(vm(failure=failure), ran, NOW, lowest) is None
 
 
 @pytest.mark.parametrize("one", [None, vmi("Scheduling"), vmi("Pending")])
-def test_until_it_is_known_the_row_stays(one):
+def test_the_failures_stay_until_the_outcome_is_known(one):
     before = vm(failure={"consecutiveFailCount": 4, "lastFailedVMIUID": "x"})
     assert start_failure(before, one, NOW, lowest) == before.status.start_failure
 
 
 @pytest.mark.parametrize("strategy", ["Manual", "Halted"])
-def test_a_change_of_the_strategy_ends_the_row(strategy):
+def test_a_changed_run_strategy_resets_the_failures(strategy):
     failure = {"consecutiveFailCount": 4, "lastFailedVMIUID": "x"}
     assert start_failure(vm(strategy, failure=failure), None, NOW, lowest) is None
 
 
-def test_a_machine_that_was_told_to_stop_did_not_fail():
+def test_a_stopped_vmi_did_not_fail():
     failed = early()
     assert start_failure(vm(requests=(stop(failed),)), failed, NOW, lowest) is None
 
 
 @pytest.mark.parametrize("part", [1, 999_999])
-def test_the_end_of_a_wait_is_rounded_up_to_a_whole_second(part):
+def test_the_retry_time_is_rounded_up_to_a_whole_second(part):
     new_status = start_failure(vm(), early(), NOW + timedelta(microseconds=part), lowest)
     assert new_status.retry_after_timestamp == "2026-01-01T12:00:11Z"
 
@@ -98,12 +98,12 @@ def test_the_end_of_a_wait_is_rounded_up_to_a_whole_second(part):
         ("tomorrow", 0),
     ],
 )
-def test_the_time_that_is_left(retry, seconds):
+def test_the_remaining_delay(retry, seconds):
     failure = {"consecutiveFailCount": 1}
     if retry:
         failure["retryAfterTimestamp"] = retry
     assert seconds_left(vm(failure=failure), NOW) == seconds
 
 
-def test_without_failures_there_is_nothing_to_wait_for():
+def test_without_failures_there_is_no_delay():
     assert seconds_left(vm(), NOW) == 0

@@ -26,7 +26,7 @@ def condition(status, name):
     return found[0] if found else None
 
 
-def test_a_virtual_machine_without_a_machine():
+def test_the_status_of_a_vm_without_a_vmi():
     status = new_status(vm("Halted"))
     assert (status.created, status.ready, status.printable_status) == (False, False, "Stopped")
     ready = condition(status, "Ready")
@@ -39,7 +39,7 @@ def test_a_virtual_machine_without_a_machine():
     assert (status.observed_generation, status.desired_generation) == (0, 0)
 
 
-def test_ready_is_the_machines():
+def test_ready_is_that_of_the_vmi():
     status = new_status(vm(), vmi(conditions=[READY]))
     assert (status.created, status.ready) == (True, True)
     assert condition(status, "Ready").last_transition_time == READY["lastTransitionTime"]
@@ -47,7 +47,7 @@ def test_ready_is_the_machines():
     assert (missing.status, missing.reason) == ("False", "VMIConditionMissing")
 
 
-def test_generations_are_told_while_there_is_a_machine():
+def test_generations_are_reported_while_there_is_a_vmi():
     new_vmi = vmi()
     new_vmi.metadata.annotations["kubevirt.io/vm-generation"] = "3"
     status = new_status(vm(generation=5), new_vmi)
@@ -57,20 +57,20 @@ def test_generations_are_told_while_there_is_a_machine():
     assert (status.observed_generation, status.desired_generation) == (0, 0)
 
 
-def test_conditions_of_the_machine_are_told_and_go_with_it():
+def test_conditions_of_the_vmi_are_copied_and_removed_with_it():
     with_agent = new_status(vm(), vmi(conditions=[READY, AGENT]))
     assert condition(with_agent, "AgentConnected").status == "True"
     before = vm(conditions=(READY, AGENT))
     assert condition(new_status(before, vmi(conditions=[READY])), "AgentConnected") is None
 
 
-def test_conditions_of_a_machine_that_is_gone_stay_as_they_were():
+def test_conditions_of_a_deleted_vmi_stay_unchanged():
     status = new_status(vm(conditions=(READY, AGENT)))
     assert condition(status, "AgentConnected").status == "True"
     assert condition(status, "Ready").reason == "VMINotExists"
 
 
-def test_a_condition_changes_with_its_status_or_reason_only():
+def test_transition_times_change_with_status_or_reason_only():
     old = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull", "message": "first"}
     new = {**old, "message": "second"}
     other = {**old, "reason": "ImagePullBackOff", "message": "third"}
@@ -79,7 +79,7 @@ def test_a_condition_changes_with_its_status_or_reason_only():
     assert condition(new_status(before, vmi(conditions=[other])), "Synchronized").message == "third"
 
 
-def test_what_was_refused_is_a_failure_until_all_is_well():
+def test_a_rejected_creation_is_a_failure_until_it_succeeds():
     refused = Refused("FailedCreate", "Failure while starting VMI: no")
     failure = condition(new_status(vm(), refused=refused), "Failure")
     assert (failure.status, failure.reason, failure.message) == (
@@ -91,7 +91,7 @@ def test_what_was_refused_is_a_failure_until_all_is_well():
     assert condition(new_status(after), "Failure") is None
 
 
-def test_a_restart_that_is_required_is_told_with_the_latest_reason():
+def test_restart_required_has_the_latest_reason():
     one = vm(conditions=({"type": "RestartRequired", "status": "True", "message": "first"},))
     assert (
         condition(new_status(one, vmi(), restart="second"), "RestartRequired").message == "second"
@@ -100,26 +100,26 @@ def test_a_restart_that_is_required_is_told_with_the_latest_reason():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_strategy_is_told_once_a_machine_was_made(strategy):
+def test_the_run_strategy_is_reported_once_a_vmi_was_created(strategy):
     assert new_status(vm(strategy)).run_strategy == ""
     assert new_status(vm(strategy), vmi()).run_strategy == strategy
     before = "Halted" if strategy != "Halted" else "Manual"
     assert new_status(vm(strategy, acted=before)).run_strategy == strategy
 
 
-def test_a_strategy_that_could_not_be_acted_upon_is_not_told():
+def test_a_run_strategy_without_effect_is_not_reported():
     one = vm("RerunOnFailure", acted="Halted")
     assert new_status(one, decided=Plan(create=True)).run_strategy == "Halted"
     assert new_status(one, decided=Plan(wait_seconds=3)).run_strategy == "Halted"
 
 
-def test_requests_that_are_fulfilled_are_forgotten():
+def test_fulfilled_requests_are_removed():
     new_vmi = vmi()
     status = new_status(vm("Manual", requests=(stop("gone"), start())), new_vmi)
     assert [each.action for each in status.state_change_requests] == ["Start"]
 
 
-def test_only_what_changes_is_written():
+def test_only_changed_fields_are_written():
     one = vm()
     status = new_status(one, vmi(conditions=[READY]))
     written = status_patch(one.status, status)
@@ -128,7 +128,7 @@ def test_only_what_changes_is_written():
     assert status_patch(status, status) == {}
 
 
-def test_what_is_no_more_is_taken_away():
+def test_fields_that_are_gone_are_removed():
     failure = {"consecutiveFailCount": 1, "lastFailedVMIUID": "x"}
     before = vm(failure=failure, requests=(start(),))
     after = status_patch(before.status, new_status(before, vmi()))
@@ -137,7 +137,7 @@ def test_what_is_no_more_is_taken_away():
     assert msgspec.json.encode(after)
 
 
-def test_a_part_of_a_field_that_is_no_more_is_taken_away():
+def test_parts_of_fields_that_are_gone_are_removed():
     failure = {"consecutiveFailCount": 1, "retryAfterTimestamp": "2026-01-01T01:00:00Z"}
     before = vm(failure=failure).status
     after = msgspec.structs.replace(before, start_failure=StartFailure(consecutive_fail_count=2))

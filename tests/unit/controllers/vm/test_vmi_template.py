@@ -17,7 +17,7 @@ TEMPLATE = {
 }
 
 
-def test_a_machine_is_its_template_under_the_name_of_its_virtual_machine():
+def test_a_vmi_is_the_template_with_the_name_of_its_vm():
     one = vm(template=TEMPLATE, generation=4)
     made = new_vmi(one)
     assert made["metadata"] == {
@@ -42,7 +42,7 @@ def test_a_machine_is_its_template_under_the_name_of_its_virtual_machine():
     assert made["status"] == {"virtualMachineRevisionName": name}
 
 
-def test_what_it_was_made_from_is_kept_under_the_name_that_it_tells():
+def test_the_spec_of_a_start_is_kept_as_a_revision():
     one = vm(template=TEMPLATE, generation=4)
     kept = revision(one)
     assert kept["metadata"]["name"] == new_vmi(one)["status"]["virtualMachineRevisionName"]
@@ -51,7 +51,7 @@ def test_what_it_was_made_from_is_kept_under_the_name_that_it_tells():
     assert msgspec.convert(kept["data"]["spec"], type(one.spec)) == one.spec
 
 
-def test_a_start_may_be_a_paused_one():
+def test_a_vm_can_start_paused():
     assert new_vmi(vm(requests=(start(paused="true"),)))["spec"]["startStrategy"] == "Paused"
     assert "startStrategy" not in new_vmi(vm(requests=(start(),)))["spec"]
     assert "startStrategy" not in new_vmi(vm())["spec"]

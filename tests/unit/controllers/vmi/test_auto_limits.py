@@ -27,18 +27,18 @@ def namespace(ratio):
         ([quota("pods"), quota("limits.memory")], AutoLimits(memory_ratio=2.0)),
     ],
 )
-def test_what_a_quota_bounds_is_limited(quotas, expected):
+def test_resources_limited_by_a_quota_get_limits(quotas, expected):
     assert auto_limits(quotas, None) == expected
 
 
 @pytest.mark.parametrize(
     ("said", "ratio"), [("1.5", 1.5), ("", 2.0), ("much", 2.0), ("0.5", 2.0), ("nan", 2.0)]
 )
-def test_a_namespace_says_how_much_more_memory_there_may_be(said, ratio):
+def test_the_memory_limit_ratio_is_a_label_of_the_namespace(said, ratio):
     assert auto_limits([quota("limits.memory")], namespace(said)).memory_ratio == ratio
 
 
-def test_a_vmi_is_limited_to_its_processors_and_a_multiple_of_its_memory():
+def test_limits_are_the_vcpus_and_a_multiple_of_the_memory():
     domain = {
         "cpu": {"cores": 2},
         "resources": {"requests": {"memory": "64Mi"}, "overcommitGuestOverhead": True},

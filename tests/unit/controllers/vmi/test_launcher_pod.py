@@ -15,7 +15,7 @@ def of(domain, **spec):
     return make_vmi(name="testvmi", spec={"domain": {"devices": {}, **domain}, **spec})
 
 
-def test_the_pod_carries_the_vmis_labels_and_kubevirts():
+def test_the_pod_has_the_labels_of_the_vmi_and_kubevirts():
     vmi = make_vmi(name="test.one", labels={"app": "web"})
     labels = pod_for(vmi)["metadata"]["labels"]
     assert labels == {
@@ -27,13 +27,13 @@ def test_the_pod_carries_the_vmis_labels_and_kubevirts():
     }
 
 
-def test_a_long_name_is_cut_and_told_apart_by_its_digest():
+def test_a_long_name_is_cut_and_gets_a_digest():
     label = pod_for(make_vmi(name="m" * 100))["metadata"]["labels"]["vmi.kubevirt.io/id"]
     assert len(label) == 63
     assert label.startswith("m" * 54 + "-")
 
 
-def test_the_pods_name_looks_generated_and_is_always_the_same():
+def test_the_name_of_the_pod_is_deterministic():
     vmi = make_vmi(name="testh8998")
     name = pod_name(vmi)
     assert name.startswith("virt-launcher-testh8998-")
@@ -43,7 +43,7 @@ def test_the_pods_name_looks_generated_and_is_always_the_same():
     assert len(pod_name(make_vmi(name="m" * 253))) == 63
 
 
-def test_annotations_are_inherited_but_for_kubectls():
+def test_annotations_are_inherited_except_kubectls():
     vmi = make_vmi(name="vm")
     vmi.metadata.annotations = {
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
@@ -58,7 +58,7 @@ def test_annotations_are_inherited_but_for_kubectls():
     }
 
 
-def test_the_pod_outlasts_the_guests_grace():
+def test_the_grace_period_of_the_pod_is_longer_than_the_guests():
     assert pod_for(of({}))["spec"]["terminationGracePeriodSeconds"] == 60
     quick = of({}, terminationGracePeriodSeconds=0)
     assert pod_for(quick)["spec"]["terminationGracePeriodSeconds"] == 30
@@ -96,7 +96,7 @@ def test_placement_is_copied():
     assert "topologySpreadConstraints" not in spec
 
 
-def test_beside_other_nodes_the_pod_finds_those_that_run_machines():
+def test_the_pod_selects_nodes_that_run_vmis():
     tolerations = [{"key": "t", "operator": "Exists"}]
     vmi = of({}, nodeSelector={"a": "b"}, tolerations=tolerations)
     spec = pod_for(vmi, placement=MACHINE_NODES)["spec"]
@@ -145,7 +145,7 @@ def test_pods_beside_others_name_what_their_node_reads():
     assert pod_for(vmi)["spec"]["volumes"] == [claim]
 
 
-def test_ports_of_interfaces_are_the_pods():
+def test_ports_of_interfaces_are_ports_of_the_pod():
     ports = [{"port": 80, "name": "http"}, {"port": 53, "protocol": "UDP"}]
     interfaces = [{"name": "default", "masquerade": {}, "ports": ports}]
     (compute,) = pod_for(of({"devices": {"interfaces": interfaces}}))["spec"]["containers"]
@@ -156,12 +156,12 @@ def test_ports_of_interfaces_are_the_pods():
     assert "ports" not in pod_for(of({}))["spec"]["containers"][0]
 
 
-def test_a_guest_with_a_subdomain_is_found_by_its_name():
+def test_hostname_and_subdomain_are_copied():
     spec = pod_for(of({}, hostname="first", subdomain="head", dnsPolicy="None"))["spec"]
     assert (spec["hostname"], spec["subdomain"], spec["dnsPolicy"]) == ("first", "head", "None")
 
 
-def test_memory_is_the_guests_and_qemus():
+def test_memory_is_that_of_the_guest_and_qemu():
     resources = compute_resources(of({"resources": {"requests": {"memory": "64M"}}}))
     assert 64_000_000 + 60 * 2**20 < bytes_of(resources["requests"]["memory"]) < 132 * 2**20
     assert "limits" not in resources
@@ -171,7 +171,7 @@ def asked(vmi, **chosen):
     return pod_resources.requests(msgspec.convert(pod_for(vmi, **chosen)["spec"], PodSpec))
 
 
-def test_idle_vmis_are_dense_where_that_is_asked_for():
+def test_overcommitted_vmis_request_less_memory():
     vmi = of(
         {"resources": {"requests": {"memory": "64M"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
@@ -197,7 +197,7 @@ def test_memory_is_requested_as_kubevirt_requests_it(resources, memory, expected
     assert bytes_of(compute_resources(vmi)["requests"]["memory"]) == expected
 
 
-def test_cpu_is_verbatim_or_a_share():
+def test_cpu_is_as_requested_or_a_share_of_the_vcpus():
     three = of({"cpu": {"cores": 3}})
     assert compute_resources(three)["requests"]["cpu"] == "300m"
     assert compute_resources(three, cpu_ratio=7)["requests"]["cpu"] == "429m"
@@ -210,7 +210,7 @@ def test_cpu_is_verbatim_or_a_share():
     assert compute_resources(limited)["requests"]["cpu"] == "300m"
 
 
-def test_the_load_of_the_lab_is_measured_against_what_kubevirts_pod_asks():
+def test_the_load_of_the_lab_is_relative_to_the_requests_of_kubevirts_pod():
     """A guest at its limit of 300m is at 283 % of 100m + 1m + 5m."""
     vmi = of(
         {"resources": {"requests": {"cpu": "100m", "memory": "265Mi"}, "limits": {"cpu": "300m"}}},
@@ -219,14 +219,14 @@ def test_the_load_of_the_lab_is_measured_against_what_kubevirts_pod_asks():
     assert 300 * 100 // asked(vmi)["cpu"].rounded_up(-3) == 283
 
 
-def test_the_log_of_the_console_is_a_container_that_lasts():
+def test_the_guest_console_log_is_a_sidecar():
     (log,) = pod_for(of({}))["spec"]["initContainers"]
     assert (log["name"], log["restartPolicy"]) == ("guest-console-log", "Always")
     for silent in ({"logSerialConsole": False}, {"autoattachSerialConsole": False}):
         assert "initContainers" not in pod_for(of({"devices": silent}))["spec"]
 
 
-def test_a_vmi_that_is_guaranteed_has_a_pod_that_is():
+def test_a_guaranteed_vmi_has_a_guaranteed_pod():
     whole = {"cpu": "1", "memory": "1Gi"}
     disks = [{"name": "root", "containerDisk": {"image": "cirros"}}]
     limits = {"resources": {"requests": whole, "limits": whole}}
@@ -236,7 +236,7 @@ def test_a_vmi_that_is_guaranteed_has_a_pod_that_is():
     assert quality_of_service(pod_for(of(some, volumes=disks))) == "Burstable"
 
 
-def test_probes_are_shown_at_the_container_of_the_vmi():
+def test_probes_are_those_of_the_compute_container():
     ready = {"tcpSocket": {"port": 22}, "periodSeconds": 5}
     spec = pod_for(of({}, readinessProbe=ready, livenessProbe={"guestAgentPing": {}}))["spec"]
     compute = spec["containers"][0]
@@ -251,7 +251,7 @@ def test_probes_are_shown_at_the_container_of_the_vmi():
     assert "livenessProbe" not in plain
 
 
-def test_a_service_account_that_the_guest_is_shown_is_the_pods():
+def test_the_service_account_of_a_volume_is_the_pods():
     volumes = [{"name": "who", "serviceAccount": {"serviceAccountName": "robot"}}]
     spec = pod_for(of({}, volumes=volumes))["spec"]
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("robot", True)

@@ -24,20 +24,20 @@ def condition(patch, name):
     return found[0] if found else None
 
 
-def test_a_new_vmi_gets_a_pod_and_nothing_is_written_yet():
+def test_a_new_vmi_gets_a_pod_without_a_status_write():
     decided = plan(make_vmi(phase="Pending"), [], NOW)
     assert decided.create_pod
     assert decided.patch is None
 
 
-def test_a_vmi_that_is_deleted_before_it_has_a_pod_gets_none():
+def test_a_vmi_deleted_before_it_has_a_pod_gets_none():
     decided = plan(make_vmi(phase="Pending", going=True), [], NOW)
     assert not decided.create_pod
     assert decided.patch["status"]["phase"] == "Failed"
     assert decided.patch["metadata"]["finalizers"] is None
 
 
-def test_a_vmi_waits_for_its_claims_and_says_so_of_one_that_is_missing():
+def test_a_vmi_waits_for_its_claims_and_reports_a_missing_one():
     filling = plan(make_vmi(phase="Pending"), [], NOW, Claims(filling=True))
     missing = plan(make_vmi(phase="Pending"), [], NOW, Claims(missing="data"))
     assert not filling.create_pod
@@ -66,7 +66,7 @@ def test_a_vmi_with_a_pod_is_scheduling():
     assert patch["metadata"] == {"resourceVersion": "7"}
 
 
-def test_that_a_young_pod_waits_for_its_node_is_not_written_yet():
+def test_a_young_unscheduled_pod_causes_no_status_write():
     vmi = make_vmi(phase="Pending")
     decided = plan(vmi, [pod(vmi, created=JUST_NOW)], NOW)
     assert decided.patch is None
@@ -86,7 +86,7 @@ def test_that_a_young_pod_waits_for_its_node_is_not_written_yet():
         {"going": True},
     ],
 )
-def test_what_is_wrong_with_a_young_pod_is_written_at_once(news):
+def test_faults_of_a_young_pod_are_written_at_once(news):
     vmi = make_vmi(phase="Pending")
     assert plan(vmi, [pod(vmi, created=JUST_NOW, **news)], NOW).patch is not None
 
@@ -104,7 +104,7 @@ def outdated(name, reason, status="False"):
         (outdated("DataVolumesReady", "NotAllDVsReady"), "True"),
     ],
 )
-def test_what_is_wrong_no_more_once_there_is_a_pod_is_written_at_once(before, after):
+def test_faults_that_are_gone_with_the_pod_are_written_at_once(before, after):
     vmi = make_vmi(phase="Pending", conditions=[before])
     ready = msgspec.convert(
         {
@@ -120,23 +120,23 @@ def test_what_is_wrong_no_more_once_there_is_a_pod_is_written_at_once(before, af
     assert (entries and entries["status"]) == after
 
 
-def test_conditions_that_stay_do_not_hurry_what_waits():
+def test_unchanged_conditions_do_not_hasten_the_status_write():
     stays = outdated("Synchronized", "FailedByWhoeverElse")
     vmi = make_vmi(phase="Pending", conditions=[stays, outdated("Paused", "PausedByUser")])
     assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).requeue_seconds == 2
 
 
-def test_by_a_clock_that_was_set_back_a_pod_is_as_old_as_any():
+def test_a_clock_set_back_makes_no_pod_young():
     vmi = make_vmi(phase="Pending")
     assert phase_after(vmi, pod(vmi, created="2026-01-01T00:00:09Z")) == "Scheduling"
 
 
-def test_a_young_pod_of_a_vmi_that_is_deleted_goes_at_once():
+def test_a_young_pod_of_a_deleted_vmi_is_deleted_at_once():
     vmi = make_vmi(phase="Pending", going=True)
     assert plan(vmi, [pod(vmi, created=JUST_NOW)], NOW).delete_pods
 
 
-def test_a_vmi_that_a_node_took_on_is_scheduled_there():
+def test_a_vmi_whose_pod_is_ready_is_scheduled_on_its_node():
     vmi = make_vmi(phase="Scheduling")
     of = pod(vmi, phase="Running", node="node0", running=True, ready=True)
     patch = plan(vmi, [of], NOW).patch
@@ -147,7 +147,7 @@ def test_a_vmi_that_a_node_took_on_is_scheduled_there():
     assert patch["metadata"]["labels"] == {"kubevirt.io/nodeName": "node0"}
 
 
-def test_what_is_told_of_a_vmi_fits_its_schema_as_it_is():
+def test_the_status_of_a_vmi_conforms_to_its_schema():
     """Then it need not be pruned at each write, which takes three times as long."""
     vmi = make_vmi(phase="Scheduling")
     of = pod(vmi, phase="Running", node="node0", running=True, ready=True)
@@ -156,7 +156,7 @@ def test_what_is_told_of_a_vmi_fits_its_schema_as_it_is():
     assert schema_for(VIRTUAL_MACHINE_INSTANCE).fits(document)
 
 
-def test_bound_is_not_yet_scheduled():
+def test_a_bound_pod_does_not_make_the_vmi_scheduled():
     vmi = make_vmi(phase="Scheduling")
     assert phase_after(vmi, pod(vmi, node="node0")) == "Scheduling"
 
@@ -167,7 +167,7 @@ def test_a_running_vmi_is_as_ready_as_its_pod():
     assert condition(plan(vmi, [of], NOW).patch, "Ready")["status"] == "True"
 
 
-def test_what_is_said_already_is_not_written_again():
+def test_an_unchanged_status_is_not_written():
     said = make_vmi(
         phase="Running",
         node="node0",
@@ -204,12 +204,12 @@ def test_a_pod_that_ended_ends_its_vmi(phase, pod_phase, expected):
     assert phase_after(vmi, pod(vmi, phase=pod_phase, node="node0")) == expected
 
 
-def test_a_pod_that_goes_fails_a_vmi_that_was_not_placed():
+def test_a_terminating_pod_fails_an_unscheduled_vmi():
     vmi = make_vmi(phase="Scheduling")
     assert phase_after(vmi, pod(vmi, going=True)) == "Failed"
 
 
-def test_a_pod_that_goes_makes_a_running_vmi_unready_at_once():
+def test_a_terminating_pod_makes_a_running_vmi_unready_at_once():
     vmi = make_vmi(phase="Running", ready=True)
     of = pod(vmi, phase="Running", node="node0", running=True, ready=True, going=True)
     patch = plan(vmi, [of], NOW).patch
@@ -218,13 +218,13 @@ def test_a_pod_that_goes_makes_a_running_vmi_unready_at_once():
     assert (ready["status"], ready["reason"]) == ("False", "PodTerminating")
 
 
-def test_the_node_ends_a_placed_vmi_that_is_deleted():
+def test_the_node_stops_a_scheduled_vmi_that_is_deleted():
     vmi = make_vmi(phase="Running", going=True)
     of = pod(vmi, phase="Running", node="node0", running=True)
     assert plan(vmi, [of], NOW).delete_pods == ()
 
 
-def test_once_it_ended_its_pod_goes_by_force_and_then_the_finalizer():
+def test_after_its_end_the_pod_is_force_deleted_then_the_finalizer_removed():
     vmi = make_vmi(phase="Succeeded", going=True)
     of = pod(vmi, phase="Running", node="node0", running=True)
     decided = plan(vmi, [of], NOW)
@@ -239,7 +239,7 @@ def test_other_finalizers_stay():
     assert plan(vmi, [], NOW).patch["metadata"]["finalizers"] == ["else/where"]
 
 
-def test_a_vmi_that_is_deleted_before_it_was_placed_takes_its_pod_along_gracefully():
+def test_the_pod_of_an_unscheduled_vmi_is_deleted_gracefully():
     vmi = make_vmi(phase="Scheduling", going=True)
     of = pod(vmi, node="node0")
     decided = plan(vmi, [of], NOW)
@@ -255,7 +255,7 @@ def test_a_finished_vmi_that_stays_keeps_its_pod():
     assert plan(vmi, [pod(vmi, phase="Failed", node="node0")], NOW).delete_pods == ()
 
 
-def test_no_place_is_repeated_until_there_is_one():
+def test_an_unschedulable_pod_is_reported_until_it_is_scheduled():
     unscheduled = {
         "type": "PodScheduled",
         "status": "False",
@@ -271,7 +271,7 @@ def test_no_place_is_repeated_until_there_is_one():
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff"])
-def test_an_image_that_cannot_be_had_is_told_and_then_forgotten(reason):
+def test_a_failed_image_pull_is_reported_and_cleared(reason):
     vmi = make_vmi(phase="Scheduling")
     patch = plan(vmi, [pod(vmi, node="node0", waiting=reason)], NOW).patch
     said = condition(patch, "Synchronized")
@@ -281,14 +281,14 @@ def test_an_image_that_cannot_be_had_is_told_and_then_forgotten(reason):
     assert condition(patch, "Synchronized") is None
 
 
-def test_what_the_node_says_of_synchronizing_is_left_alone():
+def test_the_synchronized_condition_of_the_node_is_left_alone():
     said = {"type": "Synchronized", "status": "False", "reason": "Synchronizing with the Domain"}
     vmi = make_vmi(phase="Running", conditions=[said])
     patch = plan(vmi, [pod(vmi, phase="Running", node="node0", running=True)], NOW).patch
     assert condition(patch, "Synchronized")["reason"] == said["reason"]
 
 
-def test_a_vmi_is_marked_for_eviction_for_as_long_as_it_is_to_leave_its_node():
+def test_the_eviction_mark_lasts_as_long_as_the_eviction():
     def entries(node, *conditions):
         vmi = make_vmi(phase="Running", node="node0", conditions=list(conditions))
         vmi.status.evacuation_node_name = node
@@ -301,7 +301,7 @@ def test_a_vmi_is_marked_for_eviction_for_as_long_as_it_is_to_leave_its_node():
     assert entries("", marked) is None
 
 
-def test_a_pod_that_cannot_be_made_is_told():
+def test_a_failed_creation_of_the_pod_is_reported():
     decided = plan(make_vmi(phase="Pending"), [], NOW, create_error="Error creating pod: full")
     assert not decided.create_pod
     said = condition(decided.patch, "Synchronized")
@@ -309,7 +309,7 @@ def test_a_pod_that_cannot_be_made_is_told():
     assert "phase" not in decided.patch["status"]
 
 
-def test_a_condition_keeps_its_time_while_it_keeps_its_status():
+def test_transition_times_change_with_the_status_only():
     old = {
         "type": "Ready",
         "status": "False",
@@ -323,7 +323,7 @@ def test_a_condition_keeps_its_time_while_it_keeps_its_status():
     assert ready["lastTransitionTime"] == "2025-01-01T00:00:00Z"
 
 
-def test_a_pod_that_only_names_the_vmi_as_its_owner_counts_for_nothing():
+def test_a_foreign_pod_that_names_the_vmi_as_owner_does_not_count():
     vmi = make_vmi(phase="Running")
     own = pod(vmi, phase="Running", node="node0", running=True, ready=True)
     other = pod(vmi, name="impostor", phase="Failed", node="node0")

@@ -65,11 +65,11 @@ def test_a_vmi_without_claims_needs_none():
         ([claim(annotations=WISHED | {PHASE: SUCCEEDED})], True),
     ],
 )
-def test_a_vmi_gets_its_pod_when_its_claims_are_there_and_filled(claims, ready):
+def test_a_vmi_gets_its_pod_once_its_claims_are_populated(claims, ready):
     assert seen(vmi(kept("disk")), *claims).are_ready is ready
 
 
-def test_a_disk_that_is_plugged_in_later_is_not_waited_for():
+def test_hotplugged_disks_are_not_awaited():
     later = kept("disk", hotpluggable=True)
     assert seen(vmi(later, buses=["scsi"])).are_ready
     assert pod_volumes(vmi(later, buses=["scsi"]).spec) == []
@@ -90,7 +90,7 @@ def test_the_pod_names_the_claims_of_all_disks():
     ]
 
 
-def test_a_block_device_is_a_device_of_the_pod():
+def test_block_volumes_are_volume_devices_of_the_pod():
     looked = seen(vmi(kept("disk"), kept("raw", "raw")), claim(), claim("raw", mode="Block"))
     assert pod_mounts(looked) == {
         "volumeMounts": [{"name": "disk", "mountPath": "/var/run/kubevirt-private/vmi-disks/disk"}],
@@ -98,7 +98,7 @@ def test_a_block_device_is_a_device_of_the_pod():
     }
 
 
-def test_volumes_are_told_with_the_names_that_the_guest_has_for_them():
+def test_the_volume_status_has_the_device_names_of_the_guest():
     of = vmi(
         kept("disk"),
         *({"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in ("a", "b", "c", "d")),
@@ -122,7 +122,7 @@ def test_volumes_are_told_with_the_names_that_the_guest_has_for_them():
     }
 
 
-def test_what_others_tell_of_volumes_stays():
+def test_volume_status_of_others_stays():
     of = vmi(kept("disk"), buses=["virtio"])
     entries = volume_status(of, seen(of, claim()))
     entries[0]["size"] = 7
@@ -147,7 +147,7 @@ def test_the_twenty_seventh_disk_is_vdaa():
     assert [one["target"] for one in entries[25:]] == ["vdz", "vdaa", "vdab"]
 
 
-def test_what_claims_of_plugged_disks_are_like_is_added_to_what_the_node_tells():
+def test_claim_info_of_hotplugged_disks_is_added_to_the_nodes_status():
     later = kept("later", hotpluggable=True)
     of = vmi({"name": "root", "emptyDisk": {"capacity": "1Gi"}}, later, buses=["scsi", "scsi"])
     entry = {"name": "later", "target": "sdb", "phase": "Ready"}

@@ -38,16 +38,16 @@ DONE = data_volume("done", "Succeeded", "True", ("False", "Import Complete"))
         ),
     ],
 )
-def test_a_vmi_says_which_data_volumes_it_waits_for_and_why(data_volumes, waited):
+def test_a_vmi_reports_which_data_volumes_it_waits_for_and_why(data_volumes, waited):
     entries = conditions(Claims(data_volumes=data_volumes))["DataVolumesReady"]
     assert (entries.status, entries.reason) == ("False", "NotAllDVsReady")
     assert entries.message == f"Not all of the VMI's DVs are ready: {waited}"
 
 
-def test_nothing_is_waited_for_when_all_are_ready():
+def test_a_vmi_does_not_wait_if_all_data_volumes_are_ready():
     entries = conditions(Claims(data_volumes=[DONE]))["DataVolumesReady"]
     assert entries.message == "All of the VMI's DVs are bound and not running"
 
 
-def test_a_vmi_without_data_volumes_says_nothing_of_them():
+def test_a_vmi_without_data_volumes_has_no_such_condition():
     assert "DataVolumesReady" not in conditions(Claims())
