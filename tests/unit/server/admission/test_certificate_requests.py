@@ -49,7 +49,7 @@ async def let(ask, name, verbs, resource, *, names=()):
     await bind(ask, made, "ClusterRole", made, user(name), namespace="")
 
 
-async def test_a_request_is_whoever_sends_it(ask):
+async def test_the_requester_is_the_authenticated_user(ask):
     await let(ask, "lab1", "create update", "certificatesigningrequests")
     lab1 = ask.as_user("lab1", "students")
     forged = wanted(username="root", groups=["system:masters"], uid="1", extra={"a": ["b"]})
@@ -100,25 +100,25 @@ async def test_a_request_is_whoever_sends_it(ask):
         ({"request": "bm8="}, ': "bm8=": PEM block type must be CERTIFICATE REQUEST'),
     ],
 )
-async def test_a_request_that_cannot_be_is_refused(ask, spec, told):
+async def test_an_invalid_request_is_rejected(ask, spec, told):
     answer = await ask("POST", REQUESTS, wanted(**spec))
     assert answer.status == 422
     assert told in answer["message"]
 
 
-async def test_every_fault_of_a_request_is_told(ask):
+async def test_every_fault_of_a_request_is_reported(ask):
     answer = await ask("POST", REQUESTS, wanted(request="bm8=", usages=[]))
     fields = [cause["field"] for cause in answer["details"]["causes"]]
     assert fields == ["spec.request", "spec.usages"]
 
 
-async def test_what_is_not_base64_cannot_be_read(ask):
+async def test_invalid_base64_is_a_bad_request(ask):
     answer = await ask("POST", REQUESTS, wanted(request="?!"))
     assert answer.status == 400
     assert "illegal base64 data" in answer["message"]
 
 
-async def test_nobody_becomes_an_administrator(ask):
+async def test_certificates_of_administrators_are_rejected(ask):
     answer = await ask("POST", REQUESTS, wanted(request=encoded("lab", "system:masters")))
     assert answer.status == 403
     assert answer["message"] == (
@@ -136,7 +136,7 @@ async def decide(asker, *conditions, door="approval", **status):
     return await asker("PUT", f"{EVE}/{door}", document)
 
 
-async def test_who_approves_needs_the_right_to_for_the_signer(ask):
+async def test_approvers_need_the_right_to_approve_for_the_signer(ask):
     await ask("POST", REQUESTS, wanted())
     await let(ask, "boss", "get update", "certificatesigningrequests/approval")
     await let(ask, "boss", "get", "certificatesigningrequests")
@@ -154,7 +154,7 @@ async def test_who_approves_needs_the_right_to_for_the_signer(ask):
     assert condition["lastUpdateTime"] == condition["lastTransitionTime"] != ""
 
 
-async def test_who_signs_needs_the_right_to_for_the_signer(ask, certificate):
+async def test_signers_need_the_right_to_sign_for_the_signer(ask, certificate):
     await ask("POST", REQUESTS, wanted(signerName="example.com/x"))
     await decide(ask, APPROVED)
     await let(ask, "pen", "update", "certificatesigningrequests/status")
@@ -180,7 +180,7 @@ async def test_who_signs_needs_the_right_to_for_the_signer(ask, certificate):
         ([], [{"type": "", "status": "True"}], "status.conditions[0].type: Required value"),
     ],
 )
-async def test_decisions_stay_and_do_not_contradict_each_other(ask, before, after, told):
+async def test_decisions_cannot_be_removed_or_contradict_each_other(ask, before, after, told):
     await ask("POST", REQUESTS, wanted())
     if before:
         assert (await decide(ask, *before)).status == 200
@@ -189,14 +189,14 @@ async def test_decisions_stay_and_do_not_contradict_each_other(ask, before, afte
     assert told in answer["message"]
 
 
-async def test_an_approval_gives_no_certificate(ask, certificate):
+async def test_the_approval_subresource_sets_no_certificate(ask, certificate):
     await ask("POST", REQUESTS, wanted())
     answer = await decide(ask, APPROVED, certificate=certificate)
     assert answer.status == 200
     assert "certificate" not in answer["status"]
 
 
-async def test_a_status_approves_nothing(ask):
+async def test_the_status_subresource_approves_nothing(ask):
     await ask("POST", REQUESTS, wanted())
     answer = await decide(ask, APPROVED, door="status")
     assert answer.status == 422
@@ -204,7 +204,7 @@ async def test_a_status_approves_nothing(ask):
     assert (await decide(ask, FAILED, door="status")).status == 200
 
 
-async def test_a_status_keeps_the_approval_as_it_was(ask, certificate):
+async def test_the_status_subresource_keeps_the_approval(ask, certificate):
     await ask("POST", REQUESTS, wanted())
     approved = await decide(ask, APPROVED)
     other = APPROVED | {"reason": "Other"}
@@ -212,7 +212,7 @@ async def test_a_status_keeps_the_approval_as_it_was(ask, certificate):
     assert answer["status"]["conditions"] == approved["status"]["conditions"]
 
 
-async def test_a_certificate_is_one_and_stays(ask, certificate):
+async def test_a_certificate_is_immutable(ask, certificate):
     await ask("POST", REQUESTS, wanted())
     approved = (await decide(ask, APPROVED))["status"]["conditions"]
     other = base64.b64encode(b"nothing").decode()
@@ -238,7 +238,7 @@ async def test_a_certificate_is_one_and_stays(ask, certificate):
         ([APPROVED, FAILED], False, "Approved,Failed"),
     ],
 )
-async def test_a_table_tells_how_far_it_is(ask, certificate, conditions, certified, shown):
+async def test_tables_show_the_condition(ask, certificate, conditions, certified, shown):
     await ask("POST", REQUESTS, wanted(expirationSeconds=86400))
     decided = [each for each in conditions if each is not FAILED]
     if decided:

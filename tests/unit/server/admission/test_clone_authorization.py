@@ -46,7 +46,7 @@ async def allow(ask, resource, group, *, subject=None):
     await bind(ask, "copiers", "Role", "copier", *subjects, namespace="golden")
 
 
-async def test_a_claim_of_ones_own_namespace_is_ones_own(bob):
+async def test_claims_of_the_same_namespace_can_be_cloned(bob):
     assert (await bob("POST", VOLUMES, volume(**claim("lab")))).status == 201
     assert (await bob("POST", VOLUMES, volume(pvc={"name": "image"}))).status == 201
 
@@ -54,7 +54,7 @@ async def test_a_claim_of_ones_own_namespace_is_ones_own(bob):
 @pytest.mark.parametrize(
     ("resource", "group"), [("datavolumes/source", "cdi.kubevirt.io"), ("pods", "")]
 )
-async def test_a_claim_of_another_needs_leave_there(ask, bob, resource, group):
+async def test_a_claim_of_another_namespace_needs_a_right_there(ask, bob, resource, group):
     refused = await bob("POST", VOLUMES, volume(**claim()))
     assert refused.status == 422
     assert refused["message"] == (
@@ -66,7 +66,7 @@ async def test_a_claim_of_another_needs_leave_there(ask, bob, resource, group):
     assert (await bob("POST", VOLUMES, volume(**claim()))).status == 201
 
 
-async def test_a_data_source_is_no_way_around_it(ask, bob):
+async def test_a_data_source_does_not_bypass_the_check(ask, bob):
     assert DENIED in (await bob("POST", SOURCES, data_source()))["message"]
     mine = await bob("POST", SOURCES, data_source("lab"))
     assert mine.status == 201
@@ -84,7 +84,7 @@ def naming(other):
     return {"metadata": {"name": "mine"}, "spec": {"source": {"dataSource": {"name": other}}}}
 
 
-async def test_nor_is_one_that_names_another(ask, bob):
+async def test_a_data_source_that_refers_to_another_does_not_bypass_the_check(ask, bob):
     assert (await bob("POST", SOURCES, naming("later"))).status == 201
     later = {"metadata": {"name": "later"}, "spec": {"source": claim()}}
     assert (await ask("POST", SOURCES, later)).status == 201
@@ -93,7 +93,7 @@ async def test_nor_is_one_that_names_another(ask, bob):
     assert (await ask("POST", VOLUMES, volume(sourceRef=reference))).status == 201
 
 
-async def test_who_names_a_data_source_means_its_claim(ask, bob):
+async def test_a_reference_to_a_data_source_counts_as_its_claim(ask, bob):
     later = {"metadata": {"name": "later"}, "spec": {"source": claim()}}
     assert (await ask("POST", SOURCES, later)).status == 201
     path = f"{SOURCES}/mine"
@@ -131,7 +131,7 @@ async def test_who_names_a_data_source_means_its_claim(ask, bob):
         ),
     ],
 )
-async def test_what_a_data_source_may_mean(ask, source, status, told):
+async def test_sources_of_a_data_source_are_checked(ask, source, status, told):
     await ask.create("/api/v1/namespaces", "lab")
     answer = await ask("POST", SOURCES, {"metadata": {"name": "mine"}, "spec": {"source": source}})
     assert answer.status == status, answer.text
@@ -149,7 +149,7 @@ def image(labels, name="image"):
     [claim(), {"sourceRef": {"kind": "DataSource", "name": "fedora", "namespace": "golden"}}],
 )
 @pytest.mark.parametrize("policy", ["Reject", "Ignore"])
-async def test_what_suits_an_image_is_looked_up_for_who_may_copy_it(ask, bob, source, policy):
+async def test_inference_from_an_image_needs_the_right_to_clone_it(ask, bob, source, policy):
     """Whether there is such an image, and what it says, is told in the same words: none."""
     written = machine(**source)
     said = {"inferFromVolume": "root", "inferFromVolumeFailurePolicy": policy}
@@ -193,7 +193,7 @@ def of_machines(spec):
 NONE = {"metadata": {"labels": {"instancetype.kubevirt.io/default-preference": "none"}}}
 
 
-async def test_what_says_two_sources_is_no_way_to_what_suits_one_of_them(ask, bob):
+async def test_a_volume_with_two_sources_does_not_bypass_the_check_of_inference(ask, bob):
     """A DataSource of bob's own does not lead away from the claim beside it."""
     mine = {"metadata": {"name": "mine"}, "spec": {"source": claim("lab")}}
     assert (await bob("POST", SOURCES, mine)).status == 201
@@ -221,7 +221,9 @@ async def test_what_says_two_sources_is_no_way_to_what_suits_one_of_them(ask, bo
     ("path", "written"),
     [(MACHINES, lambda made: made), (POOLS, lambda made: of_machines(made["spec"]))],
 )
-async def test_what_suits_the_image_of_a_volume_that_others_made(ask, bob, path, written, named):
+async def test_inference_from_data_volumes_of_others_needs_the_right_to_clone(
+    ask, bob, path, written, named
+):
     """It is told to who may copy that image only: who made the DataVolume was asked then."""
     fedora = {"metadata": {"name": "fedora"}, "spec": {"source": claim()}}
     assert (await ask("POST", SOURCES, fedora)).status == 201
@@ -254,7 +256,7 @@ async def test_what_suits_the_image_of_a_volume_that_others_made(ask, bob, path,
     assert (await bob("POST", path, document)).status == 201
 
 
-async def test_what_suits_an_image_that_others_named_is_looked_up_for_who_may_copy_it(ask, bob):
+async def test_inference_from_templates_of_others_needs_the_right_to_clone(ask, bob):
     made = await ask("POST", MACHINES, machine(**claim()))
     path = f"{MACHINES}/{made.metadata['name']}"
     change = {"spec": {"preference": {"inferFromVolume": "root"}}}
@@ -282,7 +284,7 @@ def machine(**source):
     }
 
 
-async def test_a_machine_is_no_way_around_it(ask, bob):
+async def test_a_vm_template_does_not_bypass_the_check(ask, bob):
     refused = await bob("POST", MACHINES, machine(**claim()))
     assert refused["message"] == (
         'admission webhook "virtualmachine-validator.kubevirt.io" denied the request: '
@@ -294,13 +296,13 @@ async def test_a_machine_is_no_way_around_it(ask, bob):
     assert (await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})).status == 200
 
 
-async def test_leave_for_the_account_beside_a_machine_is_enough(ask, bob):
+async def test_a_right_of_the_default_service_account_is_enough(ask, bob):
     account = {"kind": "ServiceAccount", "name": "default", "namespace": "lab"}
     await allow(ask, "datavolumes/source", "cdi.kubevirt.io", subject=account)
     assert (await bob("POST", MACHINES, machine(**claim()))).status == 201
 
 
-async def test_a_template_that_meant_a_claim_does_not_allow_to_name_it(ask, bob):
+async def test_a_permitted_reference_does_not_permit_its_claim_by_name(ask, bob):
     """What DataSources mean today was asked of nobody when the machine was written."""
     mine = {"metadata": {"name": "mine"}, "spec": {"source": {}}}
     assert (await bob("POST", SOURCES, mine)).status == 201
@@ -320,7 +322,7 @@ async def test_a_template_that_meant_a_claim_does_not_allow_to_name_it(ask, bob)
     assert DENIED in (await bob("PUT", path, put))["message"]
 
 
-async def test_a_data_source_that_named_another_does_not_allow_to_name_its_claim(ask, bob):
+async def test_a_permitted_data_source_does_not_permit_its_claim_by_name(ask, bob):
     assert (await bob("POST", SOURCES, naming("later"))).status == 201
     later = {"metadata": {"name": "later"}, "spec": {"source": claim()}}
     assert (await ask("POST", SOURCES, later)).status == 201
@@ -345,7 +347,7 @@ async def means(ask, name="mine", **source):
 
 
 @pytest.mark.parametrize(("path", "written"), [(VOLUMES, volume), (MACHINES, machine)])
-async def test_what_may_be_copied_is_written_down(ask, bob, path, written):
+async def test_permitted_clones_are_recorded(ask, bob, path, written):
     await means(ask, **OTHERS)
     made = await ask("POST", path, written(sourceRef=REFERENCE))
     assert permitted(made) == {"lab/mine": "golden/*"}
@@ -361,7 +363,7 @@ async def test_what_may_be_copied_is_written_down(ask, bob, path, written):
 
 
 @pytest.mark.parametrize(("path", "written"), [(VOLUMES, volume), (MACHINES, machine)])
-async def test_nobody_but_the_server_writes_it(ask, bob, path, written):
+async def test_clients_cannot_write_the_record_of_permitted_clones(ask, bob, path, written):
     await means(ask)
     lie = {PERMITTED: json.dumps({"lab/mine": "golden/*"})}
     document = written(sourceRef=REFERENCE)
@@ -387,7 +389,7 @@ async def test_nobody_but_the_server_writes_it(ask, bob, path, written):
     assert permitted(await bob("GET", one)) == {}
 
 
-async def test_what_leads_nowhere_when_it_is_written_stays_without_leave(ask, bob):
+async def test_an_unresolved_reference_permits_nothing_later(ask, bob):
     """Also where somebody who may copy the claim by then changes something else."""
     await means(ask)
     made = await bob("POST", MACHINES, machine(sourceRef=REFERENCE))
@@ -402,14 +404,14 @@ async def test_what_leads_nowhere_when_it_is_written_stays_without_leave(ask, bo
     assert permitted(told) == {"lab/mine": "golden/*"}, told.text
 
 
-async def test_what_is_named_elsewhere_may_be_renewed_there(ask, bob):
+async def test_a_right_to_the_namespace_permits_renewed_images(ask, bob):
     await allow(ask, "datavolumes/source", "cdi.kubevirt.io")
     elsewhere = {"kind": "DataSource", "name": "later", "namespace": "golden"}
     made = await bob("POST", VOLUMES, volume(sourceRef=elsewhere))
     assert permitted(made) == {"golden/later": "golden/*"}
 
 
-async def test_a_controller_hands_on_what_the_author_was_allowed(ask, bob):
+async def test_controllers_pass_on_permitted_clones_of_the_author(ask, bob):
     await means(ask, **OTHERS)
     controller = ask.as_user(CONTROLLER.name)
     document = volume(sourceRef=REFERENCE)

@@ -12,14 +12,14 @@ def admitted(*tolerations):
     return pod["spec"]["tolerations"]
 
 
-def test_a_pod_stays_for_five_minutes_on_a_node_that_fails():
+def test_pods_tolerate_failed_nodes_for_five_minutes():
     assert admitted() == [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
         for key in (NOT_READY, UNREACHABLE)
     ]
 
 
-def test_tolerations_of_its_own_stay():
+def test_existing_tolerations_stay():
     own = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
     assert [each["key"] for each in admitted(own)] == [UNREACHABLE, NOT_READY]
     other = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoSchedule"}
@@ -33,7 +33,7 @@ def test_a_toleration_of_everything_needs_no_others(own):
     assert admitted(own) == [own]
 
 
-def test_a_pod_that_exists_is_left_alone():
+def test_existing_pods_get_no_tolerations():
     pod = {"spec": {}}
     admit_pod(pod, pod)
     assert pod == {"spec": {}}

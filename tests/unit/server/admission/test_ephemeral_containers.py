@@ -20,7 +20,7 @@ def adding(*containers):
 BUSYBOX = {"name": "debugger", "image": "busybox"}
 
 
-async def test_a_container_is_added_and_shown_and_its_user_warned(ask, stored):
+async def test_an_ephemeral_container_is_added_with_a_warning(ask, stored):
     answer = await ask("PATCH", DOOR, adding(BUSYBOX), headers=STRATEGIC)
     (warning,) = answer.warnings
     assert "nothing runs the ephemeral containers of this Pod" in warning
@@ -33,7 +33,7 @@ async def test_a_container_is_added_and_shown_and_its_user_warned(ask, stored):
     assert sorted(names) == ["another", "debugger"]
 
 
-async def test_nothing_else_comes_by_that_door(ask, stored):
+async def test_the_subresource_changes_nothing_else(ask, stored):
     change = adding(BUSYBOX)
     change["metadata"] = {"labels": {"a": "b"}}
     change["spec"]["nodeName"] = "elsewhere"
@@ -43,7 +43,7 @@ async def test_nothing_else_comes_by_that_door(ask, stored):
     assert found["spec"].get("nodeName") == stored["spec"].get("nodeName")
 
 
-async def test_they_come_by_no_other_door(ask, pod):
+async def test_ephemeral_containers_are_added_by_the_subresource_only(ask, pod):
     pod["spec"]["ephemeralContainers"] = [BUSYBOX]
     refused = await ask("POST", "/api/v1/namespaces/default/pods", pod)
     assert refused.status == 422
@@ -64,13 +64,13 @@ async def test_they_come_by_no_other_door(ask, pod):
         (BUSYBOX | {"targetContainerName": "nosuch"}, 'targetContainerName: Not found: "nosuch"'),
     ],
 )
-async def test_what_cannot_be_is_refused(ask, stored, container, fault):
+async def test_invalid_ephemeral_containers_are_rejected(ask, stored, container, fault):
     refused = await ask("PATCH", DOOR, adding(container), headers=STRATEGIC)
     assert refused.status == 422, refused.text
     assert fault in refused["message"]
 
 
-async def test_an_added_container_stays_as_it_is(ask, stored):
+async def test_existing_ephemeral_containers_are_immutable(ask, stored):
     await ask("PATCH", DOOR, adding(BUSYBOX), headers=STRATEGIC)
     refused = await ask("PATCH", DOOR, adding(BUSYBOX | {"image": "other"}), headers=STRATEGIC)
     assert 'existing ephemeral containers "debugger" may not be changed' in refused["message"]

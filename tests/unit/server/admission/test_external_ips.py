@@ -66,7 +66,7 @@ def service(*, port=8080, **spec):
         ("198.51.100.53", "the address of a name server"),
     ],
 )
-async def test_what_somebody_has_here_nobody_takes(admin, address, owner):
+async def test_addresses_of_the_cluster_are_rejected(admin, address, owner):
     answer = await admin("POST", SERVICES, service(externalIPs=["203.0.113.1", address]))
     assert answer.status == 422
     told = f'spec.externalIPs[1]: Invalid value: "{address}": may not be {owner}'
@@ -74,11 +74,11 @@ async def test_what_somebody_has_here_nobody_takes(admin, address, owner):
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1"])
-async def test_special_addresses_nobody_takes(admin, address):
+async def test_special_addresses_are_rejected(admin, address):
     assert (await admin("POST", SERVICES, service(externalIPs=[address]))).status == 422
 
 
-async def test_other_addresses_are_the_administrators(admin, editor):
+async def test_other_addresses_need_a_right(admin, editor):
     wanted = service(externalIPs=["203.0.113.1"])
     answer = await editor("POST", SERVICES, wanted)
     assert answer.status == 403
@@ -93,12 +93,12 @@ async def test_other_addresses_are_the_administrators(admin, editor):
     assert (await admin("PATCH", WEB, patch, MERGE)).status == 200
 
 
-async def test_who_is_given_the_right_takes_addresses(admin, editor):
+async def test_users_with_the_right_can_set_external_ips(admin, editor):
     await allow(admin, "externalips")
     assert (await editor("POST", SERVICES, service(externalIPs=["203.0.113.1"]))).status == 201
 
 
-async def test_what_a_service_has_it_keeps(admin, editor):
+async def test_existing_external_ips_stay_valid(admin, editor):
     """As with DenyServiceExternalIPs: who may change a Service may leave such an address there."""
     assert (await admin("POST", SERVICES, service(externalIPs=["203.0.113.1"]))).status == 201
     change = {"spec": {"selector": {"app": "web"}}}
@@ -111,7 +111,7 @@ async def test_what_a_service_has_it_keeps(admin, editor):
 
 
 @pytest.mark.parametrize("port", [22, 80, 1023, 8000, 8009])
-async def test_low_and_kept_ports_of_the_host_are_the_administrators(admin, editor, port):
+async def test_privileged_and_reserved_host_ports_need_a_right(admin, editor, port):
     wanted = service(port=port, type="LoadBalancer")
     answer = await editor("POST", SERVICES, wanted)
     assert answer.status == 403
@@ -124,22 +124,22 @@ async def test_low_and_kept_ports_of_the_host_are_the_administrators(admin, edit
 
 
 @pytest.mark.parametrize("port", [1024, 7999, 8010])
-async def test_other_ports_of_the_host_are_for_everybody(editor, port):
+async def test_other_host_ports_need_no_right(editor, port):
     answer = await editor("POST", SERVICES, service(port=port, type="LoadBalancer"))
     assert answer.status == 201, answer.text
 
 
-async def test_who_is_given_the_right_takes_ports_of_the_host(admin, editor):
+async def test_users_with_the_right_can_use_restricted_host_ports(admin, editor):
     await allow(admin, "hostports")
     assert (await editor("POST", SERVICES, service(port=80, type="LoadBalancer"))).status == 201
 
 
-async def test_a_load_balancer_of_somebody_else_takes_no_port_of_the_host(editor):
+async def test_a_load_balancer_of_another_class_uses_no_host_port(editor):
     spec = {"type": "LoadBalancer", "loadBalancerClass": "example.com/other"}
     assert (await editor("POST", SERVICES, service(port=80, **spec))).status == 201
 
 
-async def test_a_kept_port_on_nodes_is_asked_for_and_never_given(admin, editor):
+async def test_a_reserved_node_port_is_never_allocated(admin, editor):
     wanted = service(type="NodePort")
     wanted["spec"]["ports"][0]["nodePort"] = 30001
     assert (await editor("POST", SERVICES, wanted)).status == 403

@@ -48,7 +48,7 @@ async def causes(ask, document):
     return {(one["field"], one["message"]) for one in answer["details"]["causes"]}
 
 
-async def test_a_reference_names_its_kind_from_then_on(ask):
+async def test_a_reference_gets_the_default_kind(ask):
     document = vm(instancetype={"name": "small"}, preference={"name": "linux"})
     answer = await ask("POST", VMS, document)
     assert answer.status == 201, answer.text
@@ -67,7 +67,7 @@ async def test_a_reference_names_its_kind_from_then_on(ask):
         {"instancetype": {"name": "small", "revisionName": "none"}},
     ],
 )
-async def test_what_is_not_there_yet_is_no_reason_to_refuse(ask, missing):
+async def test_a_missing_instance_type_is_accepted(ask, missing):
     answer = await ask("POST", VMS, vm(**missing))
     assert answer.status == 201, answer.text
     machine = answer["spec"]["template"]["spec"]
@@ -99,11 +99,11 @@ async def test_what_is_not_there_yet_is_no_reason_to_refuse(ask, missing):
         ),
     ],
 )
-async def test_a_reference_that_makes_no_sense_is_refused(ask, said, field, message):
+async def test_an_invalid_reference_is_rejected(ask, said, field, message):
     assert await causes(ask, vm(instancetype=said)) == {(field, message)}
 
 
-async def test_another_name_needs_another_revision(ask):
+async def test_a_changed_name_with_the_old_revision_is_rejected(ask):
     said = {"name": "small", "revisionName": "kept"}
     assert (await ask("POST", VMS, vm(instancetype=said))).status == 201
     change = {"spec": {"instancetype": {"name": "large"}}}
@@ -115,7 +115,7 @@ async def test_another_name_needs_another_revision(ask):
     assert cause["message"] == told
 
 
-async def test_requirements_are_judged_with_all_defaults(ask):
+async def test_requirements_are_checked_after_all_defaults(ask):
     path = f"{GROUP}/virtualmachineclusterpreferences"
     needs = {"requirements": {"cpu": {"guest": 1}, "memory": {"guest": "64Mi"}}}
     await ask("POST", path, {"metadata": {"name": "modest"}, "spec": needs})
@@ -129,7 +129,7 @@ async def test_requirements_are_judged_with_all_defaults(ask):
     assert answer.status == 201, answer.text
 
 
-async def test_a_preference_settles_at_once_what_is_kept(ask):
+async def test_a_preference_sets_persistent_fields_at_once(ask):
     path = f"{GROUP}/virtualmachineclusterpreferences"
     likes = {
         "machine": {"preferredMachineType": "pc-q35-rhel9.4.0"},
@@ -153,14 +153,14 @@ async def test_a_preference_settles_at_once_what_is_kept(ask):
     assert spec["dataVolumeTemplates"][0]["spec"]["pvc"]["storageClassName"] == "fast"
 
 
-async def test_a_template_may_not_contradict(ask):
+async def test_a_template_must_not_conflict_with_the_instance_type(ask):
     document = vm({"memory": {"guest": "1Gi"}}, instancetype={"name": "small"})
     field = "spec.template.spec.domain.memory.guest"
     told = f"VM field(s) {field} conflicts with selected instance type"
     assert await causes(ask, document) == {(field, told)}
 
 
-async def test_what_comes_out_must_be_a_machine(ask):
+async def test_the_expanded_spec_must_be_valid(ask):
     path = f"{GROUP}/virtualmachineclusterpreferences"
     firmware = {"firmware": {"preferredEfi": {}}}
     await ask("POST", path, {"metadata": {"name": "windows"}, "spec": firmware})
@@ -181,7 +181,7 @@ async def test_a_spec_is_expanded(ask):
     assert (await ask("PUT", path)).status == 405
 
 
-async def test_a_volume_says_what_suits_it(ask):
+async def test_instance_types_are_inferred_from_a_volume(ask):
     claims = "/api/v1/namespaces/default/persistentvolumeclaims"
     await ask("POST", claims, {"metadata": {"name": "disk", "labels": LABELS}, "spec": CLAIM})
     volumes = [{"name": "root", "persistentVolumeClaim": {"claimName": "disk"}}]
@@ -209,7 +209,7 @@ GOLDEN = {"source": {"pvc": {"namespace": "default", "name": "golden"}}}
 
 @pytest.mark.parametrize("named", ["fedora", "newest"])
 @pytest.mark.parametrize("labelled", ["claim", "source"])
-async def test_a_golden_image_says_what_suits_it(ask, labelled, named):
+async def test_instance_types_are_inferred_from_a_golden_image(ask, labelled, named):
     told = {"labels": LABELS}
     of_claim, of_source = (told, {}) if labelled == "claim" else ({}, told)
     await ask("POST", CLAIMS, {"metadata": {"name": "golden", **of_claim}, "spec": CLAIM})
@@ -254,7 +254,7 @@ async def test_a_golden_image_says_what_suits_it(ask, labelled, named):
         ),
     ],
 )
-async def test_a_way_that_ends_is_told_of_in_kubevirts_words(ask, spec, why, ignored):
+async def test_a_failed_inference_has_kubevirts_message(ask, spec, why, ignored):
     await ask("POST", CLAIMS, {"metadata": {"name": "silent"}, "spec": CLAIM})
     said = {"inferFromVolume": "root"}
     answer = await ask("POST", VMS, vm(preference=said, **spec))
@@ -267,7 +267,7 @@ async def test_a_way_that_ends_is_told_of_in_kubevirts_words(ask, spec, why, ign
         assert "preference" not in answer["spec"]
 
 
-async def test_what_fills_a_volume_says_what_suits_it(ask):
+async def test_instance_types_are_inferred_from_a_data_volume(ask):
     claims = "/api/v1/namespaces/default/persistentvolumeclaims"
     await ask("POST", claims, {"metadata": {"name": "golden", "labels": LABELS}, "spec": CLAIM})
     source = {"source": {"pvc": {"namespace": "default", "name": "golden"}}, "pvc": CLAIM}
@@ -284,7 +284,7 @@ async def test_what_fills_a_volume_says_what_suits_it(ask):
     assert answer["spec"]["instancetype"]["name"] == "small"
 
 
-async def test_a_type_that_went_since_is_no_reason_to_refuse_a_change(ask):
+async def test_an_update_with_a_deleted_instance_type_is_accepted(ask):
     assert (await ask("POST", VMS, vm(instancetype={"name": "small"}))).status == 201
     gone = await ask("DELETE", f"{GROUP}/virtualmachineclusterinstancetypes/small")
     assert gone.status == 200
@@ -294,7 +294,7 @@ async def test_a_type_that_went_since_is_no_reason_to_refuse_a_change(ask):
     assert (await ask("PATCH", f"{VMS}/vm", change, headers=MERGE)).status == 200
 
 
-async def test_a_type_may_leave_out_how_many_processors_there_are(ask):
+async def test_an_instance_type_may_have_no_cpu_count(ask):
     path = f"{GROUP}/virtualmachineclusterinstancetypes"
     none = {"cpu": {"guest": 0}, "memory": {"guest": "64Mi"}}
     assert (await ask("POST", path, {"metadata": {"name": "none"}, "spec": none})).status == 201
@@ -305,7 +305,7 @@ async def test_a_type_may_leave_out_how_many_processors_there_are(ask):
 EXPAND = "/apis/subresources.kubevirt.io/v1/namespaces/default/expand-vm-spec"
 
 
-async def test_a_virtual_machine_that_is_sent_comes_back_in_full(ask):
+async def test_expand_vm_spec_returns_the_expanded_vm(ask):
     answer = await ask("PUT", EXPAND, vm(instancetype={"name": "small"}))
     assert answer.status == 200, answer.text
     assert answer["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "128Mi"}
@@ -361,12 +361,12 @@ async def test_a_virtual_machine_that_is_sent_comes_back_in_full(ask):
         ),
     ],
 )
-async def test_what_cannot_be_expanded_is_refused(ask, document, message):
+async def test_expand_vm_spec_rejects_a_vm_that_cannot_be_expanded(ask, document, message):
     answer = await ask("PUT", EXPAND, document)
     assert (answer.status, answer["message"]) == (400, message)
 
 
-async def test_a_stored_one_that_cannot_be_expanded_is_a_fault_of_the_server(ask):
+async def test_a_stored_vm_that_cannot_be_expanded_is_an_internal_error(ask):
     assert (await ask("POST", VMS, vm(instancetype={"name": "none"}))).status == 201
     path = f"{VMS.replace('kubevirt.io', 'subresources.kubevirt.io')}/vm/expand-spec"
     answer = await ask("GET", path)
@@ -374,7 +374,7 @@ async def test_a_stored_one_that_cannot_be_expanded_is_a_fault_of_the_server(ask
     assert (answer.status, answer["message"]) == (500, f"Internal error occurred: {told}")
 
 
-async def test_amounts_may_be_fractions_without_quotes(ask):
+async def test_quantities_may_be_unquoted_fractions(ask):
     requests = {"cpu": 0.5, "memory": "64Mi"}
     answer = await ask("POST", VMS, vm({"resources": {"requests": requests}}))
     assert answer.status == 201, answer.text

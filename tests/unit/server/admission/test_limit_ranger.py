@@ -11,7 +11,7 @@ async def limit(ask, name="limits", of="Container", **item):
     await ask.create(RANGES, name, spec={"limits": [{"type": of, **item}]})
 
 
-async def test_containers_are_given_what_they_do_not_say(ask):
+async def test_containers_get_default_resources(ask):
     await limit(ask, default={"cpu": "1", "memory": "1Gi"}, defaultRequest={"cpu": "100m"})
     pod = a_pod("a", limits={"memory": "64Mi"})
     pod["spec"]["initContainers"] = [{"name": "first", "image": "demo"}]
@@ -34,7 +34,7 @@ async def test_containers_are_given_what_they_do_not_say(ask):
     assert made["status"]["qosClass"] == "Burstable"
 
 
-async def test_what_is_given_makes_the_quality_of_service(ask):
+async def test_defaults_determine_the_qos_class(ask):
     both = {"cpu": "1", "memory": "1Gi"}
     await limit(ask, default=both)
     assert (await ask("POST", PODS, a_pod("a")))["status"]["qosClass"] == "Guaranteed"
@@ -81,14 +81,14 @@ async def test_what_is_given_makes_the_quality_of_service(ask):
         ),
     ],
 )
-async def test_a_container_keeps_to_its_range(ask, item, resources, fault):
+async def test_containers_must_be_within_the_range(ask, item, resources, fault):
     await limit(ask, **item)
     refused = await ask("POST", PODS, a_pod("a", **resources))
     assert refused.status == 403
     assert refused["message"] == f'pods "a" is forbidden: {fault}'
 
 
-async def test_a_pod_keeps_to_its_range_with_all_its_containers(ask):
+async def test_all_containers_of_a_pod_together_must_be_within_the_range(ask):
     await limit(ask, of="Pod", min={"cpu": "100m"}, max={"cpu": "1"})
     asked = {"limits": {"cpu": "600m"}}
     pod = a_pod("a", **asked)
@@ -106,13 +106,13 @@ async def test_a_pod_keeps_to_its_range_with_all_its_containers(ask):
     )
 
 
-async def test_a_pod_that_is_there_is_not_asked_again(ask):
+async def test_existing_pods_are_not_checked_again(ask):
     assert (await ask("POST", PODS, a_pod("a"))).status == 201
     await limit(ask, of="Pod", min={"cpu": "1"})
     assert (await ask.patch(f"{PODS}/a", {"metadata": {"labels": {"a": "b"}}})).status == 200
 
 
-async def test_a_claim_keeps_to_its_range(ask):
+async def test_claims_must_be_within_the_range(ask):
     await limit(ask, of="PersistentVolumeClaim", min={"storage": "1Gi"}, max={"storage": "2Gi"})
     assert (await ask("POST", CLAIMS, a_claim("a", "1Gi"))).status == 201
     refused = await ask("POST", CLAIMS, a_claim("b", "512Mi"))
@@ -127,13 +127,13 @@ async def test_a_claim_keeps_to_its_range(ask):
     )
 
 
-async def test_a_dry_run_is_refused_alike(ask):
+async def test_a_dry_run_is_rejected_as_well(ask):
     await limit(ask, max={"cpu": "1"})
     pod = a_pod("a", limits={"cpu": "2"})
     assert (await ask("POST", f"{PODS}?dryRun=All", pod)).status == 403
 
 
-async def test_a_pod_that_says_nothing_is_refused_for_that(ask):
+async def test_a_pod_without_required_resources_is_rejected(ask):
     await limit(ask, max={"cpu": "1"}, default={"cpu": "1"})
     for bare in ({}, {"spec": {}}):
         refused = await ask("POST", PODS, {"metadata": {"name": "a"}, **bare})

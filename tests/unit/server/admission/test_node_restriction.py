@@ -40,14 +40,14 @@ async def test_a_node_registers_itself_only(cluster):
         ({"spec": {"providerID": "x://y"}}, "change spec.providerID"),
     ],
 )
-async def test_what_administrators_decide_is_kept(cluster, change, why):
+async def test_a_node_cannot_change_fields_of_administrators(cluster, change, why):
     refused = await node(cluster, "n1").patch(f"{NODES}/n1", change)
     assert refused.status == 403
     assert f'node "n1" is not allowed to {why}' in refused["message"]
     assert (await cluster.patch(f"{NODES}/n1", change)).status == 200
 
 
-async def test_a_new_node_does_not_take_the_range_of_another(cluster):
+async def test_a_new_node_cannot_have_the_pod_range_of_another(cluster):
     ranges = {"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}}
     assert (await cluster.patch(f"{NODES}/n1", ranges)).status == 200
     refused = await node(cluster, "n3")("POST", NODES, {"metadata": {"name": "n3"}, **ranges})
@@ -55,7 +55,7 @@ async def test_a_new_node_does_not_take_the_range_of_another(cluster):
     assert "take the pod range of node n1" in refused["message"]
 
 
-async def test_a_node_does_not_take_the_address_of_another(cluster):
+async def test_a_node_cannot_have_the_address_of_another(cluster):
     n1, n2 = node(cluster, "n1"), node(cluster, "n2")
     status = f"{NODES}/{{}}/status"
     assert (await n1.patch(status.format("n1"), addresses("192.0.2.1"))).status == 200
@@ -83,7 +83,7 @@ async def test_a_node_creates_its_own_lease_only(cluster):
         ({"status": {"nodeName": "n2"}}, "move a VMI"),
     ],
 )  # fmt: skip
-async def test_a_node_reports_of_an_instance_and_changes_nothing_else(cluster, change, why):
+async def test_a_node_changes_only_the_status_of_a_vmi(cluster, change, why):
     n1 = node(cluster, "n1")
     refused = await n1.patch(f"{MACHINES}/on-n1", change)
     assert refused.status == 403

@@ -56,7 +56,7 @@ def is_refused(answer):
     return True
 
 
-async def test_a_claim_asks_for_content_only_as_a_data_volumes_own(ask, bob):
+async def test_users_cannot_create_a_claim_with_the_populate_annotation(ask, bob):
     assert is_refused(await bob("POST", CLAIMS, wishing()))
     assert is_refused(await bob("PATCH", f"{CLAIMS}/mine?fieldManager=f", wishing(), APPLY))
     assert is_refused(await ask("POST", CLAIMS, wishing()))
@@ -64,7 +64,7 @@ async def test_a_claim_asks_for_content_only_as_a_data_volumes_own(ask, bob):
 
 
 @pytest.mark.parametrize("before", [None, OTHER])
-async def test_nor_is_it_said_later(ask, bob, before):
+async def test_users_cannot_add_the_populate_annotation_later(ask, bob, before):
     await makes(ask, claim() if before is None else wishing(before))
     path = f"{CLAIMS}/mine"
     change = {"metadata": {"annotations": {population.POPULATE: WISH}}}
@@ -82,7 +82,7 @@ async def test_nor_is_it_said_later(ask, bob, before):
     assert kept.get(population.POPULATE) == before
 
 
-async def test_a_claim_that_is_filled_can_be_changed_elsewhere(ask, bob):
+async def test_other_fields_of_a_populated_claim_can_be_changed(ask, bob):
     await makes(ask, wishing())
     path = f"{CLAIMS}/mine"
     labelled = await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})

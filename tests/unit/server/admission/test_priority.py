@@ -18,13 +18,13 @@ def a_pod(name="pod", **spec) -> dict:
     }
 
 
-async def test_a_pod_has_the_priority_of_the_class_that_it_names(ask):
+async def test_a_pod_gets_the_priority_of_its_class(ask):
     await classed(ask, "high", 1000, preemptionPolicy="Never")
     spec = (await ask("POST", PODS, a_pod(priorityClassName="high")))["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (1000, "Never")
 
 
-async def test_a_pod_that_names_none_is_of_the_default_class(ask):
+async def test_a_pod_without_a_class_gets_the_default_one(ask):
     spec = (await ask("POST", PODS, a_pod("plain")))["spec"]
     assert (spec["priority"], spec.get("priorityClassName")) == (0, None)
     await classed(ask, "usual", 5, globalDefault=True)
@@ -54,13 +54,13 @@ async def test_only_one_class_is_the_default(ask):
         ),
     ],
 )
-async def test_a_pod_does_not_say_itself_how_important_it_is(ask, spec, why):
+async def test_a_pod_cannot_set_its_priority_itself(ask, spec, why):
     answer = await ask("POST", PODS, a_pod(**spec))
     assert answer.status == 403
     assert answer["message"].startswith(f'pods "pod" is forbidden: {why}')
 
 
-async def test_what_a_class_is_worth_stays(ask):
+async def test_the_value_of_a_class_is_immutable(ask):
     await classed(ask, "high", 1000)
     answer = await ask.patch(f"{CLASSES}/high", {"value": 1})
     assert (answer.status, answer["details"]["causes"][0]["field"]) == (422, "value")

@@ -44,7 +44,7 @@ async def limit(ask, hard, **spec):
     await ask.create(QUOTAS, "q", spec={"hard": hard, **spec})
 
 
-async def test_what_is_more_than_a_quota_has_left_is_refused(ask):
+async def test_objects_over_quota_are_rejected(ask):
     await limit(ask, {"requests.cpu": "300m", "pods": "10"})
     assert (await ask("POST", PODS, a_pod("a", **asks("200m")))).status == 201
     refused = await ask("POST", PODS, a_pod("b", **asks("200m")))
@@ -58,7 +58,7 @@ async def test_what_is_more_than_a_quota_has_left_is_refused(ask):
     assert (await ask("POST", PODS, a_pod("c", **asks("100m")))).status == 201
 
 
-async def test_a_pod_that_ends_beyond_all_calendars_hinders_no_other(ask):
+async def test_a_pod_with_an_invalid_deletion_time_affects_no_other(ask):
     """Such a pod may be stored from before graces were bounded."""
     await limit(ask, {"pods": "2"})
     assert (await ask("POST", PODS, a_pod("broken"))).status == 201
@@ -74,7 +74,7 @@ async def test_a_pod_that_ends_beyond_all_calendars_hinders_no_other(ask):
     assert "used: pods=2, limited: pods=2" in refused["message"]
 
 
-async def test_every_bound_that_does_not_hold_is_named(ask):
+async def test_every_exceeded_resource_is_named(ask):
     await limit(ask, {"memory": "96Mi", "limits.cpu": "1", "count/pods": "1"})
     both = {"requests": {"memory": "64Mi"}, "limits": {"cpu": "600m"}}
     assert (await ask("POST", PODS, a_pod("a", **both))).status == 201
@@ -85,7 +85,7 @@ async def test_every_bound_that_does_not_hold_is_named(ask):
     )
 
 
-async def test_a_pod_has_to_say_what_a_quota_is_about(ask):
+async def test_a_pod_must_specify_resources_that_a_quota_bounds(ask):
     await limit(ask, {"requests.memory": "1Gi", "limits.cpu": "1", "pods": "3"})
     pod = a_pod("a")
     pod["spec"]["containers"].append({"name": "beside", "image": "demo"} | {"resources": asks("1")})
@@ -97,13 +97,13 @@ async def test_a_pod_has_to_say_what_a_quota_is_about(ask):
     )
 
 
-async def test_of_two_that_come_at_once_only_one_gets_the_last_place(ask):
+async def test_of_two_concurrent_requests_only_one_gets_the_rest_of_a_quota(ask):
     await limit(ask, {"pods": "1"})
     answers = await asyncio.gather(*(ask("POST", PODS, a_pod(name)) for name in "abcd"))
     assert sorted(answer.status for answer in answers) == [201, 403, 403, 403]
 
 
-async def test_room_is_there_again_once_something_is_gone(ask):
+async def test_a_deletion_frees_quota(ask):
     await limit(ask, {"configmaps": "1"})
     assert (await ask("POST", MAPS, {"metadata": {"name": "a"}})).status == 201
     refused = await ask("POST", MAPS, {"metadata": {"name": "b"}})
@@ -115,7 +115,7 @@ async def test_room_is_there_again_once_something_is_gone(ask):
     assert (await ask("POST", MAPS, {"metadata": {"name": "b"}})).status == 201
 
 
-async def test_a_dry_run_is_told_what_would_be_and_takes_nothing(ask):
+async def test_a_dry_run_is_checked_and_uses_no_quota(ask):
     await limit(ask, {"configmaps": "1"})
     tried = f"{MAPS}?dryRun=All"
     assert (await ask("POST", tried, {"metadata": {"name": "a"}})).status == 201
@@ -123,7 +123,7 @@ async def test_a_dry_run_is_told_what_would_be_and_takes_nothing(ask):
     assert (await ask("POST", tried, {"metadata": {"name": "b"}})).status == 403
 
 
-async def test_what_ended_takes_no_more_but_still_counts(ask):
+async def test_finished_pods_use_no_resources_but_count_as_objects(ask):
     await limit(ask, {"pods": "1", "count/pods": "2"})
     for name, status in (("a", 201), ("b", 403)):
         assert (await ask("POST", PODS, a_pod(name))).status == status
@@ -149,7 +149,7 @@ async def test_objects_of_any_kind_can_be_counted(ask, machine):
     assert refused["details"]["group"] == "kubevirt.io"
 
 
-async def test_services_are_counted_by_what_they_open(ask):
+async def test_services_count_by_type_and_node_ports(ask):
     hard = {"services.nodeports": "2", "services.loadbalancers": "1"}
     await limit(ask, hard)
     assert (await ask("POST", SERVICES, a_service("a", "ClusterIP", (1, 2, 3)))).status == 201
@@ -161,7 +161,7 @@ async def test_services_are_counted_by_what_they_open(ask):
     assert (await ask("POST", SERVICES, without)).status == 201
 
 
-async def test_a_change_may_not_ask_for_more_either(ask):
+async def test_updates_over_quota_are_rejected(ask):
     await limit(ask, {"services.nodeports": "0"})
     assert (await ask("POST", SERVICES, a_service("a", "ClusterIP"))).status == 201
     refused = await ask.patch(f"{SERVICES}/a", {"spec": {"type": "NodePort"}})
@@ -169,7 +169,7 @@ async def test_a_change_may_not_ask_for_more_either(ask):
     assert (await ask.patch(f"{SERVICES}/a", {"metadata": {"labels": {"b": "c"}}})).status == 200
 
 
-async def test_claims_are_counted_by_size_and_by_class(ask):
+async def test_claims_count_by_size_and_class(ask):
     hard = {
         "requests.storage": "10Gi",
         "fast.storageclass.storage.k8s.io/requests.storage": "2Gi",
@@ -185,7 +185,7 @@ async def test_claims_are_counted_by_size_and_by_class(ask):
     assert (await ask("POST", CLAIMS, a_claim("d", "8Gi"))).status == 201
 
 
-async def test_the_default_class_counts_as_if_it_had_been_asked_for(ask):
+async def test_claims_of_the_default_class_count_for_it(ask):
     await ask.create(CLASSES, "fast", provisioner="example.org/disks")
     mark = {"storageclass.kubernetes.io/is-default-class": "true"}
     await ask.patch(f"{CLASSES}/fast", {"metadata": {"annotations": mark}})
@@ -208,7 +208,7 @@ async def test_the_default_class_counts_as_if_it_had_been_asked_for(ask):
         ({"scopes": ["NotTerminating", "NotBestEffort"]}, a_pod("a"), 201),
     ],
 )
-async def test_a_quota_with_scopes_is_about_some_pods_only(ask, spec, pod, status):
+async def test_a_quota_with_scopes_applies_to_matching_pods_only(ask, spec, pod, status):
     await limit(ask, {"pods": "0"}, **spec)
     assert (await ask("POST", PODS, pod)).status == status
 
@@ -223,9 +223,7 @@ async def test_a_quota_with_scopes_is_about_some_pods_only(ask, spec, pod, statu
         ("DoesNotExist", None, 201, 403),
     ],
 )
-async def test_a_quota_may_be_about_the_pods_of_some_priority(
-    ask, operator, values, of_gold, of_none
-):
+async def test_a_quota_can_select_pods_by_priority_class(ask, operator, values, of_gold, of_none):
     wanted = {"scopeName": "PriorityClass", "operator": operator}
     wanted |= {"values": values} if values else {}
     await limit(ask, {"pods": "0"}, scopeSelector={"matchExpressions": [wanted]})
@@ -237,19 +235,19 @@ async def test_a_quota_may_be_about_the_pods_of_some_priority(
     assert (await ask("POST", PODS, a_pod("none"))).status == of_none
 
 
-async def test_a_quota_with_scopes_says_nothing_of_other_kinds(ask):
+async def test_a_quota_with_scopes_does_not_apply_to_other_kinds(ask):
     await limit(ask, {"count/configmaps": "0"}, scopes=["NotTerminating"])
     assert (await ask("POST", MAPS, {"metadata": {"name": "a"}})).status == 201
 
 
-async def test_quotas_of_other_namespaces_say_nothing(ask):
+async def test_quotas_of_other_namespaces_do_not_apply(ask):
     await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})
     await limit(ask, {"configmaps": "0"})
     there = MAPS.replace("default", "other")
     assert (await ask("POST", there, {"metadata": {"name": "a"}})).status == 201
 
 
-async def test_events_are_never_refused(ask):
+async def test_events_are_never_over_quota(ask):
     await limit(ask, {"count/events": "0"})
     event = {
         "metadata": {"name": "e"},
@@ -258,7 +256,7 @@ async def test_events_are_never_refused(ask):
     assert (await ask("POST", MAPS.replace("configmaps", "events"), event)).status == 201
 
 
-async def test_a_quota_that_is_smaller_than_what_is_there_lets_nothing_more_in(ask):
+async def test_a_quota_below_the_usage_admits_nothing(ask):
     for name in "ab":
         assert (await ask("POST", MAPS, {"metadata": {"name": name}})).status == 201
     await limit(ask, {"configmaps": "1"})
@@ -267,7 +265,7 @@ async def test_a_quota_that_is_smaller_than_what_is_there_lets_nothing_more_in(a
     assert (await ask.patch(f"{MAPS}/a", {"data": {"b": "c"}})).status == 200
 
 
-async def test_quotas_of_one_kind_look_at_what_is_there_once(ask, monkeypatch):
+async def test_usage_of_a_kind_is_computed_once_for_all_quotas(ask, monkeypatch):
     looks = []
 
     def latest_all(store, kind, namespace="", real=Store.latest_all):
@@ -283,7 +281,7 @@ async def test_quotas_of_one_kind_look_at_what_is_there_once(ask, monkeypatch):
         assert looks.count((storage(CONFIG_MAP), "default")) == 1
 
 
-async def test_nothing_is_kept_of_namespaces_that_have_no_quotas_any_more(ask):
+async def test_cached_usage_of_namespaces_without_quotas_is_dropped(ask):
     for name in ("one", "two", "three"):
         await ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         space = f"/api/v1/namespaces/{name}"

@@ -74,7 +74,7 @@ async def refused(ask, name="web", **spec):
         ("fd00::/112", "fd00::1", "fd00::ffff"),
     ],
 )
-def test_addresses_that_services_may_have(network, first, last):
+def test_usable_addresses_of_a_network(network, first, last):
     numbers = usable(ip_network(network))
     assert (ip_address(numbers[0]), ip_address(numbers[-1])) == (
         ip_address(first),
@@ -82,7 +82,7 @@ def test_addresses_that_services_may_have(network, first, last):
     )
 
 
-def test_ranges_of_any_size_are_of_use():
+def test_ranges_of_any_size_are_usable():
     assert pick(usable(ip_network("fd00::/8")), set(), 256, random.Random(1)) is not None
 
 
@@ -104,12 +104,12 @@ def test_each_family_has_one_range(networks):
         (PORT_BAND, 1 << 16, 128),
     ],
 )
-def test_what_is_left_to_those_who_choose(band, numbers, size):
+def test_sizes_of_the_static_band(band, numbers, size):
     assert band.size(numbers) == size
 
 
 @given(st.integers(1, 40), st.sets(st.integers(0, 39)), st.integers(0, 40), st.integers())
-def test_a_number_is_free_and_of_the_upper_band_while_there_is_one(size, taken, band, seed):
+def test_a_free_number_of_the_upper_band_is_picked_first(size, taken, band, seed):
     numbers = range(size)
     found = pick(numbers, taken, band, random.Random(seed))
     free = set(numbers) - taken
@@ -122,7 +122,7 @@ def test_a_number_is_free_and_of_the_upper_band_while_there_is_one(size, taken, 
 # ------------------------------------------------------------------ addresses
 
 
-async def test_addresses_run_out_and_come_back(tiny):
+async def test_an_exhausted_range_is_an_error_until_an_address_is_released(tiny):
     given_out = {(await make(tiny, f"s{n}"))["clusterIP"] for n in range(6)}
     assert given_out == {f"10.0.0.{n}" for n in range(1, 7)}
     full = await tiny("POST", SERVICES, {"metadata": {"name": "web"}, "spec": {"ports": [PORT]}})
@@ -135,7 +135,7 @@ async def test_addresses_run_out_and_come_back(tiny):
     assert (await make(tiny))["clusterIP"] == gone["spec"]["clusterIP"]
 
 
-async def test_an_address_of_ones_choice(ask):
+async def test_a_requested_address_is_allocated(ask):
     assert (await make(ask, "dns", clusterIP="10.96.0.10"))["clusterIPs"] == ["10.96.0.10"]
     assert await refused(ask, clusterIP="10.96.0.10") == (
         'spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: '
@@ -144,7 +144,7 @@ async def test_an_address_of_ones_choice(ask):
 
 
 @pytest.mark.parametrize("address", ["10.95.255.255", "10.96.0.0", "10.111.255.255", "192.0.2.1"])
-async def test_addresses_that_are_not_in_the_range(ask, address):
+async def test_addresses_outside_the_range_are_rejected(ask, address):
     assert await refused(ask, clusterIP=address) == (
         f'spec.clusterIPs: Invalid value: ["{address}"]: failed to allocate IP {address}: the '
         f"provided IP ({address}) is not in the valid range. The range of valid IPs is "
@@ -152,13 +152,13 @@ async def test_addresses_that_are_not_in_the_range(ask, address):
     )
 
 
-async def test_dynamic_addresses_leave_the_first_ones_to_those_who_choose(ask):
+async def test_dynamic_addresses_leave_the_static_band_free(ask):
     made = [ip_address((await make(ask, f"s{n}"))["clusterIP"]) for n in range(40)]
     assert min(made) > ip_address("10.96.1.0")
     assert len(set(made)) == 40
 
 
-async def test_nothing_is_kept_of_a_trial(tiny):
+async def test_a_dry_run_allocates_nothing(tiny):
     for _ in range(8):
         body = {"metadata": {"name": "web"}, "spec": {"type": "NodePort", "ports": [PORT]}}
         tried = await tiny("POST", f"{SERVICES}?dryRun=All", body)
@@ -167,19 +167,19 @@ async def test_nothing_is_kept_of_a_trial(tiny):
     await make(tiny, clusterIP=tried["spec"]["clusterIP"])
 
 
-async def test_nothing_is_kept_for_a_service_that_is_refused(tiny):
+async def test_a_rejected_service_allocates_nothing(tiny):
     for _ in range(8):
         assert "externalName" not in await refused(tiny, externalTrafficPolicy="Local")
     assert await make(tiny)
 
 
-async def test_who_is_made_twice_is_told_that_it_is_there(ask):
+async def test_a_second_service_of_a_name_already_exists(ask):
     await make(ask, clusterIP="10.96.0.10")
     body = {"metadata": {"name": "web"}, "spec": {"clusterIP": "10.96.0.10", "ports": [PORT]}}
     assert (await ask("POST", SERVICES, body))["reason"] == "AlreadyExists"
 
 
-async def test_addresses_are_given_once_to_services_made_together(tiny):
+async def test_concurrent_services_get_different_addresses(tiny):
     bodies = [{"metadata": {"name": f"s{n}"}, "spec": {"ports": [PORT]}} for n in range(9)]
     answers = await asyncio.gather(*(tiny("POST", SERVICES, body) for body in bodies))
     assert sorted(answer.status for answer in answers) == [201] * 6 + [500] * 3
@@ -187,7 +187,7 @@ async def test_addresses_are_given_once_to_services_made_together(tiny):
     assert len(set(made)) == 6
 
 
-async def test_a_service_that_goes_elsewhere_gives_its_address_back(tiny):
+async def test_a_service_changed_to_external_name_releases_its_address(tiny):
     address = (await make(tiny, type="NodePort"))["clusterIP"]
     away = await tiny.patch(
         f"{SERVICES}/web", {"spec": {"type": "ExternalName", "externalName": "example.com"}}
@@ -198,7 +198,7 @@ async def test_a_service_that_goes_elsewhere_gives_its_address_back(tiny):
     assert back["spec"]["clusterIP"] not in ("", address)
 
 
-async def test_what_a_service_holds_is_known_after_a_restart():
+async def test_allocations_are_known_after_a_restart():
     log = Log(None)
     log.close, close = (lambda: None), log.close
     store = Store(log, threaded=False)
@@ -216,7 +216,7 @@ async def test_what_a_service_holds_is_known_after_a_restart():
 # ------------------------------------------------------------------- families
 
 
-async def test_a_service_has_one_family_unless_it_asks_for_two(dual):
+async def test_a_service_is_single_stack_by_default(dual):
     one = await make(dual, "one")
     assert (one["ipFamilyPolicy"], one["ipFamilies"]) == ("SingleStack", ["IPv4"])
     two = await make(dual, "two", ipFamilyPolicy="PreferDualStack")
@@ -228,7 +228,7 @@ async def test_a_service_has_one_family_unless_it_asks_for_two(dual):
     assert six["clusterIP"].startswith("fd00::")
 
 
-async def test_addresses_tell_their_families(dual):
+async def test_families_follow_from_requested_addresses(dual):
     spec = await make(dual, clusterIPs=["fd00::7"], clusterIP="fd00::7")
     assert spec["ipFamilies"] == ["IPv6"]
     assert await refused(dual, "two", clusterIP="10.0.0.9", clusterIPs=["10.0.0.9", "fd00::9"]) == (
@@ -237,7 +237,7 @@ async def test_addresses_tell_their_families(dual):
     )
 
 
-async def test_a_second_family_comes_and_goes_with_the_policy(dual):
+async def test_the_second_family_follows_the_ip_family_policy(dual):
     first = (await make(dual))["clusterIP"]
     both = await dual.patch(f"{SERVICES}/web", {"spec": {"ipFamilyPolicy": "RequireDualStack"}})
     assert both["spec"]["clusterIPs"][0] == first
@@ -251,7 +251,7 @@ async def test_a_second_family_comes_and_goes_with_the_policy(dual):
     await make(dual, "other", clusterIP=both["spec"]["clusterIPs"][1])
 
 
-async def test_what_there_is_not(ask):
+async def test_unconfigured_families_are_rejected(ask):
     assert await refused(ask, ipFamilyPolicy="RequireDualStack") == (
         'spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured '
         "for dual-stack services"
@@ -266,7 +266,7 @@ async def test_what_there_is_not(ask):
     assert spec["ipFamilies"] == ["IPv4"]
 
 
-async def test_a_headless_service_without_selector_may_be_of_any_family(ask):
+async def test_a_headless_service_without_selector_can_have_any_family(ask):
     spec = await make(ask, "anyones", clusterIP="None")
     assert (spec["ipFamilyPolicy"], spec["ipFamilies"]) == ("RequireDualStack", ["IPv4", "IPv6"])
     spec = await make(ask, "ours", clusterIP="None", selector={"a": "b"})
@@ -295,7 +295,7 @@ def port(number, protocol="TCP", **fields):
     return {"name": f"{protocol.lower()}-{number}", "port": number, "protocol": protocol, **fields}
 
 
-async def test_ports_on_nodes_run_out(tiny):
+async def test_exhausted_node_ports_are_an_error(tiny):
     made = [await make(tiny, f"s{n}", type="NodePort") for n in range(5)]
     assert {spec["ports"][0]["nodePort"] for spec in made} <= set(TINY.node_ports)
     two = {"type": "NodePort", "ports": [port(1), port(2)]}
@@ -305,7 +305,7 @@ async def test_ports_on_nodes_run_out(tiny):
     )
 
 
-async def test_one_number_does_for_a_port_of_several_protocols(ask):
+async def test_protocols_of_one_port_share_a_node_port(ask):
     ports = [port(53), port(54), port(53, "UDP")]
     numbers = [
         each["nodePort"] for each in (await make(ask, type="NodePort", ports=ports))["ports"]
@@ -317,7 +317,7 @@ async def test_one_number_does_for_a_port_of_several_protocols(ask):
 
 
 @pytest.mark.parametrize("number", [1, 29999, 32768])
-async def test_ports_that_are_not_in_the_range(ask, number):
+async def test_node_ports_outside_the_range_are_rejected(ask, number):
     message = await refused(ask, type="NodePort", ports=[port(80, nodePort=number)])
     assert message == (
         f"spec.ports[0].nodePort: Invalid value: {number}: provided port is not in the valid "
@@ -325,7 +325,7 @@ async def test_ports_that_are_not_in_the_range(ask, number):
     )
 
 
-async def test_a_port_of_another_service_is_taken(ask):
+async def test_a_node_port_of_another_service_is_rejected(ask):
     await make(ask, type="NodePort", ports=[port(80, nodePort=30080)])
     message = await refused(ask, "b", type="NodePort", ports=[port(80, "UDP", nodePort=30080)])
     assert message == (
@@ -335,7 +335,7 @@ async def test_a_port_of_another_service_is_taken(ask):
     await make(ask, "b", type="NodePort", ports=[port(80, "UDP", nodePort=30080)])
 
 
-async def test_a_load_balancer_may_do_without_ports_on_nodes(ask):
+async def test_a_load_balancer_can_have_no_node_ports(ask):
     spec = await make(
         ask, type="LoadBalancer", allocateLoadBalancerNodePorts=False, ports=[port(80)]
     )
@@ -347,7 +347,7 @@ async def test_a_load_balancer_may_do_without_ports_on_nodes(ask):
     assert [each.get("nodePort") for each in spec["ports"]] == [30080, None]
 
 
-async def test_a_balancer_that_keeps_traffic_local_asks_nodes_for_their_health(ask):
+async def test_external_traffic_policy_local_needs_a_health_check_port(ask):
     local = {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}
     spec = await make(ask, **local)
     assert spec["healthCheckNodePort"] not in (None, spec["ports"][0]["nodePort"])
@@ -368,7 +368,7 @@ async def test_a_balancer_that_keeps_traffic_local_asks_nodes_for_their_health(a
     assert "healthCheckNodePort" not in freed["spec"]
 
 
-async def test_a_status_is_told_without_giving_anything(ask):
+async def test_a_status_update_allocates_nothing(ask):
     before = await make(ask, type="LoadBalancer")
     ingress = {"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}}
     node = ask.as_user("system:node:one", "system:nodes")

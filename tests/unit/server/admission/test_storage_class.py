@@ -26,7 +26,7 @@ def storage_class(name, annotations=None, **fields):
     }
 
 
-async def test_a_claim_that_names_no_class_gets_the_default_one(ask):
+async def test_a_claim_without_a_class_gets_the_default_one(ask):
     none = await ask("POST", CLAIMS, claim("early"))
     assert "storageClassName" not in none["spec"]
     await ask("POST", CLASSES, storage_class("plain"))
@@ -37,14 +37,14 @@ async def test_a_claim_that_names_no_class_gets_the_default_one(ask):
         assert kept["spec"]["storageClassName"] == name
 
 
-async def test_of_several_default_classes_the_newest_is_taken(ask):
+async def test_of_several_default_classes_the_newest_counts(ask):
     await ask("POST", CLASSES, storage_class("b", DEFAULT))
     await ask("POST", CLASSES, storage_class("a", DEFAULT))
     made = {(await ask("POST", CLAIMS, claim(f"c{n}")))["spec"]["storageClassName"] for n in "12"}
     assert made == {"a"}
 
 
-async def test_the_same_size_in_other_words_is_no_change(ask):
+async def test_the_same_size_in_another_unit_is_no_change(ask):
     made = await ask("POST", CLAIMS, claim())
     same = {"spec": {"resources": {"requests": {"storage": "1024Mi"}}}}
     patched = await ask("PATCH", f"{CLAIMS}/data", same, MERGE)
@@ -54,7 +54,7 @@ async def test_the_same_size_in_other_words_is_no_change(ask):
 @pytest.mark.parametrize(
     ("name", "allowed"), [("grows", True), ("stays", False), ("", False), ("gone", False)]
 )
-async def test_a_claim_grows_where_its_class_lets_it(ask, name, allowed):
+async def test_a_claim_grows_only_if_its_class_allows_expansion(ask, name, allowed):
     await ask("POST", CLASSES, storage_class("grows", allowVolumeExpansion=True))
     await ask("POST", CLASSES, storage_class("stays"))
     await ask("POST", CLAIMS, claim(storageClassName=name))

@@ -47,7 +47,7 @@ def account(answer):
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "v1alpha3"])
-async def test_old_words_are_applied_as_what_they_became(apply, replica_set, version):
+async def test_deprecated_fields_are_applied_as_their_replacements(apply, replica_set, version):
     path = f"{SETS.replace('/v1/', f'/{version}/')}/lab"
     spec = replica_set["spec"]["template"]["spec"]
     spec["volumes"] = [{"name": "root", "registryDisk": {"image": "demo"}}]
@@ -61,7 +61,7 @@ async def test_old_words_are_applied_as_what_they_became(apply, replica_set, ver
     assert [each["name"] for each in stored["domain"]["devices"]["disks"]] == ["root"]
 
 
-async def test_where_old_words_are_not_known_todays_are_named(ask, apply, replica_set):
+async def test_unknown_old_fields_name_the_current_ones(ask, apply, replica_set):
     spec = replica_set["spec"]["template"]["spec"]
     spec["volumes"] = [{"name": "root", "registryDisk": {"image": "demo"}}]
     for answer in (
@@ -75,14 +75,14 @@ async def test_where_old_words_are_not_known_todays_are_named(ask, apply, replic
         )
 
 
-async def test_what_is_applied_and_not_there_is_made(apply):
+async def test_applying_a_missing_object_creates_it(apply):
     made = await apply(config_map(a="1"))
     assert made.status == 201
     assert account(made) == {("me", "Apply", ""): {"f:data": {"f:a": {}}}}
     assert (await apply(config_map(a="1"))).status == 200
 
 
-async def test_fields_are_told_in_order(ask, apply):
+async def test_managed_fields_are_sorted(ask, apply):
     first = {
         "metadata": {"name": "a", "labels": {"z": "1", "b": "2"}},
         "data": {"k": "1", "a": "2"},
@@ -99,7 +99,7 @@ async def test_fields_are_told_in_order(ask, apply):
     assert [*entry["fieldsV1"]["f:data"]] == [".", "f:a", "f:b", "f:k"]
 
 
-async def test_another_value_of_somebody_elses_field_is_a_conflict(apply):
+async def test_a_different_value_of_a_field_of_another_manager_is_a_conflict(apply):
     await apply(config_map(a="1", b="1"))
     refused = await apply(config_map(a="2"), "you")
     assert refused.status == 409
@@ -116,7 +116,7 @@ async def test_another_value_of_somebody_elses_field_is_a_conflict(apply):
     }
 
 
-async def test_several_conflicts_are_told_by_manager(ask, apply):
+async def test_conflicts_are_grouped_by_manager(ask, apply):
     await apply(config_map(a="1", b="1"))
     await ask("PATCH", DEPLOYED + "?fieldManager=they", {"data": {"c": "1"}}, MERGE)
     refused = await apply(config_map(a="2", b="2", c="2"), "you")
@@ -126,7 +126,7 @@ async def test_several_conflicts_are_told_by_manager(ask, apply):
     )
 
 
-async def test_force_takes_fields_from_others(apply):
+async def test_force_takes_over_fields_of_other_managers(apply):
     await apply(config_map(a="1", b="1"))
     taken = await apply(config_map(a="2"), "you", force=True)
     assert taken["data"] == {"a": "2", "b": "1"}
@@ -136,14 +136,14 @@ async def test_force_takes_fields_from_others(apply):
     }
 
 
-async def test_what_is_not_applied_any_more_goes_unless_others_have_it(apply):
+async def test_fields_no_longer_applied_are_removed_unless_others_manage_them(apply):
     await apply(config_map(a="1", b="1", c="1"))
     await apply(config_map(b="1"), "you")
     left = await apply(config_map(a="1"))
     assert left["data"] == {"a": "1", "b": "1"}
 
 
-async def test_what_should_have_been_there_is_not_made_anew(ask, apply):
+async def test_applying_with_a_uid_does_not_recreate_the_object(ask, apply):
     wanted = config_map(a="1")
     wanted["metadata"]["uid"] = "7"
     refused = await apply(wanted)
@@ -166,7 +166,7 @@ async def test_a_large_configuration_is_applied_like_any_other(ask, apply):
     assert (await apply(config_map(a="1")))["data"] == {"a": "1"}
 
 
-async def test_a_large_configuration_is_applied_to_what_is_there_then(ask, apply):
+async def test_a_large_configuration_is_applied_to_the_latest_object(ask, apply):
     """What somebody else writes meanwhile is neither lost nor in the way."""
     await ask("POST", MAPS, config_map(b="1"))
     applied = asyncio.create_task(apply(config_map(**LARGE)))
@@ -191,7 +191,7 @@ async def test_a_large_configuration_is_applied_to_what_is_there_then(ask, apply
         ),
     ],
 )
-async def test_what_the_server_gives_to_a_new_object_is_nobodys(ask, path, made, booked):
+async def test_fields_set_by_the_server_have_no_manager(ask, path, made, booked):
     """But who leaves a field to the defaults of Kubernetes' own kinds manages it all the same."""
     answer = await ask("POST", path, {"metadata": {"name": "one"}, **made})
     assert answer.status == 201, answer.text
@@ -200,14 +200,14 @@ async def test_what_the_server_gives_to_a_new_object_is_nobodys(ask, path, made,
     assert found == booked
 
 
-async def test_a_new_pods_status_is_not_its_makers(ask):
+async def test_the_status_of_a_new_pod_is_not_managed_by_its_creator(ask):
     pod = {"metadata": {"name": "one"}, "spec": POD, "status": {"phase": "Failed"}}
     answer = await ask("POST", "/api/v1/namespaces/default/pods", pod)
     (entry,) = answer.metadata["managedFields"]
     assert set(entry["fieldsV1"]) == {"f:spec"}
 
 
-async def test_of_two_entries_of_one_writer_the_last_counts(ask, apply):
+async def test_of_two_entries_of_one_manager_the_last_counts(ask, apply):
     made = await apply(config_map(a="1", b="1"))
     (entry,) = made.metadata["managedFields"]
     twice = [entry, entry | {"fieldsV1": {"f:data": {"f:a": {}}}}]
@@ -215,14 +215,14 @@ async def test_of_two_entries_of_one_writer_the_last_counts(ask, apply):
     assert told.metadata["managedFields"] == twice[1:]
 
 
-async def test_what_bears_another_name_than_its_address_is_not_made(ask, apply):
+async def test_applying_an_object_of_another_name_is_rejected(ask, apply):
     refused = await apply(config_map(a="1"), path=f"{MAPS}/another")
     assert refused.status == 400
     assert "does not match the name on the URL (another)" in refused["message"]
     assert (await ask("GET", DEPLOYED)).status == 404
 
 
-async def test_an_entry_whose_time_cannot_be_read_is_not_taken(ask, apply, replica_set):
+async def test_managed_fields_with_an_invalid_time_are_rejected(ask, apply, replica_set):
     made = await apply(config_map(a="1"))
     odd = [made.metadata["managedFields"][0] | {"manager": "other", "time": "soon"}]
     refused = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": odd}}, MERGE)
@@ -317,7 +317,7 @@ async def test_applying_the_same_again_changes_nothing(apply):
     assert again.metadata == first.metadata
 
 
-async def test_a_create_and_an_update_are_booked(ask):
+async def test_creates_and_updates_are_in_managed_fields(ask):
     made = await ask("POST", MAPS, config_map(a="1"), {"user-agent": "kubectl/v1.37 (linux)"})
     assert account(made) == {("kubectl", "Update", ""): {"f:data": {".": {}, "f:a": {}}}}
     changed = await ask("PATCH", DEPLOYED + "?fieldManager=you", {"data": {"a": "2"}}, MERGE)
@@ -329,12 +329,12 @@ async def test_a_create_and_an_update_are_booked(ask):
     assert account(gone) == {}
 
 
-async def test_nobody_is_unknown(ask):
+async def test_requests_without_a_user_agent_have_the_manager_unknown(ask):
     made = await ask("POST", MAPS, config_map(a="1"))
     assert ("unknown", "Update", "") in account(made)
 
 
-async def test_apply_needs_a_manager(ask):
+async def test_apply_needs_a_field_manager(ask):
     refused = await ask("PATCH", DEPLOYED, config_map(), APPLY)
     assert refused.status == 422
     assert refused["message"] == (
@@ -367,7 +367,7 @@ async def test_apply_needs_a_manager(ask):
         ),
     ],
 )
-async def test_what_cannot_be_applied_is_refused(apply, changes, message):
+async def test_invalid_configurations_are_rejected(apply, changes, message):
     refused = await apply({**config_map(), **changes})
     assert refused.status == 400
     assert refused["message"] == message
@@ -378,7 +378,7 @@ async def test_a_configuration_may_be_yaml(apply):
     assert (await apply(text))["data"] == {"a": "x"}
 
 
-async def test_a_configuration_may_name_the_version_it_is_for(ask, apply):
+async def test_a_configuration_can_have_a_resource_version(ask, apply):
     made = await apply(config_map(a="1"))
     wanted = config_map(a="2")
     wanted["metadata"]["resourceVersion"] = made.metadata["resourceVersion"]
@@ -388,7 +388,7 @@ async def test_a_configuration_may_name_the_version_it_is_for(ask, apply):
     assert "the object has been modified" in refused["message"]
 
 
-async def test_a_dry_run_keeps_nothing(ask, apply):
+async def test_a_dry_run_stores_nothing(ask, apply):
     shown = await apply(config_map(a="1"), query="&dryRun=All")
     assert shown.status == 201
     assert account(shown)
@@ -413,7 +413,7 @@ def replica_set():
     }
 
 
-async def test_a_scaled_set_conflicts_with_who_scaled_it(ask, apply, replica_set):
+async def test_applying_replicas_conflicts_with_the_manager_of_the_scale(ask, apply, replica_set):
     path = SETS + "/lab"
     made = await apply(replica_set, "kubectl", path=path)
     assert made.status == 201, made.text
@@ -429,7 +429,7 @@ async def test_a_scaled_set_conflicts_with_who_scaled_it(ask, apply, replica_set
     assert left["spec"]["replicas"] == 3
 
 
-async def test_a_scale_may_be_applied(ask, apply, replica_set):
+async def test_the_scale_subresource_can_be_applied(ask, apply, replica_set):
     path = SETS + "/lab"
     await apply(replica_set, path=path)
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 4}}
@@ -442,14 +442,14 @@ async def test_a_scale_may_be_applied(ask, apply, replica_set):
     assert "f:replicas" not in known["me", "Apply", ""]["f:spec"]
 
 
-async def test_a_status_is_booked_apart(ask, replica_set):
+async def test_the_status_has_its_own_managed_fields_entry(ask, replica_set):
     await ask("POST", SETS, replica_set)
     status = {"status": {"replicas": 2}}
     told = await ask("PATCH", f"{SETS}/lab/status?fieldManager=loop", status, MERGE)
     assert account(told)["loop", "Update", "status"] == {"f:status": {".": {}, "f:replicas": {}}}
 
 
-async def test_a_status_is_applied_at_its_own_address(ask, apply, replica_set):
+async def test_the_status_subresource_can_be_applied(ask, apply, replica_set):
     await apply(replica_set, path=f"{SETS}/lab")
     replica_set["spec"]["replicas"] = 9
     replica_set["status"] = {"replicas": 2}
@@ -465,7 +465,7 @@ async def test_a_status_is_applied_at_its_own_address(ask, apply, replica_set):
 
 
 @pytest.mark.parametrize("nothing", [[], [{}]])
-async def test_a_client_may_clear_the_account(ask, apply, nothing):
+async def test_a_client_can_reset_managed_fields(ask, apply, nothing):
     await apply(config_map(a="1"))
     cleared = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": nothing}}, MERGE)
     assert "managedFields" not in cleared.metadata
@@ -473,7 +473,7 @@ async def test_a_client_may_clear_the_account(ask, apply, nothing):
     assert account(applied)["before-first-apply", "Update", ""] == {"f:data": {".": {}, "f:a": {}}}
 
 
-async def test_who_does_not_know_of_the_account_does_not_lose_it(ask, apply):
+async def test_an_update_without_managed_fields_keeps_them(ask, apply):
     made = await apply(config_map(a="1"))
     sent = {**config_map(a="1"), "metadata": {"name": "one", "labels": {"x": "y"}}}
     put = await ask("PUT", DEPLOYED + "?fieldManager=you", sent)
@@ -481,7 +481,7 @@ async def test_who_does_not_know_of_the_account_does_not_lose_it(ask, apply):
     assert account(put)["you", "Update", ""] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
 
 
-async def test_a_client_may_rewrite_the_account(ask, apply):
+async def test_a_client_can_set_managed_fields(ask, apply):
     made = await apply(config_map(a="1"))
     entry = made.metadata["managedFields"][0] | {"manager": "heir"}
     change = [{"op": "replace", "path": "/metadata/managedFields", "value": [entry]}]
@@ -499,7 +499,7 @@ async def test_a_client_may_rewrite_the_account(ask, apply):
     assert ("heir", "Apply", "") in account(await ask("PATCH", DEPLOYED, change, headers))
 
 
-async def test_kubectl_moves_from_the_client_to_the_server_without_conflicts(ask, apply):
+async def test_kubectl_migrates_to_server_side_apply_without_conflicts(ask, apply):
     noted = config_map(a="1")
     note = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"},"data":{"a":"1"}}'
     annotation = "kubectl.kubernetes.io/last-applied-configuration"
@@ -516,7 +516,7 @@ async def test_kubectl_moves_from_the_client_to_the_server_without_conflicts(ask
     assert (await apply(config_map(a="2"), "kubectl")).status == 409
 
 
-async def test_who_may_not_create_does_not_by_applying(ask):
+async def test_applying_a_missing_object_needs_the_right_to_create(ask):
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
@@ -541,7 +541,7 @@ async def test_who_may_not_create_does_not_by_applying(ask):
     assert (await ann("PATCH", DEPLOYED + "?fieldManager=ann", config_map(), APPLY)).status == 200
 
 
-async def test_the_oldest_of_many_writers_become_one(ask):
+async def test_the_oldest_of_many_managers_are_merged(ask):
     await ask("POST", MAPS + "?fieldManager=m0", config_map(a="0"))
     for number in range(1, 13):
         data = {"data": {f"k{number}": "x"}}
@@ -560,7 +560,7 @@ async def test_the_oldest_of_many_writers_become_one(ask):
         ("é\x07b", 'Invalid value: "é\x07b": invalid character U+0007 (at position 2)'),
     ],
 )
-async def test_a_manager_must_have_a_name_that_can_be_shown(ask, apply, manager, message):
+async def test_a_field_manager_must_be_printable(ask, apply, manager, message):
     refused = await ask("POST", f"{MAPS}?fieldManager={quote(manager)}", config_map())
     assert refused.status == 422
     assert refused["message"].endswith(f"fieldManager: {message}")
@@ -574,13 +574,13 @@ async def test_a_manager_must_have_a_name_that_can_be_shown(ask, apply, manager,
     ]
 
 
-async def test_a_manager_of_a_program_is_what_can_be_shown_of_its_name(ask):
+async def test_the_manager_from_a_user_agent_is_its_printable_part(ask):
     headers = {"user-agent": f"é\x07{'m' * 200}/1.0 (linux)"}
     made = await ask("POST", MAPS, config_map(), headers)
     assert [each["manager"] for each in made.metadata["managedFields"]] == ["é" + "m" * 126]
 
 
-async def test_versions_of_a_kind_have_terms_of_their_own(ask, apply):
+async def test_each_version_of_a_kind_has_its_own_managed_fields(ask, apply):
     """An autoscaler that is made in one version and applied in the other."""
     path = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers/one"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -610,7 +610,7 @@ async def test_versions_of_a_kind_have_terms_of_their_own(ask, apply):
     assert taken.metadata["managedFields"][0]["apiVersion"] == "autoscaling/v2"
 
 
-async def test_a_field_that_is_null_is_none(ask, apply, replica_set):
+async def test_a_null_field_is_not_managed(ask, apply, replica_set):
     machine = replica_set["spec"]["template"]["spec"]
     machine["domain"]["devices"]["disks"] = [{"name": "one", "disk": None}]
     machine["volumes"] = [{"name": "one", "emptyDisk": {"capacity": "1Gi"}}]
@@ -618,7 +618,7 @@ async def test_a_field_that_is_null_is_none(ask, apply, replica_set):
     assert (await apply(replica_set, path=f"{SETS}/lab")).status == 200
 
 
-async def test_only_who_applies_may_use_force(ask):
+async def test_force_is_for_apply_only(ask):
     await ask("POST", MAPS, config_map())
     refused = await ask("PATCH", DEPLOYED + "?force=true", {}, MERGE)
     assert refused.status == 422

@@ -47,7 +47,7 @@ async def damaged(asker, path):
     await store.close()
 
 
-async def test_the_rest_of_the_kind_works(damaged):
+async def test_other_objects_of_the_kind_are_served(damaged):
     answer = await damaged("GET", MAPS)
     assert [each["metadata"]["name"] for each in answer.document["items"]] == ["kept"]
     assert answer.warnings == [
@@ -61,7 +61,7 @@ async def test_the_rest_of_the_kind_works(damaged):
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "PUT"])
-async def test_a_damaged_object_is_neither_there_nor_gone(damaged, method):
+async def test_a_damaged_object_is_an_internal_error(damaged, method):
     sent = {"metadata": {"name": "lost"}}
     headers = {"content-type": "application/merge-patch+json"} if method == "PATCH" else None
     answer = await damaged(method, f"{MAPS}/lost", None if method == "GET" else sent, headers)
@@ -72,7 +72,7 @@ async def test_a_damaged_object_is_neither_there_nor_gone(damaged, method):
     assert (made.status, made["reason"]) == (500, "StorageReadError")
 
 
-async def test_a_damaged_object_goes_when_it_is_deleted(damaged):
+async def test_a_damaged_object_can_be_deleted(damaged):
     dry = await damaged("DELETE", f"{MAPS}/lost?dryRun=All")
     assert dry.status == 200
     for sent in ({"uid": "u"}, {"resourceVersion": "7"}):
@@ -87,13 +87,13 @@ async def test_a_damaged_object_goes_when_it_is_deleted(damaged):
     assert (await damaged.create(MAPS, "lost"))["metadata"]["name"] == "lost"
 
 
-async def test_only_who_may_delete_can_give_it_up(damaged):
+async def test_deleting_a_damaged_object_needs_the_right_to_delete(damaged):
     stranger = damaged.as_user("bob")
     assert (await stranger("DELETE", f"{MAPS}/lost")).status == 403
     assert (await damaged("GET", f"{MAPS}/lost")).status == 500
 
 
-async def test_the_server_tells_that_something_is_damaged_and_is_ready(damaged):
+async def test_the_server_reports_damaged_objects_and_is_ready(damaged):
     answer = await damaged("GET", "/readyz/objects")
     assert answer.status == 500
     assert 'configmaps "lost" in namespace default cannot be read' in answer.text
@@ -102,7 +102,7 @@ async def test_the_server_tells_that_something_is_damaged_and_is_ready(damaged):
     assert (await damaged("GET", "/readyz/objects")).text == "ok"
 
 
-async def test_an_event_tells_of_each(damaged):
+async def test_each_damaged_object_has_an_event(damaged):
     context = ControllerContext(Client(InProcess(damaged.server.handle, ADMINISTRATOR)))
     report_damaged(damaged.server, context)
     watch = damaged.server.store.watch("events", damaged.server.store.revision)
@@ -118,7 +118,7 @@ async def test_an_event_tells_of_each(damaged):
 
 
 @pytest.mark.parametrize("lost", [b'"name":"kube-public"', b'"name":"system-node-critical"'])
-async def test_a_manager_starts_without_what_it_would_make(asker, path, lost):
+async def test_a_manager_starts_despite_damaged_objects_that_it_creates(asker, path, lost):
     store = Store.open(path)
     await create_defaults(ApiServer(store))
     await store.close()

@@ -13,7 +13,7 @@ from corral.store import Record
 SPACES = "/api/v1/namespaces"
 
 
-async def test_an_object_that_nothing_holds_is_gone_at_once(ask):
+async def test_an_object_without_finalizers_is_gone_at_once(ask):
     made = await ask.create(MAPS, "a")
     answer = await ask("DELETE", f"{MAPS}/a", {"propagationPolicy": "Background"})
     assert answer.status == 200
@@ -37,7 +37,7 @@ async def test_an_object_that_nothing_holds_is_gone_at_once(ask):
         (MAPS, {}, "Status"),
     ],
 )
-async def test_a_deletion_tells_what_was_deleted_or_that_it_was(ask, path, about, kind):
+async def test_a_deletion_returns_the_object_or_a_status(ask, path, about, kind):
     await ask("POST", path, {"metadata": {"name": "a"}} | about)
     gone = await ask("DELETE", f"{path}/a")
     assert (gone.status, gone["kind"]) == (200, kind)
@@ -46,7 +46,7 @@ async def test_a_deletion_tells_what_was_deleted_or_that_it_was(ask, path, about
     assert (await ask("GET", f"{path}/a")).status == 404
 
 
-async def test_an_object_is_not_read_again_and_again_to_be_marked(ask, monkeypatch):
+async def test_marking_an_object_for_deletion_decodes_it_once(ask, monkeypatch):
     await ask("POST", MAPS, {"metadata": {"name": "a", "finalizers": ["example.com/held"]}})
     counted, read = [], Record.document
     monkeypatch.setattr(Record, "document", lambda one: counted.append(one) or read(one))
@@ -56,7 +56,7 @@ async def test_an_object_is_not_read_again_and_again_to_be_marked(ask, monkeypat
         assert len(counted) <= most
 
 
-async def test_preconditions_name_what_differs(ask, replica_set):
+async def test_failed_preconditions_name_the_difference(ask, replica_set):
     made = await ask("POST", SETS, replica_set)
     wrong = {"preconditions": {"resourceVersion": "1"}}
     refused = await ask("DELETE", f"{SETS}/web", wrong)
@@ -75,7 +75,7 @@ async def test_preconditions_name_what_differs(ask, replica_set):
     assert (await ask("DELETE", f"{SETS}/web", right)).status == 200
 
 
-async def test_finalizers_hold_an_object_until_the_last_is_gone(ask, replica_set):
+async def test_an_object_is_deleted_with_its_last_finalizer(ask, replica_set):
     replica_set["metadata"]["finalizers"] = ["example.com/a", "example.com/b"]
     await ask("POST", SETS, replica_set)
     held = await ask("DELETE", f"{SETS}/web")
@@ -94,7 +94,7 @@ async def test_finalizers_hold_an_object_until_the_last_is_gone(ask, replica_set
     assert (await ask("GET", f"{SETS}/web")).status == 404
 
 
-async def test_the_policy_becomes_a_finalizer_for_the_collector(ask, replica_set):
+async def test_the_propagation_policy_becomes_a_finalizer(ask, replica_set):
     for policy, finalizer in (("Foreground", "foregroundDeletion"), ("Orphan", "orphan")):
         replica_set["metadata"]["name"] = policy.lower()
         await ask("POST", SETS, replica_set)
@@ -136,7 +136,7 @@ async def test_a_pod_with_a_grace_period_outlives_its_finalizers(ask, pod):
 
 
 @pytest.mark.parametrize("seconds", [2**31, 200_000_000_000, 900_000_000_000_000])
-async def test_a_grace_that_no_calendar_holds_is_refused(ask, pod, seconds):
+async def test_a_grace_period_beyond_the_calendar_is_rejected(ask, pod, seconds):
     await ask("POST", PODS, pod)
     for refused in (
         await ask("DELETE", f"{PODS}/pod?gracePeriodSeconds={seconds}"),
@@ -152,7 +152,7 @@ async def test_a_grace_that_no_calendar_holds_is_refused(ask, pod, seconds):
     assert longest.metadata["deletionGracePeriodSeconds"] == 2**31 - 1
 
 
-async def test_a_pod_from_before_graces_were_bounded_is_deleted_like_others(ask, pod):
+async def test_a_stored_pod_with_an_excessive_grace_period_can_be_deleted(ask, pod):
     await ask("POST", PODS, pod)
     stored = ask.server.store.latest(storage(POD), Key("default", "pod")).document()
     stored["spec"]["terminationGracePeriodSeconds"] = 900_000_000_000_000
@@ -161,7 +161,7 @@ async def test_a_pod_from_before_graces_were_bounded_is_deleted_like_others(ask,
     assert held.metadata["deletionGracePeriodSeconds"] == 2**31 - 1
 
 
-async def test_a_pod_that_no_node_runs_is_gone_at_once(ask, pod):
+async def test_an_unscheduled_pod_is_gone_at_once(ask, pod):
     del pod["spec"]["nodeName"]
     await ask("POST", PODS, pod)
     assert (await ask("DELETE", f"{PODS}/pod")).status == 200
@@ -183,7 +183,7 @@ async def test_a_namespace_waits_until_it_is_empty(ask):
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-async def test_some_namespaces_last(ask, name):
+async def test_some_namespaces_cannot_be_deleted(ask, name):
     await ask("POST", SPACES, {"metadata": {"name": name}})
     for query in ("", "?dryRun=All"):
         refused = await ask("DELETE", f"{SPACES}/{name}{query}")
@@ -211,7 +211,7 @@ async def test_a_dry_run_deletes_nothing(ask, replica_set):
     assert "finalizers" not in (await ask("GET", f"{SETS}/web")).metadata
 
 
-async def test_a_collection_goes_by_its_selector(ask):
+async def test_a_collection_is_deleted_by_selector(ask):
     for name, app in (("a", "web"), ("b", "web"), ("c", "db")):
         await ask.create(MAPS, name, labels={"app": app})
     gone = await ask("DELETE", f"{MAPS}?labelSelector=app%3Dweb")
@@ -219,7 +219,7 @@ async def test_a_collection_goes_by_its_selector(ask):
     assert (await ask("GET", MAPS)).names == ["c"]
 
 
-async def test_no_more_of_a_collection_goes_than_is_asked_for(ask):
+async def test_deletecollection_keeps_to_the_limit(ask):
     for name in "abcd":
         await ask.create(MAPS, name)
     first = await ask("DELETE", f"{MAPS}?limit=1")
@@ -231,7 +231,7 @@ async def test_no_more_of_a_collection_goes_than_is_asked_for(ask):
     assert (await ask("GET", MAPS)).names == ["d"]
 
 
-async def test_a_collection_that_is_going_already_is_not_written_again(ask):
+async def test_terminating_objects_of_a_collection_are_not_written_again(ask):
     await ask("POST", MAPS, {"metadata": {"name": "a", "finalizers": ["example.com/a"]}})
     assert (await ask("DELETE", MAPS)).status == 200
     before = ask.server.store.revision
@@ -239,7 +239,7 @@ async def test_a_collection_that_is_going_already_is_not_written_again(ask):
     assert ask.server.store.revision == before
 
 
-async def test_nothing_of_a_collection_goes_before_all_was_decided(ask, monkeypatch):
+async def test_nothing_of_a_collection_is_deleted_before_all_is_validated(ask, monkeypatch):
     for name in "abc":
         await ask.create(MAPS, name)
     store, seen = ask.server.store, []
@@ -255,7 +255,7 @@ async def test_nothing_of_a_collection_goes_before_all_was_decided(ask, monkeypa
     assert (await ask("GET", MAPS)).names == []
 
 
-async def test_one_refusal_keeps_nothing_else_of_a_collection(ask):
+async def test_a_rejected_object_does_not_keep_the_others_of_a_collection(ask):
     for name in "abc":
         made = await ask.create(MAPS, name)
         if name == "b":
@@ -265,12 +265,12 @@ async def test_one_refusal_keeps_nothing_else_of_a_collection(ask):
     assert (await ask("GET", MAPS)).names == ["a", "c"]
 
 
-async def test_namespaces_are_not_deleted_as_a_collection(ask):
+async def test_namespaces_have_no_deletecollection(ask):
     assert (await ask("DELETE", SPACES)).status == 405
     assert "deletionTimestamp" not in (await ask("GET", f"{SPACES}/default")).metadata
 
 
-async def test_options_that_cannot_be_read_are_refused(ask):
+async def test_invalid_delete_options_are_rejected(ask):
     await ask.create(MAPS, "a")
     assert (await ask("DELETE", f"{MAPS}/a", b"{")).status == 400
     assert (await ask("DELETE", f"{MAPS}/a", {"gracePeriodSeconds": "x"})).status == 400

@@ -104,7 +104,7 @@ async def test_no_document_breaks_the_server(judged, kind):
 
 
 @pytest.mark.parametrize("kind", KEPT, ids=repr)
-async def test_what_lacks_a_part_is_answered(judged, kind):
+async def test_incomplete_documents_get_a_response(judged, kind):
     metadata = {"name": "odd"}
     whole = value(structural(kind), random.Random(0), 0, "") | {"metadata": metadata}
     for name in whole:

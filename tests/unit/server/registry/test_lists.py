@@ -37,7 +37,7 @@ async def fill(ask, count=5):
         await ask.create(MAPS, f"m{number}", labels=labels, data={"n": str(number)})
 
 
-async def test_a_list_tells_its_kind_and_revision(ask):
+async def test_a_list_has_its_kind_and_revision(ask):
     empty = await ask("GET", MAPS)
     assert empty.document == {
         "kind": "ConfigMapList",
@@ -52,7 +52,7 @@ async def test_a_list_tells_its_kind_and_revision(ask):
     assert listed["items"][0].keys() == {"metadata", "data"}
 
 
-async def test_items_say_what_they_are_where_no_type_does(ask, replica_set):
+async def test_items_of_untyped_lists_have_kind_and_version(ask, replica_set):
     """Kubernetes' own kinds are read into Go's types, which leave that out of lists."""
     await fill(ask, 3)
     await ask("POST", SETS, replica_set)
@@ -72,7 +72,7 @@ async def test_items_say_what_they_are_where_no_type_does(ask, replica_set):
     assert told["items"][0]["kind"] == "PartialObjectMetadata"
 
 
-async def test_items_that_were_stored_in_another_form_are_told_the_same(ask):
+async def test_items_stored_in_an_older_form_are_presented_alike(ask):
     await fill(ask, 2)
     key = Key("default", "m0")
     store = ask.server.store
@@ -84,7 +84,7 @@ async def test_items_that_were_stored_in_another_form_are_told_the_same(ask):
     assert [item.keys() for item in items] == [{"metadata", "data"}] * 2
 
 
-async def test_a_form_has_the_version_that_is_asked_for(ask):
+async def test_tables_and_partial_metadata_have_the_requested_version(ask):
     await fill(ask, 1)
     for form, path in (
         ("Table", MAPS),
@@ -102,7 +102,7 @@ async def test_a_form_has_the_version_that_is_asked_for(ask):
                 assert item["apiVersion"] == f"meta.k8s.io/{version}"
 
 
-async def test_what_is_answered_and_not_kept_has_no_table(ask):
+async def test_kinds_that_are_not_stored_have_no_table(ask):
     asked = {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}
     alone = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     for path, body in (
@@ -121,7 +121,7 @@ async def test_endpoints_are_deprecated(ask):
         ]
 
 
-async def test_what_is_not_served_below_a_custom_resource_is_told_in_a_status(ask, replica_set):
+async def test_missing_subresources_of_custom_resources_are_a_status(ask, replica_set):
     await ask("POST", SETS, replica_set)
     for path in (f"{SETS}/web/log", f"{SETS}/none/log/x"):
         answer = await ask("GET", path)
@@ -136,7 +136,7 @@ async def test_a_list_in_a_namespace_that_does_not_exist_is_empty(ask):
     assert (await ask("GET", "/api/v1/namespaces/nons/configmaps")).names == []
 
 
-async def test_selectors_choose(ask, pod):
+async def test_selectors_filter_lists(ask, pod):
     await fill(ask)
     assert (await ask("GET", f"{MAPS}?labelSelector=even%3Dtrue")).names == ["m0", "m2", "m4"]
     assert (await ask("GET", f"{MAPS}?labelSelector=even+notin+(true)")).names == ["m1", "m3"]
@@ -147,7 +147,7 @@ async def test_selectors_choose(ask, pod):
     assert (await ask("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dtwo")).names == []
 
 
-async def test_what_a_field_selector_finds_is_kept_once_for_all_that_are_alike(ask):
+async def test_results_of_equal_field_selectors_are_cached_once(ask):
     spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "one"}
     for name in ("a", "b"):
         await ask.create(PODS, name, spec=spec)
@@ -177,7 +177,7 @@ async def test_what_a_field_selector_finds_is_kept_once_for_all_that_are_alike(a
         ("resourceVersion=1&resourceVersionMatch=Maybe", "Unsupported value"),
     ],
 )
-async def test_queries_that_mean_nothing_are_refused(ask, query, text):
+async def test_invalid_query_parameters_are_rejected(ask, query, text):
     refused = await ask("GET", f"{MAPS}?{query}")
     assert refused.status in (400, 422)
     assert text in refused["message"]
@@ -198,7 +198,7 @@ async def test_pages_are_one_consistent_list(ask):
     assert "continue" not in third.metadata
 
 
-async def test_pages_of_a_selection_do_not_tell_how_many_remain(ask):
+async def test_pages_of_a_selection_have_no_remaining_count(ask):
     await fill(ask)
     page = await ask("GET", f"{MAPS}?limit=1&labelSelector=even%3Dtrue")
     assert page.metadata["continue"]
@@ -214,7 +214,7 @@ async def turns(asking):
     return count, await task
 
 
-async def test_others_have_their_turn_while_many_are_looked_through(ask):
+async def test_a_long_scan_yields_to_other_requests(ask):
     for index in range(3 * OBJECTS_PER_TURN):
         await ask.create(MAPS, f"m{index:03}", labels={"odd": str(index % 2)})
     least, _ = await turns(ask("GET", f"{SETS}?labelSelector=odd=1"))
@@ -224,7 +224,7 @@ async def test_others_have_their_turn_while_many_are_looked_through(ask):
     assert found.metadata["continue"]
 
 
-async def test_a_list_can_be_of_the_past_but_not_of_what_is_forgotten(ask):
+async def test_a_list_can_be_of_an_old_but_not_a_compacted_revision(ask):
     await fill(ask, 2)
     await ask("DELETE", f"{MAPS}/m0")
     past = await ask("GET", f"{MAPS}?resourceVersion=3&resourceVersionMatch=Exact")
@@ -244,7 +244,7 @@ async def test_a_list_can_be_of_the_past_but_not_of_what_is_forgotten(ask):
     assert rest.metadata["resourceVersion"] == str(ask.server.store.revision)
 
 
-async def test_a_revision_of_the_future_is_waited_for_then_refused(ask, monkeypatch):
+async def test_a_future_revision_is_awaited_then_rejected(ask, monkeypatch):
     monkeypatch.setattr("corral.server.registry.rest.WAIT_SECONDS", 0.02)
     await ask.create(MAPS, "a")
     assert (await ask("GET", f"{MAPS}/a?resourceVersion=2")).status == 200
@@ -256,7 +256,7 @@ async def test_a_revision_of_the_future_is_waited_for_then_refused(ask, monkeypa
         assert refused.headers["retry-after"] == "1"
 
 
-async def test_a_table_has_the_kinds_columns(ask, replica_set):
+async def test_a_table_has_the_columns_of_the_kind(ask, replica_set):
     await ask("POST", SETS, replica_set)
     table = await ask("GET", SETS, headers=TABLE)
     assert table["kind"] == "Table"
@@ -273,7 +273,7 @@ async def test_a_table_has_the_kinds_columns(ask, replica_set):
     assert missing["kind"] == "Status"
 
 
-async def test_metadata_alone(ask):
+async def test_partial_object_metadata_lists(ask):
     assert (await ask("GET", MAPS, headers=METADATA))["items"] is None
     await fill(ask, 1)
     listed = await ask("GET", MAPS, headers=METADATA)
@@ -294,7 +294,7 @@ async def test_metadata_alone(ask):
         ("text/html", 406),
     ],
 )
-async def test_what_clients_accept(ask, accept, status):
+async def test_the_accept_header_selects_the_form(ask, accept, status):
     answer = await ask("GET", MAPS, headers={"accept": accept})
     assert answer.status == status
     if status == 406:
@@ -311,12 +311,12 @@ def test_a_continue_token_is_read_back(namespace, name, revision):
 
 
 @given(st.text(max_size=40))
-def test_any_other_token_is_a_bad_request(token):
+def test_an_invalid_continue_token_is_a_bad_request(token):
     with pytest.raises(BadRequest):
         Continue.read(token)
 
 
-async def test_a_token_of_a_revision_that_never_was_is_refused(ask):
+async def test_a_continue_token_of_a_future_revision_is_rejected(ask):
     forged = Continue.after(Key("default", "a"), 10**9).encode()
     refused = await ask("GET", f"{MAPS}?limit=1&continue={forged}")
     assert refused.status == 400

@@ -19,7 +19,7 @@ from tests.unit.server.conftest import MAPS, STRATEGIC
     ("method", "options"),
     [("POST", "CreateOptions"), ("PUT", "UpdateOptions"), ("PATCH", "PatchOptions")],
 )
-async def test_they_are_told_by_the_verb(ask, method, options, query, field, message):
+async def test_options_are_named_by_the_verb(ask, method, options, query, field, message):
     await ask.create(MAPS, "a")
     path = MAPS if method == "POST" else f"{MAPS}/a"
     headers = STRATEGIC if method == "PATCH" else None
@@ -29,7 +29,7 @@ async def test_they_are_told_by_the_verb(ask, method, options, query, field, mes
     assert answer["details"]["kind"] == options
 
 
-async def test_only_what_is_applied_can_be_forced(ask):
+async def test_force_is_for_apply_only(ask):
     await ask.create(MAPS, "a")
     answer = await ask("PATCH", f"{MAPS}/a?force=true", {"data": {"a": "b"}}, STRATEGIC)
     assert answer.status == 422
@@ -62,9 +62,7 @@ async def test_only_what_is_applied_can_be_forced(ask):
         ),
     ],
 )
-async def test_options_of_a_deletion_that_make_no_sense_delete_nothing(
-    ask, options, status, message
-):
+async def test_invalid_delete_options_delete_nothing(ask, options, status, message):
     await ask.create(MAPS, "a")
     answer = await ask("DELETE", f"{MAPS}/a", options)
     assert (answer.status, answer["message"]) == (status, message)
@@ -92,7 +90,7 @@ async def test_options_of_a_deletion_that_make_no_sense_delete_nothing(
         ),
     ],
 )
-async def test_lists_that_contradict_themselves_are_refused(ask, query, field, message):
+async def test_contradictory_list_options_are_rejected(ask, query, field, message):
     answer = await ask("GET", f"{MAPS}?{query}")
     assert answer.status == 422
     assert answer["message"] == (

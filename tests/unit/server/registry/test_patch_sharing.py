@@ -37,7 +37,7 @@ def versions(monkeypatch):
 
 
 @pytest.mark.parametrize("collection", SPECS)
-async def test_an_old_version_stays_what_it_was(ask, versions, collection):
+async def test_a_patch_does_not_modify_older_versions(ask, versions, collection):
     made = await ask("POST", collection, {"metadata": {"name": "a"}, "spec": SPECS[collection]})
     assert made.status == 201, made.text
     kinds = [MERGE, STRATEGIC] if collection in (PODS, SERVICES) else [MERGE]
@@ -60,7 +60,7 @@ async def test_a_patch_of_the_status_does_not_copy_the_spec(ask, versions):
     assert [shares for shares, _, _ in versions] == [True]
 
 
-async def test_what_is_allocated_or_changed_is_not_shared(ask, versions):
+async def test_allocated_or_changed_parts_are_not_shared(ask, versions):
     await ask("POST", SERVICES, {"metadata": {"name": "a"}, "spec": SPECS[SERVICES]})
     await ask("PATCH", f"{SERVICES}/a", LABEL, MERGE)
     await ask("POST", PODS, {"metadata": {"name": "a"}, "spec": SPECS[PODS]})

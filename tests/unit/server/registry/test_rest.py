@@ -9,7 +9,7 @@ from tests.unit.server.conftest import MACHINES, MAPS, PODS, SETS
 RBAC = "rbac.authorization.k8s.io"
 
 
-async def test_metadata_that_says_nothing_is_left_out(ask):
+async def test_empty_metadata_fields_are_omitted(ask):
     empty = {"labels": {}, "annotations": {}, "ownerReferences": [], "finalizers": []}
     made = await ask("POST", MAPS, {"metadata": {"name": "a", "generateName": None, **empty}})
     assert not made.metadata.keys() & {"generateName", *empty}
@@ -17,7 +17,7 @@ async def test_metadata_that_says_nothing_is_left_out(ask):
     assert wrong.status == 400
 
 
-async def test_a_created_object_has_an_identity_and_is_found(ask):
+async def test_a_created_object_has_metadata_and_can_be_read(ask):
     made = await ask("POST", MAPS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
     assert made.status == 201
     assert made["apiVersion"] == "v1"
@@ -30,7 +30,7 @@ async def test_a_created_object_has_an_identity_and_is_found(ask):
     assert found.metadata["resourceVersion"] == "2"
 
 
-async def test_clients_cannot_choose_what_the_server_gives(ask):
+async def test_clients_cannot_set_server_fields(ask):
     sent = {
         "name": "a",
         "uid": "mine",
@@ -42,7 +42,7 @@ async def test_clients_cannot_choose_what_the_server_gives(ask):
     assert not {"generation", "deletionTimestamp"} & set(made.metadata)
 
 
-async def test_generated_names_end_in_five_readable_letters_and_are_new(ask):
+async def test_generated_names_have_a_unique_suffix_of_five_letters(ask):
     names = {
         (await ask("POST", MAPS, {"metadata": {"generateName": "a-"}})).metadata["name"]
         for _ in range(20)
@@ -53,13 +53,13 @@ async def test_generated_names_end_in_five_readable_letters_and_are_new(ask):
     assert len(long.metadata["name"]) == 63
 
 
-async def test_a_name_is_needed(ask):
+async def test_a_name_is_required(ask):
     refused = await ask("POST", MAPS, {"metadata": {}})
     assert (refused.status, refused["reason"]) == (422, "Invalid")
     assert "name or generateName is required" in refused["message"]
 
 
-async def test_a_second_object_of_a_name_is_refused(ask):
+async def test_a_second_object_of_a_name_already_exists(ask):
     await ask.create(MAPS, "a")
     refused = await ask("POST", MAPS, {"metadata": {"name": "a"}})
     assert (refused.status, refused["reason"]) == (409, "AlreadyExists")
@@ -67,7 +67,7 @@ async def test_a_second_object_of_a_name_is_refused(ask):
     assert refused["details"] == {"name": "a", "kind": "configmaps"}
 
 
-async def test_of_many_who_create_one_name_at_once_one_succeeds(ask):
+async def test_of_concurrent_creations_of_one_name_one_succeeds(ask):
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(ask("POST", MAPS, {"metadata": {"name": "a"}})) for _ in range(20)
@@ -75,7 +75,7 @@ async def test_of_many_who_create_one_name_at_once_one_succeeds(ask):
     assert sorted(task.result().status for task in tasks) == [201] + [409] * 19
 
 
-async def test_a_resource_version_on_create_is_refused(ask):
+async def test_a_resource_version_on_create_is_rejected(ask):
     refused = await ask("POST", MAPS, {"metadata": {"name": "a", "resourceVersion": "1"}})
     assert (refused.status, refused["reason"]) == (400, "BadRequest")
     assert refused["message"] == "resourceVersion should not be set on objects to be created"
@@ -84,7 +84,7 @@ async def test_a_resource_version_on_create_is_refused(ask):
     assert made.metadata["resourceVersion"] != "0"
 
 
-async def test_a_resource_version_on_create_is_the_last_thing_to_be_refused(ask, replica_set):
+async def test_a_resource_version_on_create_is_the_last_check(ask, replica_set):
     await ask.create(MAPS, "a")
     taken = await ask("POST", MAPS, {"metadata": {"name": "a", "resourceVersion": "1"}})
     assert taken.status == 400
@@ -98,7 +98,7 @@ async def test_a_resource_version_on_create_is_the_last_thing_to_be_refused(ask,
     assert "denied the request" in refused["message"]
 
 
-async def test_a_namespace_that_a_cluster_scoped_object_names_is_cleared(ask):
+async def test_the_namespace_of_a_cluster_scoped_object_is_cleared(ask):
     for path in ("/api/v1/nodes", "/api/v1/namespaces"):
         body = {"metadata": {"name": "a", "namespace": "default", "labels": {"a": "b"}}}
         made = await ask("POST", path, body)
@@ -118,7 +118,7 @@ async def test_a_namespace_that_a_cluster_scoped_object_names_is_cleared(ask):
     assert elsewhere.status == 400
 
 
-async def test_all_that_is_wrong_with_an_object_is_told_at_once(ask):
+async def test_all_faults_of_an_object_are_reported_at_once(ask):
     wrong = {"metadata": {"name": "A", "labels": {"/": ""}}, "data": {"/": "", "+": ""}}
     refused = await ask("POST", MAPS, wrong)
     assert [cause["field"] for cause in refused["details"]["causes"]] == [
@@ -150,7 +150,7 @@ async def test_another_kind_at_a_custom_kinds_path_is_invalid(ask, replica_set):
     assert (await ask("POST", MAPS, {"kind": "Pod", "metadata": {"name": "a"}})).status == 400
 
 
-async def test_a_namespace_must_exist_and_stay(ask):
+async def test_a_namespace_must_exist_and_not_be_terminating(ask):
     refused = await ask("POST", "/api/v1/namespaces/nons/configmaps", {"metadata": {"name": "a"}})
     assert (refused.status, refused["message"]) == (404, 'namespaces "nons" not found')
     await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "lab"}})
@@ -164,7 +164,7 @@ async def test_a_namespace_must_exist_and_stay(ask):
     assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
 
 
-async def test_a_key_without_a_value_has_the_empty_one(ask, replica_set):
+async def test_a_label_without_a_value_has_the_empty_one(ask, replica_set):
     texts = {"app": None, "tier": "web"}
     made = await ask(
         "POST",
@@ -181,7 +181,7 @@ async def test_a_key_without_a_value_has_the_empty_one(ask, replica_set):
     assert made["data"] == {"app": "", "tier": "d2Vi"}
 
 
-async def test_version_0_is_none(ask, replica_set):
+async def test_resource_version_0_counts_as_none(ask, replica_set):
     await ask.create(MAPS, "a")
     document = {"metadata": {"name": "a", "resourceVersion": "0"}, "data": {"a": "1"}}
     assert (await ask("PUT", f"{MAPS}/a", document))["data"] == {"a": "1"}
@@ -193,7 +193,7 @@ async def test_version_0_is_none(ask, replica_set):
         assert refused["message"].endswith("Invalid value: 0: must be specified for an update")
 
 
-async def test_base64_may_come_in_lines(ask):
+async def test_base64_may_have_line_breaks(ask):
     secrets = "/api/v1/namespaces/default/secrets"
     made = await ask("POST", secrets, {"metadata": {"name": "a"}, "data": {"a": "YWJj\nZGVm\n"}})
     assert (made.status, made["data"]) == (201, {"a": "YWJjZGVm"})
@@ -224,30 +224,30 @@ async def test_a_namespace_in_the_body_must_be_that_of_the_path(ask):
         (b"[" * 100_000, "depth"),
     ],
 )
-async def test_a_malformed_body_is_refused_with_a_reason(ask, body, text):
+async def test_a_malformed_body_is_rejected_with_a_reason(ask, body, text):
     refused = await ask("POST", MAPS, body)
     assert refused.status in (400, 422), refused.text
     assert text in refused["message"]
 
 
-async def test_an_unknown_media_type_is_refused(ask):
+async def test_an_unknown_media_type_is_rejected(ask):
     refused = await ask("POST", MAPS, b"<a/>", {"content-type": "text/xml"})
     assert (refused.status, refused["reason"]) == (415, "UnsupportedMediaType")
 
 
-async def test_yaml_is_read(ask):
+async def test_bodies_can_be_yaml(ask):
     body = b"metadata:\n  name: a\ndata: {x: 'yes'}\n"
     made = await ask("POST", MAPS, body, {"content-type": "application/yaml"})
     assert made.status == 201
     assert made["data"] == {"x": "yes"}
 
 
-async def test_too_large_a_body_is_refused(ask):
+async def test_a_too_large_body_is_rejected(ask):
     refused = await ask("POST", MAPS, b" " * (3 << 20) + b"{}")
     assert (refused.status, refused["reason"]) == (413, "RequestEntityTooLarge")
 
 
-async def test_unknown_fields_are_dropped_with_a_warning_or_refused(ask):
+async def test_unknown_fields_are_dropped_with_a_warning_or_rejected(ask):
     body = {"metadata": {"name": "a"}, "dada": {}}
     warned = await ask("POST", MAPS, body)
     assert warned.warnings == ['299 - "unknown field \\"dada\\""']
@@ -264,7 +264,7 @@ async def test_unknown_fields_are_dropped_with_a_warning_or_refused(ask):
     assert (await ask("POST", f"{MAPS}?fieldValidation=Maybe", body)).status == 422
 
 
-async def test_keys_that_stand_twice_are_refused_when_strict(outside):
+async def test_duplicate_keys_are_rejected_if_strict(outside):
     body = b'{"metadata":{"name":"a"},"data":{"x":"1","x":"2"}}'
     refused = await outside("POST", f"{MAPS}?fieldValidation=Strict", body)
     assert refused.status == 400
@@ -275,16 +275,14 @@ async def test_keys_that_stand_twice_are_refused_when_strict(outside):
     assert (await outside("POST", f"{MAPS}?fieldValidation=Strict", colons)).status == 201
 
 
-async def test_a_count_below_zero_is_refused_by_whatever_way_it_comes(ask, replica_set):
+async def test_negative_replicas_are_rejected_by_every_verb(ask, replica_set):
     replica_set["spec"]["replicas"] = -1
     refused = await ask("POST", SETS, replica_set)
     assert refused.status == 422
     assert ".spec.replicas: Invalid value: -1: should be a non-negative" in refused["message"]
 
 
-async def test_unknown_fields_of_kubevirts_kinds_are_pruned_before_its_webhooks_see_them(
-    ask, replica_set
-):
+async def test_unknown_fields_of_kubevirts_kinds_are_pruned_before_webhooks(ask, replica_set):
     replica_set["spec"]["replicaz"] = 3
     replica_set["spec"]["more"] = {"replicas": 1}
     told = ['299 - "unknown field \\"spec.more\\""', '299 - "unknown field \\"spec.replicaz\\""']
@@ -307,7 +305,7 @@ async def test_unknown_fields_of_kubevirts_kinds_are_pruned_before_its_webhooks_
     assert cause["message"].endswith('strict decoding error: unknown field "spec.replicaz"')
 
 
-async def test_strict_faults_of_native_kinds_are_told_in_the_order_of_the_body(outside):
+async def test_strict_faults_of_native_kinds_are_in_the_order_of_the_body(outside):
     body = b"""{"metadata": {"name": "a", "nme": 1}, "data": {"x": "1", "x": "2", "x": "3"},
                 "more": {"a": 1, "a": 2}, "more": 1}"""
     refused = await outside("POST", f"{MAPS}?fieldValidation=Strict", body)
@@ -317,7 +315,7 @@ async def test_strict_faults_of_native_kinds_are_told_in_the_order_of_the_body(o
     assert len((await outside("POST", MAPS, body)).warnings) == 3
 
 
-async def test_strict_faults_of_custom_kinds_are_told_twice_written_ones_first(outside):
+async def test_strict_faults_of_custom_kinds_have_duplicate_keys_first(outside):
     body = (
         b"""{"metadata": {"name": "a"}, "spec": {"z": 1, "b": 2, "replicas": 1, "replicas": 2}}"""
     )
@@ -363,7 +361,7 @@ async def test_an_update_without_a_version_is_for_native_kinds_only(ask, replica
     assert refused["details"]["kind"] == "virtualmachineinstancereplicasets"
 
 
-async def test_an_update_of_another_name_or_uid_is_refused(ask, replica_set):
+async def test_an_update_of_another_name_or_uid_is_rejected(ask, replica_set):
     old = await ask.create(MAPS, "a")
     renamed = await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "b"}})
     assert renamed.status == 400
@@ -402,7 +400,7 @@ async def test_no_update_begins_a_deletion(ask):
             assert cause["message"].endswith(": field is immutable")
 
 
-async def test_another_birth_is_not_looked_at(ask):
+async def test_a_different_creation_timestamp_is_ignored(ask):
     """The real server takes it back before it compares (rest.BeforeUpdate)."""
     old = await ask.create(MAPS, "a")
     change = {"creationTimestamp": "2020-01-01T00:00:00Z"}
@@ -413,7 +411,7 @@ async def test_another_birth_is_not_looked_at(ask):
         assert (told.status, told.document) == (200, old)
 
 
-async def test_an_update_of_nothing_is_not_found(ask):
+async def test_an_update_of_a_missing_object_is_not_found(ask):
     refused = await ask("PUT", f"{MAPS}/a", {"metadata": {"name": "a"}})
     assert (refused.status, refused["message"]) == (404, 'configmaps "a" not found')
     assert refused["details"] == {"name": "a", "kind": "configmaps"}
@@ -427,7 +425,7 @@ async def test_identity_survives_updates(ask):
     assert "generateName" not in new.metadata
 
 
-async def test_a_write_that_changes_nothing_keeps_the_version(ask):
+async def test_a_write_without_changes_keeps_the_resource_version(ask):
     old = await ask.create(MAPS, "a", data={"x": "1"})
     same = await ask("PUT", f"{MAPS}/a", old)
     assert same.document == old
@@ -444,7 +442,7 @@ async def test_the_generation_counts_changes_of_the_spec(ask, replica_set):
     assert scaled.metadata["generation"] == 2
 
 
-async def test_status_and_spec_are_written_apart(ask, replica_set):
+async def test_status_and_spec_are_written_separately(ask, replica_set):
     replica_set["status"] = {"replicas": 9}
     made = await ask("POST", SETS, replica_set)
     assert "replicas" not in made.document.get("status", {})
@@ -478,7 +476,7 @@ async def test_the_three_kinds_of_patches(ask, pod, replica_set):
     assert "accepted media types include: application/json-patch+json" in refused["message"]
 
 
-async def test_what_only_equals_what_is_stored_is_looked_at(ask, replica_set):
+async def test_a_patch_that_compares_equal_is_still_validated(ask, replica_set):
     path = f"{SETS}/web"
     replica_set["spec"]["replicas"] = 1
     await ask("POST", SETS, replica_set)
@@ -495,7 +493,7 @@ async def test_what_only_equals_what_is_stored_is_looked_at(ask, replica_set):
     assert kept.metadata["labels"] == {"a": "b"}
 
 
-async def test_patches_that_cannot_be_carried_out_are_refused(ask):
+async def test_patches_that_cannot_be_applied_are_rejected(ask):
     await ask.create(MAPS, "a")
     json_patch = {"content-type": "application/json-patch+json"}
     tested = [{"op": "test", "path": "/data", "value": {"x": "1"}}]
@@ -506,7 +504,7 @@ async def test_patches_that_cannot_be_carried_out_are_refused(ask):
     assert (await ask.patch(f"{MAPS}/a", stale)).status == 409
 
 
-async def test_a_json_patch_adds_what_it_replaces_and_tells_of_what_it_does_not_know(
+async def test_a_json_patch_replace_adds_missing_fields_and_warns_of_unknown_ones(
     outside, replica_set
 ):
     json_patch = {"content-type": "application/json-patch+json"}
@@ -524,7 +522,7 @@ async def test_a_json_patch_adds_what_it_replaces_and_tells_of_what_it_does_not_
         ]
 
 
-async def test_a_status_of_kubernetes_own_kinds_needs_not_say_all(ask, pod):
+async def test_a_status_of_native_kinds_may_be_incomplete(ask, pod):
     await ask("POST", PODS, pod)
     terminated = {"state": {"terminated": {"reason": "Completed"}}}
     told = {
@@ -550,7 +548,7 @@ async def test_a_status_of_kubernetes_own_kinds_needs_not_say_all(ask, pod):
     assert (await ask("POST", PODS, asked)).status == 422
 
 
-async def test_an_applied_status_manages_only_what_it_says(ask):
+async def test_an_applied_status_manages_only_its_fields(ask):
     await ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     node["status"] = {"nodeInfo": {"kubeletVersion": "v1"}}
@@ -562,7 +560,7 @@ async def test_an_applied_status_manages_only_what_it_says(ask):
     assert mine["fieldsV1"]["f:status"]["f:nodeInfo"] == {"f:kubeletVersion": {}}
 
 
-async def test_patches_at_once_all_take_effect(ask):
+async def test_concurrent_patches_all_take_effect(ask):
     await ask.create(MAPS, "a")
     async with asyncio.TaskGroup() as group:
         for number in range(20):
@@ -623,23 +621,21 @@ async def test_events_are_one_storage_in_two_groups(ask):
         ("DELETE", f"{SETS}/web/scale", 405),
     ],
 )
-async def test_what_cannot_be_done_is_said(ask, method, path, status):
+async def test_unsupported_verbs_are_method_not_allowed(ask, method, path, status):
     refused = await ask(method, path, {"metadata": {"name": "a"}})
     assert refused.status == status, refused.text
     assert refused["kind"] == "Status"
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
-async def test_what_a_definition_brings_is_not_changed_in_all_namespaces_at_once(
-    ask, replica_set, method
-):
+async def test_custom_objects_cannot_be_deleted_in_all_namespaces_at_once(ask, replica_set, method):
     await ask("POST", SETS, replica_set)
     missing = await ask(method, "/apis/kubevirt.io/v1/virtualmachineinstancereplicasets", {})
     assert (missing.status, missing.text) == (404, "404 page not found\n")
     assert (await ask("GET", SETS)).names == ["web"]
 
 
-async def test_warnings_fit_into_the_head_of_an_answer(ask):
+async def test_warnings_fit_into_the_head_of_a_response(ask):
     unknown = {"x" * 100 + str(number): 1 for number in range(3000)}
     made = await ask("POST", MAPS, {"metadata": {"name": "a"}, "x" * 1000: 1, **unknown})
     assert made.status == 201
@@ -650,7 +646,7 @@ async def test_warnings_fit_into_the_head_of_an_answer(ask):
     assert sum(map(len, made.warnings)) < 5000
 
 
-async def test_a_key_that_stands_twice_is_found_however_it_is_written(outside):
+async def test_duplicate_keys_are_found_in_any_spelling(outside):
     twice = rb'{"metadata":{"name":"a"},"data":{"a":"\u003a","a":"\u003A"}}'
     refused = await outside("POST", f"{MAPS}?fieldValidation=Strict", twice)
     assert refused.status == 400
@@ -665,7 +661,7 @@ async def test_a_key_that_stands_twice_is_found_however_it_is_written(outside):
     ]
 
 
-async def test_keys_that_come_again_in_yaml_are_told_as_asked(ask):
+async def test_duplicate_keys_in_yaml_follow_field_validation(ask):
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: one, x: two}\n"
     fault = 'yaml: unmarshal errors:\n  line 4: key "x" already set in map'
     sent = {"content-type": "application/yaml"}
@@ -688,7 +684,7 @@ async def test_keys_that_come_again_in_yaml_are_told_as_asked(ask):
     assert made.warnings == [f'299 - "{" ".join(fault.split())}"'.replace('"x"', '\\"x\\"')]
 
 
-async def test_the_generation_of_kinds_that_nobody_acts_on_is_not_counted(ask):
+async def test_kinds_without_a_controller_have_no_generation(ask):
     ports = {"spec": {"ports": [{"port": 80}]}}
     service = await ask.create("/api/v1/namespaces/default/services", "a", **ports)
     namespace = await ask.create("/api/v1/namespaces", "b")
@@ -701,7 +697,7 @@ async def test_the_generation_of_kinds_that_nobody_acts_on_is_not_counted(ask):
     assert (priority["metadata"]["generation"], webhooks["metadata"]["generation"]) == (1, 1)
 
 
-async def test_quantities_are_kept_in_one_form(ask):
+async def test_quantities_are_stored_in_canonical_form(ask):
     written = {"cpu": "0.5", "memory": "1024Mi", "example.com/a": "1000m", "example.com/b": 1}
     kept = {"cpu": "500m", "memory": "1Gi", "example.com/a": "1", "example.com/b": "1"}
     container = {"name": "c", "image": "x", "resources": {"limits": written}}
@@ -713,7 +709,7 @@ async def test_quantities_are_kept_in_one_form(ask):
     assert "quantities must match" in (await ask("POST", PODS, wrong))["message"]
 
 
-async def test_an_update_makes_what_is_not_there_of_a_few_kinds(ask, policy):
+async def test_an_update_creates_missing_objects_of_a_few_kinds(ask, policy):
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     lease = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}
     made = await ask("PUT", f"{leases}/a", lease)
@@ -742,7 +738,7 @@ async def test_an_update_makes_what_is_not_there_of_a_few_kinds(ask, policy):
     assert 'cannot create resource "leases"' in refused["message"]
 
 
-async def test_pods_have_an_account(ask):
+async def test_pods_get_the_default_service_account(ask):
     containers = [{"name": "c", "image": "x"}]
     for name, said, account in (
         ("a", {}, "default"),

@@ -65,7 +65,7 @@ async def watch(ask, query="", path=MAPS, headers=None):
     return Stream(response.body)
 
 
-async def test_a_watch_from_a_revision_tells_what_came_after(ask):
+async def test_a_watch_from_a_revision_sends_later_changes(ask):
     await ask.create(MAPS, "before")
     stream = await watch(ask, "&resourceVersion=2")
     await ask.create(MAPS, "a")
@@ -82,7 +82,7 @@ async def test_a_watch_from_a_revision_tells_what_came_after(ask):
     await stream.body.aclose()
 
 
-async def test_a_watch_without_a_revision_begins_with_what_there_is(ask):
+async def test_a_watch_without_a_revision_begins_with_the_current_objects(ask):
     await ask.create(MAPS, "a")
     for query in ("", "&resourceVersion=0"):
         stream = await watch(ask, query)
@@ -90,7 +90,7 @@ async def test_a_watch_without_a_revision_begins_with_what_there_is(ask):
         await stream.body.aclose()
 
 
-async def test_a_watch_begins_with_what_there_was_then_in_any_pieces(ask):
+async def test_a_watch_begins_with_the_objects_of_its_revision_in_any_chunks(ask):
     """What is not told yet is looked up when it is its turn: no watcher holds old versions."""
     for number in range(200):
         await ask.create(MAPS, f"m{number:03}")
@@ -107,7 +107,7 @@ async def test_a_watch_begins_with_what_there_was_then_in_any_pieces(ask):
     await stream.body.aclose()
 
 
-async def test_who_takes_so_long_that_the_beginning_is_forgotten_lists_again(ask):
+async def test_a_watcher_slower_than_compaction_has_to_list_again(ask):
     store = ask.server.store
     for number in range(200):
         await ask.create(MAPS, f"m{number:03}")
@@ -122,7 +122,7 @@ async def test_who_takes_so_long_that_the_beginning_is_forgotten_lists_again(ask
     assert (told[0], told[1]["code"], told[1]["reason"]) == ("ERROR", 410, "Expired")
 
 
-async def test_all_who_wait_for_a_large_object_hold_the_same_bytes(ask):
+async def test_watchers_share_the_bytes_of_a_large_object(ask):
     await ask.create(MAPS, "a", data={"pad": "x" * 100_000})
     first, second = [await watch(ask) for _ in range(2)]
     assert await anext(first.body) is await anext(second.body)
@@ -147,7 +147,7 @@ async def test_a_streaming_list_ends_with_the_bookmark_that_clients_wait_for(ask
     await stream.body.aclose()
 
 
-async def test_initial_events_need_their_match(ask):
+async def test_send_initial_events_needs_a_resource_version_match(ask):
     refused = await ask("GET", f"{MAPS}?watch=1&sendInitialEvents=true")
     assert refused.status == 422
     assert refused["details"]["causes"][0]["field"] == "resourceVersionMatch"
@@ -171,7 +171,7 @@ async def test_a_watch_ends_when_its_time_is_over(ask, clock):
         assert await reading is None
 
 
-async def test_bookmarks_come_although_nothing_that_matters_stays_away(ask, outside, clock):
+async def test_bookmarks_are_sent_without_matching_changes(ask, outside, clock):
     query = "&resourceVersion=1&allowWatchBookmarks=true&labelSelector=app%3Dweb"
     stream = await watch(outside, query)
     reading = asyncio.ensure_future(anext(stream.body))
@@ -184,7 +184,7 @@ async def test_bookmarks_come_although_nothing_that_matters_stays_away(ask, outs
     await stream.body.aclose()
 
 
-async def test_components_of_the_process_are_woken_once_to_hear_how_far_they_are(ask, clock):
+async def test_idle_watches_of_components_end_with_one_bookmark(ask, clock):
     """So that at rest nothing happens, and the next watch begins where this one has ended."""
     stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=300")
     reading = asyncio.ensure_future(anext(stream.body))
@@ -199,7 +199,7 @@ async def test_components_of_the_process_are_woken_once_to_hear_how_far_they_are
     assert await anext(stream.body, None) is None
 
 
-async def test_components_hear_how_far_they_are_where_the_store_ends_their_watch(ask):
+async def test_watches_of_components_ended_by_the_store_end_with_a_bookmark(ask):
     """As where a definition changes; but not that they know what was stored since."""
     store = ask.server.store
     stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true")
@@ -227,7 +227,7 @@ async def test_a_long_list_is_streamed_in_pieces(ask):
     await stream.body.aclose()
 
 
-async def test_large_objects_come_one_by_one(ask):
+async def test_large_objects_are_sent_one_by_one(ask):
     """What waits for a slow client to read is a piece, not all that there is."""
     pad = "x" * 300_000
     for number in range(5):
@@ -241,7 +241,7 @@ async def test_large_objects_come_one_by_one(ask):
     await stream.body.aclose()
 
 
-async def test_a_watcher_that_lags_too_far_behind_is_told(ask):
+async def test_a_watcher_too_far_behind_gets_an_error(ask):
     store = ask.server.store
     stream = await watch(ask, "&resourceVersion=1&allowWatchBookmarks=true")
     await ask.create(MAPS, "a")
@@ -261,7 +261,7 @@ async def test_a_watcher_that_lags_too_far_behind_is_told(ask):
     assert store.watches == 0
 
 
-async def test_all_who_watch_in_one_form_share_the_frames(ask, monkeypatch):
+async def test_watchers_of_one_form_share_the_frames(ask, monkeypatch):
     made = []
     frame_object = Presenter.frame_object
     monkeypatch.setattr(
@@ -294,7 +294,7 @@ async def test_all_who_watch_in_one_form_share_the_frames(ask, monkeypatch):
         await stream.body.aclose()
 
 
-async def test_each_table_watcher_is_told_the_columns_once(ask):
+async def test_each_table_watcher_gets_the_columns_once(ask):
     streams = [await watch(ask, "&resourceVersion=1", headers=TABLE) for _ in range(3)]
     for name in "ab":
         await ask.create(MAPS, name)
@@ -307,7 +307,7 @@ async def test_each_table_watcher_is_told_the_columns_once(ask):
         await stream.body.aclose()
 
 
-async def test_one_user_has_not_more_watches_than_are_allowed(ask, monkeypatch):
+async def test_watches_of_one_user_are_limited(ask, monkeypatch):
     monkeypatch.setattr("corral.server.registry.watch.MAX_WATCHES_PER_USER", 2)
 
     async def opened(name):
@@ -328,7 +328,7 @@ async def test_one_user_has_not_more_watches_than_are_allowed(ask, monkeypatch):
     assert await (await opened("bob")).type_and_name() == ("ADDED", "a")
 
 
-async def test_bookmarks_tell_progress_where_they_are_asked_for(ask, outside, monkeypatch):
+async def test_bookmarks_are_sent_on_request(ask, outside, monkeypatch):
     monkeypatch.setattr("corral.server.registry.watch.BOOKMARK_SECONDS", 0.01)
     stream = await watch(outside, "&resourceVersion=1&allowWatchBookmarks=true")
     await ask("POST", SETS.replace("default/", "nons/"), {})  # refused: nothing new
@@ -351,7 +351,7 @@ async def test_too_old_a_revision_is_an_error_in_the_stream(ask):
     assert frame["object"]["message"] == "too old resource version: 1 (2)"
 
 
-async def test_a_selector_lets_objects_come_and_go(ask):
+async def test_objects_enter_and_leave_the_selection_of_a_watch(ask):
     stream = await watch(ask, "&resourceVersion=1&labelSelector=app%3Dweb")
     await ask.create(MAPS, "a")
     await ask.create(MAPS, "other", labels={"app": "db"})
@@ -367,7 +367,7 @@ async def test_a_selector_lets_objects_come_and_go(ask):
     await stream.body.aclose()
 
 
-async def test_a_watch_of_one_object_tells_of_no_other(ask):
+async def test_a_watch_of_one_object_sends_no_other(ask):
     by_field = await watch(ask, "&resourceVersion=1&fieldSelector=metadata.name%3Db")
     by_path = await watch(ask, "&resourceVersion=1", path=f"{MAPS}/b")
     old_spelling = await ask.raw("GET", "/api/v1/watch/namespaces/default/configmaps/b")
@@ -378,7 +378,7 @@ async def test_a_watch_of_one_object_tells_of_no_other(ask):
         await stream.body.aclose()
 
 
-async def test_a_watch_of_a_namespace_tells_of_no_other(ask):
+async def test_a_watch_of_a_namespace_sends_no_other(ask):
     await ask.create("/api/v1/namespaces", "other")
     stream = await watch(ask, "&resourceVersion=1")
     everywhere = await watch(ask, "&resourceVersion=1", path="/api/v1/configmaps")
@@ -390,7 +390,7 @@ async def test_a_watch_of_a_namespace_tells_of_no_other(ask):
     await everywhere.body.aclose()
 
 
-async def test_watchers_are_told_in_the_version_of_the_form_that_they_ask_for(ask):
+async def test_watchers_get_the_requested_version_of_tables(ask):
     older = {"accept": TABLE["accept"].replace("v=v1;", "v=v1beta1;")}
     streams = [await watch(ask, "&resourceVersion=1", headers=each) for each in (TABLE, older)]
     for name in "ab":
@@ -403,7 +403,7 @@ async def test_watchers_are_told_in_the_version_of_the_form_that_they_ask_for(as
         await stream.body.aclose()
 
 
-async def test_tables_tell_their_columns_once(ask):
+async def test_table_watches_send_columns_once(ask):
     stream = await watch(ask, headers=TABLE)
     await ask.create(MAPS, "a")
     await ask.create(MAPS, "b")
@@ -415,7 +415,7 @@ async def test_tables_tell_their_columns_once(ask):
     await stream.body.aclose()
 
 
-async def test_metadata_alone_can_be_watched(ask):
+async def test_partial_object_metadata_can_be_watched(ask):
     stream = await watch(ask, headers=METADATA)
     await ask.create(MAPS, "a", data={"x": "1"})
     _, document = await stream.next()
@@ -424,7 +424,7 @@ async def test_metadata_alone_can_be_watched(ask):
     await stream.body.aclose()
 
 
-async def test_a_watch_that_is_left_is_forgotten(ask):
+async def test_a_disconnected_watch_is_dropped(ask):
     stream = await watch(ask)
     await ask.create(MAPS, "a")
     await stream.next()
@@ -433,7 +433,7 @@ async def test_a_watch_that_is_left_is_forgotten(ask):
     assert not ask.server.store._watches["configmaps"]
 
 
-async def test_only_what_says_no_is_no_watch(ask):
+async def test_watch_is_false_only_for_false_values(ask):
     for value in ("0", "false", "False"):
         assert (await ask("GET", f"{MAPS}?watch={value}"))["kind"] == "ConfigMapList"
     response = await ask.raw("GET", f"{MAPS}?watch=yes")

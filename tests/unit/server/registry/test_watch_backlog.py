@@ -28,7 +28,7 @@ class Watcher:
         self._tracked.__exit__(None, None, None)
 
 
-async def test_bytes_for_which_several_wait_are_counted_once():
+async def test_shared_bytes_are_counted_once():
     backlog, chunk = Backlog(), bytes(ONE)
     first, second = (Watcher(backlog, "a", chunk) for _ in range(2))
     other = Watcher(backlog, "b", bytes(ONE))
@@ -42,7 +42,7 @@ async def test_bytes_for_which_several_wait_are_counted_once():
     assert backlog.size == 0
 
 
-async def test_who_has_waited_longest_is_cut_off():
+async def test_the_watch_that_is_pending_longest_is_aborted():
     backlog = Backlog(3 * (BUFFERED_BYTES + ONE))
     slow, quick, late, last = (Watcher(backlog, "a", bytes(ONE)) for _ in range(4))
     await some_turns()
@@ -55,7 +55,7 @@ async def test_who_has_waited_longest_is_cut_off():
     assert backlog.size == 0
 
 
-async def test_nobody_is_cut_off_for_somebody_else():
+async def test_no_watch_is_aborted_for_another_users():
     backlog = Backlog(4 * (BUFFERED_BYTES + ONE))
     modest = Watcher(backlog, "modest", bytes(ONE))
     greedy = [Watcher(backlog, "greedy", bytes(ONE)) for _ in range(10)]
@@ -64,7 +64,7 @@ async def test_nobody_is_cut_off_for_somebody_else():
     assert [each.was_cut for each in greedy] == [True] * 7 + [False] * 3
 
 
-async def test_who_makes_most_wait_is_cut_off_however_few_they_are():
+async def test_the_user_with_most_pending_bytes_loses_a_watch():
     backlog = Backlog(40 * BUFFERED_BYTES)
     many = [Watcher(backlog, "many", b"small") for _ in range(20)]
     large = [Watcher(backlog, "large", bytes(10 * BUFFERED_BYTES)) for _ in range(3)]
@@ -73,7 +73,7 @@ async def test_who_makes_most_wait_is_cut_off_however_few_they_are():
     assert [each.was_cut for each in large] == [True, True, False]
 
 
-async def test_who_reads_at_once_does_not_wait_however_many_do():
+async def test_prompt_readers_do_not_count_as_pending():
     backlog = Backlog(0)
     for _ in range(100):
         several = [Watcher(backlog, "a", bytes(ONE)) for _ in range(3)]

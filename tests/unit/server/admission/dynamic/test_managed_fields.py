@@ -12,7 +12,7 @@ def managers(document):
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_a_webhook_sees_who_manages_what_as_it_will_be_stored(ask, configure, kind):
+async def test_webhooks_see_the_managed_fields_that_will_be_stored(ask, configure, kind):
     hook = await configure("look", lambda _: {"allowed": True}, kind=kind)
     made = await ask("POST", f"{MAPS}?fieldManager=me", A)
     changed = await ask.patch(f"{MAPS}/a?fieldManager=you", {"data": {"y": "2"}})
@@ -27,7 +27,7 @@ async def test_a_webhook_sees_who_manages_what_as_it_will_be_stored(ask, configu
     assert managers(deletion["oldObject"]) == managers(changed)
 
 
-async def test_a_webhook_does_not_say_who_manages_what(ask, configure):
+async def test_webhooks_cannot_change_managed_fields(ask, configure):
     change = [
         {"op": "add", "path": "/data/y", "value": "2"},
         {"op": "replace", "path": "/metadata/managedFields/0/manager", "value": "somebody"},

@@ -62,18 +62,18 @@ async def policy(ask, expression, **spec):
         ("authorizer.requestResource.check('update').reason().contains('RoleBinding')", 201),
     ],
 )
-async def test_a_policy_asks_what_the_user_may(ask, ann, expression, status):
+async def test_a_policy_can_check_rights_of_the_user(ask, ann, expression, status):
     assert (await policy(ask, expression)).status == 201
     assert (await ann("POST", MAPS, {"metadata": {"name": "a"}})).status == status
 
 
-async def test_a_message_may_not_ask(ask):
+async def test_message_expressions_have_no_authorizer(ask):
     refused = await policy(ask, "true", messageExpression=f"{MAY} ? 'a' : 'b'")
     assert refused.status == 422
     assert "undeclared reference to 'authorizer'" in refused["message"]
 
 
-async def test_a_webhook_is_asked_by_what_the_user_may(ask, ann, configure):
+async def test_match_conditions_of_a_webhook_can_check_rights_of_the_user(ask, ann, configure):
     conditions = [{"name": "few-rights", "expression": f"!{MAY}"}]
     hook = await configure("h", lambda _: deny(message="no"), matchConditions=conditions)
     body = {"metadata": {"name": "a"}}
@@ -86,7 +86,7 @@ async def test_a_webhook_is_asked_by_what_the_user_may(ask, ann, configure):
     assert [each["name"] for each in hook.asked] == ["b"]
 
 
-async def test_a_variable_that_could_not_be_used_is_refused(ask):
+async def test_variables_that_cannot_be_used_are_rejected(ask):
     refused = await ask(
         "POST",
         f"{GROUP}/validatingadmissionpolicies",

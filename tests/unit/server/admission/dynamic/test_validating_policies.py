@@ -46,7 +46,7 @@ def bind(ask):
     return act
 
 
-async def test_what_breaks_a_policy_is_refused_and_told_which(ask, bind):
+async def test_a_violation_is_rejected_with_the_name_of_the_policy(ask, bind):
     await bind("limit", LIMIT)
     assert (await ask("POST", MAPS, A)).status == 201
     refused = await ask.patch(f"{MAPS}/a", {"data": {"x": "2"}})
@@ -59,7 +59,7 @@ async def test_what_breaks_a_policy_is_refused_and_told_which(ask, bind):
     assert (await ask("GET", f"{MAPS}/a"))["data"] == {"x": "1"}
 
 
-async def test_a_policy_without_binding_is_not_kept(ask):
+async def test_a_policy_without_a_binding_has_no_effect(ask):
     spec = {"matchConstraints": {"resourceRules": [RULE]}, "validations": [{"expression": "false"}]}
     made = await ask(
         "POST",
@@ -88,7 +88,7 @@ async def test_a_policy_without_binding_is_not_kept(ask):
         ),
     ],
 )
-async def test_a_rule_says_how_its_breach_is_told(ask, bind, validation, code, told):
+async def test_a_validation_has_its_message_and_reason(ask, bind, validation, code, told):
     if validation["expression"] == "object.nope":
         validation = {**validation, "expression": "object.nope == 1"}
     if validation.get("messageExpression") == "object.nope":
@@ -99,12 +99,12 @@ async def test_a_rule_says_how_its_breach_is_told(ask, bind, validation, code, t
     assert told in refused["message"]
 
 
-async def test_a_policy_may_be_ignored_where_its_rules_have_no_value(ask, bind):
+async def test_failure_policy_ignore_applies_to_evaluation_errors(ask, bind):
     await bind("odd", {"expression": "object.nope == 1"}, failurePolicy="Ignore")
     assert (await ask("POST", MAPS, A)).status == 201
 
 
-async def test_a_binding_may_warn_in_place_of_a_refusal(ask, bind):
+async def test_a_binding_can_warn_instead_of_denying(ask, bind):
     await bind("limit", LIMIT, actions=("Warn", "Audit"))
     made = await ask("POST", MAPS, {**A, "data": {"x": "2"}})
     assert made.status == 201
@@ -134,7 +134,7 @@ async def test_variables_have_the_types_of_their_expressions(ask, bind):
         ("variables.name > 1", "found no matching overload for '_>_' applied to '(string, int)'"),
     ],
 )
-async def test_what_variables_are_not_is_refused(ask, expression, why):
+async def test_expressions_with_wrong_types_of_variables_are_rejected(ask, expression, why):
     variables = [
         {"name": "name", "expression": "string(object.metadata.name)"},
         {"name": "any", "expression": "object.metadata"},
@@ -147,7 +147,7 @@ async def test_what_variables_are_not_is_refused(ask, expression, why):
     assert why in refused["message"]
 
 
-async def test_rules_look_at_variables_parameters_the_namespace_and_the_user(ask, bind):
+async def test_validations_can_use_variables_params_namespace_and_user(ask, bind):
     await ask("POST", MAPS, {"metadata": {"name": "limits"}, "data": {"most": "3"}})
     await bind(
         "limit",
@@ -169,7 +169,7 @@ async def test_rules_look_at_variables_parameters_the_namespace_and_the_user(ask
 
 
 @pytest.mark.parametrize(("action", "code"), [("Deny", 422), ("Allow", 201)])
-async def test_parameters_that_are_not_there_refuse_or_not(ask, bind, action, code):
+async def test_missing_params_deny_or_allow_by_the_binding(ask, bind, action, code):
     await bind(
         "limit",
         {"expression": "false"},
@@ -182,7 +182,7 @@ async def test_parameters_that_are_not_there_refuse_or_not(ask, bind, action, co
         assert "no params found for policy binding" in answer["message"]
 
 
-async def test_each_object_that_a_selector_finds_is_a_parameter(ask, bind):
+async def test_each_object_that_a_selector_matches_is_a_param(ask, bind):
     for name, most in (("low", "2"), ("high", "9")):
         await ask(
             "POST",
@@ -202,7 +202,7 @@ async def test_each_object_that_a_selector_finds_is_a_parameter(ask, bind):
     assert (await ask("POST", MAPS, {"metadata": {"name": "b"}, "data": {"x": "3"}})).status == 422
 
 
-async def test_a_binding_and_match_conditions_narrow_what_a_policy_is_about(ask, bind):
+async def test_bindings_and_match_conditions_restrict_a_policy(ask, bind):
     watched = {"objectSelector": {"matchLabels": {"watched": "yes"}}}
     await bind("limit", {"expression": "false"}, resources=watched)
     assert (await ask("POST", MAPS, A)).status == 201
@@ -214,7 +214,7 @@ async def test_a_binding_and_match_conditions_narrow_what_a_policy_is_about(ask,
     assert (await ask("POST", MAPS, {"metadata": {"name": "c"}})).status == 422
 
 
-async def test_deletions_are_judged_by_the_old_object(ask, bind):
+async def test_deletions_are_validated_by_the_old_object(ask, bind):
     await ask("POST", MAPS, A)
     await bind("keep", {"expression": "request.operation != 'DELETE' || oldObject.data.x != '1'"})
     assert (await ask("DELETE", f"{MAPS}/a")).status == 422
@@ -245,7 +245,7 @@ async def test_deletions_are_judged_by_the_old_object(ask, bind):
         ({"paramKind": {"apiVersion": "a/b/c", "kind": "X"}}, "unexpected GroupVersion string"),
     ],
 )
-async def test_a_policy_that_cannot_be_kept_is_refused(ask, spec, told):
+async def test_an_invalid_policy_is_rejected(ask, spec, told):
     refused = await ask(
         "POST",
         f"{GROUP}/validatingadmissionpolicies",
@@ -267,7 +267,7 @@ async def test_a_policy_that_cannot_be_kept_is_refused(ask, spec, told):
         ),
     ],
 )
-async def test_a_binding_that_cannot_be_kept_is_refused(ask, spec, told):
+async def test_an_invalid_binding_is_rejected(ask, spec, told):
     refused = await ask(
         "POST",
         f"{GROUP}/validatingadmissionpolicybindings",
@@ -277,7 +277,7 @@ async def test_a_binding_that_cannot_be_kept_is_refused(ask, spec, told):
     assert told in refused["message"]
 
 
-async def test_the_audit_log_is_told_of_breaches_and_of_what_policies_want_noted(ask, bind):
+async def test_violations_and_audit_annotations_are_in_the_audit_log(ask, bind):
     await bind(
         "watch",
         {"expression": "object.data.x == '2'"},

@@ -23,7 +23,7 @@ def found(ask):
     return WebhookClients(ask.server.store).find
 
 
-async def test_a_url_is_its_own_address(found):
+async def test_a_url_is_used_as_it_is(found):
     address = found({"url": "https://a.example:8443/ask"})
     assert (address.url, address.path, address.name) == ("https://a.example:8443", "/ask", "")
 
@@ -67,13 +67,13 @@ async def test_a_service_is_reached_at_an_endpoint_that_is_ready(ask, found):
     assert found({"service": HOOK}).url == "https://192.0.2.2:8443"
 
 
-async def test_an_external_name_is_asked_itself(ask, found):
+async def test_an_external_name_service_resolves_to_that_name(ask, found):
     spec = {"type": "ExternalName", "externalName": "hooks.example"}
     await ask("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": spec})
     assert found({"service": HOOK}).url == "https://hooks.example:443"
 
 
-async def test_a_service_that_is_not_there_or_lacks_the_port_is_told(ask, found):
+async def test_a_missing_service_or_port_is_an_error(ask, found):
     with pytest.raises(WebhookAddressError, match='service "hook" not found'):
         found({"service": HOOK})
     await ask("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": {"ports": [PORT]}})
@@ -131,7 +131,7 @@ def deny(_request):
 A = {"metadata": {"name": "a"}}
 
 
-async def test_a_webhook_is_asked_over_tls_and_known_by_its_authority(ask):
+async def test_a_webhook_is_called_over_tls_and_verified_by_its_ca_bundle(ask):
     authority = trustme.CA()
     async with listening(authority, "127.0.0.1", deny) as port:
         await configured(ask, {"url": f"https://127.0.0.1:{port}/x"}, authority)
@@ -143,7 +143,7 @@ async def test_a_webhook_is_asked_over_tls_and_known_by_its_authority(ask):
     await ask.server.reviewers.aclose()
 
 
-async def test_a_service_is_known_by_its_name_in_the_cluster(ask):
+async def test_a_service_is_verified_by_its_dns_name(ask):
     authority = trustme.CA()
     spec = {"type": "ExternalName", "externalName": "localhost"}
     await ask("POST", SERVICES, {"metadata": {"name": "hook"}, "spec": spec})
@@ -154,7 +154,7 @@ async def test_a_service_is_known_by_its_name_in_the_cluster(ask):
     await ask.server.reviewers.aclose()
 
 
-async def test_a_server_that_nobody_vouches_for_is_not_asked(ask):
+async def test_a_server_with_an_untrusted_certificate_is_not_called(ask):
     async with listening(trustme.CA(), "127.0.0.1", deny) as port:
         await configured(ask, {"url": f"https://127.0.0.1:{port}/x"}, trustme.CA())
         refused = await ask("POST", MAPS, A)
@@ -163,7 +163,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_asked(ask):
     await ask.server.reviewers.aclose()
 
 
-async def test_an_authority_that_is_none_is_told(ask):
+async def test_an_invalid_ca_bundle_is_an_error(ask):
     class Nobody:
         class cert_pem:  # noqa: N801
             @staticmethod

@@ -12,7 +12,7 @@ from corral.server.authn.authenticator import ADMINISTRATOR
 A = {"metadata": {"name": "a"}, "data": {"x": "1"}}
 
 
-async def test_a_webhook_is_told_who_does_what_to_which_object(ask, configure):
+async def test_a_review_has_the_user_operation_and_object(ask, configure):
     hook = await configure("look", allow)
     await ask("POST", f"{MAPS}?fieldManager=me", A)
     (asked,) = hook.asked
@@ -34,7 +34,7 @@ async def test_a_webhook_is_told_who_does_what_to_which_object(ask, configure):
     }
 
 
-async def test_updates_and_deletions_are_asked_about_with_the_old_object(ask, configure):
+async def test_reviews_of_updates_and_deletions_have_the_old_object(ask, configure):
     hook = await configure("look", allow)
     await ask("POST", MAPS, A)
     await ask.patch(f"{MAPS}/a", {"data": {"x": "2"}})
@@ -46,7 +46,7 @@ async def test_updates_and_deletions_are_asked_about_with_the_old_object(ask, co
     assert gone["oldObject"]["data"] == {"x": "2"}
 
 
-async def test_a_refusal_names_the_webhook_and_has_its_code_and_reason(ask, configure):
+async def test_a_denial_names_the_webhook_and_has_its_code_and_reason(ask, configure):
     await configure("never", lambda _: deny(message="not today", code=403, reason="Forbidden"))
     refused = await ask("POST", MAPS, A)
     assert refused.status == 403
@@ -65,7 +65,7 @@ async def test_a_refusal_names_the_webhook_and_has_its_code_and_reason(ask, conf
         ({"reason": "Because"}, ": Because"),
     ],
 )
-async def test_a_refusal_without_a_message_says_what_there_is(ask, configure, status, told):
+async def test_a_denial_without_a_message_has_the_reason(ask, configure, status, told):
     await configure("never", lambda _: deny(**status))
     refused = await ask("POST", MAPS, A)
     assert refused.status == 400
@@ -74,7 +74,7 @@ async def test_a_refusal_without_a_message_says_what_there_is(ask, configure, st
     )
 
 
-async def test_a_webhook_changes_an_object_and_may_warn(ask, configure):
+async def test_a_webhook_can_mutate_and_warn(ask, configure):
     change = {"op": "add", "path": "/data/y", "value": "2"}
     await configure(
         "change", lambda _: {**patch(change), "warnings": ["look out"]}, kind="Mutating"
@@ -84,14 +84,14 @@ async def test_a_webhook_changes_an_object_and_may_warn(ask, configure):
     assert made.warnings == ['299 - "look out"']
 
 
-async def test_what_a_webhook_makes_of_an_object_has_to_be_valid(ask, configure):
+async def test_a_mutated_object_must_be_valid(ask, configure):
     change = {"op": "add", "path": "/data/y", "value": 2}
     await configure("change", lambda _: patch(change), kind="Mutating")
     assert (await ask("POST", MAPS, A)).status in (400, 422)
     assert (await ask("GET", f"{MAPS}/a")).status == 404
 
 
-async def test_validating_webhooks_see_what_mutating_ones_have_made(ask, configure):
+async def test_validating_webhooks_see_the_mutated_object(ask, configure):
     change = {"op": "add", "path": "/data/y", "value": "2"}
     await configure("change", lambda _: patch(change), kind="Mutating")
     hook = await configure("look", allow)
@@ -100,9 +100,7 @@ async def test_validating_webhooks_see_what_mutating_ones_have_made(ask, configu
     assert hook.asked[0]["object"]["metadata"]["uid"]
 
 
-async def test_an_earlier_webhook_is_asked_again_if_it_wants_when_a_later_one_changes(
-    ask, configure
-):
+async def test_an_earlier_webhook_is_reinvoked_if_needed_after_a_later_mutation(ask, configure):
     first = await configure("a", allow, kind="Mutating", reinvocationPolicy="IfNeeded")
     never = await configure("b", allow, kind="Mutating")
     change = {"op": "add", "path": "/data/y", "value": "2"}
@@ -112,7 +110,7 @@ async def test_an_earlier_webhook_is_asked_again_if_it_wants_when_a_later_one_ch
     assert first.asked[1]["object"]["data"] == {"x": "1", "y": "2"}
 
 
-async def test_a_webhook_that_does_not_answer_refuses_unless_it_may_be_ignored(ask, configure):
+async def test_an_unreachable_webhook_denies_unless_its_failure_policy_is_ignore(ask, configure):
     await configure("gone", unreachable)
     refused = await ask("POST", MAPS, A)
     assert refused.status == 500
@@ -139,7 +137,7 @@ async def test_a_webhook_that_does_not_answer_refuses_unless_it_may_be_ignored(a
         ({"allowed": True, "patchType": "JSONPatch", "patch": "!"}, "undecodable patch"),
     ],
 )
-async def test_an_answer_that_is_no_review_is_a_failure(ask, configure, said, told):
+async def test_an_invalid_review_is_a_failure(ask, configure, said, told):
     await configure("odd", lambda _: said, kind="Mutating")
     refused = await ask("POST", MAPS, A)
     assert refused.status == 500
@@ -147,7 +145,7 @@ async def test_an_answer_that_is_no_review_is_a_failure(ask, configure, said, to
     assert told in refused["message"]
 
 
-async def test_selectors_and_rules_say_what_a_webhook_is_asked_about(ask, configure):
+async def test_selectors_and_rules_decide_which_requests_are_reviewed(ask, configure):
     labelled = {"matchLabels": {"watched": "yes"}}
     by_object = await configure("objects", allow, objectSelector=labelled)
     by_namespace = await configure("spaces", allow, namespaceSelector=labelled)
@@ -160,7 +158,7 @@ async def test_selectors_and_rules_say_what_a_webhook_is_asked_about(ask, config
     assert not of_pods.asked
 
 
-async def test_match_conditions_are_read_and_decide_who_is_asked(ask, configure):
+async def test_match_conditions_decide_which_requests_are_reviewed(ask, configure):
     condition = {"name": "big", "expression": "object.data.x == '2' && request.name != 'b'"}
     hook = await configure("big", allow, matchConditions=[condition])
     await ask("POST", MAPS, A)
@@ -173,7 +171,7 @@ async def test_match_conditions_are_read_and_decide_who_is_asked(ask, configure)
     assert "no such key: data" in refused["message"]
 
 
-async def test_a_rule_for_one_version_is_about_the_others_too(ask, configure):
+async def test_a_rule_for_one_version_matches_equivalent_versions(ask, configure):
     rule = {
         "apiGroups": ["autoscaling"],
         "apiVersions": ["v1"],
@@ -207,7 +205,7 @@ async def test_a_rule_for_one_version_is_about_the_others_too(ask, configure):
     assert not exact.asked
 
 
-async def test_scale_is_asked_about_as_a_scale(ask, configure, replica_set):
+async def test_scale_is_reviewed_as_a_scale(ask, configure, replica_set):
     rule = {
         "apiGroups": ["kubevirt.io"],
         "apiVersions": ["v1"],
@@ -225,7 +223,7 @@ async def test_scale_is_asked_about_as_a_scale(ask, configure, replica_set):
     assert asked["oldObject"]["spec"] == {"replicas": 3}
 
 
-async def test_dry_runs_say_so_and_store_nothing(ask, configure):
+async def test_reviews_of_dry_runs_say_so_and_nothing_is_stored(ask, configure):
     hook = await configure("look", allow)
     assert (await ask("POST", f"{MAPS}?dryRun=All", A)).status == 201
     assert hook.asked[0]["dryRun"] is True
@@ -244,7 +242,7 @@ def once(meddle):
     return act
 
 
-async def test_an_update_starts_anew_where_the_object_changed_meanwhile(ask, configure):
+async def test_an_update_is_retried_if_the_object_changed_during_the_review(ask, configure):
     await ask("POST", MAPS, A)
     hook = await configure(
         "slow", allow, meanwhile=once(lambda: ask.patch(f"{MAPS}/a", {"data": {"z": "3"}}))
@@ -255,7 +253,7 @@ async def test_an_update_starts_anew_where_the_object_changed_meanwhile(ask, con
     assert hook.asked[-1]["oldObject"]["data"] == {"x": "1", "z": "3"}
 
 
-async def test_an_update_of_a_version_that_is_old_meanwhile_is_a_conflict(ask, configure):
+async def test_an_update_of_a_version_outdated_during_the_review_is_a_conflict(ask, configure):
     made = await ask("POST", MAPS, A)
     await configure(
         "slow", allow, meanwhile=once(lambda: ask.patch(f"{MAPS}/a", {"data": {"z": "3"}}))
@@ -265,13 +263,13 @@ async def test_an_update_of_a_version_that_is_old_meanwhile_is_a_conflict(ask, c
     assert (await ask("GET", f"{MAPS}/a"))["data"] == {"x": "1", "z": "3"}
 
 
-async def test_a_name_that_is_taken_meanwhile_is_taken(ask, configure):
+async def test_a_name_created_during_the_review_already_exists(ask, configure):
     await configure("slow", allow, meanwhile=once(lambda: ask("POST", MAPS, A)))
     refused = await ask("POST", MAPS, {**A, "data": {"x": "other"}})
     assert (refused.status, refused["reason"]) == (409, "AlreadyExists")
 
 
-async def test_a_deletion_that_is_refused_keeps_the_object(ask, configure):
+async def test_a_denied_deletion_keeps_the_object(ask, configure):
     await ask("POST", MAPS, A)
     await ask("POST", MAPS, {"metadata": {"name": "b"}})
 
@@ -284,7 +282,7 @@ async def test_a_deletion_that_is_refused_keeps_the_object(ask, configure):
     assert (await ask("GET", MAPS)).names == ["a"]
 
 
-async def test_webhooks_are_never_asked_about_webhooks(ask, configure):
+async def test_webhook_configurations_are_never_reviewed(ask, configure):
     rule = {**RULE, "apiGroups": ["*"], "resources": ["*/*"]}
     await configure("all", lambda _: deny(message="no"), rules=[rule])
     assert (await ask("POST", MAPS, A)).status == 400
@@ -293,7 +291,7 @@ async def test_webhooks_are_never_asked_about_webhooks(ask, configure):
     assert (await ask("POST", MAPS, A)).status == 201
 
 
-async def test_the_audit_log_is_told_of_what_webhooks_did_and_noted(ask, configure):
+async def test_mutations_and_audit_annotations_of_webhooks_are_in_the_audit_log(ask, configure):
     change = {"op": "add", "path": "/data/y", "value": "2"}
     said = {**patch(change), "auditAnnotations": {"why": "because"}}
     await configure("change", lambda _: said, kind="Mutating")
@@ -308,7 +306,7 @@ async def test_the_audit_log_is_told_of_what_webhooks_did_and_noted(ask, configu
     assert notes[told] == "gone.corral.example"
 
 
-async def test_what_a_webhook_changes_is_booked_to_nobody(ask, configure):
+async def test_mutations_of_webhooks_have_no_field_manager(ask, configure):
     await configure("look", allow)
     change = {"op": "add", "path": "/data/y", "value": "2"}
     await configure("change", lambda _: patch(change), kind="Mutating")
@@ -323,7 +321,7 @@ async def test_what_a_webhook_changes_is_booked_to_nobody(ask, configure):
     assert account == {"me": {"f:data": {}}, "you": {"f:data": {"f:x": {}, "f:y": {}}}}
 
 
-async def test_a_node_port_that_was_given_stays_while_a_webhook_is_asked(ask, configure):
+async def test_an_allocated_node_port_stays_allocated_during_the_review(ask, configure):
     rule = {**RULE, "resources": ["services"]}
     hook = await configure("look", allow, rules=[rule])
     spec = {"type": "NodePort", "ports": [{"port": 80}], "selector": {"a": "b"}}
@@ -337,9 +335,7 @@ async def test_a_node_port_that_was_given_stays_while_a_webhook_is_asked(ask, co
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_who_runs_a_command_in_a_pod_is_asked_about_as_a_connection(
-    ask, configure, pod, method
-):
+async def test_exec_into_a_pod_is_reviewed_as_connect(ask, configure, pod, method):
     rule = {**RULE, "resources": ["pods/exec"], "operations": ["CONNECT"]}
     hook = await configure("shell", lambda _: deny(message="no", code=403), rules=[rule])
     made = await ask("POST", PODS, pod)
@@ -361,7 +357,7 @@ async def test_who_runs_a_command_in_a_pod_is_asked_about_as_a_connection(
 QUESTION = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
 
 
-async def test_who_asks_for_what_is_not_kept_is_asked_about(ask, configure):
+async def test_requests_of_kinds_that_are_not_stored_are_reviewed(ask, configure):
     group = "authorization.k8s.io"
     rule = {**RULE, "apiGroups": [group], "resources": ["*"], "operations": ["CREATE"]}
     change = {"op": "replace", "path": "/spec/resourceAttributes/verb", "value": "list"}
@@ -376,7 +372,7 @@ async def test_who_asks_for_what_is_not_kept_is_asked_about(ask, configure):
     assert last.asked[0]["kind"]["kind"] == "SelfSubjectAccessReview"
 
 
-async def test_who_wants_to_upload_is_asked_about(ask, configure):
+async def test_upload_token_requests_are_reviewed(ask, configure):
     group = "upload.cdi.kubevirt.io"
     rule = {**RULE, "apiGroups": [group], "apiVersions": ["*"], "resources": ["*"]}
     await configure("never", lambda _: deny(message="no", code=403), rules=[rule])
