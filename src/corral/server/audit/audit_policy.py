@@ -176,7 +176,7 @@ def _describe(fault: str) -> str:
 
 
 def _names(resource: str, route: Route) -> bool:
-    """Return whether ``pods``, ``pods/log``, ``*/log`` or ``pods/*`` of a policy matches a route."""
+    """Return whether ``pods``, ``pods/log``, ``*/log`` or ``pods/*`` in a policy matches."""
     target = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
     return (
         resource in ("*", target)
