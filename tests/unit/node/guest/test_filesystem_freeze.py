@@ -79,7 +79,7 @@ async def freezer():
         yield freezer
 
 
-async def test_a_thaw_does_not_end_the_time_of_a_freeze_that_came_after_it(freezer, agent, machine):
+async def test_a_thaw_does_not_cancel_the_timeout_of_a_later_freeze(freezer, agent, machine):
     await freezer.freeze(machine, 300)
     async with asyncio.TaskGroup() as group:
         group.create_task(freezer.thaw(machine))
@@ -92,7 +92,7 @@ async def test_a_thaw_does_not_end_the_time_of_a_freeze_that_came_after_it(freez
     assert not machine.facts.frozen
 
 
-async def test_who_freezes_for_ever_while_the_time_runs_out_is_heard(freezer, agent, machine):
+async def test_a_freeze_without_timeout_replaces_one_that_is_expiring(freezer, agent, machine):
     await freezer.freeze(machine, 300)
     await asyncio.sleep(298.5)
     await freezer.freeze(machine, 0)
@@ -101,7 +101,7 @@ async def test_who_freezes_for_ever_while_the_time_runs_out_is_heard(freezer, ag
     assert machine.facts.frozen
 
 
-async def test_what_was_to_be_frozen_for_ever_and_did_not_say_so_is_thawed(freezer, agent, machine):
+async def test_an_unacknowledged_freeze_without_timeout_is_thawed(freezer, agent, machine):
     agent.mute = True
     with pytest.raises(GuestError):
         await freezer.freeze(machine, 0)
@@ -112,7 +112,7 @@ async def test_what_was_to_be_frozen_for_ever_and_did_not_say_so_is_thawed(freez
     assert not machine.facts.frozen
 
 
-async def test_a_guest_that_refuses_to_be_frozen_is_not(freezer, quick, cold):
+async def test_a_rejected_freeze_leaves_the_guest_unfrozen(freezer, quick, cold):
     async def refuse():
         raise RefusedError("the guest agent refuses")
 
@@ -124,7 +124,7 @@ async def test_a_guest_that_refuses_to_be_frozen_is_not(freezer, quick, cold):
         assert cold.facts.frozen is before
 
 
-async def test_a_mute_guest_is_asked_less_and_less(freezer, agent, machine):
+async def test_a_silent_guest_is_queried_with_backoff(freezer, agent, machine):
     await freezer.freeze(machine, 10)
     agent.mute = True
     await asyncio.sleep(3600)
@@ -139,7 +139,7 @@ async def test_a_guest_without_an_agent_cannot_be_frozen(freezer, agent, machine
     assert agent.told == []
 
 
-async def test_a_machine_that_has_ended_is_thawed_no_more(freezer, agent, machine):
+async def test_a_finished_machine_is_not_thawed(freezer, agent, machine):
     await freezer.freeze(machine, 10)
     machine.set_facts(replace(machine.facts, state=State.ENDED))
     await asyncio.sleep(60)
@@ -147,7 +147,7 @@ async def test_a_machine_that_has_ended_is_thawed_no_more(freezer, agent, machin
     assert not (machine.directory / "frozen.json").exists()
 
 
-async def test_what_is_frozen_for_a_time_is_thawed(freezer, quick, cold):
+async def test_a_freeze_with_a_timeout_is_thawed(freezer, quick, cold):
     await freezer.freeze(cold, 300)
     await asyncio.sleep(299)
     assert quick.told == ["freeze"]
@@ -165,7 +165,7 @@ async def test_what_is_frozen_for_a_time_is_thawed(freezer, quick, cold):
     assert cold.facts.frozen, "for ever"
 
 
-async def test_a_guest_that_does_not_say_whether_it_is_frozen_is_thawed(freezer, quick, cold):
+async def test_a_guest_with_an_unknown_freeze_status_is_thawed(freezer, quick, cold):
     await freezer.freeze(cold, 300)
     quick.mute = True
     with pytest.raises(GuestError):
@@ -179,7 +179,7 @@ async def test_a_guest_that_does_not_say_whether_it_is_frozen_is_thawed(freezer,
     assert not cold.facts.frozen, "it was tried again"
 
 
-async def test_who_ends_thaws_what_would_be_forgotten_and_takes_little_time(quick, cold):
+async def test_shutdown_thaws_guests_whose_timeout_would_be_lost(quick, cold):
     for mute in (False, True):
         quick.mute = False
         freezer = Freezer()
@@ -193,7 +193,7 @@ async def test_who_ends_thaws_what_would_be_forgotten_and_takes_little_time(quic
         assert asyncio.get_running_loop().time() - before < 6
 
 
-async def test_the_next_manager_thaws_in_time_or_late(freezer, quick, cold):
+async def test_a_restarted_manager_thaws_in_time_or_late(freezer, quick, cold):
     note = cold.directory / "frozen.json"
     freezer.resume_timer(cold)
     note.write_text(f'{{"thaw_at": {time.time() + 100}}}')
@@ -210,7 +210,7 @@ async def test_the_next_manager_thaws_in_time_or_late(freezer, quick, cold):
     assert quick.told == ["thaw", "thaw"]
 
 
-async def test_a_freeze_is_noted_before_it_begins(freezer, quick, cold):
+async def test_a_freeze_is_recorded_before_it_begins(freezer, quick, cold):
     quick.mute = True
     asked = asyncio.create_task(freezer.freeze(cold, 300))
     await asyncio.sleep(0)
@@ -220,7 +220,7 @@ async def test_a_freeze_is_noted_before_it_begins(freezer, quick, cold):
     asked.cancel()
 
 
-async def test_a_guest_without_an_agent_is_refused_in_kubevirts_words(freezer, machine):
+async def test_a_freeze_without_an_agent_has_kubevirts_message(freezer, machine):
     machine.facts = replace(machine.facts, agent_connected=False)
     with pytest.raises(GuestError) as refused:
         await freezer.freeze(machine, 0)

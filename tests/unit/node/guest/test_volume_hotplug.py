@@ -55,26 +55,26 @@ class Site:
         )
 
 
-async def test_a_guest_is_given_its_disks():
+async def test_disks_are_plugged_into_a_guest():
     site = Site()
     await site.step()
     assert site.given == ["data"]
 
 
-async def test_a_guest_that_is_saved_is_given_none():
+async def test_no_disks_are_plugged_during_a_save():
     site = Site()
     site.set_facts(replace(site.facts, saving=True))
     assert await site.step() == FIRST_BACK_OFF_SECONDS
     assert site.given == []
 
 
-async def test_nor_is_one_that_is_saved_while_its_drives_are_prepared():
+async def test_no_disks_are_plugged_if_a_save_begins_during_their_preparation():
     site = Site(saved_meanwhile=True)
     await site.step()
     assert site.given == []
 
 
-async def test_who_has_a_disk_that_cannot_be_plugged_in_is_named():
+async def test_the_machine_that_locks_a_disk_is_reported():
     site = Site()
 
     async def refuse(vmi, plug, drives):

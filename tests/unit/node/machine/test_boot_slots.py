@@ -9,7 +9,7 @@ async def two() -> int:
     return 2
 
 
-async def test_no_more_boot_than_there_are_slots():
+async def test_boots_are_limited_to_the_slots():
     start_boot = BootSlots(two)
     waited = []
     first = await start_boot.acquire(waited.append)
@@ -32,7 +32,7 @@ async def test_no_more_boot_than_there_are_slots():
         await fourth
 
 
-async def test_the_last_of_all_steps_back_until_another_one_is_up():
+async def test_the_last_booting_machine_has_low_priority_until_another_is_up():
     start_boot = BootSlots(two)
     told: list[tuple[str, bool]] = []
     first, second = [await start_boot.acquire(lambda _: None) for _ in range(2)]
@@ -50,7 +50,7 @@ async def test_the_last_of_all_steps_back_until_another_one_is_up():
     assert len(told) == 4
 
 
-async def test_the_only_one_never_steps_back():
+async def test_a_single_booting_machine_never_has_low_priority():
     async def one() -> int:
         return 1
 
@@ -60,7 +60,7 @@ async def test_the_only_one_never_steps_back():
     assert told == []
 
 
-async def test_who_gives_up_waiting_takes_nothing_along():
+async def test_a_cancelled_wait_leaks_no_slot():
     start_boot = BootSlots(two)
     first, _second = [await start_boot.acquire(lambda _: None) for _ in range(2)]
     waiting = asyncio.create_task(start_boot.acquire(lambda _: None))
@@ -71,7 +71,7 @@ async def test_who_gives_up_waiting_takes_nothing_along():
         await start_boot.acquire(lambda _: None)
 
 
-async def test_a_number_that_was_set_counts():
+async def test_a_configured_number_of_slots_counts():
     start_boot = BootSlots(two, size=1)
     waited = []
     await start_boot.acquire(waited.append)
@@ -82,7 +82,7 @@ async def test_a_number_that_was_set_counts():
         second.cancel()
 
 
-async def test_who_has_given_its_slot_back_does_not_step_back():
+async def test_a_machine_without_a_slot_has_normal_priority():
     start_boot = BootSlots(two)
     _, last = [await start_boot.acquire(lambda _: None) for _ in range(2)]
     last.release()

@@ -75,7 +75,7 @@ def prepared(monkeypatch):
     return calls
 
 
-async def test_only_what_a_disk_shows_is_prepared(tmp_path, prepared):
+async def test_only_volumes_of_disks_are_prepared(tmp_path, prepared):
     disks = ({"name": "root", "disk": {}}, {"name": "data", "cdrom": {}}, {"name": "ghost"})
     pulls = Pulls()
     found = await drives.prepare(context(tmp_path, *disks), pulls)
@@ -85,7 +85,7 @@ async def test_only_what_a_disk_shows_is_prepared(tmp_path, prepared):
 
 
 @pytest.mark.parametrize("device", [{"disk": {"readonly": True}}, {"lun": {"readonly": True}}])
-async def test_what_is_read_only_for_the_guest_is_so_for_qemu(tmp_path, prepared, device):
+async def test_read_only_disks_are_opened_read_only(tmp_path, prepared, device):
     found = await drives.prepare(context(tmp_path, {"name": "root", **device}), Pulls())
     assert found["root"].read_only
     assert dataclasses.replace(found["root"], read_only=False) != found["root"]
@@ -99,7 +99,7 @@ async def test_what_is_read_only_for_the_guest_is_so_for_qemu(tmp_path, prepared
         ("data", VolumeError("disk full", "make room"), ""),
     ],
 )
-async def test_a_failure_names_its_volume_and_what_helps(tmp_path, prepared, volume, error, image):
+async def test_a_failure_names_its_volume_and_the_remedy(tmp_path, prepared, volume, error, image):
     prepared.failing = {volume: error}
     disks = ({"name": "root", "disk": {}}, {"name": "data", "disk": {}})
     with pytest.raises(DriveError) as failed:
@@ -116,7 +116,7 @@ async def test_a_failure_names_its_volume_and_what_helps(tmp_path, prepared, vol
     "error",
     [Forbidden("nobody may read it"), Unavailable("later"), binascii.Error("Incorrect padding")],
 )
-async def test_what_the_api_refuses_is_told_of_at_its_volume(tmp_path, prepared, error):
+async def test_an_api_error_is_reported_for_its_volume(tmp_path, prepared, error):
     prepared.failing = {"data": error}
     with pytest.raises(DriveError) as failed:
         await drives.prepare(context(tmp_path, {"name": "data", "disk": {}}), Pulls())

@@ -121,7 +121,7 @@ async def inline(function, *arguments):
     return function(*arguments)
 
 
-async def test_what_was_stopped_by_an_earlier_manager_is_woken_before_it_is_asked(
+async def test_a_process_stopped_by_an_earlier_manager_is_resumed_before_queries(
     machine_of, told, limits
 ):
     machine = machine_of(stage=Stage.STARTED)
@@ -144,7 +144,7 @@ async def nothing():
     return {}
 
 
-async def test_what_a_machine_has_is_for_nobody_else(machine_of, limits):
+async def test_files_of_a_machine_are_private(machine_of, limits):
     limits.stopped = False
     machine = machine_of()
     async with running(machine):
@@ -152,7 +152,7 @@ async def test_what_a_machine_has_is_for_nobody_else(machine_of, limits):
         assert machine.record.stage is Stage.STARTED
 
 
-async def test_a_guest_that_an_earlier_manager_has_not_let_go_is_let_go_and_not_begun_anew(
+async def test_a_guest_not_yet_released_by_an_earlier_manager_is_released_and_not_restarted(
     machine_of, hypervisor, limits
 ):
     limits.stopped = False
@@ -169,7 +169,7 @@ async def test_a_guest_that_an_earlier_manager_has_not_let_go_is_let_go_and_not_
 @pytest.mark.parametrize(
     ("seconds", "events"), [(1, ["ShuttingDown", "Stopped"]), (0, ["Stopped"])]
 )
-async def test_a_machine_tells_that_it_shuts_down_where_it_gets_the_time_to(
+async def test_a_shutdown_with_a_grace_period_is_reported(
     machine_of, told, limits, seconds, events
 ):
     limits.stopped = False
@@ -181,7 +181,7 @@ async def test_a_machine_tells_that_it_shuts_down_where_it_gets_the_time_to(
     assert [reason for _, reason, _ in told] == ["Created", "Started", *events]
 
 
-async def test_the_last_of_those_that_boot_lets_the_others_go_first(machine_of, limits, boot_slots):
+async def test_the_last_booting_machine_has_low_priority(machine_of, limits, boot_slots):
     limits.stopped = False
     await boot_slots.acquire(lambda _size: None)
     async with running(machine_of()):
@@ -190,9 +190,7 @@ async def test_the_last_of_those_that_boot_lets_the_others_go_first(machine_of, 
         assert limits.back == [True, False], "it is up"
 
 
-async def test_of_a_start_that_failed_nothing_is_held(
-    machine_of, hypervisor, limits, boot_slots, told
-):
+async def test_a_failed_start_leaks_nothing(machine_of, hypervisor, limits, boot_slots, told):
     limits.stopped = False
     hypervisor.behaviour = Behaviour(start_failures=1)
     async with running(machine_of()):
@@ -203,9 +201,7 @@ async def test_of_a_start_that_failed_nothing_is_held(
                 await boot_slots.acquire(lambda _size: None)
 
 
-async def test_a_guest_is_asked_who_it_is_until_it_knows_its_addresses(
-    machine_of, limits, monkeypatch
-):
+async def test_guest_info_is_queried_until_it_has_addresses(machine_of, limits, monkeypatch):
     """Its agent may be up before its network is.  What it has told by then is known at once."""
     asked = []
 
@@ -225,19 +221,19 @@ async def test_a_guest_is_asked_who_it_is_until_it_knows_its_addresses(
         assert machine.facts.guest_info.interfaces
 
 
-async def test_what_has_not_run_yet_does_not_tell_that_it_shuts_down(machine_of, told):
+async def test_a_machine_that_never_ran_reports_no_shutdown(machine_of, told):
     machine_of().stop(30)
     assert told == []
 
 
-async def test_what_is_told_to_stop_is_stopping(machine_of):
+async def test_a_stopped_machine_is_stopping(machine_of):
     machine = machine_of()
     assert machine.stopping is False
     machine.stop(30)
     assert machine.stopping is True
 
 
-async def test_what_has_ended_is_not_ended_again(machine_of, limits, told):
+async def test_a_finished_machine_is_not_killed_again(machine_of, limits, told):
     limits.stopped = False
     machine = machine_of(stage=Stage.ENDED)
     async with asyncio.timeout(60):
@@ -246,9 +242,7 @@ async def test_what_has_ended_is_not_ended_again(machine_of, limits, told):
     assert told == []
 
 
-async def test_what_is_stopped_before_its_guest_runs_has_failed_and_says_so(
-    machine_of, limits, boot_slots
-):
+async def test_a_machine_stopped_before_its_guest_runs_has_failed(machine_of, limits, boot_slots):
     limits.stopped = False
     for _ in range(2):
         await boot_slots.acquire(lambda _size: None)
@@ -262,7 +256,7 @@ async def test_what_is_stopped_before_its_guest_runs_has_failed_and_says_so(
     assert "stopped before it was started" in machine.facts.message
 
 
-async def test_a_manager_that_goes_lets_go_of_the_limits_of_what_runs_on(machine_of, limits):
+async def test_a_manager_that_exits_releases_limits_of_running_machines(machine_of, limits):
     limits.stopped = False
     machine = machine_of()
     async with running(machine):
@@ -272,9 +266,7 @@ async def test_a_manager_that_goes_lets_go_of_the_limits_of_what_runs_on(machine
     assert machine.record.stage is Stage.STARTED
 
 
-async def test_what_a_guest_has_told_of_itself_stays_while_it_does_not_answer(
-    machine_of, limits, monkeypatch
-):
+async def test_guest_info_stays_while_the_guest_does_not_respond(machine_of, limits, monkeypatch):
     answers = [GuestInfo(hostname="vm")]
 
     async def query_guest_info(_guest):

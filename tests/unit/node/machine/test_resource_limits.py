@@ -81,7 +81,7 @@ def fence(state, limits):
 GUEST = SimpleNamespace(pid=4711, halted=True)
 
 
-async def test_a_new_guest_is_bounded_and_that_is_a_step(fence, limits, told):
+async def test_a_new_guest_is_limited_before_it_runs(fence, limits, told):
     await fence.apply(GUEST)
     assert limits.fresh == [True]
     assert told == ["bounded"]
@@ -99,7 +99,7 @@ async def test_a_new_guest_is_bounded_and_that_is_a_step(fence, limits, told):
         ),
     ],
 )
-async def test_a_guest_that_cannot_be_bounded_is_not_started(fence, limits, error, reason, words):
+async def test_a_guest_that_cannot_be_limited_is_not_started(fence, limits, error, reason, words):
     limits.error = error
     with pytest.raises(StartError, match=words) as refused:
         await fence.apply(GUEST)
@@ -107,7 +107,7 @@ async def test_a_guest_that_cannot_be_bounded_is_not_started(fence, limits, erro
 
 
 @pytest.mark.parametrize(("nanos", "starts"), [(10_000_000, True), (9_000_000, False)])
-async def test_who_may_take_too_little_to_answer_is_not_started(state, limits, nanos, starts):
+async def test_a_machine_with_a_too_low_limit_is_not_started(state, limits, nanos, starts):
     state.record = msgspec.structs.replace(state.record, bounds=Bounds(cpu_nanos=nanos))
     fence = MachineLimits(state, limits)
     if starts:
@@ -121,7 +121,7 @@ async def test_who_may_take_too_little_to_answer_is_not_started(state, limits, n
     assert limits.fresh == [False], "one that runs is bounded"
 
 
-async def test_a_guest_that_runs_already_runs_on_and_it_is_told(fence, limits, told):
+async def test_a_running_guest_that_cannot_be_limited_runs_on_and_is_reported(fence, limits, told):
     limits.error = OSError(errno.EROFS, "Read-only file system")
     await fence.reapply(GUEST)
     assert [event[:2] for event in told] == [("Warning", "LimitsNotSet")]
@@ -131,9 +131,7 @@ async def test_a_guest_that_runs_already_runs_on_and_it_is_told(fence, limits, t
     assert limits.fresh == [False, False]
 
 
-async def test_a_guest_that_could_not_be_bounded_is_bounded_as_soon_as_that_is_possible(
-    fence, limits, told
-):
+async def test_limits_are_retried_until_they_can_be_set(fence, limits, told):
     limits.error = OSError(errno.EROFS, "Read-only file system")
     await fence.reapply(GUEST)
     async with Background() as tasks:
@@ -146,13 +144,13 @@ async def test_a_guest_that_could_not_be_bounded_is_bounded_as_soon_as_that_is_p
     assert told[-1] == "bounded"
 
 
-async def test_a_new_guest_that_ended_before_it_was_bounded_is_no_guest(fence, limits):
+async def test_a_new_guest_that_ended_before_its_limits_has_failed_to_start(fence, limits):
     limits.error = ProcessLookupError()
     with pytest.raises(StartError, match="has ended"):
         await fence.apply(GUEST)
 
 
-async def test_who_holds_too_much_while_nobody_can_talk_to_it_is_told_of(state, limits):
+async def test_exceeded_memory_during_a_hang_is_reported(state, limits):
     alarm = asyncio.Event()
     fence = MachineLimits(state, limits, alarm.set)
     await fence.apply(GUEST)
@@ -165,7 +163,7 @@ async def test_who_holds_too_much_while_nobody_can_talk_to_it_is_told_of(state, 
     assert not fence.record_exceeded()
 
 
-async def test_who_holds_too_much_is_ended_for_that(fence, limits, state):
+async def test_a_machine_over_its_memory_limit_is_killed(fence, limits, state):
     ended = asyncio.Event()
 
     async def destroy():
@@ -181,7 +179,7 @@ async def test_who_holds_too_much_is_ended_for_that(fence, limits, state):
     assert state.facts.out_of_memory
 
 
-async def test_what_the_kernel_has_ended_is_found_out_at_the_end(fence, limits):
+async def test_an_oom_kill_is_detected_at_the_end(fence, limits):
     facts = Facts(state=State.RUNNING)
     await fence.apply(GUEST)
     assert await fence.add_outcome(facts) == facts
@@ -191,9 +189,7 @@ async def test_what_the_kernel_has_ended_is_found_out_at_the_end(fence, limits):
     assert await fence.add_outcome(decided) == decided
 
 
-async def test_groups_are_on_record_before_a_guest_is_in_them_and_found_by_who_ends_it(
-    fence, limits, state
-):
+async def test_cgroups_are_recorded_before_use_and_found_at_the_end(fence, limits, state):
     on_record = []
 
     async def apply(*_, **__):
@@ -211,7 +207,7 @@ async def test_groups_are_on_record_before_a_guest_is_in_them_and_found_by_who_e
     assert limits.cleared == ("/sys/fs/cgroup/corral-u",)
 
 
-async def test_without_a_limit_of_memory_nothing_is_ended_for_that(state, limits):
+async def test_without_a_memory_limit_nothing_is_killed(state, limits):
     state.record = Record(bounds=Bounds(cpu_nanos=10**8), **NAMED)
     limits.out_of_memory = True
     fence = MachineLimits(state, limits)
@@ -220,7 +216,7 @@ async def test_without_a_limit_of_memory_nothing_is_ended_for_that(state, limits
 
 
 @pytest.mark.parametrize("bounds", [Bounds(), BOUNDS])
-async def test_without_bounds_or_means_nothing_is_done(state, limits, bounds):
+async def test_without_limits_or_methods_nothing_is_done(state, limits, bounds):
     state.record = Record(bounds=bounds, **NAMED)
     fence = MachineLimits(state, None if bounds else limits)
     await fence.apply(GUEST)
@@ -233,7 +229,7 @@ async def test_without_bounds_or_means_nothing_is_done(state, limits, bounds):
     assert not limits.fresh
 
 
-async def test_a_guest_is_ended_only_when_its_processors_are_not_bounded_any_more(fence, limits):
+async def test_cpu_limits_are_released_before_a_guest_is_stopped(fence, limits):
     async def destroy():
         assert limits.lifted == tuple(limits.groups)
         limits.lifted = "destroyed"

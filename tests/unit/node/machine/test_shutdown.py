@@ -11,7 +11,7 @@ from corral.node.state import machine_record as records
 from corral.node.state.machine_record import Outcome, Record, Stage
 
 
-async def test_of_a_machine_that_was_shut_down_its_record_and_logs_stay(tmp_path):
+async def test_record_and_logs_of_a_finished_machine_stay(tmp_path):
     directory = tmp_path / records.MACHINES / "u1"
     (directory / "volumes").mkdir(parents=True)
     record = Record(
@@ -48,7 +48,7 @@ def hypervisor(monkeypatch):
 
 
 @pytest.mark.looptime
-async def test_one_that_cannot_be_killed_keeps_none_of_the_others_from_ending(tmp_path, hypervisor):
+async def test_a_machine_that_cannot_be_killed_delays_no_other(tmp_path, hypervisor):
     await machine(hypervisor, tmp_path, "well")
     held = await machine(hypervisor, tmp_path, "held")
     held.hung = held.stuck = True
@@ -67,7 +67,7 @@ async def test_one_that_cannot_be_killed_keeps_none_of_the_others_from_ending(tm
 
 
 @pytest.mark.looptime
-async def test_one_that_cannot_be_killed_is_tried_again_after_a_pause(tmp_path, monkeypatch):
+async def test_a_machine_that_cannot_be_killed_is_retried_after_a_pause(tmp_path, monkeypatch):
     directory = tmp_path / records.MACHINES / "held"
     directory.mkdir(parents=True)
     known = {"namespace": "default", "instance": "held", "uid": "held", "pod": "p", "pod_uid": "p"}

@@ -58,7 +58,7 @@ def starting(tries, told, monkeypatch):
     return made
 
 
-async def test_without_news_the_pauses_grow(starting, tries, told):
+async def test_without_changes_the_backoff_grows(starting, tries, told):
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(75)
     assert [round(moment) for moment in tries] == [0, 10, 30, 70]
@@ -66,9 +66,7 @@ async def test_without_news_the_pauses_grow(starting, tries, told):
     task.cancel()
 
 
-async def test_an_image_that_cannot_be_pulled_is_told_as_a_kubelet_tells_it(
-    starting, told, monkeypatch
-):
+async def test_a_failed_image_pull_has_the_events_of_a_kubelet(starting, told, monkeypatch):
     """First the error, and then that it is waited (kubelet's images.EnsureImageExists)."""
     image = Volume(name="root", container_disk=ContainerDisk(image="lab/disk:1"))
     troubles = []
@@ -89,7 +87,7 @@ async def test_an_image_that_cannot_be_pulled_is_told_as_a_kubelet_tells_it(
     task.cancel()
 
 
-async def test_what_comes_without_words_is_told_in_words(starting, tries, monkeypatch):
+async def test_an_error_without_a_message_gets_one(starting, tries, monkeypatch):
     async def attempt(_vmi, _prepare):
         async with asyncio.timeout(1):
             await asyncio.Event().wait()
@@ -103,7 +101,7 @@ async def test_what_comes_without_words_is_told_in_words(starting, tries, monkey
     task.cancel()
 
 
-async def test_news_end_the_pause_at_once(starting, tries):
+async def test_a_change_ends_the_backoff_at_once(starting, tries):
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(35)
     tries.healed = True
@@ -112,7 +110,7 @@ async def test_news_end_the_pause_at_once(starting, tries):
     assert [round(moment) for moment in tries] == [0, 10, 30, 35]
 
 
-async def test_after_news_the_pauses_are_short_again(starting, tries):
+async def test_a_change_resets_the_backoff(starting, tries):
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(35)
     starting.retry()
@@ -121,7 +119,7 @@ async def test_after_news_the_pauses_are_short_again(starting, tries):
     task.cancel()
 
 
-async def test_news_during_a_try_are_not_missed(starting, tries, monkeypatch):
+async def test_changes_during_an_attempt_are_not_missed(starting, tries, monkeypatch):
     failing = starting._attempt
 
     async def attempt(vmi, prepare):
@@ -136,9 +134,7 @@ async def test_news_during_a_try_are_not_missed(starting, tries, monkeypatch):
     task.cancel()
 
 
-async def test_what_waiting_does_not_change_is_tried_again_for_news_only(
-    starting, tries, monkeypatch
-):
+async def test_a_permanent_error_is_retried_on_changes_only(starting, tries, monkeypatch):
     async def attempt(_vmi, _prepare):
         tries.append(asyncio.get_running_loop().time())
         raise StartError("MemoryLimitTooLow", "too little", lasting=True)

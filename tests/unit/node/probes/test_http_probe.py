@@ -65,22 +65,22 @@ async def test_another_port_of_the_same_host_is_the_same_host():
 
 
 @pytest.mark.parametrize(("end", "status"), [(OK, 200), (ILL, 503), (leads_to("/", 101), 101)])
-async def test_what_is_sent_ahead_of_an_answer_is_passed_over(end, status):
+async def test_informational_responses_are_skipped(end, status):
     assert await asked(Web(root=AHEAD * MAX_INFORMATIONAL + end)) == status
 
 
 @pytest.mark.parametrize("location", ["http://192.0.2.1/", "//evil.example/x", "", "gopher:x"])
-async def test_what_leads_elsewhere_is_not_followed(location):
+async def test_a_redirect_to_another_host_is_not_followed(location):
     web = Web(root=leads_to(location))
     assert await asked(web) == 302
     assert len(web.asked) == 1
 
 
-async def test_an_answer_that_is_no_redirect_leads_nowhere():
+async def test_a_response_without_a_location_is_no_redirect():
     assert await asked(Web(root=leads_to("/there", 304))) == 304
 
 
-async def test_redirects_in_circles_come_to_an_end():
+async def test_redirects_are_limited():
     web = Web(root=leads_to("/"))
     with pytest.raises(HttpError, match=f"stopped after {MAX_REDIRECTS} redirects"):
         await asked(web)
@@ -100,19 +100,19 @@ async def test_redirects_in_circles_come_to_an_end():
         (AHEAD, "EOF"),
     ],
 )
-async def test_an_answer_that_is_none_is_told_of(answer, why):
+async def test_an_invalid_response_is_reported(answer, why):
     with pytest.raises(HttpError) as told:
         await asked(Web(root=answer))
     assert why in str(told.value)
 
 
-async def test_a_target_is_one_line_and_one_word():
+async def test_a_request_target_is_one_line_without_blanks():
     web = Web(root=leads_to("/a b\u2028c"), **{"a%20b%E2%80%A8c": OK})
     assert await asked(web) == 200
     assert all(request.split(b"\r\n")[0].count(b" ") == 2 for request in web.requests)
 
 
-async def test_where_it_leads_is_quoted_in_part():
+async def test_the_location_is_quoted_in_part():
     web = Web(root=leads_to("/" + "x" * 9999))
     web.answers["x" * 9999] = b""
     with pytest.raises(HttpError) as told:

@@ -173,7 +173,7 @@ def seconds_of(agent):
         (0, 0, "no no no yes", ". . - +"),
     ],
 )
-def test_a_verdict_takes_some_answers_in_a_row(success, failure, answers, verdicts):
+def test_results_change_after_threshold_consecutive_responses(success, failure, answers, verdicts):
     history = ProbeHistory(Probe(success_threshold=success, failure_threshold=failure))
     seen = []
     for result in answers.split():
@@ -183,7 +183,7 @@ def test_a_verdict_takes_some_answers_in_a_row(success, failure, answers, verdic
 
 
 @pytest.mark.looptime
-async def test_probes_keep_to_their_times(machine, recorder):
+async def test_probes_keep_to_their_delay_and_period(machine, recorder):
     probe = {"guestAgentPing": {}, "initialDelaySeconds": 20, "periodSeconds": 5}
     await watched(machine, recorder, instance(readinessProbe=probe), 36)
     assert seconds_of(machine.agent) == [20, 25, 30, 35]
@@ -193,7 +193,9 @@ async def test_probes_keep_to_their_times(machine, recorder):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("ago", "left"), [(0, 300), (100, 200), (300, 0), (9e8, 0), (-9e8, 300)])
-async def test_a_new_manager_waits_for_what_is_left_of_the_delay(machine, recorder, ago, left):
+async def test_a_restarted_manager_waits_for_the_rest_of_the_initial_delay(
+    machine, recorder, ago, left
+):
     machine.record.started_at -= ago
     probe = {"guestAgentPing": {}, "initialDelaySeconds": 300, "periodSeconds": 1000}
     await watched(machine, recorder, instance("Running", readinessProbe=probe), 301)
@@ -201,7 +203,7 @@ async def test_a_new_manager_waits_for_what_is_left_of_the_delay(machine, record
 
 
 @pytest.mark.looptime
-async def test_a_machine_without_probes_is_not_asked(machine, recorder):
+async def test_a_machine_without_probes_is_not_probed(machine, recorder):
     await watched(machine, recorder, instance(), 100)
     await watched(machine, recorder, None, 100)
     assert not machine.agent.asked
@@ -209,7 +211,7 @@ async def test_a_machine_without_probes_is_not_asked(machine, recorder):
 
 
 @pytest.mark.looptime
-async def test_readiness_comes_and_goes(machine, recorder):
+async def test_readiness_follows_the_probe(machine, recorder):
     probe = {"guestAgentPing": {}, "periodSeconds": 1, "failureThreshold": 2}
     prober = Prober(instance(readinessProbe=probe), Ports(None), recorder)
     async with Background() as tasks:
@@ -230,14 +232,14 @@ async def test_readiness_comes_and_goes(machine, recorder):
 
 
 @pytest.mark.looptime
-async def test_a_guest_that_is_paused_is_not_asked(machine, recorder):
+async def test_a_paused_guest_is_not_probed(machine, recorder):
     machine.facts = Facts(state=State.RUNNING, paused=PAUSED_BY_USER)
     await watched(machine, recorder, instance(readinessProbe={"guestAgentPing": {}}), 100)
     assert not machine.agent.asked
 
 
 @pytest.mark.looptime
-async def test_a_guest_that_is_frozen_is_not_blamed(machine, recorder):
+async def test_failures_of_a_frozen_guest_do_not_count(machine, recorder):
     vmi = instance(livenessProbe={"exec": {"command": ["false"]}, "failureThreshold": 1})
     machine.facts = replace(machine.facts, frozen=True)
     await watched(machine, recorder, vmi, 100)
@@ -252,7 +254,7 @@ async def test_a_guest_that_is_frozen_is_not_blamed(machine, recorder):
 
 
 @pytest.mark.looptime
-async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, recorder):
+async def test_failures_of_a_guest_frozen_during_a_probe_do_not_count(machine, recorder):
     async def mute():
         await asyncio.sleep(0.5)
         machine.facts = replace(machine.facts, frozen=True)
@@ -266,7 +268,7 @@ async def test_who_is_frozen_while_it_is_asked_is_not_blamed(machine, recorder):
 
 
 @pytest.mark.looptime
-async def test_a_machine_that_does_not_live_is_ended(machine, recorder):
+async def test_a_failed_liveness_probe_stops_the_machine(machine, recorder):
     machine.agent.well = False
     probe = {"guestAgentPing": {}, "periodSeconds": 2, "failureThreshold": 3}
     vmi = instance(livenessProbe=probe, terminationGracePeriodSeconds=7)
@@ -279,7 +281,7 @@ async def test_a_machine_that_does_not_live_is_ended(machine, recorder):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("asked", [False, True])
-async def test_a_machine_that_shuts_down_need_not_live(machine, recorder, asked):
+async def test_a_terminating_machine_is_not_probed_for_liveness(machine, recorder, asked):
     async def end():
         machine.shuts_down = True
         raise GuestError("the guest agent does not answer")
@@ -293,7 +295,7 @@ async def test_a_machine_that_shuts_down_need_not_live(machine, recorder, asked)
 
 
 @pytest.mark.looptime
-async def test_an_answer_has_a_deadline(machine, recorder):
+async def test_a_probe_has_a_timeout(machine, recorder):
     async def never():
         await asyncio.Event().wait()
 
@@ -306,7 +308,7 @@ async def test_an_answer_has_a_deadline(machine, recorder):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("command", "ready"), [("true", True), ("false", False)])
-async def test_a_command_in_the_guest_decides(machine, recorder, command, ready):
+async def test_an_exec_probe_runs_in_the_guest(machine, recorder, command, ready):
     probe = {"exec": {"command": [command]}, "failureThreshold": 1}
     await watched(machine, recorder, instance(readinessProbe=probe), 1)
     assert machine.facts.ready is ready
@@ -315,7 +317,7 @@ async def test_a_command_in_the_guest_decides(machine, recorder, command, ready)
 
 
 @pytest.mark.looptime
-async def test_a_command_that_takes_too_long_never_says_yes(machine, recorder):
+async def test_an_exec_probe_that_times_out_fails(machine, recorder):
     begun = []
 
     async def run(command, typed=b""):
@@ -343,7 +345,7 @@ async def test_a_command_that_takes_too_long_never_says_yes(machine, recorder):
         (None, False),
     ],
 )
-async def test_an_http_request_decides(machine, recorder, result, ready):
+async def test_an_http_probe(machine, recorder, result, ready):
     site = Site(result)
     headers = [{"name": "host", "value": "x"}, {"name": "a", "value": "b\r\nc: d"}]
     action = {"port": "web", "path": "up", "httpHeaders": headers}
@@ -359,7 +361,7 @@ async def test_an_http_request_decides(machine, recorder, result, ready):
 
 
 @pytest.mark.looptime
-async def test_a_port_that_opens_decides(machine, recorder):
+async def test_a_tcp_probe(machine, recorder):
     probe = {"tcpSocket": {"port": 22}, "failureThreshold": 1}
     await watched(machine, recorder, instance(readinessProbe=probe), 1, Site())
     assert machine.facts.ready is True
@@ -371,7 +373,7 @@ async def test_a_port_that_opens_decides(machine, recorder):
 @pytest.mark.looptime
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "nul\0", "a]b", "[x", "a\u2100b"])
 @pytest.mark.parametrize(("way", "told"), [("tcpSocket", "dial tcp"), ("httpGet", "Get ")])
-async def test_a_host_that_is_none_is_told_of(machine, recorder, host, way, told):
+async def test_an_invalid_host_of_a_probe_is_reported(machine, recorder, host, way, told):
     probe = {way: {"port": 22, "host": host}, "failureThreshold": 1}
     await watched(machine, recorder, instance(readinessProbe=probe), 1, Loopback())
     assert machine.facts.ready is False
@@ -380,7 +382,7 @@ async def test_a_host_that_is_none_is_told_of(machine, recorder, host, way, told
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "10.244.0.8"])
 @pytest.mark.parametrize("way", ["tcpSocket", "httpGet"])
-async def test_a_probe_does_not_ask_the_host_or_pods_of_others(machine, recorder, host, way):
+async def test_a_probe_cannot_connect_to_the_host_or_other_pods(machine, recorder, host, way):
     site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
     handler = ProbeHandler(
         instance(), msgspec.convert({way: {"port": 22, "host": host}}, Probe), Ports(site, cluster)
@@ -390,7 +392,7 @@ async def test_a_probe_does_not_ask_the_host_or_pods_of_others(machine, recorder
     assert site.connected == []
 
 
-async def test_a_probe_asks_its_own_machine_and_others_that_it_may(machine):
+async def test_a_probe_can_connect_to_its_machine_and_allowed_hosts(machine):
     site, cluster = Site(), Destinations(cluster=(ip_network("10.244.0.0/16"),))
     for host in ("", machine.facts.address, "198.51.100.7"):
         probe = msgspec.convert({"tcpSocket": {"port": 22, "host": host}}, Probe)
@@ -408,7 +410,7 @@ async def test_a_probe_asks_its_own_machine_and_others_that_it_may(machine):
         (socket.EAI_AGAIN, "temporary failure in name resolution"),
     ],
 )
-async def test_a_name_that_means_nothing_is_told_in_words(machine, monkeypatch, number, why):
+async def test_an_unresolvable_name_is_reported(machine, monkeypatch, number, why):
     def looked_up(*_):
         raise socket.gaierror(number, "Temporary failure in name resolution")
 
@@ -419,14 +421,14 @@ async def test_a_name_that_means_nothing_is_told_in_words(machine, monkeypatch, 
 
 
 @pytest.mark.looptime
-async def test_a_port_that_nobody_declares_is_told_of(machine, recorder):
+async def test_an_undeclared_port_name_is_reported(machine, recorder):
     probe = {"httpGet": {"port": "nosuch"}, "failureThreshold": 1}
     await watched(machine, recorder, instance(readinessProbe=probe), 1, Site())
     assert "no interface has a port named 'nosuch'" in recorder.said[0][2]
 
 
 @pytest.mark.looptime
-async def test_a_redirect_to_elsewhere_is_a_yes_with_a_warning(machine, recorder):
+async def test_a_redirect_to_another_host_succeeds_with_a_warning(machine, recorder):
     site = Site(b"HTTP/1.1 302 Found\r\nLocation: https://login.example/\r\n\r\n")
     await watched(machine, recorder, instance(readinessProbe={"httpGet": {"port": 80}}), 1, site)
     assert machine.facts.ready is True
@@ -456,7 +458,7 @@ class Silent(Site):
         ),
     ],
 )
-async def test_a_port_that_is_silent_is_told_of(machine, recorder, probe, why):
+async def test_a_silent_port_is_reported(machine, recorder, probe, why):
     vmi = instance(readinessProbe={**probe, "failureThreshold": 1})
     await watched(machine, recorder, vmi, 5, Silent())
     assert machine.facts.ready is False
@@ -464,7 +466,7 @@ async def test_a_port_that_is_silent_is_told_of(machine, recorder, probe, why):
 
 
 @pytest.mark.looptime
-async def test_questions_keep_their_rhythm_however_long_answers_take(machine, recorder):
+async def test_probes_keep_their_period_however_long_responses_take(machine, recorder):
     async def slow():
         machine.agent.asked.append(("ping", asyncio.get_running_loop().time()))
         await asyncio.sleep(2.5)
@@ -476,7 +478,7 @@ async def test_questions_keep_their_rhythm_however_long_answers_take(machine, re
 
 
 @pytest.mark.looptime
-async def test_a_command_that_hangs_is_not_started_again(machine, recorder):
+async def test_a_hanging_command_is_not_started_again(machine, recorder):
     ends = asyncio.Event()
 
     async def hang(command, typed=b""):
@@ -530,13 +532,13 @@ def test_a_pod_waits_for_its_probe():
     assert not shown(replace(RUNNING, ready=False))[0]
 
 
-def test_a_new_manager_keeps_what_the_last_one_found():
+def test_a_restarted_manager_keeps_the_results_of_probes():
     before = [{"name": "compute", "ready": True, "image": "", "imageID": "", "restartCount": 0}]
     assert shown(RUNNING, before)[0]
     assert not shown(replace(RUNNING, ready=False), before)[0]
 
 
-def test_the_readiness_gate_is_shut_while_a_machine_is_paused():
+def test_the_readiness_gate_is_false_while_a_machine_is_paused():
     ready, conditions, _ = shown(replace(RUNNING, ready=True))
     assert ready
     assert conditions[UNPAUSED]["status"] == "True"
@@ -549,7 +551,7 @@ def test_the_readiness_gate_is_shut_while_a_machine_is_paused():
 # -- beside probes, what else a guest's agent brings
 
 
-def test_a_frozen_guest_is_shown_until_it_is_thawed():
+def test_a_frozen_guest_is_reported_until_it_is_thawed():
     frozen = instance_status(replace(RUNNING, frozen=True), instance("Running"), Pod(), "now")
     assert frozen["fsFreezeStatus"] == "frozen"
     seen = instance("Running")

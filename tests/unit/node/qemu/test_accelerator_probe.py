@@ -36,7 +36,7 @@ def tried(monkeypatch):
     return runs
 
 
-async def test_what_was_found_is_recalled(tmp_path, program, tried):
+async def test_results_of_the_probe_are_cached(tmp_path, program, tried):
     first = await find_accelerator(tmp_path, str(program))
     assert first.accelerator is Accelerator.KVM
     assert first.version == "9.9 (Test)"
@@ -45,7 +45,7 @@ async def test_what_was_found_is_recalled(tmp_path, program, tried):
 
 
 @pytest.mark.parametrize("change", ["boot", "program", "cache"])
-async def test_it_is_probed_again_when_something_has_changed(
+async def test_a_change_of_the_host_repeats_the_probe(
     tmp_path, program, tried, change, monkeypatch
 ):
     await find_accelerator(tmp_path, str(program))
@@ -59,7 +59,7 @@ async def test_it_is_probed_again_when_something_has_changed(
     assert tried == ["kvm", "kvm"]
 
 
-async def test_a_probe_that_cannot_be_run_means_emulation(tmp_path, program, monkeypatch):
+async def test_a_failed_probe_means_emulation(tmp_path, program, monkeypatch):
     async def fails(path, accelerator, *, as_root):
         raise FileNotFoundError("setpriv")
 
@@ -72,7 +72,7 @@ async def test_a_probe_that_cannot_be_run_means_emulation(tmp_path, program, mon
 
 
 @pytest.mark.parametrize("lacks", ["library", "interpreter"])
-async def test_what_was_found_with_half_a_qemu_is_not_remembered(tmp_path, monkeypatch, lacks):
+async def test_results_with_an_incomplete_qemu_are_not_cached(tmp_path, monkeypatch, lacks):
     """A package is unpacked file by file, and the program may be there before its libraries."""
 
     async def run_probe(path, accelerator, *, as_root):
@@ -95,18 +95,18 @@ async def test_what_was_found_with_half_a_qemu_is_not_remembered(tmp_path, monke
     assert (await find_accelerator(tmp_path, str(program))).accelerator is Accelerator.KVM
 
 
-async def test_a_finding_that_cannot_be_remembered_is_found_all_the_same(program, tmp_path, tried):
+async def test_a_result_that_cannot_be_cached_is_returned(program, tmp_path, tried):
     nowhere = tmp_path / "missing"
     assert (await find_accelerator(nowhere, str(program))).accelerator is Accelerator.KVM
 
 
-async def test_without_qemu_nothing_is_tried(tmp_path, tried):
+async def test_without_qemu_there_is_no_probe(tmp_path, tried):
     finding = await find_accelerator(tmp_path, "qemu-system-nonesuch")
     assert "not installed" in finding.reason
     assert tried == []
 
 
-def test_a_host_without_the_device_is_told_so(monkeypatch, tmp_path):
+def test_a_missing_dev_kvm_is_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(accelerator_probe, "KVM", tmp_path / "kvm")
     assert "no /dev/kvm" in accelerator_probe._obstacle()
 
@@ -115,7 +115,7 @@ def test_a_host_without_the_device_is_told_so(monkeypatch, tmp_path):
     ("outcome", "told"),
     [((True, "a guest booted"), "chmod 660"), ((False, "did not boot within 2 s"), "within 2 s")],
 )
-async def test_root_is_told_to_open_the_device_to_others_only_where_that_helps(
+async def test_root_is_advised_to_chmod_the_device_only_if_that_helps(
     monkeypatch, tmp_path, program, outcome, told
 ):
     async def run_probe(path, accelerator, *, as_root):
@@ -131,7 +131,7 @@ async def test_root_is_told_to_open_the_device_to_others_only_where_that_helps(
     assert told in finding.reason
 
 
-def test_others_are_told_what_lets_them_open_it(monkeypatch, tmp_path):
+def test_other_users_are_advised_how_to_open_the_device(monkeypatch, tmp_path):
     (tmp_path / "kvm").touch(0o600)
     monkeypatch.setattr(accelerator_probe, "KVM", tmp_path / "kvm")
     monkeypatch.setattr(accelerator_probe.os, "geteuid", lambda: 1000)
@@ -139,7 +139,7 @@ def test_others_are_told_what_lets_them_open_it(monkeypatch, tmp_path):
     assert f"chgrp kvm {tmp_path}/kvm; chmod 660" in accelerator_probe._obstacle()
 
 
-def test_a_probe_ends_with_the_manager_that_is_killed(tmp_path):
+def test_a_probe_ends_when_its_manager_is_killed(tmp_path):
     """A guest that hangs under KVM would run for ever: only its manager knew of it."""
     hung, told = tmp_path / "hung", tmp_path / "told"
     os.mkfifo(told)

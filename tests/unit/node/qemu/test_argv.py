@@ -57,7 +57,7 @@ def devices(arguments: list[str]) -> dict[str, dict]:
     return {one["driver"]: one for one in objects(arguments, "-device")}
 
 
-def test_a_machine_has_nothing_that_nobody_asked_for():
+def test_a_machine_has_no_default_devices():
     arguments = argv(domain())
     assert "-nodefaults" in arguments
     assert "-no-user-config" in arguments
@@ -69,7 +69,7 @@ def test_a_machine_has_nothing_that_nobody_asked_for():
     assert set(devices(arguments)) == by_default | {"pcie-root-port"}
 
 
-def test_a_guest_waits_for_the_monitor_and_stays_when_it_has_ended():
+def test_qemu_starts_paused_and_does_not_exit_on_shutdown():
     arguments = argv(domain())
     assert "-S" in arguments
     assert value(arguments, "-action") == "shutdown=pause,panic=pause,reboot=reset"
@@ -90,28 +90,28 @@ def test_qemu_is_sandboxed():
         ({}, "131072K"),
     ],
 )
-def test_memory_is_exact(resources, expected):
+def test_memory_is_that_of_the_spec(resources, expected):
     assert value(argv(domain(resources)), "-m") == expected
 
 
-def test_memory_of_an_instance_that_names_all_three_is_what_the_guest_sees():
+def test_guest_memory_precedes_requests_and_limits():
     spec = {"memory": {"guest": "64Mi"}, "resources": {"requests": {"memory": "1Gi"}}}
     assert value(argv(domain(spec)), "-m") == "65536K"
 
 
-def test_emulation_gets_a_translation_cache_that_fits_the_guest():
+def test_the_tcg_translation_cache_fits_the_guest():
     assert value(argv(domain({"memory": {"guest": "128Mi"}})), "-accel") == "tcg,tb-size=32"
     assert value(argv(domain({"memory": {"guest": "2Gi"}})), "-accel") == "tcg,tb-size=128"
     assert value(argv(domain()), "-cpu") == "qemu64,+rdrand"
 
 
-def test_a_guest_reports_free_memory_unless_the_balloon_is_declined():
+def test_free_page_reporting_is_on_unless_the_balloon_is_disabled():
     assert devices(argv(domain()))["virtio-balloon-pci"]["free-page-reporting"] is True
     declined = domain({"devices": {"autoattachMemBalloon": False}})
     assert "virtio-balloon-pci" not in devices(argv(declined))
 
 
-def test_kvm_passes_the_host_processor_unless_a_model_is_named():
+def test_kvm_has_the_host_cpu_model_by_default():
     kvm = Accelerator.KVM
     assert value(argv(domain(accelerator=kvm)), "-accel") == "kvm"
     assert value(argv(domain(accelerator=kvm)), "-cpu") == "host"
@@ -124,7 +124,7 @@ def test_topology_defaults_to_one_of_each():
     assert value(argv(domain()), "-smp") == "1,sockets=1,cores=1,threads=1"
 
 
-def test_a_cpu_limit_counts_as_sockets_where_there_is_no_topology():
+def test_a_cpu_limit_counts_as_sockets_without_a_topology():
     limited = domain({"cpu": {"model": "host-model"}, "resources": {"limits": {"cpu": "1500m"}}})
     assert value(argv(limited), "-smp") == "2,sockets=2,cores=1,threads=1"
 
@@ -184,7 +184,7 @@ def test_each_bus_has_its_device_and_controller(disk, driver):
         ("enospace", "enospc", "report"),
     ],
 )
-def test_the_error_policy_is_told_in_the_words_of_qemu(asked, on_write, on_read):
+def test_error_policies_are_translated_to_qemus(asked, on_write, on_read):
     drive = Drive(volume="root", path=Path("/m/root"), format="raw")
     disk = {"name": "root", "disk": {"bus": "virtio"}}
     disk |= {"errorPolicy": asked} if asked else {}
@@ -193,7 +193,7 @@ def test_the_error_policy_is_told_in_the_words_of_qemu(asked, on_write, on_read)
     assert (shown["werror"], shown["rerror"]) == (on_write, on_read)
 
 
-def test_a_seventh_sata_disk_comes_on_a_second_controller():
+def test_a_seventh_sata_disk_is_on_a_second_controller():
     drives = [Drive(volume=f"d{n}", path=Path(f"/m/{n}"), format="raw") for n in range(7)]
     disks = [{"name": drive.volume, "disk": {"bus": "sata"}} for drive in drives]
     arguments = argv(domain({"devices": {"disks": disks}}, drives=drives))
@@ -201,7 +201,7 @@ def test_a_seventh_sata_disk_comes_on_a_second_controller():
     assert buses == ["sata0.0", "sata0.1", "sata0.2", "sata0.3", "sata0.4", "sata0.5", "sata1.0"]
 
 
-def test_a_disk_that_nobody_prepared_is_left_out():
+def test_an_unprepared_disk_is_left_out():
     arguments = argv(domain({"devices": {"disks": [{"name": "root", "disk": {}}]}}))
     assert objects(arguments, "-blockdev") == []
 
@@ -213,7 +213,7 @@ def test_a_read_only_drive_is_opened_read_only():
     assert all(node["read-only"] for node in nodes)
 
 
-def test_no_text_of_a_user_can_become_another_option():
+def test_text_of_users_cannot_inject_options():
     disk = {"name": "root", "disk": {"bus": "virtio"}, "serial": 'x","driver":"pc-testdev,a=b'}
     drive = Drive(volume="root", path=Path("/m/root"), format="raw")
     spec = {
@@ -227,7 +227,7 @@ def test_no_text_of_a_user_can_become_another_option():
     assert "type=3,asset=a,,b" in arguments
 
 
-def test_boot_order_counts_alone_where_it_is_given():
+def test_an_explicit_boot_order_replaces_the_default():
     drives = [Drive(volume=name, path=Path(f"/m/{name}"), format="raw") for name in ("a", "b")]
     disks = [{"name": "a", "disk": {}}, {"name": "b", "disk": {}, "bootOrder": 1}]
     arguments = argv(domain({"devices": {"disks": disks}}, drives=drives))
@@ -239,7 +239,7 @@ def test_boot_order_counts_alone_where_it_is_given():
     assert indexes == [None, 1]
 
 
-def test_interfaces_get_a_stable_address_and_the_range_of_their_network():
+def test_interfaces_have_stable_mac_addresses():
     spec = {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}}
     networks = [{"name": "default", "pod": {"vmNetworkCIDR": "10.9.0.0/24"}}]
     first = argv(domain(spec, networks=networks))
@@ -258,12 +258,12 @@ def test_an_interface_with_a_tap_is_on_the_pods_network():
     assert 30 in one.handles.all()
 
 
-def test_an_interface_that_is_down_has_no_cable():
+def test_an_interface_that_is_down_has_its_link_off():
     cards = [{"name": "a"}, {"name": "b", "state": "down"}, {"name": "c", "state": "absent"}]
     assert unplugged(domain({"devices": {"interfaces": cards}})) == ["nic1"]
 
 
-def test_cards_with_the_pods_address_and_a_cable_can_be_replugged():
+def test_interfaces_with_the_pods_address_can_be_replugged():
     cards = [
         {"name": "a", "masquerade": {}},
         {"name": "b", "bridge": {}},
@@ -287,7 +287,7 @@ def test_the_serial_console_is_a_socket_with_a_log():
     assert "-serial" not in none
 
 
-def test_there_is_a_screen_unless_it_is_declined():
+def test_there_is_a_vnc_display_by_default():
     line = argv(domain())
     assert value(line, "-vnc") == "none", "it listens nowhere"
     assert '{"driver":"VGA","id":"video0"}' in line
@@ -298,7 +298,7 @@ def test_there_is_a_screen_unless_it_is_declined():
     assert not any("VGA" in each for each in declined)
 
 
-def test_devices_on_request():
+def test_optional_devices():
     spec = {
         "devices": {
             "rng": {},
@@ -312,14 +312,14 @@ def test_devices_on_request():
     assert "watchdog=poweroff" in arguments
 
 
-def test_a_guest_that_may_not_reboot_ends_instead():
+def test_a_guest_that_must_not_reboot_shuts_down_instead():
     assert "reboot=shutdown" in value(argv(domain({"rebootPolicy": "Terminate"})), "-action")
 
 
 @pytest.mark.parametrize(
     ("bus", "driver"), [("sata", "ide-cd"), ("scsi", "scsi-cd"), ("usb", "scsi-cd")]
 )
-def test_an_empty_drive_is_there_and_other_disks_keep_their_names_whatever_is_in_it(bus, driver):
+def test_an_empty_cdrom_drive_exists_and_does_not_rename_other_disks(bus, driver):
     root, claim = {"name": "root", "containerDisk": {"image": "x"}}, {"hotpluggable": True}
     disks = [{"name": "cd", "cdrom": {"bus": bus}}, {"name": "root", "disk": {"bus": "virtio"}}]
     drives = [Drive(volume="root", path=Path("/m/root"))]

@@ -10,7 +10,7 @@ from corral.aio import own_thread
 from corral.node.qemu import chroot
 
 
-def test_a_program_elsewhere_brings_its_own_directory(tmp_path):
+def test_the_directory_of_the_program_is_in_the_chroot(tmp_path):
     program = tmp_path / "qemu" / "bin" / "qemu-system-x86_64"
     program.parent.mkdir(parents=True)
     program.touch(mode=0o755)
@@ -22,7 +22,7 @@ def test_a_program_elsewhere_brings_its_own_directory(tmp_path):
     assert tmp_path not in [*chroot._trees("true")]
 
 
-def test_what_is_not_there_is_not_shown(tmp_path):
+def test_missing_paths_are_not_in_the_chroot(tmp_path):
     shown = [*chroot._files([tmp_path / "missing", tmp_path])]
     assert tmp_path in shown
     assert tmp_path / "missing" not in shown
@@ -30,7 +30,7 @@ def test_what_is_not_there_is_not_shown(tmp_path):
     assert not {Path("/etc/passwd"), Path("/dev/kvm"), Path("/dev/net/tun")} & {*shown}
 
 
-async def test_without_rights_the_reason_is_told(tmp_path, monkeypatch):
+async def test_missing_privileges_are_the_reason(tmp_path, monkeypatch):
     def refuses(_kinds):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -39,7 +39,7 @@ async def test_without_rights_the_reason_is_told(tmp_path, monkeypatch):
     assert [*tmp_path.iterdir()] == []
 
 
-async def test_a_program_that_does_not_run_there_is_told(tmp_path, monkeypatch):
+async def test_a_program_that_does_not_run_in_the_chroot_is_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(chroot, "within", lambda *arguments: arguments[-1]())
     assert await chroot.obstacle(tmp_path, "true", []) == ""
     assert await chroot.obstacle(tmp_path, "false", []) == "false does not run in it"
@@ -70,7 +70,7 @@ async def test_only_the_thread_that_enters_has_the_root(tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-async def test_another_account_can_come_in_whatever_the_manager_keeps_to_itself(tmp_path):
+async def test_another_user_can_enter_in_spite_of_private_parent_directories(tmp_path):
     kept = os.umask(0o077)
     try:
         modes = await own_thread(chroot.within, tmp_path, "true", [], lambda: Path("/etc").stat())
@@ -82,7 +82,7 @@ async def test_another_account_can_come_in_whatever_the_manager_keeps_to_itself(
         os.umask(kept)
 
 
-def test_a_refusal_of_the_kernel_is_an_error():
+def test_a_failed_system_call_is_an_error():
     with pytest.raises(OSError, match="Errno"):
         chroot._checked(-1)
     chroot._checked(0)

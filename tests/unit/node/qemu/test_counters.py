@@ -41,7 +41,7 @@ class Monitor:
             raise MonitorError("No balloon device has been activated") from None
 
 
-async def test_disks_are_known_by_their_volumes():
+async def test_counters_of_disks_are_by_volume():
     root = block("disk0", rd_operations=3, rd_bytes=4096, rd_total_time_ns=5, flush_operations=2)
     cdrom = {"device": "ide2-cd0", "stats": {}, "qdev": "/machine/unattached/device[19]"}
     monitor = Monitor(query_blockstats=[cdrom, root, block("disk1", wr_operations=7)])
@@ -52,7 +52,7 @@ async def test_disks_are_known_by_their_volumes():
     }
 
 
-async def test_processors_are_told_by_the_kernels_account_of_their_threads():
+async def test_cpu_time_is_that_of_the_vcpu_threads():
     threads = [{"cpu-index": 0, "thread-id": os.getpid()}, {"cpu-index": 1, "thread-id": 2**22 + 1}]
     counters = await count(Monitor(query_cpus_fast=threads), os.getpid(), VMI)
     assert counters.processors.keys() == {0}
@@ -63,7 +63,7 @@ async def test_processors_are_told_by_the_kernels_account_of_their_threads():
 @pytest.mark.parametrize(
     ("answers", "left"), [({"query_balloon": {"actual": 1 << 26}}, 1 << 26), ({}, None)]
 )
-async def test_a_machine_may_do_without_a_balloon(answers, left):
+async def test_counters_without_a_balloon(answers, left):
     assert (await count(Monitor(**answers), os.getpid(), VMI)).balloon_bytes == left
 
 
@@ -78,11 +78,11 @@ async def test_a_machine_may_do_without_a_balloon(answers, left):
         {"query_cpus_fast": [{"cpu-index": 0}]},
     ],
 )
-async def test_answers_that_count_nothing_are_told_as_such(answers):
+async def test_responses_without_counters_are_errors(answers):
     with pytest.raises(MonitorError, match="unexpected answer"):
         await count(Monitor(**answers), os.getpid(), VMI)
 
 
-async def test_a_balloon_of_no_size_is_none():
+async def test_a_balloon_of_size_zero_counts_as_none():
     monitor = Monitor(query_balloon={"actual": None})
     assert (await count(monitor, os.getpid(), VMI)).balloon_bytes is None

@@ -37,7 +37,7 @@ from corral.node.qemu.monitor import MonitorError
         ("RTC_CHANGE", {"offset": 3}, None),
     ],
 )
-def test_events_are_translated(event, data, change):
+def test_qemu_events_are_translated(event, data, change):
     assert translate({"event": event, "data": data}) is change
 
 
@@ -82,7 +82,7 @@ async def changes(guest, *events):
     return [change async for change in guest.changes()]
 
 
-async def test_a_guest_that_obeys_the_button_is_started_again_once(guest, monitor):
+async def test_a_guest_that_shuts_down_for_a_reboot_is_started_again_once(guest, monitor):
     one = guest()
     await one.reboot()
     assert await changes(one, SHUTDOWN, SHUTDOWN) == [
@@ -91,7 +91,7 @@ async def test_a_guest_that_obeys_the_button_is_started_again_once(guest, monito
     assert monitor.told == ["system_powerdown", "system_reset", "cont"]
 
 
-async def test_who_ignores_the_button_may_shut_down_later(guest, monkeypatch):
+async def test_a_guest_that_ignores_a_reboot_can_shut_down_later(guest, monkeypatch):
     one = guest()
     await one.reboot()
     late = time.time() + power_button.REBOOT_SECONDS + 1
@@ -99,13 +99,13 @@ async def test_who_ignores_the_button_may_shut_down_later(guest, monkeypatch):
     assert Change.POWERED_OFF in await changes(one, SHUTDOWN)
 
 
-async def test_who_reboots_by_itself_may_shut_down_after_that(guest):
+async def test_a_guest_that_rebooted_itself_can_shut_down_later(guest):
     one = guest()
     await one.reboot()
     assert (await changes(one, RESET, SHUTDOWN))[1:3] == [Change.REBOOTED, Change.POWERED_OFF]
 
 
-async def test_who_is_to_end_is_not_started_again(guest):
+async def test_a_stopping_guest_is_not_started_again(guest):
     one = guest()
     await one.reboot()
     await one.power_down()
@@ -113,7 +113,7 @@ async def test_who_is_to_end_is_not_started_again(guest):
 
 
 @pytest.mark.parametrize(("state", "events"), [("running", [SHUTDOWN]), ("shutdown", [])])
-async def test_the_next_manager_knows_of_the_reboot(guest, monitor, state, events):
+async def test_a_pending_reboot_survives_a_restart_of_the_manager(guest, monitor, state, events):
     await guest().reboot()
     told = await changes(guest(state), *events)
     assert Change.REBOOTED in told
@@ -121,7 +121,7 @@ async def test_the_next_manager_knows_of_the_reboot(guest, monitor, state, event
     assert monitor.told[1:] == ["system_reset", "cont"]
 
 
-async def test_what_is_shut_down_otherwise_stays_so(guest):
+async def test_other_shutdowns_do_not_restart_the_guest(guest):
     assert await changes(guest("shutdown")) == [Change.POWERED_OFF, Change.GONE]
 
 
@@ -160,7 +160,7 @@ class Waiting:
         pytest.param([0, 0.1, 0.1, 0.95], 10, id="others have them for a while"),
     ],
 )
-async def test_who_waits_for_a_processor_has_not_booted(
+async def test_a_guest_that_waits_for_cpu_has_not_booted(
     monitor, tmp_path, monkeypatch, shares, looks
 ):
     monkeypatch.setattr(guests, "_SAMPLE_SECONDS", 0)
@@ -187,7 +187,7 @@ CLOSED = {"event": "VSERPORT_CHANGE", "data": {"id": "agent0", "open": False}}
         ]),
     ],
 )  # fmt: skip
-async def test_an_agent_that_comes_back_soon_was_never_away(guest, monitor, events, told):
+async def test_a_short_disconnect_of_the_agent_is_ignored(guest, monitor, events, told):
     """Numbers are seconds that pass."""
 
     async def happen():
@@ -203,7 +203,7 @@ async def test_an_agent_that_comes_back_soon_was_never_away(guest, monitor, even
     assert seen == [Change.RESUMED, *told, Change.GONE]
 
 
-async def test_a_cable_is_pulled_out_before_it_is_plugged_in_again(tmp_path, monkeypatch):
+async def test_a_replug_sets_the_link_down_then_up(tmp_path, monkeypatch):
     monkeypatch.setattr("corral.node.qemu.guest._UNPLUGGED_SECONDS", 0)
     links = []
 

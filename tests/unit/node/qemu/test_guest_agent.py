@@ -84,7 +84,7 @@ def line(answer):
     return json.dumps(answer).encode() + b"\n"
 
 
-async def test_a_guest_introduces_itself(agent):
+async def test_guest_info_is_queried(agent):
     assert await QemuAgent(await agent(honest)).query_guest_info() == GuestInfo(
         os={"name": "Debian", "kernelRelease": "6.1", "id": "debian"},
         hostname="vm[2J",
@@ -96,7 +96,7 @@ async def test_a_guest_introduces_itself(agent):
     )
 
 
-async def test_an_agent_that_knows_little_tells_that(agent):
+async def test_an_agent_with_few_commands_gives_partial_info(agent):
     path = await agent(lambda request: honest(request, {"guest-get-host-name": {"host-name": "a"}}))
     assert await QemuAgent(path).query_guest_info() == GuestInfo(hostname="a")
 
@@ -116,12 +116,12 @@ async def test_an_agent_that_knows_little_tells_that(agent):
         b"\xff\xfe\xfd\n",
     ],
 )
-async def test_nonsense_is_no_introduction(agent, answer, monkeypatch):
+async def test_invalid_responses_are_no_guest_info(agent, answer, monkeypatch):
     monkeypatch.setattr(guest_agent, "SECONDS", 0.3)
     assert await QemuAgent(await agent(lambda request: answer)).query_guest_info() is None
 
 
-async def test_one_that_talks_without_end_is_not_listened_to(agent):
+async def test_an_endless_response_is_an_error(agent):
     sent = []
 
     def endless(_request):
@@ -133,7 +133,7 @@ async def test_one_that_talks_without_end_is_not_listened_to(agent):
         await QemuAgent(path).ping()
 
 
-async def test_what_an_earlier_client_has_left_is_skipped(agent):
+async def test_responses_to_an_earlier_client_are_skipped(agent):
     left = b"x" * (guest_agent.LONGEST_OUTPUT - 1)
     path = await agent(
         lambda request: (
@@ -143,11 +143,11 @@ async def test_what_an_earlier_client_has_left_is_skipped(agent):
     assert (await QemuAgent(path).query_guest_info()).hostname == "vm[2J"
 
 
-async def test_nobody_there_is_no_introduction(tmp_path):
+async def test_a_missing_agent_gives_no_guest_info(tmp_path):
     assert await QemuAgent(tmp_path / "agent.sock").query_guest_info() is None
 
 
-def test_texts_of_a_guest_are_cut_and_printable():
+def test_texts_of_a_guest_are_truncated_and_printable():
     answer = system({"name": "a" * 10_000, "id": 5, "version": "1\n2"})
     assert answer == {"name": "a" * LONGEST_TEXT, "version": "12"}
 
@@ -172,7 +172,7 @@ class Told:
         return line({"return": said.pop(0)})
 
 
-async def test_a_command_is_run_to_its_end(agent):
+async def test_a_command_runs_to_its_end(agent):
     told = Told(
         guest_exec=[{"pid": 7}],
         guest_exec_status=[
@@ -191,12 +191,12 @@ async def test_a_command_is_run_to_its_end(agent):
     assert told.requests[1]["arguments"] == {"pid": 7}
 
 
-async def test_a_command_that_a_signal_ended_fails_as_in_a_shell(agent):
+async def test_a_command_killed_by_a_signal_has_the_exit_code_of_a_shell(agent):
     told = Told(guest_exec=[{"pid": 7}], guest_exec_status=[{"exited": True, "signal": 9}])
     assert (await QemuAgent(await agent(told)).run(["x"])).exit_code == 137
 
 
-async def test_what_an_agent_refuses_is_quoted(agent):
+async def test_errors_of_the_agent_are_quoted(agent):
     with pytest.raises(GuestError, match=r"refuses: not known here$"):
         await QemuAgent(await agent(Told())).run(["x"])
 
@@ -204,13 +204,13 @@ async def test_what_an_agent_refuses_is_quoted(agent):
 @pytest.mark.parametrize(
     "status", [{"exited": "yes"}, {}, {"exited": True, "out-data": "not base64!"}, [], None]
 )
-async def test_output_that_is_none_is_refused(agent, status):
+async def test_invalid_output_is_an_error(agent, status):
     told = Told(guest_exec=[{"pid": 7}], guest_exec_status=[status])
     with pytest.raises(GuestError):
         await QemuAgent(await agent(told)).run(["x"])
 
 
-async def test_a_guest_is_described_as_kubevirt_does(agent):
+async def test_guest_info_has_kubevirts_fields(agent):
     told = Told(
         guest_info=[
             {"version": "7.2", "supported_commands": [{"name": "guest-ping", "enabled": True}]}
@@ -256,12 +256,12 @@ async def test_a_guest_is_described_as_kubevirt_does(agent):
     }
 
 
-async def test_lists_of_a_guest_are_bounded(agent):
+async def test_lists_of_a_guest_are_truncated(agent):
     told = Told(guest_get_users=[[{"user": str(number)} for number in range(1000)]])
     assert len(await QemuAgent(await agent(told)).users()) == MOST_ITEMS
 
 
-async def test_what_is_frozen_is_not_frozen_again(agent):
+async def test_a_frozen_guest_is_not_frozen_again(agent):
     told = Told(guest_fsfreeze_status=["frozen", "thawed"], guest_fsfreeze_freeze=[1])
     frozen = QemuAgent(await agent(told))
     await frozen.freeze()
@@ -270,7 +270,7 @@ async def test_what_is_frozen_is_not_frozen_again(agent):
     assert commands.count("guest-fsfreeze-freeze") == 1
 
 
-async def test_questions_are_asked_on_one_connection_while_that_lasts(tmp_path):
+async def test_commands_share_one_connection(tmp_path):
     """QEMU's agent looks ten times a second for a client when there is none."""
     connections = []
 
@@ -294,14 +294,14 @@ async def test_questions_are_asked_on_one_connection_while_that_lasts(tmp_path):
         connections[1].close()
 
 
-async def test_questions_wait_for_each_other(agent):
+async def test_commands_run_one_at_a_time(agent):
     told = Told(guest_ping=[{}] * 5)
     asked = QemuAgent(await agent(told))
     await asyncio.gather(*(asked.ping() for _ in range(5)))
     assert len(told.requests) == 5
 
 
-async def test_rubbish_before_an_answer_is_skipped_however_much_it_is(agent):
+async def test_garbage_before_a_response_is_skipped(agent):
     def answer(request):
         is_first = request["execute"] == "guest-sync-delimited"
         rubbish = b"x" * (3 * guest_agent.LONGEST_ANSWER) if is_first else b""
@@ -356,7 +356,7 @@ async def say_nothing(reader, writer):
 
 
 @pytest.mark.parametrize("behave", [never_stop, trickle, say_nothing])
-async def test_nobody_waits_for_an_agent_longer_than_is_said(wild, behave):
+async def test_guest_agent_commands_time_out_together(wild, behave):
     """Nor behind others who wait for it: a hundred of them do so at once."""
     agent = await wild(behave)
     async with asyncio.timeout(60):
@@ -364,7 +364,7 @@ async def test_nobody_waits_for_an_agent_longer_than_is_said(wild, behave):
     assert {type(answer) for answer in answers} == {guest_agent.AgentError}
 
 
-async def test_a_guest_that_reads_nothing_keeps_no_connection(wild):
+async def test_the_connection_to_an_agent_that_reads_nothing_is_closed(wild):
     gone = asyncio.Event()
 
     async def read_nothing(reader, writer):
@@ -393,7 +393,7 @@ async def test_a_guest_that_reads_nothing_keeps_no_connection(wild):
         ("Permission denied", 126, 'exec: "no\\u001bsuch": cannot be executed'),
     ],
 )
-async def test_a_program_that_is_not_there_ends_as_in_a_shell(agent, why, code, message):
+async def test_a_missing_program_has_the_exit_code_of_a_shell(agent, why, code, message):
     desc = f"Guest agent command failed, error was 'Failed to execute child process ({why})'"
 
     def refuses(request):
@@ -405,7 +405,7 @@ async def test_a_program_that_is_not_there_ends_as_in_a_shell(agent, why, code, 
     assert finished == Finished(exit_code=code, errors=f"{message}\n".encode())
 
 
-async def test_keys_replace_those_of_before_and_passwords_are_plain(agent):
+async def test_keys_replace_earlier_ones_and_passwords_are_not_crypted(agent):
     asked = []
 
     def note(request):
@@ -425,13 +425,13 @@ async def test_keys_replace_those_of_before_and_passwords_are_plain(agent):
     ]
 
 
-async def test_an_agent_that_lets_nobody_in_is_told_of(agent):
+async def test_an_agent_without_commands_for_credentials_is_reported(agent):
     talker = QemuAgent(await agent(honest))
     with pytest.raises(GuestError, match="the guest agent refuses: no"):
         await talker.authorize("demo", [])
 
 
-def test_nothing_is_made_of_what_a_guest_adds_to_its_answer():
+def test_unknown_fields_of_a_response_are_ignored():
     padded = b'{"return": {"exited": false, "more": [' + b"[]," * 100_000 + b"[]]}}\n"
     tracemalloc.start()
     try:
@@ -442,7 +442,7 @@ def test_nothing_is_made_of_what_a_guest_adds_to_its_answer():
     assert peak < len(padded)
 
 
-async def test_who_has_not_ended_yet_has_little_to_say(agent):
+async def test_a_running_command_has_no_output_yet(agent):
     told = Told(
         guest_exec=[{"pid": 7}],
         guest_exec_status=[{"exited": False, "more": "x" * guest_agent.LONGEST_ANSWER}],

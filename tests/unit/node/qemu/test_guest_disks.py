@@ -75,7 +75,7 @@ def guest_of(tmp_path, process, monitor=None):
     return QemuGuest(tmp_path, process, monitor or Monitor(), "running")
 
 
-async def test_a_disk_grows_by_its_block_node(tmp_path, started):
+async def test_a_disk_is_resized_by_its_block_node(tmp_path, started):
     monitor = Monitor()
     await guest_of(tmp_path, started("sleep", "60"), monitor).grow(VMI, "data", 4096)
     assert monitor.asked == [("block_resize", {"node-name": "disk1", "size": 4096})]
@@ -88,7 +88,7 @@ async def test_a_disk_grows_by_its_block_node(tmp_path, started):
         ("failed", "VM Paused due to IO error at the volume: data"),
     ],
 )
-async def test_people_are_told_which_volume_failed(tmp_path, started, status, text):
+async def test_the_event_of_an_io_error_names_the_volume(tmp_path, started, status, text):
     blocks = [
         {"qdev": "a", "io-status": "ok", "inserted": {"node-name": "disk0"}},
         {"qdev": "b", "io-status": status, "inserted": {"node-name": "disk1"}},
@@ -101,7 +101,7 @@ async def test_people_are_told_which_volume_failed(tmp_path, started, status, te
     assert recorder.said == [("Warning", "IOerror", text)]
 
 
-async def test_qemu_writes_down_what_it_holds_before_it_ends(tmp_path, started):
+async def test_qemu_flushes_disks_before_it_ends(tmp_path, started):
     mark = tmp_path / "mark"
     ready = tmp_path / "ready"
     script = f"trap 'echo kept > {mark}; exit' TERM; touch {ready}; while :; do sleep 0.01; done"

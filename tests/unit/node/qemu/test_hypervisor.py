@@ -89,7 +89,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(process, "_ENDING_SECONDS", 0.1)
 
 
-async def test_a_monitor_is_let_go_when_its_greeting_is_cancelled(tmp_path, monkeypatch):
+async def test_a_monitor_is_closed_when_its_greeting_is_cancelled(tmp_path, monkeypatch):
     monkeypatch.setattr(hypervisor, "START_SECONDS", 60)
     async with running(tmp_path) as monitor, asyncio.timeout(60):
         monitor.silent_on = {"query-status"}
@@ -101,7 +101,7 @@ async def test_a_monitor_is_let_go_when_its_greeting_is_cancelled(tmp_path, monk
         assert process.runs(tmp_path)
 
 
-async def test_a_silent_monitor_is_told_and_its_process_runs_on(tmp_path):
+async def test_a_silent_monitor_is_reported_and_its_process_runs_on(tmp_path):
     async with running(tmp_path) as monitor, asyncio.timeout(60):
         monitor.silent_on = {"query-status"}
         with pytest.raises(GuestError, match=r"query-status: no answer within 1 s"):
@@ -116,7 +116,7 @@ async def test_a_silent_monitor_is_told_and_its_process_runs_on(tmp_path):
         assert not process.runs(tmp_path)
 
 
-async def test_one_that_stands_still_hangs_and_one_that_works_does_not(tmp_path):
+async def test_a_process_without_progress_hangs_and_a_busy_one_does_not(tmp_path):
     async with running(tmp_path) as monitor, asyncio.timeout(60):
         monitor.silent_on = {"query-status"}
         standing, pulse = await process.Process.adopt(tmp_path), None
@@ -133,7 +133,7 @@ async def test_one_that_stands_still_hangs_and_one_that_works_does_not(tmp_path)
 
 
 @pytest.mark.parametrize("lost", ["the socket's name", "who listens"])
-async def test_a_monitor_that_nobody_can_reach_any_more_is_told(tmp_path, lost):
+async def test_an_unreachable_monitor_is_reported(tmp_path, lost):
     async with running(tmp_path, ["sh", "-c", "while :; do :; done"]), asyncio.timeout(60):
         (tmp_path / MONITOR).unlink()
         if lost == "who listens":
@@ -144,7 +144,7 @@ async def test_a_monitor_that_nobody_can_reach_any_more_is_told(tmp_path, lost):
 
 
 @pytest.mark.parametrize("act", ["pause", "resume", "reset", "reboot"])
-async def test_what_is_refused_as_qemu_hangs_is_not_done_later(tmp_path, monkeypatch, act):
+async def test_a_command_rejected_during_a_hang_is_not_executed_later(tmp_path, monkeypatch, act):
     async with running(tmp_path) as monitor, asyncio.timeout(60):
         guest = await Qemu(tmp_path).find(tmp_path)
         monkeypatch.setattr(Monitor.execute, "__kwdefaults__", {"seconds": 0.2})
@@ -157,7 +157,7 @@ async def test_what_is_refused_as_qemu_hangs_is_not_done_later(tmp_path, monkeyp
         await guest.release()
 
 
-async def test_a_command_that_may_still_be_obeyed_is_told_of(tmp_path, monkeypatch):
+async def test_a_command_that_may_still_be_executed_is_reported(tmp_path, monkeypatch):
     async with running(tmp_path) as fake, asyncio.timeout(60):
         monitor = await Monitor.connect(tmp_path / MONITOR)
         monkeypatch.setattr(Monitor.execute, "__kwdefaults__", {"seconds": 0.2})
@@ -167,7 +167,7 @@ async def test_a_command_that_may_still_be_obeyed_is_told_of(tmp_path, monkeypat
         await monitor.close()
 
 
-async def test_one_that_was_killed_and_does_not_end_is_named(tmp_path, monkeypatch):
+async def test_a_killed_process_that_does_not_exit_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "END_SECONDS", 0.05)
     monkeypatch.setattr(guests, "FLUSH_SECONDS", 0.05)
     async with running(tmp_path), asyncio.timeout(60):
@@ -191,7 +191,7 @@ def watched() -> int:
     return sum("pidfd" in link for link in links)
 
 
-async def test_what_runs_and_cannot_be_found_is_not_taken_for_gone(tmp_path):
+async def test_a_running_process_that_cannot_be_checked_does_not_count_as_gone(tmp_path):
     lock = process.acquire_lock(tmp_path)  # as by a process whose descriptors we may not see
     with pytest.raises(MonitorError, match="cannot be found"):
         await Qemu(tmp_path).find(tmp_path)
@@ -202,13 +202,13 @@ async def test_what_runs_and_cannot_be_found_is_not_taken_for_gone(tmp_path):
     await Qemu(tmp_path).end(tmp_path)
 
 
-async def test_an_accelerator_that_nobody_knows_in_time_is_told_in_words(tmp_path, monkeypatch):
+async def test_an_accelerator_probe_that_times_out_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(hypervisor, "START_SECONDS", 0.01)
     with pytest.raises(StartError, match=r"the accelerator is not known after 0\.01 s"):
         await Qemu(tmp_path).boots_at_once()
 
 
-async def test_a_monitor_that_hangs_up_is_told(tmp_path):
+async def test_a_disconnected_monitor_is_reported(tmp_path):
     async with running(tmp_path) as monitor, asyncio.timeout(60), Background() as tasks:
         guest = await Qemu(tmp_path).find(tmp_path)
         tasks.start(guest.watch(), name="watch")
@@ -219,7 +219,7 @@ async def test_a_monitor_that_hangs_up_is_told(tmp_path):
         await guest.release()
 
 
-async def test_a_process_that_ends_is_gone_and_not_lost(tmp_path):
+async def test_an_exited_process_is_gone_and_not_lost(tmp_path):
     async with running(tmp_path) as monitor, asyncio.timeout(60), Background() as tasks:
         guest = await Qemu(tmp_path).find(tmp_path)
         tasks.start(guest.watch(), name="watch")
@@ -231,7 +231,7 @@ async def test_a_process_that_ends_is_gone_and_not_lost(tmp_path):
         await guest.release()
 
 
-async def test_news_that_nobody_wants_are_not_kept(tmp_path):
+async def test_changes_without_a_consumer_are_dropped(tmp_path):
     async with running(tmp_path) as fake, asyncio.timeout(60):
         monitor = await Monitor.connect(tmp_path / MONITOR)
         for name in ["POWERDOWN"] * 1000 + ["RTC_CHANGE", "STOP"]:
@@ -241,7 +241,9 @@ async def test_news_that_nobody_wants_are_not_kept(tmp_path):
         await monitor.close()
 
 
-async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_path, monkeypatch):
+async def test_a_start_cancelled_after_the_spawn_leaves_a_process_that_is_adopted(
+    tmp_path, monkeypatch
+):
     born, go = threading.Event(), threading.Event()
 
     def slowly(_command, *, descriptors, output):
@@ -275,7 +277,7 @@ async def test_who_is_cancelled_while_qemu_is_born_leaves_it_to_be_found(tmp_pat
         assert await child.end()
 
 
-async def test_a_qemu_that_is_installed_later_is_probed_by_who_asks_first(tmp_path, monkeypatch):
+async def test_a_qemu_installed_later_is_probed_on_first_use(tmp_path, monkeypatch):
     probed = []
 
     async def found(*_):
@@ -301,9 +303,7 @@ async def test_a_qemu_that_is_installed_later_is_probed_by_who_asks_first(tmp_pa
 
 @pytest.mark.parametrize("fails", ["find_accelerator", "obstacle"])
 @pytest.mark.parametrize("error", [asyncio.CancelledError, OSError])
-async def test_a_probe_that_does_not_end_leaves_nothing_half_known(
-    tmp_path, monkeypatch, fails, error
-):
+async def test_a_cancelled_probe_leaves_no_partial_result(tmp_path, monkeypatch, fails, error):
     broken = False
 
     async def found(*_):
@@ -332,9 +332,7 @@ async def test_a_probe_that_does_not_end_leaves_nothing_half_known(
     assert qemu.facts()["files"] == "own"
 
 
-async def test_a_qemu_that_is_half_installed_is_probed_again_with_each_machine(
-    tmp_path, monkeypatch
-):
+async def test_an_incomplete_qemu_is_probed_again_for_each_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(accelerator_probe, "_obstacle", lambda: "this host has no /dev/kvm")
     program = tmp_path / "qemu"
     qemu = Qemu(tmp_path, program=str(program))

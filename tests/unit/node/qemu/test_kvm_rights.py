@@ -32,13 +32,13 @@ def device(mode, group):
         (0o640, OTHERS, None, False),
     ],
 )
-def test_machines_take_the_devices_group_only_where_it_may_open_it(mode, group, needed, opens):
+def test_machines_get_the_devices_group_only_if_it_can_open_the_device(mode, group, needed, opens):
     found = device(mode, group)
     assert kvm_rights.group_of_machines(found) == needed
     assert kvm_rights.opens_for_machines(found) is opens
 
 
-def test_nobody_is_sent_into_a_group_that_may_not_open_it():
+def test_a_group_that_cannot_open_the_device_is_not_suggested():
     for mode, group in ((0o600, ROOTS), (0o660, ROOTS), (0o600, OTHERS)):
         told = kvm_rights.refused_to_us(KVM, device(mode, group))
         name = grp.getgrgid(group).gr_name
@@ -48,13 +48,13 @@ def test_nobody_is_sent_into_a_group_that_may_not_open_it():
         assert "chmod 660 /dev/kvm; usermod -aG kvm " in told
 
 
-def test_a_group_that_may_open_it_is_named_as_it_is():
+def test_a_group_that_can_open_the_device_is_suggested_by_name():
     told = kvm_rights.refused_to_us(KVM, device(0o660, OTHERS))
     assert f"it is for the group {NAME}. As root: usermod -aG {NAME} " in told
     assert "chmod" not in told
 
 
-def test_in_a_namespace_where_groups_have_no_names_none_is_guessed():
+def test_a_group_without_a_name_is_not_suggested():
     """The manager of an ordinary user has joined one by then, for its network."""
     closed, open_ = (kvm_rights.refused_to_us(KVM, device(mode, 65534)) for mode in (0o600, 0o660))
     assert "it belongs to others and has mode 600. As root: chgrp kvm /dev/kvm; chmod 660" in closed
@@ -62,7 +62,7 @@ def test_in_a_namespace_where_groups_have_no_names_none_is_guessed():
     assert not {"nogroup", "nobody"} & set((closed + open_).replace(":", " ").split())
 
 
-def test_who_is_in_the_group_already_is_told_to_log_in_again(monkeypatch):
+def test_a_member_of_the_group_is_advised_to_log_in_again(monkeypatch):
     user = kvm_rights._user()
     entry = grp.struct_group((NAME, "x", OTHERS, [user]))
     monkeypatch.setattr(kvm_rights.grp, "getgrgid", lambda _: entry)

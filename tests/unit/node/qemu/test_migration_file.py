@@ -113,16 +113,16 @@ def descriptor(tmp_path):
     os.close(opened)
 
 
-async def test_the_arguments_are_those_of_the_process(process):
+async def test_saved_arguments_are_those_of_the_process(process):
     found = migration_file._arguments(process)
     assert found[-len(ARGUMENTS) + 1 :] == ARGUMENTS[1:]
 
 
-async def test_a_shape_is_what_the_guest_sees(called):
+async def test_a_machine_shape_has_what_the_guest_sees(called):
     assert await migration_file.shape(Fake(), 1) == SHAPE
 
 
-async def test_a_disk_that_may_be_unplugged_is_known_by_its_whole_name(monkeypatch):
+async def test_a_hotpluggable_disk_is_matched_by_its_full_name(monkeypatch):
     disk = '{"driver":"virtio-blk-pci","id":"plug-data.claim.of.data","bus":"plug0"}'
     began = [*ARGUMENTS[1:], "-device", disk]
     monkeypatch.setattr(migration_file, "_arguments", lambda pid: began)
@@ -137,12 +137,12 @@ async def test_a_disk_that_may_be_unplugged_is_known_by_its_whole_name(monkeypat
     ("present", "culprit"),
     [((*PRESENT, "plugged0"), "plugged0"), (PRESENT[:1], "nic0")],
 )
-async def test_what_was_plugged_while_it_ran_has_no_place_in_a_memory(called, present, culprit):
+async def test_hotplugged_devices_prevent_a_restore(called, present, culprit):
     with pytest.raises(MonitorError, match=culprit):
         await migration_file.shape(Fake(present=present), 1)
 
 
-async def test_a_medium_that_was_changed_is_as_if_the_guest_had_been_started_with_it(monkeypatch):
+async def test_a_changed_medium_counts_as_present_at_the_start(monkeypatch):
     def device(**drive):
         wanted = {"driver": "ide-cd", "id": "tray-cd", **drive, "bus": "sata0.0"}
         return ["-device", msgspec.json.encode(wanted).decode()]
@@ -167,7 +167,7 @@ async def test_a_medium_that_was_changed_is_as_if_the_guest_had_been_started_wit
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "io-error", "postmigrate"])
-async def test_a_guest_stands_still_before_it_is_saved(state):
+async def test_a_guest_is_stopped_before_it_is_saved(state):
     monitor = Fake(state=state)
     await migration_file.stop(monitor)
     assert monitor.state == ("io-error" if state == "io-error" else "paused")
@@ -175,25 +175,25 @@ async def test_a_guest_stands_still_before_it_is_saved(state):
 
 
 @pytest.mark.parametrize("state", ["shutdown", "guest-panicked", "internal-error"])
-async def test_a_guest_that_has_ended_is_not_saved(state):
+async def test_a_finished_guest_is_not_saved(state):
     with pytest.raises(MonitorError, match=state):
         await migration_file.stop(Fake(state=state))
 
 
-async def test_a_memory_is_written_once_qemu_knows_where(descriptor):
+async def test_memory_is_written_once_qemu_has_the_file(descriptor):
     monitor = Fake()
     await migration_file.save(monitor, descriptor, monitor.ends)
     order = ["migrate-set-capabilities", "migrate-set-parameters", "getfd", "migrate"]
     assert [one for one in monitor.asked if one in order] == order
 
 
-async def test_what_goes_wrong_is_told_in_qemus_words(descriptor):
+async def test_a_failed_migration_has_qemus_message(descriptor):
     monitor = Fake(statuses=["failed"], status="failed")
     with pytest.raises(MonitorError, match="no space"):
         await migration_file.save(monitor, descriptor, monitor.ends)
 
 
-async def test_what_an_earlier_manager_has_begun_is_cancelled_first(descriptor):
+async def test_a_migration_of_an_earlier_manager_is_cancelled_first(descriptor):
     monitor = Fake(status="active")
     await migration_file.save(monitor, descriptor, monitor.ends)
     assert ("migrate_cancel", "migrate") in pairwise(
@@ -201,7 +201,7 @@ async def test_what_an_earlier_manager_has_begun_is_cancelled_first(descriptor):
     )
 
 
-async def test_a_memory_is_read_from_its_file(tmp_path):
+async def test_memory_is_restored_from_its_file(tmp_path):
     file = tmp_path / "memory"
     file.write_bytes(b"remember")
     monitor = Fake()
@@ -218,20 +218,20 @@ async def test_a_memory_is_read_from_its_file(tmp_path):
         ((*SHAPE, "-device new"), "the VMI has -device new"),
     ],
 )
-async def test_another_machine_is_not_given_the_memory(tmp_path, now, told):
+async def test_memory_is_not_restored_into_a_different_machine(tmp_path, now, told):
     monitor = Fake()
     with pytest.raises(MemoryMisfitError, match=told):
         await migration_file.load(monitor, tmp_path / "memory", now, SHAPE)
     assert monitor.asked == []
 
 
-async def test_a_memory_that_is_missing_is_told(tmp_path):
+async def test_missing_memory_is_an_error(tmp_path):
     with pytest.raises(MemoryMisfitError, match="cannot be read"):
         await migration_file.load(Fake(), tmp_path / "memory", SHAPE, SHAPE)
 
 
 @pytest.mark.parametrize("end", ["failed", "END"])
-async def test_a_memory_that_qemu_refuses_is_told(tmp_path, end):
+async def test_memory_rejected_by_qemu_is_an_error(tmp_path, end):
     file = tmp_path / "memory"
     file.touch()
     monitor = Fake(statuses=["active", end] if end == "failed" else ["active"])

@@ -137,7 +137,7 @@ def drives(tmp_path):
     return {"data": Drive(volume="data", path=tmp_path / "top", layers=layers, ephemeral=False)}
 
 
-async def test_a_scsi_disk_comes_with_the_controller_if_that_is_not_there(drives):
+async def test_a_scsi_disk_is_plugged_with_its_controller_if_missing(drives):
     monitor = Monitor(*ports(4))
     plugs = QemuPlugs(monitor)
     await plugs.plug(*wanted(), drives)
@@ -152,7 +152,7 @@ async def test_a_scsi_disk_comes_with_the_controller_if_that_is_not_there(drives
     assert monitor.told.count("device_add") == 3, "the controller stays"
 
 
-async def test_a_disk_counts_as_there_until_qemu_has_let_go_of_it(drives):
+async def test_a_disk_counts_as_plugged_until_qemu_has_released_it(drives):
     monitor = Monitor(*ports(4))
     plugs = QemuPlugs(monitor)
     heard = []
@@ -170,24 +170,24 @@ async def test_a_disk_counts_as_there_until_qemu_has_let_go_of_it(drives):
     assert await plugs.recover() == {}
 
 
-async def test_each_disk_on_virtio_takes_the_first_free_port(drives):
+async def test_each_virtio_disk_gets_the_first_free_port(drives):
     monitor = Monitor(*ports(12), ("plug-a.b", "virtio-blk-pci"), ("plug-c.d", "scsi-hd"))
     monitor.buses |= {"plug-a.b": "port1"}
     await QemuPlugs(monitor).plug(*wanted(VIRTIO), drives)
     assert monitor.added["bus"] == "port2", "the first is the controller's, the second is taken"
 
 
-async def test_what_is_gone_already_need_not_be_asked_back():
+async def test_unplugging_a_missing_disk_does_nothing():
     await QemuPlugs(Monitor(*ports(4))).unplug("data", "my.claim")
 
 
-async def test_a_machine_of_before_has_no_ports(drives):
+async def test_a_machine_of_an_earlier_version_has_no_ports(drives):
     for disk in (SCSI, VIRTIO):
         with pytest.raises(GuestError, match="was started without"):
             await QemuPlugs(Monitor()).plug(*wanted(disk), drives)
 
 
-async def test_a_file_that_is_gone_is_named_without_its_directory(drives):
+async def test_a_missing_file_is_reported_without_its_directory(drives):
     drives["data"].path.unlink()
     monitor = Monitor(*ports(4))
     with pytest.raises(GuestError, match=r"^top cannot be opened: No such file or directory$"):
@@ -196,7 +196,7 @@ async def test_a_file_that_is_gone_is_named_without_its_directory(drives):
     assert monitor.fdsets == {}
 
 
-async def test_a_disk_that_another_machine_has_is_told_of_in_words(drives):
+async def test_a_disk_locked_by_another_machine_is_reported(drives):
     monitor = Monitor(*ports(4))
 
     def refuse(_block):
@@ -214,7 +214,7 @@ def drive_monitor():
     return Monitor(("tray-data", "ide-cd"))
 
 
-async def test_a_medium_is_put_into_its_drive_and_the_drive_is_shut(drives):
+async def test_a_medium_is_inserted_and_the_tray_closed(drives):
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
     assert await plugs.recover() == {}
@@ -233,7 +233,7 @@ async def test_a_medium_is_put_into_its_drive_and_the_drive_is_shut(drives):
     assert "device_del" not in monitor.told
 
 
-async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_it_opens(drives):
+async def test_a_locked_tray_is_requested_and_reported_once_it_opens(drives):
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
     heard = []
@@ -267,7 +267,7 @@ async def test_a_drive_that_the_guest_has_locked_is_asked_for_and_told_of_once_i
     assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
 
 
-async def test_a_drive_that_the_guest_itself_opened_stays_open(drives):
+async def test_a_tray_opened_by_the_guest_stays_open(drives):
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
     await plugs.plug(*wanted(CDROM), drives)
@@ -277,6 +277,6 @@ async def test_a_drive_that_the_guest_itself_opened_stays_open(drives):
     assert monitor.open == {"tray-data"}
 
 
-async def test_a_machine_without_the_drive_is_told_so(drives):
+async def test_a_missing_drive_is_an_error(drives):
     with pytest.raises(GuestError, match="was started without this drive"):
         await QemuPlugs(Monitor()).plug(*wanted(CDROM), drives)

@@ -27,7 +27,7 @@ class Monitor:
         return self.answers[command]
 
 
-async def test_the_register_is_read_where_the_firmware_has_placed_it():
+async def test_the_acpi_register_is_read_at_the_address_of_the_firmware():
     monitor = Monitor(0xB000, "portw[0xb002] = 0x0120", "PIIX4_PM")
     assert await is_enabled(monitor)
     assert monitor.asked == [
@@ -48,11 +48,11 @@ async def test_the_register_is_read_where_the_firmware_has_placed_it():
         (0x600, "unknown command: 'i/h'", True),  # nobody can tell: it is pressed, and waited for
     ],
 )
-async def test_only_a_system_that_listens_hears(base, enabled, heard):
+async def test_only_a_guest_that_enabled_the_power_button_reacts(base, enabled, heard):
     assert await is_enabled(Monitor(base, enabled)) is heard
 
 
-async def test_where_nobody_can_tell_the_guest_has_its_time():
+async def test_an_unreadable_register_leaves_the_guest_its_grace_period():
     assert await is_enabled(Monitor(board="virt"))
     monitor = Monitor()
     monitor.answers.clear()

@@ -6,13 +6,13 @@ from corral.node.qemu import process_user as accounts
 from corral.node.qemu.process_user import account, privileges
 
 
-def test_who_is_not_root_keeps_its_user(monkeypatch):
+def test_without_root_machines_run_as_the_user(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c") is None
     assert privileges(None) == []
 
 
-def test_root_gives_each_machine_a_user_of_its_own(monkeypatch, tmp_path):
+def test_root_gives_each_machine_its_own_user(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(accounts, "_mapped", lambda uid: True)
     one = account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c")
@@ -30,7 +30,7 @@ def test_root_gives_each_machine_a_user_of_its_own(monkeypatch, tmp_path):
     assert {"--clear-groups", "--no-new-privs", "--bounding-set=-all"} <= set(command)
 
 
-def test_root_without_so_many_users_gives_nobody(monkeypatch):
+def test_root_without_a_uid_range_uses_nobody(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(accounts, "_mapped", lambda uid: False)
     assert account("0b7d6a4e-5a3f-4f3c-9d55-0c1f6f0a1b2c").uid == 65534

@@ -5,7 +5,7 @@ import pytest
 from corral.node.qemu.sockets import connect, listen
 
 
-def test_a_socket_may_lie_deeper_than_its_address_is_long(tmp_path):
+def test_a_socket_path_can_be_longer_than_its_address(tmp_path):
     deep = tmp_path.joinpath(*["a" * 40] * 4)
     deep.mkdir(parents=True)
     path = deep / "monitor.sock"
@@ -17,7 +17,7 @@ def test_a_socket_may_lie_deeper_than_its_address_is_long(tmp_path):
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_socket_replaces_what_was_left_there(tmp_path):
+def test_a_socket_replaces_a_stale_one(tmp_path):
     path = tmp_path / "monitor.sock"
     listen(path).close()
     with listen(path), connect(path):

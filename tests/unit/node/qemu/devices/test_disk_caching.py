@@ -32,14 +32,14 @@ def drive(**fields):
         ({"cache": "writeback", "shareable": True}, True, {"direct": True}, {"share-rw": True}),
     ],
 )
-def test_a_disk_that_is_kept_is_flushed_in_every_cache_mode(asked, direct, options, device):
+def test_persistent_disks_are_flushed_in_every_cache_mode(asked, direct, options, device):
     wanted, behind = disk(**asked), drive(direct=direct)
     assert disk_caching.of_file(wanted, behind) == options
     assert disk_caching.of_device(wanted, behind) == device
     assert disk_cache.fault(wanted, behind) == ""
 
 
-def test_what_may_be_lost_with_the_host_is_not_flushed():
+def test_ephemeral_disks_are_not_flushed():
     assert disk_caching.of_file(disk(), drive(ephemeral=True)) == {"no-flush": True}
 
 
@@ -51,7 +51,7 @@ def test_what_may_be_lost_with_the_host_is_not_flushed():
         ({"matchVolume": {"enabled": False}}, (None, None)),
     ],
 )
-def test_block_sizes_are_those_that_are_asked_for(asked, options):
+def test_block_sizes_are_those_of_the_spec(asked, options):
     told = disk_caching.of_device(disk(blockSize=asked), drive())
     assert (told.get("logical_block_size"), told.get("physical_block_size")) == options
 

@@ -34,24 +34,24 @@ VIRTIO, SCSI, SATA = ({"disk": {"bus": bus}} for bus in ("virtio", "scsi", "sata
 
 
 @pytest.mark.parametrize(("memory", "free"), [("64M", 3), ("2Gi", 3), ("2049Mi", 6)])
-def test_there_are_as_many_free_ports_as_kubevirt_grants_and_one_for_scsi(memory, free):
+def test_free_hotplug_ports_are_as_many_as_kubevirts_and_one_for_scsi(memory, free):
     assert len(ports(argv(domain({"memory": {"guest": memory}})))) == 1 + free
 
 
-def test_ports_leave_every_other_device_where_it_was():
+def test_hotplug_ports_do_not_move_other_devices():
     assert ports(argv(domain())) == {
         "port0": "0x1e.0", "port1": "0x1e.1", "port2": "0x1e.2", "port3": "0x1e.3",
     }  # fmt: skip
 
 
-def test_who_declines_it_has_no_ports_and_its_disks_stay_where_they_are():
+def test_without_hotplug_there_are_no_ports_and_disks_do_not_move():
     arguments = with_disks(VIRTIO, disableHotplug=True)
     assert ports(arguments) == {}
     assert devices(arguments)["virtio-blk-pci"]["id"] == "device-disk0"
     assert "bus" not in devices(arguments)["virtio-blk-pci"]
 
 
-def test_a_disk_that_may_be_taken_out_later_starts_in_a_port_of_its_own():
+def test_a_hotpluggable_disk_starts_in_its_own_port():
     arguments = with_disks(VIRTIO, VIRTIO)
     shown = [one for one in objects(arguments, "-device") if one["driver"] == "virtio-blk-pci"]
     assert [(one["id"], one["bus"]) for one in shown] == [
@@ -61,7 +61,7 @@ def test_a_disk_that_may_be_taken_out_later_starts_in_a_port_of_its_own():
     assert len({one["drive"] for one in shown}) == 2
 
 
-def test_disks_that_may_be_taken_out_share_the_controller_of_all_scsi_disks():
+def test_hotpluggable_scsi_disks_share_the_scsi_controller():
     arguments = with_disks(SCSI, SCSI)
     assert devices(arguments)["virtio-scsi-pci"] == {
         "driver": "virtio-scsi-pci", "id": "scsi0", "bus": "port0",
@@ -71,7 +71,7 @@ def test_disks_that_may_be_taken_out_share_the_controller_of_all_scsi_disks():
     }
 
 
-def test_a_disk_on_another_bus_stays_though_its_volume_might_go():
+def test_a_hotpluggable_volume_on_another_bus_gets_no_port():
     assert devices(with_disks(SATA))["ide-hd"]["id"] == "device-disk0"
 
 
