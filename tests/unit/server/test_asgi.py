@@ -160,7 +160,7 @@ async def test_many_requests_go_over_one_connection(served):
         assert len(json.loads(body)["items"]) == 5
 
 
-async def test_an_answer_is_the_same_where_the_connection_stays_and_where_it_ends(served):
+async def test_responses_are_the_same_with_and_without_keep_alive(served):
     path = "/api/v1/namespaces/default"
     async with served.connection() as staying, served.connection() as leaving:
         staying.send("GET", path)
@@ -172,7 +172,7 @@ async def test_an_answer_is_the_same_where_the_connection_stays_and_where_it_end
         assert await leaving.reader.read() == body
 
 
-async def test_a_wrong_token_is_refused(served):
+async def test_a_wrong_token_is_unauthorized(served):
     async with served.connection() as connection:
         connection.token = "wrong"
         status, body = await connection.ask("GET", MAPS)
@@ -196,7 +196,7 @@ async def test_a_watch_streams_and_ends_with_the_client(served):
                 await writer.ask("GET", "/healthz")
 
 
-async def test_changes_of_one_commit_come_in_one_piece(served):
+async def test_changes_of_one_commit_are_one_chunk(served):
     async with served.connection() as watcher:
         initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
         watcher.send("GET", f"{MAPS}?watch=1&allowWatchBookmarks=true&{initial}")
@@ -208,7 +208,7 @@ async def test_changes_of_one_commit_come_in_one_piece(served):
         assert len((await watcher.chunk()).splitlines()) == 3
 
 
-async def test_a_large_list_arrives_whole(served):
+async def test_a_large_list_is_sent_completely(served):
     async with served.connection() as connection:
         pad = "x" * 100_000
         for number in range(30):
@@ -219,7 +219,7 @@ async def test_a_large_list_arrives_whole(served):
         assert len(json.loads(body)["items"]) == 30
 
 
-async def test_a_large_answer_comes_compressed_to_who_takes_it(served):
+async def test_large_responses_are_compressed_if_accepted(served):
     async with served.connection() as connection:
         for number in range(20):
             document = {"metadata": {"name": f"m{number}"}, "data": {"pad": "x" * 100_000}}
@@ -238,7 +238,7 @@ async def test_a_large_answer_comes_compressed_to_who_takes_it(served):
 
 
 @pytest.mark.parametrize("accepted", ["", "identity", "br", "gzip;q=0", "gzip; q=0.0"])
-async def test_a_large_answer_comes_as_it_is_to_who_does_not_take_gzip(served, accepted):
+async def test_large_responses_are_not_compressed_if_not_accepted(served, accepted):
     async with served.connection() as connection:
         body = json.dumps({"metadata": {"name": "a"}, "data": {"pad": "x" * 200_000}})
         await connection.ask("POST", MAPS, body.encode())
@@ -246,7 +246,7 @@ async def test_a_large_answer_comes_as_it_is_to_who_does_not_take_gzip(served, a
         assert len(json.loads(answer)["items"]) == 1
 
 
-async def test_what_is_small_or_streamed_is_not_compressed(served):
+async def test_small_and_streamed_responses_are_not_compressed(served):
     async with served.connection() as connection:
         body = json.dumps({"metadata": {"name": "a"}, "data": {"pad": "x" * 200_000}})
         await connection.ask("POST", MAPS, body.encode(), accept_encoding="gzip")
@@ -258,7 +258,7 @@ async def test_what_is_small_or_streamed_is_not_compressed(served):
         assert json.loads(await connection.line())["type"] == "ADDED"
 
 
-async def test_a_compressed_body_is_refused(served):
+async def test_a_compressed_request_body_is_rejected(served):
     """A small one may hold gigabytes, and no client of Kubernetes sends one."""
     async with served.connection() as connection:
         body = gzip.compress(b'{"metadata":{"name":"a"}}')
@@ -270,7 +270,7 @@ async def test_a_compressed_body_is_refused(served):
         assert status == 201
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_is_read(served):
+async def test_a_too_large_body_is_rejected_before_it_is_read(served):
     async with served.connection() as connection:
         connection.send("POST", MAPS, content_length=str(4 << 20))
         status, headers = await connection.head()
@@ -291,7 +291,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(served):
         ),
     ],
 )
-async def test_half_a_request_is_not_carried_out(served, method, path, length, body):
+async def test_an_incomplete_request_is_not_executed(served, method, path, length, body):
     async with served.connection() as connection:
         assert (await connection.ask("POST", MAPS, b'{"metadata":{"name":"a"}}'))[0] == 201
         before = served.store.revision
@@ -312,7 +312,7 @@ async def test_half_a_request_is_not_carried_out(served, method, path, length, b
     ("path", "token", "code"),
     [(MAPS, "wrong", 401), ("/api/v1/nonsense", None, 404), (MAPS, "other", 403)],
 )
-async def test_who_may_not_write_is_told_before_the_body_is_read(served, path, token, code):
+async def test_forbidden_requests_are_rejected_before_the_body_is_read(served, path, token, code):
     async with served.connection() as connection:
         connection.token = token or connection.token
         connection.send("POST", path, content_length="1000000")
@@ -320,7 +320,7 @@ async def test_who_may_not_write_is_told_before_the_body_is_read(served, path, t
         assert status == code
 
 
-async def test_a_chunked_body_is_bounded_too(served):
+async def test_chunked_bodies_are_limited(served):
     async with served.connection() as connection:
         connection.send("POST", MAPS, transfer_encoding="chunked")
         piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
@@ -329,7 +329,7 @@ async def test_a_chunked_body_is_bounded_too(served):
         assert status == 413
 
 
-async def test_bodies_on_their_way_are_bounded_for_each_user(tmp_path, monkeypatch):
+async def test_request_bodies_in_memory_are_limited_per_user(tmp_path, monkeypatch):
     monkeypatch.setattr(fairness, "BODIES", (300_000, 1 << 20))
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
         slow = [await stack.enter_async_context(served.connection()) for _ in range(3)]
@@ -349,7 +349,7 @@ async def test_bodies_on_their_way_are_bounded_for_each_user(tmp_path, monkeypat
             assert (await connection.ask("POST", MAPS, b" " * 100_000))[0] == 400
 
 
-async def test_answers_that_are_not_read_are_bounded_for_each_user(tmp_path, monkeypatch):
+async def test_unread_responses_are_limited_per_user(tmp_path, monkeypatch):
     monkeypatch.setattr(fairness, "RESPONSES", (20 << 20, 100 << 20))
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
         async with served.connection() as connection:
@@ -375,7 +375,7 @@ async def test_answers_that_are_not_read_are_bounded_for_each_user(tmp_path, mon
 
 
 @pytest.mark.parametrize("length", [200_000, 4_000_000])
-async def test_a_head_without_end_is_refused(served, length):
+async def test_an_endless_head_is_rejected(served, length):
     """And its client reads why, although it goes on to send."""
     async with served.connection() as connection:
         connection.writer.write(b"GET / HTTP/1.1\r\nx: ")
@@ -392,7 +392,7 @@ async def test_a_head_without_end_is_refused(served, length):
 
 @pytest.mark.parametrize("size", [60_000, 66_000, 120_000])
 @pytest.mark.parametrize("slices", [1, 20])
-async def test_a_head_that_comes_whole_is_bounded_too(served, size, slices):
+async def test_a_large_head_in_one_piece_is_rejected(served, size, slices):
     """In whatever pieces it comes, and whatever stands behind it."""
     async with served.connection() as connection:
         head = f"POST {MAPS} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {connection.token}\r\n"
@@ -408,7 +408,7 @@ async def test_a_head_that_comes_whole_is_bounded_too(served, size, slices):
     assert served.store.count("configmaps") == (size < 64 << 10)
 
 
-async def test_what_was_asked_before_a_head_without_end_is_answered(served):
+async def test_requests_before_an_endless_head_are_answered(served):
     """Whether it was answered before the bound was reached, or not yet."""
     async with served.connection() as connection:
         first = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -421,7 +421,7 @@ async def test_what_was_asked_before_a_head_without_end_is_answered(served):
         assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
 
 
-async def test_who_is_refused_before_a_body_was_asked_for_is_let_go(served):
+async def test_a_rejection_before_100_continue_closes_the_connection(served):
     """A client that waits for leave need not send what it announced: the next would be eaten."""
     async with served.connection() as connection:
         connection.token = "wrong"
@@ -430,7 +430,7 @@ async def test_who_is_refused_before_a_body_was_asked_for_is_let_go(served):
         assert (status, headers["connection"]) == (401, "close")
 
 
-async def test_nobody_is_known_by_what_comes_behind_a_body(served):
+async def test_trailers_do_not_authenticate(served):
     async with served.connection() as connection:
         connection.writer.write(
             b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\n"
@@ -440,7 +440,7 @@ async def test_nobody_is_known_by_what_comes_behind_a_body(served):
         assert (await connection.head())[0] == 401
 
 
-async def test_what_comes_behind_a_body_has_a_bound_too(served):
+async def test_trailers_are_limited(served):
     async with served.connection() as connection:
         connection.send("POST", MAPS, transfer_encoding="chunked")
         connection.writer.write(b"1\r\n{\r\n0\r\nx: ")
@@ -462,7 +462,7 @@ async def test_a_body_may_come_in_many_small_chunks(served):
         assert (await connection.head())[0] == 201
 
 
-async def test_who_was_answered_before_all_was_sent_is_not_kept_for_ever(tmp_path, monkeypatch):
+async def test_a_body_still_sent_after_the_response_has_a_timeout(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.2)
     async with running(tmp_path) as served, served.connection() as connection:
         connection.token = "wrong"
@@ -475,7 +475,7 @@ async def test_who_was_answered_before_all_was_sent_is_not_kept_for_ever(tmp_pat
             assert await connection.reader.read() == b""
 
 
-async def test_a_client_that_dawdles_is_let_go(tmp_path, monkeypatch):
+async def test_slow_requests_are_disconnected(tmp_path, monkeypatch):
     async with running(tmp_path) as served:
         monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.05)
         async with asyncio.timeout(60), served.connection() as connection:
@@ -507,7 +507,7 @@ async def reading(scope, receive, send):
         ("/later", 1000, b"1000000"),  # more than is kept before it is read
     ],
 )
-async def test_a_body_that_may_take_long_comes_as_long_as_it_comes_on(
+async def test_a_slow_body_is_received_as_long_as_it_makes_progress(
     monkeypatch, path, pieces, answer
 ):
     monkeypatch.setattr(serving, "REQUEST_SECONDS", 1.5)
@@ -526,7 +526,7 @@ async def test_a_body_that_may_take_long_comes_as_long_as_it_comes_on(
         assert said.rpartition(b"\r\n\r\n")[2] == answer
 
 
-async def test_a_client_that_sends_nothing_but_ends_of_lines_is_let_go(tmp_path, monkeypatch):
+async def test_a_client_that_sends_only_line_ends_is_disconnected(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 0.3)
     async with running(tmp_path) as served, served.connection() as connection:
         await connection.ask("GET", "/healthz")
@@ -536,7 +536,7 @@ async def test_a_client_that_sends_nothing_but_ends_of_lines_is_let_go(tmp_path,
                 await asyncio.sleep(0.02)
 
 
-async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
+async def test_a_client_that_does_not_read_is_disconnected(tmp_path, monkeypatch):
     monkeypatch.setattr("corral.server.transport.slow_reader.UNREAD_SECONDS", 0.05)
     async with running(tmp_path) as served, served.connection() as watcher:
         watcher.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
@@ -552,7 +552,7 @@ async def test_a_client_that_does_not_read_is_let_go(tmp_path, monkeypatch):
                 await asyncio.sleep(0.02)
 
 
-async def test_who_has_waited_longest_makes_room_for_another(served, monkeypatch):
+async def test_the_longest_idle_connection_is_closed_for_a_new_one(served, monkeypatch):
     async with (
         served.connection() as busy,
         served.connection() as first,
@@ -571,7 +571,7 @@ async def test_who_has_waited_longest_makes_room_for_another(served, monkeypatch
             assert b'"ADDED"' in await busy.chunk()
 
 
-async def test_strangers_make_room_before_users_do(served, monkeypatch):
+async def test_unauthenticated_connections_are_closed_first(served, monkeypatch):
     async with AsyncExitStack() as stack:
         user, quiet, wrong, anybody = [
             await stack.enter_async_context(served.connection()) for _ in range(4)
@@ -593,7 +593,7 @@ async def test_strangers_make_room_before_users_do(served, monkeypatch):
         assert (await newest.ask("GET", MAPS))[0] == 200
 
 
-async def test_strangers_that_say_nothing_are_no_more_than_may_be(served, monkeypatch):
+async def test_silent_unauthenticated_connections_are_limited(served, monkeypatch):
     monkeypatch.setattr(serving, "MAX_CONNECTIONS", 3)
     async with AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(served.connection()) for _ in range(8)]
@@ -604,7 +604,7 @@ async def test_strangers_that_say_nothing_are_no_more_than_may_be(served, monkey
         assert (await silent[-1].ask("GET", "/healthz"))[0] == 200
 
 
-async def test_a_watch_lasts_whose_head_came_in_two_parts_behind_another(tmp_path, monkeypatch):
+async def test_a_watch_with_a_split_head_after_another_request_lasts(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 1)
     async with running(tmp_path) as served, served.connection() as connection:
         connection.send("GET", "/healthz")
@@ -619,7 +619,7 @@ async def test_a_watch_lasts_whose_head_came_in_two_parts_behind_another(tmp_pat
         assert b'"ADDED"' in await connection.chunk()
 
 
-async def test_where_nobody_can_make_room_the_newest_is_let_go(served, monkeypatch):
+async def test_without_idle_connections_the_newest_is_closed(served, monkeypatch):
     async with served.connection() as busy:
         busy.send("GET", f"{MAPS}?watch=1&resourceVersion=1")
         assert (await busy.head())[0] == 200
@@ -628,7 +628,7 @@ async def test_where_nobody_can_make_room_the_newest_is_let_go(served, monkeypat
             assert await other.reader.read() == b""
 
 
-async def test_requests_may_be_sent_before_the_answers_are_read(served):
+async def test_requests_can_be_pipelined(served):
     async with served.connection() as connection:
         for number in range(20):
             body = json.dumps({"metadata": {"name": f"m{number}"}}).encode()
@@ -649,7 +649,7 @@ async def test_requests_may_be_sent_before_the_answers_are_read(served):
     ("method", "path", "code"),
     [("OPTIONS", MAPS, 405), ("TRACE", MAPS, 405), ("HEAD", MAPS, 405), ("HEAD", "/healthz", 200)],
 )
-async def test_methods_of_http_that_clients_do_not_use(served, method, path, code):
+async def test_unusual_http_methods(served, method, path, code):
     async with served.connection() as connection:
         connection.send(method, path)
         status, headers = await connection.head()
@@ -679,7 +679,7 @@ class Wire:
         self.closed = True
 
 
-async def test_what_is_written_in_one_turn_is_sent_together():
+async def test_writes_of_one_loop_iteration_are_sent_together():
     wire = Wire()
     transport = CoalescingTransport(wire, asyncio.get_running_loop())
     transport.write(b"head ")
@@ -695,7 +695,7 @@ async def test_what_is_written_in_one_turn_is_sent_together():
     assert len(wire.sent) == 2
 
 
-async def test_what_is_whole_is_sent_at_once_behind_what_was_written():
+async def test_write_and_flush_sends_earlier_writes_too():
     wire = Wire()
     transport = CoalescingTransport(wire, asyncio.get_running_loop())
     transport.write(b"go on, ")
@@ -707,7 +707,7 @@ async def test_what_is_whole_is_sent_at_once_behind_what_was_written():
     assert len(wire.sent) == 1
 
 
-async def test_what_is_large_is_sent_at_once():
+async def test_large_writes_are_sent_at_once():
     wire = Wire()
     transport = CoalescingTransport(wire, asyncio.get_running_loop())
     large = b"x" * MAX_BUFFERED_BYTES
@@ -719,7 +719,7 @@ async def test_what_is_large_is_sent_at_once():
     assert wire.sent[1:] == [b"tail"]
 
 
-async def test_requests_leave_nothing_that_has_to_be_searched_for(served):
+async def test_requests_leave_no_reference_cycles(served):
     """Garbage that refers to itself is found late, and to search for it takes long."""
     async with served.connection() as one:
         gc.collect()
@@ -734,7 +734,7 @@ async def test_requests_leave_nothing_that_has_to_be_searched_for(served):
 
 
 @pytest.mark.parametrize("path", [SPACES, f"{MAPS}/none", f"{MAPS}?watch=1"])
-async def test_a_closed_connection_is_gone_at_once(served, path):
+async def test_a_closed_connection_is_freed_at_once(served, path):
     """Many that are closed together would stay for long, and what they hold with them."""
     gc.collect()
     gc.disable()
@@ -759,7 +759,7 @@ def ending(thing):
 
 
 @pytest.mark.parametrize("size", [8_000, 40_000])
-async def test_watchers_that_read_are_not_cut_off_however_many(tmp_path, size):
+async def test_reading_watchers_are_not_aborted(tmp_path, size):
     """All are told of a change at the same time, and none of them waits."""
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
         served.server.watches._backlog = Backlog(6 * BUFFERED_BYTES + size)
@@ -774,7 +774,7 @@ async def test_watchers_that_read_are_not_cut_off_however_many(tmp_path, size):
             assert json.loads(await each.line())["type"] == "ADDED"
 
 
-async def test_who_does_not_read_a_watch_is_cut_off(tmp_path):
+async def test_a_watcher_that_does_not_read_is_aborted(tmp_path):
     """Many that read nothing would fill the memory with what is to be told to them."""
     data = {"metadata": {"name": "a"}, "data": {"pad": "x" * 1_000_000}}
     body = json.dumps(data).encode()
@@ -802,7 +802,7 @@ async def test_who_does_not_read_a_watch_is_cut_off(tmp_path):
                 pytest.fail("nobody was cut off")
 
 
-async def test_connections_receive_in_one_buffer(served):
+async def test_tls_connections_share_a_receive_buffer(served):
     """A thousand that are idle would hold a thousand otherwise."""
     async with served.connection() as one, served.connection() as other:
         for connection in (one, other):
@@ -844,7 +844,7 @@ async def test_the_console_is_a_websocket_to_the_node(served, machine):
         assert await console.recv() == b"HELLO"
 
 
-async def test_a_console_lasts_also_where_nothing_is_said(tmp_path, machine, monkeypatch):
+async def test_a_silent_console_stays_open(tmp_path, machine, monkeypatch):
     monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 1)
     async with running(tmp_path) as served:
         await running_machine(served, machine, phase="Running", nodeName="one")
@@ -855,7 +855,7 @@ async def test_a_console_lasts_also_where_nothing_is_said(tmp_path, machine, mon
             assert await console.recv() == b"HELLO"
 
 
-async def test_a_fault_of_a_node_is_on_record(served, machine):
+async def test_an_exception_of_a_node_is_logged(served, machine):
     await running_machine(served, machine, phase="Running", nodeName="one")
     with capture_logs() as logs:
         async with served.websocket(CONSOLE.format("vm")) as console:
@@ -868,7 +868,7 @@ async def test_a_fault_of_a_node_is_on_record(served, machine):
     ]
 
 
-async def test_a_console_is_refused_before_the_upgrade(served, machine):
+async def test_a_console_is_rejected_before_the_upgrade(served, machine):
     await running_machine(served, machine, phase="Scheduling")
     for path, token, code in (
         (CONSOLE.format("nosuch"), None, 404),
@@ -885,14 +885,14 @@ async def test_a_console_is_refused_before_the_upgrade(served, machine):
             assert json.loads(refusal.value.response.body)["kind"] == "Status"
 
 
-async def test_a_port_that_is_taken_is_named(tmp_path):
+async def test_a_port_in_use_is_named(tmp_path):
     async with listening(agent, "127.0.0.1", 0, None) as (_, port):
         with pytest.raises(ServeError, match=f"127.0.0.1:{port} is taken by another program"):
             async with listening(agent, "127.0.0.1", port, None):
                 pass
 
 
-async def test_watches_end_well_when_the_server_ends(tmp_path):
+async def test_watches_end_cleanly_at_shutdown(tmp_path):
     async with running(tmp_path) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=served.trust)
         connection = Connection(reader, writer, served.identity.token)
@@ -916,7 +916,7 @@ async def forwarded_pod(served, connection, phase="Running"):
     return f"{PODS}/pod/portforward"
 
 
-async def test_a_connection_becomes_spdy_for_clients_that_ask_so(served):
+async def test_connections_are_upgraded_to_spdy_on_request(served):
     async with served.connection() as connection:
         path = await forwarded_pod(served, connection)
         status, headers = await tunnel(served, connection, path)
@@ -929,7 +929,7 @@ async def test_a_connection_becomes_spdy_for_clients_that_ask_so(served):
         assert await connection.reader.readexactly(len(large)) == large.upper()
 
 
-async def test_a_tunnel_lasts_also_where_nothing_is_said(tmp_path, monkeypatch):
+async def test_a_silent_tunnel_stays_open(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "KEEP_ALIVE_SECONDS", 1)
     async with running(tmp_path) as served, served.connection() as connection:
         await tunneled(served, connection)
@@ -938,7 +938,7 @@ async def test_a_tunnel_lasts_also_where_nothing_is_said(tmp_path, monkeypatch):
         assert await connection.reader.readexactly(5) == b"HELLO"
 
 
-async def test_a_tunnel_that_cannot_be_is_refused_in_words(served):
+async def test_a_rejected_tunnel_has_an_error_message(served):
     async with served.connection() as connection:
         path = await forwarded_pod(served, connection, phase="Pending")
         status, headers = await tunnel(served, connection, path)
@@ -948,7 +948,7 @@ async def test_a_tunnel_that_cannot_be_is_refused_in_words(served):
 
 
 @pytest.mark.parametrize("path", [MAPS, f"{MAPS}?watch=1", CONSOLE.format("one")])
-async def test_what_is_no_stream_is_no_tunnel_either(served, path):
+async def test_paths_without_streams_reject_spdy(served, path):
     async with served.connection() as connection:
         status, _ = await tunnel(served, connection, path, method="GET")
         assert status in (400, 404)
@@ -964,7 +964,7 @@ async def test_tunnels_end_with_the_server(tmp_path):
     connection.writer.close()
 
 
-async def test_an_agent_that_fails_ends_the_tunnel(served):
+async def test_an_exception_of_the_kubelet_ends_the_tunnel(served):
     async with served.connection() as connection:
         await tunnel(served, connection, await forwarded_pod(served, connection))
         await connection.reader.readexactly(len(b"/portForward/default/pod"))
@@ -985,7 +985,7 @@ async def tunneled(served, connection):
     await connection.reader.readexactly(len(b"/portForward/default/pod"))
 
 
-async def test_a_client_that_still_talks_gets_all_that_was_said(served):
+async def test_a_client_that_still_sends_gets_all_data(served):
     async with served.connection() as connection:
         await tunneled(served, connection)
         connection.writer.write(b"bye")
@@ -994,7 +994,7 @@ async def test_a_client_that_still_talks_gets_all_that_was_said(served):
         await connection.reader.readexactly(500_000)
 
 
-async def test_a_client_that_does_not_leave_is_let_go(served, monkeypatch):
+async def test_a_client_that_does_not_close_is_disconnected(served, monkeypatch):
     monkeypatch.setattr("corral.server.transport.spdy_upgrade.CLOSE_STALL_SECONDS", 0.05)
     async with served.connection() as connection:
         await tunneled(served, connection)
@@ -1002,7 +1002,7 @@ async def test_a_client_that_does_not_leave_is_let_go(served, monkeypatch):
         assert len(await connection.reader.read()) == 1_000_000
 
 
-async def test_a_tunnel_whose_client_does_not_read_is_torn_down(served, monkeypatch):
+async def test_a_tunnel_whose_client_does_not_read_is_aborted(served, monkeypatch):
     monkeypatch.setattr("corral.server.transport.slow_reader.UNREAD_SECONDS", 0.05)
     async with served.connection() as connection:
         await tunneled(served, connection)
@@ -1011,7 +1011,7 @@ async def test_a_tunnel_whose_client_does_not_read_is_torn_down(served, monkeypa
             await talk(connection.writer, 1000)
 
 
-async def test_little_piles_up_where_a_node_does_not_read(served):
+async def test_data_for_a_node_that_does_not_read_is_limited(served):
     async with served.connection() as connection:
         await tunneled(served, connection)
         connection.writer.write(b"wait")
@@ -1026,7 +1026,7 @@ async def test_little_piles_up_where_a_node_does_not_read(served):
 
 
 @pytest.mark.parametrize("upgrade", ["SPDY/3.1", "websocket"])
-async def test_nothing_becomes_a_stream_while_an_answer_is_on_its_way(served, upgrade):
+async def test_an_upgrade_during_a_response_closes_the_connection(served, upgrade):
     async with served.connection() as connection:
         await forwarded_pod(served, connection)
         connection.send("GET", f"{MAPS}?watch=1")
@@ -1038,7 +1038,7 @@ async def test_nothing_becomes_a_stream_while_an_answer_is_on_its_way(served, up
             await asyncio.sleep(0.01)
 
 
-async def test_a_path_of_strange_bytes_is_refused(served):
+async def test_a_path_with_invalid_bytes_is_rejected(served):
     async with served.connection() as connection:
         lines = (
             b"POST /\xff HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n"
@@ -1048,7 +1048,7 @@ async def test_a_path_of_strange_bytes_is_refused(served):
         assert status in (400, 401, 404)
 
 
-async def test_groups_to_act_for_come_each_in_a_header_of_its_own(served):
+async def test_impersonated_groups_are_repeated_headers(served):
     async with served.connection() as connection:
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
         groups = "one, with a comma\r\nimpersonate-group: system:masters"
@@ -1059,7 +1059,7 @@ async def test_groups_to_act_for_come_each_in_a_header_of_its_own(served):
         assert found == ["one, with a comma", "system:masters", "system:authenticated"]
 
 
-def test_heads_are_kept_without_what_each_answer_has_of_its_own():
+def test_cached_heads_exclude_headers_of_single_responses():
     sent = []
 
     def send(status, head, body):

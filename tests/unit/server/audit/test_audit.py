@@ -68,7 +68,7 @@ async def told(tmp_path, request):
     return told
 
 
-async def test_who_asked_for_what_and_how_it_ended(told):
+async def test_an_event_has_user_request_and_response(told):
     answer = await told.ask("POST", SECRETS, BODY)
     await told.ask("GET", f"{SECRETS}/nosuch")
     events, text = await told.events(), told.path.read_text()
@@ -101,7 +101,7 @@ async def test_who_asked_for_what_and_how_it_ended(told):
     assert "aHVzaA" not in text
 
 
-async def test_a_creation_names_what_it_made_or_was_to_make(told):
+async def test_the_event_of_a_creation_names_the_object(told):
     await told.ask("POST", SECRETS, {"metadata": {"generateName": "drawn-"}})
     await told.ask("POST", SECRETS, BODY)
     await told.ask("POST", SECRETS, BODY)
@@ -122,7 +122,7 @@ async def test_a_creation_names_what_it_made_or_was_to_make(told):
     assert long == (422, "n" * 1024)
 
 
-async def test_strangers_and_those_who_act_for_others_are_told_too(told):
+async def test_anonymous_and_impersonating_users_are_recorded(told):
     await told.ask("GET", SECRETS, authorization="Bearer wrong")
     await told.ask("GET", SECRETS, authorization="Bearer other", **{"impersonate-user": "eve"})
     await told.ask("GET", SECRETS, **{"impersonate-user": "eve"})
@@ -139,7 +139,7 @@ def left_out(event):
 
 
 @pytest.mark.parametrize("credentials", [{}, {"authorization": "Bearer wrong"}])
-async def test_strangers_cannot_fill_the_log(told, credentials, monkeypatch):
+async def test_anonymous_requests_cannot_fill_the_log(told, credentials, monkeypatch):
     """Nor push out what is told of others: what is left out of them is counted."""
     monkeypatch.setattr("corral.server.audit.anonymous_quota.REPORT_SECONDS", 0.01)
     uri, asked = f"{SECRETS}/{'x' * 8000}", 300
@@ -168,7 +168,7 @@ async def test_strangers_cannot_fill_the_log(told, credentials, monkeypatch):
     assert f"corral_audit_omitted_events_total {sum(map(left_out, notes))}.0" in metrics
 
 
-async def test_why_a_request_was_let_pass_or_refused_is_told(told):
+async def test_events_have_the_reason_of_the_authorization_decision(told):
     group = "/apis/rbac.authorization.k8s.io/v1"
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
     role = {"metadata": {"name": "reader"}, "rules": [rule]}
@@ -195,7 +195,7 @@ async def test_why_a_request_was_let_pass_or_refused_is_told(told):
 
 
 @pytest.mark.parametrize("components", [True, False])
-async def test_components_are_told_of_where_that_is_wanted(tmp_path, components):
+async def test_components_are_recorded_if_the_policy_says_so(tmp_path, components):
     """By where they are, not by their names: those may be anybody's."""
     path, store = tmp_path / "audit.log", Store.in_memory()
     audit = Audit(DEFAULT, Log(path, lost_events_line), components=components)
@@ -212,7 +212,7 @@ async def test_components_are_told_of_where_that_is_wanted(tmp_path, components)
     [{"rules": [{"level": "RequestResponse"}], "omitManagedFields": True}],
     indirect=True,
 )
-async def test_contents_are_told_where_a_policy_wants_them(told):
+async def test_bodies_are_recorded_if_the_policy_says_so(told):
     await told.ask("POST", SECRETS, BODY)
     await told.ask("GET", SECRETS)
     await told.ask("PUT", f"{SECRETS}/key", {"data": 7})
@@ -230,7 +230,7 @@ async def test_contents_are_told_where_a_policy_wants_them(told):
 
 @pytest.mark.parametrize("told", [{"rules": [{"level": "Request"}]}], indirect=True)
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 300, b"7", DEEP])
-async def test_a_body_that_cannot_be_read_is_no_trouble(told, body):
+async def test_an_invalid_body_breaks_no_event(told, body):
     request = Request(
         method="POST", path=SECRETS, headers={"authorization": "Bearer secret"}, body=body
     )
@@ -239,7 +239,7 @@ async def test_a_body_that_cannot_be_read_is_no_trouble(told, body):
     assert event["responseStatus"]["code"] == 400
 
 
-async def test_a_watch_is_told_when_it_begins_and_when_it_ends(told):
+async def test_a_watch_has_events_at_its_start_and_end(told):
     answer = await told.ask("GET", f"{SECRETS}?watch=true&resourceVersion=1&timeoutSeconds=1")
     async for _ in answer.body:
         pass
@@ -249,7 +249,7 @@ async def test_a_watch_is_told_when_it_begins_and_when_it_ends(told):
     assert begun["auditID"] == ended["auditID"]
 
 
-async def test_an_audit_log_that_cannot_be_written_is_told_and_counted(told, monkeypatch):
+async def test_a_failing_audit_log_is_reported_and_counted(told, monkeypatch):
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(os, "write", Mock(side_effect=full))
     await told.ask("GET", SECRETS)
@@ -266,7 +266,7 @@ async def test_an_audit_log_that_cannot_be_written_is_told_and_counted(told, mon
     assert len(await told.events()) == 3, "health is not told of"
 
 
-async def test_a_large_body_is_left_out_and_that_is_told(told, monkeypatch):
+async def test_a_large_body_is_omitted_with_a_note(told, monkeypatch):
     monkeypatch.setattr("corral.server.audit.audit_event.MAX_CONTENT_BYTES", 10)
     told.audit._policy = Policy(
         api_version="audit.k8s.io/v1",
@@ -279,7 +279,7 @@ async def test_a_large_body_is_left_out_and_that_is_told(told, monkeypatch):
     assert "requestObject" not in event
 
 
-async def test_without_a_log_no_answer_bears_an_id():
+async def test_without_an_audit_log_responses_have_no_audit_id():
     store = Store.in_memory()
     server = ApiServer(store)
     answer = await server.handle(Request(method="GET", path="/version"))

@@ -4,7 +4,7 @@ from corral.api.request import Request
 from corral.server.audit.audit_event import MAX_URI_CHARACTERS, of_request
 
 
-def test_a_long_address_is_cut():
+def test_a_long_uri_is_truncated():
     request = Request(method="GET", path="/api", query="a" * 50_000)
     told = of_request(request, None, "get", None, "Metadata")
     assert told["requestURI"].startswith("/api?aaa")

@@ -18,7 +18,7 @@ async def written(log):
         await log._idle.wait()
 
 
-async def test_lines_are_appended_by_a_private_file(tmp_path):
+async def test_lines_are_appended_to_a_private_file(tmp_path):
     path = tmp_path / "audit.log"
     log = Log(path, lost)
     for number in range(100):
@@ -32,7 +32,7 @@ async def test_lines_are_appended_by_a_private_file(tmp_path):
     assert path.read_bytes().endswith(b"line 99\nlater\n")
 
 
-async def test_a_full_file_is_put_aside_and_only_some_are_kept(tmp_path, monkeypatch):
+async def test_full_files_are_rotated_and_a_limited_number_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_ROTATED", 2)
     path = tmp_path / "audit.log"
     log = Log(path, lost, max_bytes=20)
@@ -49,7 +49,7 @@ async def test_a_full_file_is_put_aside_and_only_some_are_kept(tmp_path, monkeyp
     assert (tmp_path / "audit.log.2").read_bytes() == b"a line of 16 by2\n"
 
 
-async def test_a_file_that_was_taken_away_is_begun_anew(tmp_path):
+async def test_a_removed_file_is_created_again(tmp_path):
     path = tmp_path / "audit.log"
     log = Log(path, lost)
     log.add(b"one\n")
@@ -61,7 +61,7 @@ async def test_a_file_that_was_taken_away_is_begun_anew(tmp_path):
     assert path.read_bytes() == b"two\n"
 
 
-async def test_a_disk_that_refuses_loses_nothing(tmp_path, monkeypatch):
+async def test_a_failing_disk_loses_no_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
     real, refusals = os.write, [3, 0, 2]
 
@@ -85,7 +85,7 @@ async def test_a_disk_that_refuses_loses_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("begun", [0, 12], ids=["whole lines", "half a line"])
-async def test_a_directory_that_vanishes_loses_no_line_that_waits(tmp_path, monkeypatch, begun):
+async def test_a_removed_directory_loses_no_pending_lines(tmp_path, monkeypatch, begun):
     """Nothing goes to a file that nobody can read any more, nor half a line to a new one."""
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
     path = tmp_path / "within" / "audit.log"
@@ -130,7 +130,7 @@ async def test_a_directory_that_vanishes_loses_no_line_that_waits(tmp_path, monk
     await log.close()
 
 
-async def test_a_file_that_is_deleted_while_it_is_written_is_written_anew(tmp_path, monkeypatch):
+async def test_a_file_deleted_during_a_write_is_written_again(tmp_path, monkeypatch):
     path = tmp_path / "audit.log"
     log = Log(path, lost)
     real = os.write
@@ -146,7 +146,7 @@ async def test_a_file_that_is_deleted_while_it_is_written_is_written_anew(tmp_pa
     assert path.read_bytes() == b"one line\n"
 
 
-async def test_what_is_too_much_is_lost_and_that_is_told(tmp_path):
+async def test_an_overflow_of_pending_lines_is_reported(tmp_path):
     path = tmp_path / "audit.log"
     log = Log(path, lost, max_pending_bytes=10)
     for _ in range(4):
@@ -159,7 +159,7 @@ async def test_what_is_too_much_is_lost_and_that_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["directory", "link", "fifo", "missing directory"])
-async def test_what_is_no_ordinary_file_is_refused(tmp_path, what):
+async def test_a_special_file_is_rejected(tmp_path, what):
     path = tmp_path / "audit.log"
     match what:
         case "directory":
@@ -174,7 +174,7 @@ async def test_what_is_no_ordinary_file_is_refused(tmp_path, what):
         Log(path, lost)
 
 
-async def test_a_file_that_others_can_write_is_refused(tmp_path):
+async def test_a_file_writable_by_others_is_rejected(tmp_path):
     path = tmp_path / "audit.log"
     path.touch()
     path.chmod(0o666)

@@ -58,7 +58,7 @@ SECRETS = "/api/v1/namespaces/lab1/secrets"
         ("nonResourceURLs: ['*']", POD, False),
     ],
 )
-def test_a_rule_matches_what_it_lists(tmp_path, rule, path, matches):
+def test_a_rule_matches_its_lists(tmp_path, rule, path, matches):
     found = policy(tmp_path, f"- {{level: Request, {rule}}}\n")
     assert level(found, path) == ("Request" if matches else "None")
 
@@ -76,7 +76,7 @@ def test_the_first_rule_that_matches_decides(tmp_path):
     assert level(found, POD, user=None) == "RequestResponse"
 
 
-def test_without_a_policy_nothing_is_told_of_contents():
+def test_the_default_policy_records_metadata_only():
     assert level(DEFAULT, SECRETS) == "Metadata"
     assert level(DEFAULT, "/healthz") == "None"
     assert level(DEFAULT, POD, user=None) == "Metadata"
@@ -99,13 +99,13 @@ def test_without_a_policy_nothing_is_told_of_contents():
         ("- {level: [\n", "is no audit policy"),
     ],
 )
-def test_a_policy_that_cannot_be_meant_is_refused(tmp_path, rules, fault):
+def test_an_invalid_policy_is_rejected(tmp_path, rules, fault):
     with pytest.raises(PolicyError, match=fault) as refused:
         policy(tmp_path, rules)
     assert str(tmp_path / "policy.yaml") in str(refused.value)
 
 
-def test_something_else_is_no_policy(tmp_path):
+def test_another_document_is_no_policy(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text("apiVersion: v1\nkind: Secret\nrules: []\n")
     said = 'apiVersion: Unsupported value: "v1": supported values: audit.k8s.io/v1'

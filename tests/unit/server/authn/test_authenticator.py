@@ -24,19 +24,19 @@ def test_a_token_names_its_user(authenticator):
     assert authenticator.user(request(authorization="bearer other")).name == "bob"
 
 
-def test_without_credentials_one_is_anonymous(authenticator):
+def test_requests_without_credentials_are_anonymous(authenticator):
     assert authenticator.user(request()) is ANONYMOUS
 
 
 @pytest.mark.parametrize(
     "header", ["Bearer wrong", "Bearer", "Bearer ", "Basic secret", "secret", "Bearer sécret"]
 )
-def test_unknown_credentials_are_refused(authenticator, header):
+def test_unknown_credentials_are_unauthorized(authenticator, header):
     with pytest.raises(Unauthorized):
         authenticator.user(request(authorization=header))
 
 
-async def test_a_user_without_rights_is_told_what_was_forbidden(ask):
+async def test_the_error_names_the_forbidden_request(ask):
     bob = ask.as_user("bob")
     refused = await bob("GET", MAPS)
     assert (refused.status, refused["reason"]) == (403, "Forbidden")
@@ -57,13 +57,13 @@ async def test_a_user_without_rights_is_told_what_was_forbidden(ask):
     assert refused.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_everybody_who_is_known_may_see_what_is_served(ask, policy):
+async def test_authenticated_users_can_read_discovery(ask, policy):
     bob = ask.as_user("bob")
     for path in ("/api", "/apis", "/version", "/openapi/v3", "/apis/kubevirt.io/v1"):
         assert (await bob("GET", path)).status == 200
 
 
-async def test_components_may_do_their_work_and_no_more(ask):
+async def test_components_have_only_their_fixed_rights(ask):
     node = ask.as_user("system:node:one")
     controller = ask.as_user("system:serviceaccount:kubevirt:kubevirt-controller")
     assert (await node("GET", "/api/v1/pods")).status == 200
@@ -83,7 +83,7 @@ async def test_components_may_do_their_work_and_no_more(ask):
         "system:serviceaccount:kubevirt:kubevirt-controller",
     ],
 )
-async def test_only_administrators_go_into_guests(ask, user):
+async def test_only_administrators_connect_to_guests(ask, user):
     component = ask.as_user(user)
     doors = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
     pod = "/api/v1/namespaces/default/pods/vm"
@@ -94,7 +94,7 @@ async def test_only_administrators_go_into_guests(ask, user):
     assert (await ask("GET", f"{pod}/exec")).status == 404
 
 
-async def test_administrators_may_act_for_others_and_others_may_not(ask):
+async def test_only_administrators_can_impersonate(ask):
     as_bob = {"impersonate-user": "bob"}
     refused = await ask("GET", MAPS, headers=as_bob)
     assert refused.status == 403
@@ -106,7 +106,7 @@ async def test_administrators_may_act_for_others_and_others_may_not(ask):
     assert 'cannot impersonate resource "users"' in refused["message"]
 
 
-async def test_who_may_not_learns_not_even_what_there_is(ask):
+async def test_forbidden_requests_do_not_reveal_objects(ask):
     bob = ask.as_user("bob")
     for path in ("/apis/nosuch.example/v1/things", "/api/v1/namespaces/default/things/x"):
         assert (await ask("GET", path)).status == 404
@@ -119,12 +119,12 @@ async def test_who_may_not_learns_not_even_what_there_is(ask):
 
 
 @pytest.mark.parametrize("part", ["group", "uid", "extra-scopes"])
-async def test_nobody_acts_for_a_part_of_a_user(ask, part):
+async def test_impersonating_groups_without_a_user_is_rejected(ask, part):
     refused = await ask("GET", MAPS, headers={f"impersonate-{part}": "x"})
     assert refused.status == 400
 
 
-async def test_without_credentials_only_health_and_version_are_told():
+async def test_anonymous_users_read_only_health_and_version():
     store = Store.in_memory()
     server = ApiServer(store, authenticator=Authenticator({"secret": ADMINISTRATOR}))
 

@@ -71,7 +71,7 @@ async def ask(known, port, *, certificate=None, token=None):
     return int(head.split()[1]), json.loads(body)
 
 
-async def test_a_certificate_names_its_user_and_groups(tmp_path):
+async def test_a_certificate_has_the_user_and_groups(tmp_path):
     async with running(tmp_path / "pki") as (known, port):
         shown = issue(tmp_path / "pki", groups=("lab", "system:masters"))
         status, review = await ask(known, port, certificate=shown)
@@ -83,14 +83,14 @@ async def test_a_certificate_names_its_user_and_groups(tmp_path):
     assert credential.startswith("X509SHA256=")
 
 
-async def test_who_shows_no_certificate_is_known_by_a_token_or_not_at_all(tmp_path):
+async def test_without_a_certificate_the_token_authenticates(tmp_path):
     async with running(tmp_path / "pki") as (known, port):
         assert (await ask(known, port))[0] == 401
         status, review = await ask(known, port, token=known.token)
     assert (status, review["status"]["userInfo"]["username"]) == (201, "kubernetes-admin")
 
 
-async def test_a_certificate_that_has_ended_is_refused_by_an_answer(tmp_path):
+async def test_an_expired_certificate_is_a_401(tmp_path):
     async with running(tmp_path / "pki") as (known, port):
         ended = issue(tmp_path / "pki", lifetime=timedelta(seconds=-5))
         assert (await ask(known, port, certificate=ended))[0] == 401
@@ -99,7 +99,7 @@ async def test_a_certificate_that_has_ended_is_refused_by_an_answer(tmp_path):
 
 
 @pytest.mark.parametrize("whose", ["a stranger", "the server's authority"])
-async def test_a_certificate_of_another_authority_ends_the_connection(tmp_path, whose):
+async def test_a_certificate_of_another_ca_fails_the_handshake(tmp_path, whose):
     async with running(tmp_path / "pki") as (known, port):
         authority = (
             certificates.issue_authority("stranger")
@@ -111,7 +111,7 @@ async def test_a_certificate_of_another_authority_ends_the_connection(tmp_path, 
             await ask(known, port, certificate=shown)
 
 
-async def test_a_servers_certificate_is_no_clients(tmp_path):
+async def test_a_server_certificate_is_no_client_certificate(tmp_path):
     async with running(tmp_path / "pki") as (known, port):
         authority = server_identity.clients_authority(tmp_path / "pki")
         pair = certificates.issue_server(authority, [])
@@ -127,7 +127,7 @@ def user_of(now=50.0, **told):
     return authenticator.user(Request(method="GET", path="/", certificate=Certificate(**shown)))
 
 
-def test_everybody_who_is_known_is_authenticated_and_only_once():
+def test_users_are_in_system_authenticated_once():
     assert user_of().groups == ("system:authenticated",)
     assert user_of(groups=("a", "system:authenticated", "a")).groups == (
         "a",
@@ -136,12 +136,12 @@ def test_everybody_who_is_known_is_authenticated_and_only_once():
 
 
 @pytest.mark.parametrize(("now", "told"), [(5.0, {}), (100.0, {}), (50.0, {"name": ""})])
-def test_a_certificate_counts_in_its_time_and_for_somebody(now, told):
+def test_an_expired_future_or_nameless_certificate_is_rejected(now, told):
     with pytest.raises(Exception, match="Unauthorized"):
         user_of(now, **told)
 
 
-async def test_why_a_certificate_is_refused_is_noted_for_the_administrator():
+async def test_the_reason_of_a_rejected_certificate_is_in_the_audit_log():
     store = Store.in_memory()
     shown = Certificate(name="anna", begins=1000.0, ends=2000.0, fingerprint="ab")
     known = Authenticator(revocations=Revocations(store))
@@ -162,7 +162,7 @@ async def test_why_a_certificate_is_refused_is_noted_for_the_administrator():
     await store.close()
 
 
-def test_a_new_authority_leaves_trust_in_the_old_one(tmp_path, monkeypatch):
+def test_a_renewed_ca_keeps_the_old_one_trusted(tmp_path, monkeypatch):
     known = pki.ensure(tmp_path / "pki")
     before = certificates.read_bundle(known.clients)
     monkeypatch.setattr(server_identity, "CLIENT_DAYS", certificates.AUTHORITY_DAYS)
@@ -173,7 +173,7 @@ def test_a_new_authority_leaves_trust_in_the_old_one(tmp_path, monkeypatch):
     assert time.time() < after[0].not_valid_after_utc.timestamp()
 
 
-async def test_a_running_server_trusts_a_new_authority_and_the_old_one(tmp_path, monkeypatch):
+async def test_a_running_server_trusts_the_renewed_ca_and_the_old_one(tmp_path, monkeypatch):
     known = pki.ensure(tmp_path / "pki")
     store = Store.in_memory()
     server = ApiServer(store)

@@ -28,11 +28,11 @@ def encoded(content):
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-def test_what_is_signed_is_read_again():
+def test_signed_claims_can_be_read():
     assert jwt.claims_of(TOKEN, KEY, Claims) == Claims("system:serviceaccount:a:b", 7)
 
 
-def test_it_is_the_form_that_everybody_reads():
+def test_tokens_are_standard_jwts():
     head, body, _ = TOKEN.split(".")
     assert json.loads(base64.urlsafe_b64decode(head + "==")) == {"alg": "ES256", "kid": KEY.name}
     assert json.loads(base64.urlsafe_b64decode(body + "==")) == {
@@ -41,7 +41,7 @@ def test_it_is_the_form_that_everybody_reads():
     }
 
 
-def test_others_can_check_it_with_the_public_key_alone():
+def test_tokens_can_be_verified_with_the_public_key():
     jwk = KEY.public
     x, y = (int.from_bytes(base64.urlsafe_b64decode(jwk[name] + "=="), "big") for name in "xy")
     public = ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key()
@@ -86,12 +86,12 @@ def with_public_key(signed):
         jwt.sign(Claims("x", 1), SigningKey()),
     ],
 )
-def test_what_was_not_signed_is_nobodys(token):
+def test_tokens_with_a_wrong_signature_are_invalid(token):
     assert jwt.claims_of(token, KEY, Claims) is None
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[", b"\xff", b'{"sub":1,"exp":"x"}', b'{"exp":1e400}'])
-def test_what_is_signed_but_of_another_form_is_nobodys(body):
+def test_signed_tokens_of_another_form_are_invalid(body):
     signed = f"{HEAD}.{encoded(body)}"
     signature = encoded(KEY.sign(signed.encode()))
     assert jwt.claims_of(f"{signed}.{signature}", KEY, Claims) is None

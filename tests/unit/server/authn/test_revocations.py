@@ -22,7 +22,7 @@ async def told(store, data):
     await store.write("configmaps", MAP, {"metadata": {**MAP._asdict()}, "data": data})
 
 
-async def test_what_was_issued_until_then_is_covered():
+async def test_certificates_issued_until_the_time_are_revoked():
     store = Store.in_memory()
     revocations = Revocations(store)
     assert not revocations.covers(certificate())
@@ -36,7 +36,7 @@ async def test_what_was_issued_until_then_is_covered():
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"anna": 7}', '{"ben": "yesterday"}'])
-async def test_nobody_is_let_in_by_a_map_that_cannot_be_read(text):
+async def test_an_invalid_config_map_revokes_all_certificates(text):
     store = Store.in_memory()
     revocations = Revocations(store)
     await told(store, {USERS: text})

@@ -45,7 +45,7 @@ def test_a_line_is_a_user_with_groups(file):
         (b"x" * ((1 << 20) + 1), "is larger than"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_line(file, content, told):
+def test_invalid_lines_are_errors_with_the_line_number(file, content, told):
     with pytest.raises(TokenFileError, match=told) as error:
         read_tokens(file(content))
     assert "tokens.csv" in str(error.value)
@@ -60,11 +60,11 @@ def test_what_cannot_be_meant_is_refused_with_its_line(file, content, told):
         (0o620, "can be written by others"),
     ],
 )
-def test_others_must_not_be_able_to_read_it(file, mode, told):
+def test_a_file_accessible_to_others_is_rejected(file, mode, told):
     with pytest.raises(TokenFileError, match=told):
         read_tokens(file(f"{TOKEN},lab1,1\n", mode))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(TokenFileError, match="cannot be read: No such file"):
         read_tokens(tmp_path / "none.csv")

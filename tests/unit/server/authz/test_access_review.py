@@ -22,7 +22,7 @@ async def bob(ask, policy):
     return ask.as_user("bob")
 
 
-async def test_anybody_may_ask_what_they_may(bob):
+async def test_every_user_can_review_their_own_access(bob):
     yes = await bob("POST", SELF, question(PODS))
     assert yes.status == 201
     assert (yes["kind"], yes["spec"]) == ("SelfSubjectAccessReview", {"resourceAttributes": PODS})
@@ -40,12 +40,12 @@ async def test_anybody_may_ask_what_they_may(bob):
     )
 
 
-async def test_an_administrator_may_everything(ask):
+async def test_administrators_have_all_rights(ask):
     answer = await ask("POST", SELF, question({"verb": "brew", "resource": "tea"}))
     assert answer["status"] == {"allowed": True}
 
 
-async def test_only_who_may_asks_about_others(ask, bob):
+async def test_reviews_of_others_need_a_right(ask, bob):
     asked = question(PODS, user="bob", groups=["devs"], extra={"scopes": ["a"]}, uid="7")
     assert (await ask("POST", OTHERS, asked))["status"]["allowed"] is True
     assert (await ask("POST", LOCAL, asked))["status"]["allowed"] is True
@@ -59,7 +59,7 @@ async def test_only_who_may_asks_about_others(ask, bob):
         assert (await bob("POST", path, asked)).status == 403
 
 
-async def test_what_one_may_in_a_namespace_is_told(bob):
+async def test_rules_reviews_list_the_rules_in_a_namespace(bob):
     answer = await bob("POST", RULES, {"spec": {"namespace": "default"}, "status": {}})
     assert answer.status == 201
     status = answer["status"]
@@ -70,7 +70,7 @@ async def test_what_one_may_in_a_namespace_is_told(bob):
     assert "pods" not in str(elsewhere["status"]["resourceRules"])
 
 
-async def test_a_role_that_is_not_there_makes_an_answer_incomplete(ask, bob):
+async def test_a_missing_role_makes_a_rules_review_incomplete(ask, bob):
     await bind(ask, "lost", "Role", "none", user("bob"))
     status = (await bob("POST", RULES, {"spec": {"namespace": "default"}}))["status"]
     assert status["incomplete"] is True
@@ -102,11 +102,11 @@ async def test_a_role_that_is_not_there_makes_an_answer_incomplete(ask, bob):
         (SELF, {"kind": "Pod"}, 400, "the object provided is a Pod"),
     ],
 )
-async def test_questions_that_make_no_sense(ask, path, body, code, told):
+async def test_invalid_reviews_are_rejected(ask, path, body, code, told):
     refused = await ask("POST", path, body)
     assert (refused.status, told in refused["message"]) == (code, True), refused["message"]
 
 
-async def test_questions_are_answered_and_not_kept(ask):
+async def test_reviews_are_not_stored(ask):
     for path in (SELF, OTHERS, RULES):
         assert (await ask("GET", path)).status == 405

@@ -46,7 +46,7 @@ def wish(verb="get", resource="pods", namespace="default", **more):
     return Attributes(BOB, verb, "", resource, namespace=namespace, **more)
 
 
-async def test_a_binding_gives_a_role_in_its_namespace_alone(ask):
+async def test_a_role_binding_grants_rights_in_its_namespace_only(ask):
     bob = ask.as_user("bob")
     assert (await bob("GET", MAPS)).status == 403
     await role(ask, "reader", rule("get list", "configmaps"))
@@ -58,7 +58,7 @@ async def test_a_binding_gives_a_role_in_its_namespace_alone(ask):
     assert (await ask.as_user("eve")("GET", MAPS)).status == 403
 
 
-async def test_a_cluster_role_holds_where_it_is_bound(ask):
+async def test_a_cluster_role_grants_rights_where_it_is_bound(ask):
     await role(ask, "reader", rule("get list", "configmaps nodes"), namespace="")
     await bind(ask, "devs", "ClusterRole", "reader", group("devs"))
     within = ask.as_user("bob", "devs")
@@ -71,7 +71,7 @@ async def test_a_cluster_role_holds_where_it_is_bound(ask):
     assert (await everywhere("GET", "/api/v1/nodes")).status == 200
 
 
-async def test_a_service_account_is_named_with_or_without_its_namespace(ask):
+async def test_subjects_may_omit_the_namespace_of_a_service_account(ask):
     await role(ask, "reader", rule("list", "configmaps"))
     near = {"kind": "ServiceAccount", "name": "near"}
     far = {"kind": "ServiceAccount", "name": "far", "namespace": "other"}
@@ -86,7 +86,7 @@ async def test_a_service_account_is_named_with_or_without_its_namespace(ask):
         assert (await robot("GET", MAPS)).status == status, name
 
 
-async def test_what_changes_counts_at_once(ask):
+async def test_changes_of_roles_take_effect_at_once(ask):
     bob = ask.as_user("bob")
     await role(ask, "reader", rule("get", "configmaps"))
     await bind(ask, "bobs", "Role", "reader", user("bob"))
@@ -103,7 +103,7 @@ async def test_what_changes_counts_at_once(ask):
     assert (await ask.as_user("eve")("GET", MAPS)).status == 403
 
 
-async def test_names_of_objects_narrow_a_rule(ask):
+async def test_resource_names_restrict_a_rule(ask):
     await role(ask, "reader", rule("get list watch", "configmaps", resourceNames=["mine"]))
     await bind(ask, "bobs", "Role", "reader", user("bob"))
     for name in ("mine", "others"):
@@ -117,7 +117,7 @@ async def test_names_of_objects_narrow_a_rule(ask):
     assert (await bob("GET", f"{MAPS}?fieldSelector=metadata.name%3Dothers")).status == 403
 
 
-async def test_a_namespace_is_within_itself(ask):
+async def test_a_role_in_a_namespace_applies_to_the_namespace_object(ask):
     await role(ask, "reader", rule("get", "namespaces"))
     await bind(ask, "bobs", "Role", "reader", user("bob"))
     bob = ask.as_user("bob")
@@ -129,7 +129,7 @@ async def test_a_namespace_is_within_itself(ask):
     )
 
 
-async def test_to_read_is_not_enough_to_go_into_a_pod(ask):
+async def test_connecting_to_a_pod_by_websocket_needs_create(ask):
     """A websocket is a GET, whatever it leads to."""
     await role(ask, "reader", rule("get", "pods pods/exec pods/log"))
     await bind(ask, "bobs", "Role", "reader", user("bob"))
@@ -142,7 +142,7 @@ async def test_to_read_is_not_enough_to_go_into_a_pod(ask):
     assert (await bob("GET", f"{pod}/exec")).status == 404
 
 
-async def test_spdy_is_a_post_and_needs_no_reading(ask):
+async def test_connecting_to_a_pod_by_spdy_needs_create_only(ask):
     await role(ask, "runner", rule("create", "pods/exec"))
     await bind(ask, "bobs", "Role", "runner", user("bob"))
     bob, pod = ask.as_user("bob"), "/api/v1/namespaces/default/pods/vm"
@@ -150,7 +150,7 @@ async def test_spdy_is_a_post_and_needs_no_reading(ask):
     assert (await bob("POST", f"{pod}/portforward")).status == 403
 
 
-async def test_doors_of_machines_are_named_with_their_steps_but_ports_are_not(ask):
+async def test_subresources_of_vmis_have_all_segments_in_rules_except_ports(ask):
     doors = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
     names = ("evacuate/cancel", "vnc", "portforward")
     allowed = rule(
@@ -172,7 +172,7 @@ async def test_doors_of_machines_are_named_with_their_steps_but_ports_are_not(as
     )
 
 
-async def test_a_role_that_is_not_there_is_told_to_who_may_not(ask):
+async def test_a_missing_role_is_named_in_the_error(ask):
     await bind(ask, "lost", "ClusterRole", "none", user("bob"))
     refused = await ask.as_user("bob")("GET", MAPS)
     assert refused["message"].endswith(
@@ -186,7 +186,7 @@ async def test_a_role_that_is_not_there_is_told_to_who_may_not(ask):
     )
 
 
-async def test_nobody_may_look_at_what_is_served_without_a_role_for_it(ask):
+async def test_discovery_needs_a_role(ask):
     bob = ask.as_user("bob")
     refused = await bob("GET", "/api")
     assert (refused.status, refused["message"]) == (
@@ -196,7 +196,7 @@ async def test_nobody_may_look_at_what_is_served_without_a_role_for_it(ask):
     assert (await bob("GET", "/version")).status == 200
 
 
-async def test_who_says_no_name_is_asked_for_one_unless_everybody_may(ask):
+async def test_anonymous_requests_are_unauthorized_unless_public(ask):
     nobody = Asker(ask.server, user=None)
     assert (await nobody("GET", MAPS)).status == 401
     await role(ask, "reader", rule("list", "configmaps"))
@@ -205,7 +205,7 @@ async def test_who_says_no_name_is_asked_for_one_unless_everybody_may(ask):
     assert (await nobody("GET", f"{MAPS}/x")).status == 401
 
 
-async def test_an_index_that_has_lost_its_place_is_made_anew():
+async def test_an_index_behind_compaction_is_rebuilt():
     """As after an hour without a question, in which the store forgot what had changed since."""
     now = 0.0
     store = Store.in_memory(clock=lambda: now)
@@ -246,7 +246,7 @@ async def test_an_index_that_has_lost_its_place_is_made_anew():
     await store.close()
 
 
-async def test_an_index_says_the_same_whether_it_followed_or_was_made_anew(ask):
+async def test_an_incrementally_synced_index_equals_a_rebuilt_one(ask):
     """Every step of a life of bindings, against an index that begins after it."""
     followed = ask.server.authorizer
     await role(ask, "reader", rule("get", "pods"))
@@ -288,7 +288,7 @@ async def test_an_index_says_the_same_whether_it_followed_or_was_made_anew(ask):
         },
     ],
 )
-async def test_a_binding_that_cannot_be_read_gives_nothing_and_harms_nobody(ask, broken):
+async def test_a_malformed_binding_grants_nothing_and_breaks_no_other(ask, broken):
     await role(ask, "reader", rule("list", "configmaps"))
     await bind(ask, "bobs", "Role", "reader", user("bob"))
     kind, key = "rolebindings.rbac.authorization.k8s.io", Key("default", "broken")
@@ -300,7 +300,7 @@ async def test_a_binding_that_cannot_be_read_gives_nothing_and_harms_nobody(ask,
 
 
 @pytest.mark.parametrize("rules", [7, [7], [{"verbs": 7}], [{"verbs": [[]]}]])
-async def test_a_rule_that_cannot_be_read_gives_nothing(ask, rules):
+async def test_a_malformed_rule_grants_nothing(ask, rules):
     key = Key("default", "broken")
     document = {"metadata": {**key._asdict()}, "rules": rules}
     await ask.server.store.write("roles.rbac.authorization.k8s.io", key, document)

@@ -63,7 +63,7 @@ def may(ask, verb, target, group="", *, namespace="default"):
         ("cluster-admin", ["anything things.example.com", "get pods/exec"], []),
     ],
 )  # fmt: skip
-async def test_what_the_roles_for_people_allow(ask, policy, role, allowed, refused):
+async def test_rights_of_the_user_facing_roles(ask, policy, role, allowed, refused):
     await bind(ask, "eves", "ClusterRole", role, user("eve"))
     for asked, answer in [*((each, True) for each in allowed), *((one, False) for one in refused)]:
         verb, _, what = asked.partition(" ")
@@ -72,7 +72,7 @@ async def test_what_the_roles_for_people_allow(ask, policy, role, allowed, refus
         assert not may(ask, verb, target, group, namespace="other")
 
 
-async def test_what_everybody_may(ask, policy):
+async def test_rights_of_all_users(ask, policy):
     bob, nobody = ask.as_user("bob"), ask.as_user("x")
     for path in ("/api", "/apis/kubevirt.io/v1", "/openapi/v3", "/version", "/healthz"):
         assert (await bob("GET", path)).status == 200
@@ -88,7 +88,7 @@ async def test_what_everybody_may(ask, policy):
     assert (await ask.as_user("eve", "system:monitoring")("GET", "/metrics")).status == 200
 
 
-async def test_what_is_there_is_what_was_meant_and_a_second_start_changes_nothing(ask, policy):
+async def test_default_roles_are_created_once(ask, policy):
     answer = await ask("GET", ROLE)
     assert answer.names == sorted(role["metadata"]["name"] for role in ROLES)
     assert (await ask("GET", BINDING)).names == sorted(
@@ -100,7 +100,7 @@ async def test_what_is_there_is_what_was_meant_and_a_second_start_changes_nothin
     assert ask.server.store.revision == revision
 
 
-async def test_who_is_bound_to_it_reads_by_whom_users_are_known(ask, policy):
+async def test_extension_apiserver_authentication_reader_can_read_its_config_map(ask, policy):
     name = "extension-apiserver-authentication-reader"
     await ask.create("/api/v1/namespaces", "kube-system")
     await settle(ask)
@@ -114,7 +114,7 @@ async def test_who_is_bound_to_it_reads_by_whom_users_are_known(ask, policy):
     assert ask.server.store.revision == revision
 
 
-async def test_what_was_lost_comes_back_and_what_was_added_stays(ask, policy):
+async def test_removed_rules_are_restored_and_added_ones_stay(ask, policy):
     extra = {"verbs": ["get"], "apiGroups": ["example.com"], "resources": ["things"]}
     lacking = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
     await ask.patch(f"{ROLE}/system:aggregate-to-view", {"rules": [extra, lacking]})
@@ -135,7 +135,7 @@ async def test_what_was_lost_comes_back_and_what_was_added_stays(ask, policy):
     assert may(ask, "create", "virtualmachines", "kubevirt.io")
 
 
-async def test_who_wants_a_role_left_alone_says_so(ask, policy):
+async def test_roles_without_autoupdate_are_left_alone(ask, policy):
     path = f"{BINDING}/system:discovery"
     off = {"rbac.authorization.kubernetes.io/autoupdate": "false"}
     await ask.patch(path, {"metadata": {"annotations": off}, "subjects": None})

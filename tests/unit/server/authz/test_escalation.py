@@ -40,7 +40,7 @@ async def write(asker, *rules, name="new"):
         rbac("create", "roles"),
     ],
 )
-async def test_what_one_has_one_may_give(bob, held):
+async def test_users_can_grant_rights_that_they_have(bob, held):
     assert (await write(bob, held)).status == 201
 
 
@@ -69,7 +69,7 @@ async def test_what_one_has_one_may_give(bob, held):
         ),
     ],
 )
-async def test_what_one_has_not_one_may_not_give(bob, wanted, told):
+async def test_users_cannot_grant_rights_that_they_lack(bob, wanted, told):
     refused = await write(bob, wanted)
     assert refused.status == 403
     assert refused["message"] == (
@@ -80,7 +80,7 @@ async def test_what_one_has_not_one_may_not_give(bob, wanted, told):
     assert refused["details"]["name"] == "new"
 
 
-async def test_a_role_that_grows_is_checked_and_one_that_shrinks_or_rests_is_not(ask, bob):
+async def test_added_rules_are_checked_and_removed_or_unchanged_ones_are_not(ask, bob):
     await role(ask, "big", rule("get watch", "pods"), rule("get", "nodes"))
     path = f"{ROLES}/big"
     assert (await bob.patch(path, {"rules": [rule("get", "pods")]})).status == 200
@@ -92,13 +92,13 @@ async def test_a_role_that_grows_is_checked_and_one_that_shrinks_or_rests_is_not
     assert (await bob.patch(path, finalizers)).status == 200
 
 
-async def test_who_may_escalate_gives_what_they_like(ask, bob):
+async def test_the_verb_escalate_allows_granting_any_right(ask, bob):
     await role(ask, "escalator", rbac("escalate", "roles"))
     await bind(ask, "more", "Role", "escalator", user("bob"))
     assert (await write(bob, rule("*", "*"))).status == 201
 
 
-async def test_a_binding_gives_what_its_role_holds(ask, bob):
+async def test_binding_a_role_needs_its_rights_or_the_verb_bind(ask, bob):
     async def give(kind, name):
         body = {
             "metadata": {"generateName": "new-"},
@@ -126,7 +126,7 @@ async def test_a_binding_gives_what_its_role_holds(ask, bob):
     assert (await give("ClusterRole", "none")).status == 201
 
 
-async def test_only_who_may_do_everything_gathers_roles(ask):
+async def test_aggregation_rules_need_all_rights(ask):
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     await role(ask, "all", everything, namespace="")
     await bind(ask, "bobs", "ClusterRole", "all", user("bob"), namespace="")
@@ -149,7 +149,7 @@ async def test_only_who_may_do_everything_gathers_roles(ask):
     assert refused.status == 403
 
 
-async def test_a_role_of_endless_rights_is_refused_at_once(bob):
+async def test_a_role_with_too_many_rights_is_rejected_at_once(bob):
     many = [f"thing{number}" for number in range(300)]
     endless = {"verbs": many, "apiGroups": many, "resources": many}
     refused = await write(bob, endless)
@@ -160,7 +160,7 @@ async def test_a_role_of_endless_rights_is_refused_at_once(bob):
     assert refused["message"].endswith("\nand 200 more")
 
 
-async def test_rights_that_are_too_many_to_compare_are_refused(ask, bob):
+async def test_roles_with_too_many_comparisons_are_rejected(ask, bob):
     many = [rule("get", "pods", resourceNames=[f"p{number}"]) for number in range(1000)]
     await role(ask, "many", *many)
     await bind(ask, "more", "Role", "many", user("bob"))
@@ -171,7 +171,7 @@ async def test_rights_that_are_too_many_to_compare_are_refused(ask, bob):
     assert refused["message"].endswith("too many to compare: put yours together into fewer")
 
 
-async def test_a_role_has_so_many_rules_at_most(ask):
+async def test_the_number_of_rules_of_a_role_is_limited(ask):
     rules = [rule("get", "pods")] * 1001
     refused = await ask("POST", ROLES, {"metadata": {"name": "a"}, "rules": rules})
     assert refused.status == 422

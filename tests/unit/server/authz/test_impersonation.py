@@ -24,7 +24,7 @@ async def become(ask, **wanted):
     return impersonated(ask.server.authorizer, request, ask.user)
 
 
-async def test_who_may_become_somebody_may_not_become_everybody(ask):
+async def test_a_right_to_impersonate_one_user_is_for_that_user_only(ask):
     await role(ask, "actor", impersonate("users", "eve"), namespace="")
     await bind(ask, "bobs", "ClusterRole", "actor", user("bob"), namespace="")
     bob = ask.as_user("bob")
@@ -53,7 +53,7 @@ async def test_who_may_become_somebody_may_not_become_everybody(ask):
         ),
     ],
 )
-async def test_each_part_is_allowed_by_itself(ask, parts, rule):
+async def test_each_part_of_the_impersonated_user_needs_a_right(ask, parts, rule):
     await role(ask, "actor", impersonate("users"), namespace="")
     await bind(ask, "bobs", "ClusterRole", "actor", user("bob"), namespace="")
     bob = ask.as_user("bob")
@@ -65,7 +65,7 @@ async def test_each_part_is_allowed_by_itself(ask, parts, rule):
     assert 'User "eve" cannot list' in refused["message"]
 
 
-async def test_a_service_account_is_become_within_its_namespace(ask):
+async def test_impersonating_a_service_account_needs_a_right_in_its_namespace(ask):
     await role(ask, "actor", impersonate("serviceaccounts"))
     await bind(ask, "bobs", "Role", "actor", user("bob"))
     bob = ask.as_user("bob")
@@ -78,7 +78,7 @@ async def test_a_service_account_is_become_within_its_namespace(ask):
     )
 
 
-async def test_whom_one_becomes_has_the_groups_that_belong_to_them(ask):
+async def test_an_impersonated_user_has_its_implied_groups(ask):
     robot = await become(ask, name="system:serviceaccount:default:robot")
     assert robot.groups == (
         "system:serviceaccounts",
@@ -93,12 +93,12 @@ async def test_whom_one_becomes_has_the_groups_that_belong_to_them(ask):
     assert dict(eve.extra) == {"example-com-2fscopes": ("x", "y")}
 
 
-async def test_who_becomes_a_component_is_none(ask):
+async def test_impersonating_a_component_grants_no_rights_of_components(ask):
     """Components are known by where they come from: a name gives nobody their rights."""
     for name in ("system:kube-controller-manager", "system:node:one"):
         assert (await ask("GET", MAPS, headers=headers(name))).status == 403
 
 
-async def test_a_user_of_endless_parts_is_refused(ask):
+async def test_too_many_parts_to_impersonate_are_rejected(ask):
     refused = await ask("GET", MAPS, headers=headers("eve", group="\n".join("g" * 2000)))
     assert refused.status == 400

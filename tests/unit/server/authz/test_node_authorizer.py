@@ -52,7 +52,7 @@ async def cluster(ask):
 
 
 @pytest.mark.parametrize("collection", [SECRETS, MAPS, ACCOUNTS, MACHINES])
-async def test_a_node_reads_what_its_instances_name(cluster, collection):
+async def test_a_node_reads_objects_named_by_its_vmis(cluster, collection):
     n1 = node(cluster, "n1")
     assert (await n1("GET", f"{collection}/on-n1")).status == 200
     assert (await n1("GET", f"{collection}/on-n2")).status == 403
@@ -60,28 +60,28 @@ async def test_a_node_reads_what_its_instances_name(cluster, collection):
     assert (await n1("GET", f"{collection}?fieldSelector=metadata.name=on-n2")).status == 403
 
 
-async def test_a_node_reads_nothing_of_an_instance_that_has_ended_there(cluster):
+async def test_a_node_reads_nothing_of_a_vmi_that_ended_there(cluster):
     n1, status = node(cluster, "n1"), {"status": {"phase": "Succeeded"}}
     assert (await cluster.patch(f"{PODS}/pod-on-n1/status", status)).status == 200
     assert (await n1("GET", f"{SECRETS}/on-n1")).status == 403
     assert (await n1("GET", f"{MACHINES}/on-n1")).status == 403
 
 
-async def test_a_node_reads_nothing_of_an_instance_that_is_deleted(cluster):
+async def test_a_node_reads_nothing_of_a_deleted_vmi(cluster):
     n1 = node(cluster, "n1")
     assert (await n1("GET", f"{SECRETS}/on-n1")).status == 200
     await cluster("DELETE", f"{PODS}/pod-on-n1?gracePeriodSeconds=0")
     assert (await n1("GET", f"{SECRETS}/on-n1")).status == 403
 
 
-async def test_a_secret_of_the_same_name_elsewhere_is_not_named(cluster):
+async def test_secrets_of_the_same_name_in_other_namespaces_are_not_readable(cluster):
     await cluster.create("/api/v1/namespaces", "other")
     other = SECRETS.replace("default", "other")
     await cluster.create(other, "on-n1", stringData={"a": "b"})
     assert (await node(cluster, "n1")("GET", f"{other}/on-n1")).status == 403
 
 
-async def test_instances_are_listed_by_their_node(cluster):
+async def test_a_node_lists_vmis_by_its_label_only(cluster):
     n1 = node(cluster, "n1")
     assert (await n1("GET", f"{MACHINES}{SELECTED}n1")).status == 200
     for selector in ("n2", "n1,a!=b", ""):
@@ -99,7 +99,7 @@ async def test_instances_are_listed_by_their_node(cluster):
         ("DELETE", f"{PODS}/pod-on-{{}}"),
     ],
 )
-async def test_a_node_writes_what_is_its_own(cluster, method, path):
+async def test_a_node_writes_its_own_objects(cluster, method, path):
     n1, body = node(cluster, "n1"), LABELS if method == "PATCH" else None
     headers = {"content-type": "application/merge-patch+json"} if body else {}
     assert (await n1(method, path.format("n2"), body, headers)).status == 403
@@ -124,12 +124,12 @@ async def test_a_node_writes_what_is_its_own(cluster, method, path):
         ("GET", "/metrics"),
     ],
 )
-async def test_a_node_may_nothing_else(cluster, method, path):
+async def test_a_node_has_no_other_rights(cluster, method, path):
     assert (await node(cluster, "n1")(method, path, {})).status == 403
 
 
 @pytest.mark.parametrize("name", ["anna", "system:node:n1"])
-async def test_only_members_of_the_group_are_nodes(cluster, name):
+async def test_only_members_of_system_nodes_are_nodes(cluster, name):
     user = Outside(cluster.server, User(name=name, groups=("system:authenticated",)))
     assert (await user("GET", f"{SECRETS}/on-n1")).status == 403
 
@@ -156,7 +156,7 @@ async def make_claim(cluster, name, selected):
     assert (await cluster("POST", claims, {"metadata": metadata, "spec": spec})).status == 201
 
 
-async def test_a_node_writes_the_volumes_that_it_alone_holds(cluster):
+async def test_a_node_writes_volumes_of_its_own_storage_only(cluster):
     n1 = node(cluster, "n1")
     await make_claim(cluster, "chosen", "n1")
     await make_claim(cluster, "others", "n2")

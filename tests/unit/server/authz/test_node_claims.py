@@ -89,7 +89,7 @@ async def test_a_node_reports_progress_of_its_own_claims_only(ask, two):
         ),
     ],
 )
-async def test_a_node_gives_claims_back_and_changes_nothing_else(ask, two, change, status):
+async def test_a_node_can_unselect_itself_and_change_nothing_else(ask, two, change, status):
     await claim(ask, "data", "two")
     assert (await two("PATCH", f"{CLAIMS}/data", change, MERGE)).status == status
 
@@ -106,7 +106,7 @@ async def test_a_bound_claim_belongs_to_the_node_of_its_volume(ask, two):
     assert (await two("PATCH", f"{CLAIMS}/other", progress, MERGE)).status == 200
 
 
-async def test_a_node_reads_what_the_sources_of_its_claims_name_until_they_are_populated(ask, two):
+async def test_a_node_reads_secrets_of_its_claims_until_they_are_populated(ask, two):
     for name in ("login", "header", "foreign"):
         await ask.create(SECRETS, name)
     await ask.create(MAPS, "authority")
@@ -123,7 +123,7 @@ async def test_a_node_reads_what_the_sources_of_its_claims_name_until_they_are_p
         assert (await two("GET", path)).status == 403
 
 
-async def test_a_node_writes_only_volumes_that_it_holds_and_no_other_nodes_storage(ask, two):
+async def test_a_node_writes_only_volumes_of_its_own_storage(ask, two):
     await claim(ask, "data", "two")
     assert (await two("POST", VOLUMES, volume("pv2", "s2", "data"))).status == 201
     assert (await two("POST", VOLUMES, volume("pv1", "s1", "data"))).status == 403

@@ -46,7 +46,7 @@ def rule(verbs, resources, groups="core", names=""):
         ({}, wish("get", "pods"), False),
     ],
 )
-def test_a_rule_about_resources(told, asked, allowed):
+def test_rules_of_resources(told, asked, allowed):
     assert PolicyRule(told).allows(asked) is allowed
     assert Rules([PolicyRule(told)]).allow(asked) is allowed
 
@@ -63,7 +63,7 @@ def test_a_rule_about_resources(told, asked, allowed):
         ("/*/x", "/a/x", False),
     ],
 )
-def test_a_rule_about_addresses(url, path, allowed):
+def test_rules_of_non_resource_urls(url, path, allowed):
     told = {"verbs": ["get"], "nonResourceURLs": [url]}
     asked = Attributes(BOB, "get", path=path)
     assert PolicyRule(told).allows(asked) is allowed
@@ -71,13 +71,13 @@ def test_a_rule_about_addresses(url, path, allowed):
     assert not PolicyRule(told).allows(asked._replace(verb="post"))
 
 
-def test_a_rule_about_addresses_says_nothing_of_resources_and_the_other_way_round():
+def test_rules_of_resources_and_urls_do_not_mix():
     everything = PolicyRule({"verbs": ["*"], "nonResourceURLs": ["*"]})
     assert not everything.allows(wish("get", "pods"))
     assert not PolicyRule(rule("*", "*", "*")).allows(Attributes(BOB, "get", path="/api"))
 
 
-def test_names_of_several_rules_add_up():
+def test_resource_names_of_several_rules_add_up():
     rules = Rules(map(PolicyRule, (rule("get", "pods", names="a"), rule("*", "pods", names="b"))))
     assert [name for name in "abc" if rules.allow(wish("get", "pods", name=name))] == ["a", "b"]
     assert not rules.object_names("get", "", "pods", "").has(None)
@@ -85,7 +85,7 @@ def test_names_of_several_rules_add_up():
     assert rules.object_names("get", "", "pods", "").has(None)
 
 
-def test_what_is_remembered_is_bounded_and_stays_true():
+def test_cached_results_are_limited_and_correct():
     rules = Rules([PolicyRule(rule("get", "thing-7"))])
     for _ in range(2):
         for number in range(3000):
@@ -93,7 +93,7 @@ def test_what_is_remembered_is_bounded_and_stays_true():
     assert len(rules._cached) <= 1024
 
 
-def test_only_rules_that_name_a_resource_are_looked_at():
+def test_only_rules_that_name_a_resource_are_evaluated():
     rules = Rules(
         PolicyRule(rule("get", resource))
         for resource in ("pods", "pods/log", "*/log", "*", "nodes", "nodes/log", "pods/exec")
@@ -103,7 +103,7 @@ def test_only_rules_that_name_a_resource_are_looked_at():
     assert [each.document["resources"][0] for each in rules.for_resource("secrets", "")] == ["*"]
 
 
-def test_answers_that_would_be_large_are_not_remembered():
+def test_large_results_are_not_cached():
     rules = Rules(PolicyRule(rule("get", "pods", names=f"a{number}")) for number in range(300))
     for number in range(300):
         assert rules.allow(wish("get", "pods", name=f"a{number}"))

@@ -44,7 +44,7 @@ async def test_the_root_lists_what_is_served(ask):
     assert refused["message"] == 'forbidden: User "ben" cannot get path "/"'
 
 
-async def test_the_version_is_one_that_clients_know(ask):
+async def test_the_version_is_kubernetes(ask):
     version = await ask("GET", "/version?timeout=5s")
     assert version["gitVersion"].startswith("v1.37.")
     assert (version["major"], version["minor"]) == ("1", "37")
@@ -73,7 +73,7 @@ async def test_discovery_in_both_forms(ask):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha3"])
-async def test_kubevirts_own_version_and_health_are_open_to_all(ask, version):
+async def test_kubevirts_version_and_health_are_public(ask, version):
     anonymous = Asker(ask.server, user=None)
     group = f"/apis/subresources.kubevirt.io/{version}"
     said = await anonymous("GET", f"{group}/version")
@@ -106,7 +106,7 @@ async def test_every_schema_of_the_index_is_served(ask):
     assert (await ask("GET", "/openapi/v3/apis/nosuch/v1")).status == 404
 
 
-async def test_the_old_schemas_are_told_in_json_and_in_protobuf(ask):
+async def test_openapi_v2_in_json_and_protobuf(ask):
     told = await ask("GET", "/openapi/v2")
     assert told["swagger"] == "2.0"
     assert "io.k8s.api.core.v1.Pod" in told["definitions"]
@@ -123,7 +123,7 @@ async def test_the_old_schemas_are_told_in_json_and_in_protobuf(ask):
         assert answer.body.startswith(b"\n\x032.0")
 
 
-async def test_paths_that_lead_nowhere_are_a_plain_404(ask):
+async def test_unknown_paths_are_a_plain_404(ask):
     for path in (
         "/nonsense",
         "/apis/no.such/v1/things",
@@ -137,7 +137,7 @@ async def test_paths_that_lead_nowhere_are_a_plain_404(ask):
         assert answer.headers["content-type"].startswith("text/plain")
 
 
-async def test_in_kubernetes_own_groups_such_paths_are_told_in_a_status(ask):
+async def test_unknown_paths_in_native_groups_are_a_status(ask):
     for path in (
         "/api/v1/nonsense",
         "/api/v1/namespaces/default/nodes",
@@ -149,7 +149,7 @@ async def test_in_kubernetes_own_groups_such_paths_are_told_in_a_status(ask):
         assert answer["message"] == "the server could not find the requested resource"
 
 
-async def test_what_belongs_to_no_namespace_is_not_made_in_one(ask):
+async def test_cluster_scoped_objects_cannot_be_created_in_a_namespace(ask):
     node = {"metadata": {"name": "ghost"}}
     assert (await ask("POST", "/api/v1/namespaces/default/nodes", node)).status == 404
     assert (await ask("GET", "/api/v1/nodes")).names == []
@@ -171,7 +171,7 @@ async def test_metrics_are_in_prometheus_form(ask):
     assert (await ask.as_user("bob")("GET", "/metrics")).status == 403
 
 
-async def test_objects_that_are_never_kept_are_not_counted(ask):
+async def test_kinds_that_are_not_stored_have_no_count(ask):
     counted = {
         (sample.labels["group"], sample.labels["resource"])
         for sample in Told((await ask("GET", "/metrics")).text)
@@ -202,26 +202,26 @@ async def test_a_crash_is_counted(ask, monkeypatch):
     assert await counted(ask, 500, **OF_NODE) == 1
 
 
-async def test_those_who_may_not_are_counted(ask):
+async def test_forbidden_requests_are_counted(ask):
     assert (await ask.as_user("bob")("GET", "/api/v1/nodes/one")).status == 403
     assert await counted(ask, 403, **OF_NODE) == 1
 
 
-async def test_those_who_are_nobody_are_counted_by_their_method_alone(ask):
+async def test_unauthenticated_requests_are_counted_by_method_only(ask):
     anonymous = Asker(ask.server, user=None)
     for path in ("/api/v1/nodes/one", "/apis"):
         assert (await anonymous("GET", path)).status == 401
     assert await counted(ask, 401, verb="GET") == 2
 
 
-async def test_a_body_that_is_too_large_is_counted(ask):
+async def test_too_large_bodies_are_counted(ask):
     body = b" " * (MAX_BODY_BYTES + 1)
     assert (await ask("POST", "/api/v1/namespaces", body)).status == 413
     created = {**OF_NODE, "verb": "POST", "resource": "namespaces"}
     assert await counted(ask, 413, **created) == 1
 
 
-async def test_documents_are_counted_whatever_they_are(ask):
+async def test_requests_of_non_resource_paths_are_counted(ask):
     for path in ("/nonsense", "/api/v1/nonsense", "/apis/no.such/v1/things"):
         await ask("GET", path)
     await ask("BREW", "/version")
@@ -229,7 +229,7 @@ async def test_documents_are_counted_whatever_they_are(ask):
     assert await counted(ask, 404, verb="other") == 1
 
 
-async def test_a_server_that_cannot_store_is_not_ready(ask, monkeypatch):
+async def test_a_server_that_cannot_write_is_not_ready(ask, monkeypatch):
     def full(*_args):
         raise StorageFull("no space left")
 
@@ -248,7 +248,7 @@ async def test_a_server_that_cannot_store_is_not_ready(ask, monkeypatch):
     assert (await ask("GET", "/readyz")).status == 200
 
 
-async def test_a_fault_of_ours_is_an_answer(ask, monkeypatch):
+async def test_an_exception_is_an_internal_error(ask, monkeypatch):
     def fail(*_args):
         raise ZeroDivisionError
 

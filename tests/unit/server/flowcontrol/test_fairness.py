@@ -76,7 +76,7 @@ def start(group, turns, work, calls):
     return [group.create_task(turns.serve(each, work)) for each in calls]
 
 
-async def test_one_user_never_has_all_the_seats(turns, call):
+async def test_one_user_never_gets_all_seats(turns, call):
     slow = Slow()
     async with asyncio.TaskGroup() as group:
         start(group, turns, slow, [call("bob")] * 100)
@@ -118,7 +118,7 @@ async def test_users_take_turns(turns, call):
     assert "eve" not in order[before + 2 * SEATS :]
 
 
-async def test_in_one_turn_of_the_loop_no_more_is_done_than_there_are_seats(turns, call):
+async def test_one_loop_iteration_dispatches_at_most_all_seats(turns, call):
     done = []
 
     async def work(call):
@@ -131,7 +131,7 @@ async def test_in_one_turn_of_the_loop_no_more_is_done_than_there_are_seats(turn
         assert len(done) == MAX_SEATS_PER_FLOW
 
 
-async def test_a_request_that_needs_many_seats_is_not_overtaken_for_ever(turns, call, store):
+async def test_a_request_with_many_seats_is_not_starved(turns, call, store):
     for number in range(fairness.OBJECTS_PER_SEAT * fairness.MAX_LIST_SEATS):
         store.write("configmaps", Key("default", f"m{number}"), {"metadata": {}})
     await store.tidy()
@@ -154,7 +154,7 @@ async def test_a_request_that_needs_many_seats_is_not_overtaken_for_ever(turns, 
 
 
 @pytest.mark.parametrize(("query", "width"), [("?limit=10", 1), ("?limit=600", 2), ("", 3)])
-async def test_a_list_takes_seats_as_it_has_objects(turns, call, store, query, width):
+async def test_a_list_needs_seats_by_its_number_of_objects(turns, call, store, query, width):
     for number in range(fairness.OBJECTS_PER_SEAT * 2):
         store.write("configmaps", Key("default", f"m{number}"), {"metadata": {}})
     await store.tidy()
@@ -166,7 +166,7 @@ async def test_a_list_takes_seats_as_it_has_objects(turns, call, store, query, w
         slow.ends.set()
 
 
-async def test_who_waits_with_too_many_is_refused(turns, call):
+async def test_requests_beyond_the_queue_length_are_rejected(turns, call):
     slow = Slow()
     async with asyncio.TaskGroup() as group:
         start(group, turns, slow, [call("bob")] * (MAX_SEATS_PER_FLOW + MAX_QUEUED_PER_FLOW))
@@ -179,7 +179,7 @@ async def test_who_waits_with_too_many_is_refused(turns, call):
         slow.ends.set()
 
 
-async def test_who_has_waited_too_long_is_refused(turns, call, monkeypatch):
+async def test_requests_that_wait_too_long_are_rejected(turns, call, monkeypatch):
     monkeypatch.setattr(fairness, "QUEUE_TIMEOUT_SECONDS", 0.01)
     slow = Slow()
     async with asyncio.TaskGroup() as group:
@@ -191,7 +191,7 @@ async def test_who_has_waited_too_long_is_refused(turns, call, monkeypatch):
         slow.ends.set()
 
 
-async def test_administrators_wait_but_are_never_refused(turns, call, monkeypatch):
+async def test_administrators_wait_but_are_never_rejected(turns, call, monkeypatch):
     monkeypatch.setattr(fairness, "QUEUE_TIMEOUT_SECONDS", 0.0)
     calls = [call("root", groups=ADMINISTRATOR.groups)] * (
         MAX_SEATS_PER_FLOW + MAX_QUEUED_PER_FLOW + 1
@@ -217,7 +217,7 @@ async def test_components_of_this_process_do_not_wait(turns, call):
         slow.ends.set()
 
 
-async def test_who_leaves_while_waiting_or_at_work_leaves_nothing(turns, call):
+async def test_cancelled_requests_release_their_seats(turns, call):
     slow = Slow()
     async with asyncio.TaskGroup() as group:
         tasks = start(group, turns, slow, [call("bob")] * (MAX_SEATS_PER_FLOW + 5))
@@ -229,7 +229,7 @@ async def test_who_leaves_while_waiting_or_at_work_leaves_nothing(turns, call):
     assert (await turns.serve(call("bob"), at_once)).status == 200
 
 
-async def test_who_leaves_just_as_it_is_its_turn_gives_the_seat_on(turns, call):
+async def test_a_request_cancelled_when_dispatched_passes_its_seats_on(turns, call):
     slow, after = Slow(), Slow()
     async with asyncio.TaskGroup() as group:
         first = start(group, turns, slow, [call("bob")] * MAX_SEATS_PER_FLOW)
@@ -249,7 +249,7 @@ async def test_who_leaves_just_as_it_is_its_turn_gives_the_seat_on(turns, call):
     assert (turns.seats, turns.waiting) == (0, 0)
 
 
-async def test_a_failure_gives_the_seat_back(turns, call):
+async def test_a_failed_request_releases_its_seats(turns, call):
     async def fails(call):
         raise ValueError("a fault")
 
@@ -260,7 +260,7 @@ async def test_a_failure_gives_the_seat_back(turns, call):
     assert turns.seats == 0
 
 
-async def test_a_large_body_takes_more_seats(turns, call):
+async def test_a_large_body_needs_more_seats(turns, call):
     slow = Slow()
     large = call("ann", "POST", MAPS)
     large.request.body = b"x" * (3 << 20)
@@ -273,7 +273,7 @@ async def test_a_large_body_takes_more_seats(turns, call):
     assert turns.seats == 0
 
 
-async def test_who_asks_somebody_outside_has_no_seats_meanwhile(turns, call):
+async def test_a_request_has_no_seats_during_a_webhook(turns, call):
     answers, ends = asyncio.Event(), asyncio.Event()
     seated = []
 
@@ -299,7 +299,7 @@ async def test_who_asks_somebody_outside_has_no_seats_meanwhile(turns, call):
     assert (turns.seats, turns.waiting, len(seated)) == (0, 0, 2 * MAX_SEATS_PER_FLOW)
 
 
-async def test_who_comes_back_is_before_others_of_the_same_user(turns, call):
+async def test_a_request_after_a_webhook_precedes_others_of_its_user(turns, call):
     answer, slow, order = asyncio.Event(), Slow(), []
 
     async def ask(asking):
@@ -327,7 +327,7 @@ async def test_who_comes_back_is_before_others_of_the_same_user(turns, call):
     assert order == ["back", "new"]
 
 
-async def test_for_one_user_a_bounded_number_is_asked_outside(turns, call, monkeypatch):
+async def test_webhooks_in_progress_are_limited_per_user(turns, call, monkeypatch):
     monkeypatch.setattr(fairness, "MAX_WITHOUT_SEATS", 2)
     answer = asyncio.Event()
 
@@ -348,7 +348,7 @@ async def test_for_one_user_a_bounded_number_is_asked_outside(turns, call, monke
 
 
 @pytest.mark.parametrize("moment", ["outside", "coming back"])
-async def test_who_leaves_while_somebody_outside_is_asked_leaves_nothing(turns, call, moment):
+async def test_a_request_cancelled_during_a_webhook_leaks_nothing(turns, call, moment):
     answer, slow = asyncio.Event(), Slow()
 
     async def ask(asking):

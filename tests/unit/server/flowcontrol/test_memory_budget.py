@@ -27,7 +27,7 @@ def test_a_user_has_a_share():
     assert budget.used == 0
 
 
-def test_what_all_hold_is_bounded_but_who_holds_nothing_comes_in():
+def test_the_total_is_limited_but_each_user_gets_one_reservation():
     budget = Budget(3 * LARGE, 3 * LARGE)
     with budget.reserve("ann", LARGE), budget.reserve("bob", 2 * LARGE):
         with pytest.raises(TooManyRequests):
@@ -35,33 +35,33 @@ def test_what_all_hold_is_bounded_but_who_holds_nothing_comes_in():
         budget.check_room("eve", LARGE)
 
 
-def test_what_is_larger_than_the_share_comes_in_alone():
+def test_a_reservation_larger_than_the_share_is_admitted_alone():
     budget = Budget(LARGE, LARGE)
     budget.check_room("ann", 5 * LARGE)
     with budget.reserve("ann", 5 * LARGE), pytest.raises(TooManyRequests):
         budget.check_room("ann", LARGE)
 
 
-def test_what_is_small_is_not_counted():
+def test_small_reservations_are_not_counted():
     budget = Budget(LARGE, LARGE)
     with budget.reserve("ann", SMALL_BYTES):
         assert budget.used == 0
 
 
-def test_what_is_small_may_be_less_for_some():
+def test_the_threshold_of_small_reservations_is_configurable():
     budget = Budget(LARGE, LARGE, small=10)
     with budget.reserve("ann", 11), budget.reserve("ann", 10):
         assert budget.used == 11
 
 
-def test_a_failure_gives_the_bytes_back():
+def test_a_failure_releases_the_bytes():
     budget = Budget(LARGE, LARGE)
     with pytest.raises(ValueError, match="x"), budget.reserve("ann", LARGE):
         raise ValueError("x")
     budget.check_room("ann", LARGE)
 
 
-def test_a_body_is_as_large_as_told_or_as_it_may_be():
+def test_the_size_of_a_body_is_content_length_or_the_maximum():
     assert sized() == 0
     assert sized(content_length="10") == 10
     assert sized(content_length="1001") == sized(content_length="9" * 5000) == 1000

@@ -9,7 +9,7 @@ from corral.server.flowcontrol.memory_trim import DELAY_SECONDS, MIN_STREAMS, Me
 pytestmark = pytest.mark.looptime
 
 
-async def test_memory_is_given_back_once_after_many_streams():
+async def test_memory_is_trimmed_once_after_many_streams():
     trims = []
     trimming = MemoryTrim(lambda: trims.append(1))
     for _ in range(MIN_STREAMS - 1):
@@ -22,7 +22,7 @@ async def test_memory_is_given_back_once_after_many_streams():
     assert trims == [1]
 
 
-async def test_the_system_takes_memory_back():
+async def test_trimmed_memory_is_returned_to_the_system():
     kept = [[bytes(3000) for _ in range(20_000)][::50]]  # so that it does not end in one piece
     trimming, held = MemoryTrim(), resident()
     for _ in range(MIN_STREAMS):

@@ -77,7 +77,7 @@ async def rig(asker):
     await store.close()
 
 
-async def test_nodes_and_pods_of_other_hosts_are_listed(rig):
+async def test_joined_nodes_and_their_pods_are_listed(rig):
     await rig.pod("busy", "far")
     answer = await rig.ask("GET", NODES)
     assert answer.names == ["far", "farther"]
@@ -99,14 +99,14 @@ async def test_one_summary_serves_the_requests_of_a_few_seconds(rig):
     assert rig.kubelets["farther"].requests == 0  # no pod and no request names it
 
 
-async def test_requests_at_the_same_time_share_a_summary(rig):
+async def test_concurrent_requests_share_a_summary(rig):
     rig.kubelets["far"].delay = 0.05
     answers = await asyncio.gather(*(rig.ask("GET", f"{NODES}/far") for _ in range(5)))
     assert {answer.status for answer in answers} == {200}
     assert rig.kubelets["far"].requests == 1
 
 
-async def test_a_node_that_hangs_is_left_out_in_time_and_not_waited_for_again(rig, monkeypatch):
+async def test_a_hanging_node_is_left_out_and_not_awaited_again(rig, monkeypatch):
     monkeypatch.setattr(remote_usage, "DEADLINE_SECONDS", 0.1)
     rig.kubelets["far"].delay = 60
     began = time.monotonic()
@@ -130,17 +130,17 @@ async def test_a_node_that_hangs_is_left_out_in_time_and_not_waited_for_again(ri
     ],
     ids=["refused", "no-json", "no-time", "negative", "too-large-number", "too-many-bytes"],
 )
-async def test_a_bad_answer_costs_that_node_alone(rig, answer):
+async def test_an_invalid_summary_affects_that_node_only(rig, answer):
     rig.kubelets["far"].answer = answer
     assert (await rig.ask("GET", NODES)).names == ["farther"]
 
 
-async def test_a_node_without_a_rate_yet_is_unknown(rig):
+async def test_a_node_without_a_rate_has_no_metrics(rig):
     rig.kubelets["far"].node = {"nodeName": "far"}
     assert (await rig.ask("GET", f"{NODES}/far")).status == 404
 
 
-async def test_a_node_speaks_for_its_own_pods_only(rig):
+async def test_a_node_reports_usage_of_its_own_pods_only(rig):
     await rig.pod("busy", "far")
     pods = rig.kubelets["far"].pods
     rig.kubelets["farther"].pods = [each | stats(1, 1) for each in pods]

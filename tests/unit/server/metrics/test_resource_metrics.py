@@ -58,7 +58,7 @@ async def served(asker):
     await store.close()
 
 
-async def test_a_pod_is_told_with_its_labels_and_every_container(served):
+async def test_pod_metrics_have_labels_and_all_containers(served):
     answer = await served("GET", f"{PODS}/busy")
     assert answer["kind"] == "PodMetrics"
     assert answer["apiVersion"] == "metrics.k8s.io/v1beta1"
@@ -68,18 +68,18 @@ async def test_a_pod_is_told_with_its_labels_and_every_container(served):
     assert answer["containers"][0]["usage"] == {"cpu": "250000000n", "memory": "2048Ki"}
 
 
-async def test_what_is_not_known_is_left_out_of_lists_and_not_told_as_zero(served):
+async def test_unknown_usage_is_left_out_of_lists(served):
     assert (await served("GET", PODS)).names == ["busy"]
 
 
-async def test_lists_are_of_a_namespace_or_of_all_and_by_the_pods_labels(served):
+async def test_lists_are_filtered_by_namespace_and_labels_of_pods(served):
     assert (await served("GET", ALL_PODS)).names == ["busy", "busy"]
     chosen = await served("GET", f"{ALL_PODS}?labelSelector=app%3Dother")
     assert [one["metadata"]["namespace"] for one in chosen["items"]] == ["other"]
     assert (await served("GET", f"{ALL_PODS}?fieldSelector=metadata.name%3Didle")).names == []
 
 
-async def test_a_missing_pod_and_one_of_which_nothing_is_known_are_told_apart(served):
+async def test_a_missing_pod_and_one_without_metrics_have_different_errors(served):
     missing = await served("GET", f"{PODS}/nobody")
     assert (missing.status, missing["message"]) == (404, 'pods "nobody" not found')
     unknown = await served("GET", f"{PODS}/idle")
@@ -87,7 +87,7 @@ async def test_a_missing_pod_and_one_of_which_nothing_is_known_are_told_apart(se
     assert unknown["message"] == 'podmetrics.metrics.k8s.io "default/idle" not found'
 
 
-async def test_nodes_are_told_too(served):
+async def test_node_metrics(served):
     assert (await served("GET", NODES)).names == ["here"]
     answer = await served("GET", f"{NODES}/here")
     assert answer["usage"] == {"cpu": "1500m", "memory": "1Gi"}
@@ -95,7 +95,7 @@ async def test_nodes_are_told_too(served):
     assert missing["message"] == 'nodes "there" not found'
 
 
-async def test_tables_add_up_what_the_containers_take(served):
+async def test_tables_have_the_sum_of_containers(served):
     answer = await served("GET", PODS, headers=TABLE)
     assert [one["name"] for one in answer["columnDefinitions"]] == [
         *("Name", "cpu", "memory", "Window"),
@@ -112,12 +112,12 @@ async def test_tables_add_up_what_the_containers_take(served):
         *(("PATCH", f"{PODS}/busy"), ("GET", f"{PODS}?watch=true"), ("DELETE", NODES)),
     ],
 )
-async def test_nobody_writes_what_is_observed_and_nobody_watches_it(served, method, path):
+async def test_metrics_cannot_be_written_or_watched(served, method, path):
     assert (await served(method, path, {})).status == 405
     assert (await served("GET", PODS)).names == ["busy"]
 
 
-async def test_discovery_offers_to_get_and_list_them_only(served):
+async def test_discovery_has_get_and_list_only(served):
     answer = await served("GET", "/apis/metrics.k8s.io/v1beta1")
     assert {one["name"]: one["verbs"] for one in answer["resources"]} == {
         "pods": ["get", "list"],
@@ -125,12 +125,12 @@ async def test_discovery_offers_to_get_and_list_them_only(served):
     }
 
 
-async def test_a_selector_that_cannot_be_read_is_refused(served):
+async def test_an_invalid_selector_is_rejected(served):
     assert (await served("GET", f"{PODS}?labelSelector=a%3D%3D%3Db")).status == 400
     assert (await served("GET", f"{PODS}?limit=many")).status == 400
 
 
-async def test_a_server_that_nobody_tells_anything_knows_nothing(asker):
+async def test_a_server_without_sources_has_no_metrics(asker):
     store = Store.in_memory()
     ask = asker(ApiServer(store))
     await ask.create("/api/v1/nodes", "here")

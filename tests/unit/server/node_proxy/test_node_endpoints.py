@@ -25,7 +25,7 @@ async def ask(asker):
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/resource", "/stats/summary"])
-async def test_what_a_node_tells_is_asked_of_its_agent(ask, path):
+async def test_metrics_of_a_node_are_proxied_to_its_kubelet(ask, path):
     answer = await ask.raw("GET", f"{NODE}{path}?only_cpu_and_memory=true")
     assert isinstance(answer, Forward)
     assert (answer.path, answer.query) == (path, "only_cpu_and_memory=true")
@@ -38,11 +38,11 @@ async def test_what_a_node_tells_is_asked_of_its_agent(ask, path):
         *("/metrics/resource/..", "/metrics/../exec/default/pod/compute", "/metrics/cadvisor"),
     ],
 )
-async def test_no_other_door_of_an_agent_is_reached_through_its_node(ask, path):
+async def test_other_paths_of_a_kubelet_are_not_proxied(ask, path):
     assert (await ask("GET", f"{NODE}{path}")).status == 404
 
 
-async def test_a_node_that_is_not_there_and_one_that_is_silent_are_told_apart(ask):
+async def test_a_missing_and_an_unreachable_node_have_different_errors(ask):
     missing = await ask("GET", "/api/v1/nodes/nobody/proxy/metrics/resource")
     assert (missing.status, missing["message"]) == (404, 'nodes "nobody" not found')
     silent = await ask("GET", "/api/v1/nodes/silent/proxy/metrics/resource")
@@ -50,7 +50,7 @@ async def test_a_node_that_is_not_there_and_one_that_is_silent_are_told_apart(as
     assert silent["message"] == 'the agent of node "silent" cannot be reached'
 
 
-async def test_nothing_is_written_to_a_node(ask):
+async def test_the_node_proxy_is_read_only(ask):
     for method in ("POST", "PUT", "DELETE"):
         assert (await ask(method, f"{NODE}/metrics")).status == 405
 
@@ -63,13 +63,13 @@ async def test_nothing_is_written_to_a_node(ask):
         ("jane", 403),
     ],
 )
-async def test_only_administrators_ask_nodes(ask, user, status):
+async def test_only_administrators_can_use_the_node_proxy(ask, user, status):
     answer = await ask.as_user(user)("GET", f"{NODE}/metrics/resource")
     assert answer.status == status
     assert "nodes/proxy" in answer["message"]
 
 
-async def test_the_ways_of_kubernetes_are_discovered(ask):
+async def test_discovery_has_kubernetes_proxy_paths(ask):
     found = await ask("GET", "/api/v1")
     (proxy,) = (one for one in found["resources"] if one["name"] == "nodes/proxy")
     assert (proxy["kind"], proxy["verbs"]) == ("NodeProxyOptions", ["get"])

@@ -46,14 +46,14 @@ async def led_to(ask, method, sub, body=None, headers=None):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha3"])
-async def test_both_versions_lead_to_the_node(ask, store_machine, version):
+async def test_both_versions_are_forwarded_to_the_node(ask, store_machine, version):
     await store_machine()
     response = await ask.raw("PUT", path("reset", version))
     assert isinstance(response, Forward)
     assert (await ask("PUT", path("reset", "v2"))).status == 404
 
 
-async def test_streams_lead_to_the_node(ask, store_machine):
+async def test_streams_are_forwarded_to_the_node(ask, store_machine):
     await store_machine(ADDRESS)
     for sub, there in (
         ("console", "/console/default/vm/uid-1"),
@@ -68,7 +68,7 @@ async def test_streams_lead_to_the_node(ask, store_machine):
         assert (plain.status, plain["reason"]) == (400, "BadRequest")
 
 
-async def test_questions_and_acts_lead_to_the_node(ask, store_machine):
+async def test_reads_and_actions_are_forwarded_to_the_node(ask, store_machine):
     await store_machine(AGENT)
     for sub in ("guestosinfo", "userlist", "filesystemlist"):
         assert await led_to(ask, "GET", sub) == f"/{sub}/default/vm/uid-1"
@@ -98,14 +98,16 @@ async def test_questions_and_acts_lead_to_the_node(ask, store_machine):
         ("PUT", "reset", {"phase": "Succeeded"}, 409, CONFLICT + "VMI is not running"),
     ],
 )
-async def test_what_cannot_be_is_refused(ask, store_machine, method, sub, status, code, message):
+async def test_requests_that_cannot_work_are_rejected(
+    ask, store_machine, method, sub, status, code, message
+):
     await store_machine(status)
     refused = await ask(method, path(sub), headers=UPGRADE)
     assert (refused.status, refused["message"]) == (code, message)
     assert refused["kind"] == "Status"
 
 
-async def test_a_machine_that_is_not_there_is_named_as_kubevirt_does(ask):
+async def test_a_missing_vmi_has_kubevirts_error(ask):
     missing = await ask("PUT", path("pause"))
     assert (missing.status, missing["reason"]) == (404, "NotFound")
     assert missing["message"] == 'virtualmachineinstance.kubevirt.io "vm" not found'
@@ -120,14 +122,14 @@ async def test_a_machine_that_is_not_there_is_named_as_kubevirt_does(ask):
         ({"conditions": [*AGENT["conditions"], *PAUSED["conditions"]]}, "VMI is paused"),
     ],
 )
-async def test_guest_information_is_refused_in_plain_text(ask, store_machine, status, why):
+async def test_errors_of_guest_information_are_plain_text(ask, store_machine, status, why):
     """As KubeVirt does, with a code that says the server failed."""
     await store_machine(status)
     refused = await ask("GET", path("guestosinfo"))
     assert (refused.status, refused.document, refused.text) == (500, None, CONFLICT + why)
 
 
-async def test_what_the_machine_has_not_is_not_opened(ask, store_machine):
+async def test_missing_devices_are_rejected(ask, store_machine):
     devices = {"autoattachGraphicsDevice": False}
     await store_machine(domain={"devices": devices, "features": {"acpi": {"enabled": False}}})
     for sub in ("vnc", "vnc/screenshot"):
@@ -138,7 +140,7 @@ async def test_what_the_machine_has_not_is_not_opened(ask, store_machine):
     assert (refused.status, refused["message"]) == (409, CONFLICT + neither)
 
 
-async def test_a_machine_that_is_probed_for_life_is_not_paused(ask, store_machine):
+async def test_a_vmi_with_a_liveness_probe_cannot_be_paused(ask, store_machine):
     await store_machine(livenessProbe={"guestAgentPing": {}})
     refused = await ask("PUT", path("pause"))
     assert (refused.status, refused["reason"]) == (403, "Forbidden")
@@ -148,7 +150,7 @@ async def test_a_machine_that_is_probed_for_life_is_not_paused(ask, store_machin
 @pytest.mark.parametrize("sub", ["portforward/0", "portforward/x", "portforward/70000",
                                  "portforward/22/sctp", "portforward/²",
                                  "portforward/00000000199999"])  # fmt: skip
-async def test_a_port_is_a_port(ask, store_machine, sub):
+async def test_invalid_ports_are_rejected(ask, store_machine, sub):
     await store_machine(ADDRESS)
     assert (await ask("GET", path(sub), headers=UPGRADE)).status == 400
 
@@ -161,7 +163,7 @@ async def test_a_dry_run_does_nothing(ask, store_machine):
     assert refused.status == 409
 
 
-async def test_a_freeze_may_have_an_end(ask, store_machine):
+async def test_a_freeze_can_have_a_timeout(ask, store_machine):
     await store_machine()
     there = "/freeze/default/vm/uid-1"
     assert await led_to(ask, "PUT", "freeze") == there
@@ -182,12 +184,12 @@ def test_durations_are_those_of_go(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "5", "5 m", "-5s", "m5", "1" * 40 + "s"])
-def test_what_is_no_duration_is_refused(text):
+def test_invalid_durations_are_rejected(text):
     with pytest.raises(BadRequest):
         duration_seconds(text)
 
 
-async def test_every_door_answers(ask, store_machine):
+async def test_every_subresource_responds(ask, store_machine):
     """Also those that do not open: with a reason, not with nothing."""
     await store_machine(ADDRESS)
     for name, subresource in SUBRESOURCES.items():
@@ -199,7 +201,7 @@ async def test_every_door_answers(ask, store_machine):
             assert response.body
 
 
-async def test_who_may_not_is_told_in_the_group_that_was_asked(ask, store_machine):
+async def test_the_forbidden_error_names_the_group_of_subresources(ask, store_machine):
     await store_machine()
     stranger = ask.as_user("stranger")
     refused = await stranger("PUT", path("pause"))
@@ -210,7 +212,7 @@ async def test_who_may_not_is_told_in_the_group_that_was_asked(ask, store_machin
     )
 
 
-async def test_other_kinds_have_no_such_doors(ask, store_machine):
+async def test_other_kinds_have_no_such_subresources(ask, store_machine):
     await store_machine(ADDRESS)
     base = "/apis/subresources.kubevirt.io/v1/namespaces/default"
     for where in ("virtualmachines/vm/start", "virtualmachineinstancereplicasets/web/pause"):

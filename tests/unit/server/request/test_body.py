@@ -16,7 +16,7 @@ LARGE = "\n".join(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-async def test_others_are_answered_while_a_large_body_is_read(ask, monkeypatch, method):
+async def test_decoding_a_large_body_yields_to_other_requests(ask, monkeypatch, method):
     path = MAPS if method == "POST" else f"{MAPS}/large"
     if method == "PUT":
         await ask.create(MAPS, "large")
@@ -32,13 +32,13 @@ async def test_others_are_answered_while_a_large_body_is_read(ask, monkeypatch, 
     assert len(stored["data"]) == 10_000
 
 
-async def test_what_is_wrong_in_a_large_body_is_told_as_ever(ask):
+async def test_faults_of_a_large_body_are_reported_as_usual(ask):
     refused = await ask("POST", MAPS, LARGE + b"\n  key-1: again: again", YAML)
     assert (refused.status, refused["reason"]) == (400, "BadRequest")
     assert "yaml: line 10005" in refused["message"]
 
 
-async def test_an_object_that_grows_too_large_stays_as_it_was(ask):
+async def test_a_patch_that_makes_an_object_too_large_is_rejected(ask):
     made = await ask.create(MAPS, "a", data={"a": "x" * 500_000})
     grown = {"metadata": {"annotations": {"b": "x" * 200_000, "c": "y"}}, "data": {"b": "y" * 500}}
     assert (await ask.patch(f"{MAPS}/a", grown)).status == 200

@@ -46,7 +46,7 @@ def test_paths_of_other_things(path):
 
 
 @given(group=WORD, version=WORD, namespace=WORD, plural=WORD, name=WORD)
-def test_a_built_path_is_read_back(group, version, namespace, plural, name):
+def test_a_built_path_can_be_parsed(group, version, namespace, plural, name):
     route = parse(f"/apis/{group}/{version}/namespaces/{namespace}/{plural}/{name}")
     assert route is not None
     assert (route.group, route.version, route.namespace) == (group, version, namespace)
@@ -54,11 +54,11 @@ def test_a_built_path_is_read_back(group, version, namespace, plural, name):
 
 
 @given(st.text("/abn", max_size=30))
-def test_no_path_is_a_fault(path):
+def test_any_path_can_be_parsed(path):
     parse(path)
 
 
-def test_verbs_tell_collections_from_objects():
+def test_verbs_depend_on_collection_or_object():
     many, one = Route("", "v1", "pods", "x"), Route("", "v1", "pods", "x", "y")
     assert verb("GET", many, watch=False) == "list"
     assert verb("GET", many, watch=True) == verb("GET", one, watch=True) == "watch"
@@ -81,5 +81,5 @@ def test_verbs_tell_collections_from_objects():
         (Route("", "v1", "nodes", "x"), "list", False, False),
     ],
 )
-def test_objects_are_at_home_in_a_namespace_or_in_none(route, verb, namespaced, home):
+def test_namespaced_and_cluster_scoped_paths(route, verb, namespaced, home):
     assert is_valid_scope(route, verb, namespaced=namespaced) is home

@@ -32,25 +32,25 @@ async def given():
         ("watch=1&timeoutSeconds=7", MAX_SECONDS),
     ],
 )
-async def test_a_client_says_how_long_it_waits_up_to_a_minute(query, seconds):
+async def test_the_timeout_of_a_request_is_at_most_a_minute(query, seconds):
     request = Request(method="GET", path="/version", query=query)
     assert (await within(deadline_of(request), given)).status == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "30", "-5s", "1x", "5 s"])
-async def test_a_time_that_is_none_is_refused(text):
+async def test_an_invalid_timeout_is_rejected(text):
     request = Request(method="GET", path="/version", query=f"timeout={text}")
     with pytest.raises(BadRequest, match="invalid timeout specified in the request URL - "):
         deadline_of(request)
 
 
-async def test_what_takes_too_long_is_told_so():
+async def test_a_request_that_takes_too_long_is_a_timeout_error():
     request = Request(method="GET", path="/version", query="timeout=1ms")
     with pytest.raises(Timeout, match="did not complete within the allotted timeout"):
         await within(deadline_of(request), never)
 
 
-async def test_a_timeout_of_what_was_asked_is_not_that_of_the_request(monkeypatch):
+async def test_a_timeout_error_within_a_handler_is_not_the_requests(monkeypatch):
     async def answer():
         raise TimeoutError("of somebody else")
 
@@ -59,7 +59,7 @@ async def test_a_timeout_of_what_was_asked_is_not_that_of_the_request(monkeypatc
 
 
 @pytest.mark.looptime
-async def test_components_of_this_process_wait_as_long_as_they_like(monkeypatch):
+async def test_requests_of_components_have_no_timeout(monkeypatch):
     monkeypatch.setattr(timeout, "MAX_SECONDS", 0.0)
 
     async def answer():

@@ -17,7 +17,7 @@ from corral.server.response import compression
         ("gzip" + ", br" * 10_000, False),
     ],
 )
-def test_it_is_done_for_who_takes_it(header, wanted):
+def test_responses_are_compressed_if_accepted(header, wanted):
     request = Request(method="GET", path="/api", headers={"accept-encoding": header})
     response = Response(body=bytes(compression.MIN_BYTES))
     assert compression.should_compress(request, response) is wanted

@@ -24,20 +24,20 @@ def laid_out(response, path=MAPS, **about):
 
 
 @pytest.mark.parametrize("path", [MAPS, "/api", "/apis", "/apis/apps/v1"])
-def test_an_answer_is_a_line(path):
+def test_responses_are_one_line_by_default(path):
     assert laid_out(json_response(LINE), path) == LINE + b"\n"
     assert laid_out(json_response(LINE + b"\n"), path) == LINE + b"\n"
 
 
 @pytest.mark.parametrize("value", ["1", "t", "true", "TRUE"])
-def test_who_asks_for_lines_gets_them(value):
+def test_pretty_indents_responses(value):
     asked = {"query": f"limit=5&pretty={value}", "headers": {"user-agent": "kubectl/v1"}}
     assert laid_out(json_response(LINE), **asked) == LINES
     assert laid_out(json_response(LINE, status=404), "/metrics", **asked) == LINES
 
 
 @pytest.mark.parametrize("agent", ["curl/8.0", "Wget/1.2", "Mozilla/5.0 (X11)"])
-def test_programs_that_show_answers_get_lines_unless_they_say_otherwise(agent):
+def test_curl_and_browsers_get_indented_responses_by_default(agent):
     asked = {"headers": {"user-agent": agent}}
     assert laid_out(json_response(LINE), **asked) == LINES
     assert laid_out(json_response(LINE), query="pretty=", **asked) == LINES
@@ -46,7 +46,7 @@ def test_programs_that_show_answers_get_lines_unless_they_say_otherwise(agent):
         assert told == (LINES if value == "%ff" else LINE + b"\n")
 
 
-def test_what_is_no_object_stays_as_it_is():
+def test_other_content_is_not_indented():
     asked = {"query": "pretty=1"}
     assert laid_out(text_response("ok"), "/api/v1/x", **asked) == b"ok"
     assert laid_out(json_response(LINE), "/openapi/v3", **asked) == LINE
@@ -63,7 +63,7 @@ def test_what_is_no_object_stays_as_it_is():
         [[[[{str(number): [number]} for number in range(5000)]]]],
     ],
 )
-def test_how_large_something_becomes_is_known_before(document, monkeypatch):
+def test_the_indented_size_is_computed_before(document, monkeypatch):
     body = json.dumps(document, separators=(",", ":")).encode()
     lines = pretty.indented(body)
     monkeypatch.setattr(pretty, "MAX_INDENTED_BYTES", len(lines))
@@ -73,7 +73,7 @@ def test_how_large_something_becomes_is_known_before(document, monkeypatch):
     assert laid_out(json_response(body), query="pretty=1") == body + b"\n"
 
 
-def test_an_etag_is_of_the_same_bytes_for_everybody():
+def test_responses_with_an_etag_are_not_indented():
     tag = ("etag", '"x"')
     for asked, kept in (("", [tag]), ("pretty=1", [])):
         told = Response(headers=[*JSON_HEADERS, tag], body=LINE)
@@ -81,7 +81,7 @@ def test_an_etag_is_of_the_same_bytes_for_everybody():
         assert [each for each in told.headers if each[0] == "etag"] == kept
 
 
-def test_what_is_large_is_not_indented():
+def test_large_responses_are_not_indented():
     wide = json.dumps(["x" * pretty.MAX_BYTES]).encode()
     deep = b"[" * 200 + b"1" + b",1" * 20_000 + b"]" * 200
     assert len(deep) < pretty.MAX_BYTES

@@ -91,7 +91,7 @@ def told(kind):
 
 
 @pytest.mark.parametrize("served", KEPT, ids=told)
-async def test_every_verb_on_every_kind(speak, served):
+async def test_every_verb_of_every_kind(speak, served):
     version, kind = served
     path = collection(version, kind)
     wanted = BY_KIND[version, kind.name]
@@ -132,14 +132,14 @@ async def test_every_verb_on_every_kind(speak, served):
 
 
 @pytest.mark.parametrize("served", [each for each in SERVED if each[1].create_only], ids=told)
-async def test_questions_are_asked_and_answered(speak, served):
+async def test_reviews_in_protobuf(speak, served):
     version, kind = served
     status, answer = await speak("POST", collection(version, kind), BY_KIND[version, kind.name])
     assert (status, answer["kind"]) == (201, kind.name)
     assert answer["status"] or kind.name == "TokenReview"
 
 
-async def test_what_nobody_can_make_is_read_and_refused(speak):
+async def test_kinds_that_cannot_be_created_are_decoded_and_rejected(speak):
     path = "/apis/apiregistration.k8s.io/v1/apiservices"
     status, refused = await speak("POST", path, BY_KIND["apiregistration.k8s.io/v1", "APIService"])
     assert (status, refused["reason"]) == (422, "Invalid")
@@ -147,7 +147,7 @@ async def test_what_nobody_can_make_is_read_and_refused(speak):
     assert (await speak("GET", path))[1]["kind"] == "APIServiceList"
 
 
-async def test_refusals_are_told(speak):
+async def test_errors_in_protobuf(speak):
     assert await speak("GET", f"{MAPS}/none") == (
         404,
         {
@@ -166,7 +166,7 @@ async def test_refusals_are_told(speak):
     assert refused["message"].startswith("the object provided is unrecognized (must be of type Con")
 
 
-async def test_a_watch_tells_what_there_is_and_its_end_and_errors(speak):
+async def test_a_watch_in_protobuf_has_events_and_errors(speak):
     await speak("POST", MAPS, BY_KIND["v1", "ConfigMap"])
     initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     (first, present), (second, end) = await speak.watch(f"{MAPS}?watch=true&{initial}", 2)
@@ -179,7 +179,7 @@ async def test_a_watch_tells_what_there_is_and_its_end_and_errors(speak):
     assert (told, status["metadata"]["name"]) == ("ADDED", "cm") or status["code"] == 410
 
 
-async def test_watchers_of_each_encoding_have_frames_of_their_own(ask, speak):
+async def test_watchers_of_each_encoding_have_their_own_frames(ask, speak):
     path = f"{MAPS}?watch=true&resourceVersion=1"
     streams = [
         (await ask.raw("GET", path, headers=headers)).body
@@ -194,7 +194,7 @@ async def test_watchers_of_each_encoding_have_frames_of_their_own(ask, speak):
     assert event(pieces[1][4:])[1] == json.loads(pieces[0])["object"]
 
 
-async def test_metadata_of_any_kind(ask, speak, replica_set):
+async def test_partial_metadata_of_any_kind(ask, speak, replica_set):
     await ask("POST", SETS, replica_set)
     headers = {"accept": PROTOBUF + METADATA}
     status, one = await speak("GET", f"{SETS}/web", headers=headers)
@@ -210,7 +210,7 @@ async def test_metadata_of_any_kind(ask, speak, replica_set):
     assert (status, empty.get("items")) == (200, None)
 
 
-async def test_kinds_that_are_not_of_kubernetes_are_not_told(ask, speak, replica_set):
+async def test_custom_kinds_have_no_protobuf(ask, speak, replica_set):
     await ask("POST", SETS, replica_set)
     for path in (SETS, f"{SETS}/web", f"{SETS}?watch=true"):
         status, refused = await speak("GET", path)
@@ -228,7 +228,7 @@ async def test_kinds_that_are_not_of_kubernetes_are_not_told(ask, speak, replica
     assert status == 406, gone
 
 
-async def test_what_any_kind_has_in_common_is_told(ask, speak, replica_set):
+async def test_common_kinds_in_protobuf(ask, speak, replica_set):
     await ask("POST", SETS, replica_set)
     status, scale = await speak("GET", f"{SETS}/web/scale")
     assert (status, scale["kind"], scale["spec"]) == (200, "Scale", {"replicas": 3})
@@ -240,7 +240,7 @@ async def test_what_any_kind_has_in_common_is_told(ask, speak, replica_set):
     assert gone.status == 200, gone.text
 
 
-async def test_discovery_is_told_and_what_is_no_object_stays_json(ask, speak):
+async def test_discovery_in_protobuf_and_other_documents_in_json(ask, speak):
     for path, kind in (
         ("/api", "APIVersions"),
         ("/apis", "APIGroupList"),
@@ -258,7 +258,7 @@ async def test_discovery_is_told_and_what_is_no_object_stays_json(ask, speak):
         assert (answer.status, type(answer.document)) == (200, dict)
 
 
-async def test_who_has_the_tag_of_the_json_is_told_in_protobuf(ask, speak):
+async def test_the_etag_of_json_does_not_match_protobuf(ask, speak):
     for path in ("/apis", "/apis/apps", "/apis/apps/v1"):
         tag = dict((await ask.raw("GET", path)).headers)["etag"]
         headers = {"if-none-match": tag}
@@ -266,7 +266,7 @@ async def test_who_has_the_tag_of_the_json_is_told_in_protobuf(ask, speak):
         assert (await speak("GET", path, headers=headers))[0] == 200
 
 
-async def test_metadata_that_is_wanted_first_is_told_as_json(ask):
+async def test_preferred_metadata_in_json_precedes_protobuf(ask):
     await ask.create(MAPS, "m", data={"a": "b"})
     header = f"{PROTOBUF}{METADATA.replace('v=v1;', 'v=v1beta1;')}, application/json"
     found = await ask("GET", f"{MAPS}/m", headers={"accept": header})
@@ -274,13 +274,13 @@ async def test_metadata_that_is_wanted_first_is_told_as_json(ask):
     assert "data" not in found.document
 
 
-async def test_a_table_has_no_such_form(ask):
+async def test_tables_have_no_protobuf(ask):
     table = PROTOBUF + ";as=Table;v=v1;g=meta.k8s.io"
     refused = await ask("GET", MAPS, headers={"accept": table})
     assert (refused.status, refused["reason"]) == (406, "NotAcceptable")
 
 
-async def test_what_was_done_is_not_refused_for_how_it_is_told(ask, monkeypatch):
+async def test_a_write_is_not_rejected_for_the_form_of_its_response(ask, monkeypatch):
     def refuse(_document):
         raise writer.UnwritableError("no")
 
@@ -293,7 +293,7 @@ async def test_what_was_done_is_not_refused_for_how_it_is_told(ask, monkeypatch)
     assert (await ask("GET", f"{MAPS}/m", headers=both)).status == 200
 
 
-async def test_a_long_list_lets_others_have_their_turn():
+async def test_encoding_a_long_list_yields_to_other_requests():
     item = {"metadata": {"name": "m"}, "data": {"x": "x" * 20_000}}
     listed = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": [item] * 12}
     turns = 0
@@ -311,7 +311,7 @@ async def test_a_long_list_lets_others_have_their_turn():
 
 
 @pytest.mark.parametrize("is_listed", [False, True])
-async def test_what_is_large_by_itself_is_written_beside_the_loop(ask, speak, is_listed):
+async def test_large_objects_are_encoded_in_a_thread(ask, speak, is_listed):
     await ask.create(MAPS, "small", data={"x": "x"})
     await ask.create(MAPS, "large", data={f"k{index}": "" for index in range(5000)})
     threads, real = [], writer.content
@@ -332,7 +332,7 @@ async def test_what_is_large_by_itself_is_written_beside_the_loop(ask, speak, is
 
 
 @pytest.mark.parametrize("is_new", [False, True])
-async def test_a_watch_writes_what_is_large_once_and_beside_the_loop(ask, speak, is_new):
+async def test_a_watch_encodes_large_objects_once_in_a_thread(ask, speak, is_new):
     path = f"{MAPS}?watch=true"
     if is_new:
         path += f"&resourceVersion={ask.server.store.revision}"
@@ -382,7 +382,7 @@ def writing(monkeypatch):
     return state
 
 
-async def test_long_answers_of_one_user_are_written_one_after_the_other(ask, speak, writing):
+async def test_long_responses_of_one_user_are_encoded_one_by_one(ask, speak, writing):
     for name in ("a", "b"):
         await ask.create(MAPS, name, data={"x": "x" * 100_000})
     other = Speaker(ask.server, User(name="bob", groups=("system:masters",)))
@@ -396,7 +396,7 @@ async def test_long_answers_of_one_user_are_written_one_after_the_other(ask, spe
     assert writing.most == 2
 
 
-async def test_who_holds_many_answers_gets_no_more(ask, speak, writing):
+async def test_a_user_with_many_pending_responses_gets_no_more(ask, speak, writing):
     writing.may.set()
     await ask.create(MAPS, "a", data={"x": "x" * 100_000})
     name = ask.user.name
@@ -407,7 +407,7 @@ async def test_who_holds_many_answers_gets_no_more(ask, speak, writing):
     assert ask.server.fairness.responses.used == 0
 
 
-async def test_options_that_take_long_to_read_are_read_beside_the_loop(ask, speak, monkeypatch):
+async def test_large_options_are_decoded_in_a_thread(ask, speak, monkeypatch):
     await ask.create(MAPS, "a")
     beside = []
 
@@ -448,11 +448,11 @@ async def test_options_that_take_long_to_read_are_read_beside_the_loop(ask, spea
         (f"{PROTOBUF.upper()}", Form.PLAIN, True),
     ],
 )
-def test_protobuf_is_for_who_wants_it_more_than_json(header, form, protobuf):
+def test_protobuf_needs_a_higher_preference_than_json(header, form, protobuf):
     assert accept.prefers_protobuf(header) is protobuf
     assert accept.form(header, native=True) is form
 
 
-def test_every_kind_that_is_served_is_tried():
+def test_every_served_kind_is_tested():
     assert {(version, kind.name) for version, kind in SERVED} <= set(BY_KIND)
     assert message("core.v1.Pod").name == "core.v1.Pod"

@@ -55,14 +55,14 @@ def read(answer):
         "/apis/apps/v1",
     ],
 )
-async def test_what_is_told_in_yaml_is_what_is_told_in_json(maps, path):
+async def test_yaml_and_json_have_the_same_content(maps, path):
     told = await maps("GET", path, headers=YAML)
     plain = await maps("GET", path)
     assert read(told) == plain.document
     assert told.status == plain.status
 
 
-async def test_a_long_list_in_yaml_is_the_whole_list(maps):
+async def test_a_long_list_in_yaml_is_complete(maps):
     for index in range(60):
         await maps.create(MAPS, f"c{index}", data=HARD)
     assert read(await maps("GET", MAPS, headers=YAML)) == (await maps("GET", MAPS)).document
@@ -88,12 +88,12 @@ async def test_a_long_list_in_yaml_is_the_whole_list(maps):
         "lines\n" * 100,
     ],
 )
-def test_a_list_has_the_name_that_it_has_in_json(name):
+def test_a_list_in_yaml_has_the_kind_of_json(name):
     told = {"metadata": {"name": "a"}, name: [1, "a", {"b": [2]}], "z": [[], {}]}
     assert yaml.load(in_yaml.encode(json.dumps(told).encode())) == told
 
 
-def test_what_is_nested_as_deeply_as_can_be_is_told():
+def test_deeply_nested_objects_in_yaml():
     inner = "a"
     for _ in range(97):
         inner = {"a": [inner]}
@@ -101,20 +101,20 @@ def test_what_is_nested_as_deeply_as_can_be_is_told():
     assert yaml.load(in_yaml.encode(json.dumps(told).encode())) == told
 
 
-async def test_writes_are_answered_in_yaml_too(ask):
+async def test_writes_can_have_responses_in_yaml(ask):
     made = await ask("POST", MAPS, {"metadata": {"name": "a"}}, headers=YAML)
     assert (made.status, read(made)["metadata"]["name"]) == (201, "a")
     refused = await ask("POST", MAPS, {"metadata": {"name": "a"}}, headers=YAML)
     assert (refused.status, read(refused)["reason"]) == (409, "AlreadyExists")
 
 
-async def test_tables_are_told_in_yaml(maps):
+async def test_tables_in_yaml(maps):
     header = {"accept": "application/yaml;as=Table;v=v1;g=meta.k8s.io"}
     table = read(await maps("GET", MAPS, headers=header))
     assert (table["kind"], len(table["rows"])) == ("Table", 2)
 
 
-async def test_what_is_too_large_is_told_in_json_or_not_at_all(maps, monkeypatch):
+async def test_large_objects_are_sent_in_json_or_not_acceptable(maps, monkeypatch):
     monkeypatch.setattr(in_yaml, "MAX_BYTES", 100)
     refused = await maps("GET", MAPS, headers=YAML)
     assert refused.status == 406
@@ -123,7 +123,7 @@ async def test_what_is_too_large_is_told_in_json_or_not_at_all(maps, monkeypatch
     assert (both.status, len(both["items"])) == (200, 2)
 
 
-async def test_a_watch_is_not_told_in_yaml(maps):
+async def test_watches_have_no_yaml(maps):
     refused = await maps("GET", f"{MAPS}?watch=true", headers=YAML)
     assert refused.status == 406
     assert "application/json;stream=watch" in refused.text
@@ -132,18 +132,18 @@ async def test_a_watch_is_not_told_in_yaml(maps):
     assert [frame["type"] for frame in frames][:2] == ["ADDED", "ADDED"]
 
 
-async def test_what_is_no_object_stays_as_it_is(ask):
+async def test_other_content_is_not_converted(ask):
     for path in ("/version", "/openapi/v2"):
         answer = await ask("GET", path, headers={"accept": "application/yaml, */*"})
         json.loads(answer.text)
 
 
-async def test_what_has_many_values_is_as_what_is_large(maps, monkeypatch):
+async def test_many_values_count_as_large(maps, monkeypatch):
     monkeypatch.setattr(in_yaml, "MAX_VALUES", 20)
     assert (await maps("GET", MAPS, headers=YAML)).status == 406
 
 
-def test_what_becomes_too_large_as_yaml_is_not_written_to_its_end():
+def test_encoding_stops_at_the_maximum_size():
     zeros = [0] * 20_000
     for _ in range(150):
         zeros = [zeros]
@@ -157,20 +157,20 @@ def test_what_becomes_too_large_as_yaml_is_not_written_to_its_end():
     assert most < 32 << 20
 
 
-async def test_a_write_that_was_done_is_not_refused_for_its_form(maps, monkeypatch):
+async def test_a_write_is_not_rejected_for_the_form_of_its_response(maps, monkeypatch):
     monkeypatch.setattr(in_yaml, "MAX_BYTES", 100)
     made = await maps("POST", MAPS, {"metadata": {"name": "c"}, "data": {"a": "x" * 2000}}, YAML)
     assert (made.status, made["kind"]) == (201, "ConfigMap")
 
 
-async def test_a_client_is_told_that_what_it_keeps_is_the_last(ask):
+async def test_the_etag_of_yaml_matches(ask):
     for path, headers in (("/apis", YAML), ("/api/v1", YAML), ("/apis", AGGREGATED)):
         tag = (await ask("GET", path, headers=headers)).headers["etag"]
         answer = await ask("GET", path, headers=headers | {"if-none-match": tag})
         assert (answer.status, answer.text, answer.headers["etag"]) == (304, "", tag)
 
 
-async def test_what_a_client_keeps_in_json_is_not_what_it_asks_for_in_yaml(ask):
+async def test_the_etag_of_json_does_not_match_yaml(ask):
     tag = (await ask("GET", "/apis")).headers["etag"]
     answer = await ask("GET", "/apis", headers=YAML | {"if-none-match": tag})
     assert read(answer)["kind"] == "APIGroupList"
@@ -180,14 +180,14 @@ async def test_what_a_client_keeps_in_json_is_not_what_it_asks_for_in_yaml(ask):
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis"])
-async def test_aggregated_discovery_is_told_in_yaml(ask, path):
+async def test_aggregated_discovery_in_yaml(ask, path):
     answer = await ask("GET", path, headers=AGGREGATED)
     assert answer.headers["content-type"] == AGGREGATED["accept"]
     plain = {"accept": AGGREGATED["accept"].replace("yaml", "json")}
     assert yaml.load(answer.text) == (await ask("GET", path, headers=plain)).document
 
 
-async def test_discovery_has_the_form_that_is_wanted_most_in_its_own_type(ask):
+async def test_discovery_has_the_preferred_form_and_media_type(ask):
     aggregated, plain = AGGREGATED["accept"], "application/yaml"
     for header, kind, written in (
         (f"{aggregated}, application/json", "APIGroupDiscoveryList", aggregated),
@@ -201,7 +201,7 @@ async def test_discovery_has_the_form_that_is_wanted_most_in_its_own_type(ask):
         assert yaml.load(answer.text)["kind"] == kind
 
 
-async def test_what_is_never_in_yaml_is_not_asked_how_it_is_wanted(ask, monkeypatch):
+async def test_endpoints_without_yaml_ignore_the_accept_header(ask, monkeypatch):
     def fail(_header):
         raise AssertionError("the header was read")
 
@@ -242,7 +242,7 @@ async def begun(group, asker, *names):
     return tasks
 
 
-async def test_users_take_turns_at_yaml(ask, thread):
+async def test_users_take_turns_at_encoding_yaml(ask, thread):
     async with asyncio.TaskGroup() as group:
         await begun(group, ask.as_user("ann", "system:masters"), "a1", "a2", "a3")
         await begun(group, ask.as_user("bob", "system:masters"), "b1")
@@ -250,7 +250,7 @@ async def test_users_take_turns_at_yaml(ask, thread):
     assert thread.names.index("b1") <= 1
 
 
-async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
+async def test_responses_waiting_for_yaml_are_limited_per_user(ask, thread):
     ask.server._encodings._yaml._pending = Budget(5000, 100_000, small=1000)
     ann = ask.as_user("ann", "system:masters")
     async with asyncio.TaskGroup() as group:
@@ -266,7 +266,7 @@ async def test_what_waits_to_be_yaml_is_bounded_for_each_user(ask, thread):
     assert ask.server._encodings._yaml._pending.used == 0
 
 
-async def test_who_holds_many_answers_gets_no_more_in_yaml(ask, thread):
+async def test_a_user_with_many_pending_responses_gets_no_more_yaml(ask, thread):
     thread.may.set()
     answers = ask.server.fairness.responses
     monopoly = answers.reserve("ann", 64 << 20)
@@ -279,7 +279,7 @@ async def test_who_holds_many_answers_gets_no_more_in_yaml(ask, thread):
             assert (await asked[0]).status == 429
 
 
-async def test_who_waits_for_yaml_has_a_deadline(ask, thread):
+async def test_waiting_for_yaml_has_a_timeout(ask, thread):
     """As one who comes by the network: components of the process have deadlines of their own."""
     server = ask.server
     server.authenticator = replace(server.authenticator, tokens={"t": ask.user})
@@ -302,7 +302,7 @@ async def test_who_waits_for_yaml_has_a_deadline(ask, thread):
     assert thread.names == ["a1"]
 
 
-async def test_who_gives_up_counts_until_the_thread_is_done_with_it(ask, thread):
+async def test_a_cancelled_encoding_counts_until_its_thread_is_done(ask, thread):
     """Else its memory would be given to others, who find the thread taken."""
     waiting = ask.server._encodings._yaml._pending
     soon = asyncio.get_running_loop().time() + 0.5
@@ -321,7 +321,7 @@ async def test_who_gives_up_counts_until_the_thread_is_done_with_it(ask, thread)
     assert (thread.names, waiting.used) == (["a"], 0)
 
 
-async def test_only_what_was_read_is_refused_for_how_long_it_waits_to_be_yaml(ask):
+async def test_only_reads_are_rejected_for_the_time_of_encoding_yaml(ask):
     """What was done is told as JSON, as is what the client takes in JSON, too."""
     over = asyncio.get_running_loop().time()
     body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "x" * 2000}}).encode()
@@ -340,7 +340,7 @@ async def test_only_what_was_read_is_refused_for_how_long_it_waits_to_be_yaml(as
         await told("GET", "application/yaml")
 
 
-async def test_what_is_too_large_for_yaml_is_counted_as_refused(ask, monkeypatch):
+async def test_rejections_of_large_yaml_are_counted(ask, monkeypatch):
     monkeypatch.setattr(in_yaml, "MAX_BYTES", 100)
     counted = []
     monkeypatch.setattr(
@@ -374,16 +374,16 @@ async def test_what_is_too_large_for_yaml_is_counted_as_refused(ask, monkeypatch
         ("application/json;as=Table;v=v9;g=meta.k8s.io, application/yaml", Form.PLAIN, True),
     ],
 )
-def test_the_most_wanted_form_is_chosen(header, form, in_yaml):
+def test_the_preferred_media_type_is_chosen(header, form, in_yaml):
     assert accept.form(header) is form
     assert accept.prefers_yaml(header) is in_yaml
 
 
-async def test_types_are_read_in_any_case(maps):
+async def test_media_types_are_case_insensitive(maps):
     read(await maps("GET", f"{MAPS}/a", headers={"accept": "application/YAML"}))
 
 
-def test_only_so_much_of_a_header_is_read_and_kept():
+def test_the_parsed_length_of_an_accept_header_is_limited():
     many = ",".join(f"a/{index}" for index in range(10_000))
     assert len(accept.medias(many)) == accept.MAX_RANGES
     tracemalloc.start()
@@ -395,7 +395,7 @@ def test_only_so_much_of_a_header_is_read_and_kept():
     assert kept < 4 << 20
 
 
-def test_a_long_header_without_a_whole_range_says_nothing():
+def test_a_long_header_without_a_complete_range_is_ignored():
     header = "application/yaml;x=" + "x" * 6000
     accept.require_stream_type(header, native=True)
     assert accept.form(header) is Form.PLAIN

@@ -60,7 +60,7 @@ def request(claim):
     return {"metadata": {"name": "t"}, "spec": {"pvcName": claim}}
 
 
-async def test_to_try_it_gives_no_token(served):
+async def test_a_dry_run_gives_no_token(served):
     answer = await served("POST", f"{REQUESTS}?dryRun=All", request("disk"))
     assert (answer.status, answer["status"]["token"]) == (201, "")
     refused = await served("POST", f"{REQUESTS}?dryRun=Some", request("disk"))
@@ -86,26 +86,26 @@ async def send(ask, bearer, path="/v1beta1/upload", method="POST", **extensions)
 @pytest.mark.parametrize("prefix", ["/v1beta1/", "/v1alpha1/"])
 @pytest.mark.parametrize("way", ["upload", "upload-async"])
 @pytest.mark.parametrize("method", ["HEAD", "POST"])
-async def test_who_has_a_token_is_passed_on(served, prefix, way, method):
+async def test_an_upload_with_a_token_is_forwarded(served, prefix, way, method):
     assert await send(served, await token(served), prefix + way, method) == 200
     uid = served.claim["metadata"]["uid"]
     assert served.target.paths == [(method, f"/default/disk/{uid}/{way}")]
 
 
 @pytest.mark.parametrize("bearer", ["", "secret", "a.b.c"])
-async def test_who_has_none_is_not(served, bearer):
+async def test_an_upload_without_a_token_is_unauthorized(served, bearer):
     assert await send(served, bearer) == 401
     assert served.target.paths == []
 
 
-async def test_a_token_that_was_changed_is_not_good(served):
+async def test_a_modified_token_is_invalid(served):
     whole = await token(served)
     head, body, signature = whole.split(".")
     assert await send(served, f"{head}.{body[:-2]}AA.{signature}") == 401
     assert await send(served, f"{head}.{body}.{signature[:-2]}AA") == 401
 
 
-async def test_a_token_is_good_for_a_while(served):
+async def test_a_token_expires(served):
     bearer = await token(served)
     served.clock.now += TOKEN_SECONDS - 1
     assert await send(served, bearer) == 200
@@ -113,7 +113,7 @@ async def test_a_token_is_good_for_a_while(served):
     assert await send(served, bearer) == 401
 
 
-async def test_a_token_is_good_for_one_claim_not_for_the_next_of_its_name(served):
+async def test_a_token_is_invalid_for_a_recreated_claim(served):
     bearer = await token(served)
     await served.patch(f"{CLAIMS}/disk", {"metadata": {"finalizers": None}})
     await served("DELETE", f"{CLAIMS}/disk")
@@ -123,7 +123,7 @@ async def test_a_token_is_good_for_one_claim_not_for_the_next_of_its_name(served
     assert served.target.paths == []
 
 
-async def test_only_an_upload_with_a_good_token_may_take_its_time(served):
+async def test_only_an_upload_with_a_valid_token_may_be_slow(served):
     taken = []
     unhurried = {SLOW_BODY: lambda: taken.append("time")}
     assert await send(served, "wrong", **unhurried) == 401
@@ -136,7 +136,7 @@ async def test_an_upload_is_a_post(served):
     assert await send(served, await token(served), method="DELETE") == 405
 
 
-async def test_there_is_no_token_for_a_claim_that_is_not_there(served):
+async def test_a_missing_claim_gets_no_token(served):
     answer = await served("POST", REQUESTS, request("nosuch"))
     assert (answer.status, answer["message"]) == (
         404,
@@ -145,13 +145,13 @@ async def test_there_is_no_token_for_a_claim_that_is_not_there(served):
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_request_is_answered_and_not_kept(served, method):
+async def test_token_requests_are_not_stored(served, method):
     await token(served)
     assert (await served(method, REQUESTS)).status == 405
     assert (await served(method, f"{REQUESTS}/t")).status == 405
 
 
-async def test_the_node_of_another_host_takes_uploads_to_its_volumes(asker):
+async def test_uploads_to_volumes_of_joined_nodes_are_forwarded_there(asker):
     store, here, there = Store.in_memory(), Target(), Target()
     authenticator = Authenticator({"secret": ADMINISTRATOR})
     nodes = {"far": there}.get

@@ -28,7 +28,7 @@ NO_EVICTION = (
 
 
 @pytest.mark.parametrize("version", ["policy/v1", "policy/v1beta1"])
-async def test_a_pod_without_a_budget_goes_in_its_time(ask, version):
+async def test_a_pod_without_a_budget_is_deleted_gracefully(ask, version):
     await store_pod(ask)
     answer = await evict(ask, version=version)
     assert (answer.status, answer["status"], answer["code"]) == (201, "Success", 201)
@@ -38,13 +38,13 @@ async def test_a_pod_without_a_budget_goes_in_its_time(ask, version):
     assert (why["reason"], why["message"]) == ("EvictionByEvictionAPI", "Eviction API: evicting")
 
 
-async def test_an_eviction_need_not_say_that_it_is_one(ask):
+async def test_kind_and_version_of_an_eviction_are_optional(ask):
     await store_pod(ask)
     answer = await ask("POST", f"{PODS}/web/eviction", {"metadata": {"name": "web"}})
     assert (answer.status, await is_being_deleted(ask)) == (201, True)
 
 
-async def test_how_the_pod_is_deleted_is_said_by_the_eviction(ask):
+async def test_delete_options_of_the_eviction_are_used(ask):
     await store_pod(ask)
     await evict(ask, deleteOptions={"gracePeriodSeconds": 7})
     assert (await ask("GET", f"{PODS}/web")).metadata["deletionGracePeriodSeconds"] == 7
@@ -53,7 +53,7 @@ async def test_how_the_pod_is_deleted_is_said_by_the_eviction(ask):
     assert (await ask("GET", f"{PODS}/other")).status == 404
 
 
-async def test_an_eviction_takes_from_the_budget_until_nothing_is_left(ask):
+async def test_evictions_use_up_the_budget(ask):
     for name in ("one", "two", "three"):
         await store_pod(ask, name)
     await store_budget(ask, 2)
@@ -102,7 +102,7 @@ async def test_an_eviction_takes_from_the_budget_until_nothing_is_left(ask):
         ({}, (3, 2), "web does not allow evicting pods currently"),
     ],
 )
-async def test_a_refusal_says_why(ask, condition, counts, why):
+async def test_a_rejected_eviction_has_the_reason(ask, condition, counts, why):
     await store_pod(ask)
     told = [{"type": "DisruptionAllowed", "status": "False", **condition}] if condition else []
     current, desired = counts
@@ -115,7 +115,7 @@ async def test_a_refusal_says_why(ask, condition, counts, why):
     assert "retry-after" not in refused.headers
 
 
-async def test_a_budget_that_was_changed_is_to_be_reckoned_first(ask):
+async def test_a_changed_budget_must_be_synced_first(ask):
     await store_pod(ask)
     await store_budget(ask, 5, observedGeneration=0)
     refused = await evict(ask)
@@ -126,7 +126,7 @@ async def test_a_budget_that_was_changed_is_to_be_reckoned_first(ask):
     assert cause["message"] == ("The disruption budget web is still being processed by the server.")
 
 
-async def test_evictions_that_nobody_notices_come_to_an_end(ask):
+async def test_unprocessed_evictions_of_a_budget_are_limited(ask):
     await store_pod(ask)
     noted = {f"pod{number}": "2026-01-01T00:00:00Z" for number in range(2001)}
     await store_budget(ask, 1, disruptedPods=noted)
@@ -140,7 +140,7 @@ async def test_evictions_that_nobody_notices_come_to_an_end(ask):
     )
 
 
-async def test_of_two_budgets_none_can_be_kept_to(ask):
+async def test_a_pod_with_two_budgets_cannot_be_evicted(ask):
     await store_pod(ask)
     await store_budget(ask, 1)
     await store_budget(ask, 1, "too")
@@ -154,13 +154,13 @@ async def test_of_two_budgets_none_can_be_kept_to(ask):
 
 
 @pytest.mark.parametrize("spec", [{"selector": None}, {"selector": {"matchLabels": {"app": "db"}}}])
-async def test_a_budget_of_other_pods_says_nothing(ask, spec):
+async def test_budgets_of_other_pods_do_not_count(ask, spec):
     await store_pod(ask)
     await store_budget(ask, 0, spec=spec)
     assert (await evict(ask)).status == 201
 
 
-async def test_a_budget_that_is_about_others_now_is_read_anew(ask):
+async def test_a_changed_selector_of_a_budget_counts(ask):
     await store_pod(ask)
     await store_budget(ask, 0)
     assert (await evict(ask)).status == 429
@@ -168,21 +168,21 @@ async def test_a_budget_that_is_about_others_now_is_read_anew(ask):
     assert (await evict(ask)).status == 201
 
 
-async def test_an_empty_selector_means_every_pod(ask):
+async def test_an_empty_selector_matches_every_pod(ask):
     await store_pod(ask)
     await store_budget(ask, 0, spec={"selector": {}})
     assert (await evict(ask)).status == 429
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-async def test_a_pod_that_serves_nobody_goes_whatever_its_budget(ask, phase):
+async def test_a_finished_or_pending_pod_is_evicted_regardless_of_its_budget(ask, phase):
     await store_pod(ask, phase=phase)
     await store_budget(ask, 0)
     assert (await evict(ask)).status == 201
     assert (await budget_status(ask))["disruptionsAllowed"] == 0
 
 
-async def test_a_pod_that_goes_already_is_not_counted_twice(ask):
+async def test_a_terminating_pod_does_not_count_twice(ask):
     await store_pod(ask)
     await store_budget(ask, 2)
     assert (await evict(ask)).status == 201
@@ -201,7 +201,7 @@ async def test_a_pod_that_goes_already_is_not_counted_twice(ask):
         ("AlwaysAllow", 1, 201),
     ],
 )
-async def test_a_pod_that_is_not_ready_goes_where_enough_others_are(ask, policy, healthy, code):
+async def test_an_unready_pod_is_evicted_if_enough_others_are_healthy(ask, policy, healthy, code):
     await store_pod(ask, ready="False")
     spec = {"unhealthyPodEvictionPolicy": policy} if policy else {}
     await store_budget(ask, 0, spec=spec, currentHealthy=healthy, desiredHealthy=2)
@@ -209,7 +209,7 @@ async def test_a_pod_that_is_not_ready_goes_where_enough_others_are(ask, policy,
     assert "disruptedPods" not in await budget_status(ask)
 
 
-async def test_a_trial_changes_nothing(ask):
+async def test_a_dry_run_changes_nothing(ask):
     await store_pod(ask)
     await store_budget(ask, 1)
     before = await budget_status(ask)
@@ -222,7 +222,7 @@ async def test_a_trial_changes_nothing(ask):
 
 
 @pytest.mark.parametrize("precondition", [{"uid": "another"}, {"resourceVersion": "1"}])
-async def test_another_pod_than_meant_stays_and_costs_nothing(ask, precondition):
+async def test_failed_preconditions_evict_nothing_and_keep_the_budget(ask, precondition):
     await store_pod(ask)
     await store_budget(ask, 1)
     refused = await evict(ask, deleteOptions={"preconditions": precondition})
@@ -269,20 +269,20 @@ async def test_another_pod_than_meant_stays_and_costs_nothing(ask, precondition)
         ),
     ],
 )
-async def test_what_is_no_eviction_is_refused(ask, eviction, code, message):
+async def test_an_invalid_eviction_is_rejected(ask, eviction, code, message):
     await store_pod(ask)
     refused = await ask("POST", f"{PODS}/web/eviction", eviction)
     assert (refused.status, refused["message"]) == (code, message)
     assert not await is_being_deleted(ask)
 
 
-async def test_a_pod_that_is_not_there_cannot_be_evicted(ask):
+async def test_a_missing_pod_is_not_found(ask):
     refused = await evict(ask)
     assert (refused.status, refused["message"]) == (404, 'pods "web" not found')
     assert (await ask("GET", f"{PODS}/web/eviction")).status == 405
 
 
-async def test_who_may_delete_nothing_may_not_evict(ask):
+async def test_evictions_need_the_right_to_create_them(ask):
     await store_pod(ask)
     refused = await evict(ask.as_user("somebody"))
     assert (refused.status, refused["reason"]) == (403, "Forbidden")
@@ -290,14 +290,14 @@ async def test_who_may_delete_nothing_may_not_evict(ask):
 
 
 @pytest.mark.parametrize("options", [[1], "x", 5, {"kind": "Pod"}])
-async def test_options_of_a_deletion_that_are_none_are_refused(ask, options):
+async def test_invalid_delete_options_are_rejected(ask, options):
     await store_pod(ask)
     refused = await evict(ask, deleteOptions=options)
     assert (refused.status, refused["reason"]) == (400, "BadRequest")
     assert not await is_being_deleted(ask)
 
 
-def test_what_was_read_of_a_budget_is_kept_as_long_as_that():
+def test_parsed_budgets_are_cached_while_they_exist():
     budget = Record.of(
         kind="poddisruptionbudgets.policy",
         key=Key("default", "web"),

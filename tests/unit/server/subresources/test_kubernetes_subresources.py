@@ -9,7 +9,7 @@ UPGRADE = {"upgrade": "websocket", "connection": "Upgrade"}
 BIND = {"target": {"kind": "Node", "name": "one"}}
 
 
-async def test_scale_shows_and_changes_how_many_are_wanted(ask, replica_set):
+async def test_scale_reads_and_writes_replicas(ask, replica_set):
     made = await ask("POST", SETS, replica_set)
     shown = await ask("GET", f"{SETS}/web/scale")
     assert shown["kind"] == "Scale"
@@ -25,7 +25,7 @@ async def test_scale_shows_and_changes_how_many_are_wanted(ask, replica_set):
     assert whole.metadata["resourceVersion"] == changed.metadata["resourceVersion"]
 
 
-async def test_a_strategic_merge_patch_may_call_a_scale_by_what_is_scaled(ask):
+async def test_a_strategic_merge_patch_of_a_scale_may_have_the_kind_of_its_object(ask):
     deployments = "/apis/apps/v1/namespaces/default/deployments"
     labels, containers = {"app": "web"}, [{"name": "web", "image": "web"}]
     template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
@@ -39,7 +39,7 @@ async def test_a_strategic_merge_patch_may_call_a_scale_by_what_is_scaled(ask):
     assert (await ask.patch(f"{deployments}/web/scale", patch)).status == 400
 
 
-async def test_scale_is_a_table_for_who_prints_it(ask, replica_set):
+async def test_scale_has_a_table(ask, replica_set):
     await ask("POST", SETS, replica_set)
     await ask.patch(f"{SETS}/web/status", {"status": {"replicas": 2}})
     accept = "application/json;as={};v=v1;g=meta.k8s.io,application/json"
@@ -60,7 +60,7 @@ async def test_scale_is_a_table_for_who_prints_it(ask, replica_set):
     assert alone.metadata["name"] == "web"
 
 
-async def test_scale_tells_the_selector_that_the_status_holds(ask, replica_set):
+async def test_scale_has_the_selector_of_the_status(ask, replica_set):
     await ask("POST", SETS, replica_set)
     status = {"status": {"replicas": 2, "labelSelector": "app=web"}}
     await ask.patch(f"{SETS}/web/status", status)
@@ -76,7 +76,7 @@ async def test_scale_to_zero_leaves_the_spec_empty(ask, replica_set):
     assert (await ask("GET", f"{SETS}/web"))["spec"]["replicas"] == 0
 
 
-async def test_scale_of_what_names_no_number_is_one(ask, replica_set):
+async def test_scale_of_an_object_without_replicas_is_one(ask, replica_set):
     del replica_set["spec"]["replicas"]
     await ask("POST", SETS, replica_set)
     assert (await ask("GET", f"{SETS}/web/scale"))["spec"] == {"replicas": 1}
@@ -87,7 +87,7 @@ async def test_scale_of_what_names_no_number_is_one(ask, replica_set):
     assert (await ask("GET", f"{SETS}/web/scale"))["spec"] == {}
 
 
-async def test_scale_with_a_version_is_conditional_without_it_is_not(ask, replica_set):
+async def test_scale_with_a_resource_version_is_conditional(ask, replica_set):
     await ask("POST", SETS, replica_set)
     old = (await ask("GET", f"{SETS}/web/scale")).document
     body = {"metadata": {"name": "web"}, "spec": {"replicas": 4}}
@@ -99,7 +99,7 @@ async def test_scale_with_a_version_is_conditional_without_it_is_not(ask, replic
 @pytest.mark.parametrize(
     ("count", "code", "reason"), [(-1, 422, "Invalid"), (2**31, 400, "BadRequest")]
 )
-async def test_a_count_out_of_range_is_refused(ask, replica_set, count, code, reason):
+async def test_replicas_out_of_range_are_rejected(ask, replica_set, count, code, reason):
     await ask("POST", SETS, replica_set)
     refused = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": count}})
     assert (refused.status, refused["reason"]) == (code, reason)
@@ -119,7 +119,7 @@ async def test_a_pod_is_bound_once(ask, pod):
     assert 'already assigned to node "one"' in again["message"]
 
 
-async def test_a_binding_is_checked(ask, pod):
+async def test_an_invalid_binding_is_rejected(ask, pod):
     del pod["spec"]["nodeName"]
     pod["metadata"]["finalizers"] = ["example.com/a"]
     await ask("POST", PODS, pod)
@@ -132,7 +132,7 @@ async def test_a_binding_is_checked(ask, pod):
     assert "is being deleted" in refused["message"]
 
 
-async def test_logs_of_a_pod_that_no_node_has_are_refused(ask, pod):
+async def test_logs_of_an_unscheduled_pod_are_rejected(ask, pod):
     del pod["spec"]["nodeName"]
     await ask("POST", PODS, pod)
     refused = await ask("GET", f"{PODS}/pod/log")
@@ -143,14 +143,14 @@ async def test_logs_of_a_pod_that_no_node_has_are_refused(ask, pod):
     assert (await ask("GET", f"{PODS}/none/log")).status == 404
 
 
-async def test_logs_of_a_node_that_cannot_be_reached_are_unavailable(ask, pod):
+async def test_logs_of_an_unreachable_node_are_unavailable(ask, pod):
     await ask("POST", PODS, pod)
     refused = await ask("GET", f"{PODS}/pod/log")
     assert refused.status == 503
     assert 'node "one"' in refused["message"]
 
 
-async def test_the_console_is_refused_in_kubevirts_words(ask, machine):
+async def test_the_console_of_a_stopped_vmi_has_kubevirts_error(ask, machine):
     missing = await ask("GET", CONSOLE.format("nosuch"), headers=UPGRADE)
     assert missing.status == 404
     assert missing["message"] == 'virtualmachineinstance.kubevirt.io "nosuch" not found'
@@ -203,7 +203,7 @@ async def test_a_dry_run_of_a_subresource_stores_nothing(ask, replica_set, pod):
         ({"kind": "Pod"}, 400),
     ],
 )
-async def test_what_finalizes_a_namespace_is_checked(ask, document, code):
+async def test_an_invalid_finalize_request_is_rejected(ask, document, code):
     answer = await ask("PUT", f"{SPACE}/finalize", document)
     assert answer.status == code, answer.text
 
@@ -220,7 +220,7 @@ async def test_what_finalizes_a_namespace_is_checked(ask, document, code):
         ({"metadata": {"uid": "other"}}, 409, "Precondition failed: UID in precondition: other"),
     ],
 )
-async def test_what_is_no_scale_of_this_object_scales_nothing(ask, replica_set, sent, code, said):
+async def test_an_invalid_scale_is_rejected(ask, replica_set, sent, code, said):
     await ask("POST", SETS, replica_set)
     refused = await ask("PUT", f"{SETS}/web/scale", sent)
     assert (refused.status, refused["code"]) == (code, code)

@@ -65,7 +65,7 @@ def claims(bearer):
     return json.loads(base64.urlsafe_b64decode(bearer.split(".")[1] + "=="))
 
 
-async def test_a_token_is_answered_as_kubernetes_answers_it(served):
+async def test_a_token_request_has_kubernetes_response(served):
     nulls = {"audiences": None, "expirationSeconds": None, "boundObjectRef": None}
     answer = await served("POST", TOKEN, wish(**nulls))
     assert answer.status == 201
@@ -93,7 +93,7 @@ async def test_a_token_is_answered_as_kubernetes_answers_it(served):
     }
 
 
-async def test_who_has_a_token_may_look_at_what_is_served_and_no_more(served):
+async def test_a_service_account_can_read_discovery_only(served):
     bearer = await token(served)
     assert await status(served, bearer) == 200
     assert await status(served, bearer, f"{SPACE}/configmaps") == 403
@@ -104,7 +104,7 @@ async def test_who_has_a_token_may_look_at_what_is_served_and_no_more(served):
     assert b'User \\"system:serviceaccount:default:robot\\" cannot list' in refused.body
 
 
-async def test_the_accounts_of_a_namespace_are_counted_as_one_user(served):
+async def test_service_accounts_of_a_namespace_share_one_flow(served):
     """Who may make accounts would have as many shares as they like."""
     headers = {"authorization": f"Bearer {await token(served)}"}
     request = Request(method="GET", path="/api", headers=headers)
@@ -113,12 +113,12 @@ async def test_the_accounts_of_a_namespace_are_counted_as_one_user(served):
 
 
 @pytest.mark.parametrize("name", ["bob", "system:node:alpha", "system:serviceaccount:torn"])
-def test_everybody_else_is_counted_by_name(name):
+def test_other_users_have_their_own_flow(name):
     assert flow_name(User(name=name)) == name
 
 
 @pytest.mark.parametrize("namespace", ["kubevirt", "kube-system"])
-async def test_a_token_of_a_components_namespace_makes_nobody_a_component(served, namespace):
+async def test_a_token_in_a_components_namespace_grants_no_rights_of_components(served, namespace):
     await served.create("/api/v1/namespaces", namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     await served.create(accounts, "default")
@@ -129,7 +129,7 @@ async def test_a_token_of_a_components_namespace_makes_nobody_a_component(served
         assert await status(served, bearer, path) == 403
 
 
-async def test_a_token_ends_with_its_time(served):
+async def test_a_token_expires(served):
     bearer = await token(served, expirationSeconds=600)
     served.clock.now += 599
     assert await status(served, bearer) == 200
@@ -139,7 +139,7 @@ async def test_a_token_ends_with_its_time(served):
     assert await status(served, bearer) == 401
 
 
-async def test_a_token_ends_with_its_account(served):
+async def test_a_token_is_invalid_after_the_deletion_of_its_account(served):
     bearer = await token(served)
     await served("DELETE", f"{ACCOUNTS}/robot")
     assert await status(served, bearer) == 401
@@ -147,14 +147,14 @@ async def test_a_token_ends_with_its_account(served):
     assert await status(served, bearer) == 401  # another one of its name
 
 
-async def test_a_token_for_others_is_none_for_this_server(served):
+async def test_a_token_of_another_audience_is_unauthorized(served):
     bearer = await token(served, audiences=["vault"])
     assert claims(bearer)["aud"] == ["vault"]
     assert await status(served, bearer) == 401
     assert await status(served, await token(served, audiences=["vault", ISSUER])) == 200
 
 
-async def test_a_token_of_another_server_is_nobodys(served, asker):
+async def test_a_token_of_another_server_is_unauthorized(served, asker):
     store = Store.in_memory()
     other = ApiServer(store, now=served.clock)
     ask = asker(other)
@@ -173,7 +173,7 @@ def pod(**spec):
     }
 
 
-async def test_a_token_that_is_bound_ends_with_what_it_is_bound_to(served):
+async def test_a_bound_token_is_invalid_after_the_deletion_of_its_object(served):
     made = await served("POST", f"{SPACE}/pods", pod(serviceAccountName="robot"))
     reference = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made.metadata["uid"]}
     bearer = await token(served, boundObjectRef=reference)
@@ -205,7 +205,7 @@ async def test_a_token_that_is_bound_ends_with_what_it_is_bound_to(served):
         ),
     ],
 )
-async def test_what_a_token_cannot_be_bound_to(served, reference, code, message):
+async def test_invalid_bound_objects_are_rejected(served, reference, code, message):
     await served("POST", f"{SPACE}/pods", pod(serviceAccountName="another"))
     refused = await served("POST", TOKEN, wish(boundObjectRef=reference))
     assert refused.status == code
@@ -239,13 +239,13 @@ async def test_what_a_token_cannot_be_bound_to(served, reference, code, message)
         ),
     ],
 )
-async def test_wishes_that_are_refused(served, spec, message):
+async def test_invalid_token_requests_are_rejected(served, spec, message):
     refused = await served("POST", TOKEN, wish(**spec))
     told = f'TokenRequest.authentication.k8s.io "" is invalid: {message}'
     assert (refused.status, refused["message"]) == (422, told)
 
 
-async def test_requests_that_make_no_sense(served):
+async def test_malformed_token_requests_are_rejected(served):
     refused = await served("POST", f"{ACCOUNTS}/nobody/token", wish())
     assert (refused.status, refused["message"]) == (404, 'serviceaccounts "nobody" not found')
     assert (await served("POST", TOKEN, {"kind": "Pod", "apiVersion": "v1"})).status == 400
@@ -253,7 +253,7 @@ async def test_requests_that_make_no_sense(served):
     assert (await served("GET", TOKEN)).status == 405
 
 
-async def test_a_request_need_not_say_that_it_is_one(served):
+async def test_kind_and_version_of_a_request_are_optional(served):
     answer = await served("POST", TOKEN, {"spec": {"expirationSeconds": 700}})
     assert (answer.status, answer["spec"]["expirationSeconds"]) == (201, 700)
 

@@ -94,7 +94,7 @@ async def test_a_client_may_leave_pings_unanswered(impatient, opened):
         assert told == (BINARY, b"still here")
 
 
-async def test_a_client_reads_all_before_the_close(opened):
+async def test_a_client_reads_all_data_before_the_close(opened):
     async with asyncio.timeout(60), opened("much") as (reader, writer, _):
         found = 0
         while (told := await frame(reader))[0] != CLOSE:
@@ -104,19 +104,19 @@ async def test_a_client_reads_all_before_the_close(opened):
         assert await reader.read() == b""
 
 
-async def test_a_connection_that_is_cut_ends_without_a_close(opened):
+async def test_an_abnormal_closure_has_no_close_frame(opened):
     async with asyncio.timeout(60), opened("cut") as (reader, _, _):
         assert await frame(reader) == (BINARY, b"all")
         assert await reader.read() == b""
 
 
-async def test_who_does_not_answer_the_close_is_let_go(opened, monkeypatch):
+async def test_a_client_that_does_not_answer_the_close_is_disconnected(opened, monkeypatch):
     monkeypatch.setattr(serving, "CLOSE_STALL_SECONDS", 0.05)
     async with asyncio.timeout(60), opened("much") as (reader, _, _):
         assert len(await reader.read()) > MUCH
 
 
-async def test_pings_keep_nobody_who_does_not_answer_the_close(opened, monkeypatch):
+async def test_pings_do_not_delay_the_end_after_a_close(opened, monkeypatch):
     monkeypatch.setattr(serving, "CLOSE_STALL_SECONDS", 0.2)
     async with asyncio.timeout(60), opened("much") as (reader, writer, _):
         while (await frame(reader))[0] != CLOSE:
@@ -130,7 +130,7 @@ async def test_pings_keep_nobody_who_does_not_answer_the_close(opened, monkeypat
         await asyncio.gather(rest, return_exceptions=True)
 
 
-async def test_leaving_takes_no_longer_whatever_is_taken(opened, monkeypatch):
+async def test_the_close_has_a_limit_even_with_progress(opened, monkeypatch):
     monkeypatch.setattr(serving, "CLOSE_STALL_SECONDS", 3600)
     monkeypatch.setattr(serving, "MAX_CLOSE_SECONDS", 0.05)
     async with asyncio.timeout(60), opened("much") as (reader, _, _):
@@ -144,7 +144,7 @@ async def talk(writer):
         await writer.drain()
 
 
-async def test_who_does_not_read_is_torn_down(opened, monkeypatch):
+async def test_a_client_that_does_not_read_is_aborted(opened, monkeypatch):
     monkeypatch.setattr("corral.server.transport.slow_reader.UNREAD_SECONDS", 0.05)
     async with asyncio.timeout(60), opened("echo") as (reader, writer, _):
         writer.transport.pause_reading()
@@ -153,7 +153,7 @@ async def test_who_does_not_read_is_torn_down(opened, monkeypatch):
         assert not reader.at_eof()
 
 
-async def test_a_refusal_is_no_fault(opened, caplog):
+async def test_a_rejected_handshake_is_not_logged_as_an_error(opened, caplog):
     with caplog.at_level(logging.INFO, "uvicorn.error"):
         async with asyncio.timeout(60), opened("refused") as (reader, _, head):
             assert b" 409 " in head
@@ -161,7 +161,7 @@ async def test_a_refusal_is_no_fault(opened, caplog):
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_a_client_that_was_switched_off_is_noticed(opened, monkeypatch):
+async def test_a_dead_client_is_detected(opened, monkeypatch):
     watched = []
 
     def detect_dead_peer(transport):
@@ -176,7 +176,7 @@ async def test_a_client_that_was_switched_off_is_noticed(opened, monkeypatch):
         assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
 
-async def test_a_server_can_end_while_a_client_leaves(tmp_path):
+async def test_the_server_can_shut_down_during_a_close(tmp_path):
     identity = pki.ensure(tmp_path / "pki")
     left = asyncio.Event()
 

@@ -52,14 +52,14 @@ def idle_timeout(loop, expired):
 
 
 @pytest.mark.parametrize("seconds", [0.5, MAX_CHECK_SECONDS, 3 * MAX_CHECK_SECONDS + 1])
-def test_it_is_lost_at_its_time(loop, idle_timeout, expired, seconds):
+def test_it_expires_at_its_time(loop, idle_timeout, expired, seconds):
     idle_timeout.start(seconds)
     loop.go_on(1000)
     assert expired == [seconds]
     assert idle_timeout.due is None
 
 
-def test_nothing_is_lost_that_came(loop, idle_timeout, expired):
+def test_a_stopped_timeout_does_not_expire(loop, idle_timeout, expired):
     idle_timeout.start(10)
     loop.go_on(9)
     idle_timeout.stop()
@@ -68,7 +68,7 @@ def test_nothing_is_lost_that_came(loop, idle_timeout, expired):
     assert not loop.timers
 
 
-def test_the_next_is_waited_for_from_its_own_begin(loop, idle_timeout, expired):
+def test_a_restarted_timeout_counts_from_its_start(loop, idle_timeout, expired):
     idle_timeout.start(10)
     idle_timeout.stop()
     loop.go_on(5)
@@ -77,14 +77,14 @@ def test_the_next_is_waited_for_from_its_own_begin(loop, idle_timeout, expired):
     assert expired == [95]
 
 
-def test_a_short_wait_after_a_long_one_is_not_overslept(loop, idle_timeout, expired):
+def test_a_shorter_timeout_after_a_longer_one_expires_in_time(loop, idle_timeout, expired):
     idle_timeout.start(90)
     idle_timeout.start(1)
     loop.go_on(1000)
     assert expired == [1]
 
 
-def test_many_waits_take_one_timer(loop, idle_timeout, expired):
+def test_many_timeouts_use_one_timer(loop, idle_timeout, expired):
     for _ in range(100):
         idle_timeout.start(30)
         idle_timeout.stop()

@@ -25,6 +25,6 @@ from corral.server.transport.listener import _cannot_listen
         ("10.0.0.1", errno.EIO, "10.0.0.1:7443 cannot be listened on: Input/output error"),
     ],
 )
-def test_where_it_cannot_listen_is_told_with_what_helps(host, number, told):
+def test_errors_of_listening_name_the_address_and_the_remedy(host, number, told):
     error = OSError(number, os.strerror(number))
     assert _cannot_listen(host, 7443, error).startswith(told)

@@ -112,7 +112,7 @@ async def test_a_watch_ends_when_its_certificate_is_revoked():
         await his.leave()
 
 
-async def test_a_door_into_a_pod_closes_when_its_certificate_is_revoked():
+async def test_a_port_forward_ends_when_its_certificate_is_revoked():
     async with serving() as (server, store):
         hers = Connection(App(server), DOOR, kind="websocket", certificate=shown())
         await hers.begun()
@@ -133,7 +133,7 @@ async def test_a_stream_ends_with_its_certificate():
 
 
 @pytest.mark.looptime
-async def test_a_stream_ends_with_the_account_of_its_token():
+async def test_a_stream_ends_with_the_service_account_of_its_token():
     async with serving() as (server, store):
         key = Key("default", "robot")
         account = {"metadata": {**key._asdict(), "uid": "u-1"}}
@@ -170,7 +170,7 @@ async def _let_read(store):
 
 
 @pytest.mark.looptime
-async def test_the_administrators_streams_last():
+async def test_streams_of_static_tokens_last():
     async with serving() as (server, store):
         watch = Connection(App(server), MAPS, query="watch=1", token="secret")
         await watch.begun()
@@ -181,7 +181,7 @@ async def test_the_administrators_streams_last():
         await watch.leave()
 
 
-async def test_what_was_revoked_while_it_was_let_in_ends_at_once():
+async def test_a_stream_revoked_during_its_start_ends_at_once():
     async with serving() as (server, store):
         app = App(server)
         handle = server.handle
@@ -198,7 +198,7 @@ async def test_what_was_revoked_while_it_was_let_in_ends_at_once():
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_a_failure_of_another_kind_stays_one(kind):
+async def test_other_timeouts_are_not_swallowed(kind):
     async def failing(scope, receive, send):
         raise TimeoutError("the node's own")
 

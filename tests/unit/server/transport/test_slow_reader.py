@@ -28,7 +28,7 @@ def client():
 
 
 @pytest.mark.looptime
-async def test_who_takes_nothing_is_lost(client, looptime):
+async def test_a_client_that_reads_nothing_is_stalled(client, looptime):
     stalled = asyncio.Event()
     client.acknowledged = 5000
     StallTimer(client, 60, stalled.set)
@@ -37,7 +37,7 @@ async def test_who_takes_nothing_is_lost(client, looptime):
 
 
 @pytest.mark.looptime
-async def test_who_takes_a_little_is_not(client, looptime):
+async def test_a_slow_client_is_not_stalled(client, looptime):
     stalled = asyncio.Event()
     StallTimer(client, 60, stalled.set)
     for _ in range(100):
@@ -49,7 +49,7 @@ async def test_who_takes_a_little_is_not(client, looptime):
 
 
 @pytest.mark.looptime
-async def test_who_need_not_is_left_alone(client):
+async def test_a_cancelled_timer_does_not_fire(client):
     stalled = asyncio.Event()
     stall_timer = StallTimer(client, 60, stalled.set)
     await asyncio.sleep(30)
@@ -61,7 +61,7 @@ async def test_who_need_not_is_left_alone(client):
 
 
 @pytest.mark.looptime
-async def test_what_is_no_connection_takes_nothing(looptime):
+async def test_a_transport_without_a_socket_counts_as_stalled(looptime):
     stalled = asyncio.Event()
     StallTimer(SimpleNamespace(get_extra_info=lambda name: None), 60, stalled.set)
     await stalled.wait()

@@ -68,7 +68,7 @@ def pod(name: str, labels: dict[str, str], instance: str) -> dict:
     }
 
 
-async def test_a_metric_of_pods_is_told_as_k8s_io_metrics_defines_it(ask, fake):
+async def test_a_metric_of_pods_is_a_metric_value_list(ask, fake):
     fake.answer = lambda _: vector(({"pod": "launcher-a"}, 1.5), ({"pod": "launcher-b"}, 20))
     answer = await ask("GET", f"{CUSTOM}/namespaces/default/pods/*/busy?labelSelector=app%3Dweb")
     assert answer.document == {
@@ -95,7 +95,7 @@ async def test_a_metric_of_pods_is_told_as_k8s_io_metrics_defines_it(ask, fake):
     assert query == f'sum by (pod) (busy{{namespace="default",pod=~"{names}"}})'
 
 
-async def test_what_the_adapter_answers_is_counted_by_its_group(ask, fake):
+async def test_requests_of_metrics_are_counted_by_group(ask, fake):
     fake.answer = lambda _: vector(({}, 1))
     await ask("GET", f"{EXTERNAL}/length")
     await ask("GET", f"{CUSTOM}/namespaces/default/pods/nobody/busy")
@@ -109,7 +109,7 @@ async def test_what_the_adapter_answers_is_counted_by_its_group(ask, fake):
         assert told.value("apiserver_request_total", code=code, **labels) == 1
 
 
-async def test_the_older_version_spells_it_its_own_way(ask, fake):
+async def test_v1beta1_has_its_own_fields(ask, fake):
     fake.answer = lambda _: vector(({"pod": "other"}, 3))
     path = (
         f"{CUSTOM_1}/namespaces/default/pods/other/jobs_per_second?metricLabelSelector=verb%3DGET"
@@ -124,7 +124,7 @@ async def test_the_older_version_spells_it_its_own_way(ask, fake):
     assert fake.queries == [f"sum by (pod) (rate(jobs_total{{{conditions}}}[120s]))"]
 
 
-async def test_figures_of_machines_are_found_by_the_instance_of_a_pod(ask, fake):
+async def test_metrics_of_vmis_are_found_by_the_annotation_of_the_pod(ask, fake):
     fake.answer = lambda _: vector(({"name": "a"}, 1), ({"name": "b"}, 2))
     metric = "kubevirt_vmi_network_receive_bytes_per_second"
     answer = await ask("GET", f"{CUSTOM}/namespaces/default/pods/*/{metric}?labelSelector=app")
@@ -135,7 +135,7 @@ async def test_figures_of_machines_are_found_by_the_instance_of_a_pod(ask, fake)
     assert fake.queries == [f"sum by (name) (rate({counter}{{{conditions}}}[120s]))"]
 
 
-async def test_a_figure_of_a_machine_is_told_of_all_pods_of_its_instance(ask, fake):
+async def test_a_metric_of_a_vmi_is_that_of_all_its_pods(ask, fake):
     """Which of them goes, or has ended, is for the autoscaler to see."""
     await ask("POST", PODS, pod("launcher-a0", {"app": "web"}, "a"))
     fake.answer = lambda _: vector(({"name": "a"}, 1), ({"name": "b"}, 2))
@@ -166,7 +166,7 @@ async def test_a_metric_of_a_namespace(ask, fake):
     assert fake.queries == ['sum(orders{namespace="default"})']
 
 
-async def test_a_metric_of_all_namespaces_at_once_is_refused(fake, tmp_path):
+async def test_a_metric_of_all_namespaces_at_once_is_rejected(fake, tmp_path):
     fake.answer = lambda _: vector(({}, 7))
     file = tmp_path / "rules.yaml"
     file.write_text(
@@ -182,13 +182,13 @@ async def test_a_metric_of_all_namespaces_at_once_is_refused(fake, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["status", "finalize"])
-async def test_an_external_metric_may_have_any_name(ask, fake, name):
+async def test_external_metrics_can_have_any_name(ask, fake, name):
     fake.answer = lambda _: vector(({}, 7))
     answer = await ask("GET", f"{EXTERNAL}/{name}")
     assert [one["metricName"] for one in answer["items"]] == [name]
 
 
-async def test_an_external_metric_is_told_series_by_series(ask, fake):
+async def test_an_external_metric_has_a_value_per_series(ask, fake):
     fake.answer = lambda _: vector(({"queue": "x"}, 1), ({"queue": "y"}, 2.25))
     selector = "queue%20in%20(x,y),zone!=z,!old,kept"
     answer = await ask("GET", f"{EXTERNAL}/length?labelSelector={selector}")
@@ -210,7 +210,7 @@ async def test_an_external_metric_is_told_series_by_series(ask, fake):
     assert fake.queries == [f"length{{{','.join(conditions)}}}"]
 
 
-async def test_a_file_says_how_metrics_are_asked_for(fake, tmp_path):
+async def test_rules_of_a_file_are_used(fake, tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
     fake.answer = lambda query: vector(({"exported_pod": "other"} if "sum" in query else {}, 4))
@@ -251,7 +251,7 @@ async def test_a_file_says_how_metrics_are_asked_for(fake, tmp_path):
 GROUPS = {"custom.metrics.k8s.io", "external.metrics.k8s.io"}
 
 
-async def test_discovery_knows_the_groups_only_where_there_is_an_adapter(ask):
+async def test_discovery_has_the_groups_only_with_an_adapter(ask):
     async def groups(asker) -> set[str]:
         old = await asker("GET", "/apis")
         new = await asker("GET", "/apis", headers=AGGREGATED)
@@ -296,7 +296,7 @@ async def test_discovery_knows_the_groups_only_where_there_is_an_adapter(ask):
         (f"{EXTERNAL}/busy", "the server could not find the metric busy for provided labels"),
     ],
 )
-async def test_what_nobody_measures_is_not_found(ask, path, message):
+async def test_metrics_without_series_are_not_found(ask, path, message):
     answer = await ask("GET", path)
     assert (answer.status, answer["reason"], answer["message"]) == (404, "NotFound", message)
 
@@ -304,19 +304,19 @@ async def test_what_nobody_measures_is_not_found(ask, path, message):
 @pytest.mark.parametrize(
     "value", ["NaN", "+Inf", "-Inf", "1e300", "9e18", "ten", "", "0x10p", "1" * 5000]
 )
-async def test_what_is_no_amount_is_not_known(ask, fake, value):
+async def test_values_that_are_no_finite_numbers_are_left_out(ask, fake, value):
     fake.answer = lambda _: vector(({"pod": "launcher-a"}, value), ({"pod": "other"}, 1))
     answer = await ask("GET", f"{CUSTOM}/namespaces/default/pods/*/busy")
     assert [one["describedObject"]["name"] for one in answer["items"]] == ["other"]
 
 
-async def test_series_of_objects_that_were_not_asked_for_are_left_out(ask, fake):
+async def test_series_of_other_objects_are_left_out(ask, fake):
     fake.answer = lambda _: vector(({"pod": "stranger"}, 1), ({}, 1), ({"pod": "other"}, 1))
     answer = await ask("GET", f"{CUSTOM}/namespaces/default/pods/*/busy")
     assert [one["describedObject"]["name"] for one in answer["items"]] == ["other"]
 
 
-async def test_several_series_of_one_object_are_refused_with_advice(ask, fake):
+async def test_several_series_of_one_object_are_an_error_with_advice(ask, fake):
     fake.answer = lambda _: vector(({"pod": "other", "x": "1"}, 1), ({"pod": "other"}, 1))
     answer = await ask("GET", f"{CUSTOM}/namespaces/default/pods/*/busy")
     assert answer.status == 500
@@ -341,7 +341,7 @@ async def test_several_series_of_one_object_are_refused_with_advice(ask, fake):
     ],
     ids=["empty", "html", "deep", "deeper", "no data", "matrix", "many", "odd", "large"],
 )
-async def test_an_answer_that_makes_no_sense_is_refused(ask, fake, body, why):
+async def test_invalid_responses_of_prometheus_are_unavailable(ask, fake, body, why):
     fake.answer = lambda _: body
     answer = await ask("GET", f"{EXTERNAL}/busy")
     assert (answer.status, answer["reason"]) == (503, "ServiceUnavailable")
@@ -349,7 +349,7 @@ async def test_an_answer_that_makes_no_sense_is_refused(ask, fake, body, why):
     assert fake.url in answer["message"]
 
 
-async def test_nothing_is_unpacked(ask, fake):
+async def test_compressed_responses_are_not_decompressed(ask, fake):
     fake.encoding = "gzip"
     fake.answer = lambda _: gzip.compress(vector(({}, 1)))
     answer = await ask("GET", f"{EXTERNAL}/busy")
@@ -357,7 +357,7 @@ async def test_nothing_is_unpacked(ask, fake):
     assert "with an invalid body" in answer["message"]
 
 
-async def test_a_time_beyond_all_calendars_is_not_known(ask, fake):
+async def test_samples_with_invalid_times_are_left_out(ask, fake):
     one = b'{"metric": {}, "value": [1e300, "1"]}'
     fake.answer = lambda _: (
         b'{"status": "success", "data": {"resultType": "vector", "result": [' + one + b"]}}"
@@ -365,7 +365,7 @@ async def test_a_time_beyond_all_calendars_is_not_known(ask, fake):
     assert (await ask("GET", f"{EXTERNAL}/busy")).status == 404
 
 
-async def test_a_query_that_prometheus_refuses_is_a_fault_of_the_rules(ask, fake):
+async def test_a_query_rejected_by_prometheus_is_an_internal_error(ask, fake):
     fake.status = "400 Bad Request"
     fake.answer = lambda _: (
         b'{"status": "error", "errorType": "bad_data", "error": "parse\\u001berror"}'
@@ -375,7 +375,7 @@ async def test_a_query_that_prometheus_refuses_is_a_fault_of_the_rules(ask, fake
     assert answer["message"].endswith('refuses the query busy{namespace="default"}: parseerror')
 
 
-async def test_where_prometheus_is_away_its_name_is_told(tmp_path):
+async def test_an_unreachable_prometheus_is_named(tmp_path):
     gone = FakePrometheus()
     with socket.socket() as taken:  # so that nobody else answers there
         taken.bind(("127.0.0.1", 0))
@@ -386,7 +386,7 @@ async def test_where_prometheus_is_away_its_name_is_told(tmp_path):
     assert answer["message"].startswith(f"Prometheus at {gone.url} does not answer: ")
 
 
-async def test_a_prometheus_that_hangs_is_not_waited_for(ask, fake, monkeypatch):
+async def test_a_hanging_prometheus_times_out(ask, fake, monkeypatch):
     monkeypatch.setattr(prometheus, "TIMEOUT_SECONDS", 0.2)
     fake.silent = True
     async with asyncio.timeout(60):
@@ -395,7 +395,7 @@ async def test_a_prometheus_that_hangs_is_not_waited_for(ask, fake, monkeypatch)
     assert answer["message"] == f"Prometheus at {fake.url} does not answer within 0.2 s"
 
 
-async def test_metrics_are_for_administrators_and_kubernetes_own_loops(ask, fake):
+async def test_metrics_are_for_administrators_and_the_autoscaler(ask, fake):
     fake.answer = lambda _: vector(({}, 1))
     for name, status in (
         ("system:kube-controller-manager", 200),
@@ -407,7 +407,7 @@ async def test_metrics_are_for_administrators_and_kubernetes_own_loops(ask, fake
     assert (await ask("GET", f"{EXTERNAL}/busy", headers=as_loop)).status == 403
 
 
-async def test_metrics_can_be_read_and_nothing_else(ask):
+async def test_metrics_are_read_only(ask):
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         answer = await ask(method, f"{EXTERNAL}/busy", {})
         assert (answer.status, answer["reason"]) == (405, "MethodNotAllowed")

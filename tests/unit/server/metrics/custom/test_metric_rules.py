@@ -38,7 +38,7 @@ custom:
         (GOOD + GOOD.partition("\n")[2].partition("\n")[2], '"busy" has a rule already'),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_by_name(tmp_path, text, message):
+def test_an_invalid_file_is_an_error_with_its_name(tmp_path, text, message):
     file = tmp_path / "rules.yaml"
     file.write_text(text)
     with pytest.raises(RulesError) as raised:
@@ -47,12 +47,12 @@ def test_a_file_that_makes_no_sense_is_refused_by_name(tmp_path, text, message):
     assert message in str(raised.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(RulesError, match="No such file or directory"):
         load(tmp_path / "missing")
 
 
-def test_only_what_has_a_rule_is_answered_where_the_file_says_so(tmp_path):
+def test_without_defaults_only_metrics_with_rules_exist(tmp_path):
     file = tmp_path / "rules.yaml"
     file.write_text("external: [{metric: a, query: b, namespaced: false}]\ndefaults: false")
     rules = load(file)
@@ -63,7 +63,7 @@ def test_only_what_has_a_rule_is_answered_where_the_file_says_so(tmp_path):
 ROOT = Path(__file__).parents[5]
 
 
-def test_the_rules_of_the_examples_and_the_guide_are_good_ones(tmp_path):
+def test_the_rules_of_the_examples_and_the_guide_are_valid(tmp_path):
     example = load(ROOT / "examples/prometheus/metric-rules.yaml")
     assert example.custom_rule(POD, "processors").is_vmi_label
     (block,) = re.findall(

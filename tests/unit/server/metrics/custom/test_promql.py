@@ -15,7 +15,7 @@ STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-f]{4})*"')
 
 
 @given(st.text())
-def test_a_value_is_one_string_and_nothing_else(value):
+def test_values_are_quoted(value):
     matcher = promql.equals("label", value)
     quoted = matcher.removeprefix("label=")
     assert STRING.fullmatch(quoted)
@@ -23,7 +23,7 @@ def test_a_value_is_one_string_and_nothing_else(value):
 
 
 @given(st.lists(st.text(min_size=1), min_size=1))
-def test_a_pattern_matches_the_values_and_nothing_else(values):
+def test_patterns_match_exactly_the_values(values):
     pattern = json.loads(promql.one_of("label", values).removeprefix("label=~"))
     for value in values:
         assert re.fullmatch(pattern, value)
@@ -44,27 +44,27 @@ def test_a_pattern_matches_the_values_and_nothing_else(values):
         ("", []),
     ],
 )
-def test_selectors_become_conditions_on_series(selector, matchers):
+def test_selectors_become_matchers(selector, matchers):
     assert promql.matchers(parse_labels(selector)) == matchers
 
 
 @pytest.mark.parametrize("key", ["app.kubernetes.io/name", "a-b", "1a", 'a="",b', "ä", "a" * 300])
-def test_what_cannot_be_a_label_in_prometheus_is_refused(key):
+def test_invalid_labels_are_rejected(key):
     selector = LabelSelector((Requirement(key, "=", ("x",)),))
     with pytest.raises(BadRequest, match="cannot be the label of a metric in Prometheus"):
         promql.matchers(selector)
 
 
-def test_labels_of_metrics_are_no_numbers():
+def test_numeric_operators_are_rejected():
     with pytest.raises(BadRequest, match="labels are no numbers"):
         promql.matchers(parse_labels("a>1"))
 
 
 @pytest.mark.parametrize("name", ["x", "x:y", "_1", "A" * 256])
-def test_names_of_metrics(name):
+def test_valid_metric_names(name):
     assert promql.is_metric(name)
 
 
 @pytest.mark.parametrize("name", ["", "1x", "x-y", "x{", "x)", "x\n", "é", "A" * 257])
-def test_what_is_no_name_of_a_metric(name):
+def test_invalid_metric_names(name):
     assert not promql.is_metric(name)

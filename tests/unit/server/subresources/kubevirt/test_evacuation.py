@@ -33,7 +33,7 @@ TRIGGERED = 'Eviction triggered evacuation of VMI "default/vm"'
         ("External", {"nodeName": "two"}, "Eviction request for target Pod", False),
     ],
 )
-async def test_a_machine_is_evicted_by_its_strategy(ask, machine, strategy, told, why, marked):
+async def test_a_vmi_is_evicted_by_its_eviction_strategy(ask, machine, strategy, told, why, marked):
     await store_pod(ask, machine="vm")
     await store_machine(ask, machine, strategy, **told)
     tried = await evict(ask, query="?dryRun=All")
@@ -53,14 +53,14 @@ async def test_a_machine_is_evicted_by_its_strategy(ask, machine, strategy, told
 
 
 @pytest.mark.parametrize("before", [{"uid": "another"}, {"resourceVersion": "1"}])
-async def test_no_machine_is_marked_for_a_pod_that_was_not_meant(ask, machine, before):
+async def test_failed_preconditions_mark_no_vmi(ask, machine, before):
     await store_pod(ask, machine="vm")
     await store_machine(ask, machine, "External")
     assert (await evict(ask, deleteOptions={"preconditions": before})).status == 409
     assert "evacuationNodeName" not in (await ask("GET", f"{MACHINES}/vm"))["status"]
 
 
-async def test_a_pod_whose_machine_is_gone_is_kept_until_it_is_collected(ask):
+async def test_a_pod_of_a_deleted_vmi_is_not_evicted(ask):
     await store_pod(ask, machine="vm")
     refused = await evict(ask)
     missing = 'virtualmachineinstances.kubevirt.io "vm" not found'
@@ -68,13 +68,13 @@ async def test_a_pod_whose_machine_is_gone_is_kept_until_it_is_collected(ask):
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_the_pod_of_a_machine_that_ended_goes(ask, machine, phase):
+async def test_the_pod_of_a_finished_vmi_is_evicted(ask, machine, phase):
     await store_pod(ask, machine="vm", phase=phase)
     await store_machine(ask, machine, "External")
     assert (await evict(ask)).status == 201
 
 
-async def test_the_mark_can_be_taken_back(ask, machine):
+async def test_an_evacuation_can_be_cancelled(ask, machine):
     await store_pod(ask, machine="vm")
     await store_machine(ask, machine, "External", evacuationNodeName="one")
     path = CANCEL.format("virtualmachineinstances")
@@ -95,7 +95,7 @@ async def test_the_mark_can_be_taken_back(ask, machine):
     assert (await ask("GET", path)).status == 405
 
 
-async def test_what_has_no_machine_has_no_mark(ask):
+async def test_a_vm_without_a_vmi_has_no_evacuation_to_cancel(ask):
     for plural, name in (
         ("virtualmachineinstances", "virtualmachineinstance"),
         ("virtualmachines", "virtualmachine"),
@@ -107,7 +107,7 @@ async def test_what_has_no_machine_has_no_mark(ask):
         )
 
 
-async def test_nobody_writes_the_mark_by_hand(ask, machine):
+async def test_clients_cannot_write_the_evacuation_node(ask, machine):
     await store_machine(ask, machine, "External")
     change = {"status": {"evacuationNodeName": "one"}}
     await ask("PATCH", f"{MACHINES}/vm", change, MERGE)

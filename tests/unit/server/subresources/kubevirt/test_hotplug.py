@@ -66,7 +66,7 @@ async def requests(ask):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha3"])
-async def test_a_disk_is_added_to_a_machine_that_runs_and_removed_again(ask, run, version):
+async def test_a_volume_is_added_to_a_running_vmi_and_removed(ask, run, version):
     await run()
     added = await ask("PUT", path("addvolume", version=version), adding(serial="x"))
     assert (added.status, added.text) == (202, "")
@@ -82,13 +82,13 @@ async def test_a_disk_is_added_to_a_machine_that_runs_and_removed_again(ask, run
     assert [disk["name"] for disk in spec["domain"]["devices"]["disks"]] == ["root"]
 
 
-async def test_a_disk_is_removed_by_the_name_of_its_claim_too(ask, run):
+async def test_a_volume_can_be_removed_by_the_name_of_its_claim(ask, run):
     await run(PLUGGED, disks=[SCSI])
     assert (await ask("PUT", path("removevolume"), {"name": "dv"})).status == 202
     assert len((await stored(ask))["volumes"]) == 1
 
 
-async def test_to_try_it_changes_nothing(ask, run, keep):
+async def test_a_dry_run_changes_nothing(ask, run, keep):
     await run()
     await keep()
     before = await stored(ask)
@@ -116,7 +116,7 @@ async def test_to_try_it_changes_nothing(ask, run, keep):
         ("addvolume", b'{"name": 3}', "Can not unmarshal Request body to struct, error: "),
     ],
 )
-async def test_half_a_request_is_no_request(ask, run, keep, plural, sub, body, told):
+async def test_incomplete_options_are_rejected(ask, run, keep, plural, sub, body, told):
     await run()
     await keep()
     refused = await ask("PUT", path(sub, plural), body)
@@ -149,7 +149,7 @@ async def test_half_a_request_is_no_request(ask, run, keep, plural, sub, body, t
         (adding(serial=3), "disk: Expected `str`, got `int`"),
     ],
 )
-async def test_disks_that_cannot_be_plugged_in_are_refused(ask, run, keep, plural, body, told):
+async def test_disks_that_cannot_be_hotplugged_are_rejected(ask, run, keep, plural, body, told):
     await run()
     await keep()
     refused = await ask("PUT", path("addvolume", plural), body)
@@ -181,7 +181,7 @@ async def test_disks_that_cannot_be_plugged_in_are_refused(ask, run, keep, plura
         ),
     ],
 )
-async def test_what_does_not_fit_is_refused(ask, run, keep, plural, sub, body, told):
+async def test_conflicting_volumes_are_rejected(ask, run, keep, plural, sub, body, told):
     await run(PLUGGED, disks=[SCSI])
     await keep(PLUGGED, disks=[SCSI])
     refused = await ask("PUT", path(sub, plural), body)
@@ -192,14 +192,14 @@ async def test_what_does_not_fit_is_refused(ask, run, keep, plural, sub, body, t
     )
 
 
-async def test_a_machine_that_does_not_run_takes_no_disks(ask, run):
+async def test_a_vmi_that_does_not_run_gets_no_volumes(ask, run):
     await run(phase="Scheduled")
     refused = await ask("PUT", path("addvolume"), adding())
     assert (refused.status, refused["message"].rpartition(": ")[2]) == (409, "VMI is not running")
 
 
 @pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
-async def test_a_machine_that_declines_it_takes_no_disks(ask, run, keep, plural):
+async def test_a_vmi_with_hotplug_disabled_gets_no_volumes(ask, run, keep, plural):
     await run(disableHotplug=True)
     await keep(disableHotplug=True)
     refused = await ask("PUT", path("addvolume", plural), adding())
@@ -208,13 +208,13 @@ async def test_a_machine_that_declines_it_takes_no_disks(ask, run, keep, plural)
 
 
 @pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
-async def test_what_is_not_there_is_named_in_the_singular(ask, plural):
+async def test_a_missing_vmi_is_named_in_the_singular(ask, plural):
     refused = await ask("PUT", path("addvolume", plural), adding())
     assert refused.status == 404
     assert refused["message"] == f'{plural.removesuffix("s")}.kubevirt.io "vm" not found'
 
 
-async def test_a_virtual_machine_notes_what_is_asked_for(ask, keep):
+async def test_volume_requests_are_in_the_status_of_the_vm(ask, keep):
     await keep()
     vms = "virtualmachines"
     assert (await ask("PUT", path("addvolume", vms), adding())).status == 202
@@ -226,7 +226,7 @@ async def test_a_virtual_machine_notes_what_is_asked_for(ask, keep):
     assert again["message"].endswith("add volume request for volume [data] already exists")
 
 
-async def test_a_wish_to_remove_takes_the_place_of_the_wish_to_add(ask, keep):
+async def test_a_request_to_remove_replaces_the_request_to_add(ask, keep):
     await keep(PLUGGED, disks=[SCSI])
     vms = "virtualmachines"
     assert (await ask("PUT", path("removevolume", vms), {"name": "data"})).status == 202
@@ -235,7 +235,7 @@ async def test_a_wish_to_remove_takes_the_place_of_the_wish_to_add(ask, keep):
     assert "a remove volume request for volume [data] already exists" in again["message"]
 
 
-async def test_a_vmi_owned_by_a_virtual_machine_is_refused(ask, run, machine):
+async def test_a_vmi_owned_by_a_vm_is_rejected(ask, run, machine):
     owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-1"}
     machine["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     await run()
@@ -245,7 +245,7 @@ async def test_a_vmi_owned_by_a_virtual_machine_is_refused(ask, run, machine):
     assert len((await stored(ask))["volumes"]) == 1
 
 
-async def test_a_wish_is_judged_with_those_that_wait(ask, keep):
+async def test_a_request_is_validated_with_pending_ones(ask, keep):
     await keep()
     vms = "virtualmachines"
     assert (await ask("PUT", path("addvolume", vms), adding(bootOrder=1))).status == 202
@@ -258,7 +258,7 @@ async def test_a_wish_is_judged_with_those_that_wait(ask, keep):
     assert len(await requests(ask)) == 1
 
 
-async def test_what_is_not_added_yet_can_be_taken_back(ask, keep):
+async def test_a_pending_request_can_be_withdrawn(ask, keep):
     await keep()
     vms = "virtualmachines"
     assert (await ask("PUT", path("addvolume", vms), adding())).status == 202
@@ -266,7 +266,7 @@ async def test_what_is_not_added_yet_can_be_taken_back(ask, keep):
     assert await requests(ask) == [{"removeVolumeOptions": {"name": "data"}}]
 
 
-async def test_others_may_not(ask, run):
+async def test_users_without_the_right_are_forbidden(ask, run):
     await run()
     stranger = ask.as_user("stranger")
     assert (await stranger("PUT", path("addvolume"), adding())).status == 403

@@ -76,7 +76,7 @@ async def asked(ask):
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha3"])
-async def test_a_halted_one_is_set_to_run_when_it_is_started(ask, store, version):
+async def test_starting_a_halted_vm_sets_run_strategy_always(ask, store, version):
     await store("Halted")
     answer = await ask("PUT", path("start", version), {})
     assert (answer.status, answer.text) == (202, "")
@@ -86,7 +86,7 @@ async def test_a_halted_one_is_set_to_run_when_it_is_started(ask, store, version
     assert await asked(ask) == []
 
 
-async def test_one_that_does_not_run_is_set_to_run_in_the_same_words(ask, store):
+async def test_starting_a_vm_with_running_false_sets_running_true(ask, store):
     await store(False)
     assert (await ask("PUT", path("start"))).status == 202
     spec = (await vm(ask))["spec"]
@@ -94,7 +94,7 @@ async def test_one_that_does_not_run_is_set_to_run_in_the_same_words(ask, store)
     assert "runStrategy" not in spec
 
 
-async def test_a_halted_one_that_starts_paused_is_asked_to(ask, store):
+async def test_starting_a_halted_vm_paused_adds_a_request(ask, store):
     await store("Halted")
     assert (await ask("PUT", path("start"), {"paused": True})).status == 202
     assert await asked(ask) == [{**START, "data": {"paused": "true"}}]
@@ -113,7 +113,7 @@ async def test_a_halted_one_that_starts_paused_is_asked_to(ask, store):
         ("Manual", "Unknown", [START]),
     ],
 )
-async def test_others_are_asked_to_start(ask, store, strategy, phase, requests):
+async def test_starting_a_manual_vm_adds_a_request(ask, store, strategy, phase, requests):
     await store(strategy, phase)
     assert (await ask("PUT", path("start"))).status == 202
     assert await asked(ask) == requests
@@ -135,7 +135,7 @@ async def test_others_are_asked_to_start(ask, store, strategy, phase, requests):
         ),
     ],
 )
-async def test_what_cannot_start_is_refused(ask, store, strategy, phase, why):
+async def test_invalid_starts_are_rejected(ask, store, strategy, phase, why):
     await store(strategy, phase)
     answer = await ask("PUT", path("start"))
     assert (answer.status, answer["reason"]) == (409, "Conflict")
@@ -146,20 +146,20 @@ async def test_what_cannot_start_is_refused(ask, store, strategy, phase, why):
 
 
 @pytest.mark.parametrize("strategy", ["Always", "Once"])
-async def test_one_that_shall_run_is_halted_when_it_is_stopped(ask, store, strategy):
+async def test_stopping_a_vm_sets_run_strategy_halted(ask, store, strategy):
     await store(strategy, "Running")
     assert (await ask("PUT", path("stop"))).status == 202
     assert (await vm(ask))["spec"]["runStrategy"] == "Halted"
 
 
-async def test_one_that_runs_is_halted_in_the_same_words(ask, store):
+async def test_stopping_a_vm_with_running_true_sets_running_false(ask, store):
     await store(True, "Running")
     assert (await ask("PUT", path("stop"))).status == 202
     assert (await vm(ask))["spec"]["running"] is False
 
 
 @pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure"])
-async def test_others_are_asked_to_stop_the_machine_that_there_is(ask, store, strategy):
+async def test_stopping_a_manual_vm_adds_a_request_with_the_uid(ask, store, strategy):
     await store(strategy, "Running")
     assert (await ask("PUT", path("stop"))).status == 202
     assert await asked(ask) == [STOP]
@@ -167,7 +167,7 @@ async def test_others_are_asked_to_stop_the_machine_that_there_is(ask, store, st
 
 @pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure", "Halted"])
 @pytest.mark.parametrize("phase", [None, "Succeeded", "Failed"])
-async def test_what_does_not_run_is_not_stopped(ask, store, strategy, phase):
+async def test_stopping_a_vm_that_does_not_run_is_rejected(ask, store, strategy, phase):
     await store(strategy, phase)
     answer = await ask("PUT", path("stop"))
     assert (answer.status, answer["message"]) == (409, CONFLICT + "VM is not running")
@@ -182,7 +182,7 @@ async def test_what_does_not_run_is_not_stopped(ask, store, strategy, phase):
         (None, {"gracePeriod": 60}, 202),
     ],
 )
-async def test_a_halted_one_is_only_hurried(ask, store, known, body, status):
+async def test_stopping_a_halted_vm_shortens_its_grace_period(ask, store, known, body, status):
     spec = {} if known is None else {"terminationGracePeriodSeconds": known}
     await store("Halted", "Running", **spec)
     answer = await ask("PUT", path("stop"), body)
@@ -195,7 +195,7 @@ async def test_a_halted_one_is_only_hurried(ask, store, known, body, status):
 
 
 @pytest.mark.parametrize("strategy", ["Always", "Manual"])
-async def test_the_machine_gets_the_grace_that_the_stop_names(ask, store, strategy):
+async def test_a_stop_sets_the_grace_period_of_the_vmi(ask, store, strategy):
     await store(strategy, "Running", terminationGracePeriodSeconds=30)
     assert (await ask("PUT", path("stop"), {"gracePeriod": 0})).status == 202
     vmi = ask.server.store.latest(STORED, KEY).document()
@@ -203,7 +203,7 @@ async def test_the_machine_gets_the_grace_that_the_stop_names(ask, store, strate
     assert vmi["status"]["phase"] == "Running"
 
 
-async def test_no_grace_is_shorter_than_none(ask, store):
+async def test_a_negative_grace_period_is_rejected(ask, store):
     await store("Manual", "Running")
     answer = await ask("PUT", path("stop"), {"gracePeriod": -1})
     assert (answer.status, answer["message"]) == (
@@ -212,7 +212,7 @@ async def test_no_grace_is_shorter_than_none(ask, store):
     )
 
 
-async def test_no_grace_is_longer_than_a_calendar(ask, store):
+async def test_a_grace_period_beyond_the_calendar_is_rejected(ask, store):
     await store("Manual", "Running")
     answer = await ask("PUT", path("stop"), {"gracePeriod": 2**31})
     assert (answer.status, answer["message"]) == (
@@ -232,7 +232,7 @@ async def test_a_restart_is_a_stop_and_a_start(ask, store, strategy, phase):
     assert await asked(ask) == [STOP, START]
 
 
-async def test_a_forced_restart_leaves_the_machine_a_second(ask, store):
+async def test_a_forced_restart_sets_a_grace_period_of_a_second(ask, store):
     await store("Always", "Running")
     assert (await ask("PUT", path("restart"), {"gracePeriodSeconds": 0})).status == 202
     vmi = ask.server.store.latest(STORED, KEY).document()
@@ -274,7 +274,7 @@ async def test_a_forced_restart_leaves_the_machine_a_second(ask, store):
         ),
     ],
 )
-async def test_what_cannot_restart_is_refused(ask, store, strategy, phase, body, code, message):
+async def test_invalid_restarts_are_rejected(ask, store, strategy, phase, body, code, message):
     await store(strategy, phase)
     answer = await ask("PUT", path("restart"), body)
     assert (answer.status, answer["message"]) == (code, message)
@@ -283,7 +283,7 @@ async def test_what_cannot_restart_is_refused(ask, store, strategy, phase, body,
 # ---------------------------------------------------------- requests one by one
 
 
-async def test_while_something_is_asked_only_a_stop_takes_its_place(ask, store):
+async def test_a_pending_request_can_be_replaced_by_a_stop_only(ask, store):
     await store("Manual", "Running", status={**GIVEN, "stateChangeRequests": [STOP, START]})
     answer = await ask("PUT", path("restart"))
     assert (answer.status, answer["message"]) == (
@@ -294,7 +294,7 @@ async def test_while_something_is_asked_only_a_stop_takes_its_place(ask, store):
     assert await asked(ask) == [STOP]
 
 
-async def test_who_asks_need_not_wait_for_earlier_failures(ask, store):
+async def test_a_request_clears_the_start_failure(ask, store):
     failure = {"consecutiveFailCount": 3, "retryAfterTimestamp": "2030-01-01T00:00:00Z"}
     await store("RerunOnFailure", status={**GIVEN, "startFailure": failure})
     assert (await ask("PUT", path("start"))).status == 202
@@ -303,13 +303,13 @@ async def test_who_asks_need_not_wait_for_earlier_failures(ask, store):
     assert status["conditions"] == GIVEN["conditions"]
 
 
-async def test_of_two_who_ask_at_once_one_is_told_that_it_is_underway(ask, store):
+async def test_of_two_concurrent_requests_one_is_a_conflict(ask, store):
     await store("Manual", "Running")
     answers = await asyncio.gather(*(ask("PUT", path("restart")) for _ in range(2)))
     assert sorted(answer.status for answer in answers) == [202, 500]
 
 
-async def test_a_dry_run_changes_nothing_and_refuses_the_same(ask, store):
+async def test_a_dry_run_changes_nothing_and_validates(ask, store):
     await store("Halted")
     before = await vm(ask)
     assert (await ask("PUT", path("start"), {"dryRun": ["All"]})).status == 202
@@ -320,7 +320,7 @@ async def test_a_dry_run_changes_nothing_and_refuses_the_same(ask, store):
 # ------------------------------------------------------------------ other doors
 
 
-async def test_one_that_is_not_there_is_named_as_kubevirt_does(ask):
+async def test_a_missing_vm_has_kubevirts_error(ask):
     for sub in ("start", "migrate"):
         answer = await ask("PUT", path(sub))
         assert (answer.status, answer["message"]) == (
@@ -337,13 +337,13 @@ async def test_one_that_is_not_there_is_named_as_kubevirt_does(ask):
         ("Running", 400, "live migration is not supported by this version"),
     ],
 )
-async def test_migration_is_refused_for_the_nearest_reason(ask, store, phase, code, message):
+async def test_migration_is_rejected_with_a_reason(ask, store, phase, code, message):
     await store("Always", phase)
     answer = await ask("PUT", path("migrate"))
     assert (answer.status, answer["message"]) == (code, message)
 
 
-async def test_ports_are_those_of_the_machine(ask, store):
+async def test_portforward_is_that_of_the_vmi(ask, store):
     upgrade = {"upgrade": "websocket", "connection": "upgrade"}
     ask.server.subresources.nodes = lambda name: f"the agent of {name}"
     await store("Always")
@@ -356,7 +356,7 @@ async def test_ports_are_those_of_the_machine(ask, store):
     assert forward.path == "/portforward/default/vm/uid-1/22/tcp"
 
 
-async def test_a_body_that_cannot_be_read_is_refused(ask, store):
+async def test_an_invalid_body_is_rejected(ask, store):
     await store("Manual")
     for body in (b"{", b'{"paused": 3}', b'{"gracePeriod": "x"}', b"[]"):
         answer = await ask("PUT", path("start"), body)
@@ -364,7 +364,7 @@ async def test_a_body_that_cannot_be_read_is_refused(ask, store):
         assert answer["message"].startswith("Can not unmarshal Request body to struct, error:")
 
 
-async def test_every_act_is_listed_and_asked_for_by_put(ask, store):
+async def test_every_action_is_in_discovery_and_a_put(ask, store):
     listed = await ask("GET", "/apis/subresources.kubevirt.io/v1")
     names = {each["name"]: each["verbs"] for each in listed["resources"]}
     await store("Always")
@@ -375,7 +375,7 @@ async def test_every_act_is_listed_and_asked_for_by_put(ask, store):
     assert names["virtualmachines/portforward"] == ["get"]
 
 
-async def test_who_may_not_is_told_in_the_group_that_was_asked(ask, store):
+async def test_the_forbidden_error_names_the_group_of_subresources(ask, store):
     await store("Halted")
     answer = await ask.as_user("somebody")("PUT", path("start"))
     assert answer.status == 403
@@ -384,7 +384,7 @@ async def test_who_may_not_is_told_in_the_group_that_was_asked(ask, store):
 
 
 @pytest.mark.parametrize("sub", ["memorydump", "removememorydump"])
-async def test_a_dump_is_refused_and_the_claim_named_that_was_made_for_it(ask, store, sub):
+async def test_a_memory_dump_is_rejected_and_names_the_claim(ask, store, sub):
     await store("Always", "Running")
     body = {"claimName": "dump", "phase": "Associating"} if sub == "memorydump" else None
     answer = await ask("PUT", path(sub), body)
