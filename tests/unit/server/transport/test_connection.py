@@ -169,7 +169,7 @@ async def test_a_dead_client_is_detected(opened, monkeypatch):
         watched.append(transport.get_extra_info("socket"))
 
     before = serving.detect_dead_peer
-    monkeypatch.setattr(serving, "watch_over", detect_dead_peer)
+    monkeypatch.setattr(serving, "detect_dead_peer", detect_dead_peer)
     async with opened("echo"):
         (connected,) = watched
         assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

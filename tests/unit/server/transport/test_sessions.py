@@ -78,8 +78,8 @@ async def serving():
     await store.write("pods", Key("default", "web"), pod)
     yield server, store
     await store.close()
-    assert not server.sessions._open
-    assert not server.sessions._following
+    assert not server.sessions._requests
+    assert not server.sessions._watch_tasks
 
 
 def shown(name="anna", lasts=3600.0):
@@ -177,7 +177,7 @@ async def test_streams_of_static_tokens_last():
         await revoke(store, "kubernetes-admin")
         await asyncio.sleep(5)
         assert not watch.task.done()
-        assert not server.sessions._open, "nobody looks after what cannot end"
+        assert not server.sessions._requests, "static tokens are not tracked"
         await watch.leave()
 
 
