@@ -8,10 +8,11 @@ from lightkube.models.core_v1 import Namespace, Node
 from tests.sim.cluster import cluster, replica_set
 
 from corral.api.errors import NotFound
+from corral.api.kinds.core import node_lease
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
-from corral.node.status.node_status import LEASE_NAMESPACE, RETIRED, retirement
+from corral.node.status.node_status import RETIRED, retirement
 
 pytestmark = pytest.mark.looptime
 NODE = Key("", "node0")
@@ -49,9 +50,9 @@ async def test_a_deleted_lease_is_recreated():
     async with cluster() as c:
         await c.until(lambda: exists(c))
         await asyncio.sleep(1)
-        await c.client.delete(Lease, Key(LEASE_NAMESPACE, NODE.name))
+        await c.client.delete(Lease, Key(node_lease.NAMESPACE, NODE.name))
         await asyncio.sleep(15)
-        assert await c.client.get(Lease, NODE.name, LEASE_NAMESPACE)
+        assert await c.client.get(Lease, NODE.name, node_lease.NAMESPACE)
 
 
 async def test_a_retired_node_is_removed_with_its_last_machine():
@@ -104,4 +105,4 @@ async def test_a_deleted_system_namespace_is_recreated(name):
         await c.until(is_new, 30)
         await asyncio.sleep(15)
         assert (await c.client.get(KubeVirt, KEY.name, KEY.namespace)).status.phase == "Deployed"
-        assert await c.client.get(Lease, NODE.name, LEASE_NAMESPACE)
+        assert await c.client.get(Lease, NODE.name, node_lease.NAMESPACE)

@@ -1,7 +1,7 @@
 """Which cache mode a disk has, and which it cannot have."""
 
 import pytest
-from tests.unit.node.qemu.devices.test_disk_caching import disk, drive
+from tests.unit.node.qemu.devices.test_disks import disk, drive
 
 from corral.node import disk_cache
 

@@ -25,9 +25,9 @@ from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.server.flowcontrol import fairness
 from corral.server.registry.watch_backlog import BUFFERED_BYTES, Backlog
 from corral.server.transport import connection as serving
+from corral.server.transport.connection import MAX_BUFFERED_BYTES, CoalescingTransport
 from corral.server.transport.listener import ServeError, listening, tls_context
 from corral.server.transport.spdy_upgrade import Tunnel
-from corral.server.transport.write_coalescing import MAX_BUFFERED_BYTES, CoalescingTransport
 from corral.store import Store
 
 SPACES = "/api/v1/namespaces"

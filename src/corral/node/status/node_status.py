@@ -22,6 +22,7 @@ from lightkube.models.core_v1 import Namespace, Node
 
 from corral import __version__
 from corral.api.errors import AlreadyExists, ApiError, NotFound
+from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, TAINTS
 from corral.api.object import Document, Key
 from corral.api.patch.merge import merge_patch
@@ -45,7 +46,6 @@ RETIRED = "corral.dev/retired"
 """Annotation of a Node that stays only for the machines that it still runs."""
 RUNTIME = "corral://"
 """Begins the containerRuntimeVersion of Nodes that run machines."""
-LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
 STATUS_EVERY = 12
@@ -335,7 +335,7 @@ class Heartbeat:
         return document
 
     async def _renew(self) -> None:
-        key = Key(LEASE_NAMESPACE, self._host.name)
+        key = Key(node_lease.NAMESPACE, self._host.name)
         renewed = {"renewTime": rfc3339_micro(self._clock())}
         try:
             await self._client.patch(Lease, key, {"spec": renewed})
@@ -344,7 +344,7 @@ class Heartbeat:
 
     async def _make_lease(self, renewed: Document) -> None:
         lease = {
-            "metadata": {"name": self._host.name, "namespace": LEASE_NAMESPACE},
+            "metadata": {"name": self._host.name, "namespace": node_lease.NAMESPACE},
             "spec": {
                 "holderIdentity": self._host.name,
                 "leaseDurationSeconds": LEASE_SECONDS,
@@ -355,7 +355,7 @@ class Heartbeat:
             await self._client.create(Lease, lease)
         except NotFound:  # the namespace
             with suppress(AlreadyExists):
-                await self._client.create(Namespace, {"metadata": {"name": LEASE_NAMESPACE}})
+                await self._client.create(Namespace, {"metadata": {"name": node_lease.NAMESPACE}})
             await self._client.create(Lease, lease)
 
 

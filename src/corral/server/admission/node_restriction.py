@@ -9,13 +9,14 @@ from typing import Final
 
 from corral.api.errors import Forbidden
 from corral.api.kind import at
+from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.kinds import LEASE, NODE
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Document, Key
-from corral.server.authz.node_authorizer import HOSTNAME, LEASE_NAMESPACE, node_of
+from corral.server.authz.node_authorizer import HOSTNAME, node_of
 from corral.server.authz.node_claims import is_volume_at
 from corral.server.request.call import Call, Guard, forbidden, storage
 from corral.store import Store
@@ -110,7 +111,7 @@ class NodeRestriction:
         metadata = document["metadata"]
         if not node or call.user is call.request.user:
             return
-        if metadata.get("namespace") != LEASE_NAMESPACE or metadata["name"] != node:
+        if metadata.get("namespace") != node_lease.NAMESPACE or metadata["name"] != node:
             raise _denied(call, document, f'node "{node}" is only allowed to write its own lease')
 
     def _vmi(self, call: Call, document: Document, old: Document | None) -> None:

@@ -14,6 +14,7 @@ from corral.api.encoding import decode_as
 from corral.api.errors import Gone
 from corral.api.kind import at
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_USER_PREFIX
+from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.kinds import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
 from corral.api.kinds.core.pod import POD
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
@@ -29,7 +30,6 @@ from corral.server.authz.node_claims import is_claim_at, is_volume_at
 from corral.server.request.call import storage
 from corral.store import Record, Store
 
-LEASE_NAMESPACE: Final = "kube-node-lease"
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 CREATED_BY: Final = "kubevirt.io/created-by"
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -182,7 +182,7 @@ class NodeAuthorizer:
         )
 
     def _lease(self, node: str, attributes: Attributes) -> bool:
-        if attributes.namespace != LEASE_NAMESPACE or attributes.subresource:
+        if attributes.namespace != node_lease.NAMESPACE or attributes.subresource:
             return False
         return attributes.verb == "create" or (
             attributes.name == node and attributes.verb in _CHANGE | {"get"}

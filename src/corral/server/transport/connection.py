@@ -32,7 +32,6 @@ from corral.server.transport.spdy_upgrade import (
     Tunnel,
     detect_dead_peer,
 )
-from corral.server.transport.write_coalescing import CoalescingTransport
 
 REQUEST_SECONDS = 30.0
 """How long a client may take to send a request, so that slow clients do not occupy connections."""
@@ -54,6 +53,8 @@ SLOW_BODY: Final = "corral.slow_body"
 """ASGI extension: once called, a body may take any time, as long as it makes progress."""
 READ_BYTES = 32 << 10
 """Limit of data decrypted at once; asyncio's own 256 KiB are allocated for each request."""
+MAX_BUFFERED_BYTES = 64 << 10
+"""Limit of data that waits for the loop's next iteration."""
 _INBOX = bytearray(256 << 10)
 """The receive buffer of all TLS connections: its data is read before the loop's next callback.
 
@@ -225,6 +226,54 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         tunnel = Tunnel(app, self.connections, self.tasks, request, self.url)
         tunnel.connection_made(self.transport)
         self.transport.set_protocol(tunnel)
+
+
+class CoalescingTransport:
+    """A transport that sends the writes of one iteration of the loop together.
+
+    uvicorn writes a response's head and body separately; encrypting and sending each by itself is a
+    fifth of the cost of a small request.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self.is_closing = transport.is_closing  # called for each response
+        self._loop = loop
+        self._buffer: list[bytes] = []
+        self._size = 0
+
+    def write_and_flush(self, data: bytes) -> None:
+        """Write data that is the last of this iteration, and send it at once."""
+        self._buffer.append(data)
+        self._size += len(data)
+        self._flush()
+
+    def write(self, data: bytes) -> None:
+        if not self._buffer:
+            self._loop.call_soon(self._flush)
+        self._buffer.append(data)
+        self._size += len(data)
+        if (
+            self._size >= MAX_BUFFERED_BYTES
+        ):  # now, so that the writer is paused if the client does not read
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        buffer, size = self._buffer, self._size
+        self._buffer, self._size = [], 0
+        if not buffer or self.is_closing():
+            return
+        if size < MAX_BUFFERED_BYTES:
+            self._transport.write(b"".join(buffer))
+        else:
+            self._transport.writelines(buffer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def _head_size(url: bytes, headers: list[tuple[bytes, bytes]]) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 from corral.api.kinds.vmi import disks as kinds
 from corral.api.kinds.vmi.hotplug import hotplug_cdroms, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.disk_cache import DIRECT, THROUGH, mode
 from corral.node.hypervisor import Drive
-from corral.node.qemu.devices import disk_caching
 from corral.node.qemu.devices.boot import boot_indexes
 from corral.node.qemu.devices.plugs import TRAY, device_name, medium_name, node_name, tray_name
 from corral.node.qemu.devices.ports import controller_port, disk_ports
@@ -20,6 +20,8 @@ from corral.node.qemu.domain import Domain, add_fd, device, option
 
 SATA_PORTS = 6  # of one AHCI controller
 SCSI = "scsi0"
+MATCHED_BLOCK = 4096
+"""The block size of a disk that is to match its volume: that of the file system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +163,7 @@ def blocks(
 
     ``files``: the fdset of each file.
     """
-    cache = disk_caching.of_file(disk, drive)
+    cache = file_cache(disk, drive)
     below: str | None = None
     for number, layer in reversed(list(enumerate(drive.layers))):
         name = f"{node}-layer{number}"
@@ -223,7 +225,7 @@ def attachment(
         "serial": disk.serial or None,
         "werror": None if is_cdrom else policy,
         "rerror": None if is_cdrom else policy if policy != "enospc" else "report",
-        **disk_caching.of_device(disk, drive),
+        **device_cache(disk, drive),
     }
     kind = "cd" if is_cdrom else "hd"
     match bus_of(disk):
@@ -237,3 +239,52 @@ def attachment(
         case _:
             properties["driver"] = "virtio-blk-pci"
     return {key: value for key, value in properties.items() if value is not None}
+
+
+def file_cache(disk: kinds.Disk, drive: Drive) -> dict[str, bool]:
+    """Return the cache options of a disk's block nodes.
+
+    Flushes of the guest reach the host's storage in every cache mode, except for ephemeral disks,
+    which are not flushed at all.
+    """
+    options = {}
+    if mode(disk, drive) in DIRECT:
+        options["direct"] = True
+    if drive.ephemeral:
+        options["no-flush"] = True
+    return options
+
+
+def device_cache(disk: kinds.Disk, drive: Drive | None) -> dict[str, Any]:
+    """Return the device's options for its cache, block sizes, and shared writes.
+
+    Only a CD-ROM may have no drive.
+    """
+    options: dict[str, Any] = {}
+    if disk.cdrom is None and drive is not None:
+        if mode(disk, drive) in THROUGH:
+            options["write-cache"] = "off"
+        if disk.shareable:
+            options["share-rw"] = True
+    return options | _block_size(disk)
+
+
+def _block_size(disk: kinds.Disk) -> dict[str, int]:
+    size = disk.block_size
+    if size is None:
+        return {}
+    if size.custom is not None:
+        sizes = {
+            "logical_block_size": size.custom.logical,
+            "physical_block_size": size.custom.physical,
+        }
+        if size.custom.discard_granularity is not None:
+            sizes["discard_granularity"] = size.custom.discard_granularity
+        return sizes
+    if size.match_volume is None or size.match_volume.enabled is False:
+        return {}
+    target = disk.disk or disk.lun
+    matched = {"physical_block_size": MATCHED_BLOCK}
+    if target is None or target.bus != "sata":  # SATA has logical blocks of 512 bytes only
+        matched["logical_block_size"] = MATCHED_BLOCK
+    return matched
