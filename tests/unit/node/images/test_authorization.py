@@ -22,7 +22,7 @@ def test_challenges(header, scheme, parameters):
     assert (challenge.scheme, challenge.parameters) == (scheme, parameters)
 
 
-def test_a_name_and_password_are_sent_as_rfc_7617_says():
+def test_basic_credentials_follow_rfc_7617():
     sent = authorization.basic("Aladdin", "open sesame")
     assert sent == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
     assert authorization.basic("ü", "ß") == "Basic w7w6w58="

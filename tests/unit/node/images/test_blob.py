@@ -7,7 +7,7 @@ import pytest
 from corral.node.images.blob import Blob, BlobInUse
 
 
-def test_what_has_arrived_is_found_again(tmp_path):
+def test_a_partial_download_is_resumed(tmp_path):
     with Blob(tmp_path / "b", 10) as blob:
         blob.write(b"12345")
     with Blob(tmp_path / "b", 10) as blob:
@@ -16,13 +16,13 @@ def test_what_has_arrived_is_found_again(tmp_path):
         assert blob.sha256() == hashlib.sha256(b"1234567890").hexdigest()
 
 
-def test_too_much_is_as_good_as_nothing(tmp_path):
+def test_a_partial_download_that_is_too_long_is_discarded(tmp_path):
     (tmp_path / "b").write_bytes(b"x" * 11)
     with Blob(tmp_path / "b", 10) as blob:
         assert blob.received == 0
 
 
-def test_starting_again(tmp_path):
+def test_a_download_can_start_over(tmp_path):
     with Blob(tmp_path / "b", 10) as blob:
         blob.write(b"wrong")
         blob.restart()
@@ -30,7 +30,7 @@ def test_starting_again(tmp_path):
     assert (tmp_path / "b").read_bytes() == b"right"
 
 
-def test_one_at_a_time(tmp_path):
+def test_one_process_downloads_a_blob_at_a_time(tmp_path):
     with (
         Blob(tmp_path / "b", 10),
         pytest.raises(BlobInUse),
@@ -41,7 +41,7 @@ def test_one_at_a_time(tmp_path):
         pass
 
 
-def test_a_layer_that_was_removed_meanwhile_is_not_taken(tmp_path):
+def test_a_blob_removed_during_the_download_is_not_used(tmp_path):
     class Slow(type(tmp_path)):
         """Another pull ends between our opening of the file and our locking it."""
 

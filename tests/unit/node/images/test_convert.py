@@ -15,7 +15,7 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True).stdout
 
 
-async def test_a_damaged_qcow2_is_said_to_be(tmp_path, shapes):
+async def test_a_damaged_qcow2_is_reported(tmp_path, shapes):
     source = tmp_path / "disk"
     source.write_bytes(
         shapes.qcow2_header(l1=4 << 16).ljust(4 << 16, b"\0")
@@ -26,7 +26,7 @@ async def test_a_damaged_qcow2_is_said_to_be(tmp_path, shapes):
         await convert.to_plain_qcow2(source, tmp_path / "out", "it", Limits())
 
 
-async def test_a_conversion_may_not_grow_beyond_its_bound(tmp_path):
+async def test_the_size_of_a_conversion_is_limited(tmp_path):
     raw, source = tmp_path / "raw", tmp_path / "disk"
     raw.write_bytes(os.urandom(1 << 20) * 4)
     run("qemu-img", "convert", "-c", "-f", "raw", "-O", "qcow2", raw, source)
@@ -34,14 +34,14 @@ async def test_a_conversion_may_not_grow_beyond_its_bound(tmp_path):
         await convert.to_plain_qcow2(source, tmp_path / "out", "it", Limits(disk_bytes=1 << 20))
 
 
-async def test_a_conversion_has_a_deadline(tmp_path):
+async def test_a_conversion_has_a_timeout(tmp_path):
     source = tmp_path / "disk"
     qcow.create(source, 1 << 30)
     with pytest.raises(ImageError, match=r"not converted within 0\.0001 seconds"):
         await convert.to_plain_qcow2(source, tmp_path / "out", "it", Limits(convert_seconds=0.0001))
 
 
-async def test_a_conversion_that_hangs_is_ended(tmp_path, monkeypatch):
+async def test_a_hanging_conversion_is_killed(tmp_path, monkeypatch):
     hanging = tmp_path / "qemu-img"
     hanging.write_text(f"#!/bin/sh\ncd {tmp_path} && echo $$ > new && mv new pid\nexec sleep 60\n")
     hanging.chmod(0o755)
@@ -55,7 +55,7 @@ async def test_a_conversion_that_hangs_is_ended(tmp_path, monkeypatch):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-async def test_no_qemu_is_said_so(tmp_path, monkeypatch):
+async def test_a_missing_qemu_img_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="qemu-img is not installed") as caught:
         await convert.to_plain_qcow2(tmp_path / "a", tmp_path / "b", "it", Limits())

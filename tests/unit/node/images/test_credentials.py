@@ -18,13 +18,13 @@ def auth(text):
     return base64.b64encode(text.encode()).decode()
 
 
-def test_a_secret_as_kubectl_makes_it():
+def test_a_secret_created_by_kubectl():
     entry = {"username": "u", "password": "p", "email": "e", "auth": auth("u:p")}
     (found,) = from_secret("s", {".dockerconfigjson": config(**{"https://r.io/v2/": entry})})
     assert found == Credential("r.io", "u", "p")
 
 
-def test_passwords_may_hold_colons_and_stay_out_of_logs():
+def test_passwords_may_have_colons_and_are_not_logged():
     (found,) = from_secret("s", {".dockerconfigjson": config(**{"r.io": {"auth": auth("u:a:b")}})})
     assert found.password == "a:b"
     assert "a:b" not in repr(found)
@@ -51,7 +51,7 @@ def test_the_older_form():
         {".dockerconfigjson": config(**{"r.io": {"auth": base64.b64encode(b"\xff").decode()}})},
     ],
 )
-def test_what_is_no_pull_secret_is_named_and_not_quoted(data):
+def test_an_invalid_pull_secret_is_named_and_not_quoted(data):
     with pytest.raises(ImageError, match="pull secret 'mine' holds no registry cred") as caught:
         from_secret("mine", data)
     assert "secret{" not in str(caught.value)
@@ -79,7 +79,7 @@ def test_a_credential_is_for_some_registries(pattern, image, fits):
     assert bool(matching([Credential(pattern, "u", "p")], parse(image))) is fits
 
 
-def test_the_most_specific_comes_first():
+def test_the_most_specific_credential_comes_first():
     names = ["r.io", "r.io/team/a", "r.io/team"]
     found = matching([Credential(each, "u", "p") for each in names], parse("r.io/team/a"))
     assert [each.registry for each in found] == ["r.io/team/a", "r.io/team", "r.io"]

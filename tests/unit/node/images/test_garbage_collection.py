@@ -30,7 +30,7 @@ def left(store):
     return {each.reference.rpartition("/")[2] for each in store.images()}
 
 
-async def test_only_what_can_be_had_again_and_nobody_has_goes(store, registry, shapes, tmp_path):
+async def test_only_unused_images_of_registries_are_collected(store, registry, shapes, tmp_path):
     await pulled(store, registry, shapes, "lab/free", b"a")
     used = await pulled(store, registry, shapes, "lab/used", b"b")
     os.link(used.path, tmp_path / "machine")
@@ -41,7 +41,7 @@ async def test_only_what_can_be_had_again_and_nobody_has_goes(store, registry, s
     assert left(store) == {"used:latest", "mine:1"}
 
 
-async def test_no_more_goes_than_has_to_and_the_longest_unused_goes_first(
+async def test_the_least_recently_used_images_are_collected_until_enough_is_free(
     store, registry, shapes, tmp_path
 ):
     first = await pulled(store, registry, shapes, "lab/first", b"a")
@@ -55,7 +55,7 @@ async def test_no_more_goes_than_has_to_and_the_longest_unused_goes_first(
     assert left(store) == {"first:latest"}
 
 
-async def test_what_has_just_come_stays(store, registry, shapes):
+async def test_recently_pulled_images_are_not_collected(store, registry, shapes):
     await pulled(store, registry, shapes, "lab/new", b"a")
     assert await collect(store, lambda: True) == []
     assert left(store) == {"new:latest"}

@@ -66,7 +66,7 @@ async def test_the_last_layer_wins(find, layers):
         ([{"disk/y": B}, {"disk/y": A}], "/disk/y"),
     ],
 )
-async def test_a_path_chooses(find, layers, path):
+async def test_the_path_selects_the_disk(find, layers, path):
     assert await find(*layers, path=path) == A
 
 
@@ -88,7 +88,7 @@ async def test_a_path_chooses(find, layers, path):
         ([{"../../etc/passwd": A}], "", "outside of the image"),
     ],
 )
-async def test_what_is_no_disk(find, layers, path, message):
+async def test_archives_without_a_disk(find, layers, path, message):
     with pytest.raises(ImageError, match=message):
         await find(*layers, path=path)
 
@@ -146,7 +146,7 @@ def padded(body):
         (header(size=-1), "impossible size"),
     ],
 )
-async def test_archives_that_lie(find, layer, message):
+async def test_inconsistent_archives_are_rejected(find, layer, message):
     with pytest.raises(ImageError, match=message):
         await find(layer)
 
@@ -163,12 +163,12 @@ async def test_archives_that_lie(find, layer, message):
         ),
     ],
 )
-async def test_headers_that_are_no_use_but_to_be_read(find, layer, message):
+async def test_archives_of_headers_only_are_limited(find, layer, message):
     with pytest.raises(ImageError, match=message):
         await find(layer)
 
 
-async def test_longer_headers_have_a_bound_together(find, monkeypatch):
+async def test_the_total_size_of_extended_headers_is_limited(find, monkeypatch):
     monkeypatch.setattr(layers, "_MAX_TOTAL_HEADER_BYTES", 4000)
     one = header(tarfile.XHDTYPE, 1536) + padded(b"1536 comment=" + bytes(1523)) + header(name="x")
     with pytest.raises(ImageError, match="too many extension headers"):
@@ -192,7 +192,7 @@ async def test_a_huge_declared_size_costs_nothing_by_itself(find):
         await find(layer)
 
 
-async def test_bounds_of_a_layer(find):
+async def test_limits_of_a_layer(find):
     many = {f"etc/{number}": b"" for number in range(20)} | {"disk/x": A}
     with pytest.raises(ImageError, match="more than 20 files"):
         await find(many, limits=Limits(files=20))
@@ -201,7 +201,7 @@ async def test_bounds_of_a_layer(find):
         await find({"disk/x": A}, limits=Limits(disk_bytes=1000))
 
 
-async def test_whiteouts_without_end(find):
+async def test_the_number_of_whiteouts_is_limited(find):
     layer = {f"disk/.wh.{number}": b"" for number in range(10_001)}
     with pytest.raises(ImageError, match="more than 10000 names in folder /disk"):
         await find({"disk/x": A}, layer)
@@ -219,7 +219,7 @@ class Quiet:
 
 @settings(max_examples=100)
 @given(changes=st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=12))
-def test_any_archive_is_read_or_refused(tmp_path_factory, changes):
+def test_any_archive_is_read_or_rejected(tmp_path_factory, changes):
     """Bytes of headers changed, with the checksum mended so that the change is believed."""
     layer = bytearray(header(tarfile.XHDTYPE, 10) + padded(b"10 path=x\n") + header(size=5))
     layer += padded(b"12345") + header(name="disk/y", size=3) + padded(b"123") + bytes(1024)

@@ -26,12 +26,12 @@ from corral.node.images.limits import Limits
         ),
     ],
 )
-def test_manifests_that_lie(body, message):
+def test_inconsistent_manifests_are_rejected(body, message):
     with pytest.raises(ImageError, match=message):
         manifest.parse(body, "it")
 
 
-def test_images_of_impossible_size():
+def test_images_of_invalid_sizes_are_rejected():
     layer = manifest.Descriptor(digest="sha256:" + "0" * 64, size=100)
     with pytest.raises(ImageError, match="200 bytes; 150 are allowed"):
         manifest.check_layers(
@@ -52,14 +52,14 @@ def index(*entries):
     return manifest.parse(json.dumps({"schemaVersion": 2, "manifests": entries}).encode(), "it")
 
 
-def test_the_variant_of_our_guests_is_chosen():
+def test_the_platform_of_guests_is_selected():
     arm = entry("1", os="linux", architecture="arm64", variant="v8")
     amd = entry("2", os="linux", architecture="amd64", **{"os.version": "x"})
     assert manifest.choose(index(arm, amd), "it").digest == amd["digest"]
     assert manifest.choose(index(entry("3")), "it").digest == "sha256:" + "3" * 64
 
 
-def test_what_is_offered_instead_is_said():
+def test_other_available_platforms_are_named():
     with pytest.raises(ImageError, match="no image for linux/amd64; there is windows/amd64"):
         manifest.choose(index(entry("1", os="windows", architecture="amd64")), "it")
     with pytest.raises(ImageError, match="there is none"):

@@ -86,7 +86,7 @@ def pulled(first, tmp_path, access, name=NAME):
 
 
 @pytest.mark.parametrize("policy", ["Always", "IfNotPresent", "Never"])
-async def test_an_image_that_was_imported_on_the_first_host_is_there_for_all(
+async def test_an_image_imported_on_the_first_host_is_available_on_all(
     first, second, tmp_path, policy
 ):
     original = await imported(first, tmp_path)
@@ -97,7 +97,7 @@ async def test_an_image_that_was_imported_on_the_first_host_is_there_for_all(
     assert first.downloads == 1
 
 
-async def test_a_copy_follows_the_import_as_the_policy_says(first, second, tmp_path):
+async def test_a_copy_follows_the_import_by_the_pull_policy(first, second, tmp_path):
     await imported(first, tmp_path)
     old = await second.ensure(NAME, policy="Always")
     new = await imported(first, tmp_path, b"n")
@@ -107,7 +107,7 @@ async def test_a_copy_follows_the_import_as_the_policy_says(first, second, tmp_p
     assert (await second.ensure(NAME, policy="Always")).digest == new.digest
 
 
-async def test_an_import_of_its_own_is_not_replaced(first, second, tmp_path):
+async def test_a_local_import_is_not_replaced(first, second, tmp_path):
     source = tmp_path / "own.img"
     source.write_bytes(disk(fill=b"o"))
     own = await second.import_disk(source, [NAME])
@@ -116,7 +116,7 @@ async def test_an_import_of_its_own_is_not_replaced(first, second, tmp_path):
     assert not first.paths
 
 
-async def test_a_private_image_goes_only_to_those_with_its_credentials(first, second, tmp_path):
+async def test_a_private_image_is_copied_only_with_its_credentials(first, second, tmp_path):
     pulled(first, tmp_path, Access.by(SECRET))
     stranger = Credential("docker.io", "eve", "guess", SecretName("default", "login", "uid"))
     for credentials in ([], [stranger]):
@@ -130,7 +130,7 @@ async def test_a_private_image_goes_only_to_those_with_its_credentials(first, se
         await second.ensure(NAME, policy="IfNotPresent")
 
 
-async def test_a_pulled_image_is_copied_unless_the_registry_must_be_asked(first, second, tmp_path):
+async def test_a_pulled_image_is_copied_unless_the_policy_is_always(first, second, tmp_path):
     pulled(first, tmp_path, Access())
     with pytest.raises(ImageError) as failure:
         await second.ensure(NAME, policy="Never")
@@ -142,7 +142,7 @@ async def test_a_pulled_image_is_copied_unless_the_registry_must_be_asked(first,
     assert copy.access.everyone
 
 
-async def test_a_disk_with_another_digest_is_not_taken(first, second, tmp_path):
+async def test_a_disk_with_another_digest_is_rejected(first, second, tmp_path):
     await imported(first, tmp_path)
     first.spoils = True
     with pytest.raises(ImageError):
@@ -152,7 +152,7 @@ async def test_a_disk_with_another_digest_is_not_taken(first, second, tmp_path):
     assert await second.ensure(NAME, policy="Never")
 
 
-async def test_an_absent_first_host_leaves_the_registry(first, second):
+async def test_without_the_first_host_the_registry_is_used(first, second):
     first.away = True
     with pytest.raises(ImageError) as failure:
         await second.ensure(NAME, policy="IfNotPresent")

@@ -9,7 +9,7 @@ import pytest
 from corral.node.images.progress import Meter, Stopped, in_thread
 
 
-async def test_progress_is_told_on_the_loop_and_ends_with_the_total():
+async def test_progress_is_reported_on_the_loop_and_ends_with_the_total():
     seen, threads = [], set()
 
     def report(progress):
@@ -28,7 +28,7 @@ async def test_progress_is_told_on_the_loop_and_ends_with_the_total():
     assert threads == {threading.get_ident()}
 
 
-async def test_what_came_twice_does_not_exceed_the_total():
+async def test_repeated_bytes_do_not_exceed_the_total():
     seen = []
     meter = Meter(seen.append, "download", 10)
     for _ in range(3):
@@ -57,7 +57,7 @@ async def test_a_cancelled_waiter_stops_the_thread():
     assert await asyncio.to_thread(ended.wait, 60)
 
 
-async def test_long_work_leaves_threads_to_who_needs_one_for_a_moment():
+async def test_long_tasks_leave_threads_for_short_ones():
     go = threading.Event()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     work = [asyncio.create_task(in_thread(lambda _: go.wait(60), Meter(print, ""))) for _ in "12"]

@@ -33,7 +33,7 @@ def header(shapes):
     return lambda tail=b"", **changes: (shapes.qcow2_header(**changes) + tail).ljust(5 << 16, b"\0")
 
 
-def test_what_is_not_qcow2_is_raw(inspect):
+def test_other_content_counts_as_raw(inspect):
     assert inspect(b"x" * 1024) == qcow.Disk("raw", 1024)
 
 
@@ -42,7 +42,7 @@ def test_what_is_not_qcow2_is_raw(inspect):
     ["compat=1.1", "compat=0.10", "cluster_size=2M", "cluster_size=512", "extended_l2=on",
      "compression_type=zstd"],
 )  # fmt: skip
-def test_what_qemu_makes_is_accepted(tmp_path, option):
+def test_images_created_by_qemu_are_accepted(tmp_path, option):
     path = tmp_path / "disk"
     run("qemu-img", "create", "-q", "-f", "qcow2", "-o", option, path, "10G")
     assert qcow.inspect(path, "it", Limits()) == qcow.Disk("qcow2", 10 << 30)
@@ -57,7 +57,7 @@ def test_snapshots_inside_are_accepted(tmp_path):
 
 @pytest.mark.parametrize("options", [("-F", "raw", "-b", "/etc/passwd"),
                                      ("-o", "data_file=other")])  # fmt: skip
-def test_what_refers_to_other_files_is_refused(tmp_path, options):
+def test_references_to_other_files_are_rejected(tmp_path, options):
     path = tmp_path / "disk"
     subprocess.run(
         ["qemu-img", "create", "-q", "-f", "qcow2", *options, path, "10M"],
@@ -94,7 +94,7 @@ def test_what_refers_to_other_files_is_refused(tmp_path, options):
         ({"length": 8}, "header length"),
     ],
 )
-def test_headers_that_lie(inspect, header, changes, message):
+def test_inconsistent_headers_are_rejected(inspect, header, changes, message):
     with pytest.raises(ImageError, match=message) as caught:
         inspect(header(**changes))
     assert caught.value.reason == "InvalidDisk"
@@ -103,25 +103,25 @@ def test_headers_that_lie(inspect, header, changes, message):
 @pytest.mark.parametrize(
     ("kind", "message"), [(0x44415441, "external data file"), (0x0537BE77, "is encrypted")]
 )
-def test_header_extensions_that_lie(inspect, header, kind, message):
+def test_inconsistent_header_extensions_are_rejected(inspect, header, kind, message):
     harmless = struct.pack(">II", 0x6803F857, 5) + bytes(8)
     with pytest.raises(ImageError, match=message):
         inspect(header(harmless + struct.pack(">II", kind, 8) + b"/etc/pas"))
 
 
-def test_extensions_without_end_are_read_to_the_first_cluster_only(inspect, header):
+def test_header_extensions_are_read_within_the_first_cluster_only(inspect, header):
     assert inspect(header(struct.pack(">II", 1, 0xFFFFFFF0)))
     assert inspect(header(struct.pack(">II", 1, 0) * 8000))
 
 
-def test_a_header_that_ends_early(inspect, shapes):
+def test_a_truncated_header_is_rejected(inspect, shapes):
     for length in (4, 71, 80):
         with pytest.raises(ImageError, match="ends in its header"):
             inspect(shapes.qcow2_header()[:length])
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"x" * 513])
-def test_other_files_are_no_disks(inspect, content):
+def test_other_file_types_are_rejected(inspect, content):
     with pytest.raises(ImageError, match="is not a disk: its"):
         inspect(content)
 
@@ -135,13 +135,13 @@ def test_other_formats_are_named(inspect, magic, kind):
     assert "qemu-img convert" in caught.value.hint
 
 
-def test_a_raw_disk_has_a_bound_too(inspect):
+def test_the_size_of_a_raw_disk_is_limited(inspect):
     with pytest.raises(ImageError, match="claims a size of 1024"):
         inspect(bytes(1024), Limits(virtual_bytes=512))
 
 
 @pytest.mark.parametrize("size", [512, 1 << 20, (1 << 29) + 512, 5 << 30, 1 << 44, qcow.MAX_BYTES])
-def test_what_we_write_qemu_accepts(tmp_path, size):
+def test_written_images_are_accepted_by_qemu(tmp_path, size):
     path = tmp_path / "disk"
     qcow.create(path, size)
     report = json.loads(run("qemu-img", "check", "--output=json", "-f", "qcow2", path))
@@ -155,7 +155,7 @@ def test_what_we_write_qemu_accepts(tmp_path, size):
     assert [each.name for each in tmp_path.iterdir()] == ["disk"]
 
 
-def test_what_we_write_grows_as_it_should(tmp_path):
+def test_written_images_can_be_resized(tmp_path):
     path = tmp_path / "disk"
     qcow.create(path, 3 << 30)
     run("qemu-io", "-f", "qcow2", "-c", "write -P 1 0 1M", "-c", "write -P 2 2900M 1M", path)
@@ -163,7 +163,7 @@ def test_what_we_write_grows_as_it_should(tmp_path):
     run("qemu-img", "check", "-q", "-f", "qcow2", path)
 
 
-def test_an_overlay_finds_its_backing_beside_itself(tmp_path):
+def test_the_backing_file_of_an_overlay_is_relative(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "base").write_bytes(b"z" * (1 << 20))
     qcow.create(tmp_path / "one" / "top", 1 << 20, backing=Path("base"), backing_format="raw")
@@ -171,7 +171,7 @@ def test_an_overlay_finds_its_backing_beside_itself(tmp_path):
     run("qemu-io", "-r", "-f", "qcow2", "-c", "read -P 122 0 1M", tmp_path / "two" / "top")
 
 
-def test_impossible_sizes_are_our_mistake(tmp_path):
+def test_invalid_sizes_are_value_errors(tmp_path):
     for size in (0, -1, qcow.MAX_BYTES + 1):
         with pytest.raises(ValueError, match="out of qcow2's bounds"):
             qcow.create(tmp_path / "disk", size)
@@ -179,7 +179,7 @@ def test_impossible_sizes_are_our_mistake(tmp_path):
 
 @settings(max_examples=100)
 @given(changes=st.lists(st.tuples(st.integers(4, 199), st.integers(0, 255)), max_size=10))
-def test_any_header_is_accepted_or_refused(tmp_path_factory, shapes, changes):
+def test_any_header_is_accepted_or_rejected(tmp_path_factory, shapes, changes):
     content = bytearray(shapes.qcow2_header().ljust(5 << 16, b"\0"))
     for position, value in changes:
         content[position] = value

@@ -48,7 +48,7 @@ def is_the_same(path, raw):
     return not qemu_img("compare", "-f", "qcow2", "-F", "raw", path, raw).returncode
 
 
-def test_a_converted_disk_is_plain_where_it_stands(disk, raw):
+def test_a_disk_is_converted_in_place(disk, raw):
     before = disk.stat().st_ino
     qcow_rewrite.make_plain(disk, "disk")
     assert disk.stat().st_ino == before
@@ -57,14 +57,14 @@ def test_a_converted_disk_is_plain_where_it_stands(disk, raw):
     assert qcow.inspect(disk, "disk", Limits()).virtual_size == 1100 * MiB
 
 
-def test_it_can_be_done_again(disk, raw):
+def test_a_conversion_can_be_repeated(disk, raw):
     qcow_rewrite.make_plain(disk, "disk")
     qcow_rewrite.make_plain(disk, "disk")
     assert is_sound(disk)
     assert is_the_same(disk, raw)
 
 
-def test_a_guest_can_write_into_it(disk, raw, tmp_path):
+def test_a_converted_disk_is_writable(disk, raw, tmp_path):
     qcow_rewrite.make_plain(disk, "disk")
     write = "write -P 7 100M 70M"
     done = subprocess.run(("qemu-io", "-c", write, disk), check=False, capture_output=True)
@@ -73,7 +73,7 @@ def test_a_guest_can_write_into_it(disk, raw, tmp_path):
 
 
 @pytest.mark.parametrize("options", ["compat=0.10", "lazy_refcounts=on", "preallocation=metadata"])
-def test_other_files_of_qemu_are_made_plain_too(raw, tmp_path, options):
+def test_other_qemu_images_are_converted(raw, tmp_path, options):
     path = tmp_path / "other.qcow2"
     assert not qemu_img("convert", "-O", "qcow2", "-o", options, raw, path).returncode
     qcow_rewrite.make_plain(path, "disk")
@@ -81,7 +81,7 @@ def test_other_files_of_qemu_are_made_plain_too(raw, tmp_path, options):
     assert is_the_same(path, raw)
 
 
-def test_counts_that_lie_are_counted_anew(disk, raw):
+def test_wrong_refcounts_are_rebuilt(disk, raw):
     with disk.open("r+b") as file:
         file.seek(48)
         (table,) = struct.unpack(">Q", file.read(8))
@@ -95,7 +95,7 @@ def test_counts_that_lie_are_counted_anew(disk, raw):
     assert is_the_same(disk, raw)
 
 
-def test_nothing_of_a_strangers_header_stays(disk):
+def test_the_original_header_is_replaced(disk):
     with disk.open("r+b") as file:
         file.seek(512)
         file.write(b"a stranger was here")
@@ -108,7 +108,7 @@ def test_nothing_of_a_strangers_header_stays(disk):
     [("-c",), ("-o", "cluster_size=4k"), ("-o", "extended_l2=on")],
     ids=["compressed", "small clusters", "long entries"],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_be_converted(raw, tmp_path, options):
+def test_unusual_images_are_left_to_qemu_img(raw, tmp_path, options):
     path = tmp_path / "other.qcow2"
     assert not qemu_img("convert", "-O", "qcow2", *options, raw, path).returncode
     before = path.read_bytes()
@@ -117,13 +117,13 @@ def test_what_is_out_of_the_ordinary_is_left_to_be_converted(raw, tmp_path, opti
     assert path.read_bytes() == before
 
 
-def test_a_disk_with_snapshots_is_left_to_be_converted(disk):
+def test_images_with_snapshots_are_left_to_qemu_img(disk):
     assert not qemu_img("snapshot", "-c", "one", disk).returncode
     with pytest.raises(qcow_rewrite.NotPlain):
         qcow_rewrite.make_plain(disk, "disk")
 
 
-def test_clusters_that_are_used_twice_are_left_to_be_converted(disk):
+def test_images_with_shared_clusters_are_left_to_qemu_img(disk):
     first, second = second_table(disk)
     patch(disk, second, struct.pack(">QQ", first, first))
     with pytest.raises(qcow_rewrite.NotPlain):
@@ -131,7 +131,7 @@ def test_clusters_that_are_used_twice_are_left_to_be_converted(disk):
 
 
 @pytest.mark.parametrize("options", [(), ("-c",)], ids=["plain", "compressed"])
-def test_a_disk_that_was_cut_short_is_refused(raw, tmp_path, options):
+def test_a_truncated_image_is_rejected(raw, tmp_path, options):
     path = tmp_path / "cut.qcow2"
     assert not qemu_img("convert", "-O", "qcow2", *options, raw, path).returncode
     with path.open("r+b") as file:
@@ -140,7 +140,7 @@ def test_a_disk_that_was_cut_short_is_refused(raw, tmp_path, options):
         qcow_rewrite.make_plain(path, "disk")
 
 
-def test_tables_that_say_less_than_is_known_are_written_anew(disk, raw):
+def test_incomplete_tables_are_rewritten(disk, raw):
     first, second = second_table(disk)
     patch(disk, second, struct.pack(">Q", first & ~qcow_rewrite._COPIED))
     assert not is_sound(disk)
@@ -150,7 +150,7 @@ def test_tables_that_say_less_than_is_known_are_written_anew(disk, raw):
 
 
 @pytest.mark.parametrize("cluster_bits", [9, 16, 21])
-def test_tables_beyond_measure_do_not_fill_the_memory(tmp_path, cluster_bits):
+def test_large_tables_do_not_exhaust_memory(tmp_path, cluster_bits):
     """As a stranger may make them: in a file of next to nothing there is a hole for each."""
     cluster = 1 << cluster_bits
     entries = min(64 * MiB // cluster, cluster // 8)

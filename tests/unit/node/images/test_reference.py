@@ -25,7 +25,7 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
         ("r.io/a__b/c--d.e_f:T_.-", "r.io/a__b/c--d.e_f:T_.-"),
     ],
 )  # fmt: skip
-def test_a_name_is_completed(text, complete):
+def test_names_get_default_registry_and_tag(text, complete):
     assert str(parse(text)) == complete
     assert parse(complete) == parse(text), "completing twice changes nothing"
 
@@ -40,20 +40,20 @@ def test_a_name_is_completed(text, complete):
         "a" * 100_000, "[::1/a", "é",
     ],
 )  # fmt: skip
-def test_other_names_are_refused(text):
+def test_invalid_names_are_rejected(text):
     with pytest.raises(ImageError, match="couldn't parse image name") as caught:
         parse(text)
     assert caught.value.reason == "InvalidImageName"
     assert len(str(caught.value)) < 2500
 
 
-def test_the_reason_is_given():
+def test_invalid_names_have_a_reason():
     with pytest.raises(ImageError, match="'library/Cirros' must be lowercase"):
         parse("Cirros")
 
 
 @given(st.text(max_size=80))
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_parsed_or_rejected(text):
     try:
         reference = parse(text)
     except ImageError:
@@ -63,7 +63,7 @@ def test_any_text_is_read_or_refused(text):
     assert ".." not in str(reference).split("/")
 
 
-def test_a_digest_wins_over_a_tag():
+def test_a_digest_precedes_a_tag():
     assert parse(f"a:1@{DIGEST}").version == DIGEST
     assert parse("a:1").version == "1"
 
@@ -73,5 +73,5 @@ def test_a_digest_wins_over_a_tag():
     [("localhost", True), ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True),
      ("localhost.evil.example", False), ("127.0.0.1.example", False), ("10.0.0.1", False)],
 )  # fmt: skip
-def test_this_machine_is_known_by_its_addresses(host, expected):
+def test_local_registries_are_recognized_by_address(host, expected):
     assert is_loopback(host) is expected

@@ -51,12 +51,12 @@ async def fetch(name, limits, credential=None, destinations=ANYWHERE):
     return digest, [sink.content for sink in sinks]
 
 
-async def test_a_layer_comes_whole(registry, limits):
+async def test_a_layer_is_downloaded_completely(registry, limits):
     name = registry.add("a", CONTENT, b"second", pack=bytes)
     assert (await fetch(name, limits))[1] == [CONTENT, b"second"]
 
 
-async def test_a_cut_layer_goes_on_where_it_broke(registry, limits):
+async def test_an_interrupted_layer_is_resumed(registry, limits):
     name = registry.add("a", CONTENT, pack=bytes)
     registry.fault.cut_after = [3_000_000, 2_500_000, 0, 0]
     assert (await fetch(name, limits))[1] == [CONTENT]
@@ -70,14 +70,14 @@ async def test_a_registry_that_ignores_range(registry, limits):
     assert (await fetch(name, limits))[1] == [CONTENT]
 
 
-async def test_a_registry_that_refuses_range(registry, limits):
+async def test_a_registry_that_rejects_range(registry, limits):
     name = registry.add("a", CONTENT, pack=bytes)
     registry.fault.cut_after = [3_000_000]
     registry.fault.refuse_range = True
     assert (await fetch(name, limits))[1] == [CONTENT]
 
 
-async def test_a_registry_that_never_gets_on_is_given_up(registry, limits):
+async def test_a_registry_without_progress_times_out(registry, limits):
     name = registry.add("a", CONTENT, pack=bytes)
     registry.fault.cut_after = [0] * 10
     with pytest.raises(ImageError) as caught:
@@ -87,7 +87,7 @@ async def test_a_registry_that_never_gets_on_is_given_up(registry, limits):
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_busy_registry_is_asked_again(registry, limits, status):
+async def test_a_busy_registry_is_retried(registry, limits, status):
     name = registry.add("a", b"x", pack=bytes)
     registry.fault.statuses = [status] * (limits.attempts - 1)
     assert (await fetch(name, limits))[1] == [b"x"]
@@ -99,7 +99,7 @@ async def test_a_busy_registry_is_asked_again(registry, limits, status):
 @pytest.mark.parametrize(
     ("status", "message"), [(404, "not found"), (403, "access denied"), (400, "responded 400")]
 )
-async def test_other_answers_are_final(registry, limits, status, message):
+async def test_other_errors_are_final(registry, limits, status, message):
     name = registry.add("a", b"x", pack=bytes)
     registry.fault.statuses = [status]
     with pytest.raises(ImageError, match=message):
@@ -107,7 +107,7 @@ async def test_other_answers_are_final(registry, limits, status, message):
     assert len(registry.requests) == 1
 
 
-async def test_a_wrong_layer_is_not_accepted(registry, limits):
+async def test_a_layer_with_a_wrong_digest_is_rejected(registry, limits):
     name = registry.add("a", CONTENT, pack=bytes)
     registry.fault.corrupt = True
     with pytest.raises(ImageError, match="has the digest sha256:"):
@@ -161,7 +161,7 @@ async def test_indexes_in_indexes_are_not_followed(registry, limits):
     assert registry.count("/manifests/") == 2
 
 
-async def test_the_platform_of_the_guests_is_chosen(registry, limits):
+async def test_the_platform_of_guests_is_selected(registry, limits):
     name = index(registry, ("linux", "arm64"), ("linux", "amd64"), ("windows", "amd64"))
     assert (await fetch(name, limits))[1] == [b"1"]
 
@@ -188,14 +188,14 @@ async def test_credentials(registry, limits, scheme):
 
 
 @pytest.mark.parametrize("realm", ["http://198.51.100.1/token", "ftp://x/", "", "token"])
-async def test_credentials_are_not_given_to_any_token_server(registry, limits, realm):
+async def test_credentials_are_not_sent_to_foreign_token_servers(registry, limits, realm):
     name = registry.add("a", b"x", pack=bytes)
     registry.scheme, registry.realm = "bearer", realm or " "
     with pytest.raises(ImageError, match="not to https"):
         await fetch(name, limits, Credential("", "user", "secret"))
 
 
-async def test_credentials_do_not_follow_a_redirect(registry, limits):
+async def test_credentials_are_not_sent_after_a_redirect(registry, limits):
     name = registry.add("a", b"x", pack=bytes)
     registry.scheme = "basic"
     async with type(registry)().running() as elsewhere:
@@ -224,7 +224,7 @@ async def test_bad_redirects(registry, limits, target, message):
         await fetch(name, limits)
 
 
-async def test_a_registry_on_this_machine_is_not_for_tenants(registry, limits):
+async def test_registries_on_the_host_are_not_for_tenants(registry, limits):
     name = registry.add("a", b"x", pack=bytes)
     with pytest.raises(ImageError, match="loopback, which only an administrator opens") as caught:
         await fetch(name, limits, destinations=FOR_TENANTS)
@@ -233,7 +233,7 @@ async def test_a_registry_on_this_machine_is_not_for_tenants(registry, limits):
 
 
 @pytest.mark.parametrize("port", ["open", "closed"])
-async def test_a_refusal_does_not_tell_whether_somebody_listens(registry, limits, port):
+async def test_a_rejection_does_not_reveal_open_ports(registry, limits, port):
     number = registry.port if port == "open" else 1
     with pytest.raises(ImageError) as caught:
         await fetch(f"127.0.0.1:{number}/a", limits, destinations=FOR_TENANTS)
@@ -243,7 +243,7 @@ async def test_a_refusal_does_not_tell_whether_somebody_listens(registry, limits
     )
 
 
-async def test_where_a_registry_redirects_to_is_judged(registry, limits):
+async def test_targets_of_redirects_are_checked(registry, limits):
     """Only the registry itself is allowed: what it refers to is not reached."""
     name = registry.add("a", b"x", pack=bytes)
     registry.fault.redirect = f"http://127.0.0.2:{registry.port}/v2/a/manifests/other"
@@ -253,7 +253,7 @@ async def test_where_a_registry_redirects_to_is_judged(registry, limits):
     assert registry.count("/manifests/") == 1, "the redirect of the layer was not followed"
 
 
-async def test_where_a_registry_sends_for_a_token_is_judged(registry, limits):
+async def test_token_servers_are_checked(registry, limits):
     name = registry.add("a", b"x", pack=bytes)
     registry.scheme, registry.realm = "bearer", f"http://127.0.0.2:{registry.port}/token"
     only = Destinations(allowed=(ip_network("127.0.0.1/32"),))
@@ -262,7 +262,7 @@ async def test_where_a_registry_sends_for_a_token_is_judged(registry, limits):
     assert len(registry.requests) == 1
 
 
-def test_plain_http_is_for_this_machine_only():
+def test_plain_http_is_for_local_registries_only():
     def scheme(name):
         return Registry(parse(name), None, limits=Limits(), destinations=ANYWHERE)._base.scheme
 
@@ -273,19 +273,19 @@ def test_plain_http_is_for_this_machine_only():
     assert scheme("localhost.example/a") == "https"
 
 
-def test_the_hub_has_another_address():
+def test_docker_hub_has_another_address():
     base = Registry(
         Reference("docker.io", "library/a", "1", ""), None, limits=Limits(), destinations=ANYWHERE
     )._base
     assert str(base) == "https://registry-1.docker.io/v2/library/a/"
 
 
-async def test_nobody_listens(limits):
+async def test_a_refused_connection_is_reported(limits):
     with pytest.raises(ImageError, match=r"failed to pull image '127\.0\.0\.1:1/a:latest'"):
         await fetch("127.0.0.1:1/a", limits)
 
 
-async def test_a_silent_registry(registry, shapes):
+async def test_a_silent_registry_times_out(registry, shapes):
     name = registry.add("a", b"x", pack=bytes)
     registry.fault.gate = asyncio.Event()
     quick = Limits(stall_seconds=0.05, attempts=2, retry_seconds=0.001)
@@ -294,7 +294,7 @@ async def test_a_silent_registry(registry, shapes):
     registry.fault.gate.set()
 
 
-async def test_a_manifest_without_end(registry, limits):
+async def test_the_size_of_a_manifest_is_limited(registry, limits):
     name = registry.add("a", b"x", pack=bytes)
     registry.manifests["/v2/a/manifests/latest"] = ("x", b" " * (5 << 20))
     with pytest.raises(ImageError, match="answer exceeds"):

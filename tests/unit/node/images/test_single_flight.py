@@ -39,7 +39,7 @@ async def begin(flights, work, count, report=silent):
     return tasks
 
 
-async def test_all_get_the_one_outcome(flights):
+async def test_all_waiters_get_the_result(flights):
     work, seen = Work(), []
     tasks = await begin(flights, work, 5, seen.append)
     work.go.set()
@@ -48,7 +48,7 @@ async def test_all_get_the_one_outcome(flights):
     assert len(seen) == 5, "each waiter hears of progress"
 
 
-async def test_all_get_the_one_failure(flights):
+async def test_all_waiters_get_the_failure(flights):
     work = Work(pull_failed("no", "hint"))
     tasks = await begin(flights, work, 3)
     work.go.set()
@@ -59,7 +59,7 @@ async def test_all_get_the_one_failure(flights):
     assert work.begun == 1
 
 
-async def test_the_next_takes_over_from_who_leaves(flights):
+async def test_the_next_waiter_takes_over_from_a_cancelled_one(flights):
     work = Work()
     first, second, third = await begin(flights, work, 3)
     first.cancel()
@@ -69,7 +69,7 @@ async def test_the_next_takes_over_from_who_leaves(flights):
     assert work.begun == 2
 
 
-async def test_a_waiter_in_the_queue_may_leave(flights):
+async def test_a_queued_waiter_can_be_cancelled(flights):
     work = Work()
     first, second = await begin(flights, work, 2)
     second.cancel()
@@ -78,7 +78,7 @@ async def test_a_waiter_in_the_queue_may_leave(flights):
     assert await first == "done"
 
 
-async def test_who_comes_later_asks_anew(flights):
+async def test_a_later_caller_starts_a_new_flight(flights):
     work = Work()
     (first,) = await begin(flights, work, 1)
     work.go.set()
@@ -87,7 +87,7 @@ async def test_who_comes_later_asks_anew(flights):
     assert work.begun == 2
 
 
-async def test_who_comes_again_before_the_others_have_left_asks_anew(flights):
+async def test_a_repeated_call_before_others_are_done_starts_a_new_flight(flights):
     work = Work()
 
     async def twice():
@@ -100,7 +100,7 @@ async def test_who_comes_again_before_the_others_have_left_asks_anew(flights):
     assert work.begun == 2
 
 
-async def test_nothing_is_left_when_all_have_gone(flights):
+async def test_no_state_remains_after_all_waiters(flights):
     work = Work()
     tasks = await begin(flights, work, 3)
     for task in tasks:
@@ -109,7 +109,7 @@ async def test_nothing_is_left_when_all_have_gone(flights):
     assert flights._flights == {}
 
 
-async def test_a_mistake_of_ours_is_no_outcome(flights):
+async def test_programming_errors_are_not_shared(flights):
     """The one who met it gets it; the next tries for himself."""
     work = Work(KeyError("bug"))
     first, second = await begin(flights, work, 2)

@@ -56,7 +56,7 @@ def leftovers(store):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress], ids=["plain", "gz", "zst"])
-async def test_a_disk_is_pulled_out_of_its_layer(store, registry, shapes, pack):
+async def test_a_disk_is_extracted_from_its_layer(store, registry, shapes, pack):
     content = shapes.disk()
     name = registry.add("demo/disk", shapes.tar({"disk": None, "disk/a.img": content}), pack=pack)
     image = await store.ensure(name, policy="IfNotPresent")
@@ -68,7 +68,7 @@ async def test_a_disk_is_pulled_out_of_its_layer(store, registry, shapes, pack):
     assert leftovers(store) == []
 
 
-async def test_progress_ends_with_all_bytes(store, registry, shapes):
+async def test_progress_ends_with_the_total(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     seen = []
     await store.ensure(name, policy="Always", progress=seen.append)
@@ -78,7 +78,9 @@ async def test_progress_ends_with_all_bytes(store, registry, shapes):
     assert last["download"].done_bytes == last["download"].total_bytes > 0
 
 
-async def test_always_asks_the_registry_but_fetches_what_changed_only(store, registry, shapes):
+async def test_policy_always_queries_the_registry_and_downloads_changes_only(
+    store, registry, shapes
+):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     first = await store.ensure(name, policy="Always")
     assert await store.ensure(name, policy="Always") == first
@@ -88,7 +90,7 @@ async def test_always_asks_the_registry_but_fetches_what_changed_only(store, reg
     assert not first.path.exists(), "a disk that no name means is deleted"
 
 
-async def test_another_name_of_the_same_image_costs_a_question_only(store, registry, shapes):
+async def test_another_name_of_the_same_image_downloads_no_layer(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     first = await store.ensure(name, policy="Always")
     other = await store.ensure(f"{registry.address}/demo/disk@{first.manifest}", policy="Always")
@@ -107,9 +109,7 @@ async def test_pulls_that_share_a_layer_wait_for_each_other(store, registry, sha
     assert [task.result().path.read_bytes()[:1] for task in tasks] == [b"1", b"2"]
 
 
-async def test_pulls_that_share_layers_in_another_order_do_not_wait_for_ever(
-    tmp_path, registry, shapes
-):
+async def test_pulls_that_share_layers_do_not_deadlock(tmp_path, registry, shapes):
     store = ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=Limits(pull_seconds=60))
     layers = [shapes.tar({f"etc/{number}": b""}) for number in range(5)]
     layers.append(shapes.tar({"disk/a.img": shapes.disk()}))
@@ -119,7 +119,7 @@ async def test_pulls_that_share_layers_in_another_order_do_not_wait_for_ever(
     assert len({task.result().digest for task in tasks}) == 1
 
 
-async def test_a_pull_has_a_deadline(tmp_path, registry, shapes):
+async def test_a_pull_has_a_timeout(tmp_path, registry, shapes):
     store = ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=Limits(pull_seconds=0.2))
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     registry.fault.gate = asyncio.Event()
@@ -128,20 +128,20 @@ async def test_a_pull_has_a_deadline(tmp_path, registry, shapes):
     registry.fault.gate.set()
 
 
-async def test_if_not_present_does_not_ask_again(store, registry, shapes):
+async def test_policy_if_not_present_does_not_query_again(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     await store.ensure(name, policy="IfNotPresent")
     await store.ensure(name, policy="IfNotPresent")
     assert registry.count("/manifests/") == 1
 
 
-async def test_never_says_so(store):
+async def test_policy_never_is_named_in_the_error(store):
     with pytest.raises(ImageError, match="is not present with pull policy of Never") as caught:
         await store.ensure("cirros", policy="Never")
     assert caught.value.reason == "ErrImageNeverPull"
 
 
-async def test_an_imported_disk_stands_for_its_image_under_every_policy(store, tmp_path, shapes):
+async def test_an_imported_disk_is_used_under_every_policy(store, tmp_path, shapes):
     source = tmp_path / "disk.raw"
     source.write_bytes(shapes.disk())
     names = ["kubevirt/cirros-container-disk-demo", "registry.example/cirros:1"]
@@ -156,7 +156,7 @@ async def test_an_imported_disk_stands_for_its_image_under_every_policy(store, t
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_what_is_imported_while_it_is_pulled_stays(store, registry, shapes, tmp_path, known):
+async def test_an_import_during_a_pull_is_kept(store, registry, shapes, tmp_path, known):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     path = "/v2/demo/disk/manifests/latest"
     if known:  # its disk is there under another name of the repository
@@ -190,7 +190,7 @@ async def test_many_waiters_share_one_failure(store, registry):
     assert registry.count("/manifests/") == 1
 
 
-async def test_the_pull_goes_on_when_one_waiter_leaves(store, registry, shapes):
+async def test_a_pull_continues_when_one_waiter_is_cancelled(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     registry.fault.gate = asyncio.Event()
     first = asyncio.create_task(store.ensure(name, policy="Always"))
@@ -215,7 +215,7 @@ async def test_the_pull_ends_with_its_last_waiter(store, registry, shapes):
     assert not store._pulls._flights
 
 
-async def test_a_later_pull_goes_on_where_the_last_one_broke(store, registry, shapes):
+async def test_a_later_pull_resumes_an_interrupted_one(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}), pack=bytes)
     registry.fault.cut_after = [1000]
     registry.fault.gate = asyncio.Event()
@@ -235,7 +235,7 @@ async def test_a_later_pull_goes_on_where_the_last_one_broke(store, registry, sh
     assert downloaded[1] >= 1000
 
 
-async def test_a_pull_secret_opens_the_registry(store, registry, shapes):
+async def test_a_pull_secret_authenticates_to_the_registry(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     right = Credential(registry.address, "user", "secret")
     wrong = Credential(f"{registry.address}/demo", "user", "wrong")
@@ -261,7 +261,9 @@ async def private(store, registry, shapes):
 
 
 @pytest.mark.parametrize("policy", ["IfNotPresent", "Always"])
-async def test_what_came_with_a_secret_is_not_there_for_others(store, registry, private, policy):
+async def test_an_image_pulled_with_a_secret_is_not_accessible_to_others(
+    store, registry, private, policy
+):
     wrong = of_secret(registry, "b", "2", "guessed")
     for credentials in ([], [wrong]):
         with pytest.raises(ImageError, match="pull access denied") as refused:
@@ -269,7 +271,7 @@ async def test_what_came_with_a_secret_is_not_there_for_others(store, registry, 
         assert refused.value.reason == "ErrImagePull"
 
 
-async def test_who_may_not_have_an_image_is_told_that_it_is_not_present(store, registry, private):
+async def test_an_inaccessible_image_is_reported_as_not_present(store, registry, private):
     with pytest.raises(ImageError) as refused:
         await store.ensure(private, policy="Never")
     assert refused.value.reason == "ErrImageNeverPull"
@@ -278,7 +280,9 @@ async def test_who_may_not_have_an_image_is_told_that_it_is_not_present(store, r
     )
 
 
-async def test_a_secret_that_opened_an_image_is_not_tried_again(store, registry, private, tmp_path):
+async def test_a_secret_that_pulled_an_image_is_not_checked_again(
+    store, registry, private, tmp_path
+):
     """Nor is one that says the same; one that says something else by now is still that secret."""
     asked = len(registry.requests)
     again = ImageStore(store._references.parent)  # as after a restart
@@ -295,9 +299,7 @@ async def test_a_secret_that_opened_an_image_is_not_tried_again(store, registry,
     assert b"secret" not in records[0].read_bytes().replace(b'"secrets"', b"")
 
 
-async def test_who_proves_to_the_registry_that_they_may_have_an_image_has_it(
-    store, registry, private
-):
+async def test_access_is_granted_after_authentication_to_the_registry(store, registry, private):
     registry.user = "user:other"
     other = of_secret(registry, "b", "2", "other")
     assert await store.ensure(private, policy="IfNotPresent", credentials=[other])
@@ -307,7 +309,7 @@ async def test_who_proves_to_the_registry_that_they_may_have_an_image_has_it(
     assert registry.count("/blobs/") == 1, "to be let in is all that it takes"
 
 
-async def test_what_the_registry_gives_to_anybody_is_there_for_all(store, registry, shapes):
+async def test_public_images_are_accessible_to_all(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     await store.ensure(name, policy="IfNotPresent", credentials=[of_secret(registry)])
     asked = len(registry.requests)
@@ -315,9 +317,7 @@ async def test_what_the_registry_gives_to_anybody_is_there_for_all(store, regist
     assert len(registry.requests) == asked
 
 
-async def test_what_the_administrator_pulled_or_imported_is_there_for_all(
-    store, registry, shapes, source
-):
+async def test_images_of_the_administrator_are_accessible_to_all(store, registry, shapes, source):
     registry.scheme = "basic"
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     own = Credential(registry.address, "user", "secret")
@@ -327,7 +327,7 @@ async def test_what_the_administrator_pulled_or_imported_is_there_for_all(
         assert await store.ensure(each, policy="Never")
 
 
-async def test_each_of_those_who_pull_at_once_must_be_let_in(store, registry, shapes):
+async def test_concurrent_pulls_authenticate_separately(store, registry, shapes):
     registry.scheme = "basic"
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     registry.fault.gate = asyncio.Event()
@@ -342,7 +342,7 @@ async def test_each_of_those_who_pull_at_once_must_be_let_in(store, registry, sh
     assert await right
 
 
-async def test_a_manifest_alone_opens_no_disk_of_others(store, registry, private):
+async def test_a_manifest_alone_grants_no_access_to_disks(store, registry, private):
     """Anybody's registry can show a manifest that it has no layers of."""
     kind, body = registry.manifests["/v2/demo/disk/manifests/latest"]
     registry.scheme = ""
@@ -352,9 +352,7 @@ async def test_a_manifest_alone_opens_no_disk_of_others(store, registry, private
         await store.ensure(f"{registry.address}/evil/disk:latest", policy="Always")
 
 
-async def test_a_slow_registry_opens_no_disk_that_its_manifest_does_not_name(
-    store, registry, shapes
-):
+async def test_a_slow_registry_grants_no_access_to_other_disks(store, registry, shapes):
     """What a name meant when a pull began, it need not mean when the registry answers."""
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     await store.ensure(name, policy="Always")
@@ -375,9 +373,7 @@ async def test_a_slow_registry_opens_no_disk_that_its_manifest_does_not_name(
     assert store.find(evil) is None
 
 
-async def test_what_any_process_imports_is_told_and_nothing_else(
-    store, registry, tmp_path, shapes, source
-):
+async def test_imports_of_any_process_are_notified(store, registry, tmp_path, shapes, source):
     pulled = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     async with watched(store) as told:
         other = ImageStore(tmp_path / "images", destinations=ANYWHERE)
@@ -394,9 +390,7 @@ async def test_what_any_process_imports_is_told_and_nothing_else(
     assert last.reference == "docker.io/lab/last:1"
 
 
-async def test_names_that_are_removed_whole_and_made_anew_are_watched_again(
-    store, tmp_path, source
-):
+async def test_a_recreated_names_directory_is_watched_again(store, tmp_path, source):
     async with watched(store) as told:
         for name in ("lab/one:1", "lab/two:1"):
             shutil.rmtree(tmp_path / "images" / "references")
@@ -407,7 +401,7 @@ async def test_names_that_are_removed_whole_and_made_anew_are_watched_again(
 
 
 @pytest.mark.parametrize("lost", ["images/references", "images"])
-async def test_directories_that_are_moved_away_are_made_anew(store, tmp_path, lost, source):
+async def test_moved_directories_are_recreated(store, tmp_path, lost, source):
     async with watched(store) as told:
         (tmp_path / lost).rename(tmp_path / "away")
         async with asyncio.timeout(60):
@@ -418,12 +412,12 @@ async def test_directories_that_are_moved_away_are_made_anew(store, tmp_path, lo
             assert (await told.get()).reference == "docker.io/lab/one:1"
 
 
-async def test_nobody_needs_to_watch_to_import_where_directories_are_gone(store, tmp_path, source):
+async def test_an_import_recreates_missing_directories(store, tmp_path, source):
     shutil.rmtree(tmp_path / "images")
     assert (await store.import_disk(source, ["demo"])).path.exists()
 
 
-async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path, shapes):
+async def test_disks_without_names_are_kept_and_listed(store, tmp_path, shapes):
     source, other = tmp_path / "disk", tmp_path / "other"
     source.write_bytes(shapes.disk())
     other.write_bytes(shapes.disk(fill=b"e"))
@@ -454,7 +448,7 @@ async def test_disks_that_lost_their_names_are_kept_and_told_of(store, tmp_path,
     assert [*image.path.parent.iterdir()] == [image.path], "deleted, as nothing is lost any more"
 
 
-async def test_disks_without_names_can_be_given_up(store, tmp_path, source):
+async def test_disks_without_names_can_be_removed(store, tmp_path, source):
     image = await store.import_disk(source, ["demo"])
     shutil.rmtree(tmp_path / "images" / "references")
     anew = ImageStore(tmp_path / "images", destinations=ANYWHERE)
@@ -465,7 +459,7 @@ async def test_disks_without_names_can_be_given_up(store, tmp_path, source):
     assert not image.path.exists()
 
 
-async def test_further_names_mean_the_same_disk(store, tmp_path):
+async def test_several_names_can_have_the_same_disk(store, tmp_path):
     source = tmp_path / "disk.img"
     source.write_bytes(b"\1" * 4096)
     image = await store.import_disk(source, ["lab/one:1"])
@@ -483,7 +477,7 @@ async def test_further_names_mean_the_same_disk(store, tmp_path):
     assert store.find("lab/four:1") is None
 
 
-async def test_where_no_registry_is_reached_what_takes_its_place_is_told(store):
+async def test_an_unreachable_registry_is_reported_with_the_alternative(store):
     with pytest.raises(ImageError) as caught:
         await store.ensure("127.0.0.1:1/lab/fedora:40", policy="Always")
     name = "127.0.0.1:1/lab/fedora:40"
@@ -502,17 +496,17 @@ async def test_where_no_registry_is_reached_what_takes_its_place_is_told(store):
         ("lab/disk:1", "import a disk under that name: corral image import FILE lab/disk:1"),
     ],
 )
-async def test_how_to_have_an_image_that_is_missing_is_told(store, name, hint):
+async def test_a_missing_image_is_reported_with_the_remedy(store, name, hint):
     with pytest.raises(ImageError) as caught:
         await store.ensure(name, policy="Never")
     assert caught.value.hint == hint
 
 
-def test_the_demo_guest_is_not_advised_for_an_image_of_a_known_digest():
+def test_the_demo_guest_is_not_suggested_for_a_digest():
     assert build_hint(parse(f"kubevirt/cirros-container-disk-demo@sha256:{'0' * 64}")) == ""
 
 
-async def test_how_to_have_the_demo_image_is_told_where_a_registry_has_it_not(store, registry):
+async def test_the_demo_image_is_suggested_if_the_registry_lacks_it(store, registry):
     name = f"{registry.address}/kubevirt/cirros-container-disk-demo:v1"
     with pytest.raises(ImageError, match="not found in the registry") as caught:
         await store.ensure(name, policy="Always")
@@ -544,7 +538,7 @@ async def test_a_layer_that_is_no_archive(store, registry):
         await store.ensure(name, policy="Always")
 
 
-async def test_a_bomb_is_refused_and_cleared_away(tmp_path, registry, shapes):
+async def test_a_decompression_bomb_is_rejected_and_removed(tmp_path, registry, shapes):
     store = ImageStore(
         tmp_path / "images", destinations=ANYWHERE, limits=Limits(unpacked_bytes=1 << 20)
     )
@@ -565,7 +559,7 @@ async def test_compressed_files_are_imported(store, tmp_path, shapes, pack):
     assert image.path.read_bytes() == shapes.disk()
 
 
-async def test_holes_stay_holes(store, tmp_path):
+async def test_sparse_files_stay_sparse(store, tmp_path):
     source = tmp_path / "disk"
     with source.open("wb") as file:
         file.truncate(64 << 20)
@@ -589,14 +583,14 @@ async def test_a_compressed_qcow2_is_stored_plain(store, tmp_path):
     qemu_img("compare", raw, image.path)
 
 
-async def test_importing_what_is_not_there(store, tmp_path):
+async def test_importing_a_missing_file_is_an_error(store, tmp_path):
     with pytest.raises(ImageError, match=r"cannot import .*nothing: No such file"):
         await store.import_disk(tmp_path / "nothing", ["demo"])
     with pytest.raises(ImageError, match="cannot import"):
         await store.import_disk(tmp_path, ["demo"])
 
 
-async def test_removal_spares_disks_with_another_name_and_machines(store, tmp_path, shapes, source):
+async def test_removal_keeps_disks_with_other_names_or_machines(store, tmp_path, shapes, source):
     image = await store.import_disk(source, ["one", "two"])
     machine = tmp_path / "link"
     machine.hardlink_to(image.path)
@@ -611,7 +605,7 @@ async def test_removal_spares_disks_with_another_name_and_machines(store, tmp_pa
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"reference": "\xff"}'])
-async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes, content, source):
+async def test_a_damaged_record_counts_as_missing(store, tmp_path, shapes, content, source):
     await store.import_disk(source, ["demo"])
     next(store._references.glob("*.json")).write_bytes(content)
     assert store.find("demo") is None
@@ -622,13 +616,13 @@ async def test_a_spoilt_record_is_as_good_as_none(store, tmp_path, shapes, conte
     assert len(list(store._disks.iterdir())) == 2, "nobody knows what the record meant"
 
 
-async def test_another_process_sees_what_was_imported(store, tmp_path, limits, source):
+async def test_another_process_sees_imports(store, tmp_path, limits, source):
     other = ImageStore(tmp_path / "images", destinations=ANYWHERE, limits=limits)
     image = await store.import_disk(source, ["demo"])
     assert other.find("demo") == image
 
 
-def test_commands_that_are_told_name_the_data_directory():
+def test_suggested_commands_name_the_data_directory():
     option = ["--data-dir", "/srv/a b\\1"]
     assert with_option("corral image ls, corral image rm", ()) == "corral image ls, corral image rm"
     assert with_option("so: corral image build-demo --as x", option) == (
@@ -636,7 +630,7 @@ def test_commands_that_are_told_name_the_data_directory():
     )
 
 
-async def test_a_missing_image_is_told_with_the_command_for_this_store(tmp_path):
+async def test_a_missing_image_suggests_the_command_for_this_store(tmp_path):
     store = ImageStore(tmp_path / "images", option=["--data-dir", "/srv/lab"])
     with pytest.raises(ImageError) as refused:
         await store.ensure("lab/none:1", policy="Never")

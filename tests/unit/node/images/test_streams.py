@@ -39,11 +39,11 @@ def pack(request):
     return PACKERS[request.param]
 
 
-async def test_what_was_packed_comes_back(open_stream, pack):
+async def test_compressed_data_is_decompressed(open_stream, pack):
     assert b"".join(chunks_of(open_stream(pack(TEXT)))) == TEXT
 
 
-async def test_noise_comes_back(open_stream, pack):
+async def test_incompressible_data_is_decompressed(open_stream, pack):
     noise = random.Random(1).randbytes(1_200_000)
     assert b"".join(chunks_of(open_stream(pack(noise)))) == noise
 
@@ -55,7 +55,7 @@ async def test_reading_in_odd_portions(open_stream, pack):
     assert [len(each) for each in portions] == [1, 511, 7, 70_001]
 
 
-async def test_pieces_without_content_come_to_an_end(open_stream, pack):
+async def test_empty_members_are_limited(open_stream, pack):
     """Each takes some microseconds: a small file of them would keep a processor busy for hours."""
     if pack is bytes:
         pack = gzip.compress
@@ -64,13 +64,13 @@ async def test_pieces_without_content_come_to_an_end(open_stream, pack):
         stream.read(1)
 
 
-async def test_many_pieces_with_content_come_back(open_stream, pack):
+async def test_many_members_are_decompressed(open_stream, pack):
     pieces = [b"%05d" % number * 200 for number in range(3000)]
     stream = open_stream(b"".join(map(pack, pieces)))
     assert b"".join(chunks_of(stream)) == b"".join(pieces)
 
 
-async def test_nothing_is_nothing(open_stream, pack):
+async def test_an_empty_stream(open_stream, pack):
     stream = open_stream(pack(b""))
     assert (stream.read(10), stream.read(10)) == (b"", b"")
 
@@ -83,13 +83,13 @@ async def test_members_after_one_another_and_padding(open_stream, kind):
 
 
 @pytest.mark.parametrize("kind", ["gzip", "xz", "zstd", "bzip2"])
-async def test_what_is_cut_short(open_stream, kind):
+async def test_truncated_streams_are_rejected(open_stream, kind):
     with pytest.raises(ImageError, match="it is cut short"):
         list(chunks_of(open_stream(PACKERS[kind](TEXT)[:-10])))
 
 
 @pytest.mark.parametrize("kind", ["gzip", "xz", "zstd", "bzip2"])
-async def test_what_is_damaged(open_stream, kind):
+async def test_damaged_streams_are_rejected(open_stream, kind):
     content = bytearray(PACKERS[kind](TEXT))
     content[len(content) // 2] ^= 0xFF
     content[-6] ^= 0xFF
@@ -97,12 +97,12 @@ async def test_what_is_damaged(open_stream, kind):
         list(chunks_of(open_stream(bytes(content))))
 
 
-async def test_something_else_after_the_end(open_stream):
+async def test_trailing_garbage_is_rejected(open_stream):
     with pytest.raises(ImageError, match="something else follows"):
         open_stream(gzip.compress(b"x") + b"garbage").read(100)
 
 
-async def test_bombs_are_bounded_in_size_and_ratio(open_stream):
+async def test_decompression_bombs_are_limited_in_size_and_ratio(open_stream):
     bomb = zlib.compressobj(wbits=31)
     content = bomb.compress(bytes(8 << 20)) + bomb.flush()
     with pytest.raises(ImageError, match="expands to more than 1048576 bytes") as caught:
@@ -113,7 +113,7 @@ async def test_bombs_are_bounded_in_size_and_ratio(open_stream):
     assert len(b"".join(chunks_of(open_stream(content, ratio=10)))) == 8 << 20
 
 
-async def test_a_bomb_that_asks_for_memory(open_stream):
+async def test_memory_for_decompression_is_limited(open_stream):
     """A zstd frame may announce a window of terabytes."""
     frame = b"\x28\xb5\x2f\xfd" + b"\x00" + b"\xf8" + b"\x01\x00\x00"
     with pytest.raises(ImageError, match="it is damaged"):
@@ -123,7 +123,7 @@ async def test_a_bomb_that_asks_for_memory(open_stream):
 @settings(max_examples=200)
 @given(magic=st.sampled_from([b"\x1f\x8b\x08", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh9"]),
        rest=st.binary(max_size=200))  # fmt: skip
-def test_any_bytes_are_read_or_refused(magic, rest):
+def test_any_bytes_are_read_or_rejected(magic, rest):
     class Quiet:
         def advance(self, count):
             pass
@@ -148,6 +148,6 @@ def test_a_hole_at_the_end_counts(tmp_path):
     assert (tmp_path / "f").stat().st_size == 65536
 
 
-def test_the_space_of_a_disk_has_a_bound(tmp_path):
+def test_the_space_of_a_disk_is_limited(tmp_path):
     with pytest.raises(ImageError, match="it occupies more than 65536 bytes"):
         write_sparse(tmp_path / "f", [b"x" * 65536] * 2, Limits(disk_bytes=65536), "it")

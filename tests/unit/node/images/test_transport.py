@@ -28,14 +28,14 @@ async def get(url, *, destinations=FOR_TENANTS, proxies=True):
         return await client.get(url)
 
 
-async def test_loopback_is_not_dialled(registry):
+async def test_connections_to_loopback_are_rejected(registry):
     for host in ("127.0.0.1", "localhost", "127.1", "[::ffff:127.0.0.1]"):
         with pytest.raises(Refused, match="loopback"):
             await get(f"http://{host}:{registry.port}/v2/")
     assert registry.requests == []
 
 
-async def test_what_may_be_dialled_answers(registry):
+async def test_connections_to_allowed_addresses(registry):
     answer = await get(f"http://localhost:{registry.port}/v2/nothing", destinations=ANYWHERE)
     assert answer.status_code == 404
     assert registry.requests
@@ -55,7 +55,7 @@ def silent(registry):
         yield "127.0.0.2"
 
 
-async def test_an_address_that_answers_to_nobody_is_not_the_last(registry, silent, monkeypatch):
+async def test_the_next_address_is_tried_if_one_is_silent(registry, silent, monkeypatch):
     monkeypatch.setattr(transport, "_FALLBACK_SECONDS", 0.2)
     monkeypatch.setattr(destinations, "_resolve", lambda *_: [silent, "127.0.0.1"])
     answer = await get(f"http://both.example:{registry.port}/v2/nothing", destinations=ANYWHERE)
@@ -65,7 +65,7 @@ async def test_an_address_that_answers_to_nobody_is_not_the_last(registry, silen
         await get(f"http://one.example:{registry.port}/", destinations=ANYWHERE)
 
 
-async def test_a_proxy_of_the_environment_is_asked(registry, monkeypatch):
+async def test_a_proxy_of_the_environment_is_used(registry, monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://{registry.address}")
     answer = await get("http://registry.example/v2/nothing")
     assert answer.status_code == 404
@@ -75,14 +75,14 @@ async def test_a_proxy_of_the_environment_is_asked(registry, monkeypatch):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "0x7f.1"])
-async def test_a_proxy_is_not_asked_for_what_is_barred(registry, monkeypatch, host):
+async def test_a_proxy_is_not_used_for_forbidden_addresses(registry, monkeypatch, host):
     monkeypatch.setenv("all_proxy", registry.address)
     with pytest.raises(Refused):
         await get(f"http://{host}/")
     assert registry.requests == []
 
 
-async def test_what_goes_past_the_proxy_is_judged(registry, monkeypatch):
+async def test_addresses_excluded_from_the_proxy_are_checked(registry, monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://{registry.address}")
     monkeypatch.setenv("no_proxy", "localhost")
     with pytest.raises(Refused):
@@ -90,6 +90,6 @@ async def test_what_goes_past_the_proxy_is_judged(registry, monkeypatch):
     assert registry.requests == []
 
 
-async def test_a_name_that_cannot_be_one_is_no_connection():
+async def test_an_invalid_host_name_is_a_connection_error():
     with pytest.raises(httpx2.ConnectError):
         await get(f"http://{'a' * 64}.example/")

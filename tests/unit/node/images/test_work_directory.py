@@ -21,7 +21,7 @@ def directories(folder):
     return [each for each in folder.iterdir() if each.is_dir()]
 
 
-def test_it_is_gone_afterwards(folders):
+def test_the_directory_is_removed_afterwards(folders):
     def work_and_fail():
         with work_directory(*folders) as work:
             (work / "file").write_bytes(b"x")
@@ -32,12 +32,12 @@ def test_it_is_gone_afterwards(folders):
     assert directories(folders[0]) == []
 
 
-def test_what_is_in_use_stays(folders):
+def test_directories_in_use_stay(folders):
     with work_directory(*folders) as one, work_directory(*folders) as other:
         assert sorted(directories(folders[0])) == sorted([one, other])
 
 
-def test_what_a_killed_process_left_is_removed(folders):
+def test_directories_of_killed_processes_are_removed(folders):
     program = (
         "import os, pathlib, sys\n"
         "from corral.node.images.work_directory import work_directory\n"
@@ -51,7 +51,7 @@ def test_what_a_killed_process_left_is_removed(folders):
         assert directories(folders[0]) == [work]
 
 
-def test_layers_that_nobody_fetches_any_more_are_forgotten(folders):
+def test_stale_partial_layers_are_removed(folders):
     old, fresh = folders[1] / "old", folders[1] / "fresh"
     for each in (old, fresh):
         each.write_bytes(b"x")

@@ -50,7 +50,7 @@ def api(storage):
     return Api(storage)
 
 
-async def test_a_claim_leads_to_its_files(api, storage):
+async def test_the_files_of_a_claim(api, storage):
     assert await Claims(api, storage).find("default", "data") == storage.find("pvc-u")
 
 
@@ -105,7 +105,7 @@ def out_of_the_storage(api, storage):
         (out_of_the_storage, "files of persistentvolume"),
     ],
 )
-async def test_what_a_claim_lacks_is_told(api, storage, change, why):
+async def test_unusable_claims_are_reported_with_the_reason(api, storage, change, why):
     change(api, storage)
     with pytest.raises(StorageError, match=why):
         await Claims(api, storage).find("default", "data")

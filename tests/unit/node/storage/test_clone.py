@@ -51,13 +51,13 @@ def cloned(storage, source, target, size=SIZE):
     return storage.clone(source, target)
 
 
-def test_a_clone_holds_what_its_source_held(storage, golden, tmp_path):
+def test_a_clone_has_the_content_of_its_source(storage, golden, tmp_path):
     made = cloned(storage, "golden", "pvc-1")
     assert made == storage.find("pvc-1")
     assert content(made, tmp_path) == {0: "g"}
 
 
-def test_source_and_clone_go_their_own_ways(storage, golden, tmp_path):
+def test_source_and_clone_are_independent(storage, golden, tmp_path):
     made = cloned(storage, "golden", "pvc-1")
     write(made, 65536, "c")
     write(storage.find("golden"), 2 * 65536, "s")
@@ -65,7 +65,7 @@ def test_source_and_clone_go_their_own_ways(storage, golden, tmp_path):
     assert content(storage.find("golden"), tmp_path) == {0: "g", 2: "s"}
 
 
-def test_clones_of_one_source_stand_on_one_layer(storage, golden):
+def test_clones_of_one_source_share_a_layer(storage, golden):
     volumes = [cloned(storage, "golden", f"pvc-{number}") for number in range(5)]
     assert files_of(storage, "golden") == ["disk-1.qcow2", "layer-0.raw", "volume.json"]
     inodes = {each.layers[0].path.stat().st_ino for each in (storage.find("golden"), *volumes)}
@@ -73,7 +73,7 @@ def test_clones_of_one_source_stand_on_one_layer(storage, golden):
     assert all(len(each.layers) == 1 for each in volumes)
 
 
-def test_a_layer_is_counted_once_and_costs_next_to_nothing(storage):
+def test_a_layer_is_counted_once(storage):
     storage.provision("golden", 64 * MiB)
     disk = storage.find("golden").disk.path
     disk.write_bytes(os.urandom(32 * MiB))
@@ -91,20 +91,20 @@ def test_a_clone_may_be_larger_than_its_source(storage, golden, tmp_path, judge)
     assert content(made, tmp_path) == {0: "g", SIZE // 65536: "b"}
 
 
-def test_a_clone_that_is_smaller_is_refused(storage, golden):
+def test_a_smaller_clone_is_rejected(storage, golden):
     storage.provision("pvc-1", SIZE // 2)
     with pytest.raises(StorageError, match="as much storage as the source"):
         storage.clone("golden", "pvc-1")
 
 
-def test_who_is_not_there_is_neither_source_nor_target(storage, golden):
+def test_missing_volumes_cannot_be_cloned(storage, golden):
     with pytest.raises(NoSuchVolume):
         storage.clone("golden", "pvc-1")
     with pytest.raises(NoSuchVolume):
         storage.clone("pvc-1", "golden")
 
 
-def test_a_source_that_a_machine_writes_is_not_pulled_away_from_under_it(storage, golden):
+def test_a_source_in_use_is_not_cloned(storage, golden):
     storage.provision("pvc-1", SIZE)
     held = writing(golden.disk.path)
     with pytest.raises(InUse, match="golden"):
@@ -114,7 +114,7 @@ def test_a_source_that_a_machine_writes_is_not_pulled_away_from_under_it(storage
     storage.clone("golden", "pvc-1")
 
 
-def test_a_layer_cannot_be_opened_under_the_name_that_it_had_as_a_disk(storage, golden):
+def test_a_layer_has_another_name_than_the_disk_had(storage, golden):
     cloned(storage, "golden", "pvc-1")
     assert not golden.disk.path.exists()
 
@@ -127,7 +127,7 @@ def test_a_clone_outlives_its_source(storage, golden, tmp_path):
     assert storage.usage().used_bytes == 0
 
 
-def test_to_clone_again_takes_what_the_source_holds_by_then(storage, golden, tmp_path):
+def test_a_repeated_clone_has_the_current_content(storage, golden, tmp_path):
     write(cloned(storage, "golden", "pvc-1"), 0, "x")
     write(storage.find("golden"), 65536, "h")
     made = storage.clone("golden", "pvc-1")
@@ -137,7 +137,7 @@ def test_to_clone_again_takes_what_the_source_holds_by_then(storage, golden, tmp
     ]  # fmt: skip
 
 
-def test_no_disk_stands_on_too_many_layers(storage, golden, tmp_path):
+def test_the_number_of_layers_is_limited(storage, golden, tmp_path):
     source, wanted = "golden", {0: "g"}
     for number in range(1, clone.MAX_LAYERS + 3):
         write(cloned(storage, source, f"pvc-{number}"), number * 65536, "c")
@@ -146,7 +146,7 @@ def test_no_disk_stands_on_too_many_layers(storage, golden, tmp_path):
         assert content(storage.find(source), tmp_path) == wanted
 
 
-def test_a_clone_is_copied_where_there_are_no_hard_links(storage, golden, tmp_path, monkeypatch):
+def test_without_hard_links_a_clone_is_a_copy(storage, golden, tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EPERM, "no hard links here")
 
@@ -168,9 +168,7 @@ def reflinks(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])
-def test_where_the_file_system_has_reflinks_a_clone_needs_no_layers(
-    storage, kind, tmp_path, monkeypatch
-):
+def test_with_reflinks_a_clone_has_no_layers(storage, kind, tmp_path, monkeypatch):
     storage.provision("golden", SIZE)
     if kind == "qcow2":
         file = storage.work_directory("golden") / "file"
@@ -185,15 +183,13 @@ def test_where_the_file_system_has_reflinks_a_clone_needs_no_layers(
     assert files_of(storage, "pvc-1") == [f"disk-0.{kind}", "volume.json"]
 
 
-def test_blocks_that_may_be_shared_are_promised_as_if_they_were_to_be_copied(
-    storage, golden, monkeypatch
-):
+def test_shared_blocks_are_reserved_as_if_copied(storage, golden, monkeypatch):
     reflinks(monkeypatch)
     cloned(storage, "golden", "pvc-1")
     assert storage.usage().growth_bytes == 2 * SIZE
 
 
-def test_a_source_is_not_frozen_where_it_could_not_be_written_anew(storage, space):
+def test_a_source_is_not_frozen_if_a_new_overlay_fails(storage, space):
     storage.provision("golden", GiB)
     with storage.find("golden").disk.path.open("r+b") as file:
         file.write(os.urandom(4 * MiB))
@@ -204,7 +200,7 @@ def test_a_source_is_not_frozen_where_it_could_not_be_written_anew(storage, spac
     assert storage.find("golden").layers == ()
 
 
-def test_a_blank_source_is_left_as_it_is(storage, tmp_path):
+def test_a_blank_source_is_unchanged(storage, tmp_path):
     storage.provision("golden", SIZE)
     made = cloned(storage, "golden", "pvc-1")
     assert (
@@ -217,7 +213,7 @@ def test_a_blank_source_is_left_as_it_is(storage, tmp_path):
 
 
 @pytest.mark.parametrize("shared", ["golden", "pvc-1"])
-def test_a_volume_that_several_machines_may_write_stays_raw(storage, shared, tmp_path):
+def test_shared_volumes_stay_raw(storage, shared, tmp_path):
     for handle in ("golden", "pvc-1"):
         storage.provision(handle, SIZE, shareable=handle == shared)
     write(storage.find("golden"), 0, "g")
@@ -227,7 +223,7 @@ def test_a_volume_that_several_machines_may_write_stays_raw(storage, shared, tmp
     assert storage.find(shared).layers == ()
 
 
-def test_a_reflink_of_a_qcow2_disk_is_none_that_several_machines_may_write(storage, monkeypatch):
+def test_a_qcow2_disk_is_not_reflinked_into_a_shared_volume(storage, monkeypatch):
     storage.provision("golden", SIZE)
     file = storage.work_directory("golden") / "file"
     qcow.create(file, SIZE)
@@ -237,7 +233,7 @@ def test_a_reflink_of_a_qcow2_disk_is_none_that_several_machines_may_write(stora
     assert storage.clone("golden", "pvc-1").disk.format == "raw"
 
 
-def test_a_qcow2_file_becomes_raw_in_a_volume_that_several_machines_may_write(storage):
+def test_a_qcow2_file_becomes_raw_in_a_shared_volume(storage):
     storage.provision("pvc-1", SIZE, shareable=True)
     file = storage.work_directory("pvc-1") / "file"
     qcow.create(file, SIZE)

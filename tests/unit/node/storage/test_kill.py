@@ -148,7 +148,7 @@ CASES = {
 
 @pytest.mark.parametrize("full", [False, True], ids=["killed", "full"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_verb_that_was_cut_off_is_taken_up_again(case, full, tmp_path):
+def test_an_operation_killed_at_any_step_is_resumed(case, full, tmp_path):
     prepare, verb, wanted = CASES[case]
     prepare(Storage(tmp_path / "begin"))
     number, came_so_far = 0, True
@@ -179,7 +179,7 @@ def left_over(root, storage):
     return [each for each in root.rglob("*") if each.is_file() and each not in known]
 
 
-def test_a_copy_that_was_killed_is_made_again(tmp_path, monkeypatch):
+def test_a_killed_copy_is_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(clone, "MAX_LAYERS", 0)
     monkeypatch.setattr("corral.node.storage.storage.clones.MAX_LAYERS", 0)
     source_and_target(Storage(tmp_path / "storage"))

@@ -46,7 +46,7 @@ def volume(size="1Gi", phase="Bound", policy="Delete", by=CORRAL_PROVISIONER, **
         (False, claim(**GOING), volume()),
     ],
 )
-def test_a_claim_that_is_bound_and_stays_grows_to_what_it_asks_for(grows, of, on):
+def test_a_bound_claim_is_expanded_to_its_request(grows, of, on):
     assert expansion(of, on) == (2 << 30 if grows else 0)
 
 
@@ -61,16 +61,16 @@ def test_a_claim_that_is_bound_and_stays_grows_to_what_it_asks_for(grows, of, on
         (False, volume(phase="Released", by="example.com/disks")),
     ],
 )
-def test_the_files_of_a_volume_go_when_nobody_has_it_any_more(goes, which):
+def test_files_of_a_released_volume_are_deleted(goes, which):
     assert is_to_be_deleted(which) is goes
 
 
-def test_the_files_of_a_volume_stay_unless_it_says_that_they_go():
+def test_files_are_kept_unless_the_reclaim_policy_is_delete():
     assert is_retained(volume(policy="Retain"))
     assert is_retained(volume(policy=None))
     assert not is_retained(volume())
 
 
-def test_a_size_is_shown_in_the_words_of_who_asked_for_exactly_that():
+def test_an_exact_size_is_shown_as_requested():
     assert capacity_text(claim("2Gi"), 2 << 30) == "2Gi"
     assert capacity_text(claim("2Gi"), 3 << 30) == str(3 << 30)

@@ -28,7 +28,7 @@ def reads(monkeypatch):
     return names
 
 
-def test_who_makes_many_volumes_reads_no_record_of_the_others(storage, reads):
+def test_provisioning_many_volumes_reads_no_other_records(storage, reads):
     for number in range(10):
         storage.provision(f"pvc-{number}", MiB)
     reads.clear()
@@ -36,7 +36,7 @@ def test_who_makes_many_volumes_reads_no_record_of_the_others(storage, reads):
     assert set(reads) == {"pvc-10"}
 
 
-def test_what_another_process_promises_is_counted(storage, other, space):
+def test_reservations_of_another_process_count(storage, other, space):
     space["free"] = 10 * GiB
     storage.provision("pvc-1", 2 * GiB)
     other.provision("pvc-2", 6 * GiB)
@@ -49,7 +49,7 @@ def test_what_another_process_promises_is_counted(storage, other, space):
         storage.reserve("pvc-3", 6 * GiB)
 
 
-def test_both_see_all_changes_though_they_make_them_by_turns(storage, other, space):
+def test_both_processes_see_alternating_changes(storage, other, space):
     space["free"] = 10 * GiB
     for number in range(8):
         (storage, other)[number % 2].provision(f"pvc-{number}", GiB)
@@ -58,14 +58,14 @@ def test_both_see_all_changes_though_they_make_them_by_turns(storage, other, spa
             each.provision("pvc-8", 2 * GiB)
 
 
-def test_what_was_removed_is_promised_again(storage, space):
+def test_removed_reservations_are_available_again(storage, space):
     space["free"] = 10 * GiB
     for _ in range(5):
         storage.provision("pvc-1", 6 * GiB)
         storage.remove("pvc-1")
 
 
-def test_a_change_that_failed_in_the_middle_is_seen_as_far_as_it_came(storage, space, monkeypatch):
+def test_a_partially_failed_change_is_seen(storage, space, monkeypatch):
     space["free"] = 10 * GiB
     storage.provision("pvc-1", GiB)
 
@@ -80,7 +80,7 @@ def test_a_change_that_failed_in_the_middle_is_seen_as_far_as_it_came(storage, s
         storage.provision("pvc-2", 4 * GiB)
 
 
-def test_what_guests_have_written_leaves_room_for_others(storage, space):
+def test_written_blocks_are_not_reserved_again(storage, space):
     made = storage.provision("pvc-1", 4 * MiB)
     storage.provision("pvc-2", 1 * MiB)
     with made.disk.path.open("r+b") as file:

@@ -57,7 +57,7 @@ def sealed(place, disk, data):
     return place.seal(SAVED, [disk], [data])
 
 
-def test_what_is_sealed_is_what_was_written(place, sealed, disk, data):
+def test_sealed_memory_is_what_was_written(place, sealed, disk, data):
     assert place.read() == sealed
     assert sealed.volume == "pvc-1"
     assert sealed.memory_bytes == len(b"all of its memory")
@@ -66,7 +66,7 @@ def test_what_is_sealed_is_what_was_written(place, sealed, disk, data):
     place.check(sealed)
 
 
-def test_disks_that_stay_are_synced_before_their_times_are_noted(place, data, monkeypatch):
+def test_disks_are_synced_before_their_times_are_recorded(place, data, monkeypatch):
     def sync(path):
         synced.append(path)
         os.utime(path, ns=(0, len(synced)))
@@ -79,52 +79,52 @@ def test_disks_that_stay_are_synced_before_their_times_are_noted(place, data, mo
     assert sealed.others["pvc-2/disk-0.raw"].changed_ns == 2
 
 
-def test_only_its_owner_reads_a_memory(place, sealed):
+def test_saved_memory_is_private(place, sealed):
     for file in (place.memory, place.memory.with_name("machine.json")):
         assert file.stat().st_mode & 0o777 == 0o600
     assert place.memory.parent.stat().st_mode & 0o077 == 0
 
 
-def test_without_a_seal_there_is_nothing(place):
+def test_unsealed_memory_counts_as_missing(place):
     assert place.read() is None
     write(place)
     assert place.read() is None
 
 
-def test_a_seal_that_was_made_elsewhere_counts_for_nothing(place, sealed, tmp_path):
+def test_a_seal_of_another_place_is_invalid(place, sealed, tmp_path):
     other = SavedMemory(tmp_path / "pvc-9")
     place.directory.rename(other.directory)
     assert other.read() is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"volume": 3}'])
-def test_a_seal_that_cannot_be_read_counts_for_nothing(place, sealed, content):
+def test_an_unreadable_seal_is_invalid(place, sealed, content):
     place.memory.with_name("machine.json").write_bytes(content)
     assert place.read() is None
 
 
-def test_the_seal_is_broken_by_one_machine_only(place, sealed):
+def test_one_machine_only_can_break_the_seal(place, sealed):
     assert place.break_seal("first")
     assert not place.break_seal("second")
     assert place.break_seal("first"), "who was killed after breaking it breaks it again"
     assert place.read() is None
 
 
-def test_what_is_cleared_is_gone(place, sealed, disk):
+def test_cleared_memory_is_gone(place, sealed, disk):
     place.clear()
     assert list(place.directory.iterdir()) == []
     assert disk.read_bytes() == b"the overlay"
     place.clear()
 
 
-def test_another_memory_takes_the_place_of_the_first(place, sealed, disk):
+def test_new_memory_replaces_earlier_memory(place, sealed, disk):
     write(place, b"newer")
     assert place.read() is None
     again = place.seal(SAVED, [disk], [])
     assert (again.memory_bytes, again.others) == (5, {})
 
 
-def test_throw_away_disks_go_along(place, sealed, tmp_path):
+def test_ephemeral_disks_are_saved_with_the_memory(place, sealed, tmp_path):
     folder = tmp_path / "another" / "volumes"
     place.restore_disks(sealed, folder)
     place.restore_disks(sealed, folder)
@@ -133,7 +133,7 @@ def test_throw_away_disks_go_along(place, sealed, tmp_path):
     assert (folder / "root.qcow2").read_bytes() == b"the overlay"
 
 
-def test_disks_cannot_go_along_to_another_file_system(place, sealed):
+def test_ephemeral_disks_on_another_file_system_cannot_be_saved(place, sealed):
     with (
         TemporaryDirectory(dir="/dev/shm") as elsewhere,
         pytest.raises(MemoryMisfitError, match="another file system"),
@@ -154,13 +154,13 @@ def test_disks_cannot_go_along_to_another_file_system(place, sealed):
         (lambda place: (place._disks / "root.qcow2").unlink(), "root.qcow2 is missing"),
     ],
 )
-def test_what_was_touched_is_not_gone_on_from(place, sealed, spoil, told):
+def test_modified_memory_is_not_restored(place, sealed, spoil, told):
     spoil(place)
     with pytest.raises(MemoryMisfitError, match=told):
         place.check(sealed)
 
 
-def test_a_disk_that_was_written_since_is_seen(data, sealed):
+def test_a_disk_written_since_is_detected(data, sealed):
     require_unchanged(sealed.others, states([data]))
     data.write_bytes(b"kept anyway")  # even if it holds the same
     os.utime(data, ns=(0, sealed.others["pvc-2/disk-0.raw"].changed_ns + 1))
@@ -168,7 +168,7 @@ def test_a_disk_that_was_written_since_is_seen(data, sealed):
         require_unchanged(sealed.others, states([data]))
 
 
-def test_a_disk_that_is_no_more_is_missed(data, sealed):
+def test_a_missing_disk_is_detected(data, sealed):
     data.unlink()
     with pytest.raises(MemoryMisfitError, match=r"pvc-2/disk-0\.raw is missing"):
         require_unchanged(sealed.others, states([data]))
@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_nothing_sealed(place, disk, monkeypatch):
     assert place.read() is None
 
 
-def test_a_link_in_place_of_a_memory_is_not_followed(place, tmp_path):
+def test_a_symlink_in_place_of_memory_is_not_followed(place, tmp_path):
     write(place)
     place.memory.unlink()
     (tmp_path / "elsewhere").write_bytes(b"mine")
@@ -195,7 +195,7 @@ def test_a_link_in_place_of_a_memory_is_not_followed(place, tmp_path):
     assert (tmp_path / "elsewhere").read_bytes() == b"mine"
 
 
-def test_a_memory_takes_of_what_its_claim_is_promised(place, tmp_path):
+def test_memory_counts_against_the_reservation_of_its_claim(place, tmp_path):
     stored = StoredVolume(
         handle="pvc-1", directory=place.directory, record=Record(capacity_bytes=1 << 30)
     )

@@ -53,7 +53,7 @@ def test_a_volume_is_a_blank_disk_of_its_capacity_without_blocks(storage):
     assert files_of(storage, "pvc-1") == ["disk-0.raw", "volume.json"]
 
 
-def test_nobody_else_may_look_into_a_volume(storage):
+def test_volumes_are_private(storage):
     made = storage.provision("pvc-1", GiB)
     assert made.directory.stat().st_mode & 0o777 == 0o700
     assert {each.stat().st_mode & 0o777 for each in made.directory.iterdir()} == {0o600}
@@ -63,7 +63,7 @@ def test_sizes_are_rounded_up_to_whole_blocks(storage):
     assert storage.provision("pvc-1", 4097).capacity_bytes == 8192
 
 
-def test_to_provision_again_changes_nothing(storage):
+def test_provisioning_is_idempotent(storage):
     fill(storage, storage.provision("pvc-1", GiB).handle)
     again = storage.provision("pvc-1", 2 * GiB)
     assert again.capacity_bytes == GiB
@@ -72,7 +72,7 @@ def test_to_provision_again_changes_nothing(storage):
 
 
 @pytest.mark.parametrize("handle", ["", "..", "a/b", "../pvc-1", "A", "a" * 101, "-a", "a\n"])
-def test_a_handle_cannot_lead_out_of_the_storage(storage, handle):
+def test_handles_cannot_escape_the_storage(storage, handle):
     with pytest.raises(StorageError):
         storage.provision(handle, GiB)
     assert storage.find(handle) is None
@@ -89,7 +89,7 @@ def test_another_process_finds_the_same_volumes(storage, tmp_path):
     assert other.id == storage.id
 
 
-def test_a_removed_volume_is_gone_with_what_was_made_for_it(storage, tmp_path):
+def test_a_removed_volume_is_gone_completely(storage, tmp_path):
     storage.provision("pvc-1", GiB)
     storage.work_directory("pvc-1").joinpath("half").write_bytes(b"x")
     storage.remove("pvc-1")
@@ -99,7 +99,7 @@ def test_a_removed_volume_is_gone_with_what_was_made_for_it(storage, tmp_path):
     assert [each.name for each in left] == [".lock"]
 
 
-def test_a_volume_that_a_machine_writes_is_not_removed(storage):
+def test_a_volume_in_use_is_not_removed(storage):
     made = storage.provision("pvc-1", GiB)
     held = writing(made.disk.path)
     with pytest.raises(InUse):
@@ -118,7 +118,7 @@ def test_a_volume_that_has_lost_a_file_can_be_removed(storage, lost):
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])
-def test_adopted_content_is_the_volumes_and_as_large_as_its_capacity(storage, kind, judge):
+def test_adopted_content_has_the_capacity_of_the_volume(storage, kind, judge):
     storage.provision("pvc-1", 64 * MiB)
     filled = fill(storage, "pvc-1", kind=kind)
     assert filled.disk.format == kind
@@ -126,7 +126,7 @@ def test_adopted_content_is_the_volumes_and_as_large_as_its_capacity(storage, ki
     assert files_of(storage, "pvc-1") == [f"disk-0.{kind}", "volume.json"]
 
 
-def test_content_that_is_larger_than_its_volume_is_refused(storage):
+def test_content_larger_than_its_volume_is_rejected(storage):
     storage.provision("pvc-1", MiB)
     with pytest.raises(StorageError, match="8388608 bytes, and the volume 1048576"):
         fill(storage, "pvc-1")
@@ -134,7 +134,7 @@ def test_content_that_is_larger_than_its_volume_is_refused(storage):
 
 
 @pytest.mark.parametrize("kind", ["raw", "qcow2"])
-def test_what_is_promised_during_an_adoption_is_the_disks_size(storage, kind, judge, monkeypatch):
+def test_the_disk_size_is_reserved_during_an_adoption(storage, kind, judge, monkeypatch):
     storage.provision("pvc-1", GiB)
     sync = disks.sync
 
@@ -147,7 +147,7 @@ def test_what_is_promised_during_an_adoption_is_the_disks_size(storage, kind, ju
     assert judge.info(made.disk.path)["virtual-size"] == made.capacity_bytes == 2 * GiB
 
 
-def test_blocks_of_an_image_are_promised_as_if_they_were_to_be_copied(storage):
+def test_blocks_of_an_image_are_reserved_as_if_copied(storage):
     storage.provision("pvc-1", 8 * MiB)
     file = storage.work_directory("pvc-1") / "content"
     file.write_bytes(os.urandom(8 * MiB))
@@ -155,7 +155,7 @@ def test_blocks_of_an_image_are_promised_as_if_they_were_to_be_copied(storage):
     assert storage.usage().growth_bytes == 8 * MiB
 
 
-def test_a_disk_that_names_another_file_is_not_adopted(storage, tmp_path):
+def test_a_disk_with_a_backing_file_is_not_adopted(storage, tmp_path):
     storage.provision("pvc-1", 64 * MiB)
     file = storage.work_directory("pvc-1") / "content"
     qcow.create(file, MiB, backing=tmp_path / "secret", backing_format="raw")
@@ -173,7 +173,7 @@ def test_a_volume_grows_with_its_content(storage, kind, judge):
     assert storage.resize("pvc-1", MiB).capacity_bytes == 128 * MiB
 
 
-def test_a_volume_in_use_is_promised_its_size_and_left_to_its_machine(storage):
+def test_expansion_of_a_volume_in_use_is_reserved_and_left_to_its_machine(storage):
     made = storage.provision("pvc-1", 64 * MiB)
     held = writing(made.disk.path)
     with pytest.raises(InUse):
@@ -185,7 +185,7 @@ def test_a_volume_in_use_is_promised_its_size_and_left_to_its_machine(storage):
     assert made.disk.path.stat().st_size == 128 * MiB
 
 
-def test_no_more_is_promised_than_there_is(storage, space):
+def test_reservations_are_limited_to_the_free_space(storage, space):
     space["free"] = 10 * GiB
     storage.provision("pvc-1", 6 * GiB)
     with pytest.raises(InsufficientSpace, match="pvc-2"):
@@ -196,7 +196,7 @@ def test_no_more_is_promised_than_there_is(storage, space):
     storage.provision("pvc-2", 2 * GiB)
 
 
-def test_a_storage_that_has_less_room_than_it_promised_says_that_none_is_left(storage, space):
+def test_an_overcommitted_storage_has_no_capacity_left(storage, space):
     space["free"] = 10 * GiB
     storage.provision("pvc-1", 6 * GiB)
     space["free"] = GiB
@@ -204,7 +204,7 @@ def test_a_storage_that_has_less_room_than_it_promised_says_that_none_is_left(st
         storage.provision("pvc-2", MiB)
 
 
-def test_a_link_in_place_of_a_disk_is_not_followed(storage, tmp_path):
+def test_a_symlink_in_place_of_a_disk_is_not_followed(storage, tmp_path):
     path = storage.provision("pvc-1", MiB).disk.path
     elsewhere = path.rename(tmp_path / "elsewhere")
     path.symlink_to(elsewhere)
@@ -213,7 +213,7 @@ def test_a_link_in_place_of_a_disk_is_not_followed(storage, tmp_path):
     assert elsewhere.stat().st_size == MiB
 
 
-def test_what_a_volume_occupies_already_is_not_promised_twice(storage, space):
+def test_occupied_blocks_are_not_reserved_twice(storage, space):
     made = storage.provision("pvc-1", 6 * MiB)
     with made.disk.path.open("r+b") as file:
         file.write(bytes(range(256)) * 4096 * 4)
@@ -223,7 +223,7 @@ def test_what_a_volume_occupies_already_is_not_promised_twice(storage, space):
     assert room.provisioned_bytes == 6 * MiB
 
 
-def test_some_percent_more_can_be_promised_where_that_is_wished(storage, space):
+def test_overcommit_is_configurable(storage, space):
     space |= {"total": 0, "free": 10 * GiB}
     storage.provision("pvc-1", 15 * GiB, overcommit_percent=50)
     with pytest.raises(InsufficientSpace):
@@ -231,12 +231,12 @@ def test_some_percent_more_can_be_promised_where_that_is_wished(storage, space):
 
 
 @pytest.mark.parametrize(("total", "available"), [(100 * GiB, 98 * GiB), (20 * GiB, 19 * GiB)])
-def test_a_part_of_the_file_system_is_never_promised(total, available):
+def test_a_part_of_the_file_system_is_never_reserved(total, available):
     assert Space(total=total, free=total).available == available
     assert Space(total=total, free=0).available == 0
 
 
-def test_what_others_keep_in_a_volume_stays(storage):
+def test_foreign_files_in_a_volume_stay(storage):
     made = storage.provision("pvc-1", 8 * MiB)
     (made.directory / "memory").write_bytes(b"m" * MiB)
     storage.sweep()
