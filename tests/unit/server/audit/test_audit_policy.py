@@ -95,7 +95,7 @@ def test_the_default_policy_records_metadata_only():
         ("- {level: None, nonResourceURLs: ['/a*b']}\n", "must be the final character"),
         ("- {level: None, nonResourceURLs: [/a], namespaces: [b]}\n", "cannot apply to both"),
         ("- {level: None, resources: [{resourceNames: [x]}]}\n", "at least one resource"),
-        ("  []\n", "there are none"),
+        ("  []\n", "without rules nothing is recorded"),
         ("- {level: [\n", "is no audit policy"),
     ],
 )

@@ -336,7 +336,10 @@ async def test_several_series_of_one_object_are_an_error_with_advice(ask, fake):
         (b'{"status": "success"}', "HTTP 200"),
         (b'{"status": "success", "data": {"resultType": "matrix", "result": []}}', "matrix"),
         (vector(*[({"n": str(n)}, 1) for n in range(10_001)]), "10001 series"),
-        (b'{"status": "success", "data": {"resultType": "vector", "result": [{}]}}', "read"),
+        (
+            b'{"status": "success", "data": {"resultType": "vector", "result": [{}]}}',
+            "missing required field",
+        ),
         (b" " * (5 << 20), "answers with more than 4194304 bytes"),
     ],
     ids=["empty", "html", "deep", "deeper", "no data", "matrix", "many", "odd", "large"],
