@@ -171,7 +171,7 @@ def asked(vmi, **chosen):
     return pod_resources.requests(msgspec.convert(pod_for(vmi, **chosen)["spec"], PodSpec))
 
 
-def test_overcommitted_vmis_request_less_memory():
+def test_idle_vmis_can_be_packed_densely_by_the_cpu_ratio():
     vmi = of(
         {"resources": {"requests": {"memory": "64M"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
