@@ -34,7 +34,7 @@ def causes(document) -> list[tuple[str, str]]:
         {"unhealthyPodEvictionPolicy": "IfHealthyBudget"},
     ],
 )
-def test_what_can_be_meant_is_taken(spec):
+def test_valid_budgets_are_accepted(spec):
     document = budget(**spec)
     assert schema_for(POD_DISRUPTION_BUDGET).check(document) == []
     assert causes(document) == []
@@ -91,11 +91,11 @@ PERCENT = (
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(spec, field, message):
+def test_invalid_budgets_are_rejected(spec, field, message):
     assert causes(budget(**spec)) == [(field, message)]
 
 
-def test_a_condition_that_is_new_says_all():
+def test_new_conditions_must_be_complete():
     said = {"type": "DisruptionAllowed", "status": "", "reason": "Known"}
     document = {"metadata": {"name": "budget"}, "status": {"conditions": [said]}}
     found = validate(document, None, "").causes
@@ -118,7 +118,7 @@ class Compared(dict):
     __hash__ = None
 
 
-def test_conditions_are_looked_up_and_not_searched_for():
+def test_comparing_conditions_is_not_quadratic():
     def document(reason):
         said = [Compared(type=f"T{index}", reason=reason) for index in range(60)]
         return {"metadata": {"name": "budget"}, "status": {"conditions": said}}
@@ -134,7 +134,7 @@ def test_conditions_are_looked_up_and_not_searched_for():
     assert Compared.times < 100
 
 
-def test_counts_in_the_status_are_not_below_zero():
+def test_counts_in_the_status_are_not_negative():
     document = budget() | {"status": {"disruptionsAllowed": -1, "currentHealthy": 0}}
     assert causes(document) == [
         ("status.disruptionsAllowed", "Invalid value: -1: must be greater than or equal to 0")
@@ -152,12 +152,12 @@ def test_counts_in_the_status_are_not_below_zero():
         ("100%", 0, 0),
     ],
 )
-def test_shares_are_rounded_up(bound, whole, count):
+def test_percentages_are_rounded_up(bound, whole, count):
     """As for a budget of seven pods of which half have to stay (Kubernetes' documentation)."""
     assert scaled(bound, whole) == count
 
 
-def test_what_is_no_share_has_no_count():
+def test_invalid_percentages_have_no_count():
     with pytest.raises(ValueError, match='"many" is no percentage'):
         scaled("many", 3)
 
@@ -171,7 +171,7 @@ def test_what_is_no_share_has_no_count():
         ({}, ["N/A", "N/A"]),
     ],
 )
-def test_it_is_printed_as_kubernetes_does(spec, shown):
+def test_tables_are_kubernetes(spec, shown):
     columns = POD_DISRUPTION_BUDGET.columns
     names = ["Min Available", "Max Unavailable", "Allowed Disruptions", "Age"]
     assert [column.name for column in columns] == names
@@ -212,6 +212,6 @@ def test_the_condition_follows_what_is_allowed():
         {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x"] * 1000}]},
     ],
 )
-def test_a_selector_asks_for_so_much_at_most(selector):
+def test_the_number_of_requirements_of_a_selector_is_limited(selector):
     most = "Too many: 1001: must have at most 1000 labels, expressions and values"
     assert causes(budget(selector=selector)) == [("spec.selector", most)]

@@ -29,7 +29,7 @@ def test_kinds_are_found_in_every_version_they_are_served_in(version):
         ("kubevirt.io", "v1", "vmi"),
     ],
 )
-def test_what_is_not_served_is_not_found(path):
+def test_versions_that_are_not_served_are_not_found(path):
     assert KINDS.find(*path) is None
 
 
@@ -41,7 +41,7 @@ def test_kinds_are_found_by_their_name_and_by_their_view():
         kind_of(msgspec.Struct)
 
 
-def test_what_is_served_is_listed_preferred_versions_first():
+def test_served_versions_are_listed_by_preference():
     served = KINDS.group_versions()
     assert served[0] == GroupVersion("", "v1")
     assert [each.version for each in served if each.group == "kubevirt.io"] == [
@@ -88,7 +88,7 @@ def test_no_two_kinds_share_a_short_name_in_a_group(kind):
         assert not others & {*kind.short, kind.singular, kind.plural}
 
 
-def test_replica_sets_are_printed_as_kubevirt_prints_them():
+def test_tables_of_replica_sets_are_kubevirts():
     names = [column.name.upper() for column in REPLICA_SET.columns]
     assert names == ["DESIRED", "CURRENT", "READY", "AGE"]
     document = {
@@ -104,7 +104,7 @@ def test_replica_sets_are_printed_as_kubevirt_prints_them():
     assert REPLICA_SET.categories == ("all",)
 
 
-def test_machines_are_printed_as_kubevirt_prints_them():
+def test_tables_of_vmis_are_kubevirts():
     columns = VIRTUAL_MACHINE_INSTANCE.columns
     assert [column.name.upper() for column in columns if not column.priority] == [
         "AGE",
@@ -130,12 +130,12 @@ def test_machines_are_printed_as_kubevirt_prints_them():
     assert cells == [NOW, "Running", "10.0.0.9", "corral", "True", None, None]
 
 
-def test_machines_have_no_status_door_of_their_own():
+def test_vmis_have_no_status_subresource():
     assert not VIRTUAL_MACHINE_INSTANCE.status
     assert REPLICA_SET.status
 
 
-def test_a_native_refusal_lists_its_causes():
+def test_rejections_of_native_kinds_list_the_causes():
     kind = KINDS.by_kind("", "Pod")
     assert kind is not None
     causes = [Cause("spec.containers", "Required value", "FieldValueRequired")]

@@ -25,7 +25,7 @@ def faults(*webhooks):
     return [f"{cause.field}: {cause.message}" for cause in expected]
 
 
-def test_who_says_nothing_asks_for_everything_and_fails_closed():
+def test_defaults_match_everything_and_fail_closed():
     document = configuration({**WEBHOOK, "clientConfig": {"service": {"name": "a"}}})
     MUTATING.default(document)
     (webhook,) = document["webhooks"]
@@ -38,7 +38,7 @@ def test_who_says_nothing_asks_for_everything_and_fails_closed():
     assert webhook["rules"][0]["scope"] == "*"
 
 
-def test_a_webhook_that_says_all_it_has_to_is_good():
+def test_a_complete_webhook_is_valid():
     assert faults(WEBHOOK) == []
 
 
@@ -107,10 +107,10 @@ def test_a_webhook_that_says_all_it_has_to_is_good():
         ),
     ],
 )
-def test_what_a_webhook_cannot_say_is_told(change, expected):
+def test_invalid_webhooks_are_rejected(change, expected):
     said = faults({**WEBHOOK, **change})
     assert any(expected in fault for fault in said), said
 
 
-def test_names_of_webhooks_are_their_own():
+def test_names_of_webhooks_are_unique():
     assert faults(WEBHOOK, WEBHOOK) == ['webhooks[1].name: Duplicate value: "a.corral.example"']

@@ -30,13 +30,13 @@ def policy(groups, versions, resources, validations=()):
     }
 
 
-def test_what_there_is_not_is_looked_up_once_a_name():
+def test_missing_fields_are_looked_up_once_per_name():
     names = [[Counted(f"{part}{index}") for index in range(60)] for part in ("g", "v", "r")]
     assert kinds_to_check(policy(*names), KINDS) == []
     assert 180 <= Counted.looked_up < 1000
 
 
-def test_the_first_kinds_by_name_are_looked_at():
+def test_the_first_kinds_by_name_are_checked():
     plurals = sorted(kind.plural for kind in KINDS if kind.group == "")
     assert len(plurals) > MOST_TYPES
     found = kinds_to_check(policy([""], ["v1"], plurals), KINDS)
@@ -45,14 +45,14 @@ def test_the_first_kinds_by_name_are_looked_at():
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_what_asks_for_anything_names_no_kind(part):
+def test_wildcards_match_no_kind(part):
     parts = [[""], ["v1"], ["pods"]]
     assert len(kinds_to_check(policy(*parts), KINDS)) == 1
     parts[part].append("*")
     assert kinds_to_check(policy(*parts), KINDS) == []
 
 
-def test_what_is_told_is_cut(monkeypatch):
+def test_warnings_are_truncated(monkeypatch):
     spec = policy([""], ["v1"], ["pods"], ["object.dada == 1"] * 20)
     types = kinds_to_check(spec, KINDS)
     whole = [*warnings(spec, types)]

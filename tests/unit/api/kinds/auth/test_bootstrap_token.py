@@ -20,14 +20,14 @@ def secret_of(token, **changed):
     return document["metadata"]["name"], encoded(document["stringData"] | changed)
 
 
-def test_a_token_is_read_as_it_was_written():
+def test_a_token_can_be_parsed():
     made = new_token(NOW, "host 2")
     assert read(*secret_of(made)) == made
     assert parse(made.value) == (made.id, made.secret)
     assert made.groups == (NODE_GROUP,)
 
 
-def test_a_token_lets_in_until_it_expires():
+def test_a_token_authenticates_until_it_expires():
     made = new_token(NOW)
     assert not made.has_expired(NOW - timedelta(seconds=1))
     assert made.has_expired(NOW)
@@ -44,11 +44,11 @@ def test_a_token_lets_in_until_it_expires():
         {"auth-extra-groups": f"{NODE_GROUP},system:nodes"},
     ],
 )
-def test_a_malformed_token_is_none(changed):
+def test_malformed_tokens_are_invalid(changed):
     assert read(*secret_of(new_token(NOW), **changed)) is None
 
 
-def test_data_that_is_not_base64_is_no_token():
+def test_data_that_is_not_base64_is_invalid():
     name, data = secret_of(new_token(NOW))
     assert read(name, data | {"description": "%"}) is None
     assert read(name, None) is None
@@ -57,5 +57,5 @@ def test_data_that_is_not_base64_is_no_token():
 @pytest.mark.parametrize(
     "value", ["", "abcdef", "ABCDEF.0123456789abcdef", "abcdef.0123456789abcde"]
 )
-def test_what_is_no_token(value):
+def test_invalid_tokens(value):
     assert parse(value) is None

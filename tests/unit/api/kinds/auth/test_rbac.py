@@ -29,7 +29,7 @@ def binding(subject=None, **reference):
 
 @pytest.mark.parametrize("name", ["system:node", "a.b", "Admin", "x y"])
 @pytest.mark.parametrize("kind", [ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING])
-def test_names_are_whatever_a_path_can_hold(kind, name):
+def test_names_are_path_segments(kind, name):
     assert check_metadata(kind, {"metadata": {"name": name}}) == []
     assert check_metadata(kind, {"metadata": {"name": f"{name}/"}})
 
@@ -77,11 +77,11 @@ def test_names_are_whatever_a_path_can_hold(kind, name):
         ),
     ],
 )
-def test_rules(kind, rule, expected):
+def test_rules_are_validated(kind, rule, expected):
     assert faults(kind, {"rules": [rule]}) == expected
 
 
-def test_what_gathers_roles_chooses_some():
+def test_aggregation_rules_need_selectors():
     where = "aggregationRule.clusterRoleSelectors"
     assert faults(CLUSTER_ROLE, {"aggregationRule": {}}) == [
         (
@@ -95,7 +95,7 @@ def test_what_gathers_roles_chooses_some():
     )
 
 
-def test_groups_are_this_apis_unless_they_are_told():
+def test_api_groups_of_references_have_defaults():
     document = binding({"kind": "User", "name": "bob"})
     ROLE_BINDING.default(document)
     assert document["roleRef"]["apiGroup"] == GROUP
@@ -148,12 +148,12 @@ def test_groups_are_this_apis_unless_they_are_told():
         ),
     ],
 )
-def test_bindings(kind, document, expected):
+def test_bindings_are_validated(kind, document, expected):
     found = faults(kind, document)
     assert found[:1] == [] if not expected else found[0].startswith(expected), found
 
 
-def test_a_binding_stays_with_its_role():
+def test_the_role_of_a_binding_is_immutable():
     old = binding() | {"metadata": {"name": "x"}}
     ROLE_BINDING.default(old)
     assert faults(ROLE_BINDING, binding({"kind": "User", "name": "bob"}), old) == []
@@ -165,7 +165,7 @@ def test_a_binding_stays_with_its_role():
     ]
 
 
-def test_rules_are_gathered_by_name_and_once():
+def test_aggregated_rules_are_sorted_and_unique():
     def part(name, *rules, **labels):
         return {"metadata": {"name": name, "labels": labels}, "rules": list(rules)}
 
@@ -177,7 +177,7 @@ def test_rules_are_gathered_by_name_and_once():
     assert aggregated(part("plain"), parts) == []
 
 
-def test_rules_are_gathered_without_holding_each_against_all_others():
+def test_aggregation_does_not_compare_all_pairs():
     compared = []
 
     class Rule(dict):

@@ -131,7 +131,7 @@ def test_targets_are_printed_as_kubectl_prints_them(metrics, current, shown):
 # ------------------------------------------------------------------- defaults
 
 
-def test_an_autoscaler_that_says_little_aims_at_80_percent_of_the_cpu():
+def test_the_default_metric_is_80_percent_of_the_cpu():
     document = autoscaler()
     HORIZONTAL_POD_AUTOSCALER.default(document)
     assert document["spec"]["minReplicas"] == 1
@@ -139,7 +139,7 @@ def test_an_autoscaler_that_says_little_aims_at_80_percent_of_the_cpu():
     assert "behavior" not in document["spec"]
 
 
-def test_behavior_is_completed_where_some_is_said():
+def test_behavior_gets_defaults_if_present():
     said = {"scaleDown": {"stabilizationWindowSeconds": 15, "tolerance": "0.05"}}
     document = autoscaler(behavior=said)
     HORIZONTAL_POD_AUTOSCALER.default(document)
@@ -159,7 +159,7 @@ def test_behavior_is_completed_where_some_is_said():
     }
 
 
-def test_defaults_of_one_autoscaler_are_not_those_of_another():
+def test_defaults_are_not_shared_between_autoscalers():
     one, other = autoscaler(behavior={}), autoscaler(behavior={})
     HORIZONTAL_POD_AUTOSCALER.default(one)
     one["spec"]["behavior"]["scaleUp"]["policies"][0]["value"] = 1
@@ -181,11 +181,11 @@ def test_defaults_of_one_autoscaler_are_not_those_of_another():
         {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 3600}}},
     ],
 )
-def test_what_makes_sense_is_taken(spec):
+def test_valid_autoscalers_are_accepted(spec):
     assert messages(**spec) == []
 
 
-def test_metrics_are_bounded():
+def test_the_number_of_metrics_is_limited():
     crowd = [external(value="1")] * MOST_METRICS
     assert messages(metrics=crowd) == []
     fault = "spec.metrics: Too many: 101: must have at most 100 items"
@@ -396,18 +396,18 @@ def test_metrics_are_bounded():
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_the_words_of_the_real_server(spec, fault):
+def test_invalid_autoscalers_are_rejected_with_kubernetes_messages(spec, fault):
     assert messages(**spec) == [f"spec.{line}" for line in fault.split("\n")]
 
 
-def test_the_version_of_a_target_that_stays_is_not_looked_at_again():
+def test_the_version_of_an_unchanged_target_is_not_validated():
     target = {"kind": "Deployment", "name": "web"}
     old = autoscaler(scaleTargetRef=target)
     assert messages(old, scaleTargetRef=target | {"name": "other"}) == []
     assert messages(old, scaleTargetRef=target | {"kind": "Other"}) != []
 
 
-def test_no_count_in_the_status_is_below_zero():
+def test_counts_in_the_status_are_not_negative():
     document = autoscaler() | {"status": {"currentReplicas": -1, "desiredReplicas": 0}}
     HORIZONTAL_POD_AUTOSCALER.default(document)
     causes = HORIZONTAL_POD_AUTOSCALER.validate(document, None, "hpa").causes

@@ -128,7 +128,7 @@ def in_order(metric: Document) -> str:
         ({}, {"currentMetrics": CURRENT, "conditions": CONDITIONS, "observedGeneration": 4}),
     ],
 )
-def test_what_is_written_in_the_old_form_is_read_back_whole(spec, status):
+def test_autoscaling_v1_round_trips(spec, status):
     counts = {"currentReplicas": 1, "desiredReplicas": 2}
     stored = autoscaler(counts | status, **spec)
     shown = deepcopy(stored)
@@ -141,7 +141,7 @@ def test_what_is_written_in_the_old_form_is_read_back_whole(spec, status):
     assert again == stored
 
 
-def test_the_old_form_has_one_target_for_the_cpu():
+def test_autoscaling_v1_has_one_cpu_target():
     shown = autoscaler({"currentReplicas": 1, "desiredReplicas": 2}, metrics=[cpu_metric(75)])
     autoscaler_v1.write(shown)
     assert shown == {
@@ -156,7 +156,7 @@ def test_the_old_form_has_one_target_for_the_cpu():
     }
 
 
-def test_what_the_old_form_has_no_field_for_is_in_annotations_as_the_real_server_writes_them():
+def test_other_fields_are_annotations_in_autoscaling_v1():
     shown = autoscaler(
         {"desiredReplicas": 2, "currentMetrics": CURRENT[:1], "conditions": CONDITIONS},
         metrics=[METRICS[0], METRICS[4]],
@@ -194,7 +194,7 @@ def test_what_the_old_form_has_no_field_for_is_in_annotations_as_the_real_server
     }
 
 
-def test_the_target_of_the_old_form_becomes_a_metric():
+def test_the_cpu_target_of_autoscaling_v1_becomes_a_metric():
     assert v1(targetCPUUtilizationPercentage=75)["spec"]["metrics"] == [cpu_metric(75)]
     assert v1()["spec"]["metrics"] == [cpu_metric(80)]
 
@@ -220,7 +220,7 @@ def test_the_target_of_the_old_form_becomes_a_metric():
         "[" * 5000,
     ],
 )
-def test_annotations_that_make_no_sense_are_dropped(text):
+def test_invalid_annotations_are_dropped(text):
     names = ("metrics", "behavior", "current-metrics", "conditions")
     said = {f"autoscaling.alpha.kubernetes.io/{name}": text for name in names}
     document = {
@@ -236,7 +236,7 @@ def test_annotations_that_make_no_sense_are_dropped(text):
     }
 
 
-def test_annotations_of_the_old_form_mean_nothing_in_the_new_one():
+def test_annotations_of_autoscaling_v1_mean_nothing_in_v2():
     document = autoscaler()
     annotations = document["metadata"]["annotations"]
     annotations["autoscaling.alpha.kubernetes.io/metrics"] = json.dumps(METRICS)

@@ -31,7 +31,7 @@ def http(**fields: Any) -> list[str]:
     return messages(source={"http": {"url": HTTP} | fields}, storage=STORAGE)
 
 
-def test_a_data_volume_is_found_by_the_names_that_cdi_gives_it():
+def test_data_volumes_have_the_names_of_cdi():
     kind = KINDS.by_kind("cdi.kubevirt.io", "DataVolume")
     assert kind is DATA_VOLUME
     assert (kind.short, kind.categories, kind.status) == (("dv", "dvs"), ("all",), True)
@@ -53,7 +53,7 @@ def test_a_data_volume_is_found_by_the_names_that_cdi_gives_it():
         {"source": BLANK, "storage": STORAGE, "contentType": "kubevirt"},
     ],
 )
-def test_what_a_data_volume_may_be(spec):
+def test_valid_data_volumes_are_accepted(spec):
     assert messages(**spec) == []
 
 
@@ -158,7 +158,7 @@ def test_what_a_data_volume_may_be(spec):
         ),
     ],
 )
-def test_a_refusal_in_the_words_of_cdi(spec, message):
+def test_rejections_have_the_messages_of_cdi(spec, message):
     assert messages(**spec) == [message]
 
 
@@ -178,12 +178,12 @@ def test_a_refusal_in_the_words_of_cdi(spec, message):
         ),
     ],
 )
-def test_an_address_that_cannot_be(url, fault):
+def test_invalid_urls_are_rejected(url, fault):
     assert http(url=url) == [f"spec.source.HTTP.url: spec.source {fault}"]
 
 
 @pytest.mark.parametrize("checksum", ["sha256:", "sha256:0a", "crc:" + "0" * 8, "0a" * 32])
-def test_a_checksum_that_cannot_be(checksum):
+def test_invalid_checksums_are_rejected(checksum):
     (message,) = http(checksum=checksum)
     assert message.startswith(
         f'spec.source.http.checksum: Invalid value: "{checksum}": must be one of md5:<32 hexa'
@@ -191,13 +191,13 @@ def test_a_checksum_that_cannot_be(checksum):
 
 
 @pytest.mark.parametrize("header", ["X-Key", "X Key: 1", "X: 1\r\nY: 2"])
-def test_a_header_that_cannot_be(header):
+def test_invalid_headers_are_rejected(header):
     (message,) = http(extraHeaders=[header])
     assert message.startswith("spec.source.http.extraHeaders[0]: Invalid value")
 
 
 @pytest.mark.parametrize("source", ["s3", "gcs", "imageio", "vddk", "snapshot"])
-def test_a_source_that_is_not_built_is_refused_and_what_to_do_is_told(source):
+def test_unsupported_sources_are_rejected_with_the_alternative(source):
     (message,) = messages(source={source: {"url": HTTP}}, storage=STORAGE)
     here = f"spec.source.{source}"
     assert message.startswith(f"{here}: {here} is not supported by this version: ")
@@ -213,12 +213,12 @@ def test_a_source_that_is_not_built_is_refused_and_what_to_do_is_told(source):
         {"source": {"registry": {"url": "docker://a", "platform": {"architecture": "s390x"}}}},
     ],
 )
-def test_what_is_not_built_is_refused(spec):
+def test_unsupported_fields_are_rejected(spec):
     (message,) = messages(**{"source": {"upload": {}}, "storage": STORAGE} | spec)
     assert "is not supported by this version" in message
 
 
-def test_what_has_no_effect_is_told():
+def test_fields_without_effect_are_warned_of():
     spec = {
         "source": {"registry": {"url": "docker://a", "pullMethod": "node"}},
         "storage": STORAGE,
@@ -232,7 +232,7 @@ def test_what_has_no_effect_is_told():
     ]
 
 
-def test_a_spec_is_set_for_good_and_all_else_may_change():
+def test_the_spec_is_immutable():
     old = volume(source=BLANK, storage=STORAGE)
     labelled = old | {"metadata": old["metadata"] | {"labels": {"a": "b"}}}
     assert not DATA_VOLUME.validate(labelled, old, "someone").causes

@@ -38,7 +38,7 @@ def headers(kind: Kind, *, wide: bool) -> list[str]:
     ],
     ids=repr,
 )
-def test_headers_are_those_that_kubectl_prints(kind, usual, wide):
+def test_columns_are_kubernetes(kind, usual, wide):
     def words(text: str) -> list[str]:
         return [word.replace("_", " ") for word in text.split()]
 
@@ -47,7 +47,7 @@ def test_headers_are_those_that_kubectl_prints(kind, usual, wide):
     assert kind.name_first
 
 
-def test_events_name_themselves_last():
+def test_tables_of_events_have_the_name_last():
     assert headers(EVENT, wide=False) == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert headers(EVENT, wide=True) == [
         "LAST SEEN",
@@ -68,7 +68,7 @@ def test_events_name_themselves_last():
 # ---------------------------------------------------------------- small kinds
 
 
-def test_a_namespace_is_active_and_labelled_with_its_name():
+def test_a_new_namespace_is_active_and_has_the_name_label():
     document: dict[str, Any] = {"metadata": {"name": "lab", "labels": {"a": "b"}}}
     core.NAMESPACE.default(document)
     core.NAMESPACE.default_create(document)
@@ -77,7 +77,7 @@ def test_a_namespace_is_active_and_labelled_with_its_name():
     assert document["status"] == {"phase": "Active"}
 
 
-def test_only_who_empties_a_namespace_takes_its_finalizer():
+def test_the_finalizer_of_a_namespace_is_removed_by_finalize_only():
     old: dict[str, Any] = {"metadata": {"name": "lab"}, "spec": {"finalizers": ["kubernetes"]}}
     document: dict[str, Any] = {"metadata": {"name": "lab"}, "spec": {"finalizers": []}}
     core.NAMESPACE.keep(document, old, "anybody")
@@ -91,7 +91,7 @@ def test_only_who_empties_a_namespace_takes_its_finalizer():
         (NOW, "Active", "Terminating"),
     ],
 )
-def test_the_phase_of_a_namespace_tells_whether_it_is_being_deleted(ends, wrong, right):
+def test_a_deleted_namespace_has_phase_terminating(ends, wrong, right):
     old = {"metadata": {"deletionTimestamp": ends}, "status": {"phase": "Active", "note": "a"}}
 
     def causes(**status):
@@ -107,7 +107,7 @@ def test_the_phase_of_a_namespace_tells_whether_it_is_being_deleted(ends, wrong,
     )
 
 
-def test_nodes_are_told_by_condition_roles_and_addresses():
+def test_tables_of_nodes_have_condition_roles_and_addresses():
     document = {
         "metadata": {
             "creationTimestamp": NOW,
@@ -145,7 +145,7 @@ def test_nodes_that_are_not_ready(conditions, status):
     assert printed(core.NODE, {"status": {"conditions": conditions}})["Status"] == status
 
 
-def test_plain_text_in_a_secret_is_folded_into_its_data():
+def test_string_data_of_a_secret_becomes_data():
     document = {"data": {"a": "YQ=="}, "stringData": {"a": "new", "b": "text"}}
     core.SECRET.default(document)
     assert document == {"type": "Opaque", "data": {"a": "bmV3", "b": "dGV4dA=="}}
@@ -169,7 +169,7 @@ def fields(kind: Kind, document: dict[str, Any], old: dict[str, Any] | None = No
         ({"immutable": False}, {"immutable": True}, ["immutable"]),
     ],
 )
-def test_what_a_secret_may_not_be(document, old, wrong):
+def test_invalid_secrets_are_rejected(document, old, wrong):
     assert fields(core.SECRET, document, old) == wrong
 
 
@@ -183,11 +183,11 @@ def test_what_a_secret_may_not_be(document, old, wrong):
         ({"data": {"a": "c"}}, {"data": {"a": "b"}, "immutable": True}, ["immutable", "data"]),
     ],
 )
-def test_what_a_config_map_may_not_be(document, old, wrong):
+def test_invalid_config_maps_are_rejected(document, old, wrong):
     assert fields(core.CONFIG_MAP, document, old) == wrong
 
 
-def test_a_lease_lasts():
+def test_lease_durations_must_be_positive():
     assert fields(core.LEASE, {"spec": {"leaseDurationSeconds": 15}}) == []
     assert fields(core.LEASE, {"spec": {"leaseDurationSeconds": 0}}) == [
         "spec.leaseDurationSeconds"
@@ -211,7 +211,7 @@ CORE_EVENT = {
 }
 
 
-def test_what_is_printed_of_an_event():
+def test_tables_of_events():
     assert printed(EVENT, CORE_EVENT) == {
         "Last Seen": "2026-01-31T12:01:00Z",
         "Type": "Normal",
@@ -226,7 +226,7 @@ def test_what_is_printed_of_an_event():
     }
 
 
-def test_an_event_of_the_new_form_is_printed_alike():
+def test_tables_of_events_of_events_k8s_io():
     document = {
         "eventTime": "2026-01-31T12:00:00.000001Z",
         "regarding": {"kind": "Node"},
@@ -241,7 +241,7 @@ def test_an_event_of_the_new_form_is_printed_alike():
     assert (cells["Count"], cells["Source"], cells["Object"]) == (4, "scheduler", "node")
 
 
-def test_the_two_forms_of_events_turn_into_each_other():
+def test_both_versions_of_events_convert_into_each_other():
     document = dict(CORE_EVENT)
     event.from_core(document)
     assert document["note"] == CORE_EVENT["message"]
@@ -271,7 +271,7 @@ def test_events_are_stored_once():
         ("lab", "default", ["involvedObject.namespace"]),
     ],
 )
-def test_an_event_lives_beside_its_object(home, about, wrong):
+def test_the_namespace_of_an_event_is_that_of_its_object(home, about, wrong):
     document = {"metadata": {"namespace": home}, "involvedObject": {"namespace": about}}
     assert fields(EVENT, document) == wrong
 
@@ -336,12 +336,12 @@ def container(name: str = "compute", **state: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_pods_status_in_one_word(status, word, ready):
+def test_the_status_column_of_pods(status, word, ready):
     cells = printed(POD, a_pod(**status))
     assert (cells["Status"], cells["Ready"]) == (word, ready)
 
 
-def test_a_pod_that_is_going_is_terminating_until_it_has_ended():
+def test_a_deleted_pod_is_terminating_until_it_has_ended():
     document = a_pod(containerStatuses=[container(running={})])
     document["metadata"]["deletionTimestamp"] = NOW
     assert pod.word(document) == "Terminating"
@@ -370,7 +370,7 @@ def test_a_pod_waits_for_its_init_containers_but_not_for_sidecars():
     assert pod.word(document) == "Init:ExitCode:3"
 
 
-def test_a_pod_of_which_one_container_still_runs_is_not_complete():
+def test_a_pod_with_a_running_container_is_not_completed():
     statuses = [container("a", terminated={"reason": "Completed"}), container("b", running={})]
     document = a_pod(containerStatuses=statuses)
     assert pod.word(document) == "NotReady"
@@ -378,7 +378,7 @@ def test_a_pod_of_which_one_container_still_runs_is_not_complete():
     assert pod.word(document) == "Running"
 
 
-def test_where_a_pod_is():
+def test_tables_of_pods_have_ip_and_node():
     document = a_pod(
         podIPs=[{"ip": "10.0.0.9"}],
         conditions=[{"type": "kubevirt.io/virtual-machine-unpaused", "status": "True"}],
@@ -392,7 +392,7 @@ def test_where_a_pod_is():
     assert (cells["IP"], cells["Node"], cells["Nominated Node"]) == ("<none>",) * 3
 
 
-def test_what_every_pod_has():
+def test_defaults_of_pods():
     document: dict[str, Any] = {
         "spec": {
             "containers": [
@@ -476,7 +476,7 @@ def test_quality_of_service_follows_from_resources(resources, quality):
         ),
     ],
 )
-def test_what_a_pod_may_not_be(spec, wrong):
+def test_invalid_pods_are_rejected(spec, wrong):
     document = {"spec": spec}
     POD.default(document)
     assert fields(POD, document) == wrong
@@ -501,7 +501,7 @@ def test_what_a_pod_may_not_be(spec, wrong):
         ),
     ],
 )
-def test_which_resources_there_are_not(name, expected):
+def test_invalid_resource_names_are_rejected(name, expected):
     container = {"name": "a", "image": "a", "resources": {"requests": {name: "1"}}}
     document = {"spec": {"containers": [container]}}
     POD.default(document)
@@ -513,7 +513,7 @@ def test_which_resources_there_are_not(name, expected):
     assert POD.validate(document, copy.deepcopy(document), "").causes == []
 
 
-def test_a_pod_that_nothing_runs_is_warned_of():
+def test_pods_of_containers_have_a_warning():
     def warnings(old=None, **owner):
         metadata = {"ownerReferences": [owner]} if owner else {}
         containers = {"containers": [{"name": "a", "image": "a"}]}
@@ -531,7 +531,7 @@ def test_a_pod_that_nothing_runs_is_warned_of():
     assert warnings(kind="VirtualMachineInstance") == warnings()
 
 
-def test_a_pod_keeps_its_spec_but_for_images_and_tolerations():
+def test_the_spec_of_a_pod_is_immutable_except_images_and_tolerations():
     def defaulted(**more: Any) -> dict[str, Any]:
         document = {"spec": {"containers": [{"name": "a", "image": "a"}], **more}}
         POD.default(document)
@@ -543,7 +543,7 @@ def test_a_pod_keeps_its_spec_but_for_images_and_tolerations():
     assert fields(POD, defaulted(hostNetwork=True), old) == ["spec"]
 
 
-def test_pods_are_deleted_gracefully():
+def test_pods_have_graceful_deletion():
     assert POD.default_grace_seconds is not None
     assert POD.default_grace_seconds({"spec": {}}) == 30
     assert POD.default_grace_seconds({"spec": {"terminationGracePeriodSeconds": 0}}) == 0

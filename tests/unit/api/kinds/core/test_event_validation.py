@@ -62,7 +62,7 @@ def about(**reference):
         ),
     ],
 )
-def test_the_core_api_takes_both_forms(changes, wrong):
+def test_core_v1_accepts_both_forms_of_events(changes, wrong):
     assert messages(EVENT, OLDER | changes) == wrong
 
 
@@ -90,11 +90,11 @@ def test_the_core_api_takes_both_forms(changes, wrong):
         ),
     ],
 )
-def test_the_newer_api_takes_the_newer_form(changes, wrong):
+def test_events_k8s_io_accepts_the_newer_form(changes, wrong):
     assert messages(EVENTS_EVENT, NEWER | changes) == wrong
 
 
-def test_there_nothing_of_an_event_changes_but_its_series():
+def test_events_k8s_io_allows_changes_of_series_only():
     series = {"count": 2, "lastObservedTime": "2026-01-31T12:05:00.000001Z"}
     assert messages(EVENTS_EVENT, NEWER | {"series": series}, NEWER) == []
     assert messages(EVENTS_EVENT, NEWER | {"note": "again"}, NEWER) == [
@@ -113,7 +113,7 @@ def test_there_nothing_of_an_event_changes_but_its_series():
     ],
 )
 @pytest.mark.parametrize("field", ["eventTime", "firstTimestamp", "lastTimestamp"])
-def test_a_moment_is_the_same_however_it_is_written(field, before, after, same):
+def test_equal_times_in_different_spelling_are_no_change(field, before, after, same):
     if field != "eventTime":
         field = f"deprecated{field[0].upper()}{field[1:]}"
     found = messages(EVENTS_EVENT, NEWER | {field: after}, NEWER | {field: before})

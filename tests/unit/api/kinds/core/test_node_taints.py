@@ -15,11 +15,11 @@ def node(**statuses):
 @pytest.mark.parametrize(
     ("status", "key"), [("True", None), ("False", NOT_READY), ("Unknown", UNREACHABLE)]
 )
-def test_a_node_that_is_not_ready_repels_pods_and_evicts_those_it_has(status, key):
+def test_an_unready_node_has_no_schedule_and_no_execute_taints(status, key):
     found = [(each.key, each.effect) for each in condition_taints(node(Ready=status))]
     assert found == ([(key, "NoSchedule"), (key, "NoExecute")] if key else [])
 
 
-def test_pressure_repels_pods_only():
+def test_pressure_is_a_no_schedule_taint():
     found = [each.effect for each in condition_taints(node(Ready="True", DiskPressure="True"))]
     assert found == ["NoSchedule"]

@@ -42,7 +42,7 @@ def sidecar(name="s", **asked):
         "beside two",
     ],
 )
-def test_a_pod_asks_for_what_runs_together_at_any_time(init, expected):
+def test_requests_of_a_pod_are_those_of_concurrent_containers(init, expected):
     pod = spec(a_container("a", cpu="100m"), a_container("b", cpu="200m"), init=init)
     assert str(requests(pod)["cpu"]) == expected
 
@@ -56,6 +56,6 @@ def test_the_overhead_of_a_pod_counts_and_limits_nothing_by_itself():
     assert {name: str(one) for name, one in limits(pod).items()} == {"cpu": "1050m"}
 
 
-def test_what_is_said_of_the_whole_pod_counts_instead():
+def test_pod_level_resources_take_precedence():
     pod = spec(a_container(cpu="100m", memory="1Mi"), resources={"requests": {"cpu": "2"}})
     assert {name: str(one) for name, one in requests(pod).items()} == {"cpu": "2", "memory": "1Mi"}

@@ -41,11 +41,11 @@ def causes(kind, spec, old=None):
         ({"pods": "1500m"}, ['spec.hard[pods]: Invalid value: "1500m": must be an integer']),
     ],
 )
-def test_a_quota_is_about_what_can_be_counted(hard, expected):
+def test_quotas_of_valid_resources_are_accepted(hard, expected):
     assert causes(RESOURCE_QUOTA, {"hard": hard}) == expected
 
 
-def test_a_name_that_nothing_could_have_is_refused():
+def test_invalid_resource_names_are_rejected():
     wording, _ = causes(RESOURCE_QUOTA, {"hard": {"a b": "1"}})
     assert wording.startswith('spec.hard[a b]: Invalid value: "a b": name part must consist of')
 
@@ -62,7 +62,7 @@ def test_a_name_that_nothing_could_have_is_refused():
         (["Terminating", "NotTerminating"], {"pods": "1"}, "conflicting scopes"),
     ],
 )
-def test_scopes_fit_what_they_are_about(scopes, hard, expected):
+def test_scopes_must_apply_to_the_resources(scopes, hard, expected):
     wording = causes(RESOURCE_QUOTA, {"hard": hard, "scopes": scopes})
     shown = ",".join(f'"{scope}"' for scope in scopes)
     assert wording == ([f"spec.scopes: Invalid value: [{shown}]: {expected}"] if expected else [])
@@ -96,20 +96,20 @@ def test_scopes_fit_what_they_are_about(scopes, hard, expected):
         ),
     ],
 )
-def test_a_selector_of_scopes_can_be_understood(wanted, expected):
+def test_scope_selectors_are_validated(wanted, expected):
     spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [wanted]}}
     path = "spec.scopeSelector.matchExpressions"
     assert causes(RESOURCE_QUOTA, spec) == ([f"{path}{expected}"] if expected else [])
 
 
-def test_a_quota_keeps_its_scopes():
+def test_scopes_of_a_quota_are_immutable():
     old = {"hard": {"pods": "1"}, "scopes": ["Terminating"]}
     assert causes(RESOURCE_QUOTA, {"hard": {"pods": "2"}}, old) == [
         "spec.scopes: Invalid value: []: field is immutable"
     ]
 
 
-def test_a_quota_shows_what_is_used_of_what_there_is():
+def test_tables_of_quotas_have_used_and_hard():
     status = {
         "hard": {"pods": "3", "requests.cpu": "1", "limits.cpu": "2"},
         "used": {"pods": "1", "requests.cpu": "10m", "limits.cpu": "0"},
@@ -118,7 +118,7 @@ def test_a_quota_shows_what_is_used_of_what_there_is():
     assert cells == ["pods: 1/3, requests.cpu: 10m/1", "limits.cpu: 0/2"]
 
 
-def test_containers_get_their_defaults_from_each_other():
+def test_defaults_of_a_limit_range_complete_each_other():
     document = {
         "spec": {
             "limits": [
@@ -211,11 +211,11 @@ def test_containers_get_their_defaults_from_each_other():
         ),
     ],
 )
-def test_a_range_holds_together(item, expected):
+def test_contradictory_limit_ranges_are_rejected(item, expected):
     wording = causes(LIMIT_RANGE, {"limits": [{"type": "Container", **item}]})
     assert wording == [f"spec.limits[0].{each}" for each in expected]
 
 
-def test_a_type_is_said_once():
+def test_each_type_of_a_limit_range_is_unique():
     twice = [{"type": "Pod", "max": {"cpu": "1"}}] * 2
     assert causes(LIMIT_RANGE, {"limits": twice}) == ['spec.limits[1].type: Duplicate value: "Pod"']

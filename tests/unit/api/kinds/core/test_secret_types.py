@@ -51,21 +51,21 @@ def secret(kind, annotations=None, **data):
         ),
     ],
 )
-def test_a_type_asks_for_some_data(kind, data, wrong):
+def test_secret_types_require_their_keys(kind, data, wrong):
     assert messages(kind, **data) == wrong
 
 
 @pytest.mark.parametrize(
     "content", ["", "[]", "{", "x", '{"auths": {"x": "\udcff"}}', '{"a":' + "[" * 5000]
 )
-def test_logins_to_registries_are_json(content):
+def test_docker_configs_must_be_json(content):
     (message,) = messages("kubernetes.io/dockercfg", **{".dockercfg": content})
     assert message.startswith(
         'data[.dockercfg]: Invalid value: "<secret contents redacted>": is no JSON object: '
     )
 
 
-def test_a_token_says_whose_it_is():
+def test_service_account_tokens_require_the_account_annotation():
     whose = {"kubernetes.io/service-account.name": "shepherd"}
     assert messages("kubernetes.io/service-account-token", whose) == []
 
@@ -78,14 +78,14 @@ def test_a_token_says_whose_it_is():
         ("kubernetes.io/service-account-token", {}),
     ],
 )
-def test_what_was_stored_before_a_type_asked_can_still_be_changed_elsewhere(kind, data):
+def test_invalid_secrets_of_earlier_versions_can_be_updated(kind, data):
     old = secret(kind, **data)
     old["metadata"]["finalizers"] = ["example.com/mine"]
     assert SECRET.validate(secret(kind, {"a": "b"}, **data), old, "").causes == []
     assert SECRET.validate(secret(kind, **data, more="x"), old, "").causes
 
 
-def test_a_token_keeps_its_account():
+def test_the_account_of_a_token_secret_is_immutable():
     kind = "kubernetes.io/service-account-token"
     old = secret(kind, {"kubernetes.io/service-account.name": "shepherd"})
     assert [cause.field for cause in SECRET.validate(secret(kind), old, "").causes] == [

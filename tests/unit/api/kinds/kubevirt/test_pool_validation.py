@@ -55,12 +55,12 @@ def judge(document: dict[str, Any], old: dict[str, Any] | None = None, user: str
     return POOL.validate(copy.deepcopy(document), old, user)
 
 
-def test_the_user_guides_pool_passes_without_a_warning():
+def test_the_pool_of_the_user_guide_is_valid_without_warnings():
     verdict = judge(pool())
     assert (verdict.causes, verdict.warnings) == ([], [])
 
 
-def test_the_kind_is_served_under_its_names_in_both_versions():
+def test_the_kind_has_its_names_in_both_versions():
     for version in ("v1beta1", "v1alpha1"):
         assert KINDS.find("pool.kubevirt.io", version, "virtualmachinepools") is POOL
     assert (POOL.short, POOL.categories) == (("vmpool", "vmpools"), ("all",))
@@ -70,7 +70,7 @@ def test_the_kind_is_served_under_its_names_in_both_versions():
     assert POOL.scale is not None
 
 
-def test_a_pool_without_a_template_is_refused_where_kubevirt_says():
+def test_a_pool_without_a_template_is_rejected_as_in_kubevirt():
     document = pool()
     del document["spec"]["virtualMachineTemplate"]
     expected = Cause("spec.template", "missing virtual machine template.", "FieldValueRequired")
@@ -90,13 +90,13 @@ def test_a_pool_without_a_template_is_refused_where_kubevirt_says():
         ),
     ],
 )
-def test_what_holds_for_a_virtual_machine_holds_for_the_template(vm, field, message):
+def test_the_vm_template_is_validated_as_a_vm(vm, field, message):
     [cause] = judge(pool(vm=vm)).causes
     assert cause.field == f"{TEMPLATE}.{field}"
     assert cause.message.startswith(message)
 
 
-def test_what_holds_for_a_machine_holds_for_the_template():
+def test_the_vmi_template_is_validated_as_a_vmi():
     spec = machine()
     spec["domain"]["devices"]["disks"][0]["name"] = "other"
     causes = judge(pool(spec=spec)).causes
@@ -122,18 +122,18 @@ def test_running_is_deprecated_in_a_pool_too():
         ),
     ],
 )
-def test_a_selector_has_to_be_one_and_to_match(selector, message):
+def test_the_selector_must_be_valid_and_match_the_template(selector, message):
     assert judge(pool(selector=selector)).causes == [Cause("spec.selector", message)]
 
 
-def test_a_template_without_labels_is_refused():
+def test_a_template_without_labels_is_rejected():
     one = pool()
     one["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {}
     expected = Cause("spec.selector", "selector does not match labels.")
     assert judge(one).causes == [expected]
 
 
-def test_a_selector_cannot_be_changed():
+def test_the_selector_is_immutable():
     new = pool(selector={"matchLabels": {"pool": "b"}})
     new["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {**LABELS, "pool": "b"}
     expected = Cause("spec.selector", "selector is immutable after creation.")
@@ -158,13 +158,13 @@ def test_a_selector_cannot_be_changed():
         ("100%", None),
     ],
 )
-def test_how_many_may_be_unavailable_is_a_count_or_a_percentage(value, message):
+def test_max_unavailable_is_a_number_or_a_percentage(value, message):
     expected = [] if message is None else [Cause("spec.maxUnavailable", message)]
     assert judge(pool(maxUnavailable=value)).causes == expected
 
 
 @pytest.mark.parametrize("field", ["updateStrategy", "scaleInStrategy"])
-def test_a_strategy_is_one(field):
+def test_a_strategy_has_exactly_one_type(field):
     both = pool(**{field: {"opportunistic": {}, "proactive": {}}})
     message = (
         "only one strategy can be configured at a time: "
@@ -199,20 +199,20 @@ def test_a_strategy_is_one(field):
     ],
 )
 @pytest.mark.parametrize("field", ["updateStrategy", "scaleInStrategy"])
-def test_selectors_that_cannot_be_read_are_refused(field, selectors, place):
+def test_invalid_selectors_are_rejected(field, selectors, place):
     strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
     [cause] = judge(pool(**{field: strategy})).causes
     assert cause.field == f"spec.{field}.proactive.selectionPolicy.selectors.{place}"
 
 
-def test_a_time_until_healing_has_to_be_a_duration():
+def test_invalid_autohealing_durations_are_rejected():
     assert judge(pool(autohealing={"minFailingToStartDuration": "1h5m"})).causes == []
     [cause] = judge(pool(autohealing={"minFailingToStartDuration": "soon"})).causes
     assert cause.field == "spec.autohealing.minFailingToStartDuration"
     assert "'soon' is no duration like 30s or 5m0s" in cause.message
 
 
-def test_a_spec_that_stays_as_it_is_passes():
+def test_an_unchanged_spec_is_not_validated():
     broken = pool(maxUnavailable="x")
     assert judge(broken, broken).causes == []
 
@@ -232,13 +232,13 @@ def test_a_spec_that_stays_as_it_is_passes():
         ),
     ],
 )
-def test_the_schema_refuses_what_is_out_of_bounds(spec, field):
+def test_values_out_of_range_are_rejected_by_the_schema(spec, field):
     document = pool(**spec)
     causes = schema_for(POOL).check(document)
     assert causes[0].field.endswith(field)
 
 
-def test_a_whole_pool_can_be_read_and_written():
+def test_a_pool_with_all_fields_round_trips():
     document = pool(
         maxUnavailable="25%",
         nameGeneration={"appendIndexToConfigMapRefs": True},
@@ -281,7 +281,7 @@ TEMPLATES = [
         ({"containerDisk": {"image": "cirros"}}, {"disk": {}}, None),
     ],
 )
-def test_a_disk_that_all_would_write_to_is_warned_of(volume, disk, name):
+def test_a_disk_shared_by_all_vms_is_warned_of(volume, disk, name):
     templates = TEMPLATES if "own" in str(volume) else []
     document = pool(spec=shared(volume, disk), vm={"dataVolumeTemplates": templates})
     wording = [each for each in judge(document).warnings if "corrupt" in each]
@@ -293,7 +293,7 @@ def test_a_disk_that_all_would_write_to_is_warned_of(volume, disk, name):
     assert not [each for each in judge(document, user=CONTROLLER).warnings if "corrupt" in each]
 
 
-def test_a_replica_set_is_warned_of_too():
+def test_a_disk_shared_by_all_vmis_of_a_set_is_warned_of():
     document = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceReplicaSet",
@@ -321,7 +321,7 @@ def test_a_replica_set_is_warned_of_too():
 
 @pytest.mark.parametrize("where", ["spec", "nameGeneration"])
 @pytest.mark.parametrize("capital", [True, False])
-def test_the_user_guides_old_switches_are_read_in_v1alpha1(where, capital):
+def test_deprecated_fields_of_v1alpha1_are_converted(where, capital):
     names = ["appendPostfixToConfigMapReferences", "appendPostfixToSecretReferences"]
     if capital:
         names = [name[0].upper() + name[1:] for name in names]
@@ -335,7 +335,7 @@ def test_the_user_guides_old_switches_are_read_in_v1alpha1(where, capital):
     assert not any("Postfix" in name for name in document["spec"])
 
 
-def test_todays_words_count_more_than_the_old_ones():
+def test_current_fields_take_precedence_over_deprecated_ones():
     document = pool(
         AppendPostfixToSecretReferences=True, nameGeneration={"appendIndexToSecretRefs": False}
     )
@@ -348,7 +348,7 @@ def test_todays_words_count_more_than_the_old_ones():
 @pytest.mark.parametrize(
     "spec", [None, [], "x", {"nameGeneration": 3}, {"nameGeneration": None}, {}]
 )
-def test_what_is_of_the_wrong_shape_is_left_to_the_schema(spec):
+def test_values_of_wrong_types_are_left_to_the_schema(spec):
     document = {"spec": spec}
     read = POOL.versions[1].read
     assert read is not None

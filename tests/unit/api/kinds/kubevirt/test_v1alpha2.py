@@ -49,25 +49,25 @@ NEW_SPEC = {
 }
 
 
-def test_the_oldest_machines_are_read():
+def test_vmis_of_v1alpha2_are_converted():
     assert read("v1alpha2", "VirtualMachineInstance", {"spec": old_spec()}) == {"spec": NEW_SPEC}
 
 
-def test_the_oldest_replica_sets_are_read():
+def test_replica_sets_of_v1alpha2_are_converted():
     document = {"spec": {"template": {"spec": old_spec()}}}
     assert read("v1alpha2", "VirtualMachineInstanceReplicaSet", document) == {
         "spec": {"template": {"spec": NEW_SPEC}}
     }
 
 
-def test_the_stored_version_is_read_as_it_is():
+def test_the_storage_version_is_not_converted():
     document = {"spec": {"template": {"spec": old_spec()}}}
     same = read("v1", "VirtualMachineInstanceReplicaSet", document)
     assert same == {"spec": {"template": {"spec": old_spec()}}}
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "v1alpha3"])
-def test_what_was_applied_in_old_words_is_shown_in_them(version):
+def test_managed_fields_of_v1alpha2_are_converted(version):
     row = KINDS.by_kind("kubevirt.io", "VirtualMachineInstance")
     spell = row.by_name[version].spell
     applied = json.dumps({"spec": old_spec()})
@@ -92,14 +92,14 @@ def test_what_was_applied_in_old_words_is_shown_in_them(version):
         assert same["spec"] == NEW_SPEC
 
 
-def test_old_words_are_told_apart_from_unknown_ones():
+def test_deprecated_fields_are_not_unknown_fields():
     row = KINDS.by_kind("kubevirt.io", "VirtualMachineInstance")
     assert "containerDisk" in hint(row, "spec.volumes[0].registryDisk")
     assert "name" in hint(row, "spec.domain.devices.disks[1].volumeName")
     assert hint(row, "spec.volumes[0].nosuch") == ""
 
 
-def test_nonsense_is_left_to_the_schema():
+def test_invalid_values_are_left_to_the_schema():
     for document in (
         {},
         {"spec": None},

@@ -52,18 +52,18 @@ def causes(document: dict[str, Any], *rest: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("strategy", ["Always", "RerunOnFailure", "Manual", "Halted", "Once"])
-def test_every_run_strategy_passes_without_a_warning(strategy):
+def test_every_run_strategy_is_valid_without_warnings(strategy):
     verdict = messages(vm(runStrategy=strategy))
     assert (verdict.causes, verdict.warnings) == ([], [])
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_running_passes_with_a_warning(running):
+def test_running_is_deprecated(running):
     verdict = messages(vm(runStrategy=None, running=running))
     assert (verdict.causes, verdict.warnings) == ([], [DEPRECATED_RUNNING])
 
 
-def test_components_are_not_warned():
+def test_components_get_no_warnings():
     assert messages(vm(runStrategy=None, running=True), None, CONTROLLER).warnings == []
 
 
@@ -90,11 +90,11 @@ def test_components_are_not_warned():
         ),
     ],
 )
-def test_how_it_runs_is_said_once_and_by_a_known_word(fields, field, message):
+def test_exactly_one_of_running_and_a_valid_run_strategy_is_required(fields, field, message):
     assert causes(vm(**fields)) == [(field, message)]
 
 
-def test_rules_for_machines_hold_in_the_template_with_its_path():
+def test_the_template_is_validated_as_a_vmi():
     document = vm()
     document["spec"]["template"]["spec"]["volumes"][0]["name"] = "other"
     assert [field for field, _ in causes(document)] == [
@@ -114,13 +114,13 @@ def test_reserved_labels_of_the_template_are_for_components():
     assert causes(document, None, CONTROLLER) == []
 
 
-def test_one_that_goes_away_is_not_judged():
+def test_a_terminating_vm_is_not_validated():
     document = vm(runStrategy="Often")
     document["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z"
     assert causes(document) == []
 
 
-def test_a_spec_that_was_stored_may_be_labelled_whatever_the_rules_say_today():
+def test_an_unchanged_invalid_spec_can_be_labelled():
     old = vm(runStrategy="Often")
     assert causes(old) != []
     assert causes(copy.deepcopy(old), old) == []
@@ -152,11 +152,11 @@ def of_templates(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [each for each in causes(document) if each[0].startswith("spec.dataVolumeTemplate")]
 
 
-def test_a_template_that_a_volume_uses_passes():
+def test_a_used_data_volume_template_is_valid():
     assert of_templates(with_data_volumes(data_volume())) == []
 
 
-def test_a_template_may_be_used_as_the_claim_of_its_name():
+def test_a_data_volume_template_can_be_used_by_claim_name():
     document = with_data_volumes(data_volume(), use=())
     document["spec"]["template"]["spec"]["volumes"].append(
         {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}
@@ -164,7 +164,7 @@ def test_a_template_may_be_used_as_the_claim_of_its_name():
     assert of_templates(document) == []
 
 
-def test_fields_of_whole_data_volumes_are_read():
+def test_data_volume_templates_have_all_fields():
     template = {**data_volume(), "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume"}
     assert of_templates(with_data_volumes({**template, "status": {}})) == []
 
@@ -217,18 +217,18 @@ PATH = "spec.dataVolumeTemplate[0]"
         ),
     ],
 )
-def test_templates_that_make_no_sound_data_volume_are_refused(template, field, message):
+def test_invalid_data_volume_templates_are_rejected(template, field, message):
     assert of_templates(with_data_volumes(template)) == [(field, message)]
 
 
-def test_two_templates_have_two_names():
+def test_names_of_data_volume_templates_are_unique():
     document = with_data_volumes(data_volume(), data_volume())
     assert of_templates(document) == [
         ("spec.dataVolumeTemplate[1].name", 'Duplicate value: "disk"')
     ]
 
 
-def test_a_template_does_not_lead_into_another_namespace():
+def test_data_volume_templates_cannot_have_another_namespace():
     template = data_volume()
     template["metadata"]["namespace"] = "other"
     assert of_templates(with_data_volumes(template)) == [
@@ -242,7 +242,7 @@ def test_a_template_does_not_lead_into_another_namespace():
 # ------------------------------------------------------------------- defaults
 
 
-def test_identity_board_and_architecture_are_settled_once():
+def test_uuid_machine_type_and_architecture_are_defaulted_once():
     document = vm()
     VIRTUAL_MACHINE.default_create(document)
     template = document["spec"]["template"]
@@ -256,7 +256,7 @@ def test_identity_board_and_architecture_are_settled_once():
     assert other["spec"]["template"]["spec"]["domain"]["firmware"] != domain["firmware"]
 
 
-def test_what_is_given_is_not_settled():
+def test_given_values_are_not_defaulted():
     document = vm()
     spec = document["spec"]["template"]["spec"]
     given = {"uuid": "6c6b5ec5-0d3f-4c2e-a1d2-7b1c0b5dfd5a", "serial": "a1"}
@@ -266,7 +266,7 @@ def test_what_is_given_is_not_settled():
     assert spec["domain"]["machine"] == {"type": "pc"}
 
 
-def test_a_manifest_that_does_not_speak_of_the_identity_keeps_it():
+def test_an_update_without_the_uuid_keeps_it():
     old = vm()
     VIRTUAL_MACHINE.default_create(old)
     known = old["spec"]["template"]["spec"]["domain"]["firmware"]

@@ -45,13 +45,13 @@ def test_endpoints_in_a_table(subsets, shown):
     assert cell(ENDPOINTS, "Endpoints", {"subsets": subsets}) == shown
 
 
-def test_headers_are_those_that_kubectl_prints():
+def test_columns_are_kubernetes():
     assert [column.name.upper() for column in ENDPOINTS.columns] == ["ENDPOINTS", "AGE"]
     names = [column.name.upper() for column in ENDPOINT_SLICE.columns]
     assert names == ["ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"]
 
 
-def test_ports_of_endpoints_are_of_tcp():
+def test_ports_of_endpoints_default_to_tcp():
     document = {"subsets": [subset(1, 80)]}
     assert messages(ENDPOINTS, document) == []
     assert document["subsets"][0]["ports"][0]["protocol"] == "TCP"
@@ -85,12 +85,12 @@ def test_ports_of_endpoints_are_of_tcp():
         ),
     ],
 )
-def test_what_endpoints_may_not_be(subsets, fault):
+def test_invalid_endpoints_are_rejected(subsets, fault):
     assert messages(ENDPOINTS, {"subsets": subsets}) == [fault]
 
 
 @pytest.mark.parametrize("name", ["hostname", "nodeName"])
-def test_names_of_endpoints(name):
+def test_names_of_endpoints_are_validated(name):
     found = messages(ENDPOINTS, {"subsets": [{"addresses": [{"ip": "10.0.0.1", name: "A"}]}]})
     assert [line.split(": ")[0] for line in found] == [f"subsets[0].addresses[0].{name}"]
 
@@ -114,7 +114,7 @@ def test_a_slice_in_a_table():
     assert cell(ENDPOINT_SLICE, "Endpoints", empty) == "<unset>"
 
 
-def test_a_port_of_a_slice_has_a_name_and_a_protocol():
+def test_ports_of_a_slice_get_default_name_and_protocol():
     document = piece(ports=[{"port": 80}])
     assert messages(ENDPOINT_SLICE, document) == []
     assert document["ports"] == [{"port": 80, "name": "", "protocol": "TCP"}]
@@ -159,11 +159,11 @@ def test_a_port_of_a_slice_has_a_name_and_a_protocol():
         ({"ports": [{}] * 20_001}, "ports: Too many: 20001: must have at most 20000 items"),
     ],
 )
-def test_what_a_slice_may_not_be(fields, fault):
+def test_invalid_slices_are_rejected(fields, fault):
     assert messages(ENDPOINT_SLICE, piece(**fields)) == [fault]
 
 
-def test_names_in_a_slice_can_be_read():
+def test_names_in_a_slice_are_validated():
     assert (
         messages(ENDPOINT_SLICE, piece(addressType="FQDN", endpoints=[{"addresses": ["a.b."]}]))
         == []
@@ -177,7 +177,7 @@ def test_names_in_a_slice_can_be_read():
     ]
 
 
-def test_the_type_of_a_slice_stays():
+def test_the_address_type_of_a_slice_is_immutable():
     new = piece(addressType="IPv6", endpoints=[])
     assert messages(ENDPOINT_SLICE, new, piece()) == [
         'addressType: Invalid value: "IPv6": field is immutable'

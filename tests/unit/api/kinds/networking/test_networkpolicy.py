@@ -46,13 +46,13 @@ def test_a_policy_in_a_table(selector, shown):
         ({"policyTypes": ["Egress"]}, ["Egress"]),
     ],
 )
-def test_what_a_policy_is_about(spec, types):
+def test_policy_types_have_defaults(spec, types):
     document = policy(**spec)
     NETWORK_POLICY.default(document)
     assert document["spec"]["policyTypes"] == types
 
 
-def test_ports_are_of_tcp():
+def test_ports_default_to_tcp():
     document = policy(ingress=[{"ports": [{"port": 80}, {}]}], egress=[{"ports": [{}]}])
     NETWORK_POLICY.default(document)
     spec = document["spec"]
@@ -60,7 +60,7 @@ def test_ports_are_of_tcp():
     assert [*protocols, spec["egress"][0]["ports"][0]["protocol"]] == ["TCP"] * 3
 
 
-def test_a_policy_without_a_spec_is_well():
+def test_a_policy_without_a_spec_is_valid():
     document: Document = {"metadata": {"name": "quiet"}}
     NETWORK_POLICY.default(document)
     assert not NETWORK_POLICY.validate(document, None, "kubernetes-admin").causes
@@ -75,7 +75,7 @@ def test_a_policy_without_a_spec_is_well():
         {"egress": [{"ports": [{"port": 1, "endPort": 1}, {"port": "web"}]}]},
     ],
 )
-def test_what_a_policy_may_be(spec):
+def test_valid_policies_are_accepted(spec):
     assert messages(**spec) == []
 
 
@@ -195,11 +195,11 @@ def test_what_a_policy_may_be(spec):
         ),
     ],
 )
-def test_what_a_policy_may_not_be(spec, fault):
+def test_invalid_policies_are_rejected(spec, fault):
     assert messages(**spec) == [fault]
 
 
-def test_labels_in_selectors():
+def test_selectors_are_validated():
     found = messages(ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"a b": "-"}}}]}])
     path = "spec.ingress[0].from[0].namespaceSelector.matchLabels"
     assert [line.split(": ")[0] for line in found] == [path, path]

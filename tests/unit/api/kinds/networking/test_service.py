@@ -43,7 +43,7 @@ def messages(document: Document, old: Document | None = None) -> list[str]:
 # ------------------------------------------------------------------- defaults
 
 
-def test_a_service_gets_what_every_service_has():
+def test_defaults_of_services():
     document = service()
     SERVICE.default_create(document)
     SERVICE.default(document)
@@ -56,7 +56,7 @@ def test_a_service_gets_what_every_service_has():
     assert document["status"] == {"loadBalancer": {}}
 
 
-def test_what_is_empty_was_not_said():
+def test_empty_values_count_as_unset():
     document = service(
         type="",
         clusterIP="",
@@ -75,7 +75,7 @@ def test_what_is_empty_was_not_said():
     }
 
 
-def test_defaults_are_the_same_when_they_are_given_twice():
+def test_defaults_are_idempotent():
     for kind in ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"):
         document = service(type=kind, sessionAffinity="ClientIP", externalIPs=["192.0.2.1"])
         SERVICE.default(document)
@@ -84,7 +84,7 @@ def test_defaults_are_the_same_when_they_are_given_twice():
         assert again == document
 
 
-def test_affinity_has_a_time():
+def test_session_affinity_has_a_default_timeout():
     document = service(sessionAffinity="ClientIP")
     SERVICE.default(document)
     assert document["spec"]["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
@@ -93,7 +93,7 @@ def test_affinity_has_a_time():
     assert "sessionAffinityConfig" not in document["spec"]
 
 
-def test_traffic_from_outside_has_a_policy():
+def test_external_traffic_policy_has_a_default():
     inner, outer, balanced, elsewhere = (
         service(**spec)
         for spec in (
@@ -112,13 +112,13 @@ def test_traffic_from_outside_has_a_policy():
     assert "internalTrafficPolicy" not in elsewhere["spec"]
 
 
-def test_node_ports_of_a_load_balancer_can_be_declined():
+def test_node_ports_of_a_load_balancer_can_be_disabled():
     document = service(type="LoadBalancer", allocateLoadBalancerNodePorts=False)
     SERVICE.default(document)
     assert document["spec"]["allocateLoadBalancerNodePorts"] is False
 
 
-def test_an_address_that_is_asked_for_is_the_first_of_all():
+def test_a_requested_cluster_ip_is_the_first_of_cluster_ips():
     document = service(clusterIP="10.96.0.10")
     SERVICE.default_create(document)
     assert document["spec"]["clusterIPs"] == ["10.96.0.10"]
@@ -127,7 +127,7 @@ def test_an_address_that_is_asked_for_is_the_first_of_all():
 # -------------------------------------------------------------------- columns
 
 
-def test_headers_are_those_that_kubectl_prints():
+def test_columns_are_kubernetes():
     names = [column.name.upper() for column in SERVICE.columns if not column.priority]
     assert names == ["TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"]
     assert [column.name for column in SERVICE.columns if column.priority] == ["Selector"]
@@ -162,12 +162,12 @@ def test_a_service_in_a_table():
         ({"type": "LoadBalancer", "externalIPs": ["c"]}, [], "c"),
     ],
 )
-def test_addresses_outside(spec, ingress, outside):
+def test_external_addresses_in_tables(spec, ingress, outside):
     document = complete(**spec) | {"status": {"loadBalancer": {"ingress": ingress}}}
     assert printed(document)["External-IP"] == outside
 
 
-def test_a_service_with_nothing_in_a_table():
+def test_an_empty_service_in_a_table():
     shown = printed(complete(type="ExternalName", ports=[], externalName="example.com"))
     assert (shown["Cluster-IP"], shown["Port(s)"], shown["Selector"]) == ("<none>",) * 3
 
@@ -195,7 +195,7 @@ def test_a_service_with_nothing_in_a_table():
         },
     ],
 )
-def test_what_a_service_may_be(spec):
+def test_valid_services_are_accepted(spec):
     assert messages(complete(**spec)) == []
 
 
@@ -388,11 +388,11 @@ def test_what_a_service_may_be(spec):
         ),
     ],
 )
-def test_what_a_service_may_not_be(spec, fault):
+def test_invalid_services_are_rejected(spec, fault):
     assert messages(complete(**spec)) == [fault]
 
 
-def test_selectors_are_labels():
+def test_selectors_are_validated_as_labels():
     assert [line.split(": ")[0] for line in messages(complete(selector={"a b": "-"}))] == [
         "spec.selector",
         "spec.selector",
@@ -411,7 +411,7 @@ def test_selectors_are_labels():
         ({"hostname": "192.0.2.1"}, ["hostname"]),
     ],
 )
-def test_where_a_load_balancer_listens(ingress, faults):
+def test_the_status_of_a_load_balancer_is_validated(ingress, faults):
     document = complete(type="LoadBalancer")
     document["status"] = {"loadBalancer": {"ingress": [ingress]}}
     at = "status.loadBalancer.ingress[0]"
@@ -420,7 +420,7 @@ def test_where_a_load_balancer_listens(ingress, faults):
     ]
 
 
-def test_only_a_load_balancer_listens_outside():
+def test_only_load_balancers_have_ingress_addresses():
     document = complete()
     document["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
     assert messages(document) == [
@@ -450,12 +450,12 @@ DUAL = {
 }
 
 
-def test_who_does_not_speak_of_the_address_keeps_it():
+def test_an_update_without_the_cluster_ip_keeps_it():
     new = changed(complete(clusterIP="10.96.0.9"))
     assert (new["spec"]["clusterIP"], new["spec"]["clusterIPs"]) == ("10.96.0.9", ["10.96.0.9"])
 
 
-def test_ports_keep_their_ports_on_nodes_by_name():
+def test_ports_keep_their_node_ports_by_name():
     old = complete(
         type="NodePort",
         ports=[
@@ -468,14 +468,14 @@ def test_ports_keep_their_ports_on_nodes_by_name():
     assert [port.get("nodePort") for port in new["spec"]["ports"]] == [30002, None, 30001]
 
 
-def test_a_port_on_nodes_goes_to_one_port_only():
+def test_a_node_port_belongs_to_one_port_only():
     old = complete(type="NodePort", ports=[{"name": "a", "port": 1, "nodePort": 30001}])
     ports = [{"name": "a", "port": 1}, {"name": "b", "port": 2, "nodePort": 30001}]
     new = changed(old, type="NodePort", ports=ports)
     assert [port.get("nodePort") for port in new["spec"]["ports"]] == [None, 30001]
 
 
-def test_who_knows_of_one_address_only_means_that_one():
+def test_an_update_of_cluster_ip_only_updates_cluster_ips():
     old = complete(clusterIP="10.96.0.9", type="ClusterIP")
     moved = changed(old, clusterIP="10.96.0.8", clusterIPs=["10.96.0.9"], ipFamilies=["IPv4"])
     assert moved["spec"]["clusterIPs"] == ["10.96.0.8"]
@@ -484,7 +484,7 @@ def test_who_knows_of_one_address_only_means_that_one():
     ]
 
 
-def test_a_new_type_drops_what_only_the_old_one_had():
+def test_a_changed_type_drops_fields_of_the_old_type():
     old = complete(
         type="LoadBalancer",
         externalTrafficPolicy="Local",
@@ -508,7 +508,7 @@ def test_a_new_type_drops_what_only_the_old_one_had():
     assert messages(away, new) == []
 
 
-def test_what_is_changed_together_with_the_type_is_not_dropped():
+def test_fields_changed_with_the_type_are_not_dropped():
     old = complete(type="NodePort", ports=[{"port": 80, "nodePort": 30001}])
     ports = [{"port": 80, "nodePort": 30002}]
     new = changed(old, type="ClusterIP", ports=ports, ipFamilies=["IPv4"])
@@ -549,6 +549,6 @@ def test_what_is_changed_together_with_the_type_is_not_dropped():
         ),
     ],
 )
-def test_what_may_change_of_addresses_and_families(old, new, faults):
+def test_immutable_addresses_and_families(old, new, faults):
     found = messages(complete(**new), complete(**old))
     assert [line.split(": ")[0] for line in found] == faults

@@ -29,7 +29,7 @@ def messages(document, old=None):
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
 
-def test_a_volume_gets_what_every_volume_has():
+def test_defaults_of_volumes():
     document = volume()
     assert document["metadata"]["finalizers"] == ["kubernetes.io/pv-protection"]
     assert document["status"] == {"phase": "Pending"}
@@ -38,7 +38,7 @@ def test_a_volume_gets_what_every_volume_has():
     assert messages(document) == []
 
 
-def test_a_volume_shows_whose_it_is():
+def test_tables_of_volumes_have_the_claim():
     claim = {"namespace": "default", "name": "data"}
     document = volume(**HANDLE, claimRef=claim, storageClassName="corral")
     document["status"]["phase"] = "Bound"
@@ -112,11 +112,11 @@ def test_a_volume_shows_whose_it_is():
         ),
     ],
 )
-def test_a_volume_that_cannot_be_is_refused(spec, cause):
+def test_invalid_volumes_are_rejected(spec, cause):
     assert cause in messages(volume(**spec))
 
 
-def test_a_volume_stays_where_it_is():
+def test_the_source_and_affinity_of_a_volume_are_immutable():
     old = volume()
     new = deepcopy(old)
     new["spec"]["csi"]["volumeHandle"] = "pvc-2"
@@ -129,7 +129,7 @@ def test_a_volume_stays_where_it_is():
     assert mode == 'volumeMode: Invalid value: "Block": field is immutable'
 
 
-def test_a_volume_may_grow_and_be_kept_longer():
+def test_capacity_and_reclaim_policy_can_change():
     old = volume()
     new = deepcopy(old)
     new["spec"] |= {"capacity": {"storage": "2Gi"}, "persistentVolumeReclaimPolicy": "Delete"}
@@ -159,7 +159,7 @@ def told_of_class(document, old=None):
         ({"storageclass.kubernetes.io/is-default-class": "false"}, "fast"),
     ],
 )
-def test_a_class_shows_whether_it_is_the_default(annotations, name):
+def test_tables_of_classes_mark_the_default(annotations, name):
     document = storage_class()
     document["metadata"]["annotations"] = annotations
     shown = [column.cell(document) for column in STORAGE_CLASS.columns]
@@ -183,11 +183,11 @@ def test_a_class_shows_whether_it_is_the_default(annotations, name):
         ),
     ],
 )
-def test_a_class_that_cannot_be_is_refused(fields, cause):
+def test_invalid_classes_are_rejected(fields, cause):
     assert told_of_class(storage_class(**fields)) == [cause]
 
 
-def test_how_a_class_makes_volumes_is_settled():
+def test_parameters_of_a_class_are_immutable():
     old = storage_class()
     new = storage_class(
         provisioner="other",

@@ -50,7 +50,7 @@ def sized(size):
     return {"resources": {"requests": {"storage": size}}}
 
 
-def test_a_claim_gets_what_every_claim_has():
+def test_defaults_of_claims():
     document = claim()
     assert document["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     assert document["status"] == {"phase": "Pending"}
@@ -58,7 +58,7 @@ def test_a_claim_gets_what_every_claim_has():
     assert messages(document) == []
 
 
-def test_of_two_fields_for_a_source_one_is_filled_from_the_other():
+def test_data_source_and_data_source_ref_default_from_each_other():
     source = {"kind": "PersistentVolumeClaim", "name": "golden"}
     assert claim(dataSource=source)["spec"]["dataSourceRef"] == source
     assert claim(dataSourceRef=source)["spec"]["dataSource"] == source
@@ -66,7 +66,7 @@ def test_of_two_fields_for_a_source_one_is_filled_from_the_other():
     assert "dataSource" not in claim(dataSourceRef=elsewhere)["spec"]
 
 
-def test_a_claim_that_waits_shows_no_size():
+def test_a_pending_claim_shows_no_size():
     assert printed(claim(storageClassName="fast")) == {
         "Status": "Pending",
         "Volume": "",
@@ -79,7 +79,7 @@ def test_a_claim_that_waits_shows_no_size():
     }
 
 
-def test_a_claim_that_has_its_volume_shows_what_it_has():
+def test_a_bound_claim_shows_its_capacity():
     modes = ["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"]
     shown = printed(claim(bound=True, accessModes=modes))
     assert shown["Status"] == "Bound"
@@ -87,13 +87,13 @@ def test_a_claim_that_has_its_volume_shows_what_it_has():
     assert shown["Access Modes"] == "RWO,ROX,RWX"
 
 
-def test_a_claim_that_goes_is_terminating():
+def test_a_deleted_claim_is_terminating():
     document = claim(bound=True)
     document["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert printed(document)["Status"] == "Terminating"
 
 
-def test_the_old_annotation_names_the_class_first():
+def test_the_beta_annotation_of_the_class_takes_precedence():
     document = claim(storageClassName="new")
     document["metadata"]["annotations"] = {"volume.beta.kubernetes.io/storage-class": "old"}
     assert printed(document)["StorageClass"] == "old"
@@ -146,11 +146,11 @@ def test_the_old_annotation_names_the_class_first():
         ),
     ],
 )
-def test_a_claim_that_cannot_be_is_refused(spec, cause):
+def test_invalid_claims_are_rejected(spec, cause):
     assert cause in messages(claim(**spec))
 
 
-def test_a_negative_size_is_wrong_twice():
+def test_a_negative_size_has_two_causes():
     assert messages(claim(**sized("-1Gi"))) == [
         'spec.resources[storage]: Invalid value: "-1Gi": must be greater than or equal to 0',
         'spec.resources[storage]: Invalid value: "-1Gi": must be greater than zero',
@@ -163,7 +163,7 @@ IMMUTABLE = (
 )
 
 
-def test_a_claim_keeps_its_spec():
+def test_the_spec_of_a_claim_is_immutable():
     (cause,) = changed(claim(), accessModes=["ReadWriteMany"])
     assert cause == (
         f'{IMMUTABLE}\n- accessModes: ["ReadWriteOnce"]\n+ accessModes: ["ReadWriteMany"]'
@@ -174,22 +174,22 @@ def test_a_claim_keeps_its_spec():
     ]
 
 
-def test_a_claim_gets_a_volume_once():
+def test_the_volume_name_can_be_set_once():
     assert changed(claim(), volumeName="disk") == []
     assert changed(claim(bound=True), volumeName="other")[0].startswith(IMMUTABLE)
 
 
-def test_a_claim_that_named_no_class_gets_one_once():
+def test_the_class_can_be_set_once():
     assert changed(claim(), storageClassName="corral") == []
     assert changed(claim(storageClassName=""), storageClassName="corral")[0].startswith(IMMUTABLE)
 
 
-def test_only_a_claim_that_has_its_volume_changes_its_size():
+def test_only_a_bound_claim_can_be_expanded():
     assert changed(claim(bound=True), **sized("2Gi")) == []
     assert changed(claim(), **sized("2Gi"))[0].startswith(IMMUTABLE)
 
 
-def test_a_claim_never_becomes_smaller_than_what_it_has():
+def test_a_claim_cannot_shrink_below_its_capacity():
     grown = claim(bound=True)
     grown["spec"] |= sized("4Gi")
     assert changed(grown, **sized("2Gi")) == []  # a wish that was not fulfilled is taken back

@@ -28,7 +28,7 @@ def domain(**fields: Any) -> dict[str, Any]:
     return whole
 
 
-def test_a_machine_begins_pending():
+def test_a_new_vmi_has_phase_pending():
     assert made()["status"] == {
         "phase": "Pending",
         "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": NOW}],
@@ -37,7 +37,7 @@ def test_a_machine_begins_pending():
     }
 
 
-def test_a_status_that_was_sent_is_nothing():
+def test_a_status_on_create_is_ignored():
     document: dict[str, Any] = {
         "metadata": {"creationTimestamp": NOW},
         "spec": {"domain": {"devices": {}}},
@@ -47,20 +47,20 @@ def test_a_status_that_was_sent_is_nothing():
     assert document["status"]["phase"] == "Pending"
 
 
-def test_a_machine_is_held_until_it_is_gone():
+def test_a_new_vmi_has_the_finalizer():
     metadata = made()["metadata"]
     assert metadata["finalizers"] == ["kubevirt.io/foregroundDeleteVirtualMachine"]
     assert metadata["annotations"] == {"kubevirt.io/pci-topology-version": "v3"}
 
 
-def test_every_machine_has_an_identity_of_its_own():
+def test_every_vmi_gets_its_own_uuid():
     first, second = (domain()["firmware"]["uuid"] for _ in range(2))
     assert uuid.UUID(first).version == 4
     assert first != second
     assert domain(firmware={"uuid": "mine"})["firmware"]["uuid"] == "mine"
 
 
-def test_the_board_is_q35_on_amd64_with_acpi():
+def test_the_machine_type_is_q35_on_amd64_with_acpi():
     spec = made()["spec"]
     assert spec["architecture"] == "amd64"
     assert spec["domain"]["machine"] == {"type": "q35"}
@@ -81,7 +81,7 @@ def test_the_board_is_q35_on_amd64_with_acpi():
         ({}, {"hugepages": {"pageSize": "2Mi"}}, "2Mi"),
     ],
 )
-def test_the_guest_sees_the_memory_that_was_asked_for(resources, memory, guest):
+def test_guest_memory_defaults_to_the_request(resources, memory, guest):
     document = made({"resources": dict(resources), "memory": memory})
     assert document["spec"]["domain"]["memory"]["guest"] == guest
     assert document["spec"]["domain"]["resources"] == resources
@@ -92,7 +92,7 @@ def test_the_guest_sees_the_memory_that_was_asked_for(resources, memory, guest):
     }
 
 
-def test_processors_that_are_limited_are_requested():
+def test_cpu_requests_default_to_limits():
     complete = domain(resources={"limits": {"cpu": "1", "memory": "1Gi"}})
     assert complete["resources"]["requests"] == {"cpu": "1"}
     resources = {"requests": {"cpu": "100m"}, "limits": {"cpu": "300m"}}
@@ -112,7 +112,7 @@ def test_processors_that_are_limited_are_requested():
         ({}, {"requests": {"cpu": "1e300"}}, (255, 1, 1)),
     ],
 )
-def test_processors_are_counted(cpu, resources, topology):
+def test_the_cpu_topology_has_defaults(cpu, resources, topology):
     document = made({"cpu": dict(cpu), "resources": resources})
     shown = document["status"]["currentCPUTopology"]
     assert (shown["sockets"], shown["cores"], shown["threads"]) == topology
@@ -121,7 +121,7 @@ def test_processors_are_counted(cpu, resources, topology):
     assert complete == (cpu or {"sockets": topology[0], "cores": 1, "threads": 1})
 
 
-def test_every_volume_has_a_disk_every_disk_a_device_and_a_bus():
+def test_volumes_get_disks_with_device_and_bus():
     devices = {
         "disks": [
             {"name": "a"},
@@ -143,13 +143,13 @@ def test_a_machine_without_volumes_has_no_disks():
     assert "disks" not in domain()["devices"]
 
 
-def test_a_machine_that_says_nothing_of_networks_gets_the_pods():
+def test_the_default_network_is_the_pods():
     spec = made()["spec"]
     assert spec["networks"] == [{"name": "default", "pod": {}}]
     assert spec["domain"]["devices"]["interfaces"] == [{"name": "default", "bridge": {}}]
 
 
-def test_a_machine_may_do_without_a_network():
+def test_a_vmi_can_have_no_network():
     spec = made(devices={"autoattachPodInterface": False})["spec"]
     assert "networks" not in spec
     assert "interfaces" not in spec["domain"]["devices"]
@@ -166,18 +166,18 @@ def test_a_machine_may_do_without_a_network():
         ("cirros@sha256:" + "0" * 64, "IfNotPresent"),
     ],
 )
-def test_images_are_pulled_again_where_their_tag_moves(image, policy):
+def test_the_default_pull_policy_depends_on_the_tag(image, policy):
     assert pull_policy(image) == policy
     [volume] = made(volumes=[{"name": "a", "containerDisk": {"image": image}}])["spec"]["volumes"]
     assert volume["containerDisk"]["imagePullPolicy"] == policy
 
 
-def test_a_pull_policy_that_was_said_stays():
+def test_a_given_pull_policy_stays():
     volume = {"name": "a", "containerDisk": {"image": "cirros", "imagePullPolicy": "Never"}}
     assert made(volumes=[volume])["spec"]["volumes"][0]["containerDisk"] == volume["containerDisk"]
 
 
-def test_probes_are_timed():
+def test_probes_get_default_times():
     assert made(readinessProbe={"tcpSocket": {"port": 22}, "periodSeconds": 5})["spec"][
         "readinessProbe"
     ] == {
@@ -203,7 +203,7 @@ def test_probes_are_timed():
         },
     )
 )
-def test_what_is_complete_is_not_completed_again(fields):
+def test_defaults_are_idempotent(fields):
     document = made(fields)
     before = repr(document["spec"])
     VIRTUAL_MACHINE_INSTANCE.default_create(document)

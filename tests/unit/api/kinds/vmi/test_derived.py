@@ -30,7 +30,7 @@ def machine(name="vm", **spec) -> VirtualMachineInstance:
         ({"resources": {"requests": {"cpu": "1e300"}}}, (255, 1, 1)),
     ],
 )
-def test_processors_follow_topology_then_limit_then_request(fields, layout):
+def test_vcpus_are_by_topology_then_limit_then_request(fields, layout):
     found = processors(domain(**fields))
     assert found == layout
     assert found.total == layout[0] * layout[1] * layout[2]
@@ -48,7 +48,7 @@ def test_processors_follow_topology_then_limit_then_request(fields, layout):
         (None, {}, 2**27),
     ],
 )
-def test_the_guest_sees_its_own_memory_then_the_request_then_the_limit(memory, resources, expected):
+def test_guest_memory_is_by_guest_then_request_then_limit(memory, resources, expected):
     assert guest_memory(domain(memory=memory, resources=resources)).rounded_up() == expected
 
 
@@ -62,10 +62,10 @@ def test_the_guest_sees_its_own_memory_then_the_request_then_the_limit(memory, r
         ("x" * 100, "", "x" * 63),
     ],
 )
-def test_a_guest_is_called_by_the_first_part_of_its_name(name, own, expected):
+def test_the_host_name_is_the_first_part_of_the_name(name, own, expected):
     assert host_name(machine(name, hostname=own)) == expected
 
 
 @pytest.mark.parametrize(("given", "seconds"), [(None, 30), (0, 0), (90, 90), (-5, 0)])
-def test_a_guest_has_half_a_minute_unless_said(given, seconds):
+def test_the_default_grace_period_is_30_seconds(given, seconds):
     assert grace_seconds(machine(terminationGracePeriodSeconds=given).spec) == seconds

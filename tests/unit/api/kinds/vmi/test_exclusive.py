@@ -35,5 +35,5 @@ def vmi(owner=None, **volume):
         (vmi(dataVolume={"name": "a"}), True),
     ],
 )
-def test_what_has_an_identity_or_a_claim_is_exclusive(given, exclusive):
+def test_vmis_of_a_vm_or_with_a_claim_are_exclusive(given, exclusive):
     assert is_exclusive(given) is exclusive

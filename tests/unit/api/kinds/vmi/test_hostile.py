@@ -80,7 +80,7 @@ def documents(view: type[msgspec.Struct], depth: int = NESTED) -> st.SearchStrat
 
 @settings(max_examples=150)
 @given(documents(Spec))
-def test_machines_that_fit_the_schema_are_completed_and_judged(spec):
+def test_vmis_that_match_the_schema_are_defaulted_and_validated(spec):
     kind = VIRTUAL_MACHINE_INSTANCE
     document = {
         "apiVersion": kind.api_version,
@@ -105,7 +105,7 @@ def test_machines_that_fit_the_schema_are_completed_and_judged(spec):
     documents(ReplicaSetTemplate),
     st.fixed_dictionaries({}, optional={"matchLabels": st.dictionaries(WORDS, WORDS, max_size=2)}),
 )
-def test_sets_that_fit_the_schema_are_judged(template, selector):
+def test_sets_that_match_the_schema_are_validated(template, selector):
     kind = REPLICA_SET
     document = {
         "apiVersion": kind.api_version,
@@ -134,7 +134,7 @@ def test_sets_that_fit_the_schema_are_judged(template, selector):
         max_leaves=12,
     )
 )
-def test_the_oldest_form_is_read_whatever_it_holds(spec):
+def test_any_v1alpha2_document_is_converted(spec):
     for kind in (VIRTUAL_MACHINE_INSTANCE, REPLICA_SET):
         for version in kind.versions:
             if version.read is not None:
@@ -181,7 +181,7 @@ class Unsliced(list):
         ),
     ],
 )
-def test_what_comes_again_is_looked_up(group, plural, spec, field):
+def test_duplicates_are_found_without_comparing_all_pairs(group, plural, spec, field):
     document = {"metadata": {"name": "a"}, "spec": spec}
     kind = KINDS.find(group, "v1", plural)
     kind.default(document)

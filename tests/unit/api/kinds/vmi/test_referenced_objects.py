@@ -47,7 +47,7 @@ def test_access_credentials_name_their_secrets():
     assert named(accessCredentials=credentials) == ["Secret/keys", "Secret/words"]
 
 
-def test_what_has_no_name_is_none():
+def test_references_without_a_name_are_left_out():
     volumes = [
         {"name": "a", "containerDisk": {"image": "i"}},
         {"name": "b", "cloudInitNoCloud": {"secretRef": {}, "userData": "x"}},

@@ -36,12 +36,12 @@ def claim(annotations: dict[str, str] | None) -> PersistentVolumeClaim:
     return PersistentVolumeClaim(metadata=ObjectMeta(name="vm-memory", annotations=annotations))
 
 
-def test_a_mark_is_read_as_it_was_written():
+def test_the_annotation_of_saved_memory_round_trips():
     mark = Mark(identity=FORMER, instance="default/vm-0", saved_at="2026-01-01T00:00:00Z", bytes=7)
     assert mark_of(claim(mark_annotation(mark))) == mark
 
 
-def test_a_mark_that_is_taken_away_is_removed_by_the_patch():
+def test_a_withdrawn_annotation_is_removed_by_the_patch():
     assert mark_annotation(None) == {SAVED_MACHINE: None}
 
 
@@ -49,15 +49,15 @@ DEEP = '{"a":' + "[" * 5000 + "]" * 5000 + "}"
 
 
 @pytest.mark.parametrize("text", ["", "yes", "[]", '{"bytes": 7}', '{"identity": 7}', DEEP])
-def test_a_mark_that_nobody_of_us_wrote_is_none(text):
+def test_an_invalid_annotation_is_ignored(text):
     assert mark_of(claim({SAVED_MACHINE: text})) is None
 
 
-def test_a_claim_without_annotations_has_no_mark():
+def test_a_claim_without_annotations_has_no_saved_memory():
     assert mark_of(claim(None)) is None
 
 
-def test_a_machine_that_goes_on_has_the_cards_it_had():
+def test_a_restored_vmi_keeps_its_mac_addresses():
     before = machine()
     before.metadata.uid = FORMER
     after = machine(**resume_annotations("vm-memory", Mark(identity=identity(before))))
@@ -67,9 +67,9 @@ def test_a_machine_that_goes_on_has_the_cards_it_had():
 
 
 @pytest.mark.parametrize("forged", ["", "no uid", "--help", "../../etc", "x" * 36])
-def test_an_identity_that_is_no_uid_is_not_used(forged):
+def test_an_invalid_uid_is_not_used(forged):
     assert identity(machine(**{IDENTITY: forged})) == MINE
 
 
-def test_a_machine_that_says_nothing_is_neither_saved_nor_goes_on():
+def test_a_vmi_without_annotations_is_neither_saved_nor_restored():
     assert saves_to(machine()) == restores_from(machine()) == ""

@@ -13,7 +13,7 @@ from corral.api.kinds.workloads.schedule import schedule_fault
         "@daily", "@every 1h30m", "@every 1.5h",
     ],
 )  # fmt: skip
-def test_what_cron_understands_is_taken(schedule):
+def test_valid_schedules_are_accepted(schedule):
     assert schedule_fault(schedule) == ""
 
 
@@ -32,10 +32,10 @@ def test_what_cron_understands_is_taken(schedule):
         ("@every day", "unrecognized descriptor: @every day"),
     ],
 )
-def test_what_it_does_not_is_told(schedule, fault):
+def test_invalid_schedules_are_rejected(schedule, fault):
     assert schedule_fault(schedule) == fault
 
 
 @given(st.text() | st.text(alphabet="0123456789*/-,? @jan", max_size=30))
-def test_whatever_is_written_is_judged(schedule):
+def test_any_text_is_validated(schedule):
     assert isinstance(schedule_fault(schedule), str)

@@ -37,7 +37,7 @@ def causes(kind: Kind, document: dict, old: dict | None = None) -> list[tuple[st
 
 
 @pytest.mark.parametrize("kind", KEPT, ids=repr)
-def test_a_plain_one_is_taken_with_the_warning_that_nothing_acts_on_it(kind):
+def test_a_workload_is_accepted_with_a_warning(kind):
     verdict = kind.validate(completed(kind, workload()), None, "somebody")
     assert verdict.causes == []
     assert verdict.warnings == [
@@ -63,7 +63,7 @@ def test_a_stateful_set_completes_its_claims():
     assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
 
 
-def test_a_controller_takes_selector_and_labels_of_its_template():
+def test_a_replication_controller_gets_selector_and_labels_of_its_template():
     document = {"metadata": {"name": "old"}, "spec": {"template": template()}}
     completed(REPLICATION_CONTROLLER, document)
     assert document["spec"]["selector"] == LABELS
@@ -71,7 +71,7 @@ def test_a_controller_takes_selector_and_labels_of_its_template():
     assert causes(REPLICATION_CONTROLLER, document) == []
 
 
-def test_a_job_marks_its_pods_with_what_it_is():
+def test_a_job_labels_its_pod_template():
     document = {"metadata": {"name": "j", "uid": "7"}, "spec": {"template": {"spec": dict(POD)}}}
     document["spec"]["template"]["spec"]["restartPolicy"] = "Never"
     JOB.default_create(document)
@@ -93,7 +93,7 @@ def test_a_job_marks_its_pods_with_what_it_is():
     ],
     ids=repr,
 )
-def test_a_selector_says_something_and_matches_the_template(kind, word):
+def test_the_selector_must_not_be_empty_and_must_match_the_template(kind, word):
     assert causes(kind, workload(selector={})) == [
         ("spec.selector", f"Invalid value: {{}}: empty selector is invalid for {word}")
     ]
@@ -103,13 +103,13 @@ def test_a_selector_says_something_and_matches_the_template(kind, word):
 
 
 @pytest.mark.parametrize("kind", KEPT, ids=repr)
-def test_pods_that_are_kept_running_are_always_restarted(kind):
+def test_the_restart_policy_of_replicated_pods_is_always(kind):
     [(field, message)] = causes(kind, workload(template=template(restartPolicy="Never")))
     assert field == "spec.template.spec.restartPolicy"
     assert message == 'Unsupported value: "Never": supported values: "Always"'
 
 
-def test_a_job_says_how_its_pods_are_restarted():
+def test_a_job_must_set_the_restart_policy():
     document = workload(manualSelector=True)
     assert causes(JOB, document)[0] == (
         "spec.template.spec.restartPolicy",
@@ -160,14 +160,14 @@ def test_a_job_says_how_its_pods_are_restarted():
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(kind, spec, field, message):
+def test_invalid_workloads_are_rejected(kind, spec, field, message):
     [(where, expected)] = causes(kind, workload(**spec))
     assert where == field
     assert message in expected
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, REPLICA_SET, DAEMON_SET], ids=repr)
-def test_a_selector_stays(kind):
+def test_the_selector_is_immutable(kind):
     old = completed(kind, workload())
     labels = {"app": "web", "more": "b"}
     new = workload(selector={"matchLabels": labels})
@@ -176,7 +176,7 @@ def test_a_selector_stays(kind):
     assert (field, message.rpartition(": ")[2]) == ("spec.selector", "field is immutable")
 
 
-def test_of_a_stateful_set_only_some_fields_change():
+def test_some_fields_of_a_stateful_set_are_mutable():
     old = completed(STATEFUL_SET, workload())
     assert causes(STATEFUL_SET, workload(replicas=5), old) == []
     [(field, message)] = causes(STATEFUL_SET, workload(serviceName="other"), old)
@@ -188,7 +188,7 @@ def test_of_a_stateful_set_only_some_fields_change():
     )
 
 
-def test_the_pods_of_a_job_change_no_more_once_it_runs():
+def test_the_pod_template_of_a_job_is_immutable():
     old = workload(manualSelector=True, template=template(restartPolicy="Never"))
     new = workload(manualSelector=True, template=template(restartPolicy="OnFailure"))
     completed(JOB, old)
@@ -201,7 +201,7 @@ def cells(kind: Kind, document: dict) -> dict:
     return {column.name: column.cell(document) for column in kind.columns}
 
 
-def test_what_is_not_told_is_printed_as_none():
+def test_missing_values_are_printed_as_none():
     assert cells(DEPLOYMENT, completed(DEPLOYMENT, workload(replicas=3))) == {
         "Ready": "0/3", "Up-to-date": 0, "Available": 0, "Age": None,
         "Containers": "c", "Images": "nginx", "Selector": "app=web",
@@ -218,7 +218,7 @@ def test_what_is_not_told_is_printed_as_none():
         ([("Complete", "False")], "Running"),
     ],
 )
-def test_a_job_is_told_in_one_word(status, word):
+def test_the_status_column_of_jobs(status, word):
     document = workload(completions=3)
     document["status"] = {
         "conditions": [{"type": name, "status": value} for name, value in status],
@@ -231,7 +231,7 @@ def test_a_job_is_told_in_one_word(status, word):
 
 
 @pytest.mark.parametrize("kind", [*CORE, *KINDS], ids=repr)
-def test_one_without_anything_is_judged_too(kind):
+def test_an_empty_workload_is_validated(kind):
     document = {"metadata": {"name": "x"}}
     schema = schema_for(kind)
     if schema.check(document):

@@ -814,7 +814,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("document", "field", "message"), WRONG, ids=lambda part: str(part)[:60])
-def test_what_is_wrong_is_said_where_it_is(document, field, message):
+def test_causes_have_the_path_of_the_fault(document, field, message):
     assert causes(document) == {field: message}
 
 
@@ -844,14 +844,14 @@ def test_what_is_wrong_is_said_where_it_is(document, field, message):
         ),
     ],
 )
-def test_facts_of_a_pod_are_ones_that_there_are(document, field, message):
+def test_downward_api_fields_must_exist(document, field, message):
     found = causes(document)
     assert list(found) == [field]
     assert found[field].startswith(f"{field}: ")
     assert message in found[field]
 
 
-def test_two_devices_do_not_share_a_place_in_the_boot_order():
+def test_boot_orders_are_unique():
     document = with_disk(bootOrder=1)
     document["domain"]["devices"]["interfaces"] = [{"name": "default", "bootOrder": 1}]
     document["networks"] = [{"name": "default", "pod": {}}]
@@ -861,7 +861,7 @@ def test_two_devices_do_not_share_a_place_in_the_boot_order():
     }
 
 
-def test_two_disks_do_not_share_a_name():
+def test_names_of_disks_are_unique():
     document = with_disk()
     document["domain"]["devices"]["disks"].append({"name": "root"})
     message = "spec.domain.devices.disks[1] and spec.domain.devices.disks[0] must not have the same"
@@ -889,7 +889,7 @@ FILE = {"hostDisk": {"path": "/d/x", "type": "Disk"}}
         (FILE, {"hostDisk": {"path": "/d//x", "type": "DiskOrCreate"}}, 'file "/d/x"'),
     ],
 )
-def test_two_disks_do_not_write_the_same(one, two, what):
+def test_two_disks_cannot_write_the_same_volume(one, two, what):
     assert causes(sources(one, two)) == {
         "spec.volumes[1]": (
             f"spec.volumes[1] and spec.volumes[0] must not both write to the {what}. "
@@ -910,11 +910,11 @@ def test_two_disks_do_not_write_the_same(one, two, what):
         sources(CLAIM, {"dataVolume": {"name": "y"}}),
     ],
 )
-def test_one_disk_may_write_what_others_read(document):
+def test_one_disk_can_write_a_volume_that_others_read(document):
     assert causes(document) == {}
 
 
-def test_two_networks_share_neither_name_nor_pod():
+def test_networks_have_unique_names_and_one_pod_network():
     document = with_interface()
     document["networks"].append({"name": "default", "pod": {}})
     assert causes(document) == {
@@ -926,7 +926,7 @@ def test_two_networks_share_neither_name_nor_pod():
     }
 
 
-def test_paths_begin_where_the_spec_stands():
+def test_paths_begin_at_the_given_path():
     document = with_domain(devices={"disks": [{"name": "testdisk"}]})
     here = "spec.template.spec.domain.devices.disks[0]"
     assert causes(document, "spec.template.spec") == {
@@ -953,12 +953,12 @@ def test_paths_begin_where_the_spec_stands():
         {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"zone": "a"}},
     ],
 )
-def test_what_is_right_passes(document):
+def test_valid_specs_are_accepted(document):
     assert causes(document) == {}
 
 
 @given(st.integers(min_value=-5, max_value=5), st.integers(min_value=-5, max_value=5))
-def test_boot_orders_are_right_when_they_are_positive_and_differ(first, second):
+def test_boot_orders_must_be_positive_and_unique(first, second):
     document = {
         "domain": {
             "devices": {
@@ -974,7 +974,7 @@ def test_boot_orders_are_right_when_they_are_positive_and_differ(first, second):
 
 
 @given(st.binary(max_size=3000))
-def test_user_data_is_measured_decoded(data):
+def test_the_size_of_user_data_is_that_of_the_decoded_data(data):
     encoded = base64.b64encode(data).decode()
     document = with_volume(cloudInitNoCloud={"userDataBase64": encoded, "networkData": "a"})
     assert (not causes(document)) == (len(data) <= 2048)
