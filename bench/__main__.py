@@ -30,6 +30,8 @@ NAMES = (
     "limits",
     "autoscaler",
     "imports",
+    "join",
+    "hosts",
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -105,6 +105,11 @@ class Host:
         with Namespace(os.open(f"/run/netns/{self.namespace}", os.O_RDONLY)) as namespace:
             return namespace.run(socket.create_connection, (address, port), 60)
 
+    def listen(self, address: str, port: int) -> socket.socket:
+        """Return a listening socket of this host."""
+        with Namespace(os.open(f"/run/netns/{self.namespace}", os.O_RDONLY)) as namespace:
+            return namespace.run(socket.create_server, (address, port))
+
     def request(
         self,
         url: tuple[str, int],
