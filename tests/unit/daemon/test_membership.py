@@ -1,0 +1,163 @@
+"""What a joined host keeps of its cluster: the membership, and certificates that are renewed."""
+
+import base64
+import json
+import ssl
+from dataclasses import dataclass, field
+
+import pytest
+
+from corral import pki
+from corral.api.request import Response
+from corral.client.client import Client
+from corral.client.kubeconfig import Kubeconfig
+from corral.config import Layout
+from corral.daemon.errors import CannotStart
+from corral.daemon.membership import (
+    CLIENT,
+    SERVING,
+    Credentials,
+    Membership,
+    NetworkSettings,
+    bootstrap,
+    certificate_of,
+    config_of,
+    forget,
+)
+
+SERVER = "https://192.0.2.1:6443"
+HOSTS = ["192.0.2.7", "node1"]
+NEVER_DUE = None
+"""Seconds that a certificate lasts: as long as it may."""
+
+
+@dataclass
+class Signer:
+    """An API server that signs requests for certificates, or denies them."""
+
+    authority: Layout
+    lasts: int | None = NEVER_DUE
+    denial: str = ""
+    requests: list[dict] = field(default_factory=list)
+
+    async def send(self, request):
+        if request.method == "POST":
+            self.requests.append(json.loads(request.body)["spec"])
+            return self._response(request.body, 201)
+        document = {
+            "metadata": {"name": "csr"},
+            "spec": self.requests[-1],
+            "status": self._status(),
+        }
+        return self._response(json.dumps(document).encode(), 200)
+
+    def _status(self):
+        if self.denial:
+            condition = {"type": "Denied", "status": "True", "message": self.denial}
+            return {"conditions": [condition]}
+        spec = self.requests[-1]
+        is_serving = spec["signerName"].endswith("kubelet-serving")
+        sign = pki.sign_serving_request if is_serving else pki.sign_request
+        signed = sign(self.authority.pki, base64.b64decode(spec["request"]), self.lasts)
+        return {"certificate": base64.b64encode(signed).decode()}
+
+    @staticmethod
+    def _response(body, status):
+        return Response(status=status, headers=[("content-type", "application/json")], body=body)
+
+
+@pytest.fixture
+def signer(tmp_path):
+    authority = Layout(tmp_path / "first")
+    authority.root.mkdir()
+    pki.ensure(authority.pki)
+    return Signer(authority)
+
+
+@pytest.fixture
+def layout(tmp_path, signer):
+    """The data directory of a host that trusts the cluster's authority already."""
+    made = Layout(tmp_path / "second")
+    made.pki.mkdir(parents=True)
+    made.authority.write_bytes(signer.authority.authority.read_bytes())
+    return made
+
+
+@pytest.fixture
+def credentials(layout):
+    return Credentials(layout, "node1")
+
+
+def test_a_membership_is_read_as_it_was_saved(layout):
+    assert Membership.load(layout) is None
+    member = Membership(SERVER, "node1", NetworkSettings("10.244.0.0/16", "10.96.0.0/12", "vxlan"))
+    member.save(layout)
+    assert Membership.load(layout) == member
+    assert json.loads(layout.membership.read_text())["network"]["podCIDRs"] == "10.244.0.0/16"
+
+
+def test_a_missing_file_is_named_with_what_helps(layout):
+    with pytest.raises(CannotStart, match=r"kubelet-client\.crt is missing") as failure:
+        config_of(layout, SERVER)
+    assert "Join again, with a token" in failure.value.hint
+
+
+async def test_a_serving_certificate_is_for_the_hosts_and_kept(signer, layout, credentials):
+    assert credentials.served(HOSTS) is None
+    certificate, key = await credentials.serving(Client(signer), HOSTS)
+    assert set(pki.certificate_hosts(certificate.read_bytes())) == set(HOSTS)
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert signer.requests[0]["usages"] == ["digital signature", "key encipherment", "server auth"]
+    assert credentials.served(HOSTS) == (certificate, key)
+    assert credentials.served(["192.0.2.8", "node1"]) is None, "its address has changed"
+    begins, ends = certificate_of(layout, SERVING)
+    assert begins < ends
+
+
+async def test_a_certificate_is_renewed_in_the_last_third_of_its_time(signer, layout, credentials):
+    await renewed(signer, layout, seconds=2)  # it begins minutes ago, as clocks differ
+    tls = ssl.create_default_context()
+    signer.lasts = 2
+    assert await credentials.renew(Client(signer), tls)
+    signer.lasts = NEVER_DUE
+    assert await credentials.renew(Client(signer), tls)
+    before = certificate_of(layout, CLIENT)
+    assert not await credentials.renew(Client(signer), tls)
+    assert certificate_of(layout, CLIENT) == before
+    config = config_of(layout, SERVER)
+    assert config.tls() is not None, "the key fits the certificate"
+    assert config.server == SERVER
+
+
+async def renewed(signer, layout, *, seconds):
+    """Give the host a client certificate that lasts so long."""
+    key, request = pki.new_request("system:node:node1", ("system:nodes",))
+    certificate = pki.sign_request(signer.authority.pki, request, seconds)
+    (layout.pki / "kubelet-client.key").write_bytes(key)
+    (layout.pki / "kubelet-client.crt").write_bytes(certificate)
+
+
+async def test_a_denied_request_says_why(signer, credentials):
+    signer.denial = "not today"
+    with pytest.raises(CannotStart, match="certificate of node node1 was refused: not today"):
+        await credentials.serving(Client(signer), HOSTS)
+    assert credentials.served(HOSTS) is None
+
+
+async def test_a_host_that_leaves_keeps_no_key(signer, layout, credentials):
+    await credentials.serving(Client(signer), HOSTS)
+    await renewed(signer, layout, seconds=NEVER_DUE)
+    Membership(SERVER, "node1", NetworkSettings("", "")).save(layout)
+    layout.options.write_text("[]")
+    forget(layout)
+    assert list(layout.pki.iterdir()) == []
+    assert [each.name for each in layout.root.iterdir()] == ["pki"]
+    assert certificate_of(layout, CLIENT) is None
+    forget(layout)
+
+
+async def test_a_server_that_is_away_is_said(signer, layout):
+    authority = signer.authority.authority.read_text()
+    config = Kubeconfig(server="https://127.0.0.1:1", authority=authority, token="t")
+    with pytest.raises(CannotStart, match=r"127.0.0.1:1 refuses: .* does not answer"):
+        await bootstrap(layout, config, "node1")

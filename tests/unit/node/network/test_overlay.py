@@ -1,0 +1,88 @@
+"""Which hosts the overlay leads to, decided from their Nodes."""
+
+from ipaddress import ip_address, ip_network
+
+import msgspec
+import pytest
+from lightkube.models.core_v1 import Node
+
+from corral.node.network.overlay import (
+    Peer,
+    internal_address,
+    mac_of,
+    peers,
+    pod_ranges,
+    tunnel_address,
+)
+
+OWN = ip_address("192.0.2.1")
+OTHER = ip_address("192.0.2.2")
+
+
+def node(name, address, *ranges, age=0):
+    addresses = [{"type": "Hostname", "address": name}]
+    if address:
+        addresses.append({"type": "InternalIP", "address": str(address)})
+    metadata = {"name": name, "creationTimestamp": f"2026-01-01T00:00:{age:02}Z"}
+    document = {
+        "metadata": metadata,
+        "spec": {"podCIDRs": list(ranges)},
+        "status": {"addresses": addresses},
+    }
+    return msgspec.convert(document, Node)
+
+
+def networks(*ranges):
+    return tuple(map(ip_network, ranges))
+
+
+def test_other_hosts_are_peers_with_the_ranges_of_all_their_nodes():
+    nodes = [
+        node("own", OWN, "10.244.0.0/24"),
+        node("a", OTHER, "10.244.1.0/24", "fd00::100/120"),
+        node("b", OTHER, "10.244.2.0/24"),
+    ]
+    expected = networks("10.244.1.0/24", "fd00::100/120", "10.244.2.0/24")
+    assert peers(nodes, OWN) == {OTHER: Peer(OTHER, expected)}
+
+
+@pytest.mark.parametrize(
+    "incomplete",
+    [
+        node("a", None, "10.244.1.0/24"),
+        node("a", OTHER),
+        node("a", "nowhere", "10.244.1.0/24"),
+        node("a", OTHER, "10.244.1.1/24"),
+    ],
+    ids=["no address", "no range", "bad address", "bad range"],
+)
+def test_nodes_without_address_or_range_are_no_peers(incomplete):
+    assert peers([incomplete], OWN) == {}
+
+
+@pytest.mark.parametrize(("age", "kept"), [(1, False), (9, True)])
+def test_an_overlapping_range_stays_with_the_node_that_was_first(age, kept):
+    nodes = [node("z", OTHER, "10.244.0.0/24", age=5), node("own", OWN, "10.244.0.0/16", age=age)]
+    assert (OTHER in peers(nodes, OWN)) == kept
+
+
+def test_nodes_of_one_second_are_ordered_by_name():
+    third = ip_address("192.0.2.3")
+    nodes = [node("b", OTHER, "10.244.0.0/24"), node("a", third, "10.244.0.0/25")]
+    assert peers(nodes, OWN).keys() == {third}
+
+
+def test_what_cannot_be_read_of_a_node_is_left_out():
+    assert internal_address(Node()) is None
+    assert pod_ranges(Node()) == []
+    mixed = node("a", OTHER, "10.244.1.0/24", "many")
+    assert pod_ranges(mixed) == list(networks("10.244.1.0/24"))
+
+
+def test_hardware_addresses_follow_from_addresses():
+    mac = mac_of(OTHER)
+    assert Peer(OTHER, ()).mac == mac == mac_of(ip_address("192.0.2.2"))
+    assert mac != mac_of(OWN)
+    first = int(mac.split(":")[0], 16)
+    assert first & 0b11 == 0b10, "locally administered, unicast"
+    assert tunnel_address(ip_network("10.244.1.0/24")) == ip_address("10.244.1.0")
