@@ -1,7 +1,8 @@
 """The options of a data directory's last start, and hints with commands that use them.
 
 Only ``--bind`` of them takes effect in a later start without the option, since the kubeconfigs of
-users have that address.  A start without one of the others runs without it, and reports so.
+users have that address.  A start without one of the others runs without it, and reports so.  On a
+joined host they are those of the agent, after the name of its command: join or node.
 """
 
 import shlex
@@ -24,8 +25,8 @@ _NOT_SETTINGS: Final = frozenset(
     ("layout", "detach", "systemd", "new_store", "ready_fd", "server", "token", "ca_hash")
 )
 """Parameters that select where and how to start, or are for joining once, and are no settings."""
-_PERSISTENT: Final = frozenset(("--pod-cidr", "--service-cidr"))
-"""Options whose values the data directory keeps, so that a later start may leave them out."""
+_PERSISTENT: Final = frozenset(("--pod-cidr", "--service-cidr", "--label", "--taint"))
+"""Options whose values the data directory or the Node keeps: a later start may leave them out."""
 _GIVEN: Final = frozenset(
     (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 )
@@ -55,7 +56,7 @@ def _is_default(context: click.Context, parameter: click.Parameter) -> bool:
 
 
 def remember(layout: Layout, given: list[str]) -> None:
-    """Write the options of a manager that has started."""
+    """Write the options of a manager or agent that has started."""
     with suppress(OSError):  # only hints depend on them: a full disk must not stop the manager
         files.replace(layout.options, msgspec.json.encode(given))
 
@@ -65,9 +66,10 @@ def up(layout: Layout) -> str:
 
     On a joined host it starts the agent.
     """
-    if layout.membership.exists():
-        return shlex.join(["corral", "join", "--detach", *layout.option])
-    return shlex.join(["corral", "up", "--detach", *layout.option, *_last(layout)])
+    usual = "join" if layout.membership.exists() else "up"
+    last = _last(layout)
+    command, *words = last if last and not last[0].startswith("--") else [usual, *last]
+    return shlex.join(["corral", command, "--detach", *layout.option, *words])
 
 
 def process_name(layout: Layout) -> str:

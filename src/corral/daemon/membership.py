@@ -324,10 +324,13 @@ def _is_due(certificate: Path) -> bool:
 
 
 def forget(layout: Layout) -> None:
-    """Remove what the cluster gave this host: the membership first, then certificates and keys."""
+    """Remove what the cluster gave this host: the membership first, then certificates and keys.
+
+    The options of the agent go, too: they are not those of another command.
+    """
     layout.membership.unlink(missing_ok=True)
     for name in (CLIENT, SERVING, SELF_SIGNED):
         for end in ("crt", "key"):
             _path(layout, name, end).unlink(missing_ok=True)
-    for path in (layout.authority, layout.clients):
+    for path in (layout.authority, layout.clients, layout.options):
         path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from corral.api.errors import Unavailable
 from corral.cli import hints, self_command
 from corral.cli.errors import Problem
 from corral.cli.main import run
+from corral.cli.manager.join import join
 from corral.cli.manager.up import up
 from corral.cli.session import Session
 from corral.client.kubeconfig import Kubeconfig
@@ -93,6 +94,47 @@ def test_every_option_is_written_as_it_is_read():
         again_words, again_params = given(*words)
         assert again_words == words
         assert again_params == params, name
+
+
+JOIN_OPTIONS = {
+    "--name": "node1",
+    "--address": "192.0.2.7",
+    "--port": "10260",
+    "--label": "rack=b",
+    "--taint": "dedicated=lab:NoSchedule",
+    "--boots": "3",
+    "--no-network": None,
+    "--service-address": "0.0.0.0",
+    "--eviction-hard": "memory.available<5%",
+    "--eviction-pressure-transition-period": "1m30s",
+    "--host-disks": "/",
+    "--machine": "hollow",
+    "--hollow-boot-seconds": "1.5",
+    "--verbose": None,
+}
+
+
+def test_every_option_of_an_agent_is_written_as_it_is_read(layout):
+    known = {each.name for each in join.params} - hints._NOT_SETTINGS
+    context = join.make_context("join", [])
+    assert {join.make_parser(context)._long_opt[each].dest for each in JOIN_OPTIONS} == known
+    for name, value in JOIN_OPTIONS.items():
+        words = [name, *([value] if value else [])]
+        context = join.make_context("join", ["--data-dir", str(layout.root), *words])
+        assert hints.options(context) == words
+
+
+def test_an_agent_is_started_as_last_time_without_its_token(layout):
+    words = ["https://192.0.2.1:6443", "--token", "abcdef.0123456789abcdef", "--label", "a=b"]
+    context = join.make_context("join", [*words, "--data-dir", str(layout.root), "--port", "10260"])
+    layout.membership.write_text("{}")
+    begin = f"--detach --data-dir '{layout.root}'"
+    assert hints.up(layout) == f"corral join {begin}"
+    hints.remember(layout, ["join", *hints.options(context)])
+    assert hints.up(layout) == f"corral join {begin} --port 10260 --label a=b"
+    assert hints.missing_options(layout, ["join"]) == "--port 10260"
+    hints.remember(layout, ["node", "--kubeconfig", "/a"])
+    assert hints.up(layout) == f"corral node {begin} --kubeconfig /a"
 
 
 def test_hints_name_the_directory_and_the_options(layout, capsys):

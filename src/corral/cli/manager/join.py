@@ -249,10 +249,15 @@ def _lock_and_run(
 ) -> None:
     """Run the agent, alone on its data directory."""
     _require_valid_start(layout, chosen)
+    context = click.get_current_context()
+    given = [context.info_name or "join", *hints.options(context)]
     try:
         with notifying() as notifier, lock.acquire(layout.lock, url=kind.server):
 
             def ready(summary: dict[str, str]) -> None:
+                if absent := hints.missing_options(layout, given):
+                    summary |= {"left out": f"{absent}, which the last start had"}
+                hints.remember(layout, given)
                 notifier.ready(summary["headline"])
                 announce(summary)
 

@@ -12,7 +12,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
@@ -23,6 +23,16 @@ from corral.server.transport.connection import KEEP_ALIVE_SECONDS, READ_BYTES, C
 HANDSHAKE_SECONDS = 10.0
 SHUTDOWN_SECONDS = 5.0
 _NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # OpenSSL's; Python has no name for it
+
+
+class ListenOptions(NamedTuple):
+    """The options of a command that choose where it listens, for messages."""
+
+    address: str = "--bind"
+    port: str = "--bind"
+
+
+_BIND = ListenOptions()
 
 
 class ServeError(Exception):
@@ -51,7 +61,12 @@ def tls_context(certificate: Path, key: Path, clients: Path | None = None) -> ss
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None
+    app: ASGIApp,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    *,
+    options: ListenOptions = _BIND,
 ) -> AsyncGenerator[tuple[str, int], None]:
     """Serve an app while the block lasts; the value is the address, with port 0 resolved.
 
@@ -61,7 +76,7 @@ async def listening(
     try:
         server = await _start(app, tls, state := ServerState(), host=host, port=port)
     except OSError as error:
-        raise ServeError(_cannot_listen(host, port, error)) from error
+        raise ServeError(_cannot_listen(host, port, error, options)) from error
     try:
         address = server.sockets[0].getsockname()
         yield address[0], address[1]
@@ -111,14 +126,18 @@ async def _start(
     )
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> str:
+def _cannot_listen(host: str, port: int, error: OSError, options: ListenOptions) -> str:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"{where} is taken by another program; stop it, or choose another with --bind"
+        return (
+            f"{where} is taken by another program; stop it, or choose another with {options.port}"
+        )
     if error.errno == errno.EACCES:
-        return f"{where} may not be used by this user; choose a port above 1023 with --bind"
+        why = "may not be used by this user"
+        return f"{where} {why}; choose a port above 1023 with {options.port}"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{where}: this host has no such address (any more); choose another with --bind"
+        why = "this host has no such address (any more)"
+        return f"{where}: {why}; choose another with {options.address}"
     return f"{where} cannot be listened on: {error.strerror or error}"
 
 

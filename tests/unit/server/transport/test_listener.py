@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from corral.server.transport.listener import _cannot_listen
+from corral.server.transport.listener import ListenOptions, _cannot_listen
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,18 @@ from corral.server.transport.listener import _cannot_listen
 )
 def test_errors_of_listening_name_the_address_and_the_remedy(host, number, told):
     error = OSError(number, os.strerror(number))
-    assert _cannot_listen(host, 7443, error).startswith(told)
+    assert _cannot_listen(host, 7443, error, ListenOptions()).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("number", "option"),
+    [
+        (errno.EADDRINUSE, "--port"),
+        (errno.EACCES, "--port"),
+        (errno.EADDRNOTAVAIL, "--address"),
+    ],
+)
+def test_the_options_of_a_joined_node_are_named(number, option):
+    error = OSError(number, os.strerror(number))
+    message = _cannot_listen("::1", 7443, error, ListenOptions("--address", "--port"))
+    assert message.endswith(f" with {option}")
