@@ -28,9 +28,13 @@ SILENT_SECONDS, PROBE_SECONDS = 45, 15
 
 
 class Https:
-    """The server that a kubeconfig names.  Use it as an async context manager."""
+    """The server that a kubeconfig names.  Use it as an async context manager.
 
-    def __init__(self, kubeconfig: Kubeconfig) -> None:
+    ``description`` names the server in errors.
+    """
+
+    def __init__(self, kubeconfig: Kubeconfig, *, description: str = "the API server") -> None:
+        self._description = description
         self._server = kubeconfig.server
         self._kubeconfig = kubeconfig
         self.tls = kubeconfig.tls()
@@ -108,8 +112,8 @@ class Https:
         )
 
     def _unreachable(self, error: Exception) -> Unavailable:
-        description = describe(error)
-        return Unavailable(f"the API server at {self._server} does not answer: {description}")
+        where = f"{self._description} at {self._server}"
+        return Unavailable(f"{where} does not answer: {describe(error)}")
 
 
 class WebServer:

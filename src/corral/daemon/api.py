@@ -17,6 +17,7 @@ from corral import pki
 from corral.aio import Background
 from corral.api.request import User
 from corral.client.client import Client
+from corral.client.kubeconfig import Kubeconfig
 from corral.client.transport import InProcess
 from corral.config import Layout, Settings
 from corral.daemon.bootstrap import publish_upload_url
@@ -128,6 +129,17 @@ class Api:
     def _remote_node(self, name: str) -> ASGIApp | None:
         """Return the kubelet of a node of another host; None for nodes of this process."""
         return None if self._host.agent_app(name) else self._remote_nodes(name)
+
+    def reach(self, url: str) -> Kubeconfig:
+        """Return how this server authenticates to a node of another host."""
+        layout = self._settings.layout
+        own = kubelet_credentials(layout)
+        return Kubeconfig(
+            server=url,
+            authority=layout.authority.read_text(),
+            certificate=own.certificate.decode(),
+            key=own.key.decode(),
+        )
 
     def client(self, user: User) -> Client:
         """A client in the name of a component of this process."""

@@ -5,11 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from lightkube.models.core_v1 import Node
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.aio import Background
+from corral.api.images import IMAGES_PATH
 from corral.api.request import User
+from corral.client.kubeconfig import Kubeconfig
 from corral.config import Settings
 from corral.daemon.component_users import PROVISIONER, node
 from corral.daemon.network import Networking, destinations
@@ -19,7 +22,9 @@ from corral.node.agent.agent import Agent, grow_claim
 from corral.node.agent.host_parts import HostParts
 from corral.node.hollow.streams import EchoNetwork
 from corral.node.hypervisor import Hypervisor
+from corral.node.images.inventory import Inventory
 from corral.node.images.peer import Peer
+from corral.node.images.peers import Peers
 from corral.node.images.serving import ImageServer
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
@@ -59,16 +64,17 @@ class Host:
         return self.agents[name].asgi if name in self.agents else None
 
     def node_app(self, name: str) -> ASGIApp:
-        """Return the app of the one node of a joined host, with uploads to the host's claims."""
+        """Return the app of the one node of a joined host, with uploads and the host's images."""
         agent = self.agents[name].asgi
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http" or not scope["path"].startswith(_UPLOADS):
+            path = scope["path"] if scope["type"] == "http" else ""
+            if path == IMAGES_PATH:
+                await self.serve_images(scope, receive, send)
+            elif path.startswith(_UPLOADS):
+                await self.uploads({**scope, "path": path.removeprefix(_UPLOADS)}, receive, send)
+            else:
                 await agent(scope, receive, send)
-                return
-            await self.uploads(
-                {**scope, "path": scope["path"].removeprefix(_UPLOADS)}, receive, send
-            )
 
         return app
 
@@ -88,18 +94,18 @@ class Host:
         *,
         server: ApiServer,
         acting: Callable[[User], ControllerContext],
+        reach: Callable[[str], Kubeconfig],
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
         """Start the nodes; return their controllers, which the caller starts.
 
         ``gone``: nodes without an agent, by name and uid; ``acting`` returns the context of a
-        component for its user.
+        component for its user; ``reach`` returns how this server authenticates to a node.
         """
-        parts = self._parts(tasks)
-        controllers = (
-            self._volumes(parts, acting(PROVISIONER), tasks, is_first=True) if names else []
-        )
+        context = acting(PROVISIONER)
+        parts = self._parts(tasks, self._peers(context, reach))
+        controllers = self._volumes(parts, context, tasks, is_first=True) if names else []
         removal = node_remover(server, gone)
         tasks.start(removal.run(), name=removal.name)
         for name in names:
@@ -116,7 +122,8 @@ class Host:
         *,
         context: ControllerContext,
         provisioner_context: ControllerContext,
-        peer: Peer,
+        first: Peer,
+        reach: Callable[[str], Kubeconfig],
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
@@ -125,7 +132,8 @@ class Host:
         provisioner_context: of the user who writes claims and volumes.  Returns the controllers
         that belong to the node, which are still to start.
         """
-        parts = replace(self._parts(tasks, peer), registration=registration)
+        peers = self._peers(context, reach, first)
+        parts = replace(self._parts(tasks, peers), registration=registration)
         controllers = self._volumes(parts, provisioner_context, tasks, is_first=False)
         agent = self.agents[name] = self._agent(name, parts, context)
         tasks.start(agent.run(), name=name)
@@ -133,12 +141,24 @@ class Host:
         tasks.start(self.sampler.run(), name="sampler")
         return controllers
 
-    def _parts(self, tasks: Background, peer: Peer | None = None) -> HostParts:
+    def _peers(
+        self,
+        context: ControllerContext,
+        reach: Callable[[str], Kubeconfig],
+        first: Peer | None = None,
+    ) -> Peers:
+        """Return the hosts that may have an image."""
+        nodes = context.informers.of(Node)
+        return Peers(nodes.items, own=self.agents.__contains__, reach=reach, first=first)
+
+    def _parts(self, tasks: Background, peers: Peers) -> HostParts:
         settings, network, layout = self._settings, self._network, self._settings.layout
         reached = destinations(settings)
-        images = ImageStore(layout.images, destinations=reached, option=layout.option, peer=peer)
+        images = ImageStore(layout.images, destinations=reached, option=layout.option, peers=peers)
         self._images = ImageServer(images)
+        inventory = Inventory(images, self._register_again)
         tasks.start(images.watch(), name="images")
+        tasks.start(inventory.run(), name="listed images")
         pressure = Pressure.of_host(
             settings.eviction_hard,
             layout.root,
@@ -152,6 +172,7 @@ class Host:
         tasks.start(self._capacity.run(), name="storage capacity")
         return HostParts(
             images=images,
+            listed_images=inventory.listed,
             storage=storage,
             storage_facts=self._capacity.annotations,
             host_disks=settings.host_disks,

@@ -39,12 +39,13 @@ from corral.node.network.api_relay import relay
 from corral.node.status.node_status import Registration
 from corral.reconcile import metrics as controller_metrics
 from corral.reconcile.context import ControllerContext
-from corral.server.transport.listener import ServeError, listening, tls_context
+from corral.server.transport.listener import ListenOptions, ServeError, listening, tls_context
 
 KUBELET_PORT: Final = 10250
 RENEW_SECONDS: Final = 3600.0
 RETRY_SECONDS: Final = 60.0
 """Time between two attempts to have a serving certificate signed."""
+_OPTIONS: Final = ListenOptions(address="--address", port="--port")
 log = structlog.get_logger()
 
 
@@ -91,8 +92,8 @@ class NodeProcess:
                 provisioning = context
                 if self.provisioner is not None:
                     provisioning = context.with_client(Client(Retrying(provisioner)))
-                peer = Peer(transport.download)
-                agent = self._start(host, context, provisioning, peer, tasks)
+                first = Peer(transport.download)
+                agent = self._start(host, context, provisioning, first, tasks)
                 app = host.node_app(agent.name)
                 async with self._serving(app, agent, client), self._api_in_namespace():
                     tasks.start(self._renew(client, transport), name="certificates")
@@ -113,7 +114,7 @@ class NodeProcess:
         host: Host,
         context: ControllerContext,
         provisioning: ControllerContext,
-        peer: Peer,
+        first: Peer,
         tasks: Background,
     ) -> Agent:
         """Start the parts of the node."""
@@ -123,7 +124,8 @@ class NodeProcess:
             self.registration,
             context=context,
             provisioner_context=provisioning,
-            peer=peer,
+            first=first,
+            reach=self._reach,
             tasks=tasks,
             metrics=metrics,
         )
@@ -133,6 +135,17 @@ class NodeProcess:
             tasks.start(controller.run(), name=controller.name)
         metrics.add("loops", controller_metrics.of(lambda: running))
         return host.agents[self.membership.name]
+
+    def _reach(self, url: str) -> Kubeconfig:
+        """Return how this node authenticates to another node, by its present certificate.
+
+        Raises Unavailable without one.
+        """
+        try:
+            own = self.config or config_of(self.settings.layout, self.membership.server)
+        except CannotStart as error:
+            raise Unavailable(error.message) from error
+        return replace(own, server=url)
 
     @asynccontextmanager
     async def _serving(
@@ -147,7 +160,8 @@ class NodeProcess:
             found = await self._credentials.serving(client, hosts)
         tls = tls_context(*found, self._credentials.clients)
         app = KubeletAuthorization(node_app, client, agent.name)
-        async with listening(app, address, port, tls), Background() as tasks:
+        listener = listening(app, address, port, tls, options=_OPTIONS)
+        async with listener, Background() as tasks:
             renewing = self._renew_serving(agent, client, hosts, tls)
             tasks.start(renewing, name="serving certificate")
             yield

@@ -59,7 +59,13 @@ async def run(
             own = acting(CONTROLLER)
             running = controllers(settings, network, url, context=context, own=own) if names else []
             running += host.start(
-                names, gone, server=api.server, acting=acting, tasks=tasks, metrics=metrics
+                names,
+                gone,
+                server=api.server,
+                acting=acting,
+                reach=api.reach,
+                tasks=tasks,
+                metrics=metrics,
             )
             network.start(context, host.agents, tasks)
             report_damaged(api.server, context)

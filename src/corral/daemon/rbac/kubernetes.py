@@ -206,7 +206,7 @@ BINDINGS = (
         group(KUBELET_CLIENTS),
         to="system:kubelet-api-admin",
     ),
-    binding("corral:node-images", _NODES),
+    binding("corral:node-images", _NODES, group(KUBELET_CLIENTS)),
     binding("corral:node-auth-delegator", _NODES, to="system:auth-delegator"),
     binding("cluster-admin", group("system:masters")),
     binding("system:basic-user", _AUTHENTICATED),

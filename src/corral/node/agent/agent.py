@@ -213,6 +213,7 @@ def _host(
         limits=limits.facts if limits is not None else dict,
         network=parts.network_facts,
         storage=parts.storage_facts,
+        images=parts.listed_images,
         pressures=pressure.conditions if pressure is not None else no_pressure,
         retired=retired,
     )

@@ -1,9 +1,10 @@
 """Parts that all nodes of one host share; the manager hands them to each agent."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from corral.api.object import Document
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
@@ -19,6 +20,7 @@ from corral.node.storage import Storage
 class HostParts:
     """The shared parts; None for those that this host does not have.
 
+    listed_images: ``status.images`` of the Nodes.
     storage: the volumes of claims; storage_facts: annotations of the Node about it.
     host_disks: the directory whose files machines may have as disks.
     limits: sets resource limits of machines.
@@ -31,6 +33,7 @@ class HostParts:
     """
 
     images: ImageStore
+    listed_images: Callable[[], Sequence[Document]] = list
     storage: Storage | None = None
     storage_facts: Callable[[], Mapping[str, str]] = dict
     host_disks: Path | None = None

@@ -12,6 +12,7 @@ import structlog
 
 IN_MODIFY = 0x2
 IN_MOVED_TO = 0x80
+IN_DELETE = 0x200
 IN_MOVE_SELF = 0x800
 OVERFLOW = -1
 """Instead of a watch: events were dropped (IN_Q_OVERFLOW); check all files."""

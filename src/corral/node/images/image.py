@@ -11,7 +11,7 @@ from corral.node.images.credentials import Credential
 from corral.node.images.reference import Reference, parse
 
 Source = Literal["import", "pull", "copy"]
-"""How an image came: ``copy`` is that of an import, which the first host of the cluster has."""
+"""How an image came: ``copy`` is that of an import, which another host of the cluster has."""
 
 
 class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""An image as the first host offers it to the nodes of other hosts."""
+"""An image as a host offers it to the nodes of other hosts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

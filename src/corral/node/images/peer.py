@@ -1,7 +1,7 @@
 """A client of another host's image store, see ``corral.node.images.serving``.
 
-Disks are verified by their digest.  The host is trusted as the API server is, which it runs: what
-a reference means cannot be verified.
+Disks are verified by their digest.  What a reference means is the other host's word: nodes of one
+cluster trust each other with it, as they trust their registries.
 """
 
 import asyncio
@@ -31,10 +31,11 @@ _ZEROS: Final = bytes(_BLOCK)
 
 
 class Peer:
-    """The image store of the first host."""
+    """The image store of another host; ``name`` names the host in messages."""
 
-    def __init__(self, download: Download) -> None:
+    def __init__(self, download: Download, name: str = "the first host") -> None:
         self._download = download
+        self.name = name
 
     async def find(self, image: RequestedImage) -> Offer | None:
         """Return the image of a name, if it is there for these credentials.
@@ -49,7 +50,7 @@ class Peer:
             async for chunk in content:
                 body += chunk
                 if len(body) > _MAX_OFFER_BYTES:
-                    raise pull_failed("the first host answers with too much")
+                    raise pull_failed(f"{self.name} answers with too much")
         return decode_as(bytes(body), Offer)
 
     async def fetch(self, image: RequestedImage, offer: Offer, target: Path, meter: Meter) -> None:
@@ -60,7 +61,7 @@ class Peer:
             async with self._download(path, headers) as (status, content):
                 if status != 200:
                     raise pull_failed(
-                        f"the first host does not send {image.reference}: status {status}"
+                        f"{self.name} does not send {image.reference}: status {status}"
                     )
                 async for chunk in _gathered(content):
                     received += len(chunk)
@@ -71,7 +72,7 @@ class Peer:
             disk.truncate(received)
         if received != offer.size or f"sha256:{sha256.hexdigest()}" != offer.digest:
             raise pull_failed(
-                f"the first host sends another disk of {image.reference} than {offer.digest}"
+                f"{self.name} sends another disk of {image.reference} than {offer.digest}"
             )
 
 

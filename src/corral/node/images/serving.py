@@ -1,10 +1,12 @@
-"""The image store of the first host, read by the nodes of other hosts.
+"""The image store of a host, read by the nodes of other hosts.
 
     GET /corral/images?reference=NAME&file=PATH                  an Offer, in JSON
     GET /corral/images?reference=NAME&file=PATH&digest=sha256:…  its disk, as it is stored
 
-The API server has authorized the request.  An image that was pulled with a Secret is found by nodes
-only that have the same credentials: they send a hash of them, see ``access``.
+The API server, or the node's own port, has authorized the request.  An image that was pulled with a
+Secret is found by nodes only that have the same credentials: they send a hash of them, see
+``access``.  Copies of other hosts' imports are not offered: an import that was replaced or removed
+would live on in them.
 """
 
 import asyncio
@@ -49,7 +51,9 @@ class ImageServer:
 
 
 def _offer(image: Image, hashes: set[str]) -> Offer | None:
-    """Return the offer of an image; None to nodes without its credentials."""
+    """Return the offer of an image; None for copies, and to nodes without its credentials."""
+    if image.source == "copy":
+        return None
     permitting = sorted(hashes & image.access.hashes())
     if not image.access.everyone and not permitting:
         return None

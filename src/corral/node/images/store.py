@@ -16,9 +16,10 @@ deleted, since the names of those that are in use are lost.
 import asyncio
 import fcntl
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
@@ -26,9 +27,10 @@ import structlog
 from corral import files
 from corral.api.errors import ApiError
 from corral.node.host.destinations import FOR_TENANTS, Destinations
-from corral.node.host.inotify import IN_MOVE_SELF, IN_MOVED_TO, OVERFLOW, Inotify
+from corral.node.host.inotify import IN_DELETE, IN_MOVE_SELF, IN_MOVED_TO, OVERFLOW, Inotify
 from corral.node.images import blob, convert, qcow
 from corral.node.images.access import Access
+from corral.node.images.asking import Offered, ask, report_failure
 from corral.node.images.credentials import Credential, matching
 from corral.node.images.error import (
     ERR_IMAGE_NEVER_PULL,
@@ -41,13 +43,15 @@ from corral.node.images.error import (
 from corral.node.images.examples import build_hint, import_hint, with_option
 from corral.node.images.image import Image, Record, may_share
 from corral.node.images.limits import Limits
-from corral.node.images.offer import Offer, RequestedImage
+from corral.node.images.offer import RequestedImage
 from corral.node.images.peer import Peer
 from corral.node.images.progress import Meter, Report, in_thread, silent
 from corral.node.images.reference import Reference, parse
 from corral.node.images.single_flight import SingleFlight
 from corral.node.images.streams import Stream, chunks_of, write_sparse
 from corral.node.images.work_directory import work_directory
+
+_CHANGES: Final = IN_MOVED_TO | IN_DELETE | IN_MOVE_SELF
 
 log = structlog.get_logger()
 
@@ -56,7 +60,7 @@ class ImageStore:
     """The images of a data directory.
 
     destinations: allowed addresses of registries; tenants must not reach this host's by default.
-    peer: the store of the first host, asked before any registry; none on that host itself.
+    peers: returns the hosts that may have the image of a name, asked before any registry.
     option: the option that selects the data directory, for commands in hints.
     """
 
@@ -67,9 +71,9 @@ class ImageStore:
         limits: Limits | None = None,
         destinations: Destinations = FOR_TENANTS,
         option: Sequence[str] = (),
-        peer: Peer | None = None,
+        peers: Callable[[str], Sequence[Peer]] = lambda _: (),
     ) -> None:
-        self._destinations, self._option, self._peer = destinations, option, peer
+        self._destinations, self._option, self._peers = destinations, option, peers
         self._disks = directory / "disks"
         self._references = directory / "references"
         self._blobs = directory / "blobs"
@@ -77,6 +81,7 @@ class ImageStore:
         self.limits = limits or Limits()
         self._pulls: SingleFlight[Image] = SingleFlight()
         self._handlers: list[Callable[[Image], None]] = []
+        self._change_handlers: list[Callable[[], None]] = []
         self._lock = self._references / ".lock"
         self._incomplete = self._references / ".incomplete"
         self._make_directories()
@@ -132,8 +137,12 @@ class ImageStore:
         """
         self._handlers.append(imported)
 
+    def handle_changes(self, changed: Callable[[], None]) -> None:
+        """Add a handler of images that come or go, by any process, while ``watch`` runs."""
+        self._change_handlers.append(changed)
+
     async def watch(self) -> None:
-        """Notify handlers of imports until cancelled."""
+        """Notify handlers until cancelled."""
         watches: list[int] = []
 
         def begin() -> None:
@@ -141,11 +150,13 @@ class ImageStore:
             for old in watches:
                 inotify.remove(old)
             root = inotify.add(self._references.parent, IN_MOVE_SELF)
-            watches[:] = root, inotify.add(self._references, IN_MOVED_TO | IN_MOVE_SELF)
+            watches[:] = root, inotify.add(self._references, _CHANGES)
             if lost := self.lost_names():
                 log.error("images have lost their names", details=lost)
 
         def changed(watch: int, name: str) -> None:
+            for handler in self._change_handlers:
+                handler()
             if name:
                 self._notify(self._read(self._references / name))
                 return
@@ -188,109 +199,126 @@ class ImageStore:
         matched = matching(credentials, name)
         if local and local.access.allows(matched) and local.satisfies(policy):
             return local
-        never = policy == "Never"
-        if never and self._peer is None:
-            raise never_pull_error(reference, name, self._option)
+        requested = RequestedImage(reference, path, matched)
 
         async def work(report: Report) -> Image:
-            requested = RequestedImage(reference, path, matched)
-            copied = await self._copy_from_peer(requested, policy, report)
-            if copied is not None:
-                return copied
-            if never:
-                raise never_pull_error(reference, name, self._option)
-            return await self._pull(reference, path, credentials, report)
+            return await self._obtain(requested, policy, credentials, report)
 
         # The key has the credentials, since the registry may respond differently to others.
         return await self._pulls.run((reference, path, tuple(credentials), policy), work, progress)
 
-    async def _copy_from_peer(
-        self, image: RequestedImage, policy: str, report: Report
-    ) -> Image | None:
-        """Copy an image of the first host; None if the registry is to be asked.
+    async def _obtain(
+        self, image: RequestedImage, policy: str, credentials: Sequence[Credential], report: Report
+    ) -> Image:
+        """Copy an image of another host, or pull it.
 
-        A copy of an import stays in use while the first host is away.  Raises ImageError for a
-        full disk.
+        A copy of an import stays in use while its origin is away.
         """
-        if self._peer is None:
-            return None
+        name = parse(image.reference)
+        offers = await ask(self._peers(str(name)), image, policy)
         local = self.find(image.reference, file=image.file)
+        copy = local if local is not None and local.source == "copy" else None
+        failed = offers.failed
+        if offers.usable is not None:
+            if copy is not None and copy.digest == offers.usable.offer.digest:
+                return copy
+            if copied := await self._copy(offers.usable, image, None, report):
+                return copied
+            failed = True
+        if failed and copy is not None:
+            return copy
+        if policy == "Never":
+            raise never_pull_error(image.reference, name, self._option)
+        return await self._pull(image, credentials, offers.pulled, report)
+
+    async def _copy(
+        self, offered: Offered, image: RequestedImage, access: Access | None, report: Report
+    ) -> Image | None:
+        """Copy what a peer offers; None if it sends something else, or nothing.
+
+        access: of the registry, if it was asked.  Raises ImageError for a full disk.
+        """
+        peer, offer = offered
         try:
-            offer = await self._peer.find(image)
-            if offer is None or not offer.satisfies(policy):
-                return None
-            if local is not None and local.source == "copy" and local.digest == offer.digest:
-                return local
-            return await self._copy(self._peer, image, offer, report)
+            self._make_directories()
+            with work_directory(self._work, self._blobs) as work:
+                target = work / "copied"
+                await peer.fetch(image, offer, target, Meter(report, "download", offer.size))
+                kind = await asyncio.to_thread(qcow.inspect, target, image.reference, self.limits)
+                digest = await asyncio.to_thread(blob.seal, target)
+                is_pulled = offer.source == "pull"
+                record = Record(
+                    reference=str(parse(image.reference)),
+                    file=image.file if is_pulled else "",
+                    disk=f"sha256-{digest}.{kind.format}",
+                    format=kind.format,
+                    virtual_size=kind.virtual_size,
+                    source="pull" if is_pulled else "copy",
+                    manifest=offer.manifest,
+                    access=access or Access.by_hash(offer.secret, image.credentials),
+                )
+                await asyncio.to_thread(self._commit, target, record, [])
+            log.info("image copied", host=peer.name, image=record.reference, bytes=offer.size)
+            return self._recorded(record.reference, record.file)
         except OSError as error:
             message = f"failed to copy image {image.reference!r}"
             raise from_os_error(message, error, pull_failed) from error
-        except (ApiError, ImageError, msgspec.DecodeError) as error:
-            details = {"image": image.reference, "error": str(error)}
-            log.warning("image not copied from the first host", **details)
-            return local if local is not None and local.source == "copy" else None
-
-    async def _copy(self, peer: Peer, image: RequestedImage, offer: Offer, report: Report) -> Image:
-        self._make_directories()
-        with work_directory(self._work, self._blobs) as work:
-            target = work / "copied"
-            meter = Meter(report, "download", offer.size)
-            await peer.fetch(image, offer, target, meter)
-            kind = await asyncio.to_thread(qcow.inspect, target, image.reference, self.limits)
-            digest = await asyncio.to_thread(blob.seal, target)
-            is_pulled = offer.source == "pull"
-            record = Record(
-                reference=str(parse(image.reference)),
-                file=image.file if is_pulled else "",
-                disk=f"sha256-{digest}.{kind.format}",
-                format=kind.format,
-                virtual_size=kind.virtual_size,
-                source="pull" if is_pulled else "copy",
-                manifest=offer.manifest,
-                access=Access.by_hash(offer.secret, image.credentials),
-            )
-            await asyncio.to_thread(self._commit, target, record, [])
-        log.info("image copied from the first host", image=record.reference, bytes=offer.size)
-        return self._recorded(record.reference, record.file)
+        except (ApiError, ImageError) as error:
+            report_failure(peer, image, error)
+            return None
 
     async def _pull(
-        self, reference: str, path: str, credentials: Sequence[Credential], report: Report
+        self,
+        image: RequestedImage,
+        credentials: Sequence[Credential],
+        offered: Mapping[str, Offered],
+        report: Report,
     ) -> Image:
+        """Pull an image; copy its disk from a peer that offers the registry's manifest."""
         from corral.node.images.pull import Pull  # noqa: PLC0415 - most starts pull nothing
 
-        name = parse(reference)
-        matched = matching(credentials, name)
+        name = parse(image.reference)
         cached = {
             each.manifest: each
             for each in self.images()
-            if each.manifest and each.file == path and may_share(each, name, matched)
+            if each.manifest
+            and each.file == image.file
+            and may_share(each, name, image.credentials)
         }
         try:
             self._make_directories()
             with work_directory(self._work, self._blobs) as work:
                 pull = Pull(
                     reference=name,
-                    path=path,
+                    path=image.file,
                     credentials=credentials,
                     blobs=self._blobs,
                     target=work / "pulled",
-                    cached=cached.keys(),
+                    cached={*cached, *offered},
                     limits=self.limits,
                     destinations=self._destinations,
                 )
                 manifest, access = await pull.run(report)
                 if same := cached.get(manifest):
                     return await asyncio.to_thread(self._alias, same, str(name), access)
-                record = Record(
-                    reference=str(name), file=path, source="pull", manifest=manifest, access=access
-                )
-                return await self._add(pull.target, f"the disk of {name}", record, [], report)
+                if (peer := offered.get(manifest)) is None:
+                    record = Record(
+                        reference=str(name),
+                        file=image.file,
+                        source="pull",
+                        manifest=manifest,
+                        access=access,
+                    )
+                    return await self._add(pull.target, f"the disk of {name}", record, [], report)
+            if copied := await self._copy(peer, image, access, report):
+                return copied
         except ImageError as error:
             raise as_pull_error(name, error, self._option) from error
         except OSError as error:
             raise from_os_error(
                 f"failed to pull image {str(name)!r}", error, pull_failed
             ) from error
+        return await self._pull(image, credentials, {}, report)
 
     async def import_disk(
         self, source: Path, references: Sequence[str], *, progress: Report = silent

@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, Forbidden, Unauthorized
+from corral.api.images import IMAGES_PATH
+from corral.api.object import Document
 from corral.api.request import User
 from corral.client.client import Client
 
@@ -47,10 +49,32 @@ V = TypeVar("V")
 
 
 class _Request(NamedTuple):
+    """What a user asks of a node: a subresource, or a path that no subresource stands for."""
+
     user: str
     groups: tuple[str, ...]
     verb: str
     subresource: str
+    path: str = ""
+
+    def attributes(self, node: str) -> Document:
+        """Return the attributes of its SubjectAccessReview."""
+        if self.path:
+            return {"nonResourceAttributes": {"verb": self.verb, "path": self.path}}
+        return {
+            "resourceAttributes": {
+                "verb": self.verb,
+                "version": "v1",
+                "resource": "nodes",
+                "subresource": self.subresource,
+                "name": node,
+            }
+        }
+
+    def __str__(self) -> str:
+        resource = f"resource=nodes, subresource={self.subresource}"
+        target = f"path={self.path}" if self.path else resource
+        return f"user={self.user}, verb={self.verb}, {target}"
 
 
 class KubeletAuthorization:
@@ -89,9 +113,11 @@ class KubeletAuthorization:
         if user is None:
             raise Unauthorized("Unauthorized")
         method = scope.get("method") or scope.get("state", {}).get("method", "GET")
-        request = _Request(
-            user.name, user.groups, _VERBS.get(method, "get"), subresource_of(scope["path"])
-        )
+        verb, path = _VERBS.get(method, "get"), scope["path"]
+        if path == IMAGES_PATH:
+            request = _Request(user.name, user.groups, verb, "", path)
+        else:
+            request = _Request(user.name, user.groups, verb, subresource_of(path))
         now = self._now()
         allowed = self._decisions.get(request, now)
         if allowed is None:
@@ -99,10 +125,7 @@ class KubeletAuthorization:
             ttl = ALLOWED_SECONDS if allowed else DENIED_SECONDS
             self._decisions.put(request, allowed, now + ttl)
         if not allowed:
-            raise Forbidden(
-                f"Forbidden (user={user.name}, verb={request.verb}, resource=nodes, "
-                f"subresource={request.subresource})"
-            )
+            raise Forbidden(f"Forbidden ({request})")
 
     async def _user(self, scope: Scope) -> User | None:
         certificate = scope.get("state", {}).get("certificate")
@@ -136,13 +159,7 @@ class KubeletAuthorization:
             "spec": {
                 "user": user.name,
                 "groups": list(user.groups),
-                "resourceAttributes": {
-                    "verb": request.verb,
-                    "version": "v1",
-                    "resource": "nodes",
-                    "subresource": request.subresource,
-                    "name": self._node,
-                },
+                **request.attributes(self._node),
             },
         }
         answer = await self._client.create(SubjectAccessReview, review)

@@ -140,6 +140,7 @@ class Host:
     limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
     storage: Callable[[], Mapping[str, str]] = dict
+    images: Callable[[], Sequence[Document]] = list
     pressures: Callable[[], Mapping[str, bool]] = no_pressure
 
     def node(self, now: datetime) -> Document:
@@ -184,6 +185,7 @@ class Host:
                 {"type": "Hostname", "address": self.name},
             ],
             "nodeInfo": _node_info(self.version),
+            "images": list(self.images()),
             "conditions": _conditions(now, old, self.pressures()),
         }
 

@@ -1,4 +1,4 @@
-"""Images that are copied from the first host: who gets which, and what is not believed."""
+"""Images that are copied from another host: who gets which, and what is not believed."""
 
 import hashlib
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ import pytest
 from tests.unit.node.images.conftest import disk
 
 from corral.api.errors import Unavailable
-from corral.node.host.destinations import Destinations
+from corral.node.host.destinations import ANYWHERE, Destinations
 from corral.node.images.access import Access
 from corral.node.images.credentials import Credential, SecretName
 from corral.node.images.error import ERR_IMAGE_NEVER_PULL, ERR_IMAGE_PULL, ImageError
@@ -58,7 +58,13 @@ def first(tmp_path):
 @pytest.fixture
 def second(tmp_path, first):
     peer = Peer(first.download)
-    return ImageStore(tmp_path / "second", limits=QUICK, destinations=Destinations(), peer=peer)
+    return store_with(tmp_path, peer)
+
+
+def store_with(tmp_path, *peers):
+    return ImageStore(
+        tmp_path / "second", limits=QUICK, destinations=Destinations(), peers=lambda _: peers
+    )
 
 
 async def imported(first, tmp_path, fill=b"d", name=NAME):
@@ -157,3 +163,87 @@ async def test_without_the_first_host_the_registry_is_used(first, second):
     with pytest.raises(ImageError) as failure:
         await second.ensure(NAME, policy="IfNotPresent")
     assert failure.value.reason == ERR_IMAGE_PULL
+
+
+async def test_copies_are_not_copied_on(first, second, tmp_path):
+    await imported(first, tmp_path)
+    await second.ensure(NAME, policy="Always")
+    middle = First(tmp_path / "second")
+    third = ImageStore(
+        tmp_path / "third",
+        limits=QUICK,
+        destinations=Destinations(),
+        peers=lambda _: [Peer(middle.download)],
+    )
+    with pytest.raises(ImageError) as failure:
+        await third.ensure(NAME, policy="Never")
+    assert failure.value.reason == ERR_IMAGE_NEVER_PULL
+
+
+async def test_another_host_is_asked_when_one_is_away(first, tmp_path):
+    away = First(tmp_path / "away")
+    away.away = True
+    original = await imported(first, tmp_path)
+    store = store_with(tmp_path, Peer(away.download, "node a"), Peer(first.download, "node b"))
+    assert (await store.ensure(NAME, policy="Never")).digest == original.digest
+
+
+class Copied:
+    """A host that has pulled an image of a registry, and another one that asks both."""
+
+    def __init__(self, tmp_path, registry, limits):
+        self.host = First(tmp_path / "first")
+        self._first = ImageStore(tmp_path / "first", destinations=ANYWHERE, limits=limits)
+        self.second = ImageStore(
+            tmp_path / "second",
+            destinations=ANYWHERE,
+            limits=limits,
+            peers=lambda _: [Peer(self.host.download)],
+        )
+        self._registry = registry
+
+    async def pulled(self, name):
+        """Pull an image on the first host."""
+        await self._first.ensure(name, policy="Always")
+
+    async def pulled_again(self, name):
+        """Pull an image on both hosts, as Always does; answers it, and the second one's blobs."""
+        await self.pulled(name)
+        del self._registry.requests[:]
+        image = await self.second.ensure(name, policy="Always")
+        return image, [path for path in self._registry.requests if "/blobs/" in path]
+
+
+@pytest.fixture
+def copied(tmp_path, registry, limits):
+    return Copied(tmp_path, registry, limits)
+
+
+async def test_always_asks_the_registry_for_the_manifest_and_a_host_for_the_disk(
+    copied, registry, shapes
+):
+    content = shapes.disk()
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": content}))
+    image, blobs = await copied.pulled_again(name)
+    assert image.path.read_bytes() == content
+    assert image.source == "pull"
+    assert (copied.host.downloads, blobs) == (1, [])
+
+
+async def test_a_disk_that_a_host_spoils_is_pulled(copied, registry, shapes):
+    content = shapes.disk()
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": content}))
+    copied.host.spoils = True
+    image, blobs = await copied.pulled_again(name)
+    assert image.path.read_bytes() == content
+    assert blobs
+
+
+async def test_a_newer_image_of_the_registry_is_pulled(copied, registry, shapes):
+    name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
+    await copied.pulled(name)
+    newer = shapes.disk(fill=b"n")
+    registry.add("demo/disk", shapes.tar({"disk/a.img": newer}))
+    image = await copied.second.ensure(name, policy="Always")
+    assert image.path.read_bytes() == newer
+    assert copied.host.downloads == 0

@@ -1,0 +1,103 @@
+"""The hosts that may have an image, in the order in which they are asked for it.
+
+The first host is asked through its API server, as it has most imports.  The images of the others
+are those that their Nodes name (``status.images``, as a kubelet's): they are asked at the nodes'
+own port.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from lightkube.models.core_v1 import Node
+
+from corral.api.kinds.core.node_taints import ready_status
+from corral.client.https import Https
+from corral.client.kubeconfig import Kubeconfig
+from corral.node.images.peer import Peer
+from corral.reconcile.objects import key_of
+
+MAX_ASKED: Final = 3
+"""Nodes that are asked for one image: those that have pulled it may be many."""
+
+Download = AbstractAsyncContextManager[tuple[int, AsyncIterator[bytes]]]
+
+
+class Peers:
+    """Finds the peers that may have an image, by the cached Nodes of the cluster.
+
+    ``own`` reports whether a node is on this host; ``reach`` returns how this host authenticates
+    to a URL, and which authority it trusts there; ``first`` is the first host, unless this is it.
+    """
+
+    def __init__(
+        self,
+        nodes: Callable[[], Iterable[Node]],
+        *,
+        own: Callable[[str], bool],
+        reach: Callable[[str], Kubeconfig],
+        first: Peer | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._own = own
+        self._reach = reach
+        self._first = first
+
+    def __call__(self, reference: str) -> Sequence[Peer]:
+        """Return the peers that may have the image of a complete name."""
+        first = [self._first] if self._first is not None else []
+        return [*first, *(self._peer(name, url) for name, url in self._having(reference))]
+
+    def _having(self, reference: str) -> list[tuple[str, str]]:
+        """Return the nodes of other hosts that name an image, with their URLs; the oldest first."""
+        found = [
+            (key_of(node).name, url)
+            for node in sorted(self._nodes(), key=_age)
+            if not self._own(key_of(node).name)
+            and reference in _names(node)
+            and ready_status(node) == "True"
+            and (url := url_of(node))
+        ]
+        return found[:MAX_ASKED]
+
+    def _peer(self, name: str, url: str) -> Peer:
+        return Peer(partial(self._download, name, url), f"node {name}")
+
+    @asynccontextmanager
+    async def _download(
+        self, name: str, url: str, path: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
+        """Request a path of a node's API; see ``Https.download``."""
+        async with (
+            Https(self._reach(url), description=f"node {name}") as transport,
+            transport.download(path, headers) as response,
+        ):
+            yield response
+
+
+def url_of(node: Node) -> str:
+    """Return the URL of a node's own API; empty for one that has none.
+
+    A node of the API server's own process has none.
+    """
+    status = node.status
+    endpoint = status and status.daemonEndpoints and status.daemonEndpoints.kubeletEndpoint
+    addresses = (status and status.addresses) or ()
+    address = next((each.address for each in addresses if each.type == "InternalIP"), "")
+    if not endpoint or not address:
+        return ""
+    is_v6 = isinstance(ip_address(address), IPv6Address)
+    return f"https://{f'[{address}]' if is_v6 else address}:{endpoint.Port}"
+
+
+def _names(node: Node) -> Iterator[str]:
+    for image in (node.status and node.status.images) or ():
+        yield from image.names or ()
+
+
+def _age(node: Node) -> tuple[str, str]:
+    metadata = node.metadata
+    moment = metadata.creationTimestamp if metadata is not None else None
+    return (moment.isoformat() if moment else "", key_of(node).name)

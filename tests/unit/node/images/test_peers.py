@@ -1,0 +1,76 @@
+"""Which hosts are asked for an image, in which order, and how they are reached."""
+
+import msgspec
+import pytest
+from bench.cluster import free_port
+from lightkube.models.core_v1 import Node
+
+from corral.api.errors import Unavailable
+from corral.client.kubeconfig import Kubeconfig
+from corral.node.images.peer import Peer
+from corral.node.images.peers import MAX_ASKED, Peers, url_of
+
+NAME = "docker.io/lab/debian:12"
+
+
+def node(name, *, age=0, images=(NAME,), ready="True", address="192.0.2.1", port=10250):
+    status = {
+        "addresses": [{"type": "InternalIP", "address": address}] if address else [],
+        "conditions": [{"type": "Ready", "status": ready}],
+        "images": [{"names": list(images), "sizeBytes": 1}],
+    }
+    if port:
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": port}}
+    metadata = {"name": name, "creationTimestamp": f"2026-01-01T00:00:{age:02}Z"}
+    return msgspec.convert({"metadata": metadata, "status": status}, Node)
+
+
+def asked(*nodes, own=(), first=None, reach=None):
+    peers = Peers(lambda: nodes, own=lambda name: name in own, reach=reach, first=first)
+    return [peer.name for peer in peers(NAME)]
+
+
+def test_the_first_host_is_asked_before_the_nodes_that_name_the_image():
+    nodes = [node("young", age=9), node("old", age=1), node("other", images=["docker.io/lab/b:1"])]
+    assert asked(*nodes) == ["node old", "node young"]
+    assert asked(*nodes, first=Peer(None)) == ["the first host", "node old", "node young"]
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        node("silent", ready="Unknown"),
+        node("of-this-host"),
+        node("of-the-first-host", port=0),
+        node("unreachable", address=""),
+    ],
+    ids=lambda each: each.metadata.name,
+)
+def test_nodes_that_cannot_answer_are_left_out(left_out):
+    assert asked(left_out, node("other"), own=["of-this-host"]) == ["node other"]
+
+
+def test_few_of_many_are_asked():
+    assert len(asked(*(node(f"node{number}", age=number) for number in range(9)))) == MAX_ASKED
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [("192.0.2.7", "https://192.0.2.7:99"), ("2001:db8::7", "https://[2001:db8::7]:99")],
+)
+def test_a_node_is_reached_at_its_own_port(address, url):
+    assert url_of(node("one", address=address, port=99)) == url
+
+
+async def test_a_node_that_does_not_answer_is_named():
+    port = free_port()
+    one = node("one", address="127.0.0.1", port=port)
+    peers = Peers(
+        lambda: [one],
+        own=lambda _: False,
+        reach=lambda url: Kubeconfig(server=url, insecure=True),
+    )
+    (peer,) = peers(NAME)
+    with pytest.raises(Unavailable, match=f"node one at https://127.0.0.1:{port} does not"):
+        async with peer._download("/", {}):
+            pass
