@@ -48,7 +48,7 @@ def config(name, **data):
     return {"metadata": {"name": name, "namespace": "default"}, "data": data}
 
 
-async def test_an_object_is_made_read_changed_and_deleted(client):
+async def test_objects_are_created_read_updated_and_deleted(client):
     made = await client.create(ConfigMap, config("a", x="1"))
     assert made.metadata.uid
     assert (await client.get(ConfigMap, "a", "default")).data == {"x": "1"}
@@ -63,7 +63,7 @@ async def test_an_object_is_made_read_changed_and_deleted(client):
         await client.get(ConfigMap, "a", "default")
 
 
-async def test_refusals_are_raised_as_what_they_are(client):
+async def test_errors_are_raised_as_their_exceptions(client):
     made = await client.create(ConfigMap, config("a"))
     with pytest.raises(AlreadyExists):
         await client.create(ConfigMap, config("a"))
@@ -74,7 +74,7 @@ async def test_refusals_are_raised_as_what_they_are(client):
         await client.replace(ConfigMap, made)
 
 
-async def test_a_list_is_read_page_by_page(client):
+async def test_lists_are_read_in_pages(client):
     for number in range(2100):
         await client.create(ConfigMap, config(f"c{number:04}"))
     listed = await client.list(ConfigMap)
@@ -84,13 +84,13 @@ async def test_a_list_is_read_page_by_page(client):
     assert [key_of(item).name for item in one.items] == ["c0007"]
 
 
-async def test_any_kind_can_be_read_by_its_metadata_alone(client):
+async def test_any_kind_can_be_read_as_partial_metadata(client):
     await client.create(ConfigMap, config("a"))
     [found] = (await client.list(Partial, kind=kind_of(ConfigMap))).items
     assert found.metadata.name == "a"
 
 
-async def test_a_watch_tells_changes_and_ends_in_time(client):
+async def test_a_watch_yields_changes_and_ends_in_time(client):
     since = (await client.list(ConfigMap)).resource_version
     await client.create(ConfigMap, config("a"))
     await client.patch(ConfigMap, A, {"data": {"x": "1"}})
@@ -125,7 +125,7 @@ async def events(*chunks):
     return [event async for event in client.watch(ConfigMap, resource_version="1")]
 
 
-async def test_lines_may_come_in_any_pieces_and_spelling():
+async def test_watch_lines_can_be_split_anywhere():
     line = b'{"object": {"metadata": {"name": "a"}}, "type": "ADDED"}\n'
     plain = b'{"type":"MODIFIED","object":{"metadata":{"name":"b"}}}\n'
     whole = line + plain
@@ -137,7 +137,7 @@ async def test_lines_may_come_in_any_pieces_and_spelling():
         ]
 
 
-async def test_a_bookmark_tells_how_far_it_is():
+async def test_bookmarks_have_the_revision():
     bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"42"}}}\n'
     assert await events(bookmark) == [Bookmark("42")]
 
@@ -149,7 +149,7 @@ async def test_an_error_in_a_watch_is_raised():
         await events(line)
 
 
-async def test_an_object_that_cannot_be_read_does_not_hide_the_others():
+async def test_an_unreadable_object_does_not_hide_others():
     page = b'{"metadata":{},"items":[%s,{"metadata":{"name":"b"}}]}'
     for bad in UNREADABLE:
         line = b'{"type":"MODIFIED","object":%s}\n' % bad
@@ -161,7 +161,7 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others():
         assert [key_of(item).name for item in listed.items] == ["b"]
 
 
-async def test_of_a_change_to_nobody_knows_what_all_is_listed_again():
+async def test_an_unreadable_change_causes_a_new_list():
     deep = b'{%s,"data":%s1%s}' % (_NAMES, b'{"a":' * 5000, b"}" * 5000)
     for bad in (b'{"metadata":{"name":5}}', b'{"metadata":', deep):
         line = b'{"type":"ADDED","object":%s}\n' % bad
@@ -169,12 +169,12 @@ async def test_of_a_change_to_nobody_knows_what_all_is_listed_again():
             await events(line)
 
 
-async def test_a_list_that_is_none_is_said():
+async def test_an_invalid_list_is_an_error():
     with pytest.raises(InternalError, match="no list"):
         await Client(Canned(b"[1]")).list(ConfigMap)
 
 
-async def test_an_object_that_cannot_be_read_is_spoken_of_once():
+async def test_an_unreadable_object_is_logged_once():
     line = b'{"type":"MODIFIED","object":%s}\n' % UNREADABLE[0]
     with structlog.testing.capture_logs() as said:
         assert len(await events(line, line, line)) == 3
@@ -182,19 +182,19 @@ async def test_an_object_that_cannot_be_read_is_spoken_of_once():
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[1]"])
-async def test_a_refusal_in_other_words_is_still_a_refusal(body):
+async def test_an_error_without_a_status_is_an_error(body):
     with pytest.raises(ApiError) as caught:
         await Client(Canned(body, status=502)).get(ConfigMap, "a", "default")
     assert str(caught.value) in (body.decode(), "the server answered 502")
 
 
-async def test_an_answer_that_is_no_such_object_is_said():
+async def test_a_response_of_another_kind_is_an_error():
     with pytest.raises(InternalError, match="no ConfigMap"):
         await Client(Canned(b'{"metadata":[]}')).get(ConfigMap, "a", "default")
 
 
 @pytest.mark.parametrize("name", ["../secrets/a", "a/b", "..", ".", "a%2fb"])
-async def test_a_name_leads_nowhere_else(client, name):
+async def test_names_are_escaped_in_paths(client, name):
     for key in (Key("default", name), Key(name, "a")):
         with pytest.raises(BadRequest, match="invalid resource name"):
             path_of(kind_of(ConfigMap), key)
@@ -202,7 +202,7 @@ async def test_a_name_leads_nowhere_else(client, name):
         await token_of(client, Key("default", name), kind="Pod", name="a", uid="1", seconds=600)
 
 
-def test_a_subresource_belongs_to_something():
+def test_a_subresource_needs_a_name():
     with pytest.raises(BadRequest, match="may not be empty"):
         path_of(kind_of(Pod), Key("default", ""), "log")
 
@@ -223,7 +223,7 @@ async def told_of(watch):
     return (await anext(watch)).object
 
 
-async def test_what_was_answered_is_not_read_again_when_a_watch_tells_of_it(client):
+async def test_an_object_of_a_response_is_not_decoded_again_in_a_watch(client):
     """Reading an object takes longer than to look it up, and caches would hold it twice."""
     known = []
     own = client.with_observer(known.append, watching=client)
@@ -235,7 +235,7 @@ async def test_what_was_answered_is_not_read_again_when_a_watch_tells_of_it(clie
             assert await told_of(watch) is made
 
 
-async def test_another_view_of_what_was_answered_is_another_object(client):
+async def test_another_view_of_a_response_is_another_object(client):
     own = client.with_observer(lambda _: None, watching=client)
     async with aclosing(
         client.watch(Partial, kind=kind_of(ConfigMap), resource_version="1")
@@ -246,7 +246,7 @@ async def test_another_view_of_what_was_answered_is_another_object(client):
     assert key_of(told) == key_of(made)
 
 
-def test_few_answers_are_remembered():
+def test_the_number_of_cached_responses_is_limited():
     responses = ResponseCache()
     item = ConfigMap(data={"x": "y"})
     for number in range(257):
@@ -256,7 +256,7 @@ def test_few_answers_are_remembered():
     assert responses.get(ConfigMap, memoryview(b"256")) is item
 
 
-def test_large_answers_are_not_kept_in_memory_until_a_watch_tells_of_them():
+def test_large_responses_are_not_cached():
     responses, item = ResponseCache(), ConfigMap()
     large = b"x" * (1 << 20)
     responses.put(ConfigMap, large, item)

@@ -43,7 +43,7 @@ def kubeconfig(port, *, token="secret", authority=None):
     )
 
 
-async def test_a_server_is_asked_over_https():
+async def test_requests_over_https():
     async with serving() as port, Https(kubeconfig(port)) as transport:
         client = Client(transport)
         await client.create(Namespace, {"metadata": {"name": "default"}})
@@ -73,13 +73,13 @@ async def test_a_silent_server_is_probed():
         assert timer.startswith(f"{KEEPALIVE}:")
 
 
-async def test_who_is_not_known_is_refused():
+async def test_unauthenticated_requests_are_unauthorized():
     async with serving() as port, Https(kubeconfig(port, token="wrong")) as transport:
         with pytest.raises(Unauthorized):
             await Client(transport).list(ConfigMap)
 
 
-async def test_a_request_shows_the_token_that_its_file_has_by_then(tmp_path):
+async def test_requests_have_the_current_token_of_the_file(tmp_path):
     path, now = tmp_path / "token", [0.0]
     path.write_text("secret")
     async with serving() as port:
@@ -91,14 +91,14 @@ async def test_a_request_shows_the_token_that_its_file_has_by_then(tmp_path):
             await Client(transport).list(ConfigMap)
 
 
-async def test_a_server_that_is_not_trusted_is_not_spoken_to():
+async def test_an_untrusted_server_is_an_error():
     stranger = trustme.CA().cert_pem.bytes().decode()
     async with serving() as port, Https(kubeconfig(port, authority=stranger)) as transport:
         with pytest.raises(Unavailable, match=f"https://127.0.0.1:{port}"):
             await Client(transport).list(ConfigMap)
 
 
-async def test_a_server_that_is_not_there_is_said():
+async def test_an_unreachable_server_is_an_error():
     async with serving() as port:
         pass
     async with Https(kubeconfig(port)) as transport:

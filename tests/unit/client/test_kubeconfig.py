@@ -43,7 +43,7 @@ def write(tmp_path):
     return write
 
 
-def test_the_current_context_says_where_and_who(write):
+def test_the_current_context_has_server_and_user(write):
     found = load(write(ORDINARY))
     assert found.server == "https://127.0.0.1:6443"
     assert found.namespace == "lab"
@@ -63,13 +63,13 @@ def test_requests_are_made_as_another_user(write):
     assert headers["impersonate-group"] == "us"
 
 
-def test_more_than_one_group_is_refused(write):
+def test_more_than_one_group_is_rejected(write):
     path = write(ORDINARY.replace("{token: secret}", "{token: secret, as-groups: [a, b]}"))
     with pytest.raises(KubeconfigError, match='"as-groups" must be a list of one group'):
         load(path)
 
 
-def test_files_are_found_beside_the_kubeconfig(write, tmp_path):
+def test_relative_paths_are_relative_to_the_kubeconfig(write, tmp_path):
     (tmp_path / "crt.pem").write_text("crt")
     (tmp_path / "key.pem").write_text("key")
     found = load(write(ORDINARY), "two")
@@ -77,7 +77,7 @@ def test_files_are_found_beside_the_kubeconfig(write, tmp_path):
     assert "authorization" not in found.headers
 
 
-def test_the_token_of_a_file_goes_before_the_one_beside_it(write, tmp_path):
+def test_token_file_takes_precedence_over_token(write, tmp_path):
     (tmp_path / "token").write_text("fresh\n")
     path = write(ORDINARY.replace("{token: secret}", "{token: secret, tokenFile: token}"))
     assert load(path).headers["authorization"] == "Bearer fresh"
@@ -110,7 +110,7 @@ def test_the_token_of_a_file_is_read_again(tmp_path):
         (("contexts:", "contexts: ["), "cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_file_and_the_field(write, change, words):
+def test_errors_name_the_file_and_the_field(write, change, words):
     path = write(ORDINARY.replace(*change))
     with pytest.raises(KubeconfigError) as caught:
         load(path)
@@ -118,12 +118,12 @@ def test_what_is_wrong_is_said_with_the_file_and_the_field(write, change, words)
     assert str(path) in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(KubeconfigError, match="nowhere"):
         load(tmp_path / "nowhere")
 
 
-def test_a_client_certificate_is_shown_and_the_authority_trusted(write, tmp_path):
+def test_client_certificate_and_ca_are_used(write, tmp_path):
     authority = trustme.CA()
     mine = authority.issue_cert("me")
     (tmp_path / "crt.pem").write_bytes(mine.cert_chain_pems[0].bytes())

@@ -27,7 +27,7 @@ def put_off(status=429, after="2"):
     return Response(status=status, headers=[("Retry-After", after)], body=b'{"reason":"x"}')
 
 
-async def test_a_request_that_is_put_off_is_repeated_after_the_time_named(looptime):
+async def test_a_request_with_retry_after_is_retried(looptime):
     server = Server(put_off(), put_off(503, "3"), FOUND)
     found = await Client(Retrying(server)).get(ConfigMap, "a", "default")
     assert found.data == {"x": "y"}
@@ -41,14 +41,14 @@ async def test_the_body_is_sent_again(looptime):
     assert first.body == second.body != b""
 
 
-async def test_retries_end(looptime):
+async def test_retries_are_limited(looptime):
     server = Server(put_off())
     with pytest.raises(TooManyRequests):
         await Client(Retrying(server)).get(ConfigMap, "a", "default")
     assert len(server.requests) == MOST_RETRIES + 1
 
 
-async def test_a_failure_without_a_time_is_for_the_caller(looptime):
+async def test_an_error_without_retry_after_is_raised(looptime):
     server = Server(Response(status=500, body=b"{}"))
     with pytest.raises(InternalError):
         await Client(Retrying(server)).get(ConfigMap, "a", "default")
@@ -66,11 +66,11 @@ async def test_a_failure_without_a_time_is_for_the_caller(looptime):
         (200, "7", None),
     ],
 )
-async def test_what_is_repeated(status, after, seconds):
+async def test_retried_methods_and_codes(status, after, seconds):
     assert retry_after(put_off(status, after)) == seconds
 
 
-async def test_a_stream_passes():
+async def test_streams_are_not_retried():
     async def lines():
         yield b"{}\n"
 

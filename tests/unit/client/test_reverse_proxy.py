@@ -85,7 +85,7 @@ def dial(port, path, *subprotocols):
 
 
 @pytest.mark.parametrize("protocol", ["v5.channel.k8s.io", PORT_FORWARD])
-async def test_a_websocket_is_passed_on_with_its_protocol_and_its_end(protocol):
+async def test_a_websocket_is_proxied_with_subprotocol_and_close(protocol):
     async with proxied() as port, dial(port, "/echo", protocol) as connection:
         assert connection.subprotocol == protocol
         await connection.send(b"hello")
@@ -94,7 +94,7 @@ async def test_a_websocket_is_passed_on_with_its_protocol_and_its_end(protocol):
         assert (connection.close_code, connection.close_reason) == (4001, "enough")
 
 
-async def test_the_refusal_of_a_websocket_is_passed_on():
+async def test_a_rejected_websocket_is_proxied():
     async with proxied() as port:
         with pytest.raises(InvalidStatus) as refused:
             await dial(port, "/denied", PORT_FORWARD)

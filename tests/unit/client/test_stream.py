@@ -61,7 +61,7 @@ async def opened(server, tmp_path):
         yield lambda path: Stream.open(f"{where}/{path}", headers={}, tls=trust, seconds=60)
 
 
-async def test_what_was_delivered_is_there_after_the_end(opened, server, monkeypatch):
+async def test_received_data_is_available_after_the_end(opened, server, monkeypatch):
     monkeypatch.setattr(streams, "CLOSE_SECONDS", 0.1)
     server.may_read.clear()
     sent = b""
@@ -77,7 +77,7 @@ async def test_what_was_delivered_is_there_after_the_end(opened, server, monkeyp
     assert server.found == sent
 
 
-async def test_all_is_read_that_was_said_before_the_end(opened):
+async def test_all_data_before_the_end_is_read(opened):
     found = b""
     async with asyncio.timeout(60), opened("says") as stream:
         async for piece in stream:
@@ -87,7 +87,7 @@ async def test_all_is_read_that_was_said_before_the_end(opened):
     assert found == MUCH
 
 
-async def test_what_a_lost_server_has_not_read_is_not_delivered(opened):
+async def test_data_unread_by_a_lost_server_is_not_delivered(opened):
     async with asyncio.timeout(60), opened("lost") as stream:
         with pytest.raises(StreamLost):
             await stream.delivered()
@@ -108,7 +108,7 @@ async def test_a_server_that_is_busy_need_not_answer_pings(opened, server, monke
     assert server.found == MUCH[:PIECE]
 
 
-async def test_a_server_that_was_switched_off_is_noticed(opened):
+async def test_a_dead_server_is_detected(opened):
     async with opened("takes") as stream:
         connected = stream._connection.transport.get_extra_info("socket")
         assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

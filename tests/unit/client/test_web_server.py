@@ -26,7 +26,7 @@ async def asked(port, authority):
         await server.aclose()
 
 
-async def test_a_server_of_another_authority_is_not_trusted():
+async def test_a_server_of_another_ca_is_not_trusted():
     store, authority = Store.in_memory(), trustme.CA()
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(tls)
@@ -37,7 +37,7 @@ async def test_a_server_of_another_authority_is_not_trusted():
     await store.close()
 
 
-async def test_a_server_that_is_not_there_refuses_the_connection():
+async def test_an_unreachable_server_is_unavailable():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and nobody listens
         with pytest.raises(Unavailable, match=r"does not answer: connection refused$"):

@@ -8,7 +8,7 @@ from corral.reconcile.batch import MAX_IN_FLIGHT, for_each, slow_start_batch
 pytestmark = pytest.mark.looptime
 
 
-async def test_everything_is_done_several_at_a_time(looptime):
+async def test_calls_run_concurrently_up_to_a_limit(looptime):
     running = most = done = 0
 
     async def act(_):
@@ -23,7 +23,7 @@ async def test_everything_is_done_several_at_a_time(looptime):
     assert (done, most, looptime) == (3 * MAX_IN_FLIGHT, MAX_IN_FLIGHT, 3)
 
 
-async def test_refusals_are_collected_and_stop_nothing():
+async def test_errors_are_collected_and_stop_nothing():
     async def act(number):
         if number % 2:
             raise Forbidden(str(number))
@@ -31,7 +31,7 @@ async def test_refusals_are_collected_and_stop_nothing():
     assert sorted(map(str, await for_each(range(6), act))) == ["1", "3", "5"]
 
 
-async def test_a_slow_start_ends_at_the_first_refusal():
+async def test_a_slow_start_ends_at_the_first_error():
     tried = []
 
     async def act(number):

@@ -33,7 +33,7 @@ async def times(looptime, reconcile, seconds):
     return started
 
 
-async def test_nothing_is_worked_on_before_the_caches_are_filled(looptime):
+async def test_nothing_is_reconciled_before_the_caches_are_synced(looptime):
     async def done(_):
         return None
 
@@ -41,7 +41,7 @@ async def test_nothing_is_worked_on_before_the_caches_are_filled(looptime):
 
 
 @pytest.mark.parametrize("error", [Unavailable("away"), Conflict("old"), KeyError("a fault")])
-async def test_a_failure_is_retried_until_it_is_none(looptime, error):
+async def test_a_failure_is_retried_until_it_succeeds(looptime, error):
     async def fails_twice(attempt):
         if attempt < 3:
             raise error
@@ -49,7 +49,7 @@ async def test_a_failure_is_retried_until_it_is_none(looptime, error):
     assert await times(looptime, fails_twice, 100) == [5, 5.005, 5.015]
 
 
-async def test_a_failure_that_stays_is_warned_of_once_a_cause(looptime):
+async def test_a_repeated_failure_is_logged_once_per_cause(looptime):
     def full(attempt, quota):
         name = f"test{attempt:05}"
         return Forbidden(f'pods "{name}" is forbidden: {quota}', details=Details(name=name))
@@ -72,21 +72,21 @@ async def test_a_failure_that_stays_is_warned_of_once_a_cause(looptime):
     ]
 
 
-async def test_what_cannot_be_mended_is_not_retried(looptime):
+async def test_terminal_errors_are_not_retried(looptime):
     async def hopeless(_):
         raise TerminalError("spec.selector does not match")
 
     assert await times(looptime, hopeless, 5000) == [5]
 
 
-async def test_a_result_says_when_to_look_again(looptime):
+async def test_a_result_can_requeue_after_a_time(looptime):
     async def twice(attempt):
         return Result(requeue_after=10) if attempt == 1 else None
 
     assert await times(looptime, twice, 100) == [5, 15]
 
 
-async def test_a_stuck_reconcile_is_broken_off(looptime):
+async def test_a_stuck_reconcile_times_out(looptime):
     async def stuck(attempt):
         if attempt == 1:
             await asyncio.Event().wait()
@@ -94,7 +94,7 @@ async def test_a_stuck_reconcile_is_broken_off(looptime):
     assert await times(looptime, stuck, 1000) == [5, 305.005]
 
 
-async def test_one_key_is_never_worked_on_twice_at_once():
+async def test_one_key_is_never_reconciled_concurrently():
     queue = WorkQueue[str]()
     running = 0
     most = 0
@@ -115,7 +115,7 @@ async def test_one_key_is_never_worked_on_twice_at_once():
     assert most == 1
 
 
-async def test_nothing_outlives_a_controller(looptime):
+async def test_no_task_outlives_a_controller(looptime):
     """A key that was to be looked at later would keep the process's loop busy for a dead one."""
     queue = WorkQueue[str]()
 

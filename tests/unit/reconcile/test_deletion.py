@@ -30,13 +30,13 @@ class Denying:
         return await self._inner.send(request)
 
 
-async def test_what_is_there_is_deleted(client):
+async def test_existing_objects_are_deleted(client):
     made = await client.create(ConfigMap, OBJECT)
     assert await remove(client, ConfigMap, KEY, uid_of(made))
     assert (await client.list(ConfigMap)).items == []
 
 
-async def test_what_is_gone_or_another_one_by_now_went_by_itself(client):
+async def test_missing_or_recreated_objects_count_as_deleted(client):
     assert not await remove(client, ConfigMap, KEY, "gone")
     await client.create(ConfigMap, OBJECT)
     assert not await remove(client, ConfigMap, KEY, "gone")
@@ -44,7 +44,7 @@ async def test_what_is_gone_or_another_one_by_now_went_by_itself(client):
 
 
 @pytest.mark.parametrize("refusal", [Conflict("a webhook says no"), Forbidden("no")])
-async def test_a_conflict_over_what_is_still_there_is_a_refusal(server, client, refusal):
+async def test_a_conflict_on_an_existing_object_is_an_error(server, client, refusal):
     made = await client.create(ConfigMap, OBJECT)
     denied = Client(Denying(server, refusal))
     with pytest.raises(type(refusal), match=str(refusal)):
@@ -53,7 +53,7 @@ async def test_a_conflict_over_what_is_still_there_is_a_refusal(server, client, 
         await remove_all(denied, KIND, "default")
 
 
-async def test_all_of_a_kind_goes(client):
+async def test_all_objects_of_a_kind_are_deleted(client):
     for name in ("one", "two"):
         await client.create(ConfigMap, {"metadata": {"name": name, "namespace": "default"}})
     assert not await remove_all(client, KIND, "default")

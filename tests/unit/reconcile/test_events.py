@@ -20,7 +20,7 @@ def said(message="hello", name="a", reason="Greeted"):
     )
 
 
-def test_the_same_event_is_counted():
+def test_repeated_events_are_counted():
     correlator = EventCorrelator()
     first = correlator.record(said(), NOW)
     assert (first.count, first.name) == (1, "")
@@ -39,7 +39,7 @@ def test_many_different_messages_for_one_reason_become_one_event():
     assert correlator.record(said("calm again"), later).message == "calm again"
 
 
-def test_messages_that_trickle_in_are_combined_too():
+def test_slowly_arriving_messages_are_aggregated():
     """What counts is the time since the last one, as in client-go's EventAggregator."""
     correlator = EventCorrelator()
     moments = [NOW + timedelta(seconds=600 * number) for number in range(10)]
@@ -53,7 +53,7 @@ def others(correlator, count):
 
 
 @pytest.mark.parametrize(("others_between", "count"), [(4095, 2), (4096, 1)])
-def test_of_so_many_events_one_is_remembered(others_between, count):
+def test_the_number_of_cached_events_is_limited(others_between, count):
     """client-go's LRU caches hold 4096."""
     correlator = EventCorrelator()
     correlator.record(said(), NOW)
@@ -61,7 +61,7 @@ def test_of_so_many_events_one_is_remembered(others_between, count):
     assert correlator.record(said(), NOW).count == count
 
 
-def test_what_is_told_again_and_again_is_remembered():
+def test_frequent_events_stay_cached():
     correlator = EventCorrelator()
     correlator.record(said(), NOW)
     others(correlator, 4095)
@@ -70,7 +70,7 @@ def test_what_is_told_again_and_again_is_remembered():
     assert correlator.record(said(), NOW).count == 3
 
 
-def test_an_object_about_which_too_much_is_told_falls_silent_and_recovers():
+def test_events_of_an_object_are_rate_limited():
     correlator = EventCorrelator()
     told = [correlator.record(said("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
     assert [each is None for each in told] == [False] * BURST + [True] * 5
@@ -81,7 +81,7 @@ def test_an_object_about_which_too_much_is_told_falls_silent_and_recovers():
 
 
 @pytest.mark.looptime
-async def test_events_are_written_as_kubectl_shows_them(client):
+async def test_events_have_the_fields_that_kubectl_shows(client):
     made = await client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
     moment = NOW
     events = EventBroadcaster(client, lambda: moment)
@@ -115,7 +115,7 @@ async def written(events):
 
 
 @pytest.mark.looptime
-async def test_what_repeats_before_it_is_written_is_written_once(client, store):
+async def test_events_repeated_before_their_write_are_written_once(client, store):
     moment = NOW
     events = EventBroadcaster(client, lambda: moment)
     about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
@@ -135,7 +135,7 @@ async def test_what_repeats_before_it_is_written_is_written_once(client, store):
 
 
 @pytest.mark.looptime
-async def test_events_that_wait_together_share_a_commit_and_keep_their_order(client, store):
+async def test_waiting_events_share_a_commit_and_keep_their_order(client, store):
     events = EventBroadcaster(client, lambda: NOW)
     for number in range(BURST):
         about = {"apiVersion": "v1", "kind": "Node", "name": f"n{number}", "uid": "n"}
@@ -150,7 +150,7 @@ async def test_events_that_wait_together_share_a_commit_and_keep_their_order(cli
 
 
 @pytest.mark.looptime
-async def test_an_event_that_is_refused_takes_no_other_along(client):
+async def test_a_rejected_event_does_not_affect_others(client):
     events = EventBroadcaster(client, lambda: NOW)
     for namespace in ("default", "nowhere", "default"):
         about = {"kind": "Pod", "namespace": namespace, "name": "a", "uid": namespace}
@@ -160,7 +160,7 @@ async def test_an_event_that_is_refused_takes_no_other_along(client):
 
 
 @pytest.mark.looptime
-async def test_events_never_hold_up_who_tells_them(client):
+async def test_recording_never_blocks(client):
     events = EventBroadcaster(client, lambda: NOW)
     about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
     for number in range(10_000):
@@ -187,7 +187,7 @@ class Slow:
 
 
 @pytest.mark.looptime
-async def test_a_server_that_does_not_answer_holds_up_later_events_for_a_while_only(server, client):
+async def test_an_unresponsive_server_delays_events_for_a_limited_time(server, client):
     slow = Client(Slow(InProcess(server.handle, ADMIN)))
     events = EventBroadcaster(slow, lambda: NOW)
     about = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}
@@ -202,7 +202,7 @@ async def test_a_server_that_does_not_answer_holds_up_later_events_for_a_while_o
     assert [event.message for event in (await client.list(Event)).items] == ["told"]
 
 
-def test_a_clock_that_is_set_back_silences_nobody():
+def test_a_clock_set_back_does_not_rate_limit():
     correlator = EventCorrelator()
     assert correlator.record(said(), NOW) is not None
     back = NOW - timedelta(days=1)

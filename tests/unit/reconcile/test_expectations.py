@@ -8,7 +8,7 @@ class Time:
         return self.now
 
 
-def test_creations_are_counted_and_deletions_told_apart():
+def test_creations_are_counted_and_deletions_tracked_by_uid():
     expectations = Expectations[str](Time())
     assert expectations.unmet_seconds("a") == 0
     expectations.expect("a", creations=2, deletions=["x"])
@@ -22,14 +22,14 @@ def test_creations_are_counted_and_deletions_told_apart():
     assert expectations.unmet_seconds("b") == 0
 
 
-def test_nothing_to_expect_is_met_at_once():
+def test_no_expectations_are_satisfied():
     expectations = Expectations[str](Time())
     expectations.expect("a", creations=1)
     expectations.expect("a")
     assert expectations.unmet_seconds("a") == 0
 
 
-def test_a_lost_event_is_waited_for_no_longer_than_five_minutes():
+def test_expectations_expire_after_five_minutes():
     time = Time()
     expectations = Expectations[str](time)
     expectations.expect("a", creations=1)
@@ -39,7 +39,7 @@ def test_a_lost_event_is_waited_for_no_longer_than_five_minutes():
     assert expectations.unmet_seconds("a") == 0
 
 
-def test_what_was_expected_of_a_gone_object_is_forgotten():
+def test_expectations_of_a_deleted_object_are_dropped():
     expectations = Expectations[str](Time())
     expectations.expect("a", creations=1)
     expectations.forget("a")

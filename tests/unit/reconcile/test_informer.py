@@ -33,7 +33,7 @@ async def settle():
     await asyncio.sleep(60)
 
 
-async def test_a_cache_follows_what_happens(client):
+async def test_a_cache_follows_changes(client):
     await client.create(ConfigMap, config("a", color="red"))
     informers = Informers(client)
     informer = informers.of(ConfigMap)
@@ -60,7 +60,7 @@ async def test_a_cache_follows_what_happens(client):
     assert seen == [(None, a), (None, b), (b, b), (a, None)]
 
 
-async def test_handlers_of_deletions_hear_of_nothing_that_is_only_missing_in_a_list(client):
+async def test_deletion_handlers_are_not_called_for_objects_missing_in_a_list(client):
     for name in ("a", "b"):
         await client.create(ConfigMap, config(name))
     informers = Informers(client)
@@ -78,13 +78,13 @@ async def test_handlers_of_deletions_hear_of_nothing_that_is_only_missing_in_a_l
         assert (deleted, gone) == (["a"], ["a", "b"])
 
 
-async def test_one_cache_serves_all_who_ask_for_the_same(client):
+async def test_informers_of_one_kind_share_a_cache(client):
     informers = Informers(client)
     assert informers.of(ConfigMap) is informers.of(ConfigMap)
     assert informers.of(ConfigMap) is not informers.of(ConfigMap, fields="metadata.name=a")
 
 
-async def test_who_comes_late_is_told_what_is_there_and_runs_at_once(client):
+async def test_a_late_handler_gets_the_cached_objects(client):
     await client.create(ConfigMap, config("a"))
     informers = Informers(client)
     async with Background() as tasks:
@@ -112,7 +112,7 @@ class Troubled:
         return await self.inner.send(request)
 
 
-async def test_a_watch_that_is_too_old_lists_again_and_misses_nothing(client):
+async def test_an_expired_watch_lists_again_and_misses_nothing(client):
     await client.create(ConfigMap, config("gone"))
     troubled = Troubled(client._transport)
     informers = Informers(Client(troubled))
@@ -134,7 +134,7 @@ async def test_a_watch_that_is_too_old_lists_again_and_misses_nothing(client):
     assert troubled.lists == 4
 
 
-async def test_a_server_that_is_away_is_asked_less_and_less_often(client, looptime):
+async def test_an_unavailable_server_is_retried_with_backoff(client, looptime):
     class Away:
         asked = []
 
@@ -157,7 +157,7 @@ async def test_a_server_that_is_away_is_asked_less_and_less_often(client, loopti
     assert min(pauses[-3:]) >= 15
 
 
-async def test_a_server_that_does_not_answer_in_time_is_logged_with_a_reason(client, looptime):
+async def test_a_timeout_is_logged_with_a_reason(client, looptime):
     class Silent:
         async def send(self, request):
             await asyncio.sleep(10_000)
@@ -171,7 +171,7 @@ async def test_a_server_that_does_not_answer_in_time_is_logged_with_a_reason(cli
     assert {each["error"] for each in logged} == {"no answer in time"}
 
 
-async def test_what_went_while_nobody_watched_is_gone_from_the_cache_and_its_indexes(client):
+async def test_objects_deleted_between_watches_leave_the_cache_and_indexes(client):
     await client.create(ConfigMap, config("gone", color="red"))
     await client.create(ConfigMap, config("stays", color="red"))
     troubled = Troubled(client._transport, *[Unavailable("away")] * 4, Gone("too old"))
@@ -210,7 +210,7 @@ class Cut:
         raise Unavailable("cut off")
 
 
-async def test_a_watch_that_lasted_is_followed_by_the_next_one_at_once(client):
+async def test_a_watch_that_lasted_is_restarted_at_once(client):
     """Nothing is missed in a pause where there is none; what fails at once is left alone longer."""
     cut = Cut(client._transport, 0, 0, 0, 1.1, 0.9, 0.9, 0)
     informers = Informers(Client(cut))
@@ -228,7 +228,7 @@ async def test_a_watch_that_lasted_is_followed_by_the_next_one_at_once(client):
         assert least <= pause <= most, pauses
 
 
-async def test_a_kind_that_is_served_no_more_is_followed_no_more_and_others_are(client):
+async def test_a_removed_kind_is_no_longer_watched(client):
     """What follows a kind that comes again under its name must not meet what was before."""
     await client.create(ConfigMap, config("a"))
     informers = Informers(client)
@@ -251,7 +251,7 @@ async def test_a_kind_that_is_served_no_more_is_followed_no_more_and_others_are(
         assert names(again.items()) == ["a", "b"]
 
 
-async def test_a_kind_can_go_before_its_informer_ever_ran(client):
+async def test_a_kind_can_be_removed_before_its_informer_ran(client):
     informers = Informers(client)
     informers.of(ConfigMap)
     informers.stop(kind_of(ConfigMap))
@@ -290,7 +290,7 @@ async def test_two_caches_hold_one_copy_of_an_object(client):
         assert names(some.items()) == ["a"]
 
 
-async def test_a_cache_keeps_one_copy_of_what_its_objects_have_in_common(client):
+async def test_cached_objects_share_equal_parts(client):
     informer = Informers(client).of(ConfigMap)
     async with Background() as tasks:
         tasks.start(informer.run(), name="informer")
@@ -310,7 +310,7 @@ async def test_a_cache_keeps_one_copy_of_what_its_objects_have_in_common(client)
         assert labels(0) is labels(2)
 
 
-async def test_any_view_can_be_asked_for_of_any_kind(client):
+async def test_any_view_of_any_kind_can_be_read(client):
     await client.create(ConfigMap, config("a"))
     await client.create(Secret, config("s"))
     informers = Informers(client)
@@ -327,7 +327,7 @@ async def test_any_view_can_be_asked_for_of_any_kind(client):
     assert names(some.items()) == []
 
 
-async def test_a_loop_reads_its_own_writes(client):
+async def test_a_controller_reads_its_own_writes(client):
     context = ControllerContext(client)
     informer = context.informers.of(ConfigMap)
     async with Background() as tasks:
@@ -344,7 +344,7 @@ async def test_a_loop_reads_its_own_writes(client):
         assert informer.get(key) == answer
 
 
-async def test_who_acts_in_another_name_shares_the_caches_and_fills_them(client):
+async def test_clients_of_several_users_share_the_caches(client):
     context = ControllerContext(client)
     informer = context.informers.of(ConfigMap)
     acting = context.with_client(Client(client._transport))
@@ -358,7 +358,7 @@ async def test_who_acts_in_another_name_shares_the_caches_and_fills_them(client)
         assert informer.get(A) == answer
 
 
-async def test_an_answer_that_comes_late_revives_nothing(client):
+async def test_a_late_response_does_not_revive_an_object(client):
     context = ControllerContext(client)
     informer = context.informers.of(ConfigMap)
     async with Background() as tasks:
@@ -375,7 +375,7 @@ async def test_an_answer_that_comes_late_revives_nothing(client):
         assert informer.get(Key("default", "a")).metadata.uid == again.metadata.uid
 
 
-def test_versions_that_are_no_numbers_are_never_older():
+def test_non_numeric_versions_are_never_older():
     assert is_older("9", "10")
     assert not is_older("10", "9")
     assert not is_older("10", "10")
@@ -384,7 +384,7 @@ def test_versions_that_are_no_numbers_are_never_older():
     assert not is_older("", "10")
 
 
-async def test_who_hears_of_an_answer_may_ask_for_further_caches(client):
+async def test_handlers_can_add_informers(client):
     """Loops do when a kind is established."""
     informers = Informers(client)
     informer = informers.of(ConfigMap)
@@ -399,7 +399,7 @@ async def test_who_hears_of_an_answer_may_ask_for_further_caches(client):
         assert informer.get(key_of(made)).data == {"x": "y"}
 
 
-async def test_an_object_that_cannot_be_read_any_more_is_given_up(client, store):
+async def test_an_unreadable_object_leaves_the_cache(client, store):
     """A ghost would keep its name taken, and be counted, for ever."""
     informers = Informers(client)
     informer = informers.of(Lease)
@@ -423,7 +423,7 @@ async def test_an_object_that_cannot_be_read_any_more_is_given_up(client, store)
         assert informer.get(A).metadata.uid != uid_of_document(broken)
 
 
-async def test_an_object_that_is_gone_need_not_be_readable(client, store):
+async def test_a_deleted_object_may_be_unreadable(client, store):
     informers = Informers(client)
     informer = informers.of(Lease)
     async with Background() as tasks:
@@ -439,7 +439,7 @@ async def test_an_object_that_is_gone_need_not_be_readable(client, store):
 
 
 @pytest.mark.parametrize("time", ["2024-01-31T00:00:00+00:60", "2024-01-30T23:00:00,0Z"])
-async def test_a_time_is_kept_as_views_can_read_it(client, time):
+async def test_cached_times_can_be_read_by_views(client, time):
     """Go reads more than RFC 3339 has, and so does the server; it writes what everybody reads."""
     made = await client.create(Lease, lease("a", time))
     assert made.spec.renewTime == datetime(2024, 1, 30, 23, tzinfo=UTC)

@@ -34,7 +34,7 @@ specs = st.fixed_dictionaries(
 
 
 @given(pods, pods)
-def test_sharing_changes_nothing_that_can_be_read(one, other):
+def test_interning_does_not_change_values(one, other):
     like, item = msgspec.convert(one, Pod), msgspec.convert(other, Pod)
     share(item, like)
     assert item == msgspec.convert(other, Pod)
@@ -42,14 +42,14 @@ def test_sharing_changes_nothing_that_can_be_read(one, other):
 
 
 @given(pods, pods, pods)
-def test_sharing_with_two_changes_nothing_that_can_be_read(one, other, another):
+def test_interning_with_two_objects_does_not_change_values(one, other, another):
     documents = one, other, another
     item, like, further = (msgspec.convert(each, Pod) for each in documents)
     share(item, like, further)
     assert [item, like, further] == [msgspec.convert(each, Pod) for each in documents]
 
 
-def test_a_text_that_stands_in_several_places_is_kept_once():
+def test_repeated_strings_are_kept_once():
     def pod(name):
         document = {
             "metadata": {"name": name, "labels": {"of": name}},
@@ -63,7 +63,7 @@ def test_a_text_that_stands_in_several_places_is_kept_once():
     assert item.spec.hostname is item.metadata.name is item.metadata.labels["of"]
 
 
-def test_a_long_text_goes_with_its_object():
+def test_long_strings_are_freed_with_their_object():
     """8192 of them, each as long as an object may be, would be all of the host's memory."""
 
     def pod(name, text):
@@ -78,7 +78,7 @@ def test_a_long_text_goes_with_its_object():
         assert (sys.getrefcount(text) > before) is (length == 64)
 
 
-def test_what_the_first_has_not_is_looked_for_in_the_second():
+def test_values_missing_in_the_first_object_are_shared_with_the_second():
     def pod(name, labels, containers):
         document = {
             "metadata": {"name": name, "labels": labels},
@@ -98,7 +98,7 @@ def test_what_the_first_has_not_is_looked_for_in_the_second():
     assert item.spec.containers[2] is beside.spec.containers[2]
 
 
-def test_what_is_equal_is_one_object_and_what_differs_is_not():
+def test_equal_values_become_one_object():
     containers = [{"name": "a", "image": "x" * 100}, {"name": "b", "image": "y" * 100}]
     document = {"metadata": {"name": "one"}, "spec": {"containers": containers}}
     like = msgspec.convert(document, Pod)
@@ -113,7 +113,7 @@ def test_what_is_equal_is_one_object_and_what_differs_is_not():
     assert item.spec.containers[1].image is like.spec.containers[1].image
 
 
-def test_what_maps_have_in_common_is_one_object():
+def test_equal_parts_of_maps_become_one_object():
     def pod(name):
         labels = {"name": name, "app": "".join(["w", "eb"])}
         return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Pod)
@@ -125,7 +125,7 @@ def test_what_maps_have_in_common_is_one_object():
 
 
 @given(specs, specs)
-def test_what_is_equal_to_python_alone_is_not_shared(one, other):
+def test_values_equal_only_in_python_are_not_shared(one, other):
     """True == 1 == 1.0, but not for who reads them in JSON."""
     like, item = Custom(spec=one), Custom(spec=other)
     before = msgspec.json.encode([like, item], order="deterministic")
@@ -133,7 +133,7 @@ def test_what_is_equal_to_python_alone_is_not_shared(one, other):
     assert msgspec.json.encode([like, item], order="deterministic") == before
 
 
-def test_numbers_and_truths_that_are_equal_stay_what_they_are():
+def test_equal_numbers_and_booleans_keep_their_type():
     like = Custom(spec={"x": {"on": 1}, "y": 1, "list": [1, 2], "z": "".join(["wo", "rd"])})
     item = Custom(spec={"x": {"on": True}, "y": 1.0, "list": [True, 2], "z": "".join(["wor", "d"])})
     share(item, like)

@@ -82,13 +82,13 @@ async def following(client):
         yield context, told
 
 
-async def test_who_follows_is_told_of_kinds_that_are_built_in_at_once(client):
+async def test_followers_get_built_in_kinds_at_once(client):
     told = []
     ControllerContext(client).kinds.subscribe(told.append)
     assert told == [kind for kind in KINDS if kind.is_kept]
 
 
-async def test_who_follows_is_told_of_a_kind_once_it_is_served_and_once_only(client):
+async def test_followers_get_a_custom_kind_once_it_is_served(client):
     async with following(client) as (context, told):
         await establish(client, definition(), status="False")
         assert told == []
@@ -102,7 +102,7 @@ async def test_who_follows_is_told_of_a_kind_once_it_is_served_and_once_only(cli
         assert context.kinds.table.by_kind(GROUP, "Herd").plural == "herds"
 
 
-async def test_what_is_built_in_stays_as_it_is_whatever_its_definition_says(client):
+async def test_built_in_kinds_ignore_their_definitions(client):
     """People see KubeVirt's kinds as definitions; loops read them with views of their own."""
     kind = kind_of(VirtualMachine)
     names = {"plural": kind.plural, "kind": kind.name}
@@ -124,7 +124,7 @@ async def test_a_kind_that_is_served_in_one_more_version_keeps_its_caches(client
         assert context.informers.of_kind(kind) == [informer]
 
 
-async def test_a_kind_that_is_stored_in_another_version_is_told_anew_and_its_caches_end(client):
+async def test_a_changed_storage_version_ends_the_caches_of_a_kind(client):
     async with following(client) as (context, told):
         await establish(client, definition("v1"))
         before = context.kinds.table.by_kind(GROUP, "Herd")
@@ -135,7 +135,7 @@ async def test_a_kind_that_is_stored_in_another_version_is_told_anew_and_its_cac
 
 
 @pytest.mark.parametrize("removed", [True, False], ids=["removed", "not served"])
-async def test_a_kind_that_goes_is_known_no_more_and_told_anew_when_it_comes_again(client, removed):
+async def test_a_removed_kind_is_announced_again_when_it_returns(client, removed):
     async with following(client) as (context, told):
         await establish(client, definition())
         kind = context.kinds.table.by_kind(GROUP, "Herd")
@@ -153,7 +153,7 @@ async def test_a_kind_that_goes_is_known_no_more_and_told_anew_when_it_comes_aga
         assert told == [HERDS, HERDS]
 
 
-async def test_definitions_are_known_when_nothing_is_on_its_way(client, server):
+async def test_definitions_are_synced_when_nothing_is_pending(client, server):
     async with following(client) as (context, _):
         await establish(client, definition())
         assert await context.kinds.are_current(client)

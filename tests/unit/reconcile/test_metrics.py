@@ -35,7 +35,7 @@ async def reconcile(key):
     return None
 
 
-async def test_what_has_been_done_and_what_is_left_is_told_of_each_loop():
+async def test_each_controller_has_metrics_of_work_done_and_pending():
     queue = WorkQueue[str](first_delay=1e6)
     controller = Controller("busy", reconcile, queue=queue, sources=[], workers=1)
     idle = Controller("idle", reconcile, queue=WorkQueue[str](), sources=[], workers=3)

@@ -30,7 +30,7 @@ def node(conditions=None, **metadata):
         ([{"type": "Other", "status": "False"}, {"type": "Ready", "status": "True"}], True),
     ],
 )
-def test_who_is_ready_says_so(conditions, ready):
+def test_is_ready_by_the_condition(conditions, ready):
     assert is_ready(node(conditions)) is ready
 
 
@@ -40,7 +40,7 @@ def test_labels_and_annotations_may_be_left_out():
     assert annotations_of(node(annotations={"a": "b"})) == {"a": "b"}
 
 
-def test_an_owner_manages_an_object_and_holds_its_own_end_up_only_where_it_says_so():
+def test_owner_references_have_controller_and_block_owner_deletion():
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
     for more, managed, blocks in (
         ({}, "", False),

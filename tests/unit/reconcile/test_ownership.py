@@ -41,14 +41,14 @@ async def test_an_adopted_object_keeps_its_other_owners(client):
     assert names(adopted) == names(await read(client)) == [("other", False), ("web", True)]
 
 
-async def test_an_owner_that_managed_nothing_becomes_the_manager(client):
+async def test_a_plain_owner_becomes_the_controller(client):
     web = await make_set(client, "web")
     loose = {key: owner_reference(web)[key] for key in OTHER}
     (adopted,) = await adopt(client, web, [await make_orphan(client, owners=[loose, OTHER])])
     assert names(adopted) == [("other", False), ("web", True)]
 
 
-async def test_of_two_that_saw_the_same_orphan_one_gets_it(client):
+async def test_of_two_sets_one_adopts_an_orphan(client):
     one, two = await make_set(client, "web"), await make_set(client, "rival")
     orphan = await make_orphan(client)
     await adopt(client, one, [orphan])
@@ -57,7 +57,7 @@ async def test_of_two_that_saw_the_same_orphan_one_gets_it(client):
     assert controller_uid(await read(client)) == one.metadata.uid
 
 
-async def test_the_others_are_adopted_where_one_is_gone_or_has_changed(client):
+async def test_a_deleted_or_changed_orphan_does_not_prevent_other_adoptions(client):
     web = await make_set(client, "web")
     orphans = [await make_orphan(client, name) for name in ("one", "two", "three")]
     await client.delete(ConfigMap, Key("default", "one"))
@@ -68,7 +68,7 @@ async def test_the_others_are_adopted_where_one_is_gone_or_has_changed(client):
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_an_owner_that_is_gone_or_another_one_by_now_adopts_nothing(client, again):
+async def test_a_deleted_or_recreated_owner_adopts_nothing(client, again):
     web, orphan = await make_set(client, "web"), await make_orphan(client)
     await client.delete(ReplicaSet, web.key)
     if again:
@@ -78,7 +78,7 @@ async def test_an_owner_that_is_gone_or_another_one_by_now_adopts_nothing(client
     assert names(await read(client)) == [("other", False)]
 
 
-async def test_an_owner_that_goes_adopts_nothing(client):
+async def test_a_terminating_owner_adopts_nothing(client):
     web, orphan = await make_set(client, "web"), await make_orphan(client)
     held = {"metadata": {"finalizers": ["example.com/held"]}}
     await client.patch(ReplicaSet, web.key, held)
@@ -97,7 +97,7 @@ async def test_a_released_object_keeps_its_other_owners(client):
     assert owners_of(await read(client, "alone")) == []
 
 
-async def test_what_another_has_taken_over_is_not_released(client):
+async def test_objects_adopted_by_another_are_not_released(client):
     one, two = await make_set(client, "web"), await make_set(client, "rival")
     seen = await adopt(client, one, [await make_orphan(client)])
     await release(client, one.metadata.uid, seen)
@@ -107,14 +107,14 @@ async def test_what_another_has_taken_over_is_not_released(client):
     assert controller_uid(await read(client)) == two.metadata.uid
 
 
-async def test_what_is_gone_needs_no_release(client):
+async def test_deleted_objects_need_no_release(client):
     web = await make_set(client, "web")
     adopted = await adopt(client, web, [await make_orphan(client)])
     await client.delete(ConfigMap, Key("default", "one"))
     await release(client, web.metadata.uid, adopted)
 
 
-async def test_who_has_no_orphans_asks_nobody_and_adopts_none(client):
+async def test_without_orphans_nothing_is_requested(client):
     gone = await make_set(client, "gone")
     await client.delete(ReplicaSet, gone.key)
     assert await adopt(client, gone, []) == []

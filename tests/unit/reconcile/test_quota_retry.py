@@ -30,12 +30,12 @@ def quota(hard, used=None):
         (quota({"pods": "2", "cpu": "1"}), quota({"pods": "1", "cpu": "2"}), True),
     ],
 )
-def test_room_is_what_is_left_of_any_bound(old, new, more):
+def test_room_is_the_rest_of_any_limit(old, new, more):
     assert has_more_room(old, new) is more
 
 
 @pytest.mark.looptime
-async def test_what_failed_where_there_is_more_room_is_tried_at_once(client):
+async def test_keys_rejected_by_a_quota_are_retried_once_there_is_room(client):
     """And nothing else is."""
 
     async def allow(count):
@@ -71,7 +71,7 @@ async def test_what_failed_where_there_is_more_room_is_tried_at_once(client):
 
 
 @pytest.mark.looptime
-async def test_what_a_range_may_have_refused_is_tried_again_where_the_range_changes_or_goes(client):
+async def test_keys_rejected_by_a_limit_range_are_retried_when_it_changes(client):
     context, queue = ControllerContext(client), WorkQueue[Key](first_delay=1000.0)
     retry_on_quota_increase(context, queue)
     here, elsewhere = Key("default", "a"), Key("other", "a")

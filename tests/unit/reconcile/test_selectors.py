@@ -13,7 +13,7 @@ def found(selector, labels=LABELS):
     return own_selector(selector, labels, template="spec.template")
 
 
-def test_a_selector_takes_what_the_set_makes_and_leaves_the_rest():
+def test_a_valid_selector_matches_the_template_only():
     selector = found(LabelSelector(matchLabels=LABELS))
     assert selector.matches({"app": "a", "more": "b"})
     assert not selector.matches({"app": "b"})
@@ -38,6 +38,6 @@ def test_a_selector_takes_what_the_set_makes_and_leaves_the_rest():
         ),
     ],
 )
-def test_a_selector_that_takes_the_wrong_objects_stops_the_set(selector, labels, why):
+def test_an_invalid_selector_is_a_terminal_error(selector, labels, why):
     with pytest.raises(TerminalError, match=f"spec.selector.*{why}"):
         found(selector, labels)

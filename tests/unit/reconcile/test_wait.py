@@ -25,7 +25,7 @@ async def waiting(client):
     return task
 
 
-async def test_what_holds_already_is_returned_at_once(client):
+async def test_a_condition_that_holds_returns_at_once(client):
     await client.create(
         ConfigMap, {"metadata": {"name": "a", "namespace": "default"}, "data": {"x": "y"}}
     )
@@ -48,12 +48,12 @@ async def test_a_deleted_object_is_reported(client, waiting):
             await waiting
 
 
-async def test_an_object_that_never_was_is_reported(client):
+async def test_a_missing_object_is_reported(client):
     with pytest.raises(NotFound):
         await wait_for(client, ConfigMap, KEY, has_data)
 
 
-async def test_a_watch_that_is_too_old_starts_anew(client, monkeypatch):
+async def test_an_expired_watch_is_restarted(client, monkeypatch):
     await client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
     started, watch = asyncio.Event(), client.watch
 

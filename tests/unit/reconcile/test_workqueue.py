@@ -6,7 +6,7 @@ from corral.aio import Background
 from corral.reconcile.workqueue import WorkQueue
 
 
-async def test_a_key_added_twice_is_taken_once():
+async def test_a_key_added_twice_is_processed_once():
     queue = WorkQueue[str]()
     queue.add("a")
     queue.add("a")
@@ -15,7 +15,7 @@ async def test_a_key_added_twice_is_taken_once():
     assert len(queue) == 0
 
 
-async def test_a_key_added_while_taken_is_taken_again():
+async def test_a_key_added_while_processed_is_processed_again():
     queue = WorkQueue[str]()
     queue.add("a")
     async with queue.process_next():
@@ -46,7 +46,7 @@ async def test_retries_back_off(looptime):
 
 
 @pytest.mark.looptime
-async def test_of_two_delays_the_shorter_counts(looptime):
+async def test_the_shorter_of_two_delays_counts(looptime):
     queue = WorkQueue[str]()
     queue.add_after("a", 10)
     queue.add_after("a", 3)
@@ -58,7 +58,7 @@ async def test_of_two_delays_the_shorter_counts(looptime):
 
 
 @pytest.mark.looptime
-async def test_a_key_that_is_added_at_once_is_not_added_later_again():
+async def test_adding_a_key_cancels_its_delayed_addition():
     queue = WorkQueue[str]()
     queue.add_after("a", 5)
     queue.add("a")
@@ -69,7 +69,7 @@ async def test_a_key_that_is_added_at_once_is_not_added_later_again():
 
 
 @pytest.mark.looptime
-async def test_many_keys_that_fail_share_a_rate(looptime):
+async def test_failing_keys_share_a_rate_limit(looptime):
     queue = WorkQueue[int](retries_a_second=10, retry_burst=100)
     for key in range(200):
         queue.retry(key)
@@ -80,7 +80,7 @@ async def test_many_keys_that_fail_share_a_rate(looptime):
 
 
 @pytest.mark.looptime
-async def test_keys_that_failed_can_be_hastened_others_wait_as_they_did(looptime):
+async def test_delayed_retries_can_be_hastened(looptime):
     queue = WorkQueue[str](first_delay=60)
     queue.retry("a1")
     queue.retry("b1")
@@ -96,7 +96,7 @@ async def test_keys_that_failed_can_be_hastened_others_wait_as_they_did(looptime
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("room", "tried"), [(0, 4), (1, 5), (10, 14), (100, 50)])
-async def test_of_those_hastened_each_that_goes_well_brings_the_next(room, tried):
+async def test_each_success_hastens_the_next_key(room, tried):
     queue = WorkQueue[int](first_delay=60)
     for key in range(50):
         queue.retry(key)
@@ -114,7 +114,7 @@ async def test_of_those_hastened_each_that_goes_well_brings_the_next(room, tried
 
 
 @pytest.mark.looptime
-async def test_who_was_hastened_in_vain_comes_after_the_others_next_time():
+async def test_a_key_hastened_in_vain_comes_last_next_time():
     queue = WorkQueue[int](first_delay=60)
     for key in range(6):
         queue.retry(key)
@@ -129,7 +129,7 @@ async def test_who_was_hastened_in_vain_comes_after_the_others_next_time():
     assert order == [0, 1, 2, 3, 4, 5, 0, 1]
 
 
-async def test_a_row_of_failures_has_no_end():
+async def test_the_backoff_of_many_failures_is_finite():
     queue = WorkQueue[str](longest_delay=7)
     for _ in range(5000):
         queue.retry("a")
@@ -137,7 +137,7 @@ async def test_a_row_of_failures_has_no_end():
 
 
 @pytest.mark.looptime
-async def test_what_is_measured_of_a_queue():
+async def test_metrics_of_a_queue():
     queue = WorkQueue[str]()
     queue.add("a")
     async with queue.process_next() as key:
@@ -152,7 +152,7 @@ async def test_what_is_measured_of_a_queue():
 
 
 @pytest.mark.looptime
-async def test_nothing_is_added_later_to_a_queue_that_is_closed():
+async def test_a_closed_queue_drops_delayed_additions():
     queue = WorkQueue[str]()
     queue.add_after("a", 10)
     queue.close()
@@ -161,7 +161,7 @@ async def test_nothing_is_added_later_to_a_queue_that_is_closed():
 
 
 @pytest.mark.looptime
-async def test_what_was_forgotten_at_the_end_can_be_added_later_again():
+async def test_a_forgotten_key_can_be_added_again():
     queue = WorkQueue[str]()
     queue.add_after("a", 10)
     queue.close()

@@ -72,7 +72,7 @@ async def outcomes(*writes):
     ]  # fmt: skip
 
 
-async def test_what_ends_is_stored_and_what_comes_is_refused(store, disk):
+async def test_on_a_full_disk_deletions_are_stored_and_creations_rejected(store, disk):
     assert await outcomes(
         store.write(KIND, key("d"), thing("d")),
         store.delete(KIND, key("a"), thing("a")),
@@ -89,7 +89,7 @@ async def test_what_ends_is_stored_and_what_comes_is_refused(store, disk):
     assert store.error_message == ""
 
 
-async def test_what_is_built_on_a_refused_version_is_refused_too(store):
+async def test_writes_based_on_a_rejected_version_are_rejected(store):
     assert await outcomes(
         store.write(KIND, key("a"), thing("a", labels={"x": "y"})),
         store.delete(KIND, key("a"), thing("a", labels={"x": "y"})),
@@ -98,14 +98,14 @@ async def test_what_is_built_on_a_refused_version_is_refused_too(store):
     assert names(store) == ["a", "c"]
 
 
-async def test_nothing_is_given_up_for_what_comes(store, disk):
+async def test_the_reserve_is_not_used_for_creations(store, disk):
     before = disk.pieces
     assert await outcomes(store.write(KIND, key("d"), thing("d"))) == ["StorageFull"]
     assert disk.pieces == before
     assert disk.tried == [1]
 
 
-async def test_nothing_is_given_up_for_what_is_rewritten_while_it_ends(store, disk):
+async def test_the_reserve_is_not_used_for_updates_of_terminating_objects(store, disk):
     """Whoever may write one object that waits for a finalizer would use up what is kept."""
     held = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 9}
 
@@ -125,7 +125,7 @@ async def test_nothing_is_given_up_for_what_is_rewritten_while_it_ends(store, di
     assert await outcomes(store.write(KIND, key("a"), told)) == ["Record"]
 
 
-async def test_where_nothing_is_left_the_end_is_refused(store, disk):
+async def test_without_a_reserve_deletions_are_rejected(store, disk):
     disk.pieces = 1
     assert await outcomes(
         store.delete(KIND, key("a"), thing("a")), store.delete(KIND, key("b"), thing("b"))
@@ -134,13 +134,13 @@ async def test_where_nothing_is_left_the_end_is_refused(store, disk):
     assert disk.tried == [2, 2]
 
 
-async def test_room_is_given_up_for_a_full_disk_and_for_no_other_failure(store, disk):
+async def test_the_reserve_is_used_for_a_full_disk_only(store, disk):
     disk.fails, disk.pieces = True, 20
     assert await outcomes(store.delete(KIND, key("a"), thing("a"))) == ["InternalError"]
     assert (disk.tried, disk.pieces) == ([1, 1], 19)
 
 
-async def test_what_was_staged_during_a_commit_that_failed_ends_all_the_same(disk, tmp_path):
+async def test_deletions_staged_during_a_failed_commit_are_stored(disk, tmp_path):
     store = Store(disk, make_room=disk.make_room)
     for name in "abc":
         await store.write(KIND, key(name), thing(name))
@@ -160,7 +160,7 @@ async def test_what_was_staged_during_a_commit_that_failed_ends_all_the_same(dis
     await store.close()
 
 
-async def test_watchers_are_told_of_what_ended(store):
+async def test_watchers_get_the_deletions(store):
     watch = store.watch(KIND, store.revision)
     await outcomes(
         store.write(KIND, key("d"), thing("d")), store.delete(KIND, key("a"), thing("a"))

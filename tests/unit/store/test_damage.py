@@ -60,7 +60,7 @@ async def path(tmp_path):
     return path
 
 
-async def test_one_damaged_byte_costs_one_object(path):
+async def test_one_damaged_byte_damages_one_object(path):
     store = Store.open(path)
     assert names(store) == ["a", "c"]
     assert [(each.kind, each.key) for each in store.damaged] == [(KIND, key("b"))]
@@ -106,7 +106,7 @@ async def test_every_column_is_checked(tmp_path, column):
         "deleted = 1",
     ],
 )
-async def test_what_an_object_is_kept_as_is_mended_by_what_it_tells(tmp_path, change):
+async def test_damaged_columns_are_repaired_from_the_object(tmp_path, change):
     """Else it would be gone, or an older version stand in for it, and nobody would hear of it."""
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
@@ -125,7 +125,7 @@ async def test_what_an_object_is_kept_as_is_mended_by_what_it_tells(tmp_path, ch
     offline.check(path)
 
 
-async def test_what_belongs_to_no_namespace_is_mended_too(tmp_path):
+async def test_cluster_scoped_objects_are_repaired(tmp_path):
     path, document = tmp_path / "store.sqlite", thing("a")
     del document["metadata"]["namespace"]
     store = Store.open(path)
@@ -139,7 +139,7 @@ async def test_what_belongs_to_no_namespace_is_mended_too(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["name = 'q'", "kind = 'x'", "deleted = 0"])
-async def test_an_object_that_was_deleted_does_not_come_back(tmp_path, change):
+async def test_deleted_objects_are_not_revived(tmp_path, change):
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
     await write(store, "b")
@@ -154,7 +154,7 @@ async def test_an_object_that_was_deleted_does_not_come_back(tmp_path, change):
     await store.close()
 
 
-async def test_the_kind_of_the_only_object_of_its_kind_is_mended_too(tmp_path):
+async def test_the_kind_of_a_single_object_is_repaired(tmp_path):
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
     await write(store, "a")
@@ -167,7 +167,7 @@ async def test_the_kind_of_the_only_object_of_its_kind_is_mended_too(tmp_path):
 
 @pytest.mark.parametrize("value", ["NULL", "1.5", "7", "x'ff'", "'1'"])
 @pytest.mark.parametrize("column", ["kind", "written", "data"])
-async def test_a_column_of_another_type_is_damage_too(tmp_path, column, value):
+async def test_a_column_of_another_type_counts_as_damage(tmp_path, column, value):
     """A damaged head of a row makes another type of what follows."""
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
@@ -186,7 +186,7 @@ async def test_a_column_of_another_type_is_damage_too(tmp_path, column, value):
     await store.close()
 
 
-async def test_a_damaged_object_can_be_let_go_and_made_anew(path):
+async def test_a_damaged_object_can_be_deleted_and_recreated(path):
     store = Store.open(path)
     before = store.revision
     await store.discard(KIND, key("b"))
@@ -203,7 +203,7 @@ async def test_a_damaged_object_can_be_let_go_and_made_anew(path):
     await again.close()
 
 
-async def test_what_cannot_be_let_go_stays_damaged(path, monkeypatch):
+async def test_an_object_whose_deletion_fails_stays_damaged(path, monkeypatch):
     store = Store.open(path)
 
     def broken(*_):
@@ -220,7 +220,7 @@ async def test_what_cannot_be_let_go_stays_damaged(path, monkeypatch):
     await store.close()
 
 
-async def test_what_is_let_go_during_a_commit_goes_with_the_next_one(path):
+async def test_an_object_deleted_during_a_commit_is_in_the_next_one(path):
     store = Store.open(path)
     writing = store.write(KIND, key("a"), thing("a", spec=3))
     await store.tidy()
@@ -232,7 +232,7 @@ async def test_what_is_let_go_during_a_commit_goes_with_the_next_one(path):
     await store.close()
 
 
-async def test_an_older_version_does_not_stand_for_one_that_is_damaged(tmp_path):
+async def test_an_older_version_does_not_replace_a_damaged_one(tmp_path):
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
     await write(store, "a", spec="old")
@@ -251,7 +251,7 @@ async def test_an_older_version_does_not_stand_for_one_that_is_damaged(tmp_path)
     await again.close()
 
 
-async def test_damaged_history_costs_watches_from_the_past_and_nothing_else(tmp_path):
+async def test_damaged_history_affects_old_watches_only(tmp_path):
     path = tmp_path / "store.sqlite"
     store = Store.open(path)
     await write(store, "a", spec=1)
@@ -275,7 +275,7 @@ async def test_damaged_history_costs_watches_from_the_past_and_nothing_else(tmp_
     await again.close()
 
 
-async def test_damaged_objects_that_vanish_by_themselves_are_thrown_away(path):
+async def test_damaged_objects_with_a_lifetime_are_dropped(path):
     store = Store.open(path, lifetimes={KIND: 10**9})
     assert [*store.damaged] == []
     assert store.get(KIND, key("b")) is None
@@ -284,7 +284,7 @@ async def test_damaged_objects_that_vanish_by_themselves_are_thrown_away(path):
     assert rows(path) == [(1,), (3,), (4,)]
 
 
-async def test_a_damaged_description_of_the_tables_refuses_the_file_in_words(path):
+async def test_a_damaged_schema_is_an_error_with_a_message(path):
     flip(path, b"EATE TABLE log", by=0x80)
     for use in (Log, offline.check, offline.checkpoint):
         with pytest.raises(LogError, match=r"store\.sqlite: "):
@@ -292,7 +292,7 @@ async def test_a_damaged_description_of_the_tables_refuses_the_file_in_words(pat
     assert not offline.is_empty(path)
 
 
-async def test_a_damaged_byte_anywhere_is_never_taken_for_what_was_written(tmp_path):
+async def test_a_damaged_byte_anywhere_is_detected(tmp_path):
     """All objects are as they were, or some are set aside, or the file is refused."""
     path, copy = tmp_path / "store.sqlite", tmp_path / "copy.sqlite"
     store = Store(Log(path), retention=Retention(changes=5))
@@ -363,7 +363,7 @@ async def test_a_store_of_the_first_version_gets_checksums(tmp_path):
     await store.close()
 
 
-async def test_an_upgrade_that_is_cut_has_changed_nothing(tmp_path):
+async def test_an_interrupted_upgrade_changes_nothing(tmp_path):
     path, cut = tmp_path / "store.sqlite", tmp_path / "cut.sqlite"
     of_the_first_version(path, {"a": GOOD % b"a"})
     shutil.copy(path, cut)
@@ -381,14 +381,14 @@ async def test_an_upgrade_that_is_cut_has_changed_nothing(tmp_path):
     await store.close()
 
 
-async def test_a_store_of_the_first_version_can_be_looked_into(tmp_path):
+async def test_a_store_of_the_first_version_can_be_checked(tmp_path):
     path = tmp_path / "store.sqlite"
     of_the_first_version(path, {"a": GOOD % b"a"})
     assert offline.latest(path, KIND, "default", "a") == GOOD % b"a"
     assert offline.newest(path) == 1
 
 
-async def test_a_check_names_what_is_damaged(path):
+async def test_a_check_names_damaged_objects(path):
     with pytest.raises(LogError, match=f'is damaged: {KIND} "b" in namespace default cannot'):
         offline.check(path)
     with pytest.raises(LogError, match="default/b cannot be read"):
@@ -407,12 +407,12 @@ async def test_a_check_names_a_few_and_counts_the_others(tmp_path):
         offline.check(path)
 
 
-async def test_a_copy_is_for_nobody_else(path, tmp_path):
+async def test_copies_are_private(path, tmp_path):
     offline.copy(path, tmp_path / "copy")
     assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o600
 
 
-def test_as_many_as_are_named_are_not_counted():
+def test_a_few_damaged_objects_are_named_without_a_count():
     damaged = [Damaged(KIND, key(f"n{number}"), (number,)) for number in range(6)]
     assert describe_damage(damaged[:5]).endswith('"n4" in namespace default cannot be read')
     assert describe_damage(damaged).endswith('"n4" in namespace default and 1 more cannot be read')
@@ -420,7 +420,7 @@ def test_as_many_as_are_named_are_not_counted():
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM meta", "UPDATE meta SET value = 'x'"])
-def test_a_store_that_has_lost_how_far_back_it_goes_says_so(tmp_path, change):
+def test_a_lost_compaction_revision_is_reported(tmp_path, change):
     path = tmp_path / "store"
     Log(path).close()
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -439,7 +439,7 @@ def test_a_store_that_has_lost_how_far_back_it_goes_says_so(tmp_path, change):
         "name = x'ff'",
     ],
 )
-async def test_an_object_whose_name_is_damaged_beside_it_is_not_gone(tmp_path, change):
+async def test_an_object_with_a_damaged_name_column_is_not_lost(tmp_path, change):
     """Much would follow from that: its dependents are collected, machines end."""
     path = tmp_path / "store"
     store = Store.open(path)

@@ -62,7 +62,7 @@ print(*sqlite3.connect(sys.argv[1]).execute("SELECT name FROM log"))
 """
 
 
-async def test_a_backup_of_a_store_in_use_takes_nothing_away(tmp_path):
+async def test_a_backup_of_a_store_in_use_changes_nothing(tmp_path):
     """SQLite removes the write-ahead log with the last user; a lost lock makes it count wrong."""
     path = tmp_path / "store"
     store = Store.open(path)
@@ -80,7 +80,7 @@ async def test_a_backup_of_a_store_in_use_takes_nothing_away(tmp_path):
     await store.close()
 
 
-async def test_what_many_objects_are_kept_under_is_in_memory_once(tmp_path):
+async def test_keys_share_kinds_and_namespaces(tmp_path):
     """Each request, and each row, brings its own copy of a namespace's and of a kind's name."""
     store = Store.open(tmp_path / "store")
     for name in "ab":
@@ -94,7 +94,7 @@ async def test_what_many_objects_are_kept_under_is_in_memory_once(tmp_path):
     await again.close()
 
 
-async def test_the_newest_versions_are_those_on_their_way_too(store):
+async def test_latest_versions_include_staged_ones(store):
     for name in "ab":
         await write(store, name)
     writes = [
@@ -124,7 +124,7 @@ async def test_versions_of_an_object_share_their_key_and_labels(store):
     assert third.labels == {"app": "other"}
 
 
-async def test_objects_of_a_kind_share_how_their_bytes_begin(tmp_path):
+async def test_objects_of_a_kind_share_their_first_bytes(tmp_path):
     store = Store.open(tmp_path / "store.db")
     first = await write(store, "a", spec='"metadata":{')
     second = await write(store, "b")
@@ -148,11 +148,11 @@ async def test_objects_of_a_kind_share_how_their_bytes_begin(tmp_path):
         (b'{"spec":1}', b""),
     ],
 )
-def test_bytes_that_begin_otherwise_are_parted_too(data, opening):
+def test_unusual_first_bytes_are_split(data, opening):
     assert split_kind(data) == (opening, data.removeprefix(opening))
 
 
-async def test_an_object_has_a_largest_size(store):
+async def test_the_size_of_an_object_is_limited(store):
     whole = (await write(store, "a", spec="x" * (MAX_OBJECT_BYTES - 1000))).data
     fill = MAX_OBJECT_BYTES - len(whole)
     largest = await write(store, "a", spec="x" * (MAX_OBJECT_BYTES - 1000 + fill))
@@ -165,7 +165,7 @@ async def test_an_object_has_a_largest_size(store):
     assert (await write(store, "c")).revision == largest.revision + 1
 
 
-async def test_what_is_too_large_may_shrink_and_end(store, monkeypatch):
+async def test_too_large_objects_can_shrink_and_be_deleted(store, monkeypatch):
     monkeypatch.setattr(object_version, "MAX_OBJECT_BYTES", 4 << 20)
     await write(store, "a", spec="x" * (3 << 20))
     monkeypatch.undo()
@@ -206,7 +206,7 @@ async def test_a_list_can_go_back_to_an_older_revision(store):
     assert then[0] is old
 
 
-async def test_who_keeps_an_index_asks_what_has_changed_since(store):
+async def test_changes_since_a_revision(store):
     assert store.last_changed(KIND) == 0
     for name in "ab":
         await write(store, name)
@@ -222,7 +222,7 @@ async def test_who_keeps_an_index_asks_what_has_changed_since(store):
     assert store.last_changed(KIND) == store.revision
 
 
-async def test_a_watch_from_the_past_tells_everything_since_in_order(store):
+async def test_a_watch_from_a_revision_has_all_changes_in_order(store):
     await write(store, "a")
     since = store.revision
     await write(store, "a", spec=2)
@@ -234,7 +234,7 @@ async def test_a_watch_from_the_past_tells_everything_since_in_order(store):
     watch.close()
 
 
-async def test_few_large_changes_are_taken_at_once(store):
+async def test_large_changes_are_read_a_few_at_a_time(store):
     """The window forgets what waits; what was taken it cannot."""
     watch = store.watch(KIND, 0)
     for number in range(4):
@@ -243,13 +243,13 @@ async def test_few_large_changes_are_taken_at_once(store):
     watch.close()
 
 
-async def test_changes_that_fill_a_piece_to_the_byte_are_all_of_it():
+async def test_changes_that_fill_a_batch_exactly():
     watch = Watch(0, on_close=lambda _: None)
     watch.publish([event(revision, MAX_BYTES // 2) for revision in range(1, 4)])
     assert [len(await watch.next_events(1)) for _ in range(2)] == [2, 1]
 
 
-async def test_a_watcher_is_cut_off_only_where_the_window_has_lost_what_it_should_hear():
+async def test_a_watch_is_lost_only_if_the_window_has_dropped_its_changes():
     watch = Watch(0, on_close=lambda _: None)
     watch.forget(4)
     watch.publish([event(revision) for revision in (5, 6)])
@@ -264,7 +264,7 @@ def event(revision, size=2):
 
 
 @pytest.mark.looptime
-async def test_a_watch_waits_no_longer_than_asked_and_tells_what_comes(store):
+async def test_a_watch_waits_up_to_its_timeout(store):
     watch = store.watch(KIND, 0, "default")
     assert await watch.next_events(3600) == []
     await store.write(KIND, key("a", "other"), thing("a", "other"))
@@ -274,7 +274,7 @@ async def test_a_watch_waits_no_longer_than_asked_and_tells_what_comes(store):
 
 
 @pytest.mark.looptime
-async def test_a_watch_of_one_name_sleeps_through_the_others(store):
+async def test_a_watch_of_one_name_is_not_woken_by_others(store):
     await write(store, "a")
     watch = store.watch(KIND, 0, "default", "a")
     await write(store, "b")
@@ -286,7 +286,7 @@ async def test_a_watch_of_one_name_sleeps_through_the_others(store):
 
 
 @pytest.mark.looptime
-async def test_who_waits_for_changes_is_told_at_once_that_none_come_any_more(store, looptime):
+async def test_waiting_watches_end_with_the_store_at_once(store, looptime):
     watch = store.watch(KIND, 0)
     waiting = asyncio.ensure_future(watch.next_events(3600))
     await asyncio.sleep(1)
@@ -295,7 +295,7 @@ async def test_who_waits_for_changes_is_told_at_once_that_none_come_any_more(sto
     assert (looptime, watch.finished) == (1, True)
 
 
-async def test_a_watcher_that_the_window_leaves_behind_is_cut_off_and_others_are_not():
+async def test_only_watches_behind_the_window_are_lost():
     store = Store(Log(None), threaded=False, retention=Retention(changes=3))
     slow, quick = store.watch(KIND, 0), store.watch(KIND, 0)
     for number in range(5):
@@ -309,14 +309,14 @@ async def test_a_watcher_that_the_window_leaves_behind_is_cut_off_and_others_are
     await store.close()
 
 
-async def test_a_watch_from_the_future_tells_nothing_before_it(store):
+async def test_a_watch_from_a_future_revision_skips_earlier_changes(store):
     watch = store.watch(KIND, 2)
     await asyncio.gather(*(store.write(KIND, key(name), thing(name)) for name in "abc"))
     assert [event.revision for event in await watch.next_events(1)] == [3]
     watch.close()
 
 
-async def test_many_changes_are_taken_piece_by_piece_while_others_get_their_turn(store):
+async def test_many_changes_are_read_in_batches(store):
     await asyncio.gather(*(store.write(KIND, key(f"{n}"), thing(f"{n}")) for n in range(600)))
     watch = store.watch(KIND, 0)
     turns = []
@@ -328,7 +328,7 @@ async def test_many_changes_are_taken_piece_by_piece_while_others_get_their_turn
     watch.close()
 
 
-async def test_what_is_forgotten_is_gone_for_watches_and_lists_but_not_the_state():
+async def test_compaction_keeps_the_current_state():
     store = Store(Log(None), threaded=False, retention=Retention(changes=2))
     for number in range(10):
         await write(store, "a", spec=number)
@@ -341,7 +341,7 @@ async def test_what_is_forgotten_is_gone_for_watches_and_lists_but_not_the_state
     await store.close()
 
 
-async def test_a_large_window_is_bounded_by_its_bytes():
+async def test_the_window_is_limited_by_bytes():
     store = Store(Log(None), threaded=False, retention=Retention(bytes=20_000))
     for number in range(50):
         await write(store, "a", spec="x" * 1000 + str(number))
@@ -349,7 +349,7 @@ async def test_a_large_window_is_bounded_by_its_bytes():
     await store.close()
 
 
-async def test_everything_is_found_again_after_a_restart(tmp_path):
+async def test_objects_survive_a_restart(tmp_path):
     store = Store.open(tmp_path / "store.db")
     await write(store, "a", metadata={"labels": {"app": "web"}})
     await write(store, "b")
@@ -364,7 +364,7 @@ async def test_everything_is_found_again_after_a_restart(tmp_path):
     await again.close()
 
 
-async def test_the_counter_never_goes_back_even_when_the_newest_row_is_forgotten(tmp_path):
+async def test_the_revision_never_decreases(tmp_path):
     log = Log(tmp_path / "store.db")
     store = Store(log, retention=Retention(changes=0))
     await write(store, "a")
@@ -379,7 +379,7 @@ async def test_the_counter_never_goes_back_even_when_the_newest_row_is_forgotten
     await again.close()
 
 
-async def test_objects_with_a_lifetime_vanish():
+async def test_objects_with_a_lifetime_expire():
     now = 1000.0
     store = Store(Log(None), threaded=False, lifetimes={KIND: 60}, clock=lambda: now)
     await write(store, "old")
@@ -397,7 +397,7 @@ async def test_objects_with_a_lifetime_vanish():
     await store.close()
 
 
-async def test_a_failed_commit_fails_all_that_was_staged_and_the_store_goes_on(store, monkeypatch):
+async def test_a_failed_commit_fails_its_writes_and_the_store_continues(store, monkeypatch):
     await write(store, "a", spec=1)
 
     def full(rows, forget, compacted):
@@ -416,7 +416,7 @@ async def test_a_failed_commit_fails_all_that_was_staged_and_the_store_goes_on(s
     assert [record.key.name for record in store.objects(KIND)] == ["a", "c"]
 
 
-async def test_writers_that_wait_together_share_a_commit(tmp_path, monkeypatch):
+async def test_waiting_writes_share_a_commit(tmp_path, monkeypatch):
     store = Store.open(tmp_path / "store.db")
     commits = []
     append = store._log.append
@@ -429,7 +429,7 @@ async def test_writers_that_wait_together_share_a_commit(tmp_path, monkeypatch):
     await store.close()
 
 
-async def test_a_cancelled_writer_does_not_disturb_the_others(store):
+async def test_a_cancelled_write_does_not_affect_others(store):
     gone = store.write(KIND, key("a"), thing("a"))
     kept = store.write(KIND, key("b"), thing("b"))
     gone.cancel()
@@ -437,7 +437,7 @@ async def test_a_cancelled_writer_does_not_disturb_the_others(store):
     assert store.get(KIND, key("a")) is not None
 
 
-async def test_a_writer_that_leaves_takes_nobody_along(store):
+async def test_a_cancelled_waiter_does_not_cancel_others(store):
     gone = store.write(KIND, key("a"), thing("a"))
     waiting = asyncio.ensure_future(store.durable(store.latest(KIND, key("a"))))
     await asyncio.sleep(0)
@@ -447,7 +447,7 @@ async def test_a_writer_that_leaves_takes_nobody_along(store):
 
 @pytest.mark.parametrize("threaded", [True, False])
 @pytest.mark.parametrize("error", [OverflowError("a number is too large"), MemoryError()])
-async def test_a_commit_that_fails_in_any_way_fails_its_writes_alone(monkeypatch, threaded, error):
+async def test_any_failure_of_a_commit_fails_its_own_writes_only(monkeypatch, threaded, error):
     store = Store(Log(None), threaded=threaded)
 
     def fail(*_args):
@@ -463,7 +463,7 @@ async def test_a_commit_that_fails_in_any_way_fails_its_writes_alone(monkeypatch
     await store.close()
 
 
-async def test_all_who_wait_for_the_store_to_be_quiet_are_told(tmp_path):
+async def test_all_waiters_for_idle_are_notified(tmp_path):
     store = Store.open(tmp_path / "store.db")
     for wait in (store.tidy, store.tidy, store.close):  # each time anew
         pending = store.write(KIND, key("a"), thing("a"))
@@ -472,14 +472,14 @@ async def test_all_who_wait_for_the_store_to_be_quiet_are_told(tmp_path):
         assert pending.done()
 
 
-async def test_durable_waits_for_what_is_on_its_way(store):
+async def test_durable_waits_for_staged_writes(store):
     store.write(KIND, key("a"), thing("a"))
     record = store.latest(KIND, key("a"))
     assert await store.durable(record) is record
     assert store.get(KIND, key("a")) is record
 
 
-async def test_a_closed_store_takes_no_writes_and_ends_watches():
+async def test_a_closed_store_rejects_writes_and_ends_watches():
     store = Store.in_memory()
     watch = store.watch(KIND, 0)
     pending = store.write(KIND, key("a"), thing("a"))
@@ -491,14 +491,14 @@ async def test_a_closed_store_takes_no_writes_and_ends_watches():
         store.write(KIND, key("b"), thing("b"))
 
 
-def test_what_is_committed_is_on_disk(tmp_path):
+def test_commits_are_synced_to_disk(tmp_path):
     log = Log(tmp_path / "store.db")
     assert log._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert log._connection.execute("PRAGMA synchronous").fetchone() == (2,)
     log.close()
 
 
-async def test_a_busy_loop_hands_the_interpreter_over_soon(tmp_path):
+async def test_a_busy_loop_yields_the_interpreter_lock_soon(tmp_path):
     sys.setswitchinterval(0.005)
     store = Store.open(tmp_path / "store.db")
     await write(store, "a")
@@ -506,7 +506,7 @@ async def test_a_busy_loop_hands_the_interpreter_over_soon(tmp_path):
     await store.close()
 
 
-def test_many_rows_are_kept_and_forgotten_at_once_or_not_at_all(tmp_path):
+def test_many_rows_are_written_atomically(tmp_path):
     log = Log(tmp_path / "store.db")
     rows = [
         Row(number, KIND, "", f"n{number}", False, 0, b"%d" % number) for number in range(1, 201)
@@ -522,7 +522,7 @@ def test_many_rows_are_kept_and_forgotten_at_once_or_not_at_all(tmp_path):
     log.close()
 
 
-def test_what_one_statement_can_say_is_a_transaction_by_itself(tmp_path):
+def test_a_single_statement_is_its_own_transaction(tmp_path):
     log, again = Log(tmp_path / "store.db"), Log(tmp_path / "store.db")
     said = []
     log._connection.set_trace_callback(said.append)
@@ -541,7 +541,7 @@ def test_what_one_statement_can_say_is_a_transaction_by_itself(tmp_path):
     again.close()
 
 
-def test_a_file_that_cannot_be_kept_safe_is_refused(tmp_path, monkeypatch):
+def test_a_file_with_unsafe_permissions_is_rejected(tmp_path, monkeypatch):
     connect = sqlite3.connect
     # as where a file system has no shared memory: SQLite stays with another journal and says so
     monkeypatch.setattr(sqlite3, "connect", lambda _path, **how: connect(":memory:", **how))
@@ -549,7 +549,7 @@ def test_a_file_that_cannot_be_kept_safe_is_refused(tmp_path, monkeypatch):
         Log(tmp_path / "store.db")
 
 
-def test_a_full_disk_is_no_reason_to_start_empty(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_at_start(tmp_path, monkeypatch):
     def refuse(_path, **_how):
         error = sqlite3.OperationalError("database or disk is full")
         error.sqlite_errorname = "SQLITE_FULL"
@@ -588,9 +588,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("has_reserve", [True, False])
-async def test_what_a_killed_manager_left_in_the_log_is_moved_into_the_database(
-    tmp_path, monkeypatch, has_reserve
-):
+async def test_the_wal_of_a_killed_manager_is_checkpointed(tmp_path, monkeypatch, has_reserve):
     """On a full disk with what was kept for that; without it, it stays where it is."""
     first = Store.open(tmp_path / "store.db")
     await write(first, "a")
@@ -609,7 +607,7 @@ async def test_what_a_killed_manager_left_in_the_log_is_moved_into_the_database(
 @pytest.mark.parametrize(
     ("blocks", "refusal"), [(255, StorageFull), (256, InternalError)], ids=["full", "has room"]
 )
-def test_a_write_that_fails_is_for_want_of_space_where_less_than_a_mebibyte_is_left(
+def test_failed_writes_with_little_space_left_count_as_a_full_disk(
     tmp_path, monkeypatch, blocks, refusal
 ):
     """SQLite does not say so of every such write: of some, only that the disk has failed."""
@@ -623,14 +621,14 @@ def test_a_write_that_fails_is_for_want_of_space_where_less_than_a_mebibyte_is_l
     log.close()
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path):
+def test_a_file_that_is_no_database_is_an_error(tmp_path):
     path = tmp_path / "store.db"
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(LogError, match=r"store\.db: cannot be opened.* start empty"):
         Log(path)
 
 
-def test_a_newer_schema_is_refused_by_name(tmp_path):
+def test_a_newer_schema_is_rejected(tmp_path):
     path = tmp_path / "store.db"
     Log(path).close()
     connection = sqlite3.connect(path)
@@ -640,7 +638,7 @@ def test_a_newer_schema_is_refused_by_name(tmp_path):
         Log(path)
 
 
-def test_a_strangers_database_is_left_alone(tmp_path):
+def test_a_foreign_database_is_left_alone(tmp_path):
     path = tmp_path / "store.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE theirs (x)")
@@ -649,14 +647,14 @@ def test_a_strangers_database_is_left_alone(tmp_path):
         Log(path)
 
 
-def test_nobody_else_can_read_the_file(tmp_path):
+def test_the_file_is_private(tmp_path):
     log = Log(tmp_path / "store.db")
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o777 == 0o600, path
     log.close()
 
 
-async def test_a_revision_is_never_given_twice_also_where_the_last_ones_are_forgotten(tmp_path):
+async def test_a_revision_is_never_reused_after_compaction(tmp_path):
     path = tmp_path / "store.sqlite"
     store = Store(Log(path), retention=Retention(seconds=0, changes=0))
     await store.write(KIND, key("a"), thing("a"))
@@ -669,7 +667,7 @@ async def test_a_revision_is_never_given_twice_also_where_the_last_ones_are_forg
     await store.close()
 
 
-async def test_who_waits_for_a_revision_is_told_when_it_is_on_disk(store):
+async def test_waiting_for_a_revision_ends_when_it_is_on_disk(store):
     waiting = [asyncio.ensure_future(store.wait_for_revision(2)) for _ in range(2)]
     await write(store, "a")
     await asyncio.sleep(0)
@@ -688,7 +686,7 @@ async def test_commits_are_measured_and_objects_know_their_metadata(store):
 
 
 @pytest.mark.looptime
-async def test_the_window_moves_on_while_nobody_writes():
+async def test_the_window_is_compacted_without_writes():
     now = asyncio.get_running_loop().time
     store = Store(Log(None), threaded=False, retention=Retention(seconds=60), clock=now)
     await write(store, "a")
@@ -701,7 +699,7 @@ async def test_the_window_moves_on_while_nobody_writes():
     await store.close()
 
 
-async def test_what_the_window_keeps_alive_is_counted(store):
+async def test_bytes_kept_by_the_window_are_counted(store):
     first = await write(store, "a")
     second = await write(store, "a", spec=2)
     kept = store._memory.superseded_bytes

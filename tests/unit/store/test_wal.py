@@ -56,7 +56,7 @@ async def opened(path):
 ALL = sorted(f"n{number}" for number in range(1, 11))
 
 
-async def test_what_is_whole_is_left_alone(path):
+async def test_an_intact_wal_is_left_alone(path):
     before = wal(path).read_bytes()
     assert repair(path) == ""
     assert wal(path).read_bytes() == before
@@ -72,7 +72,7 @@ def test_sqlite_alone_drops_what_follows_a_damaged_frame(path):
 
 
 @pytest.mark.parametrize("offset", [10, 14, 18, 22, 3000])
-async def test_what_was_acknowledged_after_a_damaged_frame_is_there(path, offset):
+async def test_commits_after_a_damaged_frame_are_recovered(path, offset):
     """Be it in the frame's salts, its sums, or in the page."""
     count = frames(path)
     for frame in range(3, count - 4):
@@ -93,7 +93,7 @@ async def test_what_was_acknowledged_after_a_damaged_frame_is_there(path, offset
         assert copy.with_name(f"{copy.name}.damaged").exists()
 
 
-async def test_what_follows_a_block_of_zeros_is_there(path):
+async def test_commits_after_a_block_of_zeros_are_recovered(path):
     """It hides which page was written, and SQLite takes such a frame for the end of the log."""
     whole = wal(path).read_bytes()
     last = max(number for number in range(frames(path) - 1) if whole[32 + number * PAGE + 7])
@@ -116,7 +116,7 @@ async def test_what_follows_a_block_of_zeros_is_there(path):
 
 
 @pytest.mark.parametrize("damaged", [(0, 1), (17, 18), (0, 32), (0, 4096)])
-async def test_what_follows_a_damaged_head_is_there(path, damaged):
+async def test_commits_after_a_damaged_header_are_recovered(path, damaged):
     """SQLite takes such a log for none at all."""
     content = bytearray(wal(path).read_bytes())
     begin, end = damaged
@@ -129,14 +129,14 @@ async def test_what_follows_a_damaged_head_is_there(path, damaged):
 
 
 @pytest.mark.parametrize("head", [b"", b"x" * 18])
-def test_a_damaged_head_of_the_store_besides_is_no_failure(path, head):
+def test_a_damaged_database_header_in_addition_is_no_failure(path, head):
     path.write_bytes(head)
     content = wal(path).read_bytes()
     wal(path).write_bytes(bytes(32) + content[32:])
     assert "was damaged in" in repair(path)
 
 
-async def test_a_log_that_has_just_begun_is_not_mended_by_the_one_before(path):
+async def test_a_new_wal_is_not_repaired_from_the_previous_one(path):
     """What that one holds is in the store already, and may be older than what is there."""
     log, copy = Log(path), path.with_name("copy")
     with closing(sqlite3.connect(path)) as other:
@@ -152,7 +152,7 @@ async def test_a_log_that_has_just_begun_is_not_mended_by_the_one_before(path):
     assert repair(copy) == ""
 
 
-async def test_frames_of_the_log_before_are_not_taken_for_ones_of_this(path):
+async def test_frames_of_the_previous_wal_are_ignored(path):
     """A power cut tears the last transaction, in whose middle an older frame shows through."""
     log, torn = Log(path), path.with_name("torn")
     with closing(sqlite3.connect(path)) as other:
@@ -176,7 +176,7 @@ async def test_frames_of_the_log_before_are_not_taken_for_ones_of_this(path):
     assert await opened(torn) == (sorted([*ALL, "n11"]), [], "")
 
 
-async def test_a_page_that_no_later_frame_holds_costs_its_row_alone(path):
+async def test_a_lost_page_damages_its_rows_only(path):
     """The page of an early row is not written again."""
     place = wal(path).read_bytes().index(b'"name":"n1"') + 100
     while (again := wal(path).read_bytes().find(b'"name":"n1"', place)) >= 0:
@@ -190,7 +190,7 @@ async def test_a_page_that_no_later_frame_holds_costs_its_row_alone(path):
     assert said
 
 
-async def test_the_last_write_may_be_torn_and_is_dropped(path):
+async def test_a_torn_last_write_is_dropped(path):
     """Nothing tells that it was acknowledged."""
     last = frames(path) - 1
     damage(path, last, 3000)
@@ -199,7 +199,7 @@ async def test_the_last_write_may_be_torn_and_is_dropped(path):
     assert (len(found), damaged) == (9, [])
 
 
-async def test_who_asks_whether_there_is_a_store_drops_nothing(path):
+async def test_opening_read_only_drops_nothing(path):
     damage(path, 6, 3000)
     assert not offline.is_empty(path)
     path.write_bytes(b"")
@@ -211,6 +211,6 @@ async def test_who_asks_whether_there_is_a_store_drops_nothing(path):
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 10_000, bytes(5000)])
-async def test_what_is_no_log_is_left_to_sqlite(path, content):
+async def test_another_file_is_left_to_sqlite(path, content):
     wal(path).write_bytes(content)
     assert repair(path) == ""

@@ -41,7 +41,6 @@ TRUNCATED = "truncated"
 MAX_ADDRESSES = 1000
 """Maximum of addresses in one object; an annotation marks a truncated one."""
 
-Addresses = tuple[EndpointAddress, ...]
 ByState = tuple[list[EndpointAddress], list[EndpointAddress]]
 """Addresses of ready pods, and of others."""
 

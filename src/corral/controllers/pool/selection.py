@@ -1,6 +1,6 @@
 """Selects and sorts VirtualMachines of a pool by a selection policy. Pure but for random order."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -11,8 +11,6 @@ from corral.api.kinds.kubevirt.pool_validation import node_requirement
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.selectors import label_selector
 from corral.controllers.pool.vm_names import ordinal
-
-Order = Callable[[list[VirtualMachine]], None]
 
 
 def ordered(
