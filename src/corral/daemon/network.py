@@ -77,13 +77,13 @@ class Networking:
     without a network.
     """
 
-    def __init__(self, settings: Settings, wanted: MachineNetwork | None) -> None:
+    def __init__(self, settings: Settings, desired: MachineNetwork | None) -> None:
         self.machines: MachineNetwork | None = None
         self.pods: PodNetworks | HollowNetworks | None = (
             HollowNetworks() if settings.hollow else None
         )
         self._settings = settings
-        self._wanted = wanted
+        self._desired = desired
         self._served: list[Dns | NetworkPolicyController | Proxy | Overlay] = []
 
     @classmethod
@@ -96,31 +96,31 @@ class Networking:
         if settings.hollow or not settings.controllers or not settings.network:
             return cls(settings, None)
         layout = settings.layout
-        wanted = MachineNetwork(
+        desired = MachineNetwork(
             layout.network,
             pod_cidrs=settings.pod_cidrs,
             service_cidrs=settings.service_cidrs,
             allowed=settings.allowed_destinations,
         )
-        wanted.join(
+        desired.join(
             machine
             for node in layout.node_directories()
             for machine, _ in records.scan(node / records.MACHINES)
         )
-        return cls(settings, wanted)
+        return cls(settings, desired)
 
     async def prepare(self) -> None:
         """Create or adopt the network; on failure, ``facts`` has the reason."""
-        if self._wanted is None:
+        if self._desired is None:
             return
         try:
-            await self._wanted.prepare()
-            self.pods = self._pods(self._wanted)
+            await self._desired.prepare()
+            self.pods = self._pods(self._desired)
         except NetworkError as error:
-            self._wanted.mark_unusable(error)
+            self._desired.mark_unusable(error)
             log.warning("no network for machines", reason=error.message, hint=error.hint)
         else:
-            self.machines = self._wanted
+            self.machines = self._desired
 
     def _pods(self, machines: MachineNetwork) -> PodNetworks:
         pod_settings = PodNetworkSettings(
@@ -145,7 +145,7 @@ class Networking:
         cidrs = settings.service_cidrs
         served = (
             cidrs[:1]
-            if self._wanted is None
+            if self._desired is None
             else tuple(each for each in cidrs if each.version in families())
         )
         return ServiceRanges(
@@ -157,13 +157,13 @@ class Networking:
 
     def facts(self) -> Mapping[str, str]:
         """Return the annotations of Nodes about the network."""
-        if self._wanted is None:
+        if self._desired is None:
             return {}
-        facts = self._wanted.facts()
+        facts = self._desired.facts()
         served = [problem for each in self._served for problem in each.problems()]
         return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *served)))}
 
-    def told(self) -> dict[str, str]:
+    def summary(self) -> dict[str, str]:
         """Return the network's lines of the startup summary."""
         facts = self.facts()
         wrong = {"wrong": f"network: {facts['reason']}"} if facts.get("reason") else {}

@@ -209,7 +209,7 @@ class NodeProcess:
             "headline": f"node {self.membership.name} has joined {self.membership.server}",
             "kubelet": f"https://{address}:{port}",
             "data": str(self.settings.directory),
-            **self.networking.told(),
+            **self.networking.summary(),
         }
 
 

@@ -76,7 +76,7 @@ async def run(
             for source, make_source in SOURCES.items() if names else ():
                 metrics.add(source, make_source(own))
             log.info("ready", url=url, version=__version__, nodes=names)
-            announce(await summary(settings, url, host.hypervisors()) | network.told())
+            announce(await summary(settings, url, host.hypervisors()) | network.summary())
             await terminated.wait()
             log.info("stopping")
         await api.store.close()

@@ -19,7 +19,7 @@ async def test_where_none_is_wished_for_nothing_is_made_or_told(tmp_path, chosen
     await network.prepare()
     assert network.machines is None
     assert network.facts() == {}
-    assert network.told() == {}
+    assert network.summary() == {}
     assert not (tmp_path / "network").exists()
 
 
@@ -31,7 +31,7 @@ async def test_a_network_that_cannot_be_made_says_why_and_what_to_install(tmp_pa
     network = Networking.join(Settings(directory=tmp_path))
     await network.prepare()
     assert network.machines is None
-    assert network.told() == {
+    assert network.summary() == {
         "network": "QEMU's user network: machines have no addresses of their own",
         "wrong": "network: libnftables.so.1 is missing. Install it: apt-get install libnftables1",
     }

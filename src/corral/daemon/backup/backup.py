@@ -190,8 +190,8 @@ def _made_room(layout: Layout) -> Iterator[Path]:
 def _beside(layout: Layout) -> dict[str, Path]:
     """Return the files beside the store, by their names in a backup."""
     found = {f"pki/{path.name}": path for path in sorted(layout.pki.glob("*")) if path.is_file()}
-    known = {name: path for name, path in found.items() if PKI.fullmatch(name)}
-    return known | ({RANGES: layout.ranges} if layout.ranges.exists() else {})
+    pki_files = {name: path for name, path in found.items() if PKI.fullmatch(name)}
+    return pki_files | ({RANGES: layout.ranges} if layout.ranges.exists() else {})
 
 
 def _places(layout: Layout) -> dict[str, Path]:
