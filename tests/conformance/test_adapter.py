@@ -103,7 +103,7 @@ def test_kubectl_reads_an_external_metric(kubectl):
     assert [one["value"] for one in told["items"]] == ["40"]
 
 
-def test_kubectl_finds_the_groups_and_what_has_a_rule(kubectl):
+def test_kubectl_discovers_the_groups_and_metrics_with_rules(kubectl):
     versions = kubectl.kubectl("api-versions").split()
     assert {"custom.metrics.k8s.io/v1beta2", "external.metrics.k8s.io/v1beta1"} <= set(versions)
     listed = kubectl.kubectl("api-resources", "--api-group=external.metrics.k8s.io")
@@ -111,7 +111,7 @@ def test_kubectl_finds_the_groups_and_what_has_a_rule(kubectl):
     assert "ExternalMetricValueList" in listed
 
 
-def test_what_nobody_measures_is_not_found(kubectl):
+def test_metrics_without_series_are_not_found(kubectl):
     said = kubectl.kubectl(
         "get", "--raw", f"{CUSTOM}/namespaces/default/pods/nobody/busy", check=False
     )
@@ -119,7 +119,7 @@ def test_what_nobody_measures_is_not_found(kubectl):
     assert said.strip() == f"Error from server (NotFound): {message}"
 
 
-def test_an_autoscaler_goes_by_what_prometheus_knows(watched):
+def test_an_autoscaler_scales_by_a_metric_of_prometheus(watched):
     """In a namespace of its own: other tests count the machines of the first."""
     target = {"apiVersion": "kubevirt.io/v1", "kind": WEB["kind"], "name": "web"}
     metric = {"metric": {"name": "jobs_waiting"}, "target": {"type": "Value", "value": "10"}}
@@ -140,7 +140,7 @@ def test_an_autoscaler_goes_by_what_prometheus_knows(watched):
     watched.kubectl("wait", "vmirs/web", "-n", "scaled", grown, "--timeout=120s")
 
 
-def test_where_prometheus_is_away_the_answer_says_so(watched, tmp_path):
+def test_an_unreachable_prometheus_is_reported(watched, tmp_path):
     with socket.socket() as taken:  # so that nobody else answers there
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -152,7 +152,7 @@ def test_where_prometheus_is_away_the_answer_says_so(watched, tmp_path):
     )
 
 
-def test_rules_that_make_no_sense_are_refused_before_anything_starts(watched, tmp_path):
+def test_invalid_rules_are_rejected_before_the_start(watched, tmp_path):
     rules = tmp_path / "rules.yaml"
     rules.write_text("rule: []")
     options = ["--prometheus", "http://127.0.0.1:9090", "--metric-rules", str(rules)]

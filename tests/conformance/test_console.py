@@ -75,7 +75,7 @@ async def test_the_console_speaks_kubevirts_protocol(user, namespace, running, v
         await read_until(console, b"root\r")
 
 
-async def test_a_second_client_takes_the_console_over(user, namespace, running):
+async def test_a_second_client_displaces_the_first(user, namespace, running):
     path = console_path(namespace, running)
     async with opened(user, path) as first:
         await read_until(first, b"login: ")
@@ -86,11 +86,11 @@ async def test_a_second_client_takes_the_console_over(user, namespace, running):
             await read_until(second, b"login: ")
 
 
-async def test_a_machine_that_is_not_there_has_no_console(user, namespace):
+async def test_a_missing_vmi_has_no_console(user, namespace):
     assert (await not_opened(user, console_path(namespace, "nosuch")))[0] == 404
 
 
-async def test_a_machine_that_waits_has_no_console_yet(api, user, namespace):
+async def test_a_pending_vmi_has_no_console(api, user, namespace):
     """400 makes virtctl try again."""
     document = machine("waiting", nodeSelector={"nosuch": "node"})
     api.create(machines(namespace), document)
@@ -99,17 +99,17 @@ async def test_a_machine_that_waits_has_no_console_yet(api, user, namespace):
     assert b"VMI is not running" in said
 
 
-async def test_a_stranger_gets_no_console(user, namespace, running):
+async def test_an_unauthenticated_client_gets_no_console(user, namespace, running):
     path = console_path(namespace, running)
     assert (await not_opened(user, path, Authorization="Bearer bad"))[0] == 401
 
 
-def test_a_console_is_not_to_be_had_without_an_upgrade(api, namespace, running):
+def test_a_console_needs_an_upgrade(api, namespace, running):
     answer = api.get(console_path(namespace, running))
     assert 400 <= answer.status_code < 500, answer.text
 
 
-def test_the_log_of_a_machine(api, namespace, running):
+def test_the_log_of_a_vmi(api, namespace, running):
     (pod,) = api.items(core("pods", namespace))
     path = core("pods", namespace, pod["metadata"]["name"], "log")
     compute = {"container": "compute"}

@@ -28,7 +28,7 @@ def terminal(user, command):
     assert terminal._process.poll() is not None, "the command did not end"
 
 
-def test_each_key_is_answered_before_the_next(terminal):
+def test_keys_are_sent_one_by_one(terminal):
     terminal.read_until(b"login: ")
     for key in (b"a", b"b", b"c", b"d"):
         terminal.type(key)
@@ -37,21 +37,21 @@ def test_each_key_is_answered_before_the_next(terminal):
     assert terminal.end() == 0
 
 
-def test_what_is_typed_before_the_escape_key_still_arrives(terminal):
+def test_input_before_the_escape_key_is_sent(terminal):
     terminal.read_until(b"login: ")
     terminal.type(b"bye\x1dlost")
     assert terminal.end() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
-def test_a_signal_leaves_the_terminal_as_it_was(terminal, number):
+def test_a_signal_restores_the_terminal(terminal, number):
     terminal.read_until(b"login: ")
     assert terminal.settings() != terminal.before
     terminal.kill(number)
     assert terminal.end() == 128 + number
 
 
-def test_who_is_displaced_is_told_so(terminal, user, namespace):
+def test_a_displaced_client_is_informed(terminal, user, namespace):
     user.corral("console", "one", "-n", namespace, "--expect", "login:")
     terminal.read_until(b"error: The console was disconnected.  Either another client opened")
     assert terminal.end() == 1

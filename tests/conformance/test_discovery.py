@@ -32,7 +32,7 @@ PLURALS = {
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis"])
-def test_aggregated_discovery_is_cached_by_its_tag(api, path):
+def test_aggregated_discovery_is_cached_by_its_etag(api, path):
     headers = {"Accept": f"{AGGREGATED},application/json"}
     answer = api.get(path, headers=headers)
     assert answer.headers["content-type"] == AGGREGATED
@@ -113,7 +113,7 @@ def test_schemas_are_found_by_their_hash(api):
 
 
 @pytest.mark.parametrize("group_version", [*PLURALS, "apis/kubevirt.io/v1alpha3"])
-def test_schemas_say_what_clients_look_for(api, group_version):
+def test_schemas_have_the_extensions_of_clients(api, group_version):
     document = api.get_document(f"/openapi/v3/{group_version}")
     assert document["openapi"].startswith("3.0")
     schemas = document["components"]["schemas"]
@@ -129,7 +129,7 @@ def test_schemas_say_what_clients_look_for(api, group_version):
         assert {"fieldValidation", "dryRun"} <= parameters
 
 
-def test_old_schemas_hold_the_same_kinds(api):
+def test_openapi_v2_has_the_same_kinds(api):
     whole = api.get_document("/openapi/v2")
     assert whole["swagger"] == "2.0"
     told = {path.strip("/") for path in whole["paths"]}
@@ -139,7 +139,7 @@ def test_old_schemas_hold_the_same_kinds(api):
         assert document["components"]["schemas"].keys() <= whole["definitions"].keys()
 
 
-def test_schemas_refer_to_nothing_that_is_missing(api):
+def test_references_of_schemas_resolve(api):
     for path in api.get_document("/openapi/v3")["paths"]:
         document = api.get_document(f"/openapi/v3/{path}")
         schemas = document["components"]["schemas"]
@@ -147,7 +147,7 @@ def test_schemas_refer_to_nothing_that_is_missing(api):
         assert referred <= set(schemas), path
 
 
-def test_the_schema_of_machines_names_their_parts(api):
+def test_the_schema_of_vmis_has_named_types(api):
     document = api.get_document(f"/openapi/v3{KUBEVIRT}")
     whole = str(document)
     for name in (

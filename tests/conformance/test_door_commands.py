@@ -52,7 +52,7 @@ def test_an_exposed_set(api, namespace, corral):
     until("its Service goes with it", lambda: not api.items(core("services", namespace)))
 
 
-def test_an_exposed_machine_is_found_by_its_id(api, namespace, one, corral):
+def test_an_exposed_vmi_is_selected_by_its_label(api, namespace, one, corral):
     corral("expose", "vmi", one, "--name", "s", "--port", "22", "--cluster-ip", "None")
     service = api.get_document(core("services", namespace, "s"))
     assert service["spec"]["clusterIP"] == "None"
@@ -60,7 +60,7 @@ def test_an_exposed_machine_is_found_by_its_id(api, namespace, one, corral):
     until("it is found", lambda: "addresses" in str(api.get(path).text))
 
 
-def test_a_service_without_a_port_takes_those_of_the_machine(api, namespace, corral):
+def test_a_service_without_a_port_gets_the_ports_of_the_vmi(api, namespace, corral):
     ports = [{"port": 80}, {"port": 53, "protocol": "UDP"}]
     spec = {
         "networks": [{"name": "pods", "pod": {}}],
@@ -100,11 +100,11 @@ def test_a_service_without_a_port_takes_those_of_the_machine(api, namespace, cor
         (["evacuate-cancel", "node", "none"], 'error getting node none: nodes "none" not found'),
     ],
 )
-def test_a_machine_that_is_not_there(arguments, said, corral):
+def test_a_missing_vmi(arguments, said, corral):
     assert f"error: {said}" in corral(*arguments, check=False)
 
 
-def test_what_a_machine_is_told(one, corral):
+def test_actions_on_a_vmi(one, corral):
     assert corral("pause", "vmi", one) == f"VMI {one} was scheduled to pause\n"
     assert "VMI is already paused" in corral("pause", "vmi", one, check=False)
     assert corral("unpause", "vmi", one) == f"VMI {one} was scheduled to unpause\n"
@@ -114,7 +114,7 @@ def test_what_a_machine_is_told(one, corral):
     assert said.endswith(f"/{one} was canceled evacuation\n")
 
 
-def test_a_picture_of_the_screen(one, corral, tmp_path):
+def test_a_screenshot(one, corral, tmp_path):
     corral("vnc", "screenshot", one, "--file", str(tmp_path / "screen.png"))
     assert (tmp_path / "screen.png").read_bytes().startswith(b"\x89PNG")
 

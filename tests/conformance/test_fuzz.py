@@ -137,7 +137,7 @@ def full_machine() -> dict:
 @pytest.mark.parametrize(
     "kind", ["machine", "set", "pod", "config map", "service", "endpoints", "slice", "policy"]
 )
-def test_no_value_in_any_place_breaks_the_server(api, namespace, kind):
+def test_no_value_of_any_field_breaks_the_server(api, namespace, kind):
     path, document = {
         "machine": (machines(namespace), full_machine()),
         "set": (sets(namespace), replica_set("x", 0)),
@@ -160,7 +160,7 @@ def test_no_value_in_any_place_breaks_the_server(api, namespace, kind):
             understood(answer, sent)
 
 
-def test_what_is_accepted_does_not_stop_the_loops(api, namespace):
+def test_accepted_objects_do_not_stop_the_controllers(api, namespace):
     """Odd machines and sets are really made; a plain set beside them gets its machines."""
     dice = random.Random(1)
     headers = {"Content-Type": "application/json"}

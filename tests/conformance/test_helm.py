@@ -88,7 +88,7 @@ def test_it_reaches_the_server(helm):
 
 
 @pytest.mark.does("life")
-def test_the_life_of_a_release(helm, chart, user, namespace):
+def test_a_release_is_installed_upgraded_and_uninstalled(helm, chart, user, namespace):
     installed = helm.install(chart, "ci", {"replicas": 2}, wait="watcher", timeout=120)
     assert installed["status"] == "deployed"
     assert replicas(user, namespace) == [2]
@@ -104,7 +104,7 @@ def test_the_life_of_a_release(helm, chart, user, namespace):
 
 
 @pytest.mark.does("apply")
-def test_what_somebody_else_changed_is_a_conflict(helm, chart, user, namespace):
+def test_changes_by_others_are_a_conflict(helm, chart, user, namespace):
     helm.install(chart, "ci")
     patch = '{"spec":{"replicas":3}}'
     user.kubectl("patch", "vmirs", "ci", "-n", namespace, "--type=merge", "-p", patch)
@@ -114,7 +114,7 @@ def test_what_somebody_else_changed_is_a_conflict(helm, chart, user, namespace):
 
 
 @pytest.mark.does("errors")
-def test_a_refusal_is_told_in_the_servers_words(helm, chart, user, namespace):
+def test_errors_of_the_server_are_shown(helm, chart, user, namespace):
     with pytest.raises(HelmError, match=r"spec\.replicas"):
         helm.install(chart, "ci", {"replicas": -1})
     assert replicas(user, namespace) == []

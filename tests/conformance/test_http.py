@@ -24,13 +24,13 @@ pytestmark = pytest.mark.conformance
         "/openapi/v3/apis/nosuch.io/v1",
     ],
 )
-def test_a_path_that_means_nothing_is_no_page(api, path):
+def test_an_unknown_path_is_a_plain_404(api, path):
     answer = api.get(path)
     assert (answer.status_code, answer.text) == (404, "404 page not found\n")
     assert answer.headers["content-type"].startswith("text/plain")
 
 
-def test_what_is_not_below_a_custom_resource_is_told_as_if_that_were_not_there(api):
+def test_a_missing_subresource_of_a_custom_resource_is_a_status(api):
     answer = api.get(f"{KUBEVIRT}/namespaces/default/virtualmachineinstances/x/nosuch")
     status = refused(answer, 404, "NotFound")
     assert status["message"] == 'virtualmachineinstances.kubevirt.io "x" not found'
@@ -46,20 +46,20 @@ def test_what_is_not_below_a_custom_resource_is_told_as_if_that_were_not_there(a
         "/apis/apps/v1/namespaces/default/nosuchthings",
     ],
 )
-def test_a_path_that_means_nothing_in_kubernetes_own_groups_is_told_so(api, path):
+def test_an_unknown_path_in_a_native_group_is_a_status(api, path):
     status = refused(api.get(path), 404, "NotFound")
     assert status["message"] == "the server could not find the requested resource"
     assert status["details"] == {}
 
 
-def test_what_is_in_all_namespaces_is_not_deleted_at_once(api, namespace):
+def test_objects_of_all_namespaces_cannot_be_deleted_at_once(api, namespace):
     api.create(core("configmaps", namespace), config_map("x"))
     refused(api.delete("/api/v1/configmaps"), 405, "MethodNotAllowed")
     assert api.delete(f"{KUBEVIRT}/virtualmachineinstances").status_code == 404
     assert api.get(core("configmaps", namespace, "x")).status_code == 200
 
 
-def test_an_object_that_is_not_there(api, namespace):
+def test_a_missing_object(api, namespace):
     status = refused(api.get(sets(namespace, "nosuch")), 404, "NotFound")
     assert status["message"] == ('virtualmachineinstancereplicasets.kubevirt.io "nosuch" not found')
     assert status["details"] == {
@@ -74,7 +74,7 @@ def test_an_object_that_is_not_there(api, namespace):
 @pytest.mark.parametrize(
     "authorization", [None, "Bearer", "Bearer bad", "Basic YTpi", "Bearer " + "x" * 4000]
 )
-def test_a_stranger_is_not_let_in(api, authorization):
+def test_unauthenticated_requests_are_unauthorized(api, authorization):
     request = api.build_request("GET", core("namespaces"))
     del request.headers["Authorization"]
     if authorization:
@@ -85,7 +85,7 @@ def test_a_stranger_is_not_let_in(api, authorization):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-def test_health_is_told_to_everybody(api, path):
+def test_health_is_public(api, path):
     request = api.build_request("GET", path)
     del request.headers["Authorization"]
     answer = api.send(request)
@@ -111,12 +111,12 @@ def test_the_version_is_one_that_clients_can_compare(api):
         ("DELETE", sets("default", "x", "status")),
     ],
 )
-def test_a_method_that_the_path_has_not(api, method, path):
+def test_an_unsupported_method(api, method, path):
     refused(api.request(method, path, json={}), 405, "MethodNotAllowed")
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_a_change_must_name_its_object(api, method):
+def test_updates_need_a_name(api, method):
     answer = api.request(method, sets("default"), json={})
     assert refused(answer, 400, "BadRequest")["message"] == "name must be provided"
 
@@ -128,7 +128,7 @@ def test_a_change_must_name_its_object(api, method):
         "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
     ],
 )
-def test_an_answer_in_a_form_that_is_not_spoken(api, accept):
+def test_an_unsupported_response_media_type(api, accept):
     answer = api.get(core("namespaces"), headers={"Accept": accept})
     status = refused(answer, 406, "NotAcceptable")
     assert status["message"].startswith("only the following media types are accepted: ")
@@ -137,13 +137,13 @@ def test_an_answer_in_a_form_that_is_not_spoken(api, accept):
 @pytest.mark.parametrize(
     "accept", ["*/*", "application/*", "application/vnd.kubernetes.protobuf,application/json", ""]
 )
-def test_json_is_the_answer_to_all_who_take_it(api, accept):
+def test_json_is_the_preferred_response(api, accept):
     answer = api.get(core("namespaces"), headers={"Accept": accept})
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_protobuf_is_the_answer_to_who_takes_nothing_else(api):
+def test_protobuf_is_the_response_if_nothing_else_is_accepted(api):
     headers = {"Accept": PROTOBUF}
     answer = api.get(core("namespaces"), headers=headers)
     assert (answer.status_code, answer.headers["content-type"]) == (200, PROTOBUF)
@@ -161,7 +161,7 @@ def test_protobuf_is_the_answer_to_who_takes_nothing_else(api):
     assert frames >= 1
 
 
-def test_yaml_is_read(api, namespace):
+def test_bodies_can_be_yaml(api, namespace):
     body = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: from-yaml}\ndata: {a: 'on'}\n"
     headers = {"Content-Type": "application/yaml"}
     answer = api.post(core("configmaps", namespace), content=body, headers=headers)
@@ -170,14 +170,14 @@ def test_yaml_is_read(api, namespace):
 
 
 @pytest.mark.parametrize("media", ["text/plain", "application/xml", "multipart/form-data"])
-def test_a_body_in_a_form_that_is_not_read(api, namespace, media):
+def test_an_unsupported_request_media_type(api, namespace, media):
     body = json.dumps(config_map("x"))
     answer = api.post(core("configmaps", namespace), content=body, headers={"Content-Type": media})
     refused(answer, 415, "UnsupportedMediaType")
 
 
 @pytest.mark.parametrize("media", ["application/json", "text/plain", ""])
-def test_a_patch_must_say_its_kind(api, namespace, media):
+def test_a_patch_needs_its_media_type(api, namespace, media):
     api.create(core("configmaps", namespace), config_map("x"))
     path = core("configmaps", namespace, "x")
     refused(api.patch(path, content="{}", headers={"Content-Type": media}), 415,
@@ -219,7 +219,7 @@ def test_a_malformed_yaml_body(api, namespace, body):
             "BadRequest")  # fmt: skip
 
 
-def test_yaml_that_would_grow_without_bound(api, namespace):
+def test_a_yaml_bomb_is_rejected(api, namespace):
     lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
     lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     headers = {"Content-Type": "application/yaml"}
@@ -251,7 +251,7 @@ def test_a_malformed_protobuf_body(api, namespace, body):
         ({"metadata": {"name": "x", "namespace": "other"}}, "the namespace of the provided object"),
     ],
 )
-def test_a_body_that_is_about_something_else(api, namespace, change, part):
+def test_a_body_of_another_kind(api, namespace, change, part):
     answer = api.post(core("configmaps", namespace), json=config_map("x") | change)
     assert part in refused(answer, 400, "BadRequest")["message"]
 
@@ -277,7 +277,7 @@ def test_a_body_may_have_three_mebibytes_and_no_more(api, namespace):
     api.get_document(core("configmaps", namespace, "large"))
 
 
-def test_a_body_in_pieces_is_read(api, namespace):
+def test_a_chunked_body_is_accepted(api, namespace):
     body = json.dumps(config_map("pieces")).encode()
     headers = {"Content-Type": "application/json"}
     pieces = (body[index : index + 7] for index in range(0, len(body), 7))
@@ -302,7 +302,7 @@ def test_a_body_in_pieces_is_read(api, namespace):
         ("timeoutSeconds=x", 400, "BadRequest", ""),
     ],
 )
-def test_a_list_that_is_asked_for_wrongly(api, namespace, query, code, reason, part):
+def test_invalid_list_options(api, namespace, query, code, reason, part):
     answer = api.get(f"{core('configmaps', namespace)}?{query}")
     assert answer.status_code == code, answer.text
     status = answer.json()
@@ -315,7 +315,7 @@ def test_a_list_that_is_asked_for_wrongly(api, namespace, query, code, reason, p
     ("query", "field"),
     [("dryRun=Some", "dryRun"), ("fieldValidation=Some", "fieldValidation")],
 )
-def test_a_write_with_wrong_options(api, namespace, query, field):
+def test_invalid_write_options(api, namespace, query, field):
     answer = api.post(f"{core('configmaps', namespace)}?{query}", json=config_map("x"))
     status = refused(answer, 422, "Invalid")
     assert status["details"]["causes"][0]["field"] == field
@@ -326,7 +326,7 @@ def test_a_write_with_wrong_options(api, namespace, query, field):
 @pytest.mark.parametrize(
     "name", ["UPPER", "under_score", "-x", "x-", "x" * 254, "a b", "a%00b", "%2e%2e", "a%2Fb"]
 )
-def test_a_name_that_no_object_can_have(api, namespace, name):
+def test_an_invalid_name(api, namespace, name):
     answer = api.get(f"{core('configmaps', namespace)}/{name}")
     assert answer.status_code == 404
     answer = api.post(core("configmaps", namespace), json=config_map(name))
@@ -334,7 +334,7 @@ def test_a_name_that_no_object_can_have(api, namespace, name):
     assert status["details"]["causes"][0]["field"] == "metadata.name"
 
 
-def test_field_validation_says_what_is_unknown_or_twice(api, namespace):
+def test_field_validation_reports_unknown_and_duplicate_fields(api, namespace):
     body = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","nme":"y"},"a":1,"a":2}'
     headers = {"Content-Type": "application/json"}
     path = core("configmaps", namespace)
@@ -361,7 +361,7 @@ def test_field_validation_says_what_is_unknown_or_twice(api, namespace):
     assert "warning" not in post("Ignore").headers
 
 
-def test_wrong_types_are_told_with_their_path(api, namespace):
+def test_wrong_types_are_reported_with_their_path(api, namespace):
     document = replica_set("x", 1)
     document["spec"]["replicas"] = "three"
     document["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": "one"}
@@ -378,7 +378,7 @@ def test_wrong_types_are_told_with_their_path(api, namespace):
     assert "spec.template.spec.domain.cpu.cores" in causes
 
 
-def test_wrong_types_of_native_kinds_are_told_as_their_decoder_tells_them(api, namespace):
+def test_wrong_types_of_native_kinds_have_the_message_of_gos_decoder(api, namespace):
     answer = api.post(core("configmaps", namespace), json=config_map("x") | {"data": {"a": 1}})
     status = refused(answer, 400, "BadRequest")
     assert status["message"] == (
@@ -387,7 +387,7 @@ def test_wrong_types_of_native_kinds_are_told_as_their_decoder_tells_them(api, n
     )
 
 
-def test_a_connection_serves_again_after_a_refusal(user):
+def test_a_connection_can_be_used_after_an_error(user):
     """One connection, wrong and right requests in turn: nothing of one is left for the next."""
     with contextlib.closing(connected(user)) as connection:
         codes = []
@@ -399,7 +399,7 @@ def test_a_connection_serves_again_after_a_refusal(user):
         assert codes == [400, 400, 201]
 
 
-def test_a_large_answer_may_come_compressed(api, namespace):
+def test_a_large_response_is_compressed_if_accepted(api, namespace):
     api.create(core("configmaps", namespace), config_map("large", a="a" * 400_000))
     path = core("configmaps", namespace)
     packed = api.get(path, headers={"Accept-Encoding": "gzip"})
@@ -423,7 +423,7 @@ def connected(user) -> http.client.HTTPSConnection:
     )
 
 
-def test_a_client_may_ask_before_it_sends_its_body(user, namespace):
+def test_expect_100_continue_is_supported(user, namespace):
     """``Expect: 100-continue``, as curl sends it with large bodies."""
     body = json.dumps(config_map("asked", a="a" * 100_000)).encode()
     with contextlib.closing(connected(user)) as connection:
@@ -439,7 +439,7 @@ def test_a_client_may_ask_before_it_sends_its_body(user, namespace):
         assert answer.status == 201, answer.read()
 
 
-def test_a_head_without_bounds_is_refused(user):
+def test_an_endless_head_is_rejected(user):
     with (
         contextlib.closing(connected(user)) as connection,
         contextlib.suppress(ConnectionError),  # cut before all is sent: refused as well
@@ -451,7 +451,7 @@ def test_a_head_without_bounds_is_refused(user):
         assert connection.getresponse().status == 200
 
 
-def test_garbage_is_refused(user):
+def test_garbage_is_rejected(user):
     for garbage in (b"\x00" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"hello\r\n\r\n"):
         with contextlib.closing(connected(user)) as connection:
             connection.connect()
@@ -461,7 +461,7 @@ def test_garbage_is_refused(user):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/namespaces/default", "/api/v1/namespaces", "/apis"])
-def test_an_answer_is_a_line_or_indented_for_who_reads_it(api, path):
+def test_responses_are_indented_for_people_only(api, path):
     line = api.get(path, headers={"User-Agent": "kubectl/v1.37.0"})
     assert line.text.endswith("}\n")
     assert "\n" not in line.text[:-1]
@@ -472,7 +472,7 @@ def test_an_answer_is_a_line_or_indented_for_who_reads_it(api, path):
         assert asked.text == json.dumps(asked.json(), indent=2, ensure_ascii=False)
 
 
-def test_a_refusal_is_indented_for_who_reads_it(api):
+def test_errors_are_indented_for_people(api):
     answer = api.get("/nosuch", headers={"User-Agent": "curl/8.0", "Authorization": "Bearer no"})
     assert answer.status_code == 401
     assert answer.text.startswith('{\n  "apiVersion": "v1",\n')

@@ -129,7 +129,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("paths", [[*LISTED, *BY_KUBEVIRT], BY_KUBERNETES])
-def test_what_is_listed_first_can_be_watched_from_there(api, paths):
+def test_a_watch_can_start_at_the_revision_of_a_list(api, paths):
     """All at once, as controllers do it."""
     with contextlib.ExitStack() as watches:
         opened = []
@@ -145,7 +145,7 @@ def test_what_is_listed_first_can_be_watched_from_there(api, paths):
 
 
 @pytest.mark.parametrize(("api_version", "kind"), ORDERS)
-def test_orders_that_nobody_would_carry_out_are_refused(api, namespace, api_version, kind):
+def test_kinds_that_nothing_acts_on_are_rejected(api, namespace, api_version, kind):
     place = f"/apis/{api_version}/namespaces/{namespace}/{kind.lower()}s"
     document = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "one"}}
     answer = api.post(place, json=document)
@@ -154,7 +154,7 @@ def test_orders_that_nobody_would_carry_out_are_refused(api, namespace, api_vers
     assert api.get_document(place)["items"] == []
 
 
-def test_others_are_told_by_whom_users_are_known(api):
+def test_the_client_ca_is_published(api):
     """Schedulers, controllers and other API servers do not begin without."""
     told = api.get_document(f"{CONFIG_MAPS}/extension-apiserver-authentication")["data"]
     known = {key: told.pop(key) for key in ("client-ca-file", "requestheader-client-ca-file")}

@@ -22,7 +22,7 @@ def five(api, namespace) -> str:
     return core("secrets", namespace)
 
 
-def test_pages_show_one_moment(api, five):
+def test_pages_are_of_one_revision(api, five):
     first = api.get_document(five, limit=2)
     assert names(first["items"]) == ["a", "b"]
     assert first["metadata"]["remainingItemCount"] == 3
@@ -38,7 +38,7 @@ def test_pages_show_one_moment(api, five):
     assert names(api.items(five)) == ["a", "b", "bb", "d", "e"]
 
 
-def test_a_page_goes_with_its_selector(api, five):
+def test_pages_keep_the_selector(api, five):
     query = {"limit": 1, "labelSelector": "vowel=true"}
     first = api.get_document(five, **query)
     assert names(first["items"]) == ["a"]
@@ -51,14 +51,14 @@ def test_a_page_that_ends_exactly_is_the_last(api, five):
     assert not api.get_document(five, limit=5)["metadata"].get("continue")
 
 
-def test_a_continued_list_takes_no_revision(api, five):
+def test_a_continued_list_cannot_have_a_revision(api, five):
     token = api.get_document(five, limit=2)["metadata"]["continue"]
     answer = api.get(five, params={"continue": token, "resourceVersion": "5"})
     message = refused(answer, 400, "BadRequest")["message"]
     assert message == ("specifying resource version is not allowed when using continue")
 
 
-def test_a_token_that_was_tampered_with_is_refused(api, five):
+def test_a_modified_continue_token_is_rejected(api, five):
     token = api.get_document(five, limit=2)["metadata"]["continue"]
     padded = token + "=" * (-len(token) % 4)
     content = json.loads(base64.urlsafe_b64decode(padded))
@@ -105,7 +105,7 @@ def test_field_selectors(api, five, selector, expected):
     assert names(api.items(five, fieldSelector=selector)) == list(expected)
 
 
-def test_a_list_of_an_exact_moment(api, five):
+def test_a_list_of_an_exact_revision(api, five):
     then = api.get_document(five)["metadata"]["resourceVersion"]
     api.remove(f"{five}/a")
     api.change(f"{five}/b", {"data": {"later": "MQ=="}})
@@ -119,7 +119,7 @@ def test_a_list_of_an_exact_moment(api, five):
     assert names(api.items(five, resourceVersion="0")) == list("bcde")
 
 
-def test_the_list_is_as_new_as_the_last_write(api, five):
+def test_a_list_includes_the_last_write(api, five):
     made = api.create(five, secret("z"))
     listed = api.get_document(five)
     assert int(listed["metadata"]["resourceVersion"]) >= int(made["metadata"]["resourceVersion"])
@@ -136,7 +136,7 @@ def test_a_namespace_that_does_not_exist_is_empty(api):
     assert listed["kind"] == "SecretList"
 
 
-def test_all_namespaces_come_in_order(api, five):
+def test_lists_of_all_namespaces_are_sorted(api, five):
     keys = [
         (item["metadata"]["namespace"], item["metadata"]["name"])
         for item in api.items(core("secrets"))
@@ -173,7 +173,7 @@ def test_a_table(api, namespace):
 
 
 @pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
-def test_a_table_brings_what_is_asked_for(api, five, include):
+def test_a_table_includes_the_requested_objects(api, five, include):
     answer = api.get(five, headers={"Accept": TABLE}, params={"includeObject": include})
     (row, *_) = answer.json()["rows"]
     if include == "None":
@@ -199,7 +199,7 @@ def test_an_empty_table(api, namespace):
     assert table["rows"] == []
 
 
-def test_metadata_alone(api, five):
+def test_partial_object_metadata_lists(api, five):
     listed = api.get(five, headers={"Accept": PARTIAL_LIST}).json()
     assert listed["kind"] == "PartialObjectMetadataList"
     assert names(listed["items"]) == list("abcde")
@@ -209,7 +209,7 @@ def test_metadata_alone(api, five):
     assert set(one) == {"kind", "apiVersion", "metadata"}
 
 
-def test_a_refusal_is_no_table(api, namespace):
+def test_an_error_is_no_table(api, namespace):
     answer = api.get(sets(namespace, "nosuch"), headers={"Accept": TABLE})
     refused(answer, 404, "NotFound")
 
@@ -222,7 +222,7 @@ def test_a_collection_is_deleted_by_selector(api, five):
     assert api.items(five) == []
 
 
-def test_a_list_in_yaml_says_what_it_says_in_json(api, five):
+def test_lists_in_yaml_and_json_are_equal(api, five):
     listed = api.get(five).json()
     # other tests write meanwhile: the same revision is asked for, so that both say the same
     exact = f"resourceVersion={listed['metadata']['resourceVersion']}&resourceVersionMatch=Exact"

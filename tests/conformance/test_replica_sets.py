@@ -84,7 +84,7 @@ def uids(items: list[dict]) -> set[str]:
     return {item["metadata"]["uid"] for item in items}
 
 
-def test_machines_are_named_after_the_set_without_a_dash(web):
+def test_vmis_are_named_after_the_set_without_a_dash(web):
     made = web.create(3)
     assert all(re.fullmatch("web[a-z0-9]{5}", name) for name in names(made))
     owner = web.document["metadata"]
@@ -107,12 +107,12 @@ def test_machines_are_named_after_the_set_without_a_dash(web):
     assert len({one["spec"]["domain"]["firmware"]["uuid"] for one in made}) == 3
 
 
-def test_the_name_of_the_template_comes_first(web):
+def test_the_name_of_the_template_is_the_prefix(web):
     (made,) = web.create(1, template_name="test")
     assert re.fullmatch("test[a-z0-9]{5}", made["metadata"]["name"])
 
 
-def test_without_a_number_there_is_one(api, web, namespace):
+def test_replicas_default_to_one(api, web, namespace):
     document = replica_set("web", 1)
     del document["spec"]["replicas"]
     api.create(sets(namespace), document)
@@ -120,7 +120,7 @@ def test_without_a_number_there_is_one(api, web, namespace):
     assert "replicas" not in web.document["spec"]
 
 
-def test_the_status_says_what_an_autoscaler_reads(api, web):
+def test_the_status_has_replicas_and_selector(api, web):
     web.create(2)
     assert web.status == {"replicas": 2, "readyReplicas": 2, "labelSelector": "app=web"}
     scale = api.get_document(f"{web.path}/scale")
@@ -128,7 +128,7 @@ def test_the_status_says_what_an_autoscaler_reads(api, web):
     assert scale["status"] == {"replicas": 2, "selector": "app=web"}
 
 
-def test_every_machine_that_is_made_is_told(web):
+def test_every_created_vmi_has_an_event(web):
     made = web.create(3)
     told = web.told("SuccessfulCreate", 3)
     assert {one["message"] for one in told} == {
@@ -144,13 +144,13 @@ def test_every_machine_that_is_made_is_told(web):
         assert about["uid"] == web.document["metadata"]["uid"]
 
 
-def test_many_and_none(web):
+def test_scaling_to_many_and_to_zero(web):
     web.create(60)
     web.scale(0)
     web.settled(0)
 
 
-def test_a_machine_that_is_too_many_is_told_by_its_name(web):
+def test_every_deleted_vmi_has_an_event_with_its_name(web):
     (made,) = web.create(1)
     web.scale(0)
     (told,) = web.told("SuccessfulDelete")
@@ -161,7 +161,7 @@ def test_a_machine_that_is_too_many_is_told_by_its_name(web):
     )
 
 
-def test_what_is_deleted_is_replaced(api, web, namespace):
+def test_a_deleted_vmi_is_replaced(api, web, namespace):
     before = web.create(2)
     victim = before[0]["metadata"]
     api.remove(machines(namespace, victim["name"]))
@@ -172,7 +172,7 @@ def test_what_is_deleted_is_replaced(api, web, namespace):
     assert len(uids(before) & uids(after)) == 1
 
 
-def test_what_has_finished_is_deleted_and_replaced(api, web, namespace):
+def test_a_finished_vmi_is_deleted_and_replaced(api, web, namespace):
     (before,) = web.create(1)
     path = machines(namespace, before["metadata"]["name"])
     finished = '{"status":{"phase":"Succeeded"}}'
@@ -190,7 +190,7 @@ def test_what_has_finished_is_deleted_and_replaced(api, web, namespace):
     assert told["message"] == f"Deleted finished virtual machine: {before['metadata']['name']}"
 
 
-def test_a_pod_that_is_evicted_takes_its_machine_along(api, web, namespace):
+def test_evicting_a_pod_deletes_its_vmi(api, web, namespace):
     before = web.create(2)
     (pod,) = [
         one
@@ -203,7 +203,7 @@ def test_a_pod_that_is_evicted_takes_its_machine_along(api, web, namespace):
     assert len(uids(before) & uids(web.machines())) == 1
 
 
-def test_orphans_that_match_are_adopted(api, web, namespace):
+def test_matching_orphans_are_adopted(api, web, namespace):
     api.create(machines(namespace), machine("orphan", {"app": "web"}))
     api.create(machines(namespace), machine("stranger", {"app": "other"}))
     api.create(sets(namespace), replica_set("web", 2))
@@ -215,7 +215,7 @@ def test_orphans_that_match_are_adopted(api, web, namespace):
     assert not web.machine("stranger")["metadata"].get("ownerReferences")
 
 
-def test_one_adopted_too_many_costs_one(api, web, namespace):
+def test_adopting_one_too_many_deletes_one(api, web, namespace):
     web.create(2)
     made = api.create(machines(namespace), machine("orphan", {"app": "web"}))
     until("it is adopted or gone", lambda: not _is_orphan(web, made))
@@ -230,7 +230,7 @@ def _is_orphan(web: Web, made: dict) -> bool:
     )
 
 
-def test_what_others_control_is_left_to_them(api, web, namespace):
+def test_vmis_of_other_controllers_are_left_alone(api, web, namespace):
     owner = api.create(core("configmaps", namespace), config_map("owner"))["metadata"]
     document = machine("theirs", {"app": "web"})
     reference = {
@@ -245,7 +245,7 @@ def test_what_others_control_is_left_to_them(api, web, namespace):
     assert web.machine("theirs")["metadata"]["ownerReferences"] == [reference]
 
 
-def test_a_machine_that_matches_no_more_is_released(web):
+def test_a_vmi_that_stops_matching_is_released(web):
     (before,) = web.create(1)
     name = before["metadata"]["name"]
     web.change_machine(name, labels={"app": "debug"})
@@ -257,7 +257,7 @@ def test_a_machine_that_matches_no_more_is_released(web):
     assert released["metadata"]["uid"] == before["metadata"]["uid"]
 
 
-def test_a_paused_set_counts_and_does_nothing_else(api, web, namespace):
+def test_a_paused_set_only_updates_its_status(api, web, namespace):
     made = web.create(2)
     web.change(paused=True)
     paused = until("it is paused", lambda: conditions(web.document).get("ReplicaPaused"))
@@ -275,7 +275,7 @@ def test_a_paused_set_counts_and_does_nothing_else(api, web, namespace):
     assert web.told("SuccessfulResumed")[0]["message"] == "Resumed"
 
 
-def test_a_refused_machine_is_a_failure_until_it_is_accepted(api, web, namespace):
+def test_a_rejected_vmi_is_a_failure_condition_until_it_is_accepted(api, web, namespace):
     document = replica_set("web", 1)
     del document["spec"]["template"]["spec"]["domain"]["resources"]
     api.create(sets(namespace), document)
@@ -291,7 +291,7 @@ def test_a_refused_machine_is_a_failure_until_it_is_accepted(api, web, namespace
     assert "ReplicaFailure" not in conditions(web.document)
 
 
-def test_the_cheapest_go_first(web):
+def test_vmis_with_the_lowest_deletion_cost_are_deleted_first(web):
     made = web.create(4)
     cheap, dear = made[0]["metadata"], made[-1]["metadata"]
     web.change_machine(cheap["name"], annotations={DELETION_COST: "-10"})
@@ -304,7 +304,7 @@ def test_the_cheapest_go_first(web):
     assert uids(web.settled(1)) == {dear["uid"]}
 
 
-def test_the_newest_go_first_where_all_cost_the_same(web):
+def test_of_equal_deletion_cost_the_newest_are_deleted_first(web):
     before = web.create(1)
     until("a second has passed", lambda: _age_differs(web, before))
     web.scale(3)
@@ -319,7 +319,7 @@ def _age_differs(web: Web, before: list[dict]) -> bool:
     return probe["metadata"]["creationTimestamp"] > before[0]["metadata"]["creationTimestamp"]
 
 
-def test_a_new_template_is_for_new_machines(web):
+def test_a_changed_template_applies_to_new_vmis(web):
     (old,) = web.create(1)
     web.change(template={"metadata": {"labels": {"app": "web", "version": "2"}}})
     web.scale(2)
@@ -329,7 +329,7 @@ def test_a_new_template_is_for_new_machines(web):
     assert new["metadata"]["labels"]["version"] == "2"
 
 
-def test_a_new_selector_releases_and_makes_anew(web):
+def test_a_changed_selector_releases_and_creates_vmis(web):
     (old,) = web.create(1)
     web.change(
         selector={"matchLabels": {"app": "new"}}, template={"metadata": {"labels": {"app": "new"}}}
@@ -343,14 +343,14 @@ def _owners(web: Web, name: str) -> list[dict]:
     return web.machine(name)["metadata"].get("ownerReferences", [])
 
 
-def test_background_deletion_takes_the_machines_along(api, web):
+def test_background_deletion_deletes_the_vmis(api, web):
     web.create(2)
     api.remove(web.path, {"propagationPolicy": "Background"})
     assert api.get(web.path).status_code == 404
     until("all are gone", lambda: not web.machines())
 
 
-def test_foreground_deletion_waits_for_the_machines(api, web, namespace):
+def test_foreground_deletion_waits_for_the_vmis(api, web, namespace):
     web.create(2)
     with api.watch(sets(namespace), resourceVersion="0") as seen:
         going = api.remove(web.path, {"propagationPolicy": "Foreground"})
@@ -360,7 +360,7 @@ def test_foreground_deletion_waits_for_the_machines(api, web, namespace):
     assert web.machines() == []
 
 
-def test_orphans_live_on_and_are_adopted_again(api, web, namespace):
+def test_orphans_run_on_and_are_adopted_again(api, web, namespace):
     made = web.create(2)
     api.remove(web.path, {"propagationPolicy": "Orphan"})
     until("the set is gone", lambda: api.get(web.path).status_code == 404)
@@ -378,7 +378,7 @@ def test_orphans_live_on_and_are_adopted_again(api, web, namespace):
          ""),
     ],
 )  # fmt: skip
-def test_a_selector_that_cannot_work_is_refused(api, namespace, change, field, message):
+def test_an_invalid_selector_is_rejected(api, namespace, change, field, message):
     document = replica_set("web", 1)
     document["spec"] |= change
     status = refused(api.post(sets(namespace), json=document), 422, "Invalid")
@@ -386,7 +386,7 @@ def test_a_selector_that_cannot_work_is_refused(api, namespace, change, field, m
     assert message in status["message"]
 
 
-def test_a_disk_without_its_volume_is_refused_with_its_path(api, namespace):
+def test_a_disk_without_its_volume_is_rejected_with_its_path(api, namespace):
     document = replica_set("web", 1)
     document["spec"]["template"]["spec"]["volumes"][0]["name"] = "other"
     status = refused(api.post(sets(namespace), json=document), 422, "Invalid")
@@ -395,7 +395,7 @@ def test_a_disk_without_its_volume_is_refused_with_its_path(api, namespace):
     assert "disks[0].Name 'disk' not found." in status["message"]
 
 
-def test_unknown_fields_are_refused_told_or_dropped_as_is_asked(api, namespace):
+def test_unknown_fields_are_rejected_warned_of_or_dropped_by_field_validation(api, namespace):
     document = replica_set("web", 1)
     document["spec"]["template"]["spec"]["domain"]["nosuch"] = 1
     for validation, code in (("Strict", 400), ("Warn", 201), ("Ignore", 201)):
@@ -420,7 +420,7 @@ def test_fields_without_effect_are_named_in_a_warning(api, namespace):
     assert "spec.domain.devices.blockMultiQueue" in told
 
 
-def test_the_way_of_a_machine_is_written_down(api, web):
+def test_phase_transitions_of_a_vmi_are_recorded(api, web):
     (made,) = web.create(1)
     machine_now = web.machine(made["metadata"]["name"])
     status = machine_now["status"]

@@ -29,7 +29,7 @@ def heads(events: list[dict]) -> list[tuple[str, str]]:
     return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
 
 
-def test_a_watch_tells_what_comes_after_the_list(api, maps):
+def test_a_watch_sends_changes_after_the_list(api, maps):
     since = revision(api, maps)
     with api.watch(maps, resourceVersion=since) as events:
         made = api.create(maps, secret("c"))
@@ -45,7 +45,7 @@ def test_a_watch_tells_what_comes_after_the_list(api, maps):
 
 
 @pytest.mark.parametrize("since", [None, "0"])
-def test_without_a_revision_a_watch_begins_with_what_there_is(api, maps, since):
+def test_a_watch_without_a_revision_begins_with_the_current_objects(api, maps, since):
     query = {} if since is None else {"resourceVersion": since}
     events = api.events(maps, **query)
     assert sorted(heads(events)) == [("ADDED", "a"), ("ADDED", "b")]
@@ -66,12 +66,12 @@ def test_initial_events_end_with_a_bookmark(api, maps):
         assert heads([next(events)]) == [("ADDED", "c")]
 
 
-def test_initial_events_of_nothing(api, namespace):
+def test_initial_events_of_an_empty_collection(api, namespace):
     with api.watch(core("secrets", namespace), **INITIAL_EVENTS) as events:
         assert next(events)["type"] == "BOOKMARK"
 
 
-def test_initial_events_are_not_older_than_asked(api, maps):
+def test_initial_events_are_not_older_than_requested(api, maps):
     since = revision(api, maps)
     with api.watch(maps, **INITIAL_EVENTS, resourceVersion=since) as events:
         told = [next(events) for _ in range(3)]
@@ -79,18 +79,18 @@ def test_initial_events_are_not_older_than_asked(api, maps):
     assert int(told[-1]["object"]["metadata"]["resourceVersion"]) >= int(since)
 
 
-def test_initial_events_go_with_a_selector(api, maps):
+def test_initial_events_are_filtered_by_the_selector(api, maps):
     with api.watch(maps, **INITIAL_EVENTS, fieldSelector="metadata.name=b") as events:
         told = [next(events) for _ in range(2)]
     assert [event["type"] for event in told] == ["ADDED", "BOOKMARK"]
     assert told[0]["object"]["metadata"]["name"] == "b"
 
 
-def test_a_watch_ends_when_its_time_is_over(api, maps):
+def test_a_watch_ends_at_its_timeout(api, maps):
     assert api.events(maps, resourceVersion=revision(api, maps), timeoutSeconds=1) == []
 
 
-def test_a_revision_that_is_not_kept_is_gone(api, maps):
+def test_a_compacted_revision_is_gone(api, maps):
     """Versions that were superseded long ago, or are too many to keep, are forgotten."""
     then = revision(api, maps)
     page = api.get_document(maps, limit=1)["metadata"]["continue"]
@@ -108,7 +108,7 @@ def test_a_revision_that_is_not_kept_is_gone(api, maps):
     assert names(api.items(maps, **{"continue": fresh})) == ["b"]
 
 
-def test_what_leaves_the_selection_is_deleted_to_the_watcher(api, namespace):
+def test_objects_that_leave_the_selection_are_deleted_events(api, namespace):
     path = core("secrets", namespace)
     for name in ("a", "b"):
         api.create(path, secret(name) | {"metadata": {"name": name, "labels": {"in": name}}})
@@ -122,7 +122,7 @@ def test_what_leaves_the_selection_is_deleted_to_the_watcher(api, namespace):
     assert heads(told) == [("DELETED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
 
 
-def test_a_field_selector_names_the_one_object_that_is_waited_for(api, maps):
+def test_a_field_selector_watches_a_single_object(api, maps):
     since = revision(api, maps)
     query = {"resourceVersion": since, "fieldSelector": "metadata.name=b"}
     with api.watch(maps, **query) as events:
@@ -140,7 +140,7 @@ def test_a_watch_of_all_namespaces_sees_each(api, namespace):
 
 
 @pytest.mark.parametrize("form", ["/watch/", "/"])
-def test_the_old_paths_of_watches_still_work(api, maps, form):
+def test_deprecated_watch_paths_work(api, maps, form):
     path = maps.replace("/api/v1/", f"/api/v1{form}")
     events = api.events(path)
     assert sorted(heads(events)) == [("ADDED", "a"), ("ADDED", "b")]
@@ -167,14 +167,14 @@ def test_a_table_is_watched_row_by_row(api, namespace):
         assert later["object"]["columnDefinitions"] in (None, [])
 
 
-def test_metadata_alone_is_watched(api, maps):
+def test_partial_object_metadata_can_be_watched(api, maps):
     events = api.events(maps, accept=PARTIAL)
     assert {event["object"]["kind"] for event in events} == {"PartialObjectMetadata"}
     assert {event["object"]["apiVersion"] for event in events} == {"meta.k8s.io/v1"}
     assert all("data" not in event["object"] for event in events)
 
 
-def test_a_write_without_change_is_no_event(api, maps):
+def test_a_write_without_changes_sends_no_event(api, maps):
     before = api.get_document(f"{maps}/a")
     with api.watch(maps, resourceVersion=revision(api, maps)) as events:
         same = api.change(f"{maps}/a", {"data": {"x": "MA=="}})
@@ -185,7 +185,7 @@ def test_a_write_without_change_is_no_event(api, maps):
         assert heads([next(events)]) == [("MODIFIED", "b")]
 
 
-def test_many_watchers_are_told_the_same(api, maps):
+def test_many_watchers_get_the_same_events(api, maps):
     since = revision(api, maps)
     with (
         api.watch(maps, resourceVersion=since) as one,
@@ -209,7 +209,7 @@ def test_a_watch_from_the_future_waits(api, maps):
     assert (answer.status_code, answer.text) == (200, "")
 
 
-def test_a_list_from_the_future_is_not_had(api, maps):
+def test_a_list_of_a_future_revision_is_rejected(api, maps):
     future = str(int(revision(api, maps)) + 1_000_000)
     status = refused(api.get(maps, params={"resourceVersion": future}), 504, "Timeout")
     assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"

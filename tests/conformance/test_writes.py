@@ -26,7 +26,7 @@ def one(api, namespace) -> str:
     return path
 
 
-def test_the_server_gives_identity(api, namespace):
+def test_the_server_sets_uid_and_creation_time(api, namespace):
     document = config_map("x")
     document["metadata"] |= {"uid": "mine", "generation": 7, "creationTimestamp": None}
     metadata = api.create(core("configmaps", namespace), document)["metadata"]
@@ -50,7 +50,7 @@ def test_names_are_generated(api, namespace):
     assert len(name) == 63
 
 
-def test_a_name_is_taken_once(api, namespace):
+def test_a_second_object_of_a_name_already_exists(api, namespace):
     path = core("configmaps", namespace)
     api.create(path, config_map("x"))
     status = refused(api.post(path, json=config_map("x")), 409, "AlreadyExists")
@@ -98,7 +98,7 @@ def test_an_update_of_a_native_kind_needs_none(api, namespace):
     assert api.replace(path, config_map("x", a="1"))["data"] == {"a": "1"}
 
 
-def test_an_update_of_what_is_not_there(api, namespace):
+def test_an_update_of_a_missing_object(api, namespace):
     answer = api.put(core("configmaps", namespace, "x"), json=config_map("x"))
     refused(answer, 404, "NotFound")
     refused(api.send_patch(core("configmaps", namespace, "x"), {}), 404, "NotFound")
@@ -152,14 +152,14 @@ def test_patches(api, namespace, media, patch, expected):
         ([{"op": "add", "path": "data", "value": 1}], (400, 422)),
     ],
 )
-def test_json_patches_that_do_not_fit(api, namespace, patch, code):
+def test_json_patches_that_cannot_be_applied(api, namespace, patch, code):
     api.create(core("configmaps", namespace), config_map("x", a="1"))
     answer = api.send_patch(core("configmaps", namespace, "x"), patch, JSON_PATCH)
     assert answer.status_code in (code if isinstance(code, tuple) else (code,)), answer.text
     assert answer.json()["kind"] == "Status"
 
 
-def test_a_patch_of_too_many_steps_is_refused(api, namespace):
+def test_a_patch_of_too_many_operations_is_rejected(api, namespace):
     api.create(core("configmaps", namespace), config_map("x", a="1"))
     patch = [{"op": "copy", "from": "/data", "path": "/data/b"}] * 20_000
     answer = api.send_patch(core("configmaps", namespace, "x"), patch, JSON_PATCH)
@@ -174,7 +174,7 @@ def test_a_strategic_patch_is_for_native_kinds(api, one):
     )
 
 
-def test_status_and_spec_are_written_apart(api, one):
+def test_status_and_spec_are_written_separately(api, one):
     document = api.get_document(one)
     document["spec"]["paused"] = True
     document["status"] = {"labelSelector": "of=mine"}
@@ -191,7 +191,7 @@ def test_status_and_spec_are_written_apart(api, one):
     assert [one["type"] for one in kept["status"]["conditions"]] == ["Mine"]
 
 
-def test_the_status_of_a_machine_is_not_for_its_users(api, namespace):
+def test_users_cannot_write_the_status_of_a_vmi(api, namespace):
     api.create(machines(namespace), machine("x"))
     changed = api.change(machines(namespace, "x"), {"status": {"phase": "Failed"}})
     assert changed["status"]["phase"] != "Failed"
@@ -232,7 +232,7 @@ def test_scale_without_a_content_type_is_json(api, one):
     assert api.send(request).json()["spec"] == {"replicas": 1}
 
 
-def test_a_dry_run_leaves_nothing(api, namespace, one):
+def test_a_dry_run_stores_nothing(api, namespace, one):
     api.create(core("configmaps", namespace), config_map("tried"), dryRun="All")
     refused(api.get(core("configmaps", namespace, "tried")), 404, "NotFound")
     before = api.get_document(one)
@@ -245,7 +245,7 @@ def test_a_dry_run_leaves_nothing(api, namespace, one):
     assert api.get_document(one)["spec"] == before["spec"]
 
 
-def test_what_a_deletion_answers(api, namespace, one):
+def test_the_response_of_a_deletion(api, namespace, one):
     status = api.remove(one)
     assert (status["kind"], status["status"]) == ("Status", "Success")
     assert status["details"]["name"] == "one"
@@ -255,7 +255,7 @@ def test_what_a_deletion_answers(api, namespace, one):
     refused(api.send_delete(one), 404, "NotFound")
 
 
-def test_a_deletion_may_name_whom_it_means(api, namespace):
+def test_a_deletion_can_have_preconditions(api, namespace):
     made = api.create(core("configmaps", namespace), config_map("x"))
     path = core("configmaps", namespace, "x")
     refused(api.send_delete(path, {"preconditions": {"uid": "other"}}), 409, "Conflict")
@@ -266,7 +266,7 @@ def test_a_deletion_may_name_whom_it_means(api, namespace):
     api.remove(path, {"preconditions": {"uid": made["metadata"]["uid"]}})
 
 
-def test_finalizers_hold_an_object_back(api, namespace):
+def test_finalizers_delay_a_deletion(api, namespace):
     document = config_map("x")
     document["metadata"]["finalizers"] = ["example.com/hold"]
     api.create(core("configmaps", namespace), document)
@@ -286,13 +286,13 @@ def test_finalizers_hold_an_object_back(api, namespace):
     "options",
     [{"propagationPolicy": "Sideways"}, {"gracePeriodSeconds": "x"}, {"dryRun": ["Some"]}],
 )
-def test_wrong_options_of_a_deletion(api, one, options):
+def test_invalid_delete_options(api, one, options):
     answer = api.send_delete(one, options)
     assert answer.status_code in (400, 422), answer.text
     assert api.get(one).status_code == 200
 
 
-def test_a_namespace_must_be_there(api):
+def test_a_namespace_must_exist(api):
     answer = api.post(core("configmaps", "nosuch"), json=config_map("x"))
     status = refused(answer, 404, "NotFound")
     assert status["message"] == 'namespaces "nosuch" not found'
@@ -300,7 +300,7 @@ def test_a_namespace_must_be_there(api):
     assert answer.status_code == 404
 
 
-def test_nothing_is_made_in_a_namespace_that_ends(api, namespace):
+def test_nothing_is_created_in_a_terminating_namespace(api, namespace):
     document = config_map("x")
     document["metadata"]["finalizers"] = ["example.com/hold"]
     name = f"{namespace}-ending"
@@ -318,7 +318,7 @@ def test_nothing_is_made_in_a_namespace_that_ends(api, namespace):
     api.change(core("configmaps", name, "x"), {"metadata": {"finalizers": []}})
 
 
-def test_labels_and_annotations_have_a_form(api, namespace):
+def test_labels_and_annotations_are_validated(api, namespace):
     for field, value in (
         ("labels", {"-bad": "x"}),
         ("labels", {"a": "not allowed!"}),
@@ -357,7 +357,7 @@ def test_a_deprecated_version_warns_on_every_verb(api, namespace):
     assert answers[0].json()["apiVersion"] == "kubevirt.io/v1alpha3"
 
 
-def test_the_v1_group_of_events_and_the_other_show_the_same(api, namespace):
+def test_both_groups_of_events_have_the_same_objects(api, namespace):
     about = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "namespace": namespace}
     api.create(
         core("events", namespace),

@@ -152,7 +152,7 @@ def introduced(user: Outside) -> list[dict]:
     ]
 
 
-def test_every_machine_has_an_address_that_everybody_shows(play):
+def test_every_vmi_has_an_address_in_all_objects(play):
     vmis = {vmi["metadata"]["name"]: vmi for vmi in play.user.items("vmi")}
     cards = {name: vmi["status"]["interfaces"][0] for name, vmi in vmis.items()}
     addresses = {name: card["ipAddress"] for name, card in cards.items()}
@@ -181,11 +181,11 @@ def test_a_bridged_guest_has_the_pods_address_by_dhcp(play):
 
 
 @pytest.mark.parametrize("name", ["private", "ported", "bridged"])
-def test_guests_are_reached_at_their_pods_addresses(play, name):
+def test_guests_are_reachable_at_the_addresses_of_their_pods(play, name):
     assert play.says(name, 22).startswith("SSH-2.0-")
 
 
-def test_only_declared_ports_lead_to_a_guest(play):
+def test_only_declared_ports_reach_a_guest(play):
     assert "refused" in play.says("ported", 80)
     ask = (
         "import http.client as h; c = h.HTTPConnection('{}', 80, timeout=60); c.request('GET', '/')"
@@ -196,14 +196,14 @@ def test_only_declared_ports_lead_to_a_guest(play):
 
 
 @pytest.mark.parametrize("source", ["private", "bridged"])
-def test_guests_reach_each_other(play, source):
+def test_guests_can_connect_to_each_other(play, source):
     for target in {"private", "ported", "bridged"} - {source}:
         hello = f"nc -w 60 {play.address(target)} 22 </dev/null"
         assert "SSH-2.0-" in play.types(source, hello)[0], (source, target)
 
 
 @pytest.mark.parametrize("source", ["private", "bridged"])
-def test_nobody_speaks_in_anothers_name(play, source):
+def test_ip_addresses_cannot_be_spoofed(play, source):
     target = play.address("private" if source == "bridged" else "bridged")
     forged = [play.address("ported"), FORMER]
     said = play.types(
@@ -218,7 +218,7 @@ def test_nobody_speaks_in_anothers_name(play, source):
     assert "1 packets transmitted, 1 packets received" in said[6]
 
 
-def test_nobody_takes_anothers_hardware_address(play):
+def test_mac_addresses_cannot_be_spoofed(play):
     ping = "ping -c 1 -W {} " + play.address("bridged")
     card = play.user.get("vmi", "private")["status"]["interfaces"][0]["mac"]
     said = play.types(
@@ -232,7 +232,7 @@ def test_nobody_takes_anothers_hardware_address(play):
     assert "1 packets received" in said[3]
 
 
-def test_connections_outlive_the_manager_and_what_was_broken_is_mended(play):
+def test_connections_outlive_the_manager_and_damage_is_repaired(play):
     names = ("private", "bridged")
     held = {name: hold(play, name) for name in names}
     processes = {name: play.guest_of(name) for name in (*names, "ported")}

@@ -180,7 +180,7 @@ class Lab:
         await guest.types("", r"\n")
 
 
-async def test_a_second_machine_shares_the_load_and_goes_when_it_ends(user):
+async def test_a_second_vmi_shares_the_load_and_is_removed_at_its_end(user):
     """Of a set and of a pool at once: together they may take 1.2 processors."""
     async with asyncio.TaskGroup() as labs:
         for kind in ("vmirs", "vmpool"):

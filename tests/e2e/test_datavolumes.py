@@ -82,7 +82,7 @@ def is_ready(user: Outside, name: str) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def test_an_import_outlives_the_manager_and_a_machine_boots_from_its_copy(demo_disk, tmp_path):
+def test_an_import_outlives_the_manager_and_a_vmi_boots_from_its_clone(demo_disk, tmp_path):
     content = demo_disk.read_bytes()
     server = Halting(content).start()
     directory = tmp_path / "corral"

@@ -282,7 +282,7 @@ async def test_it_boots_to_a_login_prompt_with_memory_to_spare(demo_disk, tmp_pa
         assert "not found" not in guest.said
 
 
-async def test_it_rests_while_it_has_nothing_to_do(demo_disk, tmp_path):
+async def test_an_idle_guest_uses_no_cpu(demo_disk, tmp_path):
     """A kernel that ticks takes five hundredths of a processor and more."""
     async with machine(tmp_path, virtio(demo_disk)) as guest:
         await guest.log_in("demo", "demo")
@@ -302,7 +302,7 @@ def ticks(interrupts: str) -> int:
     return int(re.search(r"LOC: +(\d+)", interrupts)[1])
 
 
-async def test_its_clock_runs_as_the_hosts_while_that_is_busy(demo_disk, tmp_path):
+async def test_its_clock_keeps_the_time_of_a_busy_host(demo_disk, tmp_path):
     """A clock whose speed was found by counting, on such a host, was 3 to 20 times too fast."""
     busy = [
         await asyncio.create_subprocess_exec("sh", "-c", "while :; do :; done")
@@ -336,9 +336,7 @@ async def look_at_clock(directory: Path, disk: Path, processors: int) -> None:
         assert asked_again - asked >= 7.9
 
 
-async def test_what_is_written_is_there_after_a_restart_and_an_instance_is_set_up_once(
-    demo_disk, tmp_path
-):
+async def test_data_survives_a_restart_and_cloud_init_runs_once(demo_disk, tmp_path):
     """On a disk that was made larger, which is used as a whole."""
     disk = copied(demo_disk, tmp_path / "disk")
     size = disk.stat().st_size + 64 * 2**20
@@ -399,7 +397,7 @@ async def test_it_boots_with_a_second_partition_that_is_full_or_damaged(demo_dis
         assert await guest.run("echo a > /kept; cat /kept") == "a\n"
 
 
-async def test_a_disk_that_cannot_be_written_to_is_enough(demo_disk, tmp_path):
+async def test_it_boots_from_a_read_only_disk(demo_disk, tmp_path):
     disk = ["-drive", f"file={demo_disk},format=raw,if=virtio,readonly=on,snapshot=off"]
     async with machine(tmp_path, disk) as guest:
         await guest.says("what is written is gone when the machine ends")
@@ -407,7 +405,7 @@ async def test_a_disk_that_cannot_be_written_to_is_enough(demo_disk, tmp_path):
         assert await guest.run("echo a > /etc/kept; cat /etc/kept") == "a\n"
 
 
-async def test_other_disks_are_made_and_mounted_and_wget_has_a_time_limit(demo_disk, tmp_path):
+async def test_other_disks_are_formatted_and_mounted_and_wget_has_a_timeout(demo_disk, tmp_path):
     for name in ("ext4", "vfat"):
         (tmp_path / name).write_bytes(b"")
         os.truncate(tmp_path / name, 40 * 2**20)
@@ -428,7 +426,7 @@ async def test_other_disks_are_made_and_mounted_and_wget_has_a_time_limit(demo_d
         assert "timed out" in await guest.run("wget -T 1 http://localhost:81/")
 
 
-async def test_cloud_config_is_obeyed(demo_disk, tmp_path):
+async def test_cloud_config_is_applied(demo_disk, tmp_path):
     user_data = """#cloud-config
         hostname: web-1
         password: "se:cret"
@@ -473,7 +471,7 @@ async def test_cloud_config_is_obeyed(demo_disk, tmp_path):
         assert "hostname=web-1\n" in await guest.served("/cgi-bin/info")
 
 
-async def test_a_vfat_seed_brings_users_passwords_a_key_and_a_fixed_address(demo_disk, tmp_path):
+async def test_a_vfat_seed_sets_users_passwords_a_key_and_a_static_address(demo_disk, tmp_path):
     key = tmp_path / "key"
     await run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
     packed = base64.b64encode(gzip.compress(b"unpacked")).decode()
@@ -526,7 +524,7 @@ async def test_a_seed_in_a_sata_drive_is_found_beside_a_virtio_disk(demo_disk, t
         await guest.says("beside login: ")
 
 
-async def test_a_script_as_user_data_speaks_on_the_console_before_the_prompt(demo_disk, tmp_path):
+async def test_a_user_data_script_prints_to_the_console_before_the_prompt(demo_disk, tmp_path):
     seed = seed_disk(
         tmp_path / "seed.iso",
         user_data="#!/bin/sh\necho 'printed from cloud-init userdata'\n",
@@ -536,7 +534,7 @@ async def test_a_script_as_user_data_speaks_on_the_console_before_the_prompt(dem
         await guest.says(r"(?s)printed from cloud-init userdata.*vmi-1 login: ")
 
 
-async def test_it_boots_from_sata_disks_and_takes_a_fixed_address(demo_disk, tmp_path):
+async def test_it_boots_from_sata_disks_with_a_static_address(demo_disk, tmp_path):
     seed = seed_disk(
         tmp_path / "seed.iso",
         meta_data="local-hostname: on-sata\n",
@@ -553,7 +551,7 @@ async def test_it_boots_from_sata_disks_and_takes_a_fixed_address(demo_disk, tmp
         assert "via 10.0.2.2" in await guest.run("ip route")
 
 
-async def test_a_config_drive_brings_settings_a_name_and_keys(demo_disk, tmp_path):
+async def test_a_config_drive_sets_network_host_name_and_keys(demo_disk, tmp_path):
     drive = tmp_path / "drive.iso"
     meta = {"local_hostname": "web-2", "public_keys": {"0": "ssh-ed25519 AAAA one", "1": "k two"}}
     content = {
@@ -568,7 +566,7 @@ async def test_a_config_drive_brings_settings_a_name_and_keys(demo_disk, tmp_pat
         assert await guest.run("cat /root/.ssh/authorized_keys") == "ssh-ed25519 AAAA one\nk two\n"
 
 
-async def test_the_agent_gives_keys_and_passwords(demo_disk, tmp_path):
+async def test_the_guest_agent_sets_keys_and_passwords(demo_disk, tmp_path):
     async with machine(tmp_path, virtio(demo_disk)) as guest:
         agent = await guest.agent()
         keys = ["ssh-ed25519 AAAA one", "ssh-rsa BBBB two"]
@@ -619,7 +617,7 @@ async def test_it_reboots(demo_disk, tmp_path):
         await guest.type("reboot", "demo login: ")
 
 
-async def test_ssh_takes_the_password_and_scp_copies_both_ways(demo_disk, tmp_path):
+async def test_ssh_by_password_and_scp_in_both_directions(demo_disk, tmp_path):
     answers = tmp_path / "askpass"
     answers.write_text("#!/bin/sh\necho gocubsgo\n")
     answers.chmod(0o700)
@@ -659,7 +657,7 @@ async def networked(directory: Path, disk: Path, lease: Lease) -> AsyncIterator[
 
 
 @needs_rights
-async def test_it_uses_all_that_its_network_tells(demo_disk, tmp_path):
+async def test_it_uses_all_dhcp_options(demo_disk, tmp_path):
     async with networked(tmp_path, demo_disk, LEASE) as guest:
         await guest.run("until ip -6 address show scope global | grep inet6; do sleep 1; done")
         addresses = await guest.run("ip address show eth0")

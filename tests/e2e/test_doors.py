@@ -91,7 +91,7 @@ def forwarded(user: Outside, target: str, port: int) -> Iterator[int]:
         process.communicate()
 
 
-def test_its_ports_are_forwarded(user):
+def test_ports_are_forwarded(user):
     with forwarded(user, f"pod/{pod_of(user)}", 80) as port:
         for _ in range(3):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
@@ -136,7 +136,7 @@ def test_ssh_without_a_command_opens_a_shell(user):
     assert terminal.end() == 0
 
 
-def test_the_guest_takes_all_that_was_piped_to_its_console(user):
+def test_input_piped_to_the_console_reaches_the_guest(user):
     """A serial port holds 16 bytes, and the command that sent a thousand lines has ended."""
 
     async def log_in() -> None:
@@ -151,7 +151,7 @@ def test_the_guest_takes_all_that_was_piped_to_its_console(user):
     until("all is typed", lambda: user.kubectl(*read, check=False).split() == expected, 60)
 
 
-def test_the_guest_tells_of_itself(api):
+def test_guest_info_is_served(api):
     info = api.get_document(f"{DOOR}/guestosinfo")
     assert info["hostname"] == NAME
     assert info["os"]["kernelRelease"]
@@ -162,7 +162,7 @@ def test_the_guest_tells_of_itself(api):
     assert api.get_document(f"{DOOR}/userlist")["items"] is not None
 
 
-async def test_its_screen_is_seen(user, api):
+async def test_the_screen_is_served_by_vnc(user, api):
     picture = api.get(f"{DOOR}/vnc/screenshot", params={"moveCursor": "true"}).content
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", picture[16:24])
@@ -188,7 +188,7 @@ async def test_its_screen_is_seen(user, api):
         assert struct.unpack(">HH", said[:4]) == (width, height)
 
 
-def test_a_machine_that_is_paused_is_not_ready(user, api):
+def test_a_paused_vmi_is_not_ready(user, api):
     assert api.put(f"{DOOR}/pause").status_code == 200
     until("it is told", lambda: condition(user, "Paused") == "True")
     until("it is not ready", lambda: condition(user, "Ready") == "False")
@@ -200,7 +200,7 @@ def test_a_machine_that_is_paused_is_not_ready(user, api):
     assert condition(user, "Paused") is None
 
 
-def test_its_disks_are_frozen_and_thawed(api):
+def test_disks_are_frozen_and_thawed(api):
     assert api.put(f"{DOOR}/freeze", json={"unfreezeTimeout": "1m"}).status_code == 200
     assert api.get_document(f"{DOOR}/guestosinfo")["fsFreezeStatus"] in ("frozen", "thawed")
     assert api.put(f"{DOOR}/unfreeze").status_code == 200
@@ -237,7 +237,7 @@ def starts_again(user: Outside, api: Api, way: str, before: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["softreboot", "reset"])
-def test_it_starts_again(user, api, way):
+def test_a_guest_is_rebooted(user, api, way):
     starts_again(user, api, way, boot_of(user))
 
 

@@ -100,7 +100,7 @@ def on_disk(user: Outside, device: str) -> dict[str, str]:
     return files
 
 
-def test_the_guest_obeys_its_config_drive(user, machine):
+def test_the_guest_applies_its_config_drive(user, machine):
     assert inside(user, "hostname").strip() == NAME
 
 
@@ -109,7 +109,7 @@ def test_a_config_map_and_a_secret_are_disks_with_a_file_for_each_key(user, mach
     assert on_disk(user, "/dev/vdd") == {"password": "correct horse"}
 
 
-def test_facts_are_those_of_the_machines_pod(user, machine):
+def test_downward_api_files_are_those_of_the_pod(user, machine):
     files = on_disk(user, "/dev/vde")
     pod = next(each for each in user.items("pods") if each["metadata"]["labels"].get("app") == NAME)
     labels = pod["metadata"]["labels"]
@@ -117,7 +117,7 @@ def test_facts_are_those_of_the_machines_pod(user, machine):
     assert files["labels"] == "\n".join(f'{key}="{labels[key]}"' for key in sorted(labels))
 
 
-def test_the_account_is_known_to_the_server_and_may_only_look_around(user, machine):
+def test_the_service_account_token_authenticates_with_read_rights_only(user, machine):
     files = on_disk(user, "/dev/vdf")
     assert files["namespace"] == "default"
     assert files["ca.crt"].startswith("-----BEGIN CERTIFICATE-----")
@@ -128,13 +128,13 @@ def test_the_account_is_known_to_the_server_and_may_only_look_around(user, machi
     assert 'User "system:serviceaccount:default:settings" cannot list resource "secrets"' in refused
 
 
-def test_an_answer_file_is_in_a_drive_that_windows_setup_finds(user, machine):
+def test_a_sysprep_answer_file_is_on_a_drive_for_windows_setup(user, machine):
     assert on_disk(user, "/dev/sr0") == {"color": "green", "Autounattend.xml": "<unattend/>"}
     label = inside(user, "dd if=/dev/sr0 bs=1 skip=32808 count=10 2>/dev/null")
     assert label.strip() == "unattendCD"
 
 
-def test_a_disk_of_the_host_keeps_what_the_guest_writes(user, machine, place):
+def test_a_host_disk_keeps_the_data_of_the_guest(user, machine, place):
     inside(user, "printf hello | dd of=/dev/vdg conv=notrunc 2>/dev/null && sync")
     kept = place / "disks" / "deep" / "kept.img"
     assert kept.read_bytes()[:5] == b"hello"
@@ -148,7 +148,7 @@ def ssh(user: Outside, key: Path, command: str) -> str:
     return user.corral("ssh", whom, "-i", str(key), *words, "-c", command, check=False)
 
 
-def test_a_key_follows_its_secret(user, machine, place):
+def test_ssh_keys_follow_their_secret(user, machine, place):
     first, second = place / "first", place / "second"
     until("it is told that a Secret is missing", lambda: synced(user, "False"))
     assert condition(user, "AccessCredentialsSynchronized")["message"] == (

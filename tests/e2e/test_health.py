@@ -166,7 +166,7 @@ def test_readiness_follows_a_command(site):
     assert any(missing in told for told in site.said("Unhealthy"))
 
 
-def test_a_watchdog_has_its_guest_shut_down(site):
+def test_a_watchdog_shuts_its_guest_down(site):
     site.starve("quiet", "it is asked to shut down")
     ended = "The VirtualMachineInstance was shut down."
     until("it has ended", lambda: site.machine("quiet")["status"]["phase"] == "Succeeded")
@@ -186,7 +186,7 @@ def test_a_watchdog_resets_its_guest(site):
     assert site.machine("one")["status"]["phase"] == "Running"
 
 
-def test_an_agent_that_talks_nonsense_harms_nobody(site):
+def test_invalid_data_of_a_guest_agent_is_harmless(site):
     port = "p=$(grep -lx org.qemu.guest_agent.0 /sys/class/virtio-ports/*/name); p=${p%/name}"
     # the agent lets go of its port when it has ended, however long that takes
     babble = (
@@ -202,7 +202,7 @@ def test_an_agent_that_talks_nonsense_harms_nobody(site):
     assert site.run("set", "echo", "well").strip() == "well"
 
 
-def test_a_guest_that_does_not_live_is_replaced(site):
+def test_a_guest_with_a_failed_liveness_probe_is_replaced(site):
     before = site.machine("set")
     site.run("set", "killall", "-STOP", "qemu-ga", check=False)
     site.await_another(before)
@@ -211,7 +211,7 @@ def test_a_guest_that_does_not_live_is_replaced(site):
     site.await_agent("set")
 
 
-def test_a_watchdog_turns_its_guest_off_and_the_set_replaces_it(site):
+def test_a_watchdog_powers_its_guest_off_and_the_set_replaces_it(site):
     before = site.machine("set")
     site.starve("set", "it is powered off")
     site.await_another(before)

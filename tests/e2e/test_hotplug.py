@@ -118,7 +118,7 @@ async def gone(plugs, volume: str) -> None:
 
 
 @pytest.mark.parametrize("bus", ["scsi", "virtio"])
-async def test_what_a_guest_writes_to_a_disk_is_there_for_the_next_guest(machine, tmp_path, bus):
+async def test_data_on_a_plugged_disk_is_there_for_the_next_guest(machine, tmp_path, bus):
     drives = {"data": raw(tmp_path / "data.img", b"from the host")}
     one, vmi = await machine()
     await one.plugs.plug(vmi, plug("data", bus), drives)
@@ -139,7 +139,7 @@ async def test_what_a_guest_writes_to_a_disk_is_there_for_the_next_guest(machine
     assert await shell(other, f"head -c 12 /dev/{name}") == "from a guest"
 
 
-async def test_disks_stay_when_a_guest_restarts(machine, tmp_path):
+async def test_plugged_disks_stay_when_a_guest_reboots(machine, tmp_path):
     guest, vmi = await machine()
     for volume, bus in (("one", "virtio"), ("two", "scsi")):
         drives = {volume: raw(tmp_path / f"{volume}.img", volume.encode())}
@@ -174,7 +174,7 @@ async def test_a_clone_is_plugged_in_with_all_its_layers(machine, tmp_path):
     assert base.read_bytes()[:10] == b"below" + b"\0" * 5
 
 
-async def test_when_all_ports_are_taken_a_disk_is_refused_with_the_way_out(machine, tmp_path):
+async def test_a_disk_without_a_free_port_is_rejected_with_the_alternative(machine, tmp_path):
     guest, vmi = await machine()
     for volume in ("one", "two", "three"):
         drives = {volume: raw(tmp_path / f"{volume}.img", b"")}
@@ -221,7 +221,7 @@ class Cutting:
 
 
 @pytest.mark.parametrize("bus", ["scsi", "virtio"])
-async def test_a_manager_that_is_killed_at_any_step_leaves_nothing_behind(
+async def test_a_manager_killed_at_any_step_of_a_plug_leaves_nothing(
     machine, qemu, following, tmp_path, bus
 ):
     guest, vmi = await machine()
@@ -263,7 +263,7 @@ async def test_a_manager_that_is_killed_at_any_step_leaves_nothing_behind(
     await guest.release()
 
 
-async def test_a_guest_that_sleeps_lets_go_of_a_disk_once_it_is_awake(machine, tmp_path):
+async def test_a_suspended_guest_releases_a_disk_once_it_resumes(machine, tmp_path):
     guest, vmi = await machine()
     await guest.plugs.plug(vmi, plug("data", "virtio"), {"data": raw(tmp_path / "data.img", b"")})
     await disk_of(guest, "data")
@@ -294,7 +294,7 @@ def with_plugs(wanted, drives, *plugs: HotplugDisk):
     return replace(wanted, vmi=vmi, drives={**wanted.drives, **drives})
 
 
-async def test_a_disk_that_a_guest_was_started_with_is_free_once_it_is_taken_out(
+async def test_a_disk_present_at_the_start_is_free_once_unplugged(
     qemu, tmp_path, demo_disk, following
 ):
     drives = {"data": raw(tmp_path / "data.img", b"from the host")}
@@ -312,7 +312,7 @@ async def test_a_disk_that_a_guest_was_started_with_is_free_once_it_is_taken_out
     await guest.release()
 
 
-async def test_a_guest_that_was_started_with_such_disks_can_be_saved(qemu, tmp_path, demo_disk):
+async def test_a_guest_started_with_hotpluggable_disks_can_be_saved(qemu, tmp_path, demo_disk):
     drives = {one: raw(tmp_path / f"{one}.img", b"from the host") for one in ("fast", "slow")}
     wanted = definition(new_directory(tmp_path), demo_disk)
     wanted = with_plugs(wanted, drives, plug("fast", "virtio"), plug("slow", "scsi"))
@@ -328,7 +328,7 @@ async def test_a_guest_that_was_started_with_such_disks_can_be_saved(qemu, tmp_p
     await restored.release()
 
 
-async def test_two_disks_of_one_file_are_refused_by_its_lock(qemu, tmp_path, demo_disk):
+async def test_two_disks_of_one_file_are_rejected_by_its_lock(qemu, tmp_path, demo_disk):
     drives = {"one": raw(tmp_path / "data.img", b"from the host")}
     drives["two"] = drives["one"]
     wanted = definition(new_directory(tmp_path), demo_disk)
@@ -395,7 +395,7 @@ async def test_a_drive_on_usb_takes_media(qemu, tmp_path, demo_disk):
 
 
 @pytest.mark.parametrize("bus", ["sata", "scsi"])
-async def test_a_guest_reads_what_is_put_into_its_drive_and_nothing_once_that_is_out(
+async def test_a_guest_reads_inserted_media_and_nothing_after_their_ejection(
     qemu, tmp_path, demo_disk, following, bus
 ):
     wanted = definition(new_directory(tmp_path), demo_disk)
@@ -419,9 +419,7 @@ async def test_a_guest_reads_what_is_put_into_its_drive_and_nothing_once_that_is
     await guest.release()
 
 
-async def test_a_guest_that_has_locked_its_drive_is_waited_for(
-    qemu, tmp_path, demo_disk, following
-):
+async def test_a_locked_tray_is_awaited(qemu, tmp_path, demo_disk, following):
     wanted = definition(new_directory(tmp_path), demo_disk)
     disk, volumes = drive("cd", "sata", "one.claim")
     wanted = with_drive(wanted, disk, volumes)
@@ -450,7 +448,7 @@ async def test_a_guest_that_has_locked_its_drive_is_waited_for(
     await guest.release()
 
 
-async def test_a_manager_that_is_killed_while_it_changes_a_medium_leaves_no_drive_open(
+async def test_a_manager_killed_during_a_change_of_media_leaves_no_tray_open(
     qemu, tmp_path, demo_disk
 ):
     wanted = definition(new_directory(tmp_path), demo_disk)

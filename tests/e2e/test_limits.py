@@ -107,7 +107,7 @@ async def test_a_busy_guest_gets_its_limit_and_no_more(machine, tmp_path):
     assert not groups(tmp_path)
 
 
-async def test_a_bounded_guest_can_be_talked_to_paused_and_ended(machine):
+async def test_a_limited_guest_can_be_queried_paused_and_stopped(machine):
     one = machine(BUSY, cpu_nanos=20_000_000)
     async with living(one):
         pid = await one.running()
@@ -124,9 +124,7 @@ async def test_a_bounded_guest_can_be_talked_to_paused_and_ended(machine):
     assert not Path(f"/proc/{pid}").exists()
 
 
-async def test_a_guest_that_wants_more_memory_than_it_may_have_is_ended_and_told_of(
-    machine, tmp_path
-):
+async def test_a_guest_over_its_memory_limit_is_killed_and_reported(machine, tmp_path):
     one = machine(greedy(60), memory_bytes=50 << 20)
     async with living(one):
         await one.running()
@@ -142,7 +140,7 @@ async def test_a_guest_that_wants_more_memory_than_it_may_have_is_ended_and_told
     assert not groups(tmp_path)
 
 
-async def test_a_guest_within_its_memory_lives(machine):
+async def test_a_guest_within_its_memory_limit_runs(machine):
     one = machine(greedy(60), memory_bytes=140 << 20)
     async with living(one):
         pid = await one.running()
@@ -154,7 +152,7 @@ async def test_a_guest_within_its_memory_lives(machine):
     assert not one.machine.facts.out_of_memory
 
 
-async def test_a_limit_below_what_qemu_takes_is_told_before_the_guest_runs(machine, tmp_path):
+async def test_a_limit_below_qemus_own_memory_is_reported_before_the_guest_runs(machine, tmp_path):
     one = machine(BUSY, memory_bytes=4 << 20)
     async with living(one):
         async with asyncio.timeout(300):
@@ -168,7 +166,7 @@ async def test_a_limit_below_what_qemu_takes_is_told_before_the_guest_runs(machi
     assert not groups(tmp_path)
 
 
-async def test_who_sees_a_bounded_guest_boot_knows_what_it_may_use(machine, monkeypatch):
+async def test_limits_are_set_before_a_guest_boots(machine, monkeypatch):
     """One that is kept from the processors is not idle."""
     told = asyncio.get_running_loop().create_future()
 
@@ -180,7 +178,7 @@ async def test_who_sees_a_bounded_guest_boot_knows_what_it_may_use(machine, monk
         assert await told == SHARE
 
 
-def test_what_bounds_machines_here_is_what_this_user_can_do(tmp_path):
+def test_the_methods_of_limits_match_the_rights_of_the_user(tmp_path):
     """Root can always use version 1, and whoever was left a group version 2."""
     found = best(tmp_path)
     one = os.geteuid() == 0 and Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists()

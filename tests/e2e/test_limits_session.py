@@ -49,7 +49,7 @@ def cramped(user, namespace):
     apply(user, "LimitRange", {"limits": limits}, "small", namespace)
 
 
-def test_an_instance_that_wants_too_much_memory_has_failed_as_an_oom_kill_has_it(user):
+def test_a_vmi_over_its_memory_limit_has_failed_as_oom_killed(user):
     cramped(user, "one")
     spec = machine(requests={"memory": "16Mi"})
     apply(user, "VirtualMachineInstance", spec, "greedy", "one")
@@ -67,7 +67,7 @@ def test_an_instance_that_wants_too_much_memory_has_failed_as_an_oom_kill_has_it
     assert "it needed more memory than its pod's limit of 100 MiB" in told
 
 
-def test_a_replica_set_replaces_who_ran_out_of_memory(user):
+def test_a_replica_set_replaces_an_oom_killed_vmi(user):
     cramped(user, "many")
     labels = {"app": "greedy"}
     template = {"metadata": {"labels": labels}, "spec": machine(requests={"memory": "16Mi"})}
@@ -83,7 +83,7 @@ def test_a_replica_set_replaces_who_ran_out_of_memory(user):
     user.kubectl("delete", "vmirs", "greedy", "-n", "many")
 
 
-def test_the_node_and_the_status_tell_how_limits_are_kept(user):
+def test_node_and_status_report_the_methods_of_limits(user):
     [node] = user.items("nodes")
     told = node["metadata"]["annotations"]
     assert told["corral.dev/limits"].startswith("cpu ")

@@ -57,7 +57,7 @@ def mode_of(descriptor: Path) -> int:
     return int(told.split("flags:")[1].split()[0], 8)
 
 
-async def test_a_guest_boots_in_64_megabytes_and_introduces_itself(booted):
+async def test_a_guest_boots_in_64_megabytes_and_its_agent_connects(booted):
     guest, _ = booted
     guest_info = None
     async with asyncio.timeout(180):
@@ -83,7 +83,7 @@ async def test_qemu_has_no_privileges(guest):
     )
 
 
-async def test_qemu_sees_nothing_of_the_host_but_programs(guest, qemu, tmp_path):
+async def test_qemu_sees_only_programs_of_the_host(guest, qemu, tmp_path):
     assert qemu.facts()["files"] == ("own" if os.geteuid() == 0 else "the host's")
     if os.geteuid() == 0:
         root = Path(f"/proc/{guest.pid}/root")
@@ -109,7 +109,7 @@ async def test_qemu_cannot_write_the_image_it_boots_from(guest, demo_disk):
     assert {mode & os.O_ACCMODE for mode in modes} == {os.O_RDONLY}
 
 
-async def test_the_power_button_ends_a_guest_in_order(booted):
+async def test_the_power_button_shuts_a_guest_down(booted):
     guest, changes = booted
     await guest.power_down()
     await seen(changes, Change.POWERED_OFF)
@@ -126,7 +126,7 @@ async def test_the_console_log_is_written_by_qemu_itself(guest):
             await asyncio.sleep(0.1)
 
 
-async def test_a_guest_is_taken_over_with_its_agent(booted, qemu, tmp_path):
+async def test_a_guest_is_adopted_with_its_agent(booted, qemu, tmp_path):
     guest, _ = booted
     pid = guest.pid
     await guest.release()
@@ -152,9 +152,7 @@ async def test_a_console_can_be_typed_into(booted):
         await console.types("", "login: $")
 
 
-async def test_a_disk_that_is_not_what_it_says_fails_with_qemus_own_words(
-    qemu, tmp_path, demo_disk
-):
+async def test_a_disk_of_another_format_fails_with_qemus_message(qemu, tmp_path, demo_disk):
     broken = definition(new_directory(tmp_path), demo_disk)
     (broken.directory / "root.qcow2").write_bytes(b"this is no qcow2 file")
     with pytest.raises(StartError) as refused:
@@ -174,7 +172,7 @@ async def test_a_missing_qemu_is_named(tmp_path, demo_disk):
     assert "apt install" in refused.value.hint
 
 
-async def test_the_probe_boots_a_guest_and_believes_nothing_else(tmp_path):
+async def test_the_accelerator_probe_boots_a_guest(tmp_path):
     path = shutil.which("qemu-system-x86_64")
     works, reason = await run_probe(path, "tcg", seconds=120)
     assert works, reason
@@ -183,7 +181,7 @@ async def test_the_probe_boots_a_guest_and_believes_nothing_else(tmp_path):
     assert "nonesuch" in reason
 
 
-async def test_a_guest_that_hangs_does_not_pass_the_probe(tmp_path):
+async def test_a_hanging_guest_fails_the_accelerator_probe(tmp_path):
     hangs = tmp_path / "qemu"
     hangs.write_text("#!/bin/sh\nexec sleep 60\n")
     hangs.chmod(hangs.stat().st_mode | stat.S_IXUSR | stat.S_IXOTH)
@@ -193,7 +191,7 @@ async def test_a_guest_that_hangs_does_not_pass_the_probe(tmp_path):
     assert reason
 
 
-async def test_a_finding_is_remembered_for_this_boot_and_this_qemu(tmp_path, monkeypatch):
+async def test_the_result_of_the_probe_is_cached_for_this_boot_and_qemu(tmp_path, monkeypatch):
     qemu = Qemu(tmp_path)
     await qemu.prepare()
     facts = qemu.facts()

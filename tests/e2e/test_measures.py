@@ -14,7 +14,7 @@ from corral.node.metrics.vmi_metrics import VmiMetrics
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
-async def test_a_guest_that_booted_has_read_its_disk_and_used_its_processor(tmp_path, demo_disk):
+async def test_a_booted_guest_has_read_its_disk_and_used_cpu(tmp_path, demo_disk):
     async with hypervisor(tmp_path) as qemu:
         defined = definition(new_directory(tmp_path), demo_disk)
         guest = await qemu.start(defined)

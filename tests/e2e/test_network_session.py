@@ -155,7 +155,7 @@ def said_by(*command: str) -> str:
 # ---------------------------------------------------------------------- as root
 
 
-def test_every_machine_has_an_address_of_its_own(user):
+def test_every_vmi_has_its_own_address(user):
     addresses = [vmi["status"]["interfaces"][0]["ipAddress"] for vmi in user.items("vmi")]
     assert len(set(addresses)) == 3
     assert all(address.startswith(PODS) for address in addresses)
@@ -167,7 +167,7 @@ def test_every_machine_has_an_address_of_its_own(user):
 
 
 @needs_root
-def test_requests_spread_over_the_replicas(user):
+def test_requests_are_spread_over_the_replicas(user):
     address = cluster_ip(user, "web")
     counts = Counter(ask(address) for _ in range(REQUESTS))
     assert set(counts) == set(names(user))
@@ -175,7 +175,7 @@ def test_requests_spread_over_the_replicas(user):
 
 
 @needs_root
-def test_the_user_guides_line(user, askpass):
+def test_the_command_of_the_user_guide(user, askpass):
     user.corral(
         "expose", "vmirs", SET, "--name", "vmiservice", "--port", "27017", "--target-port", "22"
     )
@@ -188,7 +188,7 @@ def test_the_user_guides_line(user, askpass):
     assert done.stdout.strip() in names(user), done.stderr
 
 
-def test_a_service_goes_with_what_it_was_made_for(user):
+def test_a_service_is_deleted_with_its_owner(user):
     owner = user.get("svc", "web")["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("VirtualMachineInstanceReplicaSet", SET)
 
@@ -233,7 +233,7 @@ def test_names_in_a_guest(user, askpass):
     assert all(address in said for address in endpoints(user, "members")), said
 
 
-def test_a_guest_is_paused_and_goes_on(user):
+def test_a_guest_is_paused_and_resumed(user):
     name = names(user)[0]
     address = user.get("vmi", name)["status"]["interfaces"][0]["ipAddress"]
     assert user.corral("pause", "vmi", name) == f"VMI {name} was scheduled to pause\n"
@@ -278,7 +278,7 @@ class Asking:
 
 
 @needs_root
-def test_a_replica_that_leaves_takes_no_new_connection(user):
+def test_a_terminating_replica_gets_no_new_connections(user):
     victim = names(user)[0]
     address = user.get("vmi", victim)["status"]["interfaces"][0]["ipAddress"]
     with Asking(cluster_ip(user, "web")) as asking:
@@ -327,7 +327,7 @@ def nothing_is_left(directory: Path) -> None:
 # ---------------------------------------------------------- without any rights
 
 
-def test_an_ordinary_user_has_it_all_without_the_hosts_routes(demo_disk, askpass, tmp_path):
+def test_without_root_everything_works_except_host_routes(demo_disk, askpass, tmp_path):
     with outside(*RANGES, directory=tmp_path, through=ORDINARY) as user:
         serve(user, demo_disk, replicas=2)
         one, other = names(user)

@@ -104,7 +104,7 @@ def in_guest(user: Outside, name: str, command: str) -> str:
     return user.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", command)
 
 
-def test_what_guests_wrote_is_there_when_the_pool_comes_back(user):
+def test_data_of_guests_survives_a_scale_in_and_out(user):
     for name in ("web-0", "web-1"):
         in_guest(user, name, f"printf kept-by-{name} >/dev/vdb; sync")
     change(user, replicas=0)
@@ -116,7 +116,7 @@ def test_what_guests_wrote_is_there_when_the_pool_comes_back(user):
         assert in_guest(user, name, "head -c 13 /dev/vdb") == f"kept-by-{name}"
 
 
-def test_guests_whose_memory_is_kept_go_on_where_they_were(user):
+def test_guests_with_saved_memory_resume(user):
     change(user, scaleInStrategy={"proactive": {"statePreservation": "Online"}})
     before = {}
     for name in ("web-0", "web-1"):
@@ -148,7 +148,7 @@ def claims(user: Outside) -> list[str]:
     return [claim["metadata"]["name"] for claim in user.items("pvc")]
 
 
-def test_an_update_is_rolled_out_while_a_service_goes_on_answering(user):
+def test_a_rolling_update_keeps_the_service_available(user):
     change(user, replicas=3)
     settle(user, 3)
     service = {
@@ -210,7 +210,7 @@ def answers(port: int) -> bool:
         return False
 
 
-def test_nothing_is_left_when_the_pool_goes(user):
+def test_a_deleted_pool_leaves_nothing(user):
     user.kubectl("delete", "vmpool", "web")
     until("everything is gone", lambda: not user.items("vm") and not machines(user))
     until("the claims went with it", lambda: not claims(user))

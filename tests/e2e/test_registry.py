@@ -177,7 +177,7 @@ def store(tmp_path):
 
 
 @pytest.mark.parametrize("tag", ["oci", "oci-index", "oci-zstd", "docker", "docker-index"])
-async def test_a_disk_in_every_form(store, registry, tag):
+async def test_disks_in_every_format(store, registry, tag):
     image = await store.ensure(
         f"{registry}/demo/disk:{tag}",
         policy="Always",
@@ -192,13 +192,13 @@ async def test_a_disk_in_every_form(store, registry, tag):
 
 
 @pytest.mark.parametrize("credentials", [[], [("user", "wrong")]])
-async def test_strangers_stay_out(store, registry, credentials):
+async def test_unauthenticated_pulls_are_rejected(store, registry, credentials):
     given = [Credential(registry, *each) for each in credentials]
     with pytest.raises(ImageError, match="needs credentials"):
         await store.ensure(f"{registry}/demo/disk:oci", policy="Always", credentials=given)
 
 
-async def test_an_image_that_does_not_exist(store, registry):
+async def test_a_missing_image_is_reported(store, registry):
     credentials = [Credential(registry, "user", "secret")]
     for name in ("demo/disk:never", "never"):
         with pytest.raises(ImageError, match="not found in the registry"):

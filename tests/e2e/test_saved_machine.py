@@ -118,7 +118,7 @@ def reasons(user: Outside) -> set[str]:
     return {one["reason"] for one in user.items("events")}
 
 
-def test_an_open_shell_goes_on_counting_and_the_disks_are_as_they_were(user):
+def test_a_restored_shell_continues_and_the_disks_are_unchanged(user):
     create(user, machine({}))
     up(user)
     in_guest(user, "echo root > /root/note; echo scratch > /dev/vdb; echo data > /dev/vdc")
@@ -137,7 +137,7 @@ def test_an_open_shell_goes_on_counting_and_the_disks_are_as_they_were(user):
     assert "corral.dev/saved-machine" not in user.get("pvc", "vm-memory")["metadata"]["annotations"]
 
 
-def test_a_disk_that_another_machine_has_written_makes_the_memory_useless(user):
+def test_a_disk_written_by_another_machine_invalidates_the_memory(user):
     mark = save(user)
     [volume] = [
         pv["spec"]["csi"]["volumeHandle"]

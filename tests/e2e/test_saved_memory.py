@@ -62,7 +62,7 @@ async def save(guest, file) -> tuple[str, ...]:
     return shape
 
 
-async def test_a_shell_goes_on_counting_where_it_was(qemu, tmp_path, counting):
+async def test_a_restored_shell_continues(qemu, tmp_path, counting):
     wanted, guest, _ = counting
     shape = await save(guest, tmp_path / "memory")
     assert (tmp_path / "memory").stat().st_size < 64 << 20
@@ -80,7 +80,7 @@ async def test_a_shell_goes_on_counting_where_it_was(qemu, tmp_path, counting):
     await restored.release()
 
 
-async def test_a_memory_that_is_cut_short_is_refused_in_qemus_words(qemu, tmp_path, counting):
+async def test_truncated_memory_is_rejected_with_qemus_message(qemu, tmp_path, counting):
     wanted, guest, _ = counting
     shape = await save(guest, tmp_path / "memory")
     os.truncate(tmp_path / "memory", 1 << 20)
@@ -90,7 +90,7 @@ async def test_a_memory_that_is_cut_short_is_refused_in_qemus_words(qemu, tmp_pa
     assert await qemu.find(wanted.directory) is None
 
 
-async def test_a_guest_that_cannot_be_saved_goes_on(counting):
+async def test_a_guest_that_cannot_be_saved_runs_on(counting):
     _, guest, screen = counting
 
     async def follow():

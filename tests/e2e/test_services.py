@@ -195,7 +195,7 @@ async def spread(namespace, address: str, port: int = 80) -> Counter[str]:
     return Counter([await answered(namespace, address, port) for _ in range(50)])
 
 
-async def test_connections_spread_over_the_ready_pods():
+async def test_connections_are_spread_over_ready_pods():
     async with cluster("one", "two", "three") as c:
         await c.add("four", 9, ready=False)
         await c.expose()
@@ -209,7 +209,7 @@ async def test_connections_spread_over_the_ready_pods():
             assert await asking.answer() in {"one", "two", "three"}
 
 
-async def test_the_machine_itself_reaches_services():
+async def test_the_host_can_connect_to_services():
     async with cluster("one") as c:
         await c.expose()
         await c.backends("one")
@@ -217,7 +217,7 @@ async def test_the_machine_itself_reaches_services():
             assert await answered(c.stage.namespace, address, 80) == "one"
 
 
-async def test_pods_see_who_calls_and_themselves_through_the_gateway():
+async def test_pods_see_the_clients_address_and_hairpin_traffic_is_masqueraded():
     async with cluster("one") as c:
         await c.expose()
         await c.backends("one")
@@ -228,7 +228,7 @@ async def test_pods_see_who_calls_and_themselves_through_the_gateway():
                 assert (connection.server, connection.seen_as) == ("one", str(gateway))
 
 
-async def test_a_client_stays_with_its_endpoint_while_that_is_ready():
+async def test_session_affinity_keeps_the_endpoint_while_it_is_ready():
     async with cluster("one", "two", "three") as c:
         await c.expose(
             sessionAffinity="ClientIP",
@@ -247,7 +247,7 @@ async def test_a_client_stays_with_its_endpoint_while_that_is_ready():
         assert await c.sample(ADDRESS, 80, 20) == {second}
 
 
-async def test_a_restart_forgets_no_client():
+async def test_session_affinity_survives_a_restart():
     async with cluster("one", "two", "three", "four") as c:
         config = {"clientIP": {"timeoutSeconds": 600}}
         await c.expose(sessionAffinity="ClientIP", sessionAffinityConfig=config)
@@ -264,7 +264,7 @@ async def test_a_restart_forgets_no_client():
             assert [await answered(each.namespace, ADDRESS6, 80) for each in callers] == before6
 
 
-async def test_affinity_ends_when_its_time_is_over():
+async def test_session_affinity_times_out():
     async with cluster("one", "two") as c:
         await c.expose(
             sessionAffinity="ClientIP",
@@ -277,7 +277,7 @@ async def test_affinity_ends_when_its_time_is_over():
                 await asyncio.sleep(1.1)
 
 
-async def test_who_has_no_endpoint_refuses_at_once():
+async def test_a_service_without_endpoints_rejects_connections_at_once():
     async with cluster("one") as c:
         await c.expose(selector={"app": "nobody"})
         await c.client.create(
@@ -316,7 +316,7 @@ async def test_connections_outlive_readiness_and_end_with_the_pod():
                 await connection.echo()
 
 
-async def test_no_new_connection_fails_while_pods_come_and_go():
+async def test_no_new_connection_fails_while_pods_change():
     async with cluster("zero", "one") as c:
         await c.expose()
         await c.backends("zero", "one")
@@ -331,7 +331,7 @@ async def test_no_new_connection_fails_while_pods_come_and_go():
             assert set(counts) == {"zero", name}
 
 
-async def test_who_waits_for_a_pod_that_goes_is_led_to_another():
+async def test_a_connection_waiting_for_a_deleted_pod_is_redirected():
     async with cluster("one") as c:
         await c.expose()
         await c.backends("one")
@@ -344,7 +344,7 @@ async def test_who_waits_for_a_pod_that_goes_is_led_to_another():
         assert await waiting == "two", "the kernel would send on to the first for two minutes"
 
 
-async def test_whoever_comes_while_endpoints_change_is_led_to_one():
+async def test_a_connection_during_a_change_of_endpoints_reaches_one():
     async with cluster("one", "two", "three") as c:
         await c.expose()
         await c.drawn_from(3)
@@ -383,7 +383,7 @@ def call_until(over: threading.Event) -> int:
 
 
 @pytest.mark.parametrize("address", [ADDRESS, ADDRESS6])
-async def test_datagrams_go_to_the_living(address):
+async def test_datagrams_are_sent_to_live_pods(address):
     async with cluster("one") as c:
         await c.expose()
         await c.backends("one")
@@ -411,7 +411,7 @@ async def quietly(asking: Asking) -> str:
         return ""
 
 
-async def test_who_goes_is_asked_only_where_nobody_else_is_ready():
+async def test_terminating_pods_are_used_only_if_no_other_is_ready():
     async with cluster("one", "two") as c:
         await c.expose()
         await c.backends("one", "two")
@@ -432,7 +432,7 @@ async def test_node_ports_and_external_addresses():
         assert await answered(c.stage.namespace, str(GATEWAYS[0]), 30080) in {"one", "two"}
 
 
-async def test_endpoints_that_people_write_are_served():
+async def test_custom_endpoints_are_served():
     async with cluster("one") as c:
         await c.expose(selector=None)
         port = {"name": "tcp", "port": 8080, "protocol": "TCP"}
@@ -449,7 +449,7 @@ async def test_endpoints_that_people_write_are_served():
         await c.backends("one")
 
 
-async def test_a_restart_breaks_nothing_and_a_lost_table_comes_back(monkeypatch):
+async def test_a_restart_keeps_connections_and_a_lost_table_is_restored(monkeypatch):
     monkeypatch.setattr(proxies, "PROBE_SECONDS", 0.1)
     async with cluster("one", "two") as c:
         await c.expose()
@@ -466,7 +466,7 @@ async def test_a_restart_breaks_nothing_and_a_lost_table_comes_back(monkeypatch)
             assert await connection.echo()
 
 
-async def test_a_table_written_in_steps_is_the_same_in_the_end(monkeypatch):
+async def test_incremental_writes_give_the_same_table(monkeypatch):
     monkeypatch.setattr(nft, "TRANSACTION_CHARACTERS", 200)
     async with cluster("one", "two") as c:
         await c.expose()

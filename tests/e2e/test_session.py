@@ -73,7 +73,7 @@ def qemu_of(uid: str) -> int:
     raise AssertionError(f"no QEMU runs machine {uid}")
 
 
-def test_three_machines_are_shown_as_kubectl_shows_them(user):
+def test_kubectl_get_shows_three_vmis(user):
     head, row = user.kubectl("get", "vmirs", SET).splitlines()
     assert head.split() == ["NAME", "DESIRED", "CURRENT", "READY", "AGE"]
     assert row.split()[:4] == [SET, "3", "3", "3"]
@@ -83,7 +83,7 @@ def test_three_machines_are_shown_as_kubectl_shows_them(user):
     assert all(re.match(r"virt-launcher-test\w{5}-\w{5} +3/3 +Running", pod) for pod in pods), pods
 
 
-def test_describe_tells_what_the_set_did(user):
+def test_kubectl_describe_shows_the_events_of_the_set(user):
     said = user.kubectl("describe", "vmirs", SET)
     pattern = (
         r"Normal +SuccessfulCreate +\S+( \(x\d+ over \S+\))? +"
@@ -92,7 +92,7 @@ def test_describe_tells_what_the_set_did(user):
     assert {found[1] for found in re.findall(pattern, said)} >= names(user), said
 
 
-def test_the_console_leads_to_a_login(user):
+def test_the_console_shows_a_login_prompt(user):
     name = min(names(user))
     said = user.corral("console", name, "--expect", "login:", "--timeout", "2")
     assert "login:" in said
@@ -114,13 +114,13 @@ def test_scaling_out_and_in(user):
     assert uids(user) == before, "the youngest go first"
 
 
-def test_a_deleted_machine_is_replaced(user):
+def test_a_deleted_vmi_is_replaced(user):
     victim = min(names(user))
     user.kubectl("delete", "vmi", victim)
     replaced(user, victim)
 
 
-def test_an_evicted_pod_takes_its_machine_along_and_is_replaced(user):
+def test_evicting_a_pod_deletes_its_vmi_which_is_replaced(user):
     pod = user.items("pods")[0]
     user.kubectl("delete", "pod", pod["metadata"]["name"])
     replaced(user, pod["metadata"]["ownerReferences"][0]["name"])
@@ -138,7 +138,7 @@ def test_a_killed_qemu_is_replaced(user):
     replaced(user, victim["metadata"]["name"])
 
 
-def test_a_killed_manager_takes_its_machines_over(user):
+def test_a_restarted_manager_adopts_its_machines(user):
     before, processes = uids(user), {qemu_of(uid) for uid in uids(user)}
     user.kill_manager()
     assert {qemu_of(uid) for uid in before} == processes

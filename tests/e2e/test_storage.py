@@ -93,7 +93,7 @@ def bound(user: Outside, name: str, size: str = "64Mi") -> None:
     until(f"{name} is bound", is_bound)
 
 
-def test_what_a_guest_wrote_is_there_for_the_next_one_even_after_a_kill(user):
+def test_data_of_a_guest_survives_a_kill(user):
     create(user, claim("data"))
     start(user, "first", "data")
     assert run(user, "first", "cat /sys/block/vdb/size").strip() == str((64 << 20) // 512)
@@ -107,7 +107,7 @@ def test_what_a_guest_wrote_is_there_for_the_next_one_even_after_a_kill(user):
     user.kubectl("delete", "pvc", "data")
 
 
-def test_one_disk_is_not_written_by_two_machines(user):
+def test_two_machines_cannot_write_one_disk(user):
     create(user, claim("single"))
     start(user, "owner", "single")
     create(user, machine("other", "single"))
@@ -123,7 +123,7 @@ def test_one_disk_is_not_written_by_two_machines(user):
     user.kubectl("delete", "pvc", "single", "early")
 
 
-def test_a_disk_grows_under_its_guest(user):
+def test_a_disk_is_expanded_while_its_guest_runs(user):
     create(user, claim("small"))
     start(user, "grower", "small")
     wish = '{"spec": {"resources": {"requests": {"storage": "128Mi"}}}}'
@@ -135,7 +135,7 @@ def test_a_disk_grows_under_its_guest(user):
     user.kubectl("delete", "pvc", "small")
 
 
-def test_clones_of_one_disk_boot_and_go_their_own_ways(user, demo_disk):
+def test_clones_of_one_disk_boot_and_are_independent(user, demo_disk):
     size = "64Mi"
     create(user, claim("golden", size))
     bound(user, "golden", size)
@@ -159,7 +159,7 @@ def test_clones_of_one_disk_boot_and_go_their_own_ways(user, demo_disk):
     end(user, "again")
 
 
-def test_a_throw_away_overlay_leaves_its_claim_alone(user):
+def test_an_ephemeral_overlay_does_not_change_its_claim(user):
     create(user, claim("base"))
     bound(user, "base")
     document = (

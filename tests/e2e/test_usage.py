@@ -49,7 +49,7 @@ def watch(guest):
     return sampler
 
 
-async def test_a_busy_guest_and_a_paused_one_take_what_the_kernel_counts(tmp_path, demo_disk):
+async def test_usage_of_busy_and_paused_guests_is_that_of_the_kernel(tmp_path, demo_disk):
     async with hypervisor(tmp_path) as qemu:
         guest = await qemu.start(definition(new_directory(tmp_path), demo_disk))
         await guest.resume()

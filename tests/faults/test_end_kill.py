@@ -79,7 +79,7 @@ GUESTS = [
 
 @pytest.mark.parametrize("kill_at", ["decided", "ended"])
 @pytest.mark.parametrize(("code", "how", "outcome", "message"), GUESTS)
-async def test_the_next_manager_ends_what_was_to_end_and_knows_why(
+async def test_a_restarted_manager_completes_a_stop_with_its_reason(
     tmp_path, machines, kill_at, code, how, outcome, message
 ):
     disk, directory = disk_with(tmp_path, code), new_directory(machines)
@@ -95,7 +95,7 @@ async def test_the_next_manager_ends_what_was_to_end_and_knows_why(
         assert message in record.message
 
 
-async def test_who_ends_all_machines_ends_one_whose_guest_has_ended_already(tmp_path, machines):
+async def test_stopping_all_machines_includes_one_whose_guest_has_ended(tmp_path, machines):
     disk, directory = disk_with(tmp_path, OFF), new_directory(machines)
     async with hypervisor(machines) as qemu:
         await killed("decided", "runs", tmp_path, directory, disk)

@@ -45,7 +45,7 @@ def paused(user):
     return next((one for one in conditions if one["type"] == "Paused"), None)
 
 
-def test_a_guest_waits_for_space_and_goes_on(user):
+def test_a_guest_pauses_on_a_full_disk_and_resumes(user):
     create(user, claim("strict"))
     until("it is refused", lambda: "ProvisioningFailed" in user.kubectl("describe", "pvc"))
     assert "are left for new volumes" in user.kubectl("describe", "pvc", "strict")

@@ -31,7 +31,7 @@ asyncio.run(main(ImageStore(paths[0]), *paths[1:]))
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_a_kill_at_any_moment_leaves_a_whole_store(tmp_path, seed):
+async def test_a_kill_at_any_time_leaves_a_consistent_store(tmp_path, seed):
     chance = random.Random(seed)
     contents = {name: name.encode() * 512 * 300 for name in ("o", "t", "k")}
     for name, content in contents.items():

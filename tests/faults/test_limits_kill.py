@@ -99,7 +99,7 @@ def groups(data):
         ("stopping", "stopped"),
     ],
 )
-async def test_the_next_manager_bounds_the_machine_and_leaves_nothing(tmp_path, kind, kill_at):
+async def test_a_restarted_manager_limits_the_machine_and_leaves_nothing(tmp_path, kind, kill_at):
     machines = tmp_path / "machines"
     machines.mkdir(mode=0o711)
     disk, directory = disk_with(tmp_path, BUSY), new_directory(machines)
@@ -156,7 +156,7 @@ async def ran_out(tmp_path):
         yield partial(Limited, qemu, directory, disk, Bounds())
 
 
-async def test_the_next_manager_tells_why_a_machine_ended_without_one(ran_out, tmp_path):
+async def test_a_restarted_manager_reports_why_a_machine_ended(ran_out, tmp_path):
     """The count of the kernel is read by the next manager, before the group is removed."""
     known = {entry.name for entry in (tmp_path / "machines").iterdir()}
     later = Limits(tmp_path, existing=lambda: known)
@@ -167,7 +167,7 @@ async def test_the_next_manager_tells_why_a_machine_ended_without_one(ran_out, t
     assert not groups(tmp_path)
 
 
-async def test_who_ends_machines_from_elsewhere_finds_their_groups(ran_out, tmp_path):
+async def test_stopping_machines_from_another_process_finds_their_cgroups(ran_out, tmp_path):
     """As ``corral down`` does, which bounds nothing itself."""
     down = ran_out(Limits(tmp_path))
     await down.machine.run(None, down.prepare)
@@ -175,7 +175,7 @@ async def test_who_ends_machines_from_elsewhere_finds_their_groups(ran_out, tmp_
     assert not groups(tmp_path)
 
 
-async def test_a_kill_between_the_count_and_the_record_loses_neither(ran_out, tmp_path):
+async def test_a_kill_between_the_oom_count_and_the_record_loses_neither(ran_out, tmp_path):
     first = ran_out(Limits(tmp_path))
     first.machine._state.record_end = lambda _facts: asyncio.current_task().cancel()
     first.machine._limits.remove = asyncio.Event().wait  # it is cancelled where it waits

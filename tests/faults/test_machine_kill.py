@@ -76,7 +76,7 @@ def disk(tmp_path):
         ("after the first instruction", False),
     ],
 )
-async def test_the_next_manager_finds_the_machine_once(tmp_path, disk, kill_at, halted):
+async def test_a_restarted_manager_adopts_the_machine_once(tmp_path, disk, kill_at, halted):
     async with hypervisor(tmp_path) as qemu:
         directory = new_directory(tmp_path)
         await manager(kill_at, directory, disk)
@@ -95,9 +95,7 @@ async def test_the_next_manager_finds_the_machine_once(tmp_path, disk, kill_at, 
         assert not process.runs(directory)
 
 
-async def test_a_qemu_that_does_not_answer_is_left_alone_until_it_is_to_end(
-    tmp_path, disk, monkeypatch
-):
+async def test_an_unresponsive_qemu_is_left_alone_until_it_is_stopped(tmp_path, disk, monkeypatch):
     async with hypervisor(tmp_path) as qemu:
         guest = await qemu.start(definition(new_directory(tmp_path), disk))
         [directory] = [entry for entry in tmp_path.iterdir() if entry.is_dir()]
@@ -116,7 +114,7 @@ async def test_a_qemu_that_does_not_answer_is_left_alone_until_it_is_to_end(
         assert not process.runs(directory)
 
 
-async def test_a_machine_whose_directory_is_full_of_rubbish_starts(tmp_path, disk):
+async def test_a_machine_with_garbage_in_its_directory_starts(tmp_path, disk):
     async with hypervisor(tmp_path) as qemu:
         wanted = definition(new_directory(tmp_path), disk)
         for name in ("monitor.sock", "serial.sock", "agent.sock", process.RECORD, process.LOCK):

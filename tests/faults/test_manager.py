@@ -22,7 +22,7 @@ def uids(user):
     return {vmi["metadata"]["uid"] for vmi in user.items("vmi")}
 
 
-def test_machines_of_a_node_that_is_no_more_stay_in_good_hands(tmp_path):
+def test_machines_of_a_removed_node_are_still_managed(tmp_path):
     with outside(*HOLLOW, "--nodes", "2", directory=tmp_path) as user:
         user.kubectl("create", "-f", str(EXAMPLES / "testreplicaset.yaml"))
         until("three machines are ready", lambda: ready(user, 3))
@@ -43,7 +43,7 @@ def test_machines_of_a_node_that_is_no_more_stay_in_good_hands(tmp_path):
                 assert len(last.items("nodes")) == 1
 
 
-def test_machines_of_nodes_that_only_a_backup_knows_are_replaced_at_once(tmp_path):
+def test_vmis_of_nodes_that_exist_only_in_a_backup_are_replaced_at_once(tmp_path):
     file, elsewhere, here = (tmp_path / name for name in ("lab.backup", "elsewhere", "here"))
     here.mkdir()
     with outside(*HOLLOW, "--nodes", "2", directory=here) as user:
@@ -59,7 +59,7 @@ def test_machines_of_nodes_that_only_a_backup_knows_are_replaced_at_once(tmp_pat
 
 
 @pytest.mark.parametrize("moment", [0.3, 0.6, 0.9, 1.2, 1.5])
-def test_a_manager_killed_while_it_starts_leaves_nothing_in_the_way(tmp_path, moment):
+def test_a_manager_killed_during_its_start_does_not_block_the_next(tmp_path, moment):
     command = [sys.executable, "-m", "corral", "up", *HOLLOW, "--data-dir", str(tmp_path)]
     process = subprocess.Popen(
         [*command, "--bind", "127.0.0.1:1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -74,7 +74,7 @@ def test_a_manager_killed_while_it_starts_leaves_nothing_in_the_way(tmp_path, mo
         until("three machines are ready", lambda: ready(user, 3))
 
 
-def test_a_second_manager_is_refused_and_the_first_goes_on(tmp_path):
+def test_a_second_manager_is_rejected_and_the_first_runs_on(tmp_path):
     with outside(*HOLLOW, directory=tmp_path) as user:
         said = user.corral("up", *HOLLOW, check=False)
         assert "corral runs already on" in said
@@ -83,7 +83,7 @@ def test_a_second_manager_is_refused_and_the_first_goes_on(tmp_path):
         assert user.items("nodes")
 
 
-def test_a_taken_port_is_named(tmp_path):
+def test_a_port_in_use_is_named(tmp_path):
     with outside(*HOLLOW, directory=tmp_path) as user:
         taken = f"127.0.0.1:{user.one.port}"
         other = str(tmp_path.with_name("other"))

@@ -60,7 +60,7 @@ def is_well(user):
     return NETWORK in said and "pasta" not in said and all(pids(user.one.directory).values())
 
 
-def test_a_network_is_found_again_or_made_anew_whatever_was_killed(tmp_path, through):
+def test_the_network_is_adopted_or_recreated_whatever_was_killed(tmp_path, through):
     with outside(*RANGES, directory=tmp_path, through=through) as user:
         until("the network is there", lambda: is_well(user))
         before = pids(tmp_path)
@@ -78,7 +78,7 @@ def test_a_network_is_found_again_or_made_anew_whatever_was_killed(tmp_path, thr
     assert links(tmp_path) == 0
 
 
-def test_nothing_is_left_where_all_was_killed_before(tmp_path, through):
+def test_nothing_is_left_after_a_kill_of_everything(tmp_path, through):
     with outside(*RANGES, directory=tmp_path, through=through) as user:
         until("the network is there", lambda: is_well(user))
         assert links(tmp_path) == (not through)
@@ -98,7 +98,7 @@ def test_the_network_outlives_corral_stop(tmp_path, through):
         assert not any(pids(tmp_path).values())
 
 
-def test_a_manager_killed_at_any_moment_of_its_start_leaves_nothing_behind(tmp_path, through):
+def test_a_manager_killed_at_any_time_of_its_start_leaves_nothing(tmp_path, through):
     command = [*through, sys.executable, "-m", "corral"]
     for moment in (0.8, 1.1, 1.4):
         place = ("--data-dir", str(tmp_path))

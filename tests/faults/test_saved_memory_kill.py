@@ -166,7 +166,7 @@ async def goes_on(host: Host) -> None:
 
 
 @pytest.mark.parametrize("kill_at", ["saving", "writing", "written", "sealed", "ended"])
-async def test_a_machine_is_saved_whenever_its_manager_is_killed(host, kill_at):
+async def test_a_save_survives_a_kill_of_the_manager_at_any_step(host, kill_at):
     machine = host.new()
     await host.manager("save", machine, kill_at)
     await host.manager("save", machine)
@@ -178,7 +178,7 @@ async def test_a_machine_is_saved_whenever_its_manager_is_killed(host, kill_at):
     await goes_on(host)
 
 
-async def test_a_guest_that_is_not_to_be_saved_any_more_runs_on(host):
+async def test_a_guest_whose_save_is_withdrawn_runs_on(host):
     machine = host.new()
     await host.manager("save", machine, "writing")
     await host.manager("leave", machine, "not saved")
@@ -192,7 +192,7 @@ async def test_a_guest_that_is_not_to_be_saved_any_more_runs_on(host):
 @pytest.mark.parametrize(
     "kill_at", ["taken out", "prepared", "spawned", "loaded", "unsealed", "resumed"]
 )
-async def test_a_machine_goes_on_whenever_its_manager_is_killed(host, kill_at):
+async def test_a_restore_survives_a_kill_of_the_manager_at_any_step(host, kill_at):
     await host.manager("save", host.new())
     machine = host.new()
     await host.manager("restore", machine, kill_at)
@@ -203,9 +203,7 @@ async def test_a_machine_goes_on_whenever_its_manager_is_killed(host, kill_at):
 
 
 @pytest.mark.parametrize(("kill_at", "lost"), [("loaded", False), ("unsealed", True)])
-async def test_a_qemu_that_dies_with_its_manager_loses_a_memory_only_if_it_may_have_run(
-    host, kill_at, lost
-):
+async def test_memory_is_lost_with_qemu_only_if_the_guest_may_have_run(host, kill_at, lost):
     await host.manager("save", host.new())
     machine = host.new()
     await host.manager("restore", machine, kill_at)
@@ -220,7 +218,7 @@ async def test_a_qemu_that_dies_with_its_manager_loses_a_memory_only_if_it_may_h
         assert "Restored" in told
 
 
-async def test_a_memory_that_does_not_fit_is_thrown_away_whenever_the_manager_is_killed(host):
+async def test_incompatible_memory_is_discarded_after_a_kill_at_any_step(host):
     await host.manager("save", host.new())
     seal = host.place.memory.with_name("machine.json")
     document = msgspec.json.decode(seal.read_bytes())

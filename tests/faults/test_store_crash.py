@@ -86,7 +86,7 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path):
         await store.close()
 
 
-async def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path):
+async def test_a_torn_write_ahead_log_loses_only_torn_frames(tmp_path):
     """What is left is what there was at some moment before."""
     whole = tmp_path / "whole"
     whole.mkdir()
@@ -127,7 +127,7 @@ async def fill(store, stored):
         stored.append(name)
 
 
-async def test_a_full_disk_refuses_writes_and_recovers_when_there_is_room(tmp_path):
+async def test_a_full_disk_rejects_writes_until_there_is_room(tmp_path):
     """The file size limit of this process stands for the disk."""
     path = tmp_path / "store.db"
     store = Store.open(path)
@@ -172,7 +172,7 @@ asyncio.run(main())
 """
 
 
-def test_a_file_system_without_room_is_called_so(tmp_path):
+def test_a_full_file_system_is_reported(tmp_path):
     script = 'mount -t tmpfs -o size=600k none "$1" && exec "$2" -c "$3" "$1"'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
     done = subprocess.run(

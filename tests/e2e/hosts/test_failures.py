@@ -38,13 +38,13 @@ def pods(site):
     return {each["metadata"]["uid"]: each["status"]["phase"] for each in site.api.items("pods")}
 
 
-def test_a_set_spreads_over_the_hosts(three):
+def test_a_set_is_spread_over_the_hosts(three):
     counts = Counter(running(three).values())
     assert set(counts) == {"host1", "host2", "host3"}
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_an_agent_that_is_killed_takes_its_machines_over(three):
+def test_a_restarted_agent_adopts_its_machines(three):
     before, of_pods = running(three), pods(three)
     agent = three.hosts[1]
     agent.kill()
@@ -54,7 +54,7 @@ def test_an_agent_that_is_killed_takes_its_machines_over(three):
     assert pods(three) == of_pods
 
 
-def test_nodes_go_on_while_the_first_host_is_away(three):
+def test_nodes_run_on_without_the_first_host(three):
     before, of_pods = running(three), pods(three)
     agent = three.hosts[1]
     pid = agent.pid
@@ -70,7 +70,7 @@ def test_nodes_go_on_while_the_first_host_is_away(three):
     assert Counter(running(three).values())["host2"] > Counter(before.values())["host2"]
 
 
-def test_an_agent_starts_while_the_first_host_is_away(three):
+def test_an_agent_starts_without_the_first_host(three):
     before = running(three)
     agent = three.hosts[2]
     three.first.link("down")

@@ -83,7 +83,7 @@ def pod_of(site, name):
     )
 
 
-def test_its_own_objects_can_be_read(thief):
+def test_a_node_can_read_its_own_objects(thief):
     for path in (f"{CORE}/secrets/of-own", f"{CORE}/configmaps/of-own", f"{VMIS}/own"):
         assert thief("GET", path) == 200, path
     assert thief("GET", f"/apis/kubevirt.io/v1/virtualmachineinstances{SELECTED}host2") == 200
@@ -118,7 +118,7 @@ def test_its_own_objects_can_be_read(thief):
         "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     ],
 )
-def test_nothing_of_others_can_be_read(thief, path):
+def test_a_node_cannot_read_objects_of_others(thief, path):
     assert thief("GET", path) == 403
 
 
@@ -151,7 +151,7 @@ def test_nothing_of_others_can_be_read(thief, path):
         ("PATCH", "/api/v1/namespaces/kube-system/configmaps/corral-network", {"data": {}}),
     ],
 )  # fmt: skip
-def test_nothing_of_others_can_be_written(thief, method, path, body):
+def test_a_node_cannot_write_objects_of_others(thief, method, path, body):
     assert thief(method, path, body) == 403
 
 
@@ -167,7 +167,7 @@ def test_pods_of_other_nodes_cannot_be_written(target, thief, subresource):
 
 
 @pytest.mark.parametrize("node", ["host1", "host3", "host9"])
-def test_volumes_of_other_nodes_cannot_be_made(thief, node):
+def test_volumes_of_other_nodes_cannot_be_created(thief, node):
     terms = [{"matchExpressions": [
         {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]  # fmt: skip
     volume = {
@@ -190,7 +190,7 @@ def test_volumes_of_other_nodes_cannot_be_made(thief, node):
         {"Impersonate-User": "system:serviceaccount:kube-system:default"},
     ],
 )
-def test_a_node_becomes_nobody_else(thief, headers):
+def test_a_node_cannot_impersonate(thief, headers):
     assert thief("GET", f"{CORE}/secrets/of-victim", headers=headers) == 403
 
 
@@ -204,7 +204,9 @@ def test_a_node_becomes_nobody_else(thief, headers):
         ("kubernetes-admin", ("system:masters",), (), "kube-apiserver-client", "client"),
     ],
 )
-def test_a_node_gets_no_other_certificate(target, thief, user, groups, hosts, signer, usage):
+def test_a_node_cannot_get_the_certificate_of_another(
+    target, thief, user, groups, hosts, signer, usage
+):
     _, request = pki.new_request(user, groups, hosts)
     name = f"{user.replace(':', '-')}-{signer}-{len(hosts)}{hosts[-1:] == ('kubernetes',)}".lower()
     document = {
@@ -227,7 +229,7 @@ def test_a_node_gets_no_other_certificate(target, thief, user, groups, hosts, si
         assert status in (400, 403), status
 
 
-def test_the_kubelet_of_another_node_refuses_it(target):
+def test_the_kubelet_of_another_node_rejects_it(target):
     other = target.hosts[2]
     stolen = certificate_of(target.hosts[1])
     for path in ("/metrics/resource", "/stats/summary", "/containerLogs/default/x/compute"):

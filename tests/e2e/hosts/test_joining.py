@@ -32,7 +32,7 @@ def replaced(words, option, value):
     return [*words[:at], value, *words[at + 1 :]]
 
 
-def test_nodes_are_ready_with_true_values(hollow):
+def test_joined_nodes_are_ready_with_real_capacity(hollow):
     until("both nodes are ready", lambda: hollow.ready(*hollow.hosts[:2]))
     node = hollow.nodes()["host2"]
     assert {each["type"]: each["address"] for each in node["status"]["addresses"]} == {
@@ -47,14 +47,14 @@ def test_nodes_are_ready_with_true_values(hollow):
     assert corral.__version__ in node["status"]["nodeInfo"]["kubeletVersion"]
 
 
-def test_a_wrong_token_is_refused(hollow):
+def test_a_wrong_token_is_rejected(hollow):
     words = replaced(hollow.join_words, "--token", TOKEN)
     said = refusal(hollow.hosts[2], *words)
     assert "does not know the token, or the token has expired" in said
     assert "corral token create on the first host makes another one" in said
 
 
-def test_an_expired_token_is_refused(hollow):
+def test_an_expired_token_is_rejected(hollow):
     past = datetime.now(UTC) - timedelta(seconds=1)
     token = bootstrap_token.new_token(past)
     hollow.api.one.call("POST", "/api/v1/namespaces/kube-system/secrets", token.document())
@@ -62,7 +62,7 @@ def test_an_expired_token_is_refused(hollow):
     assert "the token has expired" in refusal(hollow.hosts[2], *words)
 
 
-def test_a_deleted_token_is_refused(hollow):
+def test_a_deleted_token_is_rejected(hollow):
     token = hollow.first.corral("token", "create", "--ttl", "1h", "--description", "rack b").strip()
     token_id = token.partition(".")[0]
     words = replaced(hollow.join_words, "--token", token)
@@ -73,7 +73,7 @@ def test_a_deleted_token_is_refused(hollow):
     assert "does not know the token" in refusal(hollow.hosts[2], *words)
 
 
-def test_another_authority_is_not_trusted(hollow):
+def test_another_ca_is_not_trusted(hollow):
     words = hollow.join_words
     right = words[words.index("--ca-hash") + 1]
     said = refusal(hollow.hosts[2], *replaced(words, "--ca-hash", WRONG_HASH))
@@ -81,7 +81,7 @@ def test_another_authority_is_not_trusted(hollow):
     assert "Somebody may answer in its place." in said
 
 
-def test_a_closed_port_is_said(hollow):
+def test_a_closed_port_is_reported(hollow):
     words = list(hollow.join_words)
     words[1] = f"https://{hollow.first.address}:{API_PORT + 1}"
     said = refusal(hollow.hosts[2], *words)
@@ -90,7 +90,7 @@ def test_a_closed_port_is_said(hollow):
 
 
 @pytest.mark.parametrize("name", ["host1", "host2"])
-def test_a_name_that_is_taken_is_refused(hollow, name):
+def test_a_node_name_in_use_is_rejected(hollow, name):
     said = refusal(hollow.hosts[2], *hollow.join_words, "--name", name)
     assert f'node "{name}" exists' in said
     assert "join under another name" in said
@@ -108,7 +108,7 @@ def test_a_directory_with_a_cluster_does_not_join(hollow):
     assert f"{hollow.first.directory} holds a cluster of its own (corral up)" in said
 
 
-def test_a_host_without_a_token_is_told_what_is_needed(hollow):
+def test_joining_without_a_token_names_what_is_needed(hollow):
     said = refusal(hollow.hosts[2], "join")
     assert "this host has not joined a cluster yet" in said
     assert "corral token create --print-join-command" in said
@@ -125,7 +125,7 @@ def test_a_member_does_not_join_another_cluster(hollow):
     assert f"this host is node host2 of https://{hollow.first.address}:{API_PORT}" in said
 
 
-def test_labels_and_taints_of_a_new_node_and_leaving(hollow):
+def test_a_node_gets_labels_and_taints_and_can_leave(hollow):
     host = hollow.hosts[2]
     label, taint = ("--label", "rack=b"), ("--taint", "dedicated=lab:NoSchedule")
     said = hollow.join(host, *HOLLOW, *label, *taint)

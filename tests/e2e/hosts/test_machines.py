@@ -75,7 +75,7 @@ def in_guest(guests, host, *command):
     return guests.first.kubectl("exec", name_of(guests, host), "--", *command)
 
 
-def test_a_set_spreads_over_the_hosts(guests):
+def test_a_set_is_spread_over_the_hosts(guests):
     pods = ready_pods(guests)
     assert set(pods) == {"host1", "host2", "host3"}
     assert len({pod["status"]["podIP"] for pod in pods.values()}) == 3
@@ -85,14 +85,14 @@ def test_a_set_spreads_over_the_hosts(guests):
 
 
 @pytest.mark.parametrize(("source", "target"), [(0, 1), (1, 0), (1, 2)])
-def test_guests_of_two_hosts_reach_each_other(guests, source, target):
+def test_guests_of_two_hosts_can_connect(guests, source, target):
     pod = ready_pods(guests)[guests.hosts[target].name]
     name = pod["metadata"]["labels"]["vm.kubevirt.io/name"]
     url = f"http://{pod['status']['podIP']}/"
     assert in_guest(guests, guests.hosts[source], "wget", "-q", "-O", "-", url).strip() == name
 
 
-def test_a_service_and_its_name_lead_to_other_hosts(guests):
+def test_a_service_and_its_dns_name_reach_other_hosts(guests):
     address = guests.api.get("svc", "web")["spec"]["clusterIP"]
     names = {
         pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in ready_pods(guests).values()
@@ -145,7 +145,7 @@ def test_guests_run_on_without_their_agent(guests):
     assert in_guest(guests, host, *boot) == before
 
 
-def test_leaving_shuts_the_guest_down_and_it_is_replaced(guests):
+def test_leaving_shuts_guests_down_and_they_are_replaced(guests):
     host = guests.hosts[2]
     guests.first.kubectl("cordon", host.name)
     assert "1 machine shut down" in host.corral("leave", "--grace-period", "0")

@@ -99,7 +99,7 @@ def routes6() -> str:
 
 
 @needs_rights
-async def test_another_card_and_noise_are_not_answered():
+async def test_other_mac_addresses_and_invalid_packets_get_no_response():
     stranger = RECORDED["udhcpc DISCOVER"].replace(bytes.fromhex("020000000009"), b"strang")
     with cable("10.0.2.1/24") as laid:
         async with responding(laid.pod), laid.client(68) as client:
@@ -111,7 +111,7 @@ async def test_another_card_and_noise_are_not_answered():
 
 
 @needs_rights
-async def test_a_guest_that_floods_is_answered_a_little_and_said_so_once():
+async def test_a_flooding_guest_is_rate_limited_and_logged_once():
     loop = asyncio.get_running_loop()
     seconds, answers = 2.0, 0
     with cable("10.0.2.1/24") as laid, capture_logs() as logs:
@@ -130,7 +130,7 @@ async def test_a_guest_that_floods_is_answered_a_little_and_said_so_once():
 
 
 @needs_rights
-async def test_a_device_that_is_not_there_is_an_error_and_leaves_nothing_open():
+async def test_a_missing_device_is_an_error_and_leaks_nothing():
     with Namespace.create() as empty:
         responder = Responder(LINK)
         with pytest.raises(OSError, match="No such device"):
@@ -139,7 +139,7 @@ async def test_a_device_that_is_not_there_is_an_error_and_leaves_nothing_open():
 
 
 @needs_rights
-async def test_a_device_that_goes_away_is_borne():
+async def test_a_removed_device_is_tolerated():
     with cable("10.0.2.1/24") as laid:
         async with responding(laid.pod) as responder:
             laid.pod.run(ip, "link delete bridge")
@@ -147,7 +147,7 @@ async def test_a_device_that_goes_away_is_borne():
             responder.advertise()
 
 
-def test_an_ordinary_user_can_do_all_of_it():
+def test_dhcp_works_without_root():
     """In a user namespace with all rights, which is where the manager of such a user is."""
     command = [
         "unshare", "--user", f"--map-user={os.geteuid() or 1000}",

@@ -28,7 +28,7 @@ with Namespace.create():
 """
 
 
-def test_an_ordinary_user_comes_back_to_the_same_namespace(tmp_path):
+def test_without_root_the_namespace_is_joined_again(tmp_path):
     """By the holder; where that was killed, by any process that lives there; else by a new one."""
     place, other = str(tmp_path / "holder"), tmp_path / "other"
     script = f"""

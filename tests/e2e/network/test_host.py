@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 
-def test_what_was_left_half_made_is_made_whole():
+def test_a_partial_host_link_is_completed():
     command = [sys.executable, "-W", "error", "-m", "tests.e2e.network.host_session"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ __all__ = ["play"]
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
-def test_it_mends_itself_serves_ports_and_leaves_nothing(play):
+def test_the_machine_network_repairs_itself_serves_ports_and_leaves_nothing(play):
     saw = play("machine_session")
     assert saw["refused"] == ["", "another program has it"]
     assert saw["freed"]

@@ -65,36 +65,36 @@ def test_policies_block_and_allow(play):
     assert saw["many"] == MANY
 
 
-def test_a_guest_does_not_reach_the_loopback_of_the_host(play):
+def test_a_guest_cannot_reach_the_loopback_of_the_host(play):
     assert play("guard_session").get("loopback", [False, False]) == [False, False]
 
 
-def test_a_guest_does_not_reach_the_metadata_of_clouds(play):
+def test_a_guest_cannot_reach_the_metadata_of_clouds(play):
     saw = play("guard_session")["metadata"]
     assert set(saw.values()) == {"EHOSTUNREACH"}, saw
 
 
-def test_a_probe_does_not_reach_the_host_by_its_link(play):
+def test_a_probe_cannot_reach_the_host_by_its_link(play):
     assert play("guard_session").get("probe", "EHOSTUNREACH") == "EHOSTUNREACH"
 
 
-def test_a_guest_that_calls_without_end_keeps_nobody_from_the_api(play):
+def test_a_guest_that_floods_the_api_does_not_block_others(play):
     saw = play("guard_session")
     assert saw["connections"] == MAX_API_CONNECTIONS
     assert saw["another's call"]
 
 
-def test_a_guest_does_not_fill_the_tables_of_neighbours(play):
+def test_a_guest_cannot_fill_the_neighbour_tables(play):
     saw = play("guard_session")
     count, seconds = saw["neighbours"]
     assert count < 100 + 50 * seconds  # of 500 that it called, or called as
 
 
-def test_a_guest_speaks_for_nobody_else_and_is_neither_router_nor_dhcp_server(play):
+def test_a_guest_cannot_spoof_addresses_routers_or_dhcp_servers(play):
     assert play("guard_session")["impostors"] == ["itself", "itself, IPv6"]
 
 
-def test_only_the_host_itself_comes_by_its_link(play):
+def test_only_the_host_can_use_its_link(play):
     saw = play("guard_session")
     if "by the host" in saw:  # root has that link
         assert saw["by the host"] == [True, False]
@@ -121,7 +121,7 @@ def test_names_are_resolved(play):
     assert told("gone", code="NXDOMAIN")
 
 
-def test_names_of_the_outside_are_asked_for_once(play):
+def test_external_names_are_queried_once(play):
     saw = play("dns_session")
     assert saw["outside"] == saw["outside again"] == ["NOERROR", False, ["192.0.2.7"]]
     assert saw["asked again"] == 0
@@ -131,7 +131,7 @@ def test_names_of_the_outside_are_asked_for_once(play):
     assert saw["inner"] == ["NOERROR", False, ["10.214.0.20", "web.default.svc.cluster.local."]]
 
 
-def test_servers_of_the_outside_that_fail_are_told(play):
+def test_failing_upstream_servers_are_reported(play):
     saw = play("dns_session")
     assert saw["silent"] == saw["no server"] == ["SERVFAIL", False, []]
     assert saw["no server ms"] < saw["silent ms"]  # nobody is waited for
@@ -142,7 +142,7 @@ def test_servers_of_the_outside_that_fail_are_told(play):
     assert saw["problems at last"] == []
 
 
-def test_one_that_shouts_drowns_nobody(play):
+def test_a_flood_of_dns_queries_does_not_block_others(play):
     saw = play("dns_session")
     labels = [*(f"under noise {number}" for number in range(5)), "after the noise"]
     assert [saw[label] for label in labels] == [["NOERROR", False, ['"1.1.0"']]] * 6
