@@ -17,6 +17,8 @@ from corral.api.schema import schema_for
 
 PERSON = "kubernetes-admin"
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+OUTSIDE = "system:serviceaccount:corral-system:corral-controllers"
+"""The account of ``corral controllers``."""
 AGENT = "system:node:corral"
 
 
@@ -160,7 +162,7 @@ def test_other_labels_of_kubevirt_are_allowed():
     assert judge(document).causes == []
 
 
-@pytest.mark.parametrize("user", [CONTROLLER, AGENT])
+@pytest.mark.parametrize("user", [CONTROLLER, OUTSIDE, AGENT])
 def test_the_spec_of_a_vmi_can_be_changed_by_components_only(user):
     old = machine()
     new = machine(hostname="other")
@@ -195,9 +197,10 @@ def test_a_status_removed_by_users_is_kept():
     assert new["status"] == {"phase": "Running"}
 
 
-def test_components_can_write_the_status():
+@pytest.mark.parametrize("user", [CONTROLLER, OUTSIDE, AGENT])
+def test_components_can_write_the_status(user):
     new = machine() | {"status": {"phase": "Succeeded"}}
-    VIRTUAL_MACHINE_INSTANCE.keep(new, machine() | {"status": {"phase": "Running"}}, AGENT)
+    VIRTUAL_MACHINE_INSTANCE.keep(new, machine() | {"status": {"phase": "Running"}}, user)
     assert new["status"] == {"phase": "Succeeded"}
 
 
