@@ -12,7 +12,9 @@ def headers(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the headers, within Kubernetes' limits: clients bound the size of headers."""
     characters_left = MAX_WARNINGS_CHARACTERS
     for text in dict.fromkeys(texts):
-        shown = "".join(letter for letter in text if letter.isprintable())[:MAX_WARNING_CHARACTERS]
+        if not text.isprintable():
+            text = "".join(filter(str.isprintable, text))
+        shown = text[:MAX_WARNING_CHARACTERS]
         characters_left -= len(shown)
         if characters_left < 0:
             return
