@@ -10,6 +10,7 @@ import msgspec
 
 from corral.api.errors import TooLarge
 from corral.api.object import Document, Key
+from corral.store.packing import Packed, pack
 
 MAX_OBJECT_BYTES: Final = 3 << 19
 """Largest encoded object, etcd's default.  The cost of every write and watch event grows with
@@ -44,8 +45,8 @@ class Record:
     """An object at one revision.
 
     ``kind`` is the kind's resource name, ``head`` and ``rest`` are the encoded document, divided by
-    ``split_kind``: all responses and watch events share these bytes.  ``written`` is seconds since
-    1970.
+    ``split_kind``: all responses and watch events share these bytes until the version is packed.
+    ``size`` is their number, ``written`` is seconds since 1970.
     """
 
     kind: str
@@ -53,7 +54,8 @@ class Record:
     revision: int
     written: int
     head: bytes
-    rest: bytes
+    _rest: bytes | Packed = field(repr=False)
+    size: int
     labels: Mapping[str, str]
     fields: Mapping[str, str] | None = field(default=None, repr=False)
     """Cache of the fields that field selectors read; filled by readers."""
@@ -67,17 +69,23 @@ class Record:
         labels: Mapping[str, str],
     ) -> Self:  # fmt: skip
         """Return the version whose encoded document is ``data``."""
-        return cls(intern(kind), key, revision, written, *split_kind(data), labels)
+        return cls(intern(kind), key, revision, written, *split_kind(data), len(data), labels)
+
+    @property
+    def rest(self) -> bytes:
+        """The encoded document without its head."""
+        rest = self._rest  # read once: threads encode versions, too
+        return rest if isinstance(rest, bytes) else rest.unpack()
 
     @property
     def data(self) -> bytes:
         """The encoded document, joined."""
         return self.head + self.rest
 
-    @property
-    def size(self) -> int:
-        """Bytes of the encoded document."""
-        return len(self.head) + len(self.rest)
+    def pack(self, sample: bytes) -> None:
+        """Compress the document in memory, for a version that is read seldom from now on."""
+        if isinstance(self._rest, bytes):
+            self._rest = pack(self._rest, sample) or self._rest
 
     def metadata(self) -> bytes:
         """Return the encoded metadata."""

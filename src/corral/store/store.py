@@ -307,6 +307,7 @@ class Store:
             if commit.is_stored:
                 self._garbage = ()
                 self._forget(commit.window_changes)
+                self._memory.pack(self._clock())
                 self._damaged.drop(commit.discards)
                 self._publish(commit.writes)
         finally:  # an error in publishing must not block the next commit

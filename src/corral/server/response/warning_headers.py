@@ -12,9 +12,8 @@ def headers(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the headers, within Kubernetes' limits: clients bound the size of headers."""
     characters_left = MAX_WARNINGS_CHARACTERS
     for text in dict.fromkeys(texts):
-        if not text.isprintable():
-            text = "".join(filter(str.isprintable, text))
-        shown = text[:MAX_WARNING_CHARACTERS]
+        printable = text if text.isprintable() else "".join(filter(str.isprintable, text))
+        shown = printable[:MAX_WARNING_CHARACTERS]
         characters_left -= len(shown)
         if characters_left < 0:
             return

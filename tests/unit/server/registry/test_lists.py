@@ -79,7 +79,7 @@ async def test_items_stored_in_an_older_form_are_presented_alike(ask):
     odd = {"kind": "ConfigMap", "data": {}, **store.latest("configmaps", key).document()}
     odd["apiVersion"] = odd.pop("apiVersion")
     record = await store.write("configmaps", key, odd)
-    record.head, record.rest = split_kind(json.dumps(record.document(), sort_keys=True).encode())
+    record.head, record._rest = split_kind(json.dumps(record.document(), sort_keys=True).encode())
     items = (await ask("GET", MAPS))["items"]
     assert [item.keys() for item in items] == [{"metadata", "data"}] * 2
 
