@@ -23,7 +23,7 @@ from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.decoding import Bookmark, Unreadable, WatchEvent
 from corral.reconcile.interning import share
-from corral.reconcile.objects import Partial, key_of, uid_of, version_of
+from corral.reconcile.objects import Partial, is_being_deleted, key_of, uid_of, version_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -221,12 +221,14 @@ class Informer(Generic[T]):
                 return
         if (same := self._shared(item)) is not None:
             item = same
-        elif self._last_put is not None:
-            # Share equal parts with the object put last, likely of the same set, and with the
-            # older version.
-            share(item, self._last_put, old)
-            key = key_of(item)
-        self._last_put = self._objects[key] = item
+        elif not is_being_deleted(item):  # else it leaves soon
+            if self._last_put is not None:
+                # Share equal parts with the object put last, likely of the same set, and with the
+                # older version.
+                share(item, self._last_put, old)
+                key = key_of(item)
+            self._last_put = item
+        self._objects[key] = item
         self._reindex(key, old, item)
         for handler in self._handlers:
             handler(old, item)

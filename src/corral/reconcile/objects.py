@@ -168,5 +168,8 @@ def object_reference(view: msgspec.Struct) -> Document:
     return {field: value for field, value in whole.items() if value}
 
 
+_SNAKE_CASE = frozenset({ObjectMeta, PartialMeta})
+
+
 def _is_snake_case(metadata: Any) -> bool:
-    return isinstance(metadata, ObjectMeta | PartialMeta)
+    return type(metadata) in _SNAKE_CASE  # a fifth of an isinstance: 150 a machine

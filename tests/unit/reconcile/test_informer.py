@@ -290,6 +290,27 @@ async def test_two_caches_hold_one_copy_of_an_object(client):
         assert names(some.items()) == ["a"]
 
 
+async def test_objects_that_are_being_deleted_share_no_parts(client):
+    """It leaves soon: the parts of a thousand machines that go need not be compared."""
+    informer = Informers(client).of(ConfigMap)
+    async with Background() as tasks:
+        tasks.start(informer.run(), name="informer")
+        await informer.synced()
+        for name in ("a", "b"):
+            document = config(name, color="red")
+            document["metadata"]["finalizers"] = ["example.com/stay"]
+            await client.create(ConfigMap, document)
+        await client.delete(ConfigMap, Key("default", "b"))
+        await settle()
+        a, b = (informer.get(Key("default", name)).metadata for name in ("a", "b"))
+        assert b.deletionTimestamp is not None
+        assert a.labels == b.labels
+        assert a.labels is not b.labels
+        await client.create(ConfigMap, config("c", color="red"))
+        await settle()
+        assert informer.get(Key("default", "c")).metadata.labels is a.labels
+
+
 async def test_cached_objects_share_equal_parts(client):
     informer = Informers(client).of(ConfigMap)
     async with Background() as tasks:
