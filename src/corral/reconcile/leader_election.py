@@ -16,7 +16,7 @@ import structlog
 from lightkube.models.coordination_v1 import Lease
 
 from corral.aio import Background
-from corral.api.errors import ApiError, NotFound
+from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339_micro
 from corral.client.client import Client
@@ -81,6 +81,8 @@ class LeaderElection:
         self._clock = clock
         self._timing = timing or Timing()
         self._observed = _Record("", None, 0)
+        self._version = ""
+        """The resourceVersion of ``_observed``."""
         self._observed_at = 0.0
         """When ``_observed`` was first seen, on the event loop's clock."""
         self._observed_duration = 0.0
@@ -168,7 +170,15 @@ class LeaderElection:
         return False
 
     async def _acquire_or_renew(self) -> bool:
-        """Acquire or renew the Lease; False if another candidate holds it.  Raises ApiError."""
+        """Acquire or renew the Lease; False if another candidate holds it.  Raises ApiError.
+
+        A leader writes without a read before: under load each request may take seconds, and whoever
+        acquires the Lease changes its version (client-go's fast path).
+        """
+        if self._leads and self._observed.holder == self._identity:
+            with suppress(Conflict, NotFound):
+                await self._write(self._observed.transitions, self._version)
+                return True
         try:
             lease = await self._client.get(Lease, self._lease.name, self._lease.namespace)
         except NotFound:
@@ -181,9 +191,12 @@ class LeaderElection:
             if self._remaining() > 0:
                 return False
             transitions += 1
-        document = self._document(self._spec(transitions=transitions), version_of(lease))
-        self._observe(await self._client.replace(Lease, document))
+        await self._write(transitions, version_of(lease))
         return True
+
+    async def _write(self, transitions: int, version: str) -> None:
+        document = self._document(self._spec(transitions=transitions), version)
+        self._observe(await self._client.replace(Lease, document))
 
     def _observe(self, lease: Lease) -> None:
         spec: Any = lease.spec
@@ -192,6 +205,7 @@ class LeaderElection:
             spec and spec.renewTime,
             (spec and spec.leaseTransitions) or 0,
         )
+        self._version = version_of(lease)
         self._observed_duration = float((spec and spec.leaseDurationSeconds) or 0)
         if record != self._observed or not self._observed_at:
             self._observed = record

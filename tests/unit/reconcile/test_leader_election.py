@@ -27,11 +27,17 @@ class Cuttable:
     def __init__(self, transport):
         self._transport = transport
         self.cut = False
+        self.loses_answers = False
+        self.methods: list[str] = []
 
     async def send(self, request):
         if self.cut:
             raise Unavailable("cut")
-        return await self._transport.send(request)
+        self.methods.append(request.method)
+        answer = await self._transport.send(request)
+        if self.loses_answers:
+            raise Unavailable("lost")
+        return answer
 
 
 class Candidates:
@@ -89,6 +95,30 @@ async def test_the_first_candidate_leads_and_renews(candidates):
         assert (spec.holderIdentity, spec.leaseDurationSeconds) == ("a", 12)
         assert (spec.renewTime - spec.acquireTime).total_seconds() >= 57
     assert [name for name, _ in candidates.leading] == ["a"]
+
+
+async def test_a_leader_renews_with_one_request_each(candidates):
+    async with Background() as tasks:
+        candidates.start(tasks, "a")
+        await asyncio.sleep(1)
+        del candidates.connections["a"].methods[:]
+        await asyncio.sleep(60)
+        assert candidates.connections["a"].methods == ["PUT"] * 30
+
+
+async def test_a_renewal_that_is_stored_without_an_answer_is_no_loss(candidates):
+    async with Background() as tasks:
+        election, _ = candidates.start(tasks, "a")
+        await asyncio.sleep(1)
+        connection = candidates.connections["a"]
+        connection.loses_answers = True
+        await asyncio.sleep(3)
+        connection.loses_answers = False
+        del connection.methods[:]
+        await asyncio.sleep(60)
+        assert connection.methods[:4] == ["PUT", "GET", "PUT", "PUT"]
+        assert election.leads
+    assert len(candidates.leading) == 1
 
 
 async def test_only_one_of_two_leads(candidates):
