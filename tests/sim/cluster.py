@@ -2,17 +2,18 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from lightkube.models.core_v1 import Event, Namespace, Pod
 from tests.exposition import Told
+from tests.sim.hosts import EPOCH, Joined
 
 from corral.aio import Background
 from corral.api.errors import Unavailable
@@ -31,6 +32,8 @@ from corral.daemon.nodes import node_remover, play
 from corral.metrics import Registry, Source
 from corral.node.agent.agent import Agent
 from corral.node.agent.host_parts import HostParts
+from corral.node.agent.node_informers import NodeInformers
+from corral.node.fencing.lease import NodeLease
 from corral.node.hollow.hypervisor import Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, Usage
 from corral.node.images.store import ImageStore
@@ -44,7 +47,6 @@ from corral.reconcile.controller import Controller
 from corral.server.app import ApiServer
 from corral.store import Store
 
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 AMPLE = Capacity(cpu=64, memory_bytes=1 << 36, storage_bytes=1 << 40)
 ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenticated"))
 COMPONENT = User(
@@ -177,6 +179,11 @@ class Cluster:
         self._tasks = Background()
         self._loops: asyncio.Task[None] | None = None
         self._sources: dict[str, Source] = {}
+        self.joined: dict[str, Joined] = {}
+        """Nodes of hosts that have joined, which may be cut off: they fence themselves."""
+
+    def node_directory(self, name: str) -> Path:
+        return self._directory / name
 
     def start_loops(self) -> None:
         """Start the controllers, with caches of their own, as a new process would."""
@@ -216,7 +223,14 @@ class Cluster:
         One that is ``retired`` goes with its last machine.
         """
         user = User(name=f"system:node:{name}", groups=("system:nodes", "system:authenticated"))
-        context = ControllerContext(Client(InProcess(self.server.handle, user)), clock=self.clock)
+        inner = InProcess(self.server.handle, user)
+        joined = self.joined.get(name)
+        if joined is None:
+            context = ControllerContext(Client(inner), clock=self.clock)
+        else:
+            client = Client(joined.link_over(inner))
+            informers = NodeInformers(client, name)
+            context = ControllerContext(client, informers=informers, clock=joined.clock)
         hypervisor = self._hypervisors.setdefault(name, Hollow())
         sampler = self.samplers[name] = Sampler(
             host=lambda: Usage(0, 0), clock=lambda: self.clock().timestamp()
@@ -232,6 +246,7 @@ class Cluster:
             capacity=capacity,
             address="192.0.2.1",
             retired=retired,
+            lease=joined and NodeLease(self._directory / name, joined.boottime),
         )
         gone: dict[str, str] = {}
         removal = node_remover(self.server, gone)
@@ -330,12 +345,14 @@ async def cluster(
     networks: HollowNetworks | None = None,
     about_itself: bool = False,
     one_host: bool = False,
+    joined: Mapping[str, Joined] | None = None,
 ) -> AsyncIterator[Cluster]:
     """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones.
 
     Without ``networks`` pods have their node's address, as behind a user network.  With
     ``about_itself`` there are objects that tell what is served, and by whom.  With ``one_host`` all
-    nodes are played by the same host: what it has left is ``left["host"]``.
+    nodes are played by the same host: what it has left is ``left["host"]``.  The nodes in
+    ``joined`` are those of other hosts.
     """
     loop = asyncio.get_running_loop()
 
@@ -358,6 +375,7 @@ async def cluster(
     made = [*usual, *stand_ins]
     with TemporaryDirectory() as directory:
         whole = Cluster(server, clock, faults, Path(directory), made, networks, samplers, one_host)
+        whole.joined.update(joined or {})
         for namespace in ("default", "kube-node-lease", "kube-system"):
             await whole.client.create(Namespace, {"metadata": {"name": namespace}})
         async with whole._tasks:

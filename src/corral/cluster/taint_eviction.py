@@ -6,8 +6,9 @@ tainted node.  The node then ends its machine.  A node that is unreachable canno
 
 - a VMI of which two may run fails at once, so that its replica set replaces it; its pod stays until
   the node is back and has ended the machine;
-- one of which two must never run (``is_exclusive``) waits for its node, which may be cut off and
-  still run it, or for an administrator, who deletes the Node or taints it out of service.
+- one of which two must never run (``is_exclusive``) fails once the node has fenced itself
+  (``silent_nodes``).  Where a node does not, it waits for the node, which may still run it, or for
+  an administrator, who deletes the Node or taints it out of service.
 """
 
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.time import rfc3339
+from corral.cluster.silent_nodes import SilentNodes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
@@ -54,7 +56,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
         "taint-eviction",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.nodes, loop.pods, loop.vmis),
+        sources=(loop.nodes, loop.pods, loop.vmis, loop.leases),
     )
 
 
@@ -66,6 +68,8 @@ class TaintEvictions:
         self.nodes = context.informers.of(Node)
         self.pods = context.informers.of(Pod)
         self.vmis = context.informers.of(VMI)
+        self._silent = SilentNodes(context)
+        self.leases = self._silent.leases
         self._client = context.client
         self._clock = context.clock
         self._monotonic = context.monotonic
@@ -85,8 +89,7 @@ class TaintEvictions:
             return None
         if is_being_deleted(pod):
             self._since.pop(uid_of(pod), None)
-            await self._replace(pod, node)
-            return None
+            return await self._replace(pod, node)
         seconds = tolerated_seconds(pod, taints(node, NO_EXECUTE))
         if seconds is None:
             self._cancel(pod)
@@ -126,21 +129,24 @@ class TaintEvictions:
         await remove(self._client, Pod, key, uid_of(pod))
         self._since.pop(uid_of(pod), None)
 
-    async def _replace(self, pod: Pod, node: Node) -> None:
-        """Fail the VMI of a deleted pod whose node cannot end it, if that is safe."""
+    async def _replace(self, pod: Pod, node: Node) -> Result | None:
+        """Fail the VMI of a deleted pod whose node cannot end it, as soon as that is safe."""
         vmi = self._vmi_of(pod)
         if vmi is None or ready_status(node) == "True":
-            return
+            return None
         given_up = any(
             each.key == OUT_OF_SERVICE for each in (node.spec and node.spec.taints) or ()
         )
         if not given_up and ready_status(node) != "Unknown":
-            return  # not ready, but reachable: it ends the machine
-        if is_exclusive(vmi) and not given_up:
-            return
+            return None  # not ready, but reachable: it ends the machine
+        if is_exclusive(vmi) and not given_up and not vmi.is_final:
+            left = await self._silent.seconds_until_fenced(node)
+            if left is None or left > 0:
+                return None if left is None else Result(requeue_after=left)
         await self._fail(vmi, key_of(node).name)
         if given_up:
             await remove(self._client, Pod, key_of(pod), uid_of(pod), grace_seconds=0)
+        return None
 
     def _vmi_of(self, pod: Pod) -> VMI | None:
         owner = controller_of(pod)

@@ -12,7 +12,7 @@ import msgspec
 
 from corral import files
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout
-from corral.node.host.process import runs
+from corral.node.host.proc import runs
 from corral.node.state import machine_record as records
 
 Network = IPv4Network | IPv6Network

@@ -20,6 +20,8 @@ from corral.daemon.nodes import capacity, hypervisor_of, node_names, node_remove
 from corral.metrics import Registry
 from corral.node.agent.agent import Agent, grow_claim
 from corral.node.agent.host_parts import HostParts
+from corral.node.agent.self_fencing import watchdog
+from corral.node.fencing.lease import NodeLease
 from corral.node.hollow.streams import EchoNetwork
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.inventory import Inventory
@@ -29,6 +31,7 @@ from corral.node.images.serving import ImageServer
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
 from corral.node.metrics.sampling.sampler import Sampler
+from corral.node.network.helper_processes import Helper
 from corral.node.pressure import Pressure
 from corral.node.status.node_status import Registration
 from corral.node.storage import Storage
@@ -135,7 +138,14 @@ class Host:
         peers = self._peers(context, reach, first)
         parts = replace(self._parts(tasks, peers), registration=registration)
         controllers = self._volumes(parts, provisioner_context, tasks, is_first=False)
-        agent = self.agents[name] = self._agent(name, parts, context)
+        directory = self._settings.layout.nodes / name
+        agent = self.agents[name] = self._agent(
+            name,
+            parts,
+            context,
+            lease=NodeLease(directory),
+            watchdog=watchdog(directory, self._register_again),
+        )
         tasks.start(agent.run(), name=name)
         metrics.add(f"node {name}", agent.vmi_metrics.collect)
         tasks.start(self.sampler.run(), name="sampler")
@@ -209,7 +219,15 @@ class Host:
         host = HostNodes(is_own=self.agents.__contains__, is_first=is_first)
         return [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
 
-    def _agent(self, name: str, parts: HostParts, context: ControllerContext) -> Agent:
+    def _agent(
+        self,
+        name: str,
+        parts: HostParts,
+        context: ControllerContext,
+        *,
+        lease: NodeLease | None = None,
+        watchdog: Helper | None = None,
+    ) -> Agent:
         settings = self._settings
         return Agent(
             context,
@@ -220,6 +238,8 @@ class Host:
             capacity=capacity(settings),
             boots_at_once=settings.boots,
             retired=name not in node_names(settings),
+            lease=lease,
+            watchdog=watchdog,
         )
 
 

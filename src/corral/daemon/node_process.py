@@ -101,6 +101,7 @@ class NodeProcess:
                     announce(self._summary())
                     await terminated.wait()
                     log.info("stopping")
+                    await agent.stop()
         except (ServeError, ApiError) as error:
             raise CannotStart(str(error)) from error
         except ExceptionGroup as group:  # of the tasks that were running already

@@ -13,7 +13,7 @@ from corral.cli.errors import Problem, from_os_error
 from corral.cli.main import run
 from corral.config import THRESHOLDS, Layout
 from corral.daemon.address_ranges import Ranges, load, save
-from corral.node.host import process
+from corral.node.host.proc import acquire_lock
 from corral.node.state import machine_record as records
 
 
@@ -89,7 +89,7 @@ def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
     code, said = told("status", "--data-dir", tmp_path)
     assert code == 3
     assert "error: no manager runs here\n" in said
-    descriptor = process.acquire_lock(machine)
+    descriptor = acquire_lock(machine)
     assert descriptor is not None
     try:
         code, said = told("status", "--data-dir", tmp_path)

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout
 from corral.daemon.address_ranges import Ranges, chosen, companion, in_use, load, save
-from corral.node.host import process
+from corral.node.host.proc import acquire_lock
 from corral.node.state import machine_record as records
 
 OURS = Ranges(
@@ -83,7 +83,7 @@ def test_they_are_in_use_while_their_network_is_held(tmp_path):
     layout = Layout(tmp_path)
     holder = layout.network / "holder"
     holder.mkdir(parents=True)
-    descriptor = process.acquire_lock(holder)
+    descriptor = acquire_lock(holder)
     assert descriptor is not None
     assert in_use(layout)
     os.close(descriptor)

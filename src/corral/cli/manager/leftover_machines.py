@@ -6,7 +6,7 @@ from corral.config import Layout
 
 def running_on(layout: Layout) -> str:
     """Return ``2 machines run on``, the end of a sentence; empty if there are none."""
-    from corral.node.host.process import runs  # noqa: PLC0415
+    from corral.node.host.proc import runs  # noqa: PLC0415
     from corral.node.state import machine_record as records  # noqa: PLC0415  half a second of imports
 
     left = sum(

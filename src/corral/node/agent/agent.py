@@ -8,6 +8,7 @@ never wait for the API.
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from corral.node.agent.hang_detector import HangDetector
 from corral.node.agent.host_parts import HostParts
 from corral.node.agent.machines import Machines
 from corral.node.agent.pod_sync import PodSync
+from corral.node.agent.self_fencing import SelfFencing
+from corral.node.fencing.lease import NodeLease
 from corral.node.guest.guest_tasks import GuestTasks
 from corral.node.hypervisor import GuestError, Hypervisor
 from corral.node.kubelet.server import Kubelet
@@ -30,6 +33,7 @@ from corral.node.machine.lifecycle import Machine
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
 from corral.node.metrics.vmi_metrics import Step, VmiMetrics, log_step
 from corral.node.network.guest_ports import Ports
+from corral.node.network.helper_processes import Helper
 from corral.node.pressure.evictions import Evictions
 from corral.node.state.events import MachineEventRecorder
 from corral.node.status.node_status import (
@@ -53,7 +57,8 @@ class Agent:
 
     ``host``: the parts that all nodes of this host share; ``boots_at_once``: how many guests may
     boot at the same time, by default the hypervisor's choice; ``retired``: whether the node ends
-    with its last machine.
+    with its last machine; ``lease``, ``watchdog``: those of a node that may be cut off from the API
+    server, and fences itself.
     """
 
     def __init__(
@@ -69,6 +74,8 @@ class Agent:
         boots_at_once: int | None = None,
         retired: bool = False,
         step: Step = log_step,
+        lease: NodeLease | None = None,
+        watchdog: Helper | None = None,
     ) -> None:
         self.name = name
         self.hypervisor = hypervisor
@@ -80,7 +87,6 @@ class Agent:
         self._host = _host(
             name, host, hypervisor, capacity or measure(directory), address, retired=retired
         )
-        self._heartbeat = Heartbeat(context.client, self._host, context.clock)
         self._machines = Machines(
             context,
             name,
@@ -91,7 +97,14 @@ class Agent:
             due=self._queue.add,
             step=self._on_step,
             start_tasks=self._start_guest_tasks,
+            lease=lease,
         )
+        self._fencing = (
+            SelfFencing(context.client, name, lease, self._machines, watchdog)
+            if lease is not None
+            else None
+        )
+        self._heartbeat = self._new_heartbeat(context, lease)
         self.index = self._machines.index
         self.vmi_metrics = VmiMetrics(name, self._machines.values, self.index.instance)
         ports = Ports(host.network, host.destinations)
@@ -119,14 +132,29 @@ class Agent:
             node, events = partial(self._self.get, Key("", name)), self._machines.kubelet_events
             host.pressure.add(Evictions(self.index, events, node, self.register_again))
 
+    def _new_heartbeat(self, context: ControllerContext, lease: NodeLease | None) -> Heartbeat:
+        if self._fencing is None:
+            return Heartbeat(context.client, self._host, context.clock)
+        return Heartbeat(
+            context.client,
+            replace(self._host, fencing=self._fencing.condition),
+            context.clock,
+            lease=lease,
+            before_return=self._fencing.end_replaced,
+        )
+
     async def run(self) -> None:
         """Serve the node until cancelled; machines run on.
 
-        A retired node ends with its machines.
+        A retired node ends with its machines.  A node that fences itself adopts its machines, and
+        ends those that were replaced, before it reports that it is ready.
         """
         async with Background() as tasks:
+            if self._fencing is not None:
+                await self._fencing.start(tasks)
+            else:
+                tasks.start(self._heartbeat.run(), name="heartbeat")
             tasks.start(self._prepare_hypervisor(), name="hypervisor")
-            tasks.start(self._heartbeat.run(), name="heartbeat")
             tasks.start(self._machines.logs.run(), name="logs")
             tasks.start(self._kubelet.run(), name="freeze timers")
             tasks.start(self._machines.refresh_guest_info(), name="guest info")
@@ -134,6 +162,8 @@ class Agent:
             await self._pods.synced()
             await self._instances.synced()
             await self._machines.adopt(tasks)
+            if self._fencing is not None:
+                tasks.start(self._heartbeat.run(), name="heartbeat")
             self._self.handle(self._on_node)
             self._pods.handle(self._on_pod)
             self._instances.handle(self._on_instance)
@@ -149,6 +179,11 @@ class Agent:
     async def registered(self) -> None:
         """Wait until the Node is in the API, with its status."""
         await self._heartbeat.is_registered.wait()
+
+    async def stop(self) -> None:
+        """Prepare the end of the agent: exclusive machines are to run on, like all others."""
+        if self._fencing is not None:
+            await self._fencing.end(self._heartbeat.write_last)
 
     def register_again(self) -> None:
         """Write the Node again at once: its status or annotations have changed."""

@@ -1,7 +1,7 @@
 """The machines of a node, each in a task of its own, from adoption or start to removal."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +12,12 @@ from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.agent.host_parts import HostParts
-from corral.node.hypervisor import Hypervisor, StuckError
+from corral.node.fencing.lease import NodeLease
+from corral.node.hypervisor import Drive, Hypervisor, StuckError
 from corral.node.kubelet.logs import Logs
 from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.dependencies import Dependencies
+from corral.node.machine.exclusive_starts import ExclusiveStarts
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine_index import MachineIndex
 from corral.node.metrics.vmi_metrics import Step
@@ -57,6 +59,7 @@ class Machines:
         due: Callable[[Key], None],
         step: Step,
         start_tasks: StartTasks,
+        lease: NodeLease | None = None,
     ) -> None:
         client, storage = context.client, host.storage
         self.networking = Networking(host.networks)
@@ -84,6 +87,9 @@ class Machines:
         self._hypervisor = hypervisor
         self._limits = host.limits
         self._boot_slots = BootSlots(hypervisor.boots_at_once, size=boots_at_once)
+        self._lease = lease
+        self._starts = ExclusiveStarts(client, lease)
+        self._living: dict[Key, asyncio.Task[None]] = {}
         self._step = step
         self._start_tasks = start_tasks
         self._tasks: Background | None = None
@@ -119,7 +125,9 @@ class Machines:
             if record.stage is not Stage.ENDED:
                 self.networking.restore(record.uid, record.addresses)
             log.info("machine adopted", instance=f"{record.namespace}/{record.instance}")
-            self.begin(key, record, self.index.instance(record.uid))
+            machine = self.begin(key, record, self.index.instance(record.uid))
+            if self._lease is not None and not self._lease.is_valid and record.exclusive:
+                machine.fence()  # before its task resumes anything
             self.due(key)
         await asyncio.gather(*map(self._remove_remains, remains))
 
@@ -153,13 +161,20 @@ class Machines:
             limits=self._limits,
             start_guest_tasks=partial(self._start_tasks, vmi, recorder),
             users=self.index.users,
+            require=self._starts.require,
         )
         self._machines[key] = machine
         self._uids.add(record.uid)
         self.empty.clear()
         self.logs.follow(machine.directory)
-        self._tasks.start(self._live(machine, vmi), name=f"machine-{record.instance}")
+        task = self._tasks.start(self._live(machine, vmi), name=f"machine-{record.instance}")
+        self._living[key] = task
         return machine
+
+    async def ended(self, pods: Iterable[Key], seconds: float) -> bool:
+        """Wait until the machines of some pods have ended; return False if some have not yet."""
+        tasks = [self._living[pod] for pod in pods if pod in self._living]
+        return not tasks or not (await asyncio.wait(tasks, timeout=seconds))[1]
 
     def _on_step(self, uid: str, step: str) -> None:
         if step == "spawned":  # its console log exists from now on
@@ -169,7 +184,7 @@ class Machines:
     async def _live(self, machine: Machine, vmi: VirtualMachineInstance | None) -> None:
         while not machine.facts.ended:
             try:
-                await machine.run(vmi, partial(self.dependencies.at_start, machine, vmi))
+                await machine.run(vmi, partial(self._prepare, machine, vmi))
             except Exception:
                 # Top-level handler: a fault in one machine must not end all the others.
                 log.exception("machine failed", uid=machine.record.uid)
@@ -179,11 +194,21 @@ class Machines:
             for other in self.index.waiting(last):
                 other.retry()
 
+    async def _prepare(
+        self, machine: Machine, vmi: VirtualMachineInstance | None
+    ) -> Mapping[str, Drive]:
+        """Return the drives that a machine starts with.  Raises DriveError and StartError."""
+        if machine.record.stage is Stage.DEFINED:  # drives are also prepared for a save
+            await self._starts.confirm(machine.record)
+        return await self.dependencies.at_start(machine, vmi)
+
     async def erase(self, key: Key, machine: Machine) -> None:
         """Remove the remains of a machine that has ended."""
         self.logs.forget(machine.directory)
         await machine.erase()
         self._machines.pop(key, None)
+        self._living.pop(key, None)
+        self._starts.forget(machine.record.uid)
         self._uids.discard(machine.record.uid)
         if not self._machines:
             self.empty.set()

@@ -3,6 +3,7 @@
 from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds import kind_of
+from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.saved_memory import saves_to
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
@@ -68,6 +69,8 @@ class PodSync:
             machine = await self._start_machine(key, pod, vmi)
         if machine is None or not await self._is_certain(machine, vmi):
             return None
+        if vmi is not None and is_exclusive(vmi):
+            machine.mark_exclusive()  # before a claim is plugged in
         self._guest_tasks.wake(machine.record.uid)
         self._pass_on_requests(machine, pod, vmi)
         await self._status_manager.sync(machine, pod, vmi)

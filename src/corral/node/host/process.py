@@ -11,7 +11,6 @@ A pidfd notifies the end of a process, also of one that is not our child.
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -24,9 +23,15 @@ import msgspec
 
 from corral import files
 from corral.aio import wait_at_most
+from corral.node.host.proc import (
+    LOCK,
+    RECORD,
+    boot_id,
+    lock_holder,
+    runs,
+    state_of,
+)
 
-LOCK = "alive"
-RECORD = "process.json"
 END_SECONDS = 10.0
 """How long a killed process may take to end."""
 _ENDING_SECONDS = 2.0
@@ -36,8 +41,6 @@ _ENVIRONMENT = {
     # A heap for each thread (glibc's malloc) makes an idle machine's QEMU larger by 1 to 3 MB.
     "MALLOC_ARENA_MAX": "1",
 }
-_DEAD_STATES = frozenset("ZX")
-"""States of processes that have ended, but are not reaped yet."""
 OOM_SCORE_ADJ = "500"  # the OOM killer prefers what the manager can restart
 
 
@@ -49,63 +52,10 @@ class Identity(msgspec.Struct, frozen=True):
     boot_id: str
 
 
-def boot_id() -> str:
-    """Return the id of the running boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
 def identify(pid: int) -> Identity | None:
     """Return the identity of a living process; None if it has ended."""
-    state = _state(pid)
+    state = state_of(pid)
     return Identity(pid, state[1], boot_id()) if state is not None else None
-
-
-def _state(pid: int) -> tuple[str, int] | None:
-    """Return the state letter of a living process, and its start in ticks (proc(5), stat).
-
-    A process lives as long as any of its threads: after a kill one that waits in the kernel may
-    remain, though the main thread has ended.
-    """
-    main = _stat(Path(f"/proc/{pid}"))
-    return None if main is None or (main[0] in _DEAD_STATES and not _has_threads(pid)) else main
-
-
-def _has_threads(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        found = [_stat(thread) for thread in Path(f"/proc/{pid}/task").iterdir()]
-        return any(each is not None and each[0] not in _DEAD_STATES for each in found)
-    return False
-
-
-def _stat(entry: Path) -> tuple[str, int] | None:
-    try:
-        stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    state, *rest = stat.rpartition(")")[2].split()
-    return state, int(rest[18])
-
-
-def acquire_lock(directory: Path) -> int | None:
-    """Acquire the lock of a directory: a descriptor to inherit, or None while a process runs."""
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def runs(directory: Path) -> bool:
-    """Whether a process runs for this directory."""
-    if not (directory / LOCK).exists():
-        return False
-    descriptor = acquire_lock(directory)
-    if descriptor is None:
-        return True
-    os.close(descriptor)
-    return False
 
 
 def set_close_on_exec() -> None:
@@ -149,7 +99,8 @@ def find(directory: Path) -> Identity | None:
     identity = read_record(directory)
     if identity is not None and identify(identity.pid) == identity:
         return identity
-    return _holder(directory / LOCK) if runs(directory) else None
+    holder = lock_holder(directory / LOCK) if runs(directory) else None
+    return identify(holder) if holder is not None else None
 
 
 class Pulse(NamedTuple):
@@ -298,7 +249,7 @@ class Process:
 
     def pulse(self) -> Pulse | None:
         """Return the activity; None if it has ended, or without schedstat: then it may be slow."""
-        state, ran = _state(self.identity.pid), self.ran_nanos()
+        state, ran = state_of(self.identity.pid), self.ran_nanos()
         return Pulse(ran, runnable=state[0] == "R") if state is not None and ran else None
 
     def release(self) -> None:
@@ -333,27 +284,3 @@ def write_record(directory: Path, identity: Identity) -> None:
 
 def read_record(directory: Path) -> Identity | None:
     return files.read_json(directory / RECORD, Identity)
-
-
-def _holder(lock: Path) -> Identity | None:
-    """Return the process that holds a lock, if it has no record.
-
-    Other processes may have the file open, for instance to copy it; fdinfo shows the lock only for
-    its holder.
-    """
-    lock_stat = lock.stat()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            for descriptor in (entry / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    if os.path.samestat(descriptor.stat(), lock_stat) and _locks(descriptor):
-                        return identify(int(entry.name))
-    return None
-
-
-def _locks(descriptor: Path) -> bool:
-    """Whether a descriptor holds a lock (fdinfo of Linux)."""
-    fdinfo = descriptor.parent.parent / "fdinfo" / descriptor.name
-    return "FLOCK" in fdinfo.read_text(encoding="ascii")

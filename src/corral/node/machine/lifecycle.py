@@ -22,7 +22,16 @@ import structlog
 from corral.aio import Background, Signal, run_until, wait_at_most
 from corral.api.kinds.vmi.saved_memory import restores_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Change, Guest, GuestError, HungError, Hypervisor, StuckError
+from corral.node.fencing.watchdog import FENCED
+from corral.node.hypervisor import (
+    Change,
+    Guest,
+    GuestError,
+    HungError,
+    Hypervisor,
+    StartError,
+    StuckError,
+)
 from corral.node.limits.limits import Limits
 from corral.node.machine.boot_slots import BootSlots, Slot
 from corral.node.machine.memory.restore import MemoryRestore
@@ -33,6 +42,7 @@ from corral.node.network.attachment import NO_SANDBOX, Networking
 from corral.node.state import events, machine_record as records
 from corral.node.state.events import MachineEvents
 from corral.node.state.facts import (
+    FENCED as FENCED_MESSAGE,
     Facts,
     State,
     destroyed,
@@ -81,6 +91,7 @@ class Machine:
         saved_memories: SavedMemoryClaims | None = None,
         limits: Limits | None = None,
         users: Users = lambda _vmi, _volume: "",
+        require: Callable[[Record], None] = lambda _record: None,
     ) -> None:
         self._state = MachineState(record, directory, recorder=recorder, step=on_step)
         self._hypervisor = hypervisor
@@ -88,6 +99,7 @@ class Machine:
         self._recorder = recorder
         self._on_step = on_step
         self._start_guest_tasks = start_guest_tasks
+        self._require = require
         self._save = MemorySave(self._state, saved_memories)
         self._restore = MemoryRestore(self._state, saved_memories)
         self._recheck = Signal()
@@ -101,6 +113,7 @@ class Machine:
             limits=self._limits,
             started=self._on_started,
             users=users,
+            require=require,
         )
         self._guest: Guest | None = None
         self._agent_up = Signal()
@@ -160,6 +173,20 @@ class Machine:
         self._state.record_cause(evicted=why)
         self.stop(0)
 
+    def fence(self) -> None:
+        """Stop at once, since the cluster may run another one: the outcome will be Failed.
+
+        A machine whose guest has not been started yet waits instead (``ExclusiveStarts``).
+        """
+        if self.record.stage not in (Stage.DEFINED, Stage.ENDED) and not self.facts.fenced:
+            self._state.record_cause(fenced=FENCED_MESSAGE)
+            self.stop(0)
+
+    def mark_exclusive(self) -> None:
+        """Record that two of it must never run."""
+        if not self.record.exclusive and not self.facts.ended:
+            self._state.mark_exclusive()
+
     @property
     def guest(self) -> Guest:
         """The running guest.  Raises GuestError while there is none."""
@@ -214,8 +241,10 @@ class Machine:
             await self._limits.remove()
             self.set_facts(replace(self.facts, state=State.ENDED))
             return
-        if self.facts.evicted:  # the previous manager was killed before it was gone
+        if self.facts.evicted or self.facts.fenced:  # a manager was killed before it was gone
             self.stop(0)
+        if self.facts.fenced:
+            vmi = None  # nothing of it is to be resumed any more
         try:
             if self.facts.outcome is not None:  # recorded, but the manager was killed
                 await self._kill()
@@ -238,8 +267,8 @@ class Machine:
 
     async def _bring_up(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         """Start the guest, or resume where an earlier manager was."""
-        if self._guest is not None and self._unstarted and restores_from(vmi):
-            await self._kill()  # it may have read its memory or not: start over
+        if self._guest is not None and self._unstarted and self._starts_over(vmi):
+            await self._kill()
             await self._release()
         if self._guest is None:
             self._restore.reset_interrupted()
@@ -254,6 +283,17 @@ class Machine:
             await self._restore.resume_interrupted(self._guest)
         elif self._guest.halted:
             await self._startup.run_guest(self._guest, vmi)
+
+    def _starts_over(self, vmi: VirtualMachineInstance) -> bool:
+        """Whether a QEMU is of no use whose guest an earlier manager has not started.
+
+        It may have read its memory or not, or the machine may not run now.
+        """
+        try:
+            self._require(self.record)
+        except StartError:
+            return True
+        return bool(restores_from(vmi))
 
     async def _release(self) -> None:
         if self._guest is not None:
@@ -401,6 +441,8 @@ class Machine:
     # -- the end
 
     async def _end(self, facts: Facts) -> None:
+        if (self.directory / FENCED).exists():  # by the watchdog
+            facts = replace(facts, fenced=FENCED_MESSAGE)
         facts = fold(facts, Change.GONE)
         self._state.record_end(facts)
         await self._limits.remove()

@@ -30,6 +30,7 @@ from corral.node.machine.resource_limits import MachineLimits
 from corral.node.network.attachment import NO_SANDBOX, Networking
 from corral.node.state import machine_record as records
 from corral.node.state.facts import State, Trouble, start_failed
+from corral.node.state.machine_record import Record
 from corral.node.state.machine_state import MachineState
 
 FIRST_BACK_OFF_SECONDS = 10.0
@@ -48,7 +49,10 @@ OnStarted = Callable[[Guest, Slot], None]
 
 
 class Startup:
-    """Starts one machine; ``started`` gets its guest."""
+    """Starts one machine; ``started`` gets its guest.
+
+    ``require`` raises StartError if the machine may not run now.
+    """
 
     def __init__(
         self,
@@ -61,6 +65,7 @@ class Startup:
         limits: MachineLimits,
         started: OnStarted,
         users: Users,
+        require: Callable[[Record], None],
     ) -> None:
         self._state = state
         self._hypervisor = hypervisor
@@ -70,6 +75,7 @@ class Startup:
         self._limits = limits
         self._on_started = started
         self._users = users
+        self._require = require
         self._retry = Signal()
 
     def retry(self) -> None:
@@ -154,6 +160,8 @@ class Startup:
             guest = await self._hypervisor.start(definition)
             state.step("spawned")
             await self._limits.apply(guest)
+            # Now that QEMU is there: if this process hangs here, the watchdog ends it in time.
+            self._require(state.record)
             state.recorder.vmi_event("Normal", "Created", "VirtualMachineInstance defined.")
             await resume(guest, definition.vmi)
             self._on_started(guest, slot)

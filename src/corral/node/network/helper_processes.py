@@ -13,7 +13,8 @@ from typing import Final
 from corral.aio import finished, own_thread
 from corral.failures import describe
 from corral.node.health import Health
-from corral.node.host.process import Process, acquire_lock, launch, runs
+from corral.node.host.proc import acquire_lock, runs
+from corral.node.host.process import Process, launch
 from corral.node.network.netlink import NetworkError
 
 Start = Callable[[Sequence[int], int], Awaitable[int]]

@@ -17,7 +17,8 @@ from typing import Final
 from corral.aio import Background
 from corral.failures import describe
 from corral.node.health import Health
-from corral.node.host.process import Process, runs
+from corral.node.host.proc import runs
+from corral.node.host.process import Process
 from corral.node.network import antispoof, host_link, namespace_holder, netlink, nft
 from corral.node.network.egress import Egress
 from corral.node.network.helper_processes import Helper, unkillable

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from corral.node.host import process
+from corral.node.host.proc import acquire_lock
 from corral.node.host.process import Identity
 from corral.node.network.namespaces import CLONE_NEWUSER, Namespace, enter
 from corral.node.network.netlink import NetworkError
@@ -61,7 +62,7 @@ def _enter_user_namespace(identity: Identity) -> bool:
 
 def _start_holder(directory: Path) -> Identity:
     """Start a holder in a new user namespace and a new network namespace."""
-    lock = process.acquire_lock(directory)
+    lock = acquire_lock(directory)
     if lock is None:
         raise NetworkError(f"a process of another user holds {directory}")
     try:

@@ -20,7 +20,8 @@ import msgspec
 
 from corral import files
 from corral.failures import describe
-from corral.node.host.process import END_SECONDS, boot_id
+from corral.node.host.proc import boot_id
+from corral.node.host.process import END_SECONDS
 from corral.node.qemu import kvm_rights
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.process_user import account, privileges

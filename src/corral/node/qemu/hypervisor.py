@@ -17,14 +17,8 @@ import structlog
 from corral.aio import finished, own_thread, wait_at_most
 from corral.failures import describe
 from corral.node.host.open_disks import opened as disk_opened
-from corral.node.host.process import (
-    Process,
-    acquire_lock,
-    launch,
-    made_no_progress,
-    runs,
-    set_close_on_exec,
-)
+from corral.node.host.proc import acquire_lock, runs
+from corral.node.host.process import Process, launch, made_no_progress, set_close_on_exec
 from corral.node.hypervisor import (
     Definition,
     Drive,

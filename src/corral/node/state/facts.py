@@ -67,6 +67,8 @@ class Facts:
     """Why its liveness probe failed; a machine that is ended for that has failed."""
     evicted: str = ""
     """Why its node evicts it; a machine that is evicted has failed."""
+    fenced: str = ""
+    """Why its node ends it, lest the cluster run a second one; such a machine has failed."""
     outcome: Outcome | None = None
     message: str = ""
     """The message of the outcome."""
@@ -95,6 +97,10 @@ PAUSED_BY_IO_ERROR = "PausedIOError"
 CRASHED = "The VirtualMachineInstance crashed."
 CUT_OFF = "The VirtualMachineInstance was powered off by its watchdog."
 SHUT_DOWN = "The VirtualMachineInstance was shut down."
+FENCED = (
+    "The node ended the VirtualMachineInstance: it could not renew its Lease in time, so that the"
+    " cluster may run another one."
+)
 SAVED = "The VirtualMachineInstance was saved."
 
 _OUTCOMES = {
@@ -158,8 +164,8 @@ def _with_outcome(facts: Facts, outcome: Outcome, message: str) -> Facts:
     """Set the outcome, unless there is one: that QEMU ends after its guest did is no crash."""
     if facts.outcome is not None:
         return facts
-    if facts.evicted:
-        return replace(facts, outcome=Outcome.FAILED, message=facts.evicted)
+    if because := facts.evicted or facts.fenced:
+        return replace(facts, outcome=Outcome.FAILED, message=because)
     if facts.unhealthy:
         message = f"The VirtualMachineInstance failed its liveness probe: {facts.unhealthy}"
         return replace(facts, outcome=Outcome.FAILED, message=message)

@@ -16,6 +16,7 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral import files
+from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.limits.bounds import Bounds, bounds_of
 from corral.reconcile.objects import key_of, uid_of
@@ -52,6 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     bounds: its resource limits; out_of_memory: whether it was ended for exceeding its memory limit.
     groups: the control groups that limit it, or were about to.
     unhealthy: why its liveness probe failed; evicted: why its node evicted it.
+    exclusive: whether two of it must never run; fenced: why its node ended it for that.
     """
 
     namespace: str
@@ -72,6 +74,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     out_of_memory: bool = False
     unhealthy: str = ""
     evicted: str = ""
+    exclusive: bool = False
+    fenced: str = ""
 
     def started(self) -> "Record":
         """Return the record of the machine whose guest starts now."""
@@ -92,6 +96,7 @@ def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
         pod=key.name,
         pod_uid=uid_of(pod),
         bounds=bounds_of(pod),
+        exclusive=is_exclusive(vmi),
     )
 
 

@@ -45,6 +45,7 @@ class MachineState:
             addresses=record.addresses,
             unhealthy=record.unhealthy,
             evicted=record.evicted,
+            fenced=record.fenced,
             outcome=record.outcome,
             message=record.message,
             out_of_memory=record.out_of_memory,
@@ -106,15 +107,26 @@ class MachineState:
         records.write(self.directory, record)
         self.record = record
 
-    def record_cause(self, *, unhealthy: str = "", evicted: str = "") -> None:
-        """Record why it is made to end, before it is, lest the next manager let it run on."""
-        unhealthy, evicted = unhealthy or self.facts.unhealthy, evicted or self.facts.evicted
-        record = msgspec.structs.replace(self.record, unhealthy=unhealthy, evicted=evicted)
+    def record_cause(self, **cause: str) -> None:
+        """Record why it is made to end, before it is, lest the next manager let it run on.
+
+        ``cause``: one of ``unhealthy``, ``evicted`` and ``fenced``.
+        """
+        record = msgspec.structs.replace(self.record, **cause)
         try:
             self.write(record)
         except OSError as error:  # a full disk: the next manager finds out for itself
             log.warning("the reason for the end of a machine is not recorded", error=str(error))
-        self.set_facts(replace(self.facts, unhealthy=unhealthy, evicted=evicted))
+        self.set_facts(replace(self.facts, **cause))  # type: ignore[arg-type]
+
+    def mark_exclusive(self) -> None:
+        """Record that two of it must never run."""
+        record = msgspec.structs.replace(self.record, exclusive=True)
+        try:
+            self.write(record)
+        except OSError as error:  # a full disk: the agent fences it, the watchdog does not yet
+            log.warning("an exclusive machine is not recorded as such", error=str(error))
+            self.record = record
 
     def record_outcome(self, facts: Facts) -> None:
         """Record the outcome before the guest is destroyed, lest the next manager find a crash."""

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,6 +29,7 @@ from corral.api.patch.merge import merge_patch
 from corral.api.time import rfc3339, rfc3339_micro
 from corral.client.client import Client
 from corral.failures import describe
+from corral.node.fencing.lease import NodeLease
 from corral.reconcile.events import Clock
 
 ACCELERATOR = "corral.dev/accelerator"
@@ -46,7 +47,6 @@ RETIRED = "corral.dev/retired"
 """Annotation of a Node that stays only for the machines that it still runs."""
 RUNTIME = "corral://"
 """Begins the containerRuntimeVersion of Nodes that run machines."""
-LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
 STATUS_EVERY = 12
 """Renewals after which conditions and annotations are written again: 2 minutes.
@@ -56,6 +56,7 @@ KubeVirt's virt-handler does so every one to two minutes; its virt-controller ta
 """
 
 _REQUEST_SECONDS = 10.0
+_RETURN_SECONDS = 60.0
 
 log = structlog.get_logger()
 
@@ -125,6 +126,15 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fencing:
+    """The condition SelfFencing of a node: whether it is active, why, and what corral does."""
+
+    active: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The properties of a node, from which its Node object is written."""
 
@@ -142,6 +152,7 @@ class Host:
     storage: Callable[[], Mapping[str, str]] = dict
     images: Callable[[], Sequence[Document]] = list
     pressures: Callable[[], Mapping[str, bool]] = no_pressure
+    fencing: Callable[[], Fencing | None] = lambda: None
 
     def node(self, now: datetime) -> Document:
         """Return the Node as a merge patch, without its status."""
@@ -186,7 +197,7 @@ class Host:
             ],
             "nodeInfo": _node_info(self.version),
             "images": list(self.images()),
-            "conditions": _conditions(now, old, self.pressures()),
+            "conditions": _conditions(now, old, self.pressures(), self.fencing()),
         }
 
 
@@ -208,7 +219,7 @@ _PRESSURES = {
 
 
 def _conditions(
-    now: datetime, old: list[Document], pressures: Mapping[str, bool]
+    now: datetime, old: list[Document], pressures: Mapping[str, bool], fencing: Fencing | None
 ) -> list[Document]:
     since = {one["type"]: one.get("lastTransitionTime") for one in old if one.get("type")}
     statuses = {one["type"]: one.get("status") for one in old if one.get("type")}
@@ -216,6 +227,9 @@ def _conditions(
         (name, "True" if present else "False", *_PRESSURES[name][present])
         for name, present in pressures.items()
     ]
+    if fencing is not None:
+        status = "True" if fencing.active else "False"
+        observed.append((node_lease.SELF_FENCING, status, fencing.reason, fencing.message))
     return [
         {
             "type": name,
@@ -259,13 +273,33 @@ def _read(path: str) -> str:
         return ""
 
 
-class Heartbeat:
-    """Registers a node, and renews its heartbeat until cancelled."""
+async def _nothing() -> None: ...
 
-    def __init__(self, client: Client, host: Host, clock: Clock) -> None:
+
+class Heartbeat:
+    """Registers a node, and renews its heartbeat until cancelled.
+
+    ``lease`` notes renewals.  While it is not valid, ``before_return`` is awaited before the node
+    reports that it is ready; it raises ApiError.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        host: Host,
+        clock: Clock,
+        *,
+        lease: NodeLease | None = None,
+        before_return: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
         self._client = client
         self._host = host
         self._clock = clock
+        self._lease = lease
+        self._before_return = before_return
+        self._failed = False
+        self._is_last = False
+        self._last_written = asyncio.Event()
         self._due = asyncio.Event()
         self.is_registered = asyncio.Event()
         self._ranges: Sequence[str] = ()
@@ -283,14 +317,22 @@ class Heartbeat:
         beat = 0
         registered = False
         while True:
+            is_last = self._is_last
             try:
+                if self._lease is not None and not self._lease.is_valid:
+                    registered = False
+                    async with asyncio.timeout(_RETURN_SECONDS):
+                        await self._before_return()
                 async with asyncio.timeout(_REQUEST_SECONDS):
                     if not registered or beat % STATUS_EVERY == 0:
                         await self._register()
                         registered = True
                     await self._renew()
+                self._failed = False
+                if is_last:
+                    self._last_written.set()
             except (ApiError, TimeoutError) as error:
-                registered = False
+                registered, self._failed = False, True
                 log.warning("heartbeat failed", node=self._host.name, error=describe(error))
             beat += 1
             with suppress(TimeoutError):
@@ -298,6 +340,18 @@ class Heartbeat:
                     await self._due.wait()
                     registered = False
             self._due.clear()
+
+    async def write_last(self) -> bool:
+        """Write the Node once more; return whether no older status of it can be written later.
+
+        After a failure a request that nobody waits for any more may still be on its way.
+        """
+        self._is_last = True
+        self.register_again()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                await self._last_written.wait()
+        return self._last_written.is_set() and not self._failed
 
     async def _register(self) -> None:
         now = self._clock()
@@ -338,18 +392,21 @@ class Heartbeat:
 
     async def _renew(self) -> None:
         key = Key(node_lease.NAMESPACE, self._host.name)
+        sent = self._lease.now() if self._lease is not None else 0.0
         renewed = {"renewTime": rfc3339_micro(self._clock())}
         try:
             await self._client.patch(Lease, key, {"spec": renewed})
         except NotFound:
             await self._make_lease(renewed)
+        if self._lease is not None:
+            self._lease.renewed(sent)
 
     async def _make_lease(self, renewed: Document) -> None:
         lease = {
             "metadata": {"name": self._host.name, "namespace": node_lease.NAMESPACE},
             "spec": {
                 "holderIdentity": self._host.name,
-                "leaseDurationSeconds": LEASE_SECONDS,
+                "leaseDurationSeconds": int(node_lease.SECONDS),
                 **renewed,
             },
         }

@@ -6,7 +6,7 @@ import pytest
 
 from corral.cli.manager import leftover_machines, up
 from corral.config import Layout
-from corral.node.host import process
+from corral.node.host.proc import acquire_lock
 from corral.node.state import machine_record as records
 
 
@@ -20,7 +20,7 @@ def test_machines_are_counted_by_their_locks(tmp_path, count, told):
         machine.mkdir(parents=True)
         record = records.Record(namespace="a", instance="b", uid=f"{number}", pod="c", pod_uid="d")
         records.write(machine, record.started())
-        held += [process.acquire_lock(machine)] if number < count else []
+        held += [acquire_lock(machine)] if number < count else []
     try:
         assert leftover_machines.running_on(Layout(tmp_path)) == told
     finally:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from corral.node.host import process
-from corral.node.host.process import Process, acquire_lock, identify, made_no_progress, runs
+from corral.node.host.proc import acquire_lock, lock_holder, runs
+from corral.node.host.process import Process, identify, made_no_progress
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ async def test_who_only_reads_the_lock_is_not_taken_for_its_holder(tmp_path):
     )
     try:
         assert await reader.stdout.readline() == b"open\n"
-        assert process._holder(tmp_path / process.LOCK) is None
+        assert lock_holder(tmp_path / process.LOCK) is None
     finally:
         reader.kill()
         await reader.wait()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from corral.node.host import process
+from corral.node.host.proc import acquire_lock
 from corral.node.limits.cpu_duty_cycle import DutyCycle, wake
 
 SPIN = ["sh", "-c", "while :; do :; done"]
@@ -108,7 +109,7 @@ async def test_a_process_that_has_ended_is_no_trouble_and_its_successor_is_bound
 
 
 async def test_what_an_earlier_manager_has_stopped_is_woken(tmp_path):
-    lock = process.acquire_lock(tmp_path)
+    lock = acquire_lock(tmp_path)
     output = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     started = process.Process.spawn(SPIN, tmp_path, descriptors=[lock], output=output)
     os.close(lock)

@@ -46,6 +46,7 @@ def starting(tries, told, monkeypatch):
         limits=None,
         started=None,
         users=lambda *_: "",
+        require=lambda _record: None,
     )
 
     async def attempt(_vmi, _prepare):

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from corral.node.host import process
+from corral.node.host.proc import acquire_lock
 from corral.node.network import namespace_holder
 from corral.node.network.netlink import NetworkError
 
@@ -39,7 +40,7 @@ def test_what_another_user_holds_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(namespace_holder, "_enter_user_namespace", lambda identity: False)
     (tmp_path / "holder").mkdir()
-    lock = process.acquire_lock(tmp_path / "holder")
+    lock = acquire_lock(tmp_path / "holder")
     assert lock is not None
     try:
         with pytest.raises(NetworkError, match="a process of another user holds"):

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.host.process import Process, acquire_lock
+from corral.node.host.proc import acquire_lock
+from corral.node.host.process import Process
 from corral.node.qemu import guest as guests
 from corral.node.qemu.guest import QemuGuest
 from corral.node.state import events

@@ -15,6 +15,7 @@ from tests.unit.node.host.test_process import spawn
 from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.host import process
+from corral.node.host.proc import acquire_lock
 from corral.node.hypervisor import (
     Change,
     Definition,
@@ -192,7 +193,7 @@ def watched() -> int:
 
 
 async def test_a_running_process_that_cannot_be_checked_does_not_count_as_gone(tmp_path):
-    lock = process.acquire_lock(tmp_path)  # as by a process whose descriptors we may not see
+    lock = acquire_lock(tmp_path)  # as by a process whose descriptors we may not see
     with pytest.raises(MonitorError, match="cannot be found"):
         await Qemu(tmp_path).find(tmp_path)
     with pytest.raises(StuckError, match="cannot be found"):

@@ -1,0 +1,162 @@
+"""Self-fencing: the agent ends exclusive machines when its node's Lease expires.
+
+A node that cannot renew its Lease for 40 s may have been replaced: it ends the machines of which
+two must never run (``is_exclusive``), and lets all others run on.  The watchdog does the same a
+second later, should this process be dead or hang.  Once the API server is reached again, machines
+that were replaced end before the node reports that it is ready.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+from lightkube.models.core_v1 import Pod
+
+import corral
+from corral.aio import Background
+from corral.api.kinds import kind_of
+from corral.api.kinds.core import node_lease
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.client.client import Client
+from corral.node.agent.machines import Machines
+from corral.node.agent.node_informers import NODE_LABEL
+from corral.node.fencing.lease import NodeLease
+from corral.node.host.process import launch
+from corral.node.machine.lifecycle import Machine
+from corral.node.network.helper_processes import Helper
+from corral.node.network.netlink import NetworkError
+from corral.node.status.node_status import Fencing
+from corral.reconcile.deletion import exists
+from corral.reconcile.objects import uid_of
+
+WATCHDOG: Final = "watchdog"
+"""The directory of the watchdog's process, in that of its node."""
+END_SECONDS: Final = 20.0
+"""How long replaced machines may take to end.  A killed QEMU that the kernel keeps for longer, for
+instance as its disk does not answer, executes no guest any more."""
+_RUN: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1));"
+    " from corral.node.fencing.watchdog import main; main()"
+)
+
+log = structlog.get_logger()
+
+
+def watchdog(node_directory: Path, on_change: Callable[[], None] = lambda: None) -> Helper:
+    """Return the watchdog of a node, which may run already."""
+    packages = str(Path(corral.__file__).parent.parent)
+    command = [sys.executable, "-I", "-S", "-c", _RUN, packages, str(node_directory)]
+
+    async def start(descriptors: Sequence[int], output: int) -> int:
+        seconds = str(node_lease.WATCHDOG_SECONDS)
+        return launch([*command, seconds], descriptors=descriptors, output=output)
+
+    return Helper("the watchdog", node_directory / WATCHDOG, start, on_change=on_change)
+
+
+class SelfFencing:
+    """Ends exclusive machines of a node in time; ``helper`` is its watchdog, if it has one."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        lease: NodeLease,
+        machines: Machines,
+        helper: Helper | None,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._lease = lease
+        self._machines = machines
+        self._helper = helper
+        self._ends = False
+
+    def condition(self) -> Fencing:
+        """Return whether exclusive machines may be replaced when the node is silent, and why."""
+        if self._ends:
+            words = "was stopped: machines run on, and those with an identity are not replaced"
+            return Fencing(active=False, reason="AgentStopped", message=words)
+        if self._helper is not None and not self._helper.is_running:
+            words = f"has no watchdog: {self._helper.problem or 'it has ended'}"
+            return Fencing(active=False, reason="NoWatchdog", message=words)
+        words = f"ends machines of which two must never run {node_lease.SECONDS:.0f} s after the"
+        words += " last renewal of the Lease"
+        return Fencing(active=True, reason="WatchdogRuns", message=words)
+
+    async def start(self, tasks: Background) -> None:
+        """Adopt or start the watchdog, before anything is adopted, and keep it running."""
+        if self._helper is not None:
+            with suppress(NetworkError):  # reported, and tried again, by what follows
+                await self._helper.ensure()
+            tasks.start(self._helper.run(), name="watchdog")
+        tasks.start(self.run(), name="self-fencing")
+
+    async def end(self, write_last: Callable[[], Awaitable[bool]]) -> None:
+        """End the watchdog once the Node says that exclusive machines are not to be replaced.
+
+        Otherwise it stays, and ends these machines when the Lease expires.
+        """
+        self._ends = True
+        if await write_last() and self._helper is not None:
+            with suppress(NetworkError):
+                await self._helper.end()
+
+    async def run(self) -> None:
+        """End exclusive machines whenever the Lease expires, until cancelled."""
+        lapses = self._lease.lapses
+        while True:
+            left = self._lease.seconds_left
+            if left > 0 and lapses == self._lease.lapses:
+                await asyncio.sleep(left)
+                continue
+            self._end_exclusive()
+            self._lease.renewal.clear()
+            if not self._lease.is_valid:
+                await self._lease.renewal.wait()
+            lapses = self._lease.lapses
+            self._retry()
+
+    def _end_exclusive(self) -> None:
+        for machine in self._machines.values():
+            if machine.record.exclusive and not machine.facts.ended:
+                log.warning("lease expired, machine ended", instance=machine.record.instance)
+                machine.fence()
+
+    def _retry(self) -> None:
+        """Start the machines that have waited for a valid Lease."""
+        for machine in self._machines.values():
+            if machine.record.exclusive:
+                machine.retry()
+
+    async def end_replaced(self) -> None:
+        """End machines that were replaced while the node was silent.  Raises ApiError."""
+        pods = await self._client.list(Pod, fields=f"spec.nodeName={self._node}")
+        vmis = await self._client.list(VirtualMachineInstance, labels=f"{NODE_LABEL}={self._node}")
+        present = {uid_of(pod) for pod in pods.items}
+        final = {vmi.metadata.uid: vmi.is_final for vmi in vmis.items}
+        replaced = []
+        for machine in list(self._machines.values()):
+            record = machine.record
+            if machine.facts.ended:
+                continue
+            if record.pod_uid in present and final.get(record.uid) is False:
+                continue
+            if final.get(record.uid) or not await self._exists(machine):
+                machine.stop(0)
+                replaced.append(Key(record.namespace, record.pod))
+        if not await self._machines.ended(replaced, END_SECONDS):
+            log.warning("killed machines have not ended yet", seconds=END_SECONDS)
+
+    async def _exists(self, machine: Machine) -> bool:
+        """Whether a machine's VMI and pod exist: those damaged on the server are in no list."""
+        of = machine.record
+        vmi, pod = Key(of.namespace, of.instance), Key(of.namespace, of.pod)
+        return await exists(
+            self._client, vmi, of.uid, kind_of(VirtualMachineInstance)
+        ) and await exists(self._client, pod, of.pod_uid, kind_of(Pod))

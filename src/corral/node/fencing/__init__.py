@@ -1,0 +1,1 @@
+"""Self-fencing: a node whose Lease expires ends the machines that others may replace then."""
