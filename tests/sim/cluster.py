@@ -40,7 +40,7 @@ from corral.node.images.store import ImageStore
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.pressure import Pressure, parse_thresholds
 from corral.node.state.machine_record import MACHINES
-from corral.node.status.node_status import Capacity
+from corral.node.status.node_status import Capacity, Registration
 from corral.reconcile import metrics as loops
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
@@ -179,6 +179,7 @@ class Cluster:
         self._tasks = Background()
         self._loops: asyncio.Task[None] | None = None
         self._sources: dict[str, Source] = {}
+        self.agents: dict[str, Agent] = {}
         self.joined: dict[str, Joined] = {}
         """Nodes of hosts that have joined, which may be cut off: they fence themselves."""
 
@@ -212,6 +213,10 @@ class Cluster:
         self._loops.cancel()
         await asyncio.wait([self._loops])
 
+    def alive(self, name: str) -> bool:
+        """Whether the agent of a node runs."""
+        return name in self._nodes
+
     def kill_agent(self, name: str) -> None:
         """End a node's agent wherever it is, as ``kill -9`` would; its guests run on."""
         self._nodes.pop(name).cancel()
@@ -237,11 +242,17 @@ class Cluster:
         )
         images = ImageStore(self._directory / "images")
         pressure, first = self._pressure(name, images)
-        agent = Agent(
+        agent = self.agents[name] = Agent(
             context,
             name,
             self._directory / name,
-            HostParts(images=images, networks=self._networks, sampler=sampler, pressure=pressure),
+            HostParts(
+                images=images,
+                networks=self._networks,
+                sampler=sampler,
+                pressure=pressure,
+                registration=Registration(kubelet_port=10250 if joined else 0),
+            ),
             hypervisor=hypervisor,
             capacity=capacity,
             address="192.0.2.1",

@@ -7,7 +7,7 @@ tainted node.  The node then ends its machine.  A node that is unreachable canno
 - a VMI of which two may run fails at once, so that its replica set replaces it; its pod stays until
   the node is back and has ended the machine;
 - one of which two must never run (``is_exclusive``) fails once the node has fenced itself
-  (``silent_nodes``).  Where a node does not, it waits for the node, which may still run it, or for
+  (``silent_nodes``), and its pod is removed.  Where a node does not, it waits for the node, which may still run it, or for
   an administrator, who deletes the Node or taints it out of service.
 """
 
@@ -144,7 +144,7 @@ class TaintEvictions:
             if left is None or left > 0:
                 return None if left is None else Result(requeue_after=left)
         await self._fail(vmi, key_of(node).name)
-        if given_up:
+        if given_up or is_exclusive(vmi):  # else its name is not free for the next VMI
             await remove(self._client, Pod, key_of(pod), uid_of(pod), grace_seconds=0)
         return None
 
