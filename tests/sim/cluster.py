@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -357,13 +357,14 @@ async def cluster(
     about_itself: bool = False,
     one_host: bool = False,
     joined: Mapping[str, Joined] | None = None,
+    only: Collection[Callable[[ControllerContext], Controller[Any]]] = STAND_INS,
 ) -> AsyncIterator[Cluster]:
     """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones.
 
     Without ``networks`` pods have their node's address, as behind a user network.  With
     ``about_itself`` there are objects that tell what is served, and by whom.  With ``one_host`` all
     nodes are played by the same host: what it has left is ``left["host"]``.  The nodes in
-    ``joined`` are those of other hosts.
+    ``joined`` are those of other hosts.  Of the usual stand-ins those in ``only`` run.
     """
     loop = asyncio.get_running_loop()
 
@@ -382,7 +383,7 @@ async def cluster(
             NODE_METRICS.resource: samplers.node_metrics,
         },
     )
-    usual = [each for each in STAND_INS if about_itself or each not in _ABOUT_ITSELF]
+    usual = [each for each in only if about_itself or each not in _ABOUT_ITSELF]
     made = [*usual, *stand_ins]
     with TemporaryDirectory() as directory:
         whole = Cluster(server, clock, faults, Path(directory), made, networks, samplers, one_host)
