@@ -7,8 +7,8 @@ tainted node.  The node then ends its machine.  A node that is unreachable canno
 - a VMI of which two may run fails at once, so that its replica set replaces it; its pod stays until
   the node is back and has ended the machine;
 - one of which two must never run (``is_exclusive``) fails once the node has fenced itself
-  (``silent_nodes``), and its pod is removed.  Where a node does not, it waits for the node, which may still run it, or for
-  an administrator, who deletes the Node or taints it out of service.
+  (``silent_nodes``), and its pod is removed.  Where a node does not do so, it waits for the node,
+  which may still run it, or for an administrator, who deletes the Node or taints it out of service.
 """
 
 from collections.abc import Iterable

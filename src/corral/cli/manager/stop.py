@@ -112,6 +112,7 @@ def end_process(layout: Layout) -> bool:
 
 
 async def end_machines(layout: Layout, grace_seconds: float) -> int:
+    from corral.node.agent.self_fencing import watchdog  # noqa: PLC0415
     from corral.node.hypervisor import StuckError  # noqa: PLC0415
     from corral.node.limits.limits import Limits  # noqa: PLC0415
     from corral.node.machine import shutdown  # noqa: PLC0415
@@ -133,6 +134,8 @@ async def end_machines(layout: Layout, grace_seconds: float) -> int:
         if outcome is not None:
             raise outcome
     try:
+        for node in layout.node_directories():
+            await watchdog(node).end()
         await remove(layout.network)
     except NetworkError as error:
         raise Problem(error.message, error.hint) from error

@@ -75,6 +75,7 @@ class SelfFencing:
         self._lease = lease
         self._machines = machines
         self._helper = helper
+        self._restarts: asyncio.Task[None] | None = None
         self._ends = False
 
     def condition(self) -> Fencing:
@@ -94,7 +95,7 @@ class SelfFencing:
         if self._helper is not None:
             with suppress(NetworkError):  # reported, and tried again, by what follows
                 await self._helper.ensure()
-            tasks.start(self._helper.run(), name="watchdog")
+            self._restarts = tasks.start(self._helper.run(), name="watchdog")
         tasks.start(self.run(), name="self-fencing")
 
     async def end(self, write_last: Callable[[], Awaitable[bool]]) -> None:
@@ -103,7 +104,8 @@ class SelfFencing:
         Otherwise it stays, and ends these machines when the Lease expires.
         """
         self._ends = True
-        if await write_last() and self._helper is not None:
+        if await write_last() and self._helper is not None and self._restarts is not None:
+            self._restarts.cancel()
             with suppress(NetworkError):
                 await self._helper.end()
 

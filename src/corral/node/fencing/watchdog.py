@@ -32,10 +32,6 @@ _REPEAT_SECONDS: Final = 5.0
 _TIMER_ABSTIME: Final = 1
 
 
-class _Timespec(ctypes.Structure):
-    _fields_ = (("seconds", ctypes.c_long), ("nanos", ctypes.c_long))
-
-
 def now() -> float:
     """Return seconds since the host's boot, counting those in which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -67,9 +63,8 @@ def watch(node: Path, seconds: float) -> None:
 def _sleep_until(deadline: float) -> None:
     """Sleep by the clock of ``now``: after a suspension of the host a deadline is over at once."""
     seconds, rest = divmod(deadline, 1)
-    due = _Timespec(int(seconds), int(rest * 1e9))
-    libc = ctypes.CDLL(None)
-    libc.clock_nanosleep(time.CLOCK_BOOTTIME, _TIMER_ABSTIME, ctypes.byref(due), None)
+    due = (ctypes.c_long * 2)(int(seconds), int(rest * 1e9))  # struct timespec
+    ctypes.CDLL(None).clock_nanosleep(time.CLOCK_BOOTTIME, _TIMER_ABSTIME, due, None)
 
 
 def end_exclusive(node: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from corral.node.host import process
-from corral.node.host.proc import acquire_lock, lock_holder, runs
+from corral.node.host.proc import acquire_lock, runs
 from corral.node.host.process import Process, identify, made_no_progress
 
 
@@ -193,19 +193,6 @@ async def test_a_process_that_cannot_be_watched_does_not_stay(tmp_path, monkeypa
     with pytest.raises(OSError, match="Too many"):
         spawn(tmp_path, ["sleep", "60"])
     assert not runs(tmp_path)
-
-
-async def test_who_only_reads_the_lock_is_not_taken_for_its_holder(tmp_path):
-    (tmp_path / process.LOCK).write_text("open\n")
-    reader = await asyncio.create_subprocess_exec(
-        "tail", "-f", tmp_path / process.LOCK, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        assert await reader.stdout.readline() == b"open\n"
-        assert lock_holder(tmp_path / process.LOCK) is None
-    finally:
-        reader.kill()
-        await reader.wait()
 
 
 async def test_who_asks_is_not_taken_for_what_runs(tmp_path):
