@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Pod, Taint
 
-from corral.cluster.taint_eviction import tolerated_seconds
+from corral.cluster.taint_eviction.taint_eviction_controller import tolerated_seconds
 
 GONE = Taint(key="gone", effect="NoExecute")
 MINE = Taint(key="mine", effect="NoExecute", value="a")

@@ -8,7 +8,7 @@ from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Node
 
 from corral.api.errors import NotFound
-from corral.cluster.silent_nodes import SilentNodes
+from corral.cluster.taint_eviction.silent_nodes import SilentNodes
 
 
 def lease(version):

@@ -30,7 +30,7 @@ from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.time import rfc3339
-from corral.cluster.silent_nodes import SilentNodes
+from corral.cluster.taint_eviction.silent_nodes import SilentNodes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
