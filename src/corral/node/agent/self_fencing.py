@@ -156,9 +156,12 @@ class SelfFencing:
             log.warning("killed machines have not ended yet", seconds=END_SECONDS)
 
     async def _exists(self, machine: Machine) -> bool:
-        """Whether a machine's VMI and pod exist: those damaged on the server are in no list."""
+        """Whether a machine's pod and VMI exist: those damaged on the server are in no list.
+
+        The pod first: without it, the node may not read a VMI of that name on another node.
+        """
         of = machine.record
-        vmi, pod = Key(of.namespace, of.instance), Key(of.namespace, of.pod)
-        return await exists(
+        pod, vmi = Key(of.namespace, of.pod), Key(of.namespace, of.instance)
+        return await exists(self._client, pod, of.pod_uid, kind_of(Pod)) and await exists(
             self._client, vmi, of.uid, kind_of(VirtualMachineInstance)
-        ) and await exists(self._client, pod, of.pod_uid, kind_of(Pod))
+        )

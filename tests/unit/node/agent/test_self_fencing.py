@@ -4,10 +4,14 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from corral.aio import Background
+from corral.api.errors import Forbidden, NotFound
 from corral.node.agent.self_fencing import WATCHDOG, SelfFencing, watchdog
 from corral.node.fencing.lease import NodeLease
 from corral.node.host.proc import runs
+from corral.node.state.machine_record import Record
 
 UNUSED = SimpleNamespace(values=list)
 
@@ -61,3 +65,56 @@ async def test_a_node_without_its_watchdog_says_so(tmp_path):
     condition = fencing.condition()
     assert not condition.active
     assert "no watchdog" in condition.message
+
+
+class Api:
+    """Lists nothing of this node, and answers requests for one object."""
+
+    def __init__(self, pod, vmi):
+        self.answers = {"pods": pod, "virtualmachineinstances": vmi}
+
+    async def list(self, _view, **_selectors):
+        return SimpleNamespace(items=[])
+
+    async def get(self, _view, _name, _namespace, *, kind):
+        answer = self.answers[kind.resource.partition(".")[0]]
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(metadata=SimpleNamespace(uid=answer))
+
+
+class Machines:
+    """One machine, which ends when it is stopped."""
+
+    def __init__(self):
+        self.record = Record(namespace="a", instance="vm", uid="u", pod="p", pod_uid="q")
+        self.facts = SimpleNamespace(ended=False)
+        self.stopped, self.awaited = [], []
+
+    def values(self):
+        return [self]
+
+    def stop(self, seconds):
+        self.stopped.append(seconds)
+
+    async def ended(self, pods, _seconds):
+        self.awaited += pods
+        return True
+
+
+@pytest.mark.parametrize(
+    ("pod", "vmi", "ends"),
+    [
+        ("q", "u", False),  # damaged on the server's disk
+        ("q", "another", True),
+        ("another", "u", True),
+        (NotFound("gone"), Forbidden("a VMI of that name runs on another node"), True),
+        ("q", NotFound("gone"), True),
+    ],
+)
+async def test_what_was_replaced_is_ended_and_awaited(tmp_path, pod, vmi, ends):
+    machines = Machines()
+    fencing = SelfFencing(Api(pod, vmi), "a", NodeLease(tmp_path), machines, None)
+    await fencing.end_replaced()
+    assert machines.stopped == ([0] if ends else [])
+    assert [key.name for key in machines.awaited] == (["p"] if ends else [])
