@@ -65,7 +65,11 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
 def differs(status: Document, pod: Pod) -> bool:
     """Whether a field of this status differs from the pod's."""
     old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
-    return any(_plain(old.get(name)) != _plain(value) for name, value in status.items())
+    return any(
+        # Most are equal as they are, which takes a tenth of the time.
+        old.get(name) != value and _plain(old.get(name)) != _plain(value)
+        for name, value in status.items()
+    )
 
 
 def _plain(value: object) -> object:
