@@ -37,11 +37,11 @@ _MAX_OFFSET = (24, 60)
 def rfc3339(moment: datetime | float) -> str:
     """Format a meta/v1 Time: UTC, whole seconds.  Numbers are seconds since 1970."""
     if isinstance(moment, datetime):
-        return _text(_utc(moment), "seconds")
+        return _second(round(moment.timestamp() - moment.microsecond / 1e6))
     return _second(math.floor(moment))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _second(moment: int) -> str:
     """Format a second, cached, because many things happen in the same one."""
     return _text(_utc(moment), "seconds")

@@ -53,6 +53,19 @@ def test_times_are_utc_in_whole_seconds():
     assert rfc3339(moment.timestamp()) == "2024-01-31T12:00:00Z"
 
 
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (datetime.min.replace(tzinfo=UTC), "0001-01-01T00:00:00Z"),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), "1969-12-31T23:59:59Z"),
+        (datetime.max.replace(tzinfo=UTC), "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_a_part_of_a_second_is_cut_off_in_any_year(moment, text):
+    """A float of the year 9999 has no microseconds left."""
+    assert rfc3339(moment) == text
+
+
 @given(st.floats(0, 4e9).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)))
 def test_what_is_written_is_read_again(moment):
     assert parse_rfc3339(rfc3339_micro(moment)) == moment
