@@ -35,7 +35,7 @@ def bring(directory, *names):
         (directory.parent / name).rename(directory / name)
 
 
-async def test_one_that_cannot_be_heard_costs_none_of_those_that_came_with_it(tmp_path):
+async def test_an_unknown_watch_loses_no_other_event(tmp_path):
     directory = tmp_path / "watched"
     directory.mkdir()
     heard = asyncio.Queue()
@@ -60,7 +60,7 @@ async def test_one_that_cannot_be_heard_costs_none_of_those_that_came_with_it(tm
     ]
 
 
-async def test_who_writes_without_end_is_heard_ten_times_a_second(tmp_path):
+async def test_frequent_events_are_coalesced_to_ten_a_second(tmp_path):
     heard = []
     inotify = Inotify(lambda watch, _: heard.append(watch))
     flood, other = tmp_path / "flood", tmp_path / "other"
@@ -79,7 +79,7 @@ async def test_who_writes_without_end_is_heard_ten_times_a_second(tmp_path):
         assert sorted(heard[-2:]) == watches, "each is told of once, whatever both have written"
 
 
-async def test_it_is_told_that_more_has_changed_than_the_kernel_keeps(tmp_path):
+async def test_an_overflow_is_reported(tmp_path):
     heard = asyncio.Queue()
     inotify = Inotify(lambda watch, _: heard.put_nowait(watch))
     paths = tmp_path / "one", tmp_path / "other"
@@ -94,7 +94,7 @@ async def test_it_is_told_that_more_has_changed_than_the_kernel_keeps(tmp_path):
         assert told[:2] == watches
 
 
-async def test_what_is_watched_no_more_has_no_name_and_can_be_watched_anew(tmp_path):
+async def test_a_removed_watch_can_be_added_again(tmp_path):
     directory = tmp_path / "watched"
     directory.mkdir()
     heard = asyncio.Queue()
@@ -109,7 +109,7 @@ async def test_what_is_watched_no_more_has_no_name_and_can_be_watched_anew(tmp_p
         assert await heard.get() == (anew, "file")
 
 
-async def test_what_the_kernel_refuses_to_watch_is_told_once(tmp_path):
+async def test_a_rejected_watch_is_reported_once(tmp_path):
     inotify = Inotify(lambda *_: None)
     nothing = 0  # no kernel takes that
     with capture_logs() as said:
@@ -124,7 +124,7 @@ async def test_what_the_kernel_refuses_to_watch_is_told_once(tmp_path):
     ]
 
 
-async def test_every_log_is_looked_at_where_the_kernel_could_not_tell_which_grew(tmp_path):
+async def test_all_logs_are_checked_after_an_overflow(tmp_path):
     logs, machines = Logs(), [tmp_path / name for name in ("one", "other", "quiet")]
     for directory in machines:
         directory.mkdir()

@@ -28,7 +28,7 @@ def is_locked(path):
     return False
 
 
-def test_a_disk_is_in_use_for_as_long_as_a_process_has_it(disk):
+def test_a_disk_is_in_use_as_long_as_a_process_has_it_open(disk):
     descriptor = opened(disk, os.O_RDWR)
     with subprocess.Popen(("sleep", "60"), pass_fds=(descriptor,)) as process:
         os.close(descriptor)
@@ -38,12 +38,12 @@ def test_a_disk_is_in_use_for_as_long_as_a_process_has_it(disk):
     assert not is_locked(disk)
 
 
-def test_several_may_have_a_disk(disk):
+def test_several_processes_can_share_a_disk(disk):
     for descriptor in (opened(disk, os.O_RDWR), opened(disk, os.O_RDWR)):
         os.close(descriptor)
 
 
-def test_to_read_a_disk_keeps_nobody_from_it(disk):
+def test_reading_a_disk_does_not_lock_it(disk):
     descriptor = opened(disk, os.O_RDONLY)
     assert not is_locked(disk)
     os.close(descriptor)
@@ -57,7 +57,7 @@ def test_a_disk_that_is_being_changed_is_not_opened(disk):
 
 
 @pytest.mark.parametrize("put", [None, "other"])
-def test_a_disk_that_has_become_a_layer_meanwhile_is_not_written(disk, put, monkeypatch):
+def test_a_disk_turned_into_a_layer_is_not_written(disk, put, monkeypatch):
     real = os.open
 
     def overtaken(path, flags):
@@ -72,14 +72,14 @@ def test_a_disk_that_has_become_a_layer_meanwhile_is_not_written(disk, put, monk
         opened(disk, os.O_RDWR)
 
 
-def test_a_link_is_not_followed(disk):
+def test_symlinks_are_not_followed(disk):
     disk.with_name("link").symlink_to(disk)
     with pytest.raises(OSError):  # noqa: PT011 - whatever the system calls it
         opened(disk.with_name("link"), os.O_RDWR)
 
 
 @pytest.mark.parametrize("supported", [True, False])
-def test_whether_a_file_can_be_had_past_the_cache_is_tried(disk, supported, monkeypatch):
+def test_support_of_direct_io_is_probed(disk, supported, monkeypatch):
     real = os.open
 
     def asked(path, flags):

@@ -12,19 +12,19 @@ def pod(**limits):
     return Pod(spec=PodSpec(containers=[helper, compute]))
 
 
-def test_the_limits_of_the_container_compute_count():
+def test_limits_of_the_compute_container_count():
     bounds = bounds_of(pod(cpu="300m", memory="128Mi"))
     assert bounds == Bounds(cpu_nanos=300_000_000, memory_bytes=128 << 20)
     assert bounds.processors == 0.3
 
 
-def test_what_is_not_limited_is_unbounded():
+def test_missing_limits_are_unlimited():
     assert not bounds_of(pod())
     assert bounds_of(pod(memory="1Gi")).processors == float("inf")
 
 
 @pytest.mark.parametrize("spec", [None, PodSpec(containers=[Container(name="compute")])])
-def test_a_pod_that_says_nothing_bounds_nothing(spec):
+def test_a_pod_without_limits_is_unlimited(spec):
     assert not bounds_of(Pod(spec=spec))
 
 

@@ -28,14 +28,14 @@ def test_the_mounted_hierarchies_are_read():
     assert not two.controllers
 
 
-def test_a_group_is_found_below_what_is_mounted():
+def test_a_cgroup_is_found_below_its_mount():
     cpu, memory, _ = mounts(VERSION_1)
     group = group_in(GROUPS, "memory")
     assert memory.directory(group) == Path("/sys/fs/cgroup/mem ory/b")
     assert cpu.directory(group_in(GROUPS, "cpu")) == Path("/sys/fs/cgroup/cpu/user:1")
 
 
-def test_a_group_outside_of_what_is_mounted_is_not_there():
+def test_a_cgroup_outside_of_the_mount_is_missing():
     _, memory, _ = mounts(VERSION_1)
     assert memory.directory(PurePosixPath("/docker/other")) is None
 
@@ -46,7 +46,7 @@ def test_version_2_has_no_name():
     assert group_in(GROUPS, "pids") is None
 
 
-def test_a_setting_that_the_kernel_does_not_have_is_not_made(tmp_path):
+def test_missing_settings_are_not_created(tmp_path):
     with pytest.raises(FileNotFoundError):
         Directory(tmp_path).write("cpu.max", "1 2")
     assert not list(tmp_path.iterdir())

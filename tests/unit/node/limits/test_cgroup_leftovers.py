@@ -27,7 +27,7 @@ def used(most, what="memory"):
         ({ONE: "under_oom 0\noom_kill 0\n", **used(4096)}, False),
     ],
 )
-def test_who_was_ended_at_its_own_limit_ran_out(tmp_path, files, told):
+def test_an_oom_kill_in_the_own_cgroup_counts(tmp_path, files, told):
     group = tmp_path / "group"
     group.mkdir()
     for name, text in files.items():
@@ -35,7 +35,7 @@ def test_who_was_ended_at_its_own_limit_ran_out(tmp_path, files, told):
     assert was_oom_killed([str(tmp_path / "gone"), str(group)]) is told
 
 
-def test_groups_are_removed_and_those_that_are_gone_are_no_trouble(tmp_path):
+def test_removing_missing_cgroups_is_no_error(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "busy" / "within").mkdir(parents=True)
     remove([str(tmp_path / name) for name in ("gone", "busy", "one")])
@@ -43,7 +43,7 @@ def test_groups_are_removed_and_those_that_are_gone_are_no_trouble(tmp_path):
 
 
 @pytest.mark.parametrize(("setting", "value"), [("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")])
-def test_who_is_ended_may_have_all_the_processors(tmp_path, setting, value):
+def test_cpu_limits_are_lifted_for_killed_processes(tmp_path, setting, value):
     (tmp_path / setting).write_text("20")
     lift_limits([str(tmp_path / "gone"), str(tmp_path)])
     assert (tmp_path / setting).read_text().startswith(value)

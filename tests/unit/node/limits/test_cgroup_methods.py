@@ -41,11 +41,11 @@ def site(kernel):
         (1, (1_000, 1_000_000)),
     ],
 )
-def test_a_limit_is_so_much_time_in_a_period(nanos, expected):
+def test_a_cpu_limit_is_a_quota_per_period(nanos, expected):
     assert quota(nanos) == expected
 
 
-def test_version_2_bounds_both_in_one_group(site, kernel):
+def test_cgroup_v2_limits_both_in_one_cgroup(site, kernel):
     MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
     CpuCgroup2(site).apply(UID, PID, 300_000_000)
     group = site.group(UID)
@@ -56,7 +56,7 @@ def test_version_2_bounds_both_in_one_group(site, kernel):
     assert group.read("memory.swap.max") == "0"
 
 
-def test_a_cut_between_any_two_writes_is_mended_by_the_next_manager(kernel):
+def test_a_crash_between_any_writes_is_repaired_by_the_next_manager(kernel):
     def held(writes):
         """A guest's group when the manager is killed after so many writes, and comes again."""
         scope = Group(kernel, f"run-{writes}.scope", controllers=("cpu", "memory"))
@@ -96,7 +96,7 @@ def test_a_cut_between_any_two_writes_is_mended_by_the_next_manager(kernel):
     assert writes == 5
 
 
-def test_a_start_after_one_that_failed_has_a_group_of_its_own(site, kernel):
+def test_a_start_after_a_failed_one_has_a_new_cgroup(site, kernel):
     memory = MemoryCgroup2(site)
     memory.apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
     del kernel.placed[PID]
@@ -104,13 +104,13 @@ def test_a_start_after_one_that_failed_has_a_group_of_its_own(site, kernel):
     assert site.group(UID).read("memory.max") == str(70 << 20)
 
 
-def test_what_a_running_guest_holds_is_not_taken_off_its_limit_again(site):
+def test_the_memory_of_a_running_guest_is_not_subtracted_again(site):
     MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
     MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=70 << 20, on_exceeded=lambda: None)
     assert site.group(UID).read("memory.max") == str(80 << 20)
 
 
-def test_a_machine_stays_in_the_group_that_an_earlier_manager_has_put_it_in(kernel, site):
+def test_a_machine_stays_in_the_cgroup_of_an_earlier_manager(kernel, site):
     earlier = Group(kernel, "run-0.scope", controllers=("cpu", "memory"))
     CpuCgroup2(MachineGroups(prepare_parent(earlier), "corral-", find=kernel.find)).apply(
         UID, PID, 10**9
@@ -123,7 +123,7 @@ def test_a_machine_stays_in_the_group_that_an_earlier_manager_has_put_it_in(kern
     assert earlier.children() == []
 
 
-def test_an_ended_machines_group_is_removed(site, kernel):
+def test_the_cgroup_of_a_finished_machine_is_removed(site, kernel):
     cpu = CpuCgroup2(site)
     cpu.apply(UID, PID, 10**9)
     cpu.remove(UID)  # its process is about to go
@@ -134,7 +134,7 @@ def test_an_ended_machines_group_is_removed(site, kernel):
     assert not site.group(UID).made
 
 
-def test_a_machine_steps_back_within_its_group(site):
+def test_the_priority_of_a_machine_is_lowered_within_its_cgroup(site):
     cpu = CpuCgroup2(site)
     cpu.apply(UID, PID, 10**9)
     cpu.lower_priority(UID, True)
@@ -170,7 +170,7 @@ def site_1(group):
     return MachineGroups(group, "corral-", find=lambda _pid, _name: None)
 
 
-def test_version_1_sets_the_limits_before_the_process_moves():
+def test_cgroup_v1_sets_limits_before_moving_the_process():
     files = Files()
     CpuCgroup1(site_1(files)).apply(UID, PID, 300_000_000)
     MemoryCgroup1(site_1(files)).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
@@ -184,7 +184,7 @@ def test_version_1_sets_the_limits_before_the_process_moves():
     ]
 
 
-def test_a_group_inside_of_a_smaller_one_is_bounded_by_that():
+def test_a_cgroup_is_limited_by_its_parents():
     files = Files(refuses="cpu.cfs_quota_us")
     CpuCgroup1(site_1(files)).apply(UID, PID, 10**10)
     assert files.written[-1] == ("cgroup.procs", "-4711")

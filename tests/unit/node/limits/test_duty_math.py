@@ -35,32 +35,32 @@ class Simulated:
 
 @pytest.mark.parametrize("share", [0.005, 0.01, 0.02, 0.1, 0.3, 0.5, 0.9, 1.5])
 @pytest.mark.parametrize("speed", [1, 2, 4])
-def test_on_average_a_busy_process_gets_its_share(share, speed):
+def test_a_busy_process_gets_its_share_on_average(share, speed):
     process = Simulated(share, speed).go_on(60)
     assert process.used / process.now == pytest.approx(min(share, speed), rel=0.1)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.7])
-def test_looks_that_come_late_are_paid_for_later(share):
+def test_late_samples_are_compensated(share):
     chance = random.Random(4)
     process = Simulated(share, 1, late=lambda: chance.uniform(0, 0.02)).go_on(60)
     assert process.used / process.now == pytest.approx(share, rel=0.1)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.3, 0.9])
-def test_nobody_stands_still_for_long(share):
+def test_processes_are_never_stopped_for_long(share):
     process = Simulated(share, 1).go_on(20)
     assert process.stops
     assert max(process.stops) <= 2 * STOP_SECONDS + 1e-9
 
 
-def test_a_process_below_its_share_is_never_stopped_and_seldom_looked_at():
+def test_a_process_below_its_share_is_never_stopped_and_rarely_sampled():
     process = Simulated(0.3, 0.05).go_on(60)
     assert not process.stops
     assert process.looks < 60 * 6
 
 
-def test_an_idle_process_is_looked_at_about_once_a_second_until_it_works():
+def test_an_idle_process_is_sampled_once_a_second():
     process = Simulated(0.3, 0.005).go_on(60)
     assert not process.stops
     assert process.looks < 70
@@ -70,7 +70,7 @@ def test_an_idle_process_is_looked_at_about_once_a_second_until_it_works():
     assert process.used / (process.now - start) == pytest.approx(0.3, rel=0.1)
 
 
-def test_what_was_not_used_for_long_is_not_saved():
+def test_unused_time_does_not_accumulate():
     process = Simulated(0.3, 0.0).go_on(60)
     process.speed, process.used = 1, 0.0
     start = process.now
@@ -78,7 +78,7 @@ def test_what_was_not_used_for_long_is_not_saved():
     assert process.used / (process.now - start) == pytest.approx(0.3, rel=0.1)
 
 
-def test_a_burst_that_nobody_saw_is_paid_back_in_stops_that_are_short():
+def test_an_unsampled_burst_is_compensated_by_short_stops():
     process = Simulated(0.3, 0.0).go_on(10)
     process.used += 1.0
     process.speed = 1

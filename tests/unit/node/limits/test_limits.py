@@ -43,7 +43,7 @@ async def hold(limits):
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_what_may_wait_for_the_kernel_does_not_hold_up_the_loop(tmp_path, waits):
+async def test_blocking_cgroup_writes_do_not_block_the_loop(tmp_path, waits):
     way = Way(blocks=waits)
     bound = limits(tmp_path, way)
     await hold(bound)
@@ -52,7 +52,7 @@ async def test_what_may_wait_for_the_kernel_does_not_hold_up_the_loop(tmp_path, 
     assert {thread is threading.current_thread() for _, thread in way.asked} == {not waits}
 
 
-async def test_who_is_cancelled_waits_for_what_the_kernel_does(tmp_path):
+async def test_a_cancelled_call_waits_for_the_kernel(tmp_path):
     """Else a process could be moved after its group was removed."""
     way = Way(blocks=True)
     way.go_on.clear()

@@ -71,7 +71,7 @@ async def looked_again(looks):
             await asyncio.sleep(0.001)
 
 
-async def test_who_holds_too_much_is_told_of_once(hoarding, looks):
+async def test_exceeded_memory_is_reported_once(hoarding, looks):
     watch = ResidentSet()
     over = []
     for name, megabytes in (("small", 1), ("large", 80)):
@@ -87,13 +87,13 @@ async def test_who_holds_too_much_is_told_of_once(hoarding, looks):
     watch.remove("large")
 
 
-def test_what_is_read_from_files_does_not_count(hoarding):
+def test_page_cache_does_not_count(hoarding):
     pid = hoarding(50)
     assert 50 << 20 < own_bytes(pid) < 80 << 20
     assert own_bytes(os.getpid()) > 0
 
 
-async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
+async def test_a_failed_sample_is_not_the_last(hoarding, monkeypatch):
     """No descriptor may be left for a moment."""
     looks = []
 
@@ -110,7 +110,7 @@ async def test_a_look_that_fails_is_not_the_last(hoarding, monkeypatch):
         await over.wait()
 
 
-async def test_who_has_not_run_cannot_have_filled_what_was_left(hoarding, looks):
+async def test_a_process_that_did_not_run_is_not_sampled(hoarding, looks):
     watch, over = ResidentSet(), asyncio.Event()
     idle = hoarding(1)
     watch.apply("idle", idle, 1 << 40, used=0, on_exceeded=lambda: None)
@@ -120,7 +120,7 @@ async def test_who_has_not_run_cannot_have_filled_what_was_left(hoarding, looks)
     assert looks.memory.count(idle) == 1
 
 
-def test_without_descriptors_a_process_is_not_taken_for_ended():
+def test_without_free_descriptors_a_process_does_not_count_as_finished():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
@@ -130,7 +130,7 @@ def test_without_descriptors_a_process_is_not_taken_for_ended():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_process_that_has_ended_is_named():
+def test_a_finished_process_is_reported():
     ended = subprocess.Popen(["true"])
     ended.wait()
     with pytest.raises(ProcessLookupError):

@@ -31,7 +31,7 @@ def ways(v2=None, v1=None, **more):
     return find_limiters(MINE, there, **more)
 
 
-def test_a_delegated_group_bounds_both():
+def test_a_delegated_cgroup_limits_both():
     group = delegated("cpu", "memory", "pids")
     found = ways(group)
     assert found.description == "cpu and memory by cgroup v2"
@@ -41,33 +41,33 @@ def test_a_delegated_group_bounds_both():
     assert group.children() == [LEAF]
 
 
-def test_a_group_without_processes_is_switched_on_as_it_is():
+def test_controllers_are_enabled_in_a_cgroup_without_processes():
     group = delegated("cpu", "memory", processes=())
     prepare_parent(group)
     assert group.children() == []
 
 
-def test_a_second_manager_finds_room_beside_the_first():
+def test_a_second_manager_has_its_own_cgroups():
     group = delegated("cpu", "memory")
     prepare_parent(group)
     assert prepare_parent(group.child(LEAF)) is group
 
 
-def test_a_user_is_often_delegated_memory_alone():
+def test_memory_alone_can_be_delegated():
     found = ways(delegated("memory", "pids"))
     assert found.description == "cpu by stopping and continuing, memory by cgroup v2"
     assert "cgroup v2: No such file or directory (cpu.max)" in found.reason
     assert isinstance(found.cpu, DutyCycle)
 
 
-def test_a_hierarchy_without_controllers_is_no_use():
+def test_a_hierarchy_without_controllers_is_not_used():
     found = ways(delegated("hugetlb"))
     assert isinstance(found.cpu, DutyCycle)
     assert isinstance(found.memory, ResidentSet)
     assert "neither the cpu nor the memory controller" in found.reason
 
 
-def test_a_host_without_control_groups_has_the_other_ways():
+def test_a_host_without_cgroups_uses_other_methods():
     found = ways()
     assert (
         found.description == "cpu by stopping and continuing, memory by looking at what is resident"
@@ -75,7 +75,7 @@ def test_a_host_without_control_groups_has_the_other_ways():
     assert "not mounted" in found.reason
 
 
-def test_what_may_not_be_written_is_told_with_what_helps():
+def test_missing_write_access_is_reported_with_the_remedy():
     found = ways(delegated("cpu", "memory", writable=False))
     assert isinstance(found.cpu, DutyCycle)
     assert "Permission denied" in found.reason
@@ -83,7 +83,7 @@ def test_what_may_not_be_written_is_told_with_what_helps():
 
 
 @pytest.mark.parametrize("user", [0, 1000])
-def test_nothing_is_changed_in_a_group_that_systemd_sees_to(monkeypatch, tmp_path, user):
+def test_cgroups_of_systemd_are_not_changed(monkeypatch, tmp_path, user):
     """As a user's terminal is, which that user could write to."""
     monkeypatch.setattr("corral.node.limits.cgroup_root._SYSTEMD", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: user)
@@ -109,7 +109,7 @@ def test_processes_of_others_are_not_moved(monkeypatch, tmp_path):
         assert shared.children() == []
 
 
-def test_processes_that_are_born_meanwhile_move_too():
+def test_processes_started_during_the_move_are_moved():
     group = delegated("cpu", "memory")
     leaf, born = group.child(LEAF), iter((-3, -4))
 
@@ -125,7 +125,7 @@ def test_processes_that_are_born_meanwhile_move_too():
     assert group.switched == {"cpu", "memory"}
 
 
-def test_a_group_that_cannot_be_switched_on_gets_its_processes_back():
+def test_processes_are_moved_back_if_controllers_cannot_be_enabled():
     group = delegated("cpu", "memory")
     write = group.write
 
@@ -144,7 +144,7 @@ def test_a_group_that_cannot_be_switched_on_gets_its_processes_back():
     assert leaf.processes == [-9]
 
 
-def test_leftovers_of_an_earlier_manager_are_removed_and_nothing_else():
+def test_only_leftover_cgroups_of_an_earlier_manager_are_removed():
     group = delegated("cpu", "memory", processes=())
     prepare_parent(group)
     for name in (f"{MINE}empty", f"{MINE}lives", "corral-87654321-empty", "user.slice"):
@@ -156,12 +156,12 @@ def test_leftovers_of_an_earlier_manager_are_removed_and_nothing_else():
     assert set(group.children()) == rest
 
 
-def test_each_data_directory_has_groups_of_its_own(tmp_path):
+def test_each_data_directory_has_its_own_cgroups(tmp_path):
     assert group_prefix(tmp_path / "a") != group_prefix(tmp_path / "b")
     assert group_prefix(tmp_path / "a") == group_prefix(tmp_path / "b" / ".." / "a")
 
 
-def test_this_host_has_some_way_and_nothing_of_the_probe_stays(tmp_path):
+def test_the_probe_finds_methods_on_this_host_and_leaves_nothing(tmp_path):
     script = (
         "import sys; from pathlib import Path; from corral.node.limits.probe import *;"
         "print(find_limiters(group_prefix(Path(sys.argv[1]))).description)"
@@ -179,7 +179,7 @@ def test_this_host_has_some_way_and_nothing_of_the_probe_stays(tmp_path):
     assert not groups.stdout
 
 
-def test_a_group_that_takes_a_process_and_does_not_have_it_is_no_use():
+def test_a_cgroup_that_loses_its_process_is_not_used():
     group = delegated("cpu", "memory", processes=())
     group.kernel.find = lambda _pid, _name: None
     found = ways(group)

@@ -11,11 +11,11 @@ def allocator(*ranges: str) -> Allocator:
     return Allocator([ip_network(one) for one in ranges])
 
 
-def test_the_first_addresses_are_the_networks_and_the_gateways():
+def test_the_first_addresses_are_reserved():
     assert allocator("10.244.0.0/24").allocate("a") == (ip_address("10.244.0.2"),)
 
 
-def test_there_is_an_address_of_each_family():
+def test_each_machine_gets_an_address_of_each_family():
     both = allocator("10.244.0.0/24", "fd00:10:244::/64")
     assert both.families == (4, 6)
     assert both.allocate("a") == (ip_address("10.244.0.2"), ip_address("fd00:10:244::2"))
@@ -23,12 +23,12 @@ def test_there_is_an_address_of_each_family():
     assert both.allocate("c") == (ip_address("10.244.0.4"), ip_address("fd00:10:244::3"))
 
 
-def test_who_asks_again_is_told_the_same():
+def test_a_repeated_request_gets_the_same_addresses():
     one = allocator("10.244.0.0/24")
     assert one.allocate("a") == one.allocate("a")
 
 
-def test_no_two_have_the_same_until_all_are_taken():
+def test_addresses_are_unique_until_the_range_is_exhausted():
     one = allocator("10.244.0.0/24")
     taken = [one.allocate(str(number))[0] for number in range(253)]
     assert len(set(taken)) == 253
@@ -39,7 +39,7 @@ def test_no_two_have_the_same_until_all_are_taken():
     assert one.allocate("one more") == (taken[7],)
 
 
-def test_a_freed_address_rests_until_all_others_had_their_turn():
+def test_a_released_address_is_reused_last():
     one = allocator("10.244.0.0/28")
     first = one.allocate("a")
     one.release("a")
@@ -51,7 +51,7 @@ def test_a_freed_address_rests_until_all_others_had_their_turn():
     assert one.allocate("b") == first
 
 
-def test_what_earlier_machines_hold_is_not_given_away():
+def test_addresses_of_existing_machines_are_not_allocated():
     one = allocator("10.244.0.0/29")
     one.reserve("old", [ip_address("10.244.0.3")])
     assert [str(one.allocate(name)[0]) for name in "abcd"] == [
@@ -65,13 +65,13 @@ def test_what_earlier_machines_hold_is_not_given_away():
     assert one.allocate("new") == (ip_address("10.244.0.3"),)
 
 
-def test_an_address_of_a_range_of_earlier_days_is_replaced_when_it_is_taken():
+def test_a_conflicting_address_of_an_earlier_range_is_replaced():
     one = allocator("10.244.0.0/24")
     one.reserve("old", [ip_address("10.1.0.9")])
     assert one.allocate("old") == (ip_address("10.244.0.2"),)
 
 
-def test_one_family_that_is_full_takes_nothing_of_the_other():
+def test_an_exhausted_family_leaks_nothing_of_the_other():
     one = allocator("10.244.0.0/30", "fd00::/64")
     one.allocate("a")
     with pytest.raises(NoAddressFreeError):
@@ -81,6 +81,6 @@ def test_one_family_that_is_full_takes_nothing_of_the_other():
 
 
 @pytest.mark.parametrize("range_", ["10.0.0.0/31", "10.0.0.0/32", "fd00::/128"])
-def test_a_range_without_room_has_no_address(range_):
+def test_a_too_small_range_has_no_addresses(range_):
     with pytest.raises(NoAddressFreeError, match="all 0 are taken"):
         allocator(range_).allocate("a")

@@ -40,7 +40,7 @@ async def test_without_networks_there_are_no_addresses():
     networking.release("u")
 
 
-async def test_a_machine_waits_for_the_nodes_range():
+async def test_a_machine_waits_for_the_pod_range_of_its_node():
     networking = Networking(HollowNetworks())
     waiting = asyncio.ensure_future(networking.addresses(vmi()))
     await asyncio.sleep(0)
@@ -52,7 +52,7 @@ async def test_a_machine_waits_for_the_nodes_range():
 
 
 @pytest.mark.looptime
-async def test_a_node_that_is_given_no_range_says_so():
+async def test_a_node_without_a_pod_range_reports_it():
     loop = asyncio.get_running_loop()
     begun = loop.time()
     with pytest.raises(StartError, match=r"no range of addresses yet \(spec.podCIDR\)") as raised:
@@ -61,7 +61,7 @@ async def test_a_node_that_is_given_no_range_says_so():
     assert loop.time() - begun == pytest.approx(RANGE_TIMEOUT_SECONDS)
 
 
-async def test_an_exhausted_range_is_trouble_until_an_address_is_free():
+async def test_an_exhausted_range_is_reported_until_an_address_is_free():
     networking = Networking(HollowNetworks())
     networking.assign(["10.244.0.0/30"])
     await networking.addresses(vmi("first"))
@@ -72,7 +72,7 @@ async def test_an_exhausted_range_is_trouble_until_an_address_is_free():
     assert await networking.addresses(vmi("second")) == ("10.244.0.2",)
 
 
-async def test_addresses_on_record_stay_with_their_machines():
+async def test_recorded_addresses_stay_with_their_machines():
     networking = Networking(HollowNetworks())
     networking.restore("old", ["10.244.0.2"])
     networking.restore("of a user network", [])
@@ -80,7 +80,7 @@ async def test_addresses_on_record_stay_with_their_machines():
     assert await networking.addresses(vmi("new")) == ("10.244.0.3",)
 
 
-async def test_a_node_that_was_registered_again_has_the_ranges_that_it_was_given_then():
+async def test_a_reregistered_node_has_its_new_ranges():
     networks = Broken()
     networking = Networking(networks)
     networking.assign(["10.244.0.0/24"])
@@ -98,7 +98,7 @@ async def test_a_node_that_was_registered_again_has_the_ranges_that_it_was_given
     assert networks.detached == ["old", "waiting"]
 
 
-async def test_what_fails_is_told_with_what_helps():
+async def test_failures_are_reported_with_the_remedy():
     networks = Broken()
     networking = Networking(networks)
     with pytest.raises(StartError, match=r"the link cannot be made \(Make room.\)") as raised:

@@ -87,7 +87,7 @@ def test_stale_flows_are_deleted_by_tuple_and_id(kernel):
     assert struct.unpack_from("=H", kernel.requests[1], 4)[0] == (1 << 8) | 2
 
 
-def test_the_kernel_is_asked_for_the_port_only(kernel):
+def test_only_flows_of_the_port_are_dumped(kernel):
     kernel.replies = [[DONE]]
     assert delete_flows(lambda _: True, version=4, protocol="udp", port=53) == 0
     (request,) = kernel.requests
@@ -95,24 +95,24 @@ def test_the_kernel_is_asked_for_the_port_only(kernel):
     assert bytes.fromhex("0500010011000000") + bytes.fromhex("0600030000350000") in request
 
 
-def test_what_is_not_stale_stays(kernel):
+def test_other_flows_stay(kernel):
     kernel.replies = [[flow(), DONE]]
     assert delete_flows(lambda _: False, version=4, protocol="udp") == 0
     assert len(kernel.requests) == 1
 
 
-def test_what_has_gone_by_itself_is_as_good(kernel):
+def test_flows_that_are_gone_are_no_error(kernel):
     kernel.replies = [[flow(), DONE], [error(errno.ENOENT)]]
     assert delete_flows(lambda _: True, version=4, protocol="udp") == 1
 
 
-def test_what_the_kernel_refuses_is_told(kernel):
+def test_errors_of_the_kernel_are_raised(kernel):
     kernel.replies = [[error(errno.EPERM)]]
     with pytest.raises(NetworkError, match="Operation not permitted"):
         delete_flows(lambda _: True, version=4, protocol="udp")
 
 
-def test_of_tcp_only_what_is_no_connection_is_forgotten(kernel):
+def test_of_tcp_only_closed_connections_are_deleted(kernel):
     unanswered, opening, open_, waiting, broken = 1, 2, 3, 7, 8
     every = [unanswered, opening, open_, waiting, broken]
     kernel.replies = [[*map(of_tcp, every), DONE], [error(0)], [error(0)]]

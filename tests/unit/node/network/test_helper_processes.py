@@ -42,13 +42,13 @@ async def shell(tmp_path):
     assert not runs(tmp_path / "shell")
 
 
-async def test_it_is_started_once(shell):
+async def test_a_helper_is_started_once(shell):
     first = await shell.helper.ensure()
     assert await shell.helper.ensure() is first
     assert shell.starts == 1
 
 
-async def test_who_is_cancelled_while_it_starts_leaves_it_whole(shell, tmp_path):
+async def test_a_cancelled_start_leaves_a_complete_helper(shell, tmp_path):
     start, begun, go = shell.start, asyncio.Event(), asyncio.Event()
 
     async def slowly(descriptors, output):
@@ -68,7 +68,7 @@ async def test_who_is_cancelled_while_it_starts_leaves_it_whole(shell, tmp_path)
     assert runs(tmp_path / "shell")
 
 
-async def test_a_later_manager_finds_it(shell, tmp_path):
+async def test_a_restarted_manager_adopts_the_helper(shell, tmp_path):
     first = await shell.helper.ensure()
     shell.helper.release()
     later = Shell(tmp_path / "shell", "exit 1")
@@ -77,7 +77,7 @@ async def test_a_later_manager_finds_it(shell, tmp_path):
     later.helper.release()
 
 
-async def test_one_that_is_killed_is_started_again(shell, monkeypatch):
+async def test_a_killed_helper_is_started_again(shell, monkeypatch):
     monkeypatch.setattr(helpers, "_STABLE_SECONDS", 0.05)
     async with Background() as tasks:
         tasks.start(shell.helper.run(), name="shell")
@@ -92,7 +92,7 @@ async def test_one_that_is_killed_is_started_again(shell, monkeypatch):
         assert (await shell.helper.ensure()).identity != first.identity
 
 
-async def test_one_that_does_not_stay_says_why(shell):
+async def test_a_helper_that_exits_reports_why(shell):
     shell.script = "echo no such namespace >&2; echo more; exit 1"
     async with Background() as tasks:
         tasks.start(shell.helper.run(), name="shell")
@@ -106,7 +106,7 @@ async def test_one_that_does_not_stay_says_why(shell):
                 await asyncio.sleep(0.01)
 
 
-async def test_one_that_does_not_end_is_told(shell, monkeypatch):
+async def test_a_helper_that_does_not_exit_is_reported(shell, monkeypatch):
     running = await shell.helper.ensure()
     with monkeypatch.context() as kernel:
         kernel.setattr(process, "END_SECONDS", 0.01)
@@ -116,7 +116,7 @@ async def test_one_that_does_not_end_is_told(shell, monkeypatch):
                 await shell.helper.end()
 
 
-async def test_one_that_cannot_be_started_is_told(tmp_path):
+async def test_a_helper_that_cannot_be_started_is_reported(tmp_path):
     async def missing(descriptors, output):
         raise NetworkError("pasta is missing", "Install it")
 

@@ -18,7 +18,7 @@ from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 
 
-def test_the_ends_of_links_have_neighbouring_addresses_of_their_own():
+def test_the_ends_of_links_have_adjacent_addresses():
     ends = [end for number in range(MAX_LINKS) for pair in addresses(number) for end in pair]
     assert len({end.ip for end in ends}) == 4 * MAX_LINKS
     for number in range(MAX_LINKS):
@@ -29,14 +29,14 @@ def test_the_ends_of_links_have_neighbouring_addresses_of_their_own():
     assert addresses(1)[0] == (ip_interface("169.254.76.5/30"), ip_interface("169.254.76.6/30"))
 
 
-def test_the_lowest_free_number_is_taken():
+def test_the_lowest_free_number_is_used():
     assert free_number([]) == 0
     assert free_number(["lo", "corral0", "corral2"]) == 1
     with pytest.raises(NetworkError, match="64 corrals"):
         free_number([f"corral{number}" for number in range(MAX_LINKS)])
 
 
-def test_routes_that_lead_elsewhere_are_found():
+def test_conflicting_routes_are_found():
     mine = ip_network("10.96.0.0/12")
     routes = [
         (ip_network("10.97.1.0/24"), "cni0"),
@@ -73,7 +73,7 @@ class Busy:
             raise NetworkError("the link cannot be made: File exists")
 
 
-def test_of_two_that_start_at_once_each_has_a_number():
+def test_concurrent_starts_get_different_numbers():
     with Namespace.current() as inside:
         made = HostLink(Path("/nowhere"), inside, [])
         assert made._create_pair(Busy()) == "corral1"

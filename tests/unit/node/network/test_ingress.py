@@ -12,7 +12,7 @@ from corral.node.network.ingress import HostPort, unavailable_reason
 LOOPBACK = ip_address("127.0.0.1")
 
 
-def test_a_port_is_named_as_people_write_it():
+def test_ports_are_named_as_address_and_port():
     assert str(HostPort("tcp", LOOPBACK, 30080)) == "tcp 127.0.0.1:30080"
     assert str(HostPort("udp", ip_address("::1"), 53)) == "udp [::1]:53"
 
@@ -20,7 +20,7 @@ def test_a_port_is_named_as_people_write_it():
 @pytest.mark.parametrize(
     ("protocol", "kind"), [("tcp", socket.SOCK_STREAM), ("udp", socket.SOCK_DGRAM)]
 )
-def test_a_port_that_another_program_has_is_told(protocol, kind):
+def test_a_port_in_use_is_reported(protocol, kind):
     with socket.socket(socket.AF_INET, kind) as other:
         other.bind(("127.0.0.1", 0))
         if protocol == "tcp":
@@ -30,14 +30,14 @@ def test_a_port_that_another_program_has_is_told(protocol, kind):
     assert unavailable_reason(port) == ""
 
 
-def test_an_address_that_is_not_the_hosts_is_told():
+def test_a_foreign_address_is_reported():
     assert (
         unavailable_reason(HostPort("tcp", ip_address("192.0.2.7"), 30080))
         == "Cannot assign requested address"
     )
 
 
-def test_a_port_that_only_root_may_have_is_told(monkeypatch):
+def test_a_privileged_port_is_reported(monkeypatch):
     def forbidden(*_):
         raise PermissionError(13, "Permission denied")
 
@@ -45,7 +45,7 @@ def test_a_port_that_only_root_may_have_is_told(monkeypatch):
     assert "run corral as root" in unavailable_reason(HostPort("tcp", LOOPBACK, 80))
 
 
-def test_a_socket_deep_in_the_file_system_has_a_short_name(tmp_path):
+def test_long_socket_paths_are_shortened(tmp_path):
     deep = tmp_path.joinpath(*["d" * 60] * 4)
     deep.mkdir(parents=True)
     inherited: list[int] = []
@@ -59,7 +59,7 @@ def test_a_socket_deep_in_the_file_system_has_a_short_name(tmp_path):
         os.fstat(inherited[0])
 
 
-def test_nothing_of_the_host_is_shown_to_machines():
+def test_machines_see_nothing_of_the_host():
     words = ingress.command(5, "/proc/self/fd/6/api.sock", 7, root=False)
     assert "--disable-host-loopback" in words
     assert "--configure" not in words  # it would lead all traffic out by this link

@@ -10,13 +10,13 @@ from corral.node.network import namespace_holder
 from corral.node.network.netlink import NetworkError
 
 
-def test_root_joins_nothing(tmp_path, monkeypatch):
+def test_root_does_not_join_the_namespace(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     namespace_holder.join(tmp_path / "holder")
     assert not (tmp_path / "holder").exists()
 
 
-def test_a_namespace_that_cannot_be_made_leaves_no_process(tmp_path, monkeypatch):
+def test_a_failed_creation_of_the_namespace_leaves_no_process(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(
         namespace_holder,
@@ -28,7 +28,7 @@ def test_a_namespace_that_cannot_be_made_leaves_no_process(tmp_path, monkeypatch
     assert not process.runs(tmp_path / "holder")
 
 
-def test_a_program_that_is_missing_is_told(tmp_path, monkeypatch):
+def test_a_missing_program_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(namespace_holder, "_command", lambda: ["no-such-program"])
     with pytest.raises(NetworkError) as caught:
@@ -36,7 +36,7 @@ def test_a_program_that_is_missing_is_told(tmp_path, monkeypatch):
     assert "Install it: apt-get install util-linux" in caught.value.full_message
 
 
-def test_what_another_user_holds_is_told(tmp_path, monkeypatch):
+def test_a_namespace_of_another_user_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(namespace_holder, "_enter_user_namespace", lambda identity: False)
     (tmp_path / "holder").mkdir()

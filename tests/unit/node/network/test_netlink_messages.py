@@ -132,6 +132,6 @@ def test_attributes_are_padded_and_nest():
 
 
 @given(st.binary(max_size=64))
-def test_anything_is_read_to_its_end(noise):
+def test_any_bytes_are_parsed_to_their_end(noise):
     list(attributes(noise))
     list(netlink_messages.decode_messages(noise))

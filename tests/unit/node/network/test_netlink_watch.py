@@ -74,7 +74,7 @@ def test_links_and_routes_of_pods_are_not_relevant(type_, body):
 
 
 @given(st.lists(st.tuples(st.integers(0, 0xFFFF), st.binary(max_size=40))))
-def test_all_messages_of_a_packet_are_read(sent):
+def test_all_messages_of_a_packet_are_parsed(sent):
     packet = b"".join(
         struct.pack("=IHHII", 16 + len(body), type_, 0, 0, 0) + body + b"\0" * (-len(body) % 4)
         for type_, body in sent

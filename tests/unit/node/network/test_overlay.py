@@ -61,25 +61,25 @@ def test_nodes_without_address_or_range_are_no_peers(incomplete):
 
 
 @pytest.mark.parametrize(("age", "kept"), [(1, False), (9, True)])
-def test_an_overlapping_range_stays_with_the_node_that_was_first(age, kept):
+def test_an_overlapping_range_belongs_to_the_older_node(age, kept):
     nodes = [node("z", OTHER, "10.244.0.0/24", age=5), node("own", OWN, "10.244.0.0/16", age=age)]
     assert (OTHER in peers(nodes, OWN)) == kept
 
 
-def test_nodes_of_one_second_are_ordered_by_name():
+def test_nodes_of_equal_age_are_ordered_by_name():
     third = ip_address("192.0.2.3")
     nodes = [node("b", OTHER, "10.244.0.0/24"), node("a", third, "10.244.0.0/25")]
     assert peers(nodes, OWN).keys() == {third}
 
 
-def test_what_cannot_be_read_of_a_node_is_left_out():
+def test_invalid_fields_of_nodes_are_ignored():
     assert internal_address(Node()) is None
     assert pod_ranges(Node()) == []
     mixed = node("a", OTHER, "10.244.1.0/24", "many")
     assert pod_ranges(mixed) == list(networks("10.244.1.0/24"))
 
 
-def test_hardware_addresses_follow_from_addresses():
+def test_mac_addresses_are_derived_from_ip_addresses():
     mac = mac_of(OTHER)
     assert Peer(OTHER, ()).mac == mac == mac_of(ip_address("192.0.2.2"))
     assert mac != mac_of(OWN)

@@ -47,7 +47,7 @@ def bare() -> VirtualMachineInstance:
     return msgspec.convert(document, VirtualMachineInstance)
 
 
-def test_a_pod_is_a_host_of_its_own_behind_a_link_of_its_own():
+def test_each_pod_is_a_host_behind_its_own_link():
     layout = plan(vmi(), [POD, POD6], SITE)
     outer, inner = layout.machine_end, layout.pod_end
     assert outer.name == link_name(UID)
@@ -64,13 +64,13 @@ def test_a_pod_is_a_host_of_its_own_behind_a_link_of_its_own():
     )
 
 
-def test_names_of_links_are_as_long_as_links_allow_and_differ():
+def test_link_names_are_unique_and_within_the_limit():
     names = {link_name(f"{number}") for number in range(1000)}
     assert len(names) == 1000
     assert all(len(name) == 15 and name.startswith(antispoof.LINK_PREFIX) for name in names)
 
 
-def test_the_layout_of_an_instance_is_always_the_same():
+def test_the_layout_of_a_vmi_is_deterministic():
     assert plan(vmi(), [POD], SITE) == plan(vmi(), [POD], SITE)
 
 
@@ -120,7 +120,7 @@ table inet corral_pod {
     )
 
 
-def test_declared_ports_are_all_that_leads_to_the_guest():
+def test_only_declared_ports_are_forwarded_to_the_guest():
     ports = [
         {"port": 443},
         {"port": 80, "protocol": "TCP"},
@@ -136,7 +136,7 @@ def test_declared_ports_are_all_that_leads_to_the_guest():
     assert 'oifname "eth0" ip saddr 10.0.2.2 snat ip to 10.244.0.7' in rules
 
 
-def test_the_private_ranges_can_be_others():
+def test_the_private_ranges_are_configurable():
     pod = {"vmNetworkCIDR": "192.168.7.0/25", "vmIPv6NetworkCIDR": "fd99::/112"}
     nic = plan(vmi(pod=pod), [POD, POD6], SITE).nic
     assert nic.bridge.addresses == (IPv4Interface("192.168.7.1/25"), IPv6Interface("fd99::1/112"))
@@ -144,7 +144,7 @@ def test_the_private_ranges_can_be_others():
     assert nic.dhcp_link.lease6.address == IPv6Interface("fd99::2/112")
 
 
-def test_a_bridged_guest_is_the_pod():
+def test_a_bridged_guest_has_the_address_of_the_pod():
     layout = plan(vmi({"bridge": {}}), [POD], SITE)
     nic = layout.nic
     assert nic.joins_pod_link
@@ -160,14 +160,14 @@ def test_a_bridged_guest_is_the_pod():
     assert settings[f"ipv6/conf/{layout.machine_end.name}/disable_ipv6"] == 1
 
 
-def test_only_a_guest_behind_a_translation_has_ipv6():
+def test_only_masqueraded_guests_have_ipv6():
     assert families(vmi()) == (4, 6)
     assert families(bare()) == (4, 6)
     assert families(vmi({"bridge": {}})) == (4,)
 
 
 @pytest.mark.parametrize("instance", [bare(), vmi({"state": "absent"})])
-def test_a_pod_without_a_card_has_its_address_all_the_same(instance):
+def test_a_pod_without_an_interface_has_an_address(instance):
     layout = plan(instance, [POD], SITE)
     assert interface_of(instance) is None
     assert layout.nic is None
@@ -175,7 +175,7 @@ def test_a_pod_without_a_card_has_its_address_all_the_same(instance):
     assert layout.pod_end.addresses == (ip_interface(POD),)
 
 
-def test_a_guest_looks_names_up_as_a_pod_does():
+def test_a_guest_has_the_dns_settings_of_its_pod():
     cluster = ("shop.svc.cluster.local", "svc.cluster.local", "cluster.local")
     assert plan(vmi(), [POD], SITE).nic.dhcp_link.lease.search == cluster
     nic = plan(vmi(subdomain="head", hostname="one"), [POD], SITE).nic
@@ -183,7 +183,7 @@ def test_a_guest_looks_names_up_as_a_pod_does():
     assert nic.dhcp_link.lease.hostname == "one"
 
 
-def test_an_instance_may_bring_name_servers_of_its_own():
+def test_a_vmi_can_have_its_own_name_servers():
     config = {
         "nameservers": ["192.0.2.53", "2001:db8::53", "nonsense"],
         "searches": ["example.com"],
@@ -197,7 +197,7 @@ def test_an_instance_may_bring_name_servers_of_its_own():
     assert instead.search == ("example.com",)
 
 
-def test_dhcp_options_are_told():
+def test_dhcp_options_are_configured():
     options = {
         "bootFileName": "boot.img",
         "tftpServerName": "tftp",
@@ -210,7 +210,7 @@ def test_dhcp_options_are_told():
     assert lease.private_options == ((240, b"x"),)
 
 
-def test_hardware_addresses_are_written_as_the_kernel_writes_them():
+def test_mac_addresses_have_the_format_of_the_kernel():
     nic = plan(vmi({"macAddress": "DE-AD-00-00-BE-AF"}), [POD], SITE).nic
     assert nic.dhcp_link.guest == "de:ad:00:00:be:af"
     made_up = plan(vmi({"macAddress": ""}), [POD], SITE).nic.dhcp_link.guest
@@ -218,7 +218,7 @@ def test_hardware_addresses_are_written_as_the_kernel_writes_them():
     assert made_up != plan(vmi({"macAddress": "", "name": "default"}), [POD], SITE).pod_end.mac
 
 
-def test_the_guard_at_the_card_knows_one_card():
+def test_the_guard_of_a_tap_allows_one_mac_address():
     assert (
         antispoof.nic_rules("tap0", NIC_MAC, [POD, POD6])
         == """\
@@ -243,7 +243,7 @@ limit rate over 50/second drop
     )
 
 
-def test_rules_that_are_there_already_are_replaced_in_one_step():
+def test_existing_rules_are_replaced_atomically():
     layout = plan(vmi(), [POD], SITE)
     assert layout.replacement_rules == (
         "table inet corral_pod\ndelete table inet corral_pod\n"

@@ -44,7 +44,7 @@ def start(network, tasks):
     tasks.start(network.repair.run(obstructed=network.obstructed), name="repair")
 
 
-async def test_without_a_loss_nothing_is_checked(network):
+async def test_without_a_loss_nothing_is_repaired(network):
     async with Background() as tasks:
         start(network, tasks)
         await asyncio.sleep(3600)

@@ -15,7 +15,7 @@ def resolved(host=HOST, **spec):
     return resolve_dns(made, "shop", cluster=cluster, domain="cluster.local", host=host)
 
 
-def test_a_file_is_read_as_resolvers_read_it():
+def test_resolv_conf_is_parsed_as_by_resolvers():
     text = """
         # a comment
         nameserver 192.0.2.1
@@ -31,11 +31,11 @@ def test_a_file_is_read_as_resolvers_read_it():
     )
 
 
-def test_a_host_without_a_file_looks_nothing_up(tmp_path):
+def test_a_host_without_resolv_conf_has_no_servers(tmp_path):
     assert read_host_resolver(tmp_path / "none") == Resolver()
 
 
-def test_a_machine_asks_the_cluster_first():
+def test_dns_policy_cluster_first():
     assert resolved() == Resolver(("10.96.0.10",), (*CLUSTER, "example.com"), ("ndots:5",))
     assert (
         resolved(dnsPolicy="ClusterFirst")
@@ -44,13 +44,13 @@ def test_a_machine_asks_the_cluster_first():
     )
 
 
-def test_or_the_hosts_servers_but_none_on_its_loopback():
+def test_dns_policy_default_without_loopback_servers():
     assert resolved(dnsPolicy="Default") == Resolver(
         ("192.0.2.1", "10.96.0.10"), ("example.com",), ("edns0",)
     )
 
 
-def test_or_what_it_says_itself_alone_and_otherwise_beside():
+def test_dns_config_replaces_or_extends_the_policy():
     config = {
         "nameservers": ["192.0.2.9", "nonsense", "192.0.2.9"],
         "searches": ["Own.example.", "svc.cluster.local"],
@@ -64,12 +64,12 @@ def test_or_what_it_says_itself_alone_and_otherwise_beside():
     )
 
 
-def test_a_subdomain_comes_first():
+def test_the_subdomain_is_the_first_search_domain():
     assert resolved(subdomain="web").searches[:2] == ("web.shop.svc.cluster.local", CLUSTER[0])
     assert resolved(subdomain="web", dnsPolicy="None").searches == ()
 
 
-def test_lists_are_as_long_as_a_resolver_takes():
+def test_lists_are_limited_to_those_of_resolvers():
     servers = tuple(f"192.0.2.{n}" for n in range(9))
     many = tuple(f"{n}.example" for n in range(99))
     found = resolved(Resolver((*servers, "2001:db8::1"), many), dnsPolicy="Default")

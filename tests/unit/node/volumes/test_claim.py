@@ -40,7 +40,7 @@ THROW_AWAY = Volume(
 
 
 @pytest.mark.parametrize("volume", [OWN, OF_DATA_VOLUME])
-async def test_a_claims_disk_is_used_as_it_is_and_kept(context, storage, volume):
+async def test_the_disk_of_a_claim_is_used_directly(context, storage, volume):
     stored = storage.provision("data", MiB)
     disk = await prepare(volume, context)
     assert (disk.path, disk.format, disk.layers) == (stored.disk.path, "raw", ())
@@ -48,13 +48,13 @@ async def test_a_claims_disk_is_used_as_it_is_and_kept(context, storage, volume)
     assert not disk.read_only
 
 
-async def test_a_claim_may_be_only_read(context, storage):
+async def test_a_claim_can_be_read_only(context, storage):
     storage.provision("data", MiB)
     source = PersistentVolumeClaimVolume(claim_name="data", read_only=True)
     assert (await prepare(Volume(name="disk", persistent_volume_claim=source), context)).read_only
 
 
-async def test_a_throw_away_overlay_stands_on_all_that_the_claim_is(context, storage, judge):
+async def test_an_ephemeral_overlay_has_all_layers_of_the_claim(context, storage, judge):
     storage.provision("golden", MiB).disk.path.write_bytes(b"x" * MiB)
     storage.provision("data", MiB)
     stored = storage.clone("golden", "data")
@@ -67,13 +67,13 @@ async def test_a_throw_away_overlay_stands_on_all_that_the_claim_is(context, sto
 
 
 @pytest.mark.parametrize("volume", [OWN, OF_DATA_VOLUME, THROW_AWAY])
-async def test_a_claim_that_is_not_there_is_told_and_may_come(context, storage, volume):
+async def test_a_missing_claim_is_reported_and_awaited(context, storage, volume):
     with pytest.raises(VolumeError, match='volume "disk" : persistentvolumeclaim "data" not found'):
         await prepare(volume, context)
     storage.provision("data", MiB)
     await prepare(volume, context)
 
 
-async def test_a_throw_away_overlay_over_nothing_is_told(context):
+async def test_an_ephemeral_overlay_without_a_claim_is_an_error(context):
     with pytest.raises(VolumeError, match="ephemeral"):
         await prepare(Volume(name="disk", ephemeral=EphemeralVolume()), context)

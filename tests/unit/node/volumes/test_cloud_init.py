@@ -16,7 +16,7 @@ def seed(**fields):
     return Volume(name="init", cloud_init_no_cloud=CloudInitNoCloud(**fields))
 
 
-async def test_a_seed_is_what_cloud_init_looks_for(context, vmi, iso):
+async def test_a_seed_has_the_files_of_cloud_init(context, vmi, iso):
     vmi.spec.domain.firmware = Firmware(uuid="5d307ca9-b3ef-428c-8861-06e72d69f223")
     text = "#cloud-config\npassword: grüße\n"
     disk = await prepare(seed(user_data=text, network_data="version: 2"), context)
@@ -32,7 +32,7 @@ async def test_a_seed_is_what_cloud_init_looks_for(context, vmi, iso):
     assert disk.path.stat().st_size % 512 == 0
 
 
-async def test_the_kernel_of_the_host_knows_the_label(context, judge):
+async def test_the_label_of_a_seed_is_readable(context, judge):
     disk = await prepare(seed(user_data="x"), context)
     assert judge.run("blkid", "-p", "-o", "value", "-s", "LABEL", disk.path) == b"cidata\n"
 
@@ -47,7 +47,7 @@ async def test_the_kernel_of_the_host_knows_the_label(context, judge):
         ({"network_data_base64": base64.b64encode(b"n").decode()}, b"", b"n"),
     ],
 )
-async def test_data_from_every_place(context, iso, fields, user, network):
+async def test_user_data_of_every_source(context, iso, fields, user, network):
     files = iso((await prepare(seed(**fields), context)).path)
     assert files["user-data"] == user
     assert files.get("network-config") == network
@@ -62,7 +62,7 @@ async def test_data_from_every_place(context, iso, fields, user, network):
         ({}, "neither user data nor network data"),
     ],
 )
-async def test_data_that_cannot_be_had(context, fields, message):
+async def test_missing_user_data_is_reported(context, fields, message):
     with pytest.raises(VolumeError, match=message) as caught:
         await prepare(seed(**fields), context)
     assert caught.value.reason == "FailedMount"
@@ -74,7 +74,7 @@ async def test_a_seed_is_a_snapshot(context, iso):
     assert iso(disk.path)["user-data"] == b"first"
 
 
-def test_the_host_name_is_the_first_part_of_the_machines(vmi):
+def test_the_host_name_is_the_first_part_of_the_vmis_name(vmi):
     vmi.metadata.name = "web.one"
     assert json.loads(cloud_init.no_cloud_metadata(vmi, {}))["local-hostname"] == "web"
 
@@ -83,7 +83,7 @@ def config_drive(**fields):
     return Volume(name="drive", cloud_init_config_drive=CloudInitConfigDrive(**fields))
 
 
-async def test_a_config_drive_is_what_openstack_makes(context, vmi, iso, judge):
+async def test_a_config_drive_has_the_layout_of_openstack(context, vmi, iso, judge):
     vmi.metadata.annotations["kubevirt.io/instancetype-name"] = "small"
     vmi.spec.domain.firmware = Firmware(uuid="5d307ca9-b3ef-428c-8861-06e72d69f223")
     volume = config_drive(user_data="#!/bin/sh", network_data_secret_ref=ObjectName(name="camel"))
@@ -103,7 +103,7 @@ async def test_a_config_drive_is_what_openstack_makes(context, vmi, iso, judge):
     assert judge.run("blkid", "-p", "-o", "value", "-s", "LABEL", disk.path) == b"config-2\n"
 
 
-async def test_only_the_first_settings_of_a_machine_count(context, vmi, iso):
+async def test_only_the_first_cloud_init_volume_counts(context, vmi, iso):
     vmi.spec.volumes = [config_drive(user_data="first"), seed(user_data="second")]
     for volume in vmi.spec.volumes:
         files = iso((await prepare(volume, context)).path)
@@ -129,14 +129,14 @@ def credential(way, secret="keys"):
         ),
     ],
 )
-async def test_keys_of_access_credentials_come_along(context, vmi, iso, volume, way, file, field):
+async def test_keys_of_access_credentials_are_included(context, vmi, iso, volume, way, file, field):
     other = "configDrive" if way == "noCloud" else "noCloud"
     vmi.spec.access_credentials = [credential(way), credential(other, "gone")]
     facts = json.loads(iso((await prepare(volume, context)).path)[file])
     assert facts[field] == {"0": "ssh-ed25519 AAA one", "1": "ssh-rsa BBB two"}
 
 
-async def test_keys_that_are_missing_hold_the_machine_up(context, vmi):
+async def test_missing_keys_delay_the_start(context, vmi):
     vmi.spec.access_credentials = [credential("noCloud", "gone")]
     with pytest.raises(VolumeError, match='secret "gone" not found'):
         await prepare(seed(user_data="x"), context)

@@ -17,7 +17,7 @@ async def test_there_is_a_file_for_each_key(context, iso, judge):
     assert judge.run("blkid", "-p", "-o", "value", "-s", "LABEL", disk.path) == b"cfgdata\n"
 
 
-async def test_a_label_may_be_chosen(context, judge):
+async def test_the_volume_label_is_configurable(context, judge):
     label = "a-label-of-as-many-letters-as-32"
     disk = await prepare(volume(volume_label=label), context)
     assert (
@@ -25,7 +25,7 @@ async def test_a_label_may_be_chosen(context, judge):
     )
 
 
-async def test_a_missing_one_holds_the_machine_up(context):
+async def test_a_missing_config_map_delays_the_start(context):
     with pytest.raises(VolumeError) as caught:
         await prepare(volume("gone"), context)
     assert str(caught.value) == (
@@ -34,11 +34,11 @@ async def test_a_missing_one_holds_the_machine_up(context):
     assert caught.value.hint == "create it in the namespace farm"
 
 
-async def test_a_missing_optional_one_is_an_empty_disk(context, iso):
+async def test_a_missing_optional_config_map_is_an_empty_disk(context, iso):
     assert iso((await prepare(volume("gone", optional=True), context)).path) == {}
 
 
-async def test_it_is_a_snapshot(context, iso):
+async def test_the_disk_is_a_snapshot_of_the_config_map(context, iso):
     disk = await prepare(volume("login"), context)
     assert await prepare(volume("camel"), context) == disk
     assert iso(disk.path) == {"userdata": b"#cloud-config\n"}

@@ -31,7 +31,7 @@ async def test_a_container_disk_is_an_overlay_on_the_shared_image(context, tmp_p
     assert disk.path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_what_a_machine_has_written_is_never_made_anew(context, tmp_path, judge):
+async def test_an_existing_overlay_is_never_recreated(context, tmp_path, judge):
     await import_raw(context, tmp_path)
     volume = Volume(name="root", container_disk=ContainerDisk(image="demo"))
     disk = await prepare(volume, context)
@@ -43,7 +43,7 @@ async def test_what_a_machine_has_written_is_never_made_anew(context, tmp_path, 
 
 
 @pytest.mark.parametrize("survives", ["nothing", "link", "partial"])
-async def test_a_kill_between_two_steps_is_mended(context, tmp_path, survives):
+async def test_a_kill_between_two_steps_is_repaired(context, tmp_path, survives):
     await import_raw(context, tmp_path)
     volume = Volume(name="root", container_disk=ContainerDisk(image="demo"))
     whole = await prepare(volume, context)
@@ -57,7 +57,7 @@ async def test_a_kill_between_two_steps_is_mended(context, tmp_path, survives):
     assert whole.path.read_bytes() == content
 
 
-async def test_an_image_that_cannot_be_had_says_why(context):
+async def test_an_unavailable_image_is_reported_with_the_reason(context):
     disk = ContainerDisk(image="demo", image_pull_policy="Never")
     with pytest.raises(ImageError, match="not present"):
         await prepare(Volume(name="root", container_disk=disk), context)
@@ -66,7 +66,7 @@ async def test_an_image_that_cannot_be_had_says_why(context):
     assert caught.value.reason == "InvalidImageName"
 
 
-async def test_a_missing_pull_secret_is_no_reason_not_to_try(context, tmp_path):
+async def test_a_missing_pull_secret_does_not_prevent_a_pull(context, tmp_path):
     await import_raw(context, tmp_path)
     source = ContainerDisk(image="demo", image_pull_secret="missing")
     assert await prepare(Volume(name="root", container_disk=source), context)

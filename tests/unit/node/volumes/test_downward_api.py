@@ -18,7 +18,7 @@ def volume(**files):
     return Volume(name="facts", downward_api=DownwardApiVolume(fields=fields))
 
 
-async def test_facts_of_the_pod(context, iso):
+async def test_fields_of_the_pod(context, iso):
     facts = {
         "name": "metadata.name",
         "where/namespace": "metadata.namespace",
@@ -41,7 +41,7 @@ async def test_facts_of_the_pod(context, iso):
     assert files.label == "cfgdata"
 
 
-async def test_a_pod_that_is_gone(context):
+async def test_a_deleted_pod(context):
     async def gone():
         raise NotFound("gone")
 
@@ -49,6 +49,6 @@ async def test_a_pod_that_is_gone(context):
         await prepare(volume(x="metadata.name"), dataclasses.replace(context, pod=gone))
 
 
-async def test_names_that_no_disk_can_hold(context):
+async def test_invalid_file_names(context):
     with pytest.raises(VolumeError, match="these files cannot be written to a disk"):
         await prepare(volume(**{"a": "metadata.name", "a/b": "metadata.uid"}), context)

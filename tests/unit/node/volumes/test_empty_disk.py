@@ -19,7 +19,7 @@ async def test_an_empty_disk_is_sparse_and_of_whole_mebibytes(context, capacity,
 
 
 @pytest.mark.parametrize("capacity", ["0", "1k", "2Pi", "-1Gi", "9999999E"])
-async def test_an_empty_disk_of_impossible_size(context, capacity):
+async def test_an_empty_disk_of_invalid_size(context, capacity):
     with pytest.raises(VolumeError, match="is not between 1Mi and 1Pi") as caught:
         await prepare(Volume(name="scratch", empty_disk=EmptyDisk(capacity=capacity)), context)
     assert caught.value.reason == "FailedMount"

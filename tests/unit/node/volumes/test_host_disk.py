@@ -36,14 +36,14 @@ async def refusal(context, *arguments):
     return caught.value.message.removeprefix('MountVolume.SetUp failed for volume "host" : ')
 
 
-async def test_a_disk_that_is_there_is_the_machines(context, root):
+async def test_an_existing_disk_is_used(context, root):
     (root / "a.img").write_bytes(bytes(MIB))
     disk = await prepare(volume(root / "a.img"), context)
     assert (disk.path, disk.format, disk.layers) == (root / "a.img", "raw", ())
     assert not disk.ephemeral
 
 
-async def test_a_disk_may_be_made_sparse_with_its_directories_and_is_kept(context, root):
+async def test_a_disk_is_created_sparse_with_its_directories_and_kept(context, root):
     path = root / "new" / "deep" / "a.img"
     disk = await prepare(volume(path, "DiskOrCreate", "64Mi"), context)
     found = path.stat()
@@ -55,21 +55,21 @@ async def test_a_disk_may_be_made_sparse_with_its_directories_and_is_kept(contex
     assert path.read_bytes() == b"x" * MIB
 
 
-async def test_what_a_killed_manager_has_left_is_no_obstacle(context, root):
+async def test_leftovers_of_a_killed_manager_are_replaced(context, root):
     (root / ".a.img.partial").write_bytes(b"half")
     await prepare(volume(root / "a.img", "DiskOrCreate", "1Mi"), context)
     assert (root / "a.img").read_bytes() == bytes(MIB)
     assert [each.name for each in root.iterdir()] == ["a.img"]
 
 
-async def test_a_disk_is_not_left_with_two_names(context, root):
+async def test_a_disk_has_one_hard_link(context, root):
     (root / "a.img").write_bytes(bytes(MIB))
     (root / ".a.img.partial").hardlink_to(root / "a.img")
     await prepare(volume(root / "a.img", "DiskOrCreate", "1Mi"), context)
     assert [each.name for each in root.iterdir()] == ["a.img"]
 
 
-async def test_without_a_directory_for_it_there_are_none(context, root):
+async def test_without_a_configured_directory_host_disks_are_rejected(context, root):
     none = dataclasses.replace(context, host_disks=None)
     assert await refusal(none, root / "a.img") == ("hostDisk is disabled on this node")
 
@@ -78,18 +78,18 @@ async def test_without_a_directory_for_it_there_are_none(context, root):
     "path",
     ["/etc/shadow", "{root}/../secret", "{root}", "{root}s/a.img", "a.img", "", "{root}/a/.."],
 )
-async def test_a_path_elsewhere_is_refused(context, root, path):
+async def test_a_path_outside_of_the_directory_is_rejected(context, root, path):
     (root.parent / "secret").write_bytes(bytes(512))
     assert "is not below" in await refusal(context, path.format(root=root))
 
 
-async def test_a_disk_that_is_missing_is_said_to_be(context, root):
+async def test_a_missing_disk_is_reported(context, root):
     assert await refusal(context, root / "a.img") == f"{root}/a.img does not exist"
     assert "x is no directory" in await refusal(context, root / "x" / "a.img")
     assert not list(root.iterdir())
 
 
-async def test_links_lead_nowhere(context, root, tmp_path):
+async def test_symlinks_are_rejected(context, root, tmp_path):
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "a.img").write_bytes(bytes(MIB))
@@ -103,12 +103,12 @@ async def test_links_lead_nowhere(context, root, tmp_path):
     assert [each.name for each in secret.iterdir()] == ["a.img"]
 
 
-async def test_devices_and_pipes_are_no_disks(context, root):
+async def test_devices_and_pipes_are_rejected(context, root):
     os.mkfifo(root / "pipe")
     assert await refusal(context, root / "pipe") == f"{root}/pipe is no regular file"
 
 
-async def test_a_directory_that_others_can_change_is_refused(context, root):
+async def test_a_directory_writable_by_others_is_rejected(context, root):
     (root / "open").mkdir()
     (root / "open").chmod(0o777)
     (root / "open" / "a.img").write_bytes(bytes(MIB))
@@ -116,7 +116,7 @@ async def test_a_directory_that_others_can_change_is_refused(context, root):
     assert "can be written by others (mode 777)" in told
 
 
-async def test_only_raw_disks_are_taken_and_hostile_ones_are_named(context, root):
+async def test_only_raw_disks_are_accepted(context, root):
     qcow.create(root / "a.qcow2", MIB)
     assert await refusal(context, root / "a.qcow2") == f"{root}/a.qcow2 is no raw disk but qcow2"
     qcow.create(root / "b.qcow2", MIB, backing=root / "a.qcow2", backing_format="qcow2")
@@ -128,13 +128,13 @@ async def test_only_raw_disks_are_taken_and_hostile_ones_are_named(context, root
 
 
 @pytest.mark.parametrize("capacity", [None, "0", "100", "2Ei"])
-async def test_a_size_that_is_none_is_refused(context, root, capacity):
+async def test_an_invalid_size_is_rejected(context, root, capacity):
     told = await refusal(context, root / "a.img", "DiskOrCreate", capacity)
     assert "is not the size of a disk" in told
     assert not list(root.iterdir())
 
 
-async def test_more_than_there_is_space_for_is_refused(context, root):
+async def test_a_size_beyond_the_free_space_is_rejected(context, root):
     told = await refusal(context, root / "a.img", "DiskOrCreate", "1Pi")
     assert told.startswith(f"Unable to create {root}/a.img, not enough space, demanded size")
     assert not list(root.iterdir())

@@ -10,7 +10,7 @@ def volume(name="camel", **fields):
     return Volume(name="keys", secret=SecretVolume(secret_name=name, **fields))
 
 
-async def test_there_is_a_file_for_each_key_and_only_for_the_owners_eyes(context, iso):
+async def test_each_key_is_a_private_file(context, iso):
     disk = await prepare(volume(), context)
     files = iso(disk.path)
     assert files == {"userData": b"camel", "networkData": b"net"}
@@ -18,7 +18,7 @@ async def test_there_is_a_file_for_each_key_and_only_for_the_owners_eyes(context
     assert disk.path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_missing_one_holds_the_machine_up_unless_it_is_optional(context, iso):
+async def test_a_missing_secret_delays_the_start_unless_optional(context, iso):
     with pytest.raises(VolumeError, match='volume "keys" : secret "gone" not found'):
         await prepare(volume("gone"), context)
     assert iso((await prepare(volume("gone", optional=True), context)).path) == {}

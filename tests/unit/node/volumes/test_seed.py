@@ -21,7 +21,7 @@ def test_names_and_contents_of_any_length(tmp_path):
     image.close()
 
 
-def test_it_is_for_its_owner_only_and_whole(tmp_path):
+def test_the_image_is_private_and_written_atomically(tmp_path):
     (tmp_path / ".disk.partial").write_bytes(b"left by a killed process" * 100_000)
     seed.write(tmp_path / "disk", "cidata", {"user-data": b"password"})
     assert [each.name for each in tmp_path.iterdir()] == ["disk"]
@@ -29,7 +29,7 @@ def test_it_is_for_its_owner_only_and_whole(tmp_path):
     assert (tmp_path / "disk").stat().st_size < 1 << 20
 
 
-def test_long_names_stay_apart_where_joliet_cuts_them(tmp_path, iso):
+def test_long_names_stay_unique_after_truncation_by_joliet(tmp_path, iso):
     files = {"k" * 253: b"1", "k" * 252 + "x": b"2", "k" * 64: b"3"}
     seed.write(tmp_path / "disk", "cfgdata", files)
     found = iso(tmp_path / "disk")
@@ -45,7 +45,7 @@ def test_files_may_be_in_directories(tmp_path, iso):
     assert found == found.joliet == files
 
 
-async def test_more_files_than_a_disk_may_have_are_refused(context):
+async def test_too_many_files_are_rejected(context):
     async def many(_volume, _context):
         return {str(number): b"" for number in range(seed.MAX_FILES + 1)}
 
@@ -54,7 +54,7 @@ async def test_more_files_than_a_disk_may_have_are_refused(context):
 
 
 @pytest.mark.parametrize("label", ["x" * 33, "gr\u00fcn", "a\nb"])
-async def test_a_label_that_no_disk_can_have_is_refused(context, label):
+async def test_invalid_labels_are_rejected(context, label):
     async def none(_volume, _context):
         return {}
 

@@ -13,18 +13,18 @@ def volume(name):
     return Volume(name="who", service_account=ServiceAccountVolume(service_account_name=name))
 
 
-async def test_token_namespace_and_authority_are_there(context, iso):
+async def test_token_namespace_and_ca_are_included(context, iso):
     files = iso((await prepare(volume("robot"), context)).path)
     assert files == {"token": b"a.b.c", "namespace": b"farm", "ca.crt": b"-----BEGIN"}
     assert files.label == "cfgdata"
 
 
-async def test_an_account_that_is_missing(context):
+async def test_a_missing_account_is_reported(context):
     with pytest.raises(VolumeError, match='serviceaccount "nobody" not found'):
         await prepare(volume("nobody"), context)
 
 
-async def test_an_authority_that_is_not_there_yet(context):
+async def test_a_missing_ca_is_awaited(context):
     async def missing(name):
         raise NotFound(name)
 

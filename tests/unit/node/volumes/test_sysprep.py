@@ -11,7 +11,7 @@ ANSWER_FILES = {"Unattend.XML": b"<unattend/>", "extra": b""}
 
 
 @pytest.mark.parametrize("source", ["secret", "config_map"])
-async def test_the_answers_are_on_a_disk_that_setup_finds(context, iso, source):
+async def test_the_answer_file_is_on_a_disk_for_windows_setup(context, iso, source):
     async def values(name):
         assert name == "answers"
         return ANSWER_FILES

@@ -25,7 +25,7 @@ def options(message: bytes) -> dict[int, bytes]:
     return found
 
 
-def test_it_sends_the_guest_to_dhcp_for_an_address():
+def test_router_advertisements_point_to_dhcp():
     message = advertisement.advertise(LEASE6, ROUTER)
     kind, code, _sum, hops, flags, seconds, _, _ = struct.unpack_from(">BBHBBHII", message)
     assert (kind, code, hops, seconds) == (134, 0, 64, 65535)
@@ -36,7 +36,7 @@ def test_it_sends_the_guest_to_dhcp_for_an_address():
     assert IPv6Address(prefix[14:30]) == IPv6Address("fd10:0:2::")
 
 
-def test_it_names_the_router_the_mtu_and_where_to_ask():
+def test_router_advertisements_have_router_mtu_and_dns_servers():
     options_ = options(advertisement.advertise(LEASE6, ROUTER))
     assert options_[1] == ROUTER
     assert struct.unpack(">2xI", options_[5]) == (1450,)
@@ -45,12 +45,12 @@ def test_it_names_the_router_the_mtu_and_where_to_ask():
     assert [str(buffer.decode_name()) for _ in SEARCH] == [f"{name}." for name in SEARCH]
 
 
-def test_without_servers_and_domains_it_names_none():
+def test_router_advertisements_without_dns():
     bare = replace(LEASE6, dns=(), search=())
     assert set(options(advertisement.advertise(bare, ROUTER))) == {1, 3, 5}
 
 
-def test_solicitations_are_known():
+def test_router_solicitations_are_recognized():
     assert is_solicitation(SOLICITATION, 255)
     assert is_solicitation(SOLICITATION[:8], 255)
 
@@ -68,11 +68,11 @@ def test_solicitations_are_known():
     ],
     ids=["routed", "short", "cut off", "advertisement", "code", "option of no size", "nothing"],
 )
-def test_what_is_none_is_not_answered(data, hops):
+def test_invalid_solicitations_get_no_response(data, hops):
     assert not is_solicitation(data, hops)
 
 
 @given(st.binary(max_size=100), st.integers(0, 255))
-def test_no_bytes_make_it_raise(data, hops):
+def test_any_bytes_are_parsed(data, hops):
     is_solicitation(data, hops)
     assert is_solicitation(b"\x85\0" + data, 254) is False

@@ -83,21 +83,21 @@ def test_real_clients_get_their_address(name, kind, client):
     assert 121 not in told
 
 
-def test_a_release_needs_no_answer():
+def test_a_release_gets_no_response():
     assert dhcp4.reply(RECORDED["udhcpc RELEASE"], LEASE, GUEST) is None
     assert dhcp4.reply(ask(DECLINE, (50, address("10.0.2.2"))), LEASE, GUEST) is None
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_nobody_but_the_links_guest_is_answered(name):
+def test_only_the_guest_of_the_link_gets_responses(name):
     assert dhcp4.reply(RECORDED[name], LEASE, bytes.fromhex("02000000000a")) is None
 
 
-def test_a_request_that_came_through_a_relay_is_not_answered():
+def test_relayed_requests_get_no_response():
     assert dhcp4.reply(ask(DISCOVER, relay="10.9.9.9"), LEASE, GUEST) is None
 
 
-def test_who_chose_another_server_is_left_to_it():
+def test_requests_for_another_server_get_no_response():
     request = ask(REQUEST, (50, address("10.0.2.2")), (54, address("10.0.2.99")))
     assert dhcp4.reply(request, LEASE, GUEST) is None
 
@@ -111,18 +111,18 @@ def test_who_chose_another_server_is_left_to_it():
     ],
     ids=["rebooting", "renewing", "selecting"],
 )
-def test_another_address_is_refused_to_all_that_listen(request_):
+def test_a_request_for_another_address_gets_a_broadcast_nak(request_):
     reply = answer(request_)
     assert options(reply) == [(53, bytes([NAK])), (54, address("10.0.2.1"))]
     assert reply[12:20] == bytes(8)
     assert dhcp4.destination(reply) == dhcp4.BROADCAST
 
 
-def test_a_request_for_no_address_is_not_answered():
+def test_a_request_without_an_address_gets_no_response():
     assert dhcp4.reply(ask(REQUEST), LEASE, GUEST) is None
 
 
-def test_who_has_an_address_is_told_the_rest():
+def test_an_inform_gets_the_options():
     reply = answer(ask(INFORM, client="10.0.2.2"))
     told = dict(options(reply))
     assert told[53] == bytes([ACK])
@@ -132,23 +132,23 @@ def test_who_has_an_address_is_told_the_rest():
 
 
 @pytest.mark.parametrize("client", ["0.0.0.0", "10.0.2.77", "127.0.0.1", "224.0.0.1"])
-def test_nothing_is_sent_to_an_address_that_is_not_the_guests(client):
+def test_nothing_is_sent_to_foreign_addresses(client):
     assert dhcp4.reply(ask(INFORM, client=client), LEASE, GUEST) is None
 
 
-def test_answers_go_to_all_until_the_guest_uses_its_address():
+def test_responses_are_broadcast_until_the_guest_has_its_address():
     assert dhcp4.destination(answer(ask(DISCOVER))) == dhcp4.BROADCAST
     assert dhcp4.destination(answer(RECORDED["udhcpc REQUEST renewing"])) == IPv4Address("10.0.2.2")
 
 
 @pytest.mark.parametrize("flags", [0, 0x8000])
-def test_flags_and_the_clients_name_come_back(flags):
+def test_flags_and_client_name_are_echoed(flags):
     reply = answer(ask(DISCOVER, (61, b"\x01abc"), flags=flags))
     assert struct.unpack_from(">H", reply, 10) == (flags,)
     assert dict(options(reply))[61] == b"\x01abc"
 
 
-def test_the_search_list_is_compressed_and_reads_back():
+def test_the_search_list_is_compressed():
     value = dict(options(answer(ask(DISCOVER))))[119]
     buffer = DNSBuffer(value)
     found = []
@@ -159,7 +159,7 @@ def test_the_search_list_is_compressed_and_reads_back():
 
 
 @pytest.mark.parametrize("asked", [(), ((55, b"\x01\x03\x79"),)], ids=["all", "121"])
-def test_routes_hold_the_default_one_and_the_way_to_its_gateway(asked):
+def test_classless_routes_have_the_default_route_and_the_gateways(asked):
     lease = replace(
         LEASE,
         address=IPv4Interface("10.244.0.7/32"),
@@ -182,7 +182,7 @@ def test_routes_hold_the_default_one_and_the_way_to_its_gateway(asked):
     assert 33 not in told
 
 
-def test_clients_that_know_no_prefixes_get_routes_to_hosts():
+def test_clients_without_classless_routes_get_host_routes():
     lease = replace(
         LEASE,
         routes=(
@@ -201,7 +201,7 @@ def test_a_network_without_gateway_has_no_default_route():
     assert 121 not in told
 
 
-def test_what_firmware_boots_from_is_told():
+def test_boot_options_are_sent():
     lease = replace(
         LEASE,
         boot_file_name="pxe/boot.0",
@@ -223,7 +223,7 @@ def test_what_firmware_boots_from_is_told():
 @pytest.mark.parametrize(
     ("says", "max_bytes"), [(None, 548), (100, 548), (1500, 1472), (65535, 1472)]
 )
-def test_an_answer_is_no_longer_than_the_client_takes(says, max_bytes):
+def test_responses_fit_the_maximum_message_size(says, max_bytes):
     private = tuple((number, bytes(200)) for number in range(224, 255))
     more = () if says is None else ((57, struct.pack(">H", says)),)
     reply = answer(ask(DISCOVER, *more), replace(LEASE, private_options=private))
@@ -231,7 +231,7 @@ def test_an_answer_is_no_longer_than_the_client_takes(says, max_bytes):
     assert dict(options(reply))[1] == address("255.255.255.0"), "what matters goes first"
 
 
-def test_a_long_option_is_divided():
+def test_long_options_are_split():
     names = tuple(f"{letter * 50}.example" for letter in "abcdefgh")
     told = options(answer(ask(DISCOVER, (57, b"\x05\xdc")), replace(LEASE, search=names)))
     parts = [value for number, value in told if number == 119]
@@ -239,7 +239,7 @@ def test_a_long_option_is_divided():
     assert DNSBuffer(b"".join(parts)).decode_name() == f"{names[0]}."
 
 
-def test_a_divided_option_is_joined_and_one_in_other_fields_found():
+def test_split_and_overloaded_options_are_parsed():
     request = bytearray(ask(52, (52, b"\x03"), (55, b"\x01"), (55, b"\x21"))[:240])
     request += bytes([52, 1, 3, 55, 1, 1, 55, 1, 0x21, 255])
     request[108 : 108 + 4] = bytes([53, 1, DISCOVER, 255])
@@ -254,7 +254,7 @@ def test_a_divided_option_is_joined_and_one_in_other_fields_found():
     [(0, 2), (1, 6), (2, 7), (236, 0)],
     ids=["reply", "token ring", "size", "cookie"],
 )
-def test_what_is_no_request_of_an_ethernet_card_is_not_answered(at_and_value):
+def test_requests_of_other_hardware_get_no_response(at_and_value):
     at, value = at_and_value
     request = bytearray(ask(DISCOVER))
     request[at] = value
@@ -262,12 +262,12 @@ def test_what_is_no_request_of_an_ethernet_card_is_not_answered(at_and_value):
 
 
 @given(st.binary(max_size=600))
-def test_no_bytes_make_it_raise_or_answer(data):
+def test_any_bytes_are_parsed_without_a_response(data):
     assert dhcp4.reply(data, LEASE, GUEST) is None
 
 
 @given(damaged(*REQUESTS))
-def test_damaged_requests_are_answered_well_or_not_at_all(request_):
+def test_damaged_requests_get_a_valid_response_or_none(request_):
     reply = dhcp4.reply(request_, LEASE, GUEST)
     if reply is not None:
         assert request_[28:34] == reply[28:34] == GUEST
@@ -278,7 +278,7 @@ def test_damaged_requests_are_answered_well_or_not_at_all(request_):
 
 
 @given(st.lists(st.tuples(st.integers(1, 254), st.binary(min_size=1, max_size=600))))
-def test_options_that_are_written_are_read(values):
+def test_options_round_trip(values):
     joined: dict[int, bytes] = {}
     for number, value in values:
         joined[number] = joined.get(number, b"") + value

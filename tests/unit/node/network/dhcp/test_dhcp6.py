@@ -81,7 +81,7 @@ def test_real_clients_get_their_address(name, kind):
     assert (RAPID in told) == ("rapid" in name)
 
 
-def test_real_clients_are_told_that_their_address_still_holds():
+def test_real_clients_can_confirm_their_address():
     said, told = answer(RECORDED["dhclient v6 CONFIRM"])
     assert (said, told[STATUS]) == (REPLY, [b"\0\0"])
 
@@ -93,7 +93,7 @@ def test_a_release_is_acknowledged(name):
     assert IA_NA not in told
 
 
-def test_who_asks_for_names_gets_no_address():
+def test_an_information_request_gets_no_address():
     said, told = answer(RECORDED["dhclient v6 INFORMATION-REQUEST"])
     assert said == REPLY
     assert set(told) == {CLIENT, SERVER, 23, 24}
@@ -101,7 +101,7 @@ def test_who_asks_for_names_gets_no_address():
     assert set(answer(ask(INFORMATION), replace(LEASE6, dns=(), search=()))[1]) == {CLIENT, SERVER}
 
 
-def test_an_address_of_elsewhere_is_taken_away():
+def test_a_foreign_address_gets_zero_lifetimes():
     for request in (
         ask(REBIND, wants(b"one1", FOREIGN)),
         ask(RENEW, option(SERVER, DUID), wants(b"one1", FOREIGN)),
@@ -116,7 +116,7 @@ def test_there_is_one_address_for_all_associations():
     assert options(told[IA_NA][1][12:])[STATUS] == [b"\0\2"]
 
 
-def test_an_address_of_elsewhere_is_not_on_this_link():
+def test_a_foreign_address_is_not_on_link():
     assert answer(ask(CONFIRM, wants(b"one1", FOREIGN)))[1][STATUS] == [b"\0\4"]
     assert dhcp6.reply(ask(CONFIRM, wants(b"one1")), LEASE6, ROUTER) is None
 
@@ -142,24 +142,24 @@ def test_an_address_of_elsewhere_is_not_on_this_link():
         "relayed", "another server's", "cut off",
     ],
 )  # fmt: skip
-def test_what_is_not_for_this_server_is_not_answered(request_):
+def test_messages_for_another_server_get_no_response(request_):
     assert dhcp6.reply(request_, LEASE6, ROUTER) is None
 
 
 @given(st.binary(max_size=400))
-def test_no_bytes_make_it_raise(data):
+def test_any_bytes_are_parsed(data):
     dhcp6.reply(data, LEASE6, ROUTER)
 
 
 @given(damaged(*REQUESTS))
-def test_damaged_requests_are_answered_well_or_not_at_all(request_):
+def test_damaged_requests_get_a_valid_response_or_none(request_):
     if reply := dhcp6.reply(request_, LEASE6, ROUTER):
         assert reply[0] in {ADVERTISE, REPLY}
         assert options(reply[4:])[SERVER] == [DUID]
         assert len(reply) < 1400
 
 
-def test_a_crowd_of_associations_gets_a_short_answer():
+def test_many_identity_associations_get_a_limited_response():
     crowd = b"".join(wants(bytes([0, 0, 0, n]), *[FOREIGN] * 20) for n in range(3))
     reply = dhcp6.reply(ask(SOLICIT, crowd * 10), LEASE6, ROUTER)
     assert reply is not None

@@ -18,13 +18,13 @@ def read(data: bytes) -> list[str]:
 
 
 @given(st.lists(NAMES, max_size=8).map(tuple))
-def test_both_forms_of_a_list_read_back(given_):
+def test_both_encodings_of_domain_lists_round_trip(given_):
     assert read(names.encode_list(given_)) == list(given_)
     assert read(names.encode_compressed(given_)) == list(given_)
     assert len(names.encode_compressed(given_)) <= len(names.encode_list(given_))
 
 
-def test_a_name_that_was_written_is_pointed_to_whole():
+def test_repeated_names_are_compressed_by_pointers():
     assert names.encode_compressed(("a.b", "a.b")) == b"\1a\1b\0\xc0\0"
 
 
@@ -35,6 +35,6 @@ def test_a_trailing_dot_changes_nothing():
 @pytest.mark.parametrize(
     "name", ["", ".", "a..b", "-a", "a-.b", "a b", "é", "a" * 64, ".".join(["a" * 60] * 5), "a\0"]
 )
-def test_what_is_no_domain_name_is_left_out(name):
+def test_invalid_domain_names_are_left_out(name):
     assert names.encode(name) == b""
     assert names.encode_compressed((name, "a")) == names.encode_list((name, "a")) == b"\1a\0"

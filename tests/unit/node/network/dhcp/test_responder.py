@@ -20,7 +20,7 @@ class Told:
 
 
 @pytest.mark.looptime
-async def test_guests_are_told_of_their_routers_again_and_again():
+async def test_router_advertisements_are_repeated():
     first, second = Told(), Told()
     guests = [first]
     task = asyncio.get_running_loop().create_task(advertise(lambda: guests))
@@ -40,27 +40,27 @@ async def test_a_link_without_leases_needs_no_socket():
     responder.close()
 
 
-def test_one_that_never_started_is_closed_where_no_loop_runs():
+def test_a_responder_that_never_started_can_be_closed():
     """As where the rest of a pod's network cannot be made, in a thread."""
     responder = Responder(Link(device="no-such-device", guest="", router=""))
     responder.open()
     responder.close()
 
 
-def test_a_burst_passes_then_half_of_it_must_grow_again():
+def test_a_burst_passes_then_half_of_it_must_accumulate():
     bucket = TokenBucket(10, 20)
     assert [bucket.acquire(100) for _ in range(20)] == [0] * 20
     assert bucket.acquire(100) == 1
     assert [bucket.acquire(101) for _ in range(11)] == [0] * 10 + [pytest.approx(1)]
 
 
-def test_what_grows_is_no_more_than_a_burst():
+def test_accumulation_is_limited_to_a_burst():
     bucket = TokenBucket(10, 2)
     assert [bucket.acquire(1e6) > 0 for _ in range(3)] == [False, False, True]
 
 
 @given(st.lists(st.floats(0, 3), max_size=200))
-def test_no_span_has_more_than_a_burst_and_the_rate(pauses):
+def test_no_interval_has_more_than_a_burst_plus_the_rate(pauses):
     bucket, now, acquired = TokenBucket(10, 20), 50.0, 0
     for pause in pauses:
         now += pause
