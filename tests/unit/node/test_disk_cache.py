@@ -15,7 +15,7 @@ from corral.node import disk_cache
         ({"shareable": True}, {"format": "qcow2"}, "ReadWriteMany"),
     ],
 )
-def test_what_a_disk_cannot_have_is_told(asked, behind, why):
+def test_unsupported_cache_modes_are_reported(asked, behind, why):
     assert why in disk_cache.fault(disk(**asked), drive(**behind))
 
 
@@ -29,5 +29,5 @@ def test_what_a_disk_cannot_have_is_told(asked, behind, why):
         ({}, {"ephemeral": True}, ""),
     ],
 )
-def test_a_disk_that_is_kept_has_the_safest_mode_unless_it_asks_for_another(asked, behind, mode):
+def test_persistent_disks_have_the_safest_mode_by_default(asked, behind, mode):
     assert disk_cache.mode(disk(**asked), drive(**behind)) == mode

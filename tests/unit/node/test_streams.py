@@ -54,7 +54,7 @@ async def all_said(line):
 
 
 @pytest.mark.parametrize("ends", ["pair", "connection"])
-async def test_what_is_written_arrives_before_the_end(request, ends):
+async def test_data_written_before_the_end_arrives(request, ends):
     line, theirs = request.getfixturevalue(ends)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         found = tasks.create_task(all_of(theirs, 5000))
@@ -63,7 +63,7 @@ async def test_what_is_written_arrives_before_the_end(request, ends):
     assert found.result() == MUCH
 
 
-async def test_what_is_written_arrives_after_the_line_is_closed(pair):
+async def test_buffered_data_arrives_after_a_close(pair):
     line, theirs = pair
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
@@ -75,7 +75,7 @@ async def test_what_is_written_arrives_after_the_line_is_closed(pair):
 
 
 @pytest.mark.looptime
-async def test_who_takes_a_little_now_and_then_is_waited_for(pair):
+async def test_a_slow_reader_is_awaited(pair):
     line, theirs = pair
     async with asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(line.write(MUCH))
@@ -88,7 +88,7 @@ async def test_who_takes_a_little_now_and_then_is_waited_for(pair):
 
 
 @pytest.mark.looptime
-async def test_who_takes_nothing_is_given_up(pair, looptime):
+async def test_a_stalled_reader_times_out(pair, looptime):
     line, _ = pair
     with pytest.raises(TimeoutError):
         await line.write(MUCH)
@@ -96,7 +96,7 @@ async def test_who_takes_nothing_is_given_up(pair, looptime):
 
 
 @pytest.mark.looptime
-async def test_the_rest_may_be_taken_slowly(pair):
+async def test_the_rest_can_be_read_slowly(pair):
     line, theirs = pair
     line._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     written = MUCH[:150_000]
@@ -113,7 +113,7 @@ async def test_the_rest_may_be_taken_slowly(pair):
 
 
 @pytest.mark.looptime
-async def test_who_does_not_hang_up_is_left(pair, looptime):
+async def test_a_peer_that_does_not_close_is_disconnected(pair, looptime):
     line, theirs = pair
     await line.write(b"bye")
     assert theirs.recv(10) == b"bye"
@@ -121,7 +121,7 @@ async def test_who_does_not_hang_up_is_left(pair, looptime):
     assert looptime == pytest.approx(streams.LINGER_SECONDS)
 
 
-async def test_what_was_said_is_read_though_nothing_is_taken_any_more(connection):
+async def test_data_of_a_peer_that_stops_reading_is_read(connection):
     """As from a server that refuses a request while it is still sent."""
     line, theirs = connection
     said = MUCH[:100_000]
@@ -133,7 +133,7 @@ async def test_what_was_said_is_read_though_nothing_is_taken_any_more(connection
     assert await all_said(line) == said
 
 
-async def test_a_line_that_was_ended_takes_nothing(pair):
+async def test_an_ended_stream_rejects_writes(pair):
     line, theirs = pair
     line.end()
     with pytest.raises(ConnectionError):
@@ -142,13 +142,13 @@ async def test_a_line_that_was_ended_takes_nothing(pair):
     assert await line.read() == b"still heard"
 
 
-async def test_who_is_not_read_from_says_no_more(pair):
+async def test_an_unread_peer_is_paused(pair):
     line, theirs = pair
     assert theirs.send(MUCH) < len(MUCH)
     assert await line.read()
 
 
-async def test_others_live_while_a_line_is_read(pair):
+async def test_reading_yields_to_other_tasks(pair):
     line, theirs = pair
     turns = 0
 

@@ -35,7 +35,7 @@ def members(count, name="web.default.svc.cluster.local"):
     return [Record(parse_name(name), Type.A, f"10.244.{n // 256}.{n % 256}") for n in range(count)]
 
 
-def test_a_question_is_read():
+def test_a_query_is_parsed():
     asked = asking("Web.default.svc.cluster.local", "AAAA")
     query = decode_query(bytes(asked.pack()))
     assert (query.id_, query.name) == (asked.header.id, parse_name("Web.default.svc.cluster.local"))
@@ -45,19 +45,19 @@ def test_a_question_is_read():
 
 
 @pytest.mark.parametrize(("told", "taken"), [(100, 512), (1000, 1000), (4096, 1232)])
-def test_datagrams_are_as_large_as_the_asker_takes_within_bounds(told, taken):
+def test_the_size_of_datagrams_is_that_of_edns_within_limits(told, taken):
     query = decode_query(bytes(asking(udp_len=told).pack()))
     assert (query.size, query.extended) == (taken, True)
 
 
-def test_a_later_version_of_edns_is_refused():
+def test_a_later_version_of_edns_is_badvers():
     with pytest.raises(MalformedQuery) as error:
         decode_query(bytes(asking(version=1, udp_len=1232).pack()))
     reply = parsed(error.value.reply)
     assert (reply.header.rcode, reply.ar[0].edns_rcode) == (0, 1)
 
 
-def test_what_is_no_query_is_not_answered():
+def test_other_messages_get_no_response():
     for packet in (b"", b"\x12\x34", bytes(asking().reply().pack())):
         with pytest.raises(MalformedQuery) as error:
             decode_query(packet)
@@ -92,7 +92,7 @@ def changed(at, *values):
         ),
     ],
 )
-def test_a_malformed_query_is_told_so_in_twelve_octets(packet, code):
+def test_a_malformed_query_gets_a_header_with_formerr(packet, code):
     with pytest.raises(MalformedQuery) as error:
         decode_query(packet)
     assert len(error.value.reply) == 12
@@ -109,18 +109,18 @@ def answered(packet):
 
 
 @given(st.binary(max_size=1100))
-def test_no_packet_gets_by(packet):
+def test_any_packet_is_parsed_or_rejected(packet):
     assert len(answered(packet)) <= max(23, len(packet) + 11)
 
 
 @given(st.binary(max_size=600), st.sampled_from([(1, 0, 0, 0), (1, 0, 0, 1), (1, 1, 0, 1)]))
-def test_no_packet_that_begins_well_gets_by(rest, counts):
+def test_any_packet_with_a_valid_header_is_parsed_or_rejected(rest, counts):
     packet = struct.pack("!6H", 1, 0x0100, *counts) + rest
     assert len(answered(packet)) <= len(packet) + 11
 
 
 @given(st.binary(max_size=300))
-def test_no_reply_that_is_followed_gets_by(rest):
+def test_any_reply_is_parsed_or_rejected(rest):
     try:
         found = addresses(struct.pack("!6H", 1, 0x8180, 1, 3, 0, 0) + rest)
     except ValueError:
@@ -128,13 +128,13 @@ def test_no_reply_that_is_followed_gets_by(rest):
     assert all(record.type in (Type.A, Type.AAAA, Type.CNAME) for record in found)
 
 
-def test_a_maze_of_pointers_is_refused():
+def test_loops_of_compression_pointers_are_rejected():
     maze = b"".join(struct.pack("!H", 0xC000 | max(12, 10 + 2 * n)) for n in range(3000))
     with pytest.raises(ValueError, match="reply"):
         addresses(struct.pack("!6H", 1, 0x8180, 1, 900, 0, 0) + maze)
 
 
-def test_names_that_fit_into_no_packet_are_not_followed():
+def test_too_long_names_are_rejected():
     # ever longer names, each of a label and a pointer to the one before
     packet, at = bytearray(struct.pack("!6H", 1, 0x8180, 0, 9, 0, 0)), 0
     for id_ in range(9):
@@ -148,7 +148,7 @@ def test_names_that_fit_into_no_packet_are_not_followed():
     assert len(parsed(encode_answer(query, Answer(records=found), 1232)).rr) == 3
 
 
-def test_every_kind_of_record_is_written():
+def test_every_type_of_record_is_encoded():
     name = parse_name("Web.default.svc.cluster.local")
     records = [
         Record(name, Type.A, "10.96.0.1"),
@@ -181,7 +181,7 @@ def test_every_kind_of_record_is_written():
 
 
 @pytest.mark.parametrize(("size", "edns"), [(512, {}), (1232, {"udp_len": 4096})])
-def test_what_does_not_fit_is_left_off_and_said(size, edns):
+def test_records_that_do_not_fit_are_truncated(size, edns):
     query = decode_query(bytes(asking(**edns).pack()))
     answer = Answer(records=members(200), additional=members(3, "other"))
     packet = encode_answer(query, answer, query.size)
@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_left_off_and_said(size, edns):
     assert bool(edns) == any(one.rtype == 41 for one in reply.ar)
 
 
-def test_additional_records_that_do_not_fit_are_no_loss():
+def test_additional_records_that_do_not_fit_are_dropped_without_truncation():
     query = decode_query(bytes(asking().pack()))
     reply = parsed(
         encode_answer(query, Answer(records=members(2), additional=members(100, "o")), 512)
@@ -201,7 +201,7 @@ def test_additional_records_that_do_not_fit_are_no_loss():
     assert 0 < len(reply.ar) < 100
 
 
-def test_names_beyond_the_reach_of_a_pointer_are_spelled_out():
+def test_names_beyond_the_range_of_pointers_are_not_compressed():
     query = make_query(parse_name("cluster.local"), Type.A)
     names = [f"a-name-of-its-own-{n}.cluster.local" for n in range(600)]
     records = [members(1, name)[0] for name in names for _ in range(2)]
@@ -211,7 +211,7 @@ def test_names_beyond_the_reach_of_a_pointer_are_spelled_out():
     assert [str(one.rname) for one in reply.rr] == [f"{name}." for name in names for _ in range(2)]
 
 
-def test_a_record_that_was_left_off_is_pointed_at_by_none():
+def test_no_pointer_refers_to_a_truncated_record():
     query = make_query(parse_name("cluster.local"), Type.A)
     records = [
         *members(29),

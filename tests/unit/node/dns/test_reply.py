@@ -27,7 +27,7 @@ def reply_to(query=QUERY, number=7, *, answers="", authority="", **header):
     return bytes(made.pack())
 
 
-def test_all_types_of_records_are_passed_on_as_they_came():
+def test_all_types_of_records_are_forwarded_unchanged():
     zone = """
         www.example.com. 60 IN CNAME web.example.com.
         web.example.com. 300 IN A 192.0.2.1
@@ -48,26 +48,26 @@ def test_all_types_of_records_are_passed_on_as_they_came():
     assert reply.cache_seconds == 60
 
 
-def test_who_does_not_speak_edns_hears_none():
+def test_clients_without_edns_get_none():
     reply = decode_reply(reply_to(answers="www.example.com. 9 IN A 192.0.2.1"), QUERY, 7)
     passed = dnslib.DNSRecord.parse(reply.packet_for(replace(QUERY, extended=False), 0, 512))
     assert (len(passed.rr), passed.ar) == (1, [])
 
 
-def test_times_run_down():
+def test_ttls_decrease():
     reply = decode_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
     for age, left in ((0, 60), (25, 35), (100, 0)):
         assert dnslib.DNSRecord.parse(reply.packet_for(QUERY, age, 1232)).rr[0].ttl == left
 
 
-def test_the_question_is_repeated_as_it_was_asked():
+def test_the_question_section_is_that_of_the_query():
     reply = decode_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
     spelled = dnslib.DNSRecord.question("WWW.Example.com")
     passed = reply.packet_for(decode_query(bytes(spelled.pack())), 0, 512)
     assert str(dnslib.DNSRecord.parse(passed).q.qname) == "WWW.Example.com."
 
 
-def test_what_does_not_fit_is_not_begun():
+def test_records_that_do_not_fit_are_truncated():
     zone = "\n".join(f"www.example.com. 60 IN A 192.0.2.{n}" for n in range(100))
     reply = decode_reply(reply_to(answers=zone), QUERY, 7)
     passed = dnslib.DNSRecord.parse(reply.packet_for(QUERY, 0, 512))
@@ -86,11 +86,11 @@ def test_what_does_not_fit_is_not_begun():
         pytest.param(reply_to(answers="a. 60 IN A 192.0.2.1", tc=1), 0, id="a part"),
     ],
 )
-def test_it_is_remembered_as_long_as_it_says(packet, seconds):
+def test_replies_are_cached_for_their_ttl(packet, seconds):
     assert decode_reply(packet, QUERY, 7).cache_seconds == seconds
 
 
-def test_what_is_no_reply_to_the_question_is_not_believed():
+def test_replies_to_other_queries_are_ignored():
     other = make_query(parse_name("www.example.org"), Type.A)
     for packet in (
         reply_to(number=8),
@@ -104,7 +104,7 @@ def test_what_is_no_reply_to_the_question_is_not_believed():
 
 
 @given(st.binary(max_size=200), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-def test_no_reply_gets_by(rest, answers, authority, additional):
+def test_any_reply_is_parsed_or_rejected(rest, answers, authority, additional):
     counts = b"".join(n.to_bytes(2, "big") for n in (1, answers, authority, additional))
     packet = b"\0\7\x81\x80" + counts + QUERY.question + rest
     try:
@@ -114,7 +114,7 @@ def test_no_reply_gets_by(rest, answers, authority, additional):
     assert len(reply.packet_for(QUERY, 5, 1232)) <= len(packet) + 11
 
 
-def test_the_cache_forgets_in_time_and_what_was_not_asked_for():
+def test_the_cache_evicts_expired_and_least_recently_used_replies():
     cache = Cache(max_replies=2)
     reply = decode_reply(reply_to(answers="www.example.com. 60 IN A 192.0.2.1"), QUERY, 7)
     one, two, three = (cache_key(make_query((label,), Type.A)) for label in "abc")
@@ -127,7 +127,7 @@ def test_the_cache_forgets_in_time_and_what_was_not_asked_for():
     assert len(cache) == 1
 
 
-def test_the_cache_does_not_take_what_may_not_be_remembered():
+def test_uncacheable_replies_are_not_cached():
     cache = Cache()
     for header in ({"rcode": 2}, {"tc": 1}):
         cache.put(cache_key(QUERY), decode_reply(reply_to(**header), QUERY, 7), 0.0)
@@ -136,7 +136,7 @@ def test_the_cache_does_not_take_what_may_not_be_remembered():
     assert len(cache) == 0
 
 
-def test_questions_are_the_same_whatever_their_case():
+def test_cache_keys_are_case_insensitive():
     assert cache_key(make_query(("WWW", "Example"), 1)) == cache_key(
         make_query(("www", "example"), 1)
     )

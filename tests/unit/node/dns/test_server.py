@@ -143,7 +143,7 @@ def service(name, **spec):
 PORTS = [{"port": 80}]
 
 
-async def test_services_have_names_as_long_as_they_are_there():
+async def test_services_have_names_as_long_as_they_exist():
     async with running() as one:
         name = "web.default.svc.cluster.local"
         await one.client.create(Service, service("web", clusterIP="10.96.9.9", ports=PORTS))
@@ -156,7 +156,7 @@ async def test_services_have_names_as_long_as_they_are_there():
         assert one.outside.asked == []
 
 
-async def test_who_asks_the_same_waits_for_one_reply():
+async def test_equal_queries_share_one_upstream_query():
     async with running() as one:
         names = ["www.example", "WWW.example", "www.example"]
         async with asyncio.TaskGroup() as group:
@@ -169,7 +169,7 @@ async def test_who_asks_the_same_waits_for_one_reply():
         assert len(one.outside.asked) == 1
 
 
-async def test_names_of_the_cluster_are_answered_while_the_outside_is_silent():
+async def test_cluster_names_are_resolved_while_upstream_servers_are_silent():
     async with running() as one:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(one.ask("silent.example"))
@@ -182,7 +182,7 @@ async def test_names_of_the_cluster_are_answered_while_the_outside_is_silent():
         assert waiting.result() == ("SERVFAIL", [])
 
 
-async def test_one_may_wait_for_so_many_replies_and_no_more(monkeypatch):
+async def test_pending_queries_per_client_are_limited(monkeypatch):
     monkeypatch.setattr(dns_server, "MAX_FORWARDED_PER_SOURCE", 3)
     async with running() as one, asyncio.TaskGroup() as group:
         asks = [group.create_task(one.ask(f"{number}.example")) for number in range(5)]
@@ -192,7 +192,7 @@ async def test_one_may_wait_for_so_many_replies_and_no_more(monkeypatch):
         one.outside.speak.set()
 
 
-async def test_aliases_are_followed_and_circles_left():
+async def test_cnames_are_followed_and_loops_detected():
     async with running() as one:
         one.outside.speak.set()
         for name, target in {
@@ -221,7 +221,7 @@ async def test_aliases_are_followed_and_circles_left():
         assert alias == ("NOERROR", ["www.example."])
 
 
-async def test_a_reply_that_breaks_something_costs_its_question_only():
+async def test_an_invalid_reply_fails_its_query_only():
     async with running() as one:
 
         async def broken(query):
@@ -236,19 +236,19 @@ async def test_a_reply_that_breaks_something_costs_its_question_only():
 
 
 @pytest.mark.parametrize("kind", ["ANY", "AXFR"])
-async def test_requests_that_are_no_questions_are_refused(kind):
+async def test_messages_that_are_no_queries_are_rejected(kind):
     async with running() as one:
         assert await one.ask("cluster.local", kind) == ("REFUSED", [])
 
 
-async def test_strangers_are_not_answered():
+async def test_other_sources_get_no_response():
     async with running(refuses=99, pod_cidrs=(), gateways=(ip_address("127.0.0.2"),)) as one:
         assert one.dns.is_client("127.0.0.2")
         assert not one.dns.is_client("127.0.0.1")
         assert not one.dns.is_client("fe80::1%eth0")
 
 
-async def test_a_connection_brings_many_queries_and_ends_with_nonsense():
+async def test_a_tcp_connection_has_many_queries_until_an_invalid_one():
     async with running() as one:
         reader, writer = await asyncio.open_connection(LOCAL, one.port)
         packet = encode_query(make_query(parse_name("dns-version.cluster.local"), Type.TXT), 5)
@@ -264,7 +264,7 @@ async def test_a_connection_brings_many_queries_and_ends_with_nonsense():
         writer.close()
 
 
-async def test_a_connection_with_too_long_a_query_is_broken_off():
+async def test_a_tcp_connection_with_a_too_long_query_is_closed():
     async with running() as one:
         reader, writer = await asyncio.open_connection(LOCAL, one.port)
         writer.write(b"\xff\xff" + bytes(100))
@@ -273,7 +273,7 @@ async def test_a_connection_with_too_long_a_query_is_broken_off():
         writer.close()
 
 
-async def test_an_address_that_cannot_be_had_is_told_and_tried_again(monkeypatch):
+async def test_an_address_in_use_is_reported_and_retried(monkeypatch):
     monkeypatch.setattr(dns_server, "RETRY_SECONDS", 0.01)
     async with running(refuses=3) as one:
         async with asyncio.timeout(60):
@@ -284,7 +284,7 @@ async def test_an_address_that_cannot_be_had_is_told_and_tried_again(monkeypatch
                 await asyncio.sleep(0.01)
 
 
-def test_the_kernel_drops_what_one_source_asks_too_much():
+def test_the_kernel_rate_limits_queries_per_source():
     assert (
         rules(ip_address("10.244.0.1"), 53)
         == """\

@@ -62,13 +62,13 @@ def address_in(reply):
     return str(dnslib.DNSRecord.parse(reply.packet).rr[0].rdata)
 
 
-async def test_the_first_server_is_asked(tmp_path):
+async def test_the_first_server_is_queried(tmp_path):
     async with serving(tmp_path, at1=lambda q: [answer(q)], at2=lambda q: []) as (one, servers):
         assert address_in(await one.query(QUERY)) == "192.0.2.7"
         assert [len(server.asked) for server in servers] == [1, 0]
 
 
-async def test_each_query_leaves_from_another_port_with_another_number(tmp_path):
+async def test_each_query_has_a_random_port_and_id(tmp_path):
     numbers = []
 
     def replies(query):
@@ -82,7 +82,7 @@ async def test_each_query_leaves_from_another_port_with_another_number(tmp_path)
         assert len(set(numbers)) > 4
 
 
-async def test_replies_that_were_guessed_are_ignored(tmp_path):
+async def test_spoofed_replies_are_ignored(tmp_path):
     def replies(query):
         guessed, other, right = (answer(query, f"192.0.2.{n}") for n in (66, 67, 7))
         guessed.header.id ^= 1
@@ -93,7 +93,7 @@ async def test_replies_that_were_guessed_are_ignored(tmp_path):
         assert address_in(await one.query(QUERY)) == "192.0.2.7"
 
 
-async def test_a_silent_server_is_asked_last_from_then_on(tmp_path, monkeypatch):
+async def test_a_silent_server_is_queried_last_afterwards(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 0.05)
 
     def silent(_query):
@@ -107,7 +107,7 @@ async def test_a_silent_server_is_asked_last_from_then_on(tmp_path, monkeypatch)
         assert one.problem == ""
 
 
-async def test_a_server_that_fails_is_not_the_last_word(tmp_path):
+async def test_after_a_servfail_the_next_server_is_queried(tmp_path):
     def fails(query):
         reply = query.reply(aa=0)
         reply.header.rcode = dnslib.RCODE.SERVFAIL
@@ -120,7 +120,7 @@ async def test_a_server_that_fails_is_not_the_last_word(tmp_path):
         assert one.problem == ""
 
 
-async def test_silence_of_all_is_told_once_and_its_end(tmp_path, monkeypatch):
+async def test_unavailability_of_all_servers_is_logged_once_and_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 0.02)
     speaks = False
     told = []
@@ -134,7 +134,7 @@ async def test_silence_of_all_is_told_once_and_its_end(tmp_path, monkeypatch):
     assert told == ["no name server of the host replies (127.0.0.1)", ""]
 
 
-async def test_what_did_not_fit_is_asked_for_by_tcp(tmp_path):
+async def test_truncated_replies_are_repeated_over_tcp(tmp_path):
     def cut(query):
         reply = query.reply(aa=0)
         reply.header.tc = 1
@@ -156,7 +156,7 @@ async def test_what_did_not_fit_is_asked_for_by_tcp(tmp_path):
             assert address_in(await one.query(QUERY)) == "192.0.2.8"
 
 
-def test_the_configuration_is_read_again_when_it_changes(tmp_path):
+def test_a_changed_resolv_conf_is_read_again(tmp_path):
     configuration = tmp_path / "resolv.conf"
     one = Upstream(configuration=configuration, excluded=["10.96.0.10"])
     assert one.servers() == ()
@@ -173,7 +173,7 @@ def test_the_configuration_is_read_again_when_it_changes(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "nameserver\n", "options rotate\n"])
-async def test_without_servers_the_answer_is_quick_and_the_reason_told(tmp_path, text):
+async def test_without_servers_queries_fail_at_once_with_a_log_line(tmp_path, text):
     configuration = tmp_path / "resolv.conf"
     configuration.write_text(text)
     one = Upstream(configuration=configuration)

@@ -75,13 +75,13 @@ def test_a_service_has_its_cluster_addresses(zone):
     assert data(asked(zone, "web.default.svc.cluster.local.", Type.AAAA)) == ["fd00::5"]
 
 
-def test_names_are_compared_without_case_and_answered_as_asked(zone):
+def test_names_are_case_insensitive_and_returned_as_queried(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4"))
     answer = asked(zone, "WEB.Default.SVC.cluster.LOCAL", Type.A)
     assert answer.records[0].name == parse_name("WEB.Default.SVC.cluster.LOCAL")
 
 
-def test_a_name_without_records_of_a_type_is_told_from_no_name(zone):
+def test_nodata_and_nxdomain_are_distinguished(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4"))
     assert is_no_data(asked(zone, "web.default.svc.cluster.local", Type.AAAA))
     assert is_no_data(asked(zone, "web.default.svc.cluster.local", 15))
@@ -90,35 +90,35 @@ def test_a_name_without_records_of_a_type_is_told_from_no_name(zone):
 
 
 @pytest.mark.parametrize("name", ["svc", "pod", "dns", "default.svc", "default.pod"])
-def test_what_has_names_below_it_is_there(zone, name):
+def test_empty_non_terminals_exist(zone, name):
     assert is_no_data(asked(zone, f"{name}.cluster.local", Type.A))
 
 
 @pytest.mark.parametrize("name", ["gone.svc", "gone.pod", "other", "10-0-0-1.gone.pod", "x.pod"])
-def test_what_is_in_no_namespace_is_not(zone, name):
+def test_names_of_missing_namespaces_do_not_exist(zone, name):
     assert is_no_name(asked(zone, f"{name}.cluster.local", Type.A))
 
 
-def test_names_outside_are_none_of_its_business(zone):
+def test_names_outside_of_the_zone_are_not_answered(zone):
     assert asked(zone, "example.com", Type.A) is None
     assert asked(zone, "web.default.svc", Type.A) is None
     assert asked(zone, "xcluster.local", Type.A) is None
     assert asked(zone, "", Type.A) is None
 
 
-def test_the_version_of_the_schema_is_told(zone):
+def test_the_dns_version_record(zone):
     answer = asked(zone, "dns-version.cluster.local", Type.TXT)
     assert (data(answer), answer.records[0].ttl_seconds) == (["1.1.0"], 28800)
 
 
-def test_the_zone_tells_who_serves_it(zone):
+def test_soa_and_ns_records(zone):
     assert data(asked(zone, "cluster.local", Type.NS)) == [parse_name("ns.dns.cluster.local")]
     assert data(asked(zone, "ns.dns.cluster.local", Type.A)) == ["10.96.0.10"]
     assert data(asked(zone, "cluster.local", Type.SOA))[0].serial == 7
     assert is_no_data(asked(zone, "cluster.local", Type.A))
 
 
-def test_a_headless_service_gives_every_ready_address(zone):
+def test_a_headless_service_has_all_ready_addresses(zone):
     zone.put_service(WEB, service(clusterIP="None"))
     zone.put_slice(
         Key("default", "web-1"), endpoints(member("10.244.0.5"), member("10.244.0.6", ready=False))
@@ -135,13 +135,13 @@ def test_a_headless_service_without_ready_members_has_no_name(zone):
     assert is_no_name(asked(zone, "web.default.svc.cluster.local", Type.A))
 
 
-def test_members_that_are_not_ready_count_where_the_service_says_so(zone):
+def test_unready_members_count_with_publish_not_ready_addresses(zone):
     zone.put_service(WEB, service(clusterIP="None", publishNotReadyAddresses=True))
     zone.put_slice(Key("default", "web-1"), endpoints(member("10.244.0.5", ready=False)))
     assert data(asked(zone, "web.default.svc.cluster.local", Type.A)) == ["10.244.0.5"]
 
 
-def test_members_have_names_of_their_own(zone):
+def test_members_have_their_own_names(zone):
     zone.put_service(WEB, service(clusterIP="None"))
     zone.put_slice(
         Key("default", "web-1"),
@@ -159,7 +159,7 @@ def test_members_have_names_of_their_own(zone):
     assert is_no_name(asked(zone, "vm2.web.default.svc.cluster.local", Type.A))
 
 
-def test_a_hostname_that_fits_into_no_packet_is_none(zone):
+def test_a_too_long_hostname_is_ignored(zone):
     zone.put_service(WEB, service(clusterIP="None"))
     told = [member("10.244.0.5", hostname="x" * 64), member("10.244.0.6", hostname="VM6")]
     zone.put_slice(Key("default", "web-1"), endpoints(*told))
@@ -167,7 +167,7 @@ def test_a_hostname_that_fits_into_no_packet_is_none(zone):
     assert data(asked(zone, "vm6.web.default.svc.cluster.local", Type.A)) == ["10.244.0.6"]
 
 
-def test_named_ports_have_servers(zone):
+def test_named_ports_have_srv_records(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4", ports=[HTTP, ServicePort(port=9)]))
     whole = parse_name("web.default.svc.cluster.local")
     answer = asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV)
@@ -183,7 +183,7 @@ def test_named_ports_have_servers(zone):
     assert is_no_name(asked(zone, "_._tcp.web.default.svc.cluster.local", Type.SRV))
 
 
-def test_a_headless_service_has_a_server_for_each_member_and_port(zone):
+def test_a_headless_service_has_srv_records_per_member_and_port(zone):
     zone.put_service(WEB, service(clusterIP="None", ports=[HTTP]))
     zone.put_slice(
         Key("default", "web-1"),
@@ -199,7 +199,7 @@ def test_a_headless_service_has_a_server_for_each_member_and_port(zone):
     assert [one.data for one in answer.additional] == ["10.244.0.5", "10.244.0.6"]
 
 
-def test_an_external_name_is_an_alias(zone):
+def test_an_external_name_is_a_cname(zone):
     zone.put_service(WEB, service(type="ExternalName", externalName="www.example.com"))
     answer = asked(zone, "web.default.svc.cluster.local", Type.A)
     assert data(answer) == [parse_name("www.example.com")]
@@ -207,12 +207,12 @@ def test_an_external_name_is_an_alias(zone):
     assert is_no_name(asked(zone, "_http._tcp.web.default.svc.cluster.local", Type.SRV))
 
 
-def test_an_external_name_that_fits_into_no_packet_leads_nowhere(zone):
+def test_a_too_long_external_name_is_ignored(zone):
     zone.put_service(WEB, service(type="ExternalName", externalName=f"{'a' * 64}.com"))
     assert is_no_data(asked(zone, "web.default.svc.cluster.local", Type.A))
 
 
-def test_cluster_addresses_lead_back_to_their_service(zone):
+def test_cluster_ips_have_ptr_records(zone):
     zone.put_service(WEB, service(clusterIP="10.96.3.4", clusterIPs=["10.96.3.4", "fd00::5"]))
     whole = parse_name("web.default.svc.cluster.local")
     assert data(asked(zone, "4.3.96.10.in-addr.arpa", Type.PTR)) == [whole]
@@ -221,7 +221,7 @@ def test_cluster_addresses_lead_back_to_their_service(zone):
     assert is_no_data(asked(zone, "4.3.96.10.in-addr.arpa", Type.A))
 
 
-def test_members_lead_back_to_the_hostname_that_they_asked_for(zone):
+def test_members_with_a_hostname_have_ptr_records(zone):
     zone.put_service(WEB, service(clusterIP="None"))
     zone.put_slice(
         Key("default", "web-1"), endpoints(member("10.244.0.5", hostname="vm1"), member("10.1.1.1"))
@@ -231,20 +231,20 @@ def test_members_lead_back_to_the_hostname_that_they_asked_for(zone):
     ]
 
 
-def test_addresses_of_the_cluster_that_have_no_name_are_asked_nowhere_else(zone):
+def test_unknown_addresses_of_the_cluster_are_not_forwarded(zone):
     assert is_no_name(asked(zone, "9.9.244.10.in-addr.arpa", Type.PTR))
     assert asked(zone, "8.8.8.8.in-addr.arpa", Type.PTR) is None
     assert asked(zone, "244.10.in-addr.arpa", Type.PTR) is None
     assert asked(zone, "x.9.244.10.in-addr.arpa", Type.PTR) is None
 
 
-def test_a_pod_is_found_by_its_address(zone):
+def test_pods_have_names_by_address(zone):
     assert data(asked(zone, "10-244-0-5.default.pod.cluster.local", Type.A)) == ["10.244.0.5"]
     assert data(asked(zone, "fd00--5.default.pod.cluster.local", Type.AAAA)) == ["fd00::5"]
     assert is_no_name(asked(zone, "10-244-0-256.default.pod.cluster.local", Type.A))
 
 
-def test_what_is_gone_has_no_name_and_leaves_nothing(zone):
+def test_deleted_services_leave_no_names(zone):
     empty = {name: len(value) for name, value in vars(zone).items() if isinstance(value, dict)}
     slices = [Key("default", f"web-{n}") for n in range(3)]
     zone.put_service(WEB, service(clusterIPs=["10.96.3.4"]))

@@ -36,7 +36,7 @@ async def told(guest):
 
 
 @pytest.mark.looptime
-async def test_what_is_due_does_not_happen_to_who_is_saved_or_released(tmp_path):
+async def test_saved_and_released_guests_have_no_pending_changes(tmp_path):
     guest = await begun(tmp_path)
     assert await told(guest) == [Change.RESUMED, Change.AGENT_CONNECTED]
     await guest.power_down()  # at once, but not before the loop's next turn
@@ -53,7 +53,7 @@ async def test_what_is_due_does_not_happen_to_who_is_saved_or_released(tmp_path)
 
 
 @pytest.mark.looptime
-async def test_what_has_happened_is_kept_no_longer(tmp_path):
+async def test_past_changes_are_dropped(tmp_path):
     guest = await begun(tmp_path)
     await guest.reset()
     assert await told(guest) == [

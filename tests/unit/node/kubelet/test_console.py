@@ -27,7 +27,7 @@ async def connect_next():
 @pytest.mark.parametrize(
     ("seconds", "outcome"), [(LEAVING_SECONDS / 2, GuestError), (LEAVING_SECONDS * 2, Occupied)]
 )
-async def test_who_does_not_displace_anybody_waits_a_moment_for_who_leaves(seconds, outcome):
+async def test_a_client_that_preserves_sessions_waits_for_a_leaving_one(seconds, outcome):
     consoles, began, leave = Consoles(), asyncio.Event(), asyncio.Event()
     first = asyncio.create_task(
         consoles.join("screen", Silent(), lambda: connect_first(began, leave))
@@ -40,7 +40,7 @@ async def test_who_does_not_displace_anybody_waits_a_moment_for_who_leaves(secon
         await first
 
 
-async def test_of_two_who_wait_for_the_same_seat_one_gets_it():
+async def test_of_two_waiting_clients_one_gets_the_console():
     consoles, began, leave = Consoles(), asyncio.Event(), asyncio.Event()
     sits, never = asyncio.Event(), asyncio.Event()
     first = asyncio.create_task(

@@ -261,7 +261,7 @@ async def read_slowly(reader):
     return bytes(found)
 
 
-async def test_what_a_guest_says_before_it_closes_arrives(door, guest):
+async def test_data_of_a_guest_before_its_close_arrives(door, guest):
     async def serve(_reader, writer):
         writer.write(MUCH)
 
@@ -274,7 +274,7 @@ async def test_what_a_guest_says_before_it_closes_arrives(door, guest):
     assert found == MUCH
 
 
-async def test_what_a_client_says_before_it_leaves_arrives(door, guest):
+async def test_data_of_a_client_before_its_close_arrives(door, guest):
     async def serve(reader, writer):
         writer.write(CHATTER)
         return await read_slowly(reader)
@@ -289,7 +289,7 @@ async def test_what_a_client_says_before_it_leaves_arrives(door, guest):
         assert await guest.done.get() == MUCH
 
 
-async def test_a_guest_that_echoes_takes_all_before_the_client_leaves(door, guest):
+async def test_an_echoing_guest_gets_all_data_before_the_client_closes(door, guest):
     """It talks all the time to who listens no more."""
 
     async def serve(reader, writer):
@@ -315,7 +315,7 @@ async def test_a_guest_that_echoes_takes_all_before_the_client_leaves(door, gues
         assert await guest.done.get() == MUCH
 
 
-async def test_what_a_guest_has_said_arrives_though_it_takes_nothing_any_more(door, guest):
+async def test_data_of_a_guest_that_stops_reading_arrives(door, guest):
     """As from a server that refuses a request while it is still sent."""
 
     async def serve(reader, writer):
@@ -344,7 +344,7 @@ async def test_what_a_guest_has_said_arrives_though_it_takes_nothing_any_more(do
 EXEC = "/exec/default/pod/compute?command=cat&stdin=true&stdout=true&stderr=true"
 
 
-async def test_a_command_says_all_over_channels(served, guest):
+async def test_all_output_of_a_command_arrives_over_channels(served, guest):
     said = {}
     async with asyncio.timeout(60), websocket(served, EXEC, "v5.channel.k8s.io") as client:
         for at in range(0, len(MUCH), PIECE):
@@ -359,7 +359,7 @@ async def test_a_command_says_all_over_channels(served, guest):
 
 
 @pytest.mark.parametrize("carrier", [websocket, upgraded])
-async def test_a_command_says_all_over_spdy(served, guest, carrier):
+async def test_all_output_of_a_command_arrives_over_spdy(served, guest, carrier):
     names = ["error", "stdin", "stdout", "stderr"]
     said = dict.fromkeys(names, b"")
     async with asyncio.timeout(60), carrier(served, EXEC, "SPDY/3.1+v4.channel.k8s.io") as client:

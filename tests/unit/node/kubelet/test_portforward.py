@@ -100,7 +100,7 @@ def kubectl(client):
         yield Kubectl(websocket)
 
 
-def test_connections_are_carried_both_ways_to_their_ends(kubectl, guest):
+def test_connections_are_forwarded_in_both_directions(kubectl, guest):
     port = guest.getsockname()[1]
     for number in range(3):
         stream = 4 * number + 1
@@ -131,7 +131,7 @@ def test_many_connections_are_open_at_once(kubectl, guest):
         assert {kubectl.frame().stream, kubectl.frame().stream} == {4 * number + 1, 4 * number + 3}
 
 
-def test_a_port_that_nobody_listens_on_is_told_of(kubectl, guest):
+def test_a_closed_port_is_reported(kubectl, guest):
     port = guest.getsockname()[1]
     guest.close()
     kubectl.open(port, 0, 1, 3)
@@ -144,7 +144,7 @@ def test_a_port_that_nobody_listens_on_is_told_of(kubectl, guest):
     assert kubectl.frame() == Data(3, b"", last=True)
 
 
-def test_a_connection_that_the_client_gives_up_is_closed(kubectl, guest):
+def test_a_connection_reset_by_the_client_is_closed(kubectl, guest):
     kubectl.open(guest.getsockname()[1], 0, 1, 3)
     inside, _ = guest.accept()
     with inside:
@@ -154,7 +154,7 @@ def test_a_connection_that_the_client_gives_up_is_closed(kubectl, guest):
     assert kubectl.frame() == Data(1, b"", last=True), "kubectl waits for the end of its errors"
 
 
-def test_a_number_may_be_used_again(kubectl, guest):
+def test_request_ids_can_be_reused(kubectl, guest):
     port = guest.getsockname()[1]
     kubectl.open(port, 7, 1, 3)
     first, _ = guest.accept()
@@ -172,7 +172,7 @@ def test_a_number_may_be_used_again(kubectl, guest):
 MUCH = b"x" * (1 << 20)
 
 
-def test_a_guest_that_takes_nothing_any_more_is_given_up(kubectl, guest, monkeypatch):
+def test_a_guest_that_stops_reading_is_disconnected(kubectl, guest, monkeypatch):
     monkeypatch.setattr(streams, "STALLED_SECONDS", 0.3)
     port = guest.getsockname()[1]
     kubectl.open(port, 0, 1, 3)
@@ -235,7 +235,7 @@ class Stuck:
         await PortForward(websocket, self.connect, "pod").serve()
 
 
-async def test_a_guest_has_not_for_ever_when_its_client_has_left(monkeypatch):
+async def test_a_guest_without_a_client_times_out(monkeypatch):
     monkeypatch.setattr(portforward, "AFTERWARDS_SECONDS", 0.05)
     guest = Stuck()
     guest.open(0)
@@ -246,7 +246,7 @@ async def test_a_guest_has_not_for_ever_when_its_client_has_left(monkeypatch):
     assert guest.closed.is_set()
 
 
-async def test_what_a_client_gives_up_is_not_delivered(monkeypatch):
+async def test_data_of_a_reset_stream_is_not_delivered(monkeypatch):
     monkeypatch.setattr(portforward, "AFTERWARDS_SECONDS", 3600)
     guest = Stuck()
     guest.finish = partial(asyncio.sleep, 0)
@@ -260,7 +260,7 @@ async def test_what_a_client_gives_up_is_not_delivered(monkeypatch):
         guest.leave()
 
 
-async def test_no_more_is_held_than_a_little(monkeypatch):
+async def test_buffered_data_is_limited(monkeypatch):
     monkeypatch.setattr(portforward, "MOST_WAITING_BYTES", 3000)
     guest = Stuck()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
@@ -276,7 +276,7 @@ async def test_no_more_is_held_than_a_little(monkeypatch):
         guest.leave()
 
 
-def test_a_connection_counts_until_its_guest_has_let_go(kubectl, guest, monkeypatch):
+def test_a_connection_counts_until_its_guest_has_closed(kubectl, guest, monkeypatch):
     monkeypatch.setattr(portforward, "MOST_STREAMS", 2)
     monkeypatch.setattr(portforward, "AFTERWARDS_SECONDS", 3600)
     monkeypatch.setattr(streams, "LINGER_SECONDS", 3600)
@@ -310,7 +310,7 @@ def test_data_before_both_streams_are_open_resets_its_own(kubectl):
     assert [kubectl.frame(), kubectl.frame()] == [Reset(1), spdy.Ping(5)]
 
 
-def test_what_is_said_after_the_end_holds_nobody_up(kubectl, guest):
+def test_data_after_the_end_of_a_stream_is_dropped(kubectl, guest):
     kubectl.open(guest.getsockname()[1], 0, 1, 3)
     inside, _ = guest.accept()
     with inside:
@@ -336,12 +336,12 @@ def test_pings_are_answered(kubectl):
         {"streamtype": "stdin", "port": "80", "requestid": "1"},
     ],
 )
-def test_a_stream_that_makes_no_sense_is_reset(kubectl, headers):
+def test_an_invalid_stream_is_reset(kubectl, headers):
     kubectl.send(kubectl.writer.open(1, headers))
     assert kubectl.frame() == Reset(1)
 
 
-def test_a_stream_is_opened_once(kubectl):
+def test_a_stream_id_is_opened_once(kubectl):
     headers = {"streamtype": "error", "port": "80", "requestid": "1"}
     for stream in (1, 3):
         kubectl.send(kubectl.writer.open(stream, headers))
@@ -356,13 +356,13 @@ def test_streams_are_limited(kubectl):
     assert not any(isinstance(frame, Opened) for frame in kubectl.told)
 
 
-def test_nonsense_ends_the_connection(kubectl):
+def test_invalid_frames_end_the_connection(kubectl):
     kubectl.send(b"\xff" * 100)
     with pytest.raises(WebSocketDisconnect):
         kubectl.frame()
 
 
-def test_other_protocols_are_refused_before_the_upgrade(client):
+def test_other_protocols_are_rejected_before_the_upgrade(client):
     with (
         pytest.raises(WebSocketDenialResponse) as refused,
         client.websocket_connect(FORWARD, subprotocols=["v9.channel.k8s.io"]),
@@ -379,7 +379,7 @@ def channels(client, query):
     return client.websocket_connect(f"{FORWARD}?{query}", subprotocols=["v4.channel.k8s.io"])
 
 
-def test_ports_are_channels(client, guest):
+def test_ports_have_channels(client, guest):
     port = guest.getsockname()[1]
     with channels(client, f"ports={port},{port}") as websocket:
         inside = [guest.accept()[0] for _ in range(2)]
@@ -399,7 +399,7 @@ def test_ports_are_channels(client, guest):
             websocket.receive_bytes()
 
 
-def test_a_connection_that_has_ended_holds_up_no_other(client, guest):
+def test_an_ended_connection_does_not_delay_others(client, guest):
     port = guest.getsockname()[1]
     with channels(client, f"ports={port},{port}") as websocket:
         inside = [guest.accept()[0] for _ in range(2)]
@@ -414,7 +414,7 @@ def test_a_connection_that_has_ended_holds_up_no_other(client, guest):
         by_name[b"second"].close()
 
 
-def test_a_port_that_takes_nothing_any_more_is_given_up(client, guest, monkeypatch):
+def test_a_port_that_stops_reading_is_disconnected(client, guest, monkeypatch):
     monkeypatch.setattr(streams, "STALLED_SECONDS", 0.3)
     port = guest.getsockname()[1]
     with channels(client, f"ports={port}") as websocket:
@@ -428,7 +428,7 @@ def test_a_port_that_takes_nothing_any_more_is_given_up(client, guest, monkeypat
                 websocket.receive_bytes()
 
 
-def test_a_channel_tells_what_went_wrong(client, guest):
+def test_the_error_channel_has_the_error(client, guest):
     port = guest.getsockname()[1]
     guest.close()
     with channels(client, f"ports={port}") as websocket:
@@ -473,7 +473,7 @@ def test_a_command_runs_in_the_guest(client, machine, protocol):
     assert (output, errors, status["status"]) == (b"out", b"err", "Success")
 
 
-def test_the_exit_code_is_told_as_a_kubelet_tells_it(client, machine):
+def test_the_exit_code_is_in_a_status_as_from_a_kubelet(client, machine):
     machine.guest.agent.answer = Finished(exit_code=3, output=b"x" * 200_000)
     output, _, status = run(client, "command=false")
     assert len(output) == 200_000
@@ -494,7 +494,9 @@ def test_input_is_read_to_its_end(client, machine):
         ("command=cat&stdin=true", ["v4.channel.k8s.io"], "input needs the subprotocol"),
     ],
 )
-def test_what_cannot_be_done_is_said_with_what_can(client, machine, query, protocols, why):
+def test_unsupported_options_are_reported_with_the_alternative(
+    client, machine, query, protocols, why
+):
     _, _, status = run(client, query, protocols)
     assert status["status"] == "Failure"
     assert status["code"] == 400
@@ -502,20 +504,20 @@ def test_what_cannot_be_done_is_said_with_what_can(client, machine, query, proto
     assert not machine.guest.agent.ran
 
 
-def test_a_command_has_words(client, machine):
+def test_a_command_is_required(client, machine):
     _, _, status = run(client, "stdout=true")
     assert status["message"] == "you must specify at least 1 command for the container"
     assert not machine.guest.agent.ran
 
 
-def test_without_an_agent_nothing_is_run(client, machine):
+def test_without_a_guest_agent_nothing_runs(client, machine):
     machine.facts = Facts(state=State.RUNNING)
     _, _, status = run(client, "command=ls")
     assert "corral console vm -n default" in status["message"]
     assert not machine.guest.agent.ran
 
 
-def test_an_agent_that_refuses_is_quoted(client, machine):
+def test_errors_of_the_guest_agent_are_quoted(client, machine):
     machine.guest.agent.answer = GuestError("No such file or directory")
     _, _, status = run(client, "command=nosuch")
     assert (status["code"], status["message"]) == (
@@ -523,7 +525,7 @@ def test_an_agent_that_refuses_is_quoted(client, machine):
     )  # fmt: skip
 
 
-def test_a_pod_that_is_not_here_runs_nothing(client):
+def test_exec_in_a_missing_pod_is_not_found(client):
     with (
         pytest.raises(WebSocketDenialResponse) as refused,
         client.websocket_connect("/exec/default/other/compute", subprotocols=["v5.channel.k8s.io"]),

@@ -82,18 +82,18 @@ def client(machine):
         ("?limitBytes=0", b""),
     ],
 )
-def test_logs_are_cut_as_asked(client, query, expected):
+def test_logs_are_truncated_by_options(client, query, expected):
     assert client.get(URL + query).content == expected
 
 
-def test_the_log_of_the_console_is_found_under_its_own_name_too(client):
+def test_the_console_log_has_its_own_container_name(client):
     of_log = client.get(URL.replace("/compute", "/guest-console-log") + "?tailLines=1")
     assert of_log.content == b"three"
     of_disk = client.get(URL.replace("/compute", "/volumeroot"))
     assert of_disk.content == b"", "a disk has nothing to say"
 
 
-def test_each_line_gets_one_stamp(client):
+def test_each_line_gets_one_timestamp(client):
     lines = client.get(URL + "?timestamps=true").content.split(b"\n")
     assert [line.partition(b"Z ")[2] for line in lines] == [b"one\r", b"two\r", b"three"]
 
@@ -111,19 +111,19 @@ def test_each_line_gets_one_stamp(client):
         "?sinceSeconds=5&sinceTime=2026-01-01T00:00:00Z",
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused(client, query):
+def test_invalid_log_options_are_rejected(client, query):
     answer = client.get(URL + query)
     assert answer.status_code == 400
     assert answer.json()["kind"] == "Status"
 
 
-def test_a_pod_that_is_not_here_is_not_found(client):
+def test_a_missing_pod_is_not_found(client):
     answer = client.get("/containerLogs/default/other/compute")
     assert answer.status_code == 404
     assert answer.json()["reason"] == "NotFound"
 
 
-def test_the_older_part_of_a_log_comes_first(tmp_path):
+def test_the_rotated_part_of_a_log_comes_first(tmp_path):
     (tmp_path / OLDER).write_bytes(b"a\nb\n")
     (tmp_path / NAME).write_bytes(b"c\n")
     assert Logs().kept(tmp_path) == Kept(b"a\nb\nc\n", offset=-4)
@@ -153,7 +153,7 @@ async def test_a_log_is_followed_until_its_machine_ends(machine):
     assert chunks == [b"three four five"]
 
 
-async def test_a_log_is_followed_from_before_it_is_there(machine):
+async def test_a_missing_log_can_be_followed(machine):
     logs = Observed()
     path = machine.directory / NAME
     path.unlink()
@@ -175,7 +175,7 @@ async def test_a_log_is_followed_from_before_it_is_there(machine):
     assert reading.result() == b"first words"
 
 
-async def test_who_follows_a_log_misses_nothing_when_it_is_emptied(machine):
+async def test_following_a_log_survives_its_rotation(machine):
     """Nor when it is forgotten at the same time."""
     logs = Observed()
     begun = asyncio.Event()
@@ -213,7 +213,7 @@ async def test_who_follows_a_log_misses_nothing_when_it_is_emptied(machine):
     assert found == b"one\r\ntwo\r\nthree" + printed + b"last words"
 
 
-async def test_a_log_stays_within_its_bounds(tmp_path):
+async def test_the_size_of_a_log_is_limited(tmp_path):
     logs = Logs()
     path = tmp_path / NAME
     with path.open("ab", buffering=0) as guest:
@@ -231,7 +231,7 @@ async def test_a_log_stays_within_its_bounds(tmp_path):
     assert (tmp_path / OLDER).stat().st_size == LARGEST_BYTES
 
 
-async def test_a_log_that_cannot_be_cut_is_told_once(tmp_path, monkeypatch):
+async def test_a_log_that_cannot_be_rotated_is_reported_once(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -252,7 +252,7 @@ async def test_a_log_that_cannot_be_cut_is_told_once(tmp_path, monkeypatch):
             assert b"".join([chunk async for _, chunk in told]) == printed + b"more" * 3
 
 
-async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tmp_path):
+async def test_an_unwatched_log_is_rotated_when_it_is_followed(tmp_path):
     logs = Logs()
     (tmp_path / NAME).write_bytes(b"lost" + b"x" * (LARGEST_BYTES - 4) + b"kept")
     async with Background() as tasks:
@@ -265,7 +265,7 @@ async def test_a_log_that_grew_while_nobody_looked_is_cut_when_it_is_followed(tm
     assert (tmp_path / OLDER).stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_log_is_read_from_a_moment_on(machine):
+async def test_logs_since_a_time(machine):
     """By when the manager saw it grow; what was there before is as old as the file."""
     logs = Logs()
     path = machine.directory / NAME
@@ -296,7 +296,7 @@ async def test_a_log_is_read_from_a_moment_on(machine):
     assert [line.startswith(then) for line in stamped] == [True, True, True, False]
 
 
-def test_the_marks_of_a_log_are_few():
+def test_the_number_of_time_marks_is_limited():
     times = Times()
     for second in range(10_000):
         times.add(10 * (second + 1), float(second))
@@ -308,7 +308,7 @@ def test_the_marks_of_a_log_are_few():
     assert 45_000 < times.since(5_000.0) <= 50_000, "rather too much than too little"
 
 
-def test_growth_within_a_second_is_one_mark():
+def test_one_time_mark_per_second():
     times = Times()
     for moment, end in ((1.0, 10), (1.5, 20), (1.9, 20), (2.0, 30)):
         times.add(end, moment)

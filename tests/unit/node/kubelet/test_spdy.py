@@ -30,7 +30,7 @@ def opening(plain: bytes) -> bytes:
     return control(1, bytes(10) + packer.compress(plain) + packer.flush(zlib.Z_SYNC_FLUSH))
 
 
-def test_the_dictionary_is_the_one_that_everybody_has():
+def test_the_compression_dictionary_is_spdys():
     """Zlib names a dictionary by its checksum in what it compresses."""
     assert len(spdy.DICTIONARY) == 1423
     assert zlib.adler32(spdy.DICTIONARY) == 0xE3C6A7C2
@@ -73,7 +73,7 @@ def test_data_is_passed_on_before_its_frame_is_complete():
     assert list(reader.feed(frame[100:])) == [Data(1, b"x" * 908, last=True)]
 
 
-def test_frames_that_mean_nothing_here_are_skipped():
+def test_unknown_frames_are_skipped():
     assert frames(control(4, bytes(4)), control(7, bytes(8)), control(99, b"?"), spdy.ping(1)) == [
         Ping(1)
     ]
@@ -99,20 +99,20 @@ def test_frames_that_mean_nothing_here_are_skipped():
         "header behind its block", "no text", "missing headers", "bomb",
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(packet):
+def test_invalid_frames_are_rejected(packet):
     with pytest.raises(SpdyError):
         frames(packet)
 
 
 @pytest.mark.parametrize("streams", [(0,), (2,), (3, 3), (3, 1), ((1 << 31) + 2,)])
-def test_streams_have_the_numbers_of_a_client(streams):
+def test_stream_ids_are_odd(streams):
     writer = spdy.Writer()
     with pytest.raises(SpdyError, match="odd numbers"):
         frames(*(writer.open(stream, {}) for stream in streams))
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
-def test_no_bytes_at_all_do_harm(pieces):
+def test_any_bytes_are_parsed_or_rejected(pieces):
     reader = spdy.Reader()
     try:
         for piece in pieces:
@@ -124,14 +124,14 @@ def test_no_bytes_at_all_do_harm(pieces):
 @given(
     st.dictionaries(st.text(max_size=20), st.text(max_size=50), max_size=8), st.binary(max_size=500)
 )
-def test_whatever_is_written_is_read(headers, content):
+def test_frames_round_trip(headers, content):
     headers = {name.lower(): value for name, value in headers.items()}
     told = frames(spdy.Writer().open(9, headers), spdy.data(9, content, last=True))
     assert told == [Opened(9, headers, last=False), Data(9, content, last=True)]
 
 
 @given(st.data())
-def test_frames_that_were_tampered_with_do_no_harm(draw):
+def test_modified_frames_are_parsed_or_rejected(draw):
     writer = spdy.Writer()
     whole = bytearray(
         writer.open(1, HEADERS) + spdy.data(1, b"abc") + writer.reply(1) + spdy.ping(2)
@@ -148,7 +148,7 @@ def test_frames_that_were_tampered_with_do_no_harm(draw):
                 assert isinstance(frame, spdy.Frame)
 
 
-def test_little_is_kept_of_what_is_not_complete():
+def test_buffered_incomplete_frames_are_limited():
     """However long a frame says it is, what has come of its data is passed on."""
     reader = spdy.Reader()
     list(reader.feed(struct.pack(">II", 1, spdy.LARGEST_DATA_BYTES)))
@@ -158,6 +158,6 @@ def test_little_is_kept_of_what_is_not_complete():
 
 
 @pytest.mark.parametrize("flags", range(0, 256, 5))
-def test_flags_that_mean_nothing_are_let_be(flags):
+def test_unknown_flags_are_ignored(flags):
     body = struct.pack(">II", 1, flags << 24 | 3) + b"abc"
     assert frames(body) == [Data(1, b"abc", last=bool(flags & 1))]

@@ -76,7 +76,7 @@ def command(client):
 
 
 @pytest.mark.parametrize("protocol", [V5, V4])
-def test_a_command_speaks_on_its_streams(command, machine, protocol):
+def test_a_command_uses_its_streams(command, machine, protocol):
     machine.guest.agent.answer = Finished(exit_code=3, output=b"x" * 200_000, errors=b"oh")
     running = command(
         "command=ls&stdout=true&stderr=true", ["SPDY/3.1+v9.channel.k8s.io", protocol, V2]
@@ -91,14 +91,14 @@ def test_a_command_speaks_on_its_streams(command, machine, protocol):
 @pytest.mark.parametrize(
     ("code", "told"), [(0, b""), (3, b"command terminated with non-zero exit code: exit status 3")]
 )
-def test_older_protocols_tell_the_end_in_words(command, machine, protocol, code, told):
+def test_older_protocols_report_the_end_as_text(command, machine, protocol, code, told):
     machine.guest.agent.answer = Finished(exit_code=code, output=b"out")
     running = command("command=ls&stdout=true", [protocol])
     running.open("error", "stdout")
     assert running.said() == {"error": told, "stdout": b"out"}
 
 
-def test_protocols_that_nobody_speaks_are_refused_before_the_upgrade(client, machine):
+def test_unknown_protocols_are_rejected_before_the_upgrade(client, machine):
     with (
         pytest.raises(WebSocketDenialResponse) as refused,
         client.websocket_connect(f"{EXEC}?command=ls", subprotocols=["SPDY/3.1+v9.channel.k8s.io"]),
@@ -119,7 +119,7 @@ def test_input_is_read_to_the_end_of_its_stream(command, machine):
     assert machine.guest.agent.ran == [(["cat"], b"typed before all is open, and after")]
 
 
-def test_a_stream_may_open_with_its_end(command, machine):
+def test_a_stream_can_be_opened_with_fin(command, machine):
     running = command("command=cat&stdin=true")
     running.open("error")
     headers = running.writer.open(3, {"streamtype": "stdin"})
@@ -128,7 +128,7 @@ def test_a_stream_may_open_with_its_end(command, machine):
     assert machine.guest.agent.ran == [(["cat"], b"")]
 
 
-def test_more_input_than_is_taken_is_told_so(command, machine, monkeypatch):
+def test_too_much_input_is_reported(command, machine, monkeypatch):
     monkeypatch.setattr("corral.node.kubelet.exec_command.LARGEST_INPUT_BYTES", 1000)
     running = command("command=cat&stdin=true")
     running.open("error", "stdin")
@@ -145,7 +145,7 @@ def test_more_input_than_is_taken_is_told_so(command, machine, monkeypatch):
         (V2, ["error", "stdout"]),
     ],
 )
-def test_a_terminal_is_refused_once_its_streams_are_open(command, machine, protocol, streams):
+def test_a_terminal_is_rejected_once_its_streams_are_open(command, machine, protocol, streams):
     running = command("command=sh&stdout=true&stderr=true&tty=true", [protocol])
     running.open(*streams)
     if "resize" in streams:
@@ -154,7 +154,7 @@ def test_a_terminal_is_refused_once_its_streams_are_open(command, machine, proto
     assert not machine.guest.agent.ran
 
 
-def test_streams_that_nobody_knows_are_reset_and_pings_answered(command):
+def test_unknown_streams_are_reset_and_pings_answered(command):
     running = command("command=ls&stdout=true")
     running.open("music", "stdout")
     running.send(running.writer.open(5, {"streamtype": "stdout"}))
@@ -165,19 +165,19 @@ def test_streams_that_nobody_knows_are_reset_and_pings_answered(command):
     assert found[:4] == [Reset(1), Reset(5), Reset(7), Ping(7)]
 
 
-def test_nothing_is_run_for_who_opens_no_streams(command, monkeypatch, machine):
+def test_without_streams_nothing_runs(command, monkeypatch, machine):
     monkeypatch.setattr(spdy_channels, "OPENING_SECONDS", 0.05)
     assert command("command=ls&stdout=true").frames() == []
     assert not machine.guest.agent.ran
 
 
-def test_nothing_is_run_for_who_leaves_before_all_is_open(client, machine):
+def test_a_client_that_closes_before_all_streams_runs_nothing(client, machine):
     with client.websocket_connect(f"{EXEC}?command=ls", subprotocols=[V4]):
         pass
     assert not machine.guest.agent.ran
 
 
-def test_input_is_not_hoarded_for_who_leaves_streams_out(command, machine):
+def test_buffered_input_is_limited_before_all_streams_are_open(command, machine):
     running = command("command=cat&stdin=true&stdout=true")
     running.open("error", "stdin")
     for _ in range(4):
@@ -187,7 +187,7 @@ def test_input_is_not_hoarded_for_who_leaves_streams_out(command, machine):
 
 
 @pytest.mark.parametrize("name", ["stdin", "error"])
-def test_who_gives_up_the_input_or_the_end_gives_up_the_command(command, machine, name):
+def test_resetting_the_input_or_error_stream_cancels_the_command(command, machine, name):
     running = command("command=cat&stdin=true")
     running.open("error", "stdin")
     running.type(b"half of ")
@@ -196,7 +196,7 @@ def test_who_gives_up_the_input_or_the_end_gives_up_the_command(command, machine
     assert not machine.guest.agent.ran
 
 
-def test_output_that_is_not_wanted_any_more_is_left_out(command, machine):
+def test_output_of_a_reset_stream_is_dropped(command, machine):
     running = command("command=cat&stdin=true&stdout=true&stderr=true")
     running.open("error", "stdin", "stdout", "stderr")
     running.send(spdy.reset(running.streams["stdout"], spdy.CANCEL))
@@ -205,7 +205,7 @@ def test_output_that_is_not_wanted_any_more_is_left_out(command, machine):
     assert found == {running.streams[name] for name in ("error", "stdin", "stderr")}
 
 
-def test_what_is_no_spdy_ends_the_connection(command, machine):
+def test_invalid_data_ends_the_connection(command, machine):
     running = command("command=cat&stdin=true")
     running.open("error", "stdin")
     running.send(NONSENSE)
@@ -214,7 +214,7 @@ def test_what_is_no_spdy_ends_the_connection(command, machine):
 
 
 @pytest.mark.parametrize("leave", ["reset", "nonsense", "close"])
-def test_a_command_ends_with_its_client(command, machine, leave):
+def test_a_command_is_cancelled_with_its_client(command, machine, leave):
     begun, cancelled = threading.Event(), threading.Event()
 
     async def run(*_):
@@ -239,7 +239,7 @@ def test_a_command_ends_with_its_client(command, machine, leave):
 
 @settings(max_examples=30)
 @given(st.data())
-def test_nothing_that_a_client_sends_breaks_the_door(client, machine, draw):
+def test_any_data_of_a_client_is_handled(client, machine, draw):
     """Whatever comes in whatever order, the connection ends, and by no fault of the node."""
     writer = spdy.Writer()
     stream = st.integers(0, 9)

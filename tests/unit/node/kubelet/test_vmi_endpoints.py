@@ -125,7 +125,7 @@ def test_the_second_client_displaces_the_first(client, path):
             assert second.receive_bytes() == b"mine"
 
 
-def test_a_screen_and_a_console_do_not_displace_each_other(client):
+def test_vnc_and_console_do_not_displace_each_other(client):
     with client.websocket_connect(CONSOLE) as console, client.websocket_connect(SCREEN) as screen:
         console.receive_bytes()
         screen.receive_bytes()
@@ -144,25 +144,25 @@ def test_a_session_may_be_preserved(client):
         assert next_one.receive_bytes()
 
 
-def test_a_console_is_free_again_when_its_client_has_left(client):
+def test_a_console_is_free_once_its_client_has_closed(client):
     for _ in range(3):
         with client.websocket_connect(CONSOLE) as console:
             assert console.receive_bytes()
 
 
 @pytest.mark.parametrize("path", ["/console/default/vm/other", "/console/default/other/uid"])
-def test_no_console_without_a_machine(client, path):
+def test_a_missing_machine_has_no_console(client, path):
     assert refusal(client, path) == (400, "VMI is not running")
 
 
-def test_no_console_of_a_guest_that_does_not_answer(client, machine):
+def test_an_unresponsive_guest_has_no_console(client, machine):
     machine.trouble = GuestError("the machine does not run")
     code, message = refusal(client, CONSOLE)
     assert code == 400
     assert "the machine does not run" in message
 
 
-def test_a_picture_of_the_screen(client):
+def test_a_screenshot(client):
     answer = client.get("/vnc/screenshot/default/vm/uid")
     assert answer.headers["content-type"] == "image/png"
     assert answer.content.startswith(b"\x89PNG")
@@ -192,7 +192,7 @@ def test_a_port_carries_bytes_both_ways(client, echo):
         assert closed.value.code == 1000
 
 
-def test_a_guest_learns_that_its_client_has_gone(client, echo):
+def test_a_guest_sees_the_close_of_its_client(client, echo):
     path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
     with client.websocket_connect(path):
         guest, _ = echo.accept()
@@ -201,7 +201,7 @@ def test_a_guest_learns_that_its_client_has_gone(client, echo):
         assert guest.recv(1) == b""
 
 
-def test_a_client_that_said_all_may_still_listen(client, echo):
+def test_a_half_closed_client_can_still_read(client, echo):
     path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
     with client.websocket_connect(path) as forward:
         guest, _ = echo.accept()
@@ -215,7 +215,7 @@ def test_a_client_that_said_all_may_still_listen(client, echo):
             assert forward.receive_bytes() == b"answer"
 
 
-def test_a_guest_that_takes_nothing_keeps_no_connection(client, echo, monkeypatch):
+def test_a_guest_that_does_not_read_is_disconnected(client, echo, monkeypatch):
     monkeypatch.setattr(streams, "STALLED_SECONDS", 0.3)
     path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
     with client.websocket_connect(path) as forward:
@@ -227,7 +227,7 @@ def test_a_guest_that_takes_nothing_keeps_no_connection(client, echo, monkeypatc
                 forward.receive_bytes()
 
 
-def test_who_said_all_and_goes_on_is_hung_up_on(client, echo):
+def test_data_after_a_half_close_closes_the_connection(client, echo):
     path = f"/portforward/default/vm/uid/{echo.getsockname()[1]}/tcp"
     with client.websocket_connect(path) as forward:
         guest, _ = echo.accept()
@@ -239,7 +239,7 @@ def test_who_said_all_and_goes_on_is_hung_up_on(client, echo):
             assert closed.value.code == 1000
 
 
-def test_a_port_that_nobody_listens_on_is_refused_before_the_upgrade(client, echo):
+def test_a_closed_port_is_rejected_before_the_upgrade(client, echo):
     port = echo.getsockname()[1]
     echo.close()
     code, message = refusal(client, f"/portforward/default/vm/uid/{port}/tcp")
@@ -250,7 +250,7 @@ def test_a_port_that_nobody_listens_on_is_refused_before_the_upgrade(client, ech
     )
 
 
-def test_datagrams_stay_apart(client):
+def test_datagrams_keep_their_boundaries(client):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as guest:
         guest.bind(("127.0.0.1", 0))
         guest.settimeout(60)
@@ -265,7 +265,7 @@ def test_datagrams_stay_apart(client):
             assert [forward.receive_bytes(), forward.receive_bytes()] == [b"1", b"2"]
 
 
-async def test_datagrams_that_lead_nowhere_end_their_line(monkeypatch):
+async def test_undeliverable_datagrams_end_the_stream(monkeypatch):
     async def unreachable(*_):
         raise OSError(errno.EHOSTUNREACH, "No route to host")
 
@@ -275,7 +275,7 @@ async def test_datagrams_that_lead_nowhere_end_their_line(monkeypatch):
     line.close()
 
 
-async def test_without_a_network_nothing_is_reached():
+async def test_without_a_network_ports_are_unavailable():
     with pytest.raises(GuestError, match="user network"):
         await Ports(None).tcp("10.0.0.1", 80)
     with pytest.raises(GuestError, match="no address yet"):
@@ -293,13 +293,13 @@ async def test_without_a_network_nothing_is_reached():
         ("filesystemlist", "VirtualMachineInstanceFileSystemList"),
     ],
 )
-def test_what_a_guest_says_of_itself(client, path, kind):
+def test_guest_info_is_served(client, path, kind):
     answer = client.get(f"/{path}/default/vm/uid")
     assert answer.status_code == 200
     assert (answer.json()["apiVersion"], answer.json()["kind"]) == ("kubevirt.io/v1", kind)
 
 
-def test_a_guest_that_does_not_answer_is_told_of(client, machine):
+def test_an_unresponsive_guest_is_reported(client, machine):
     machine.trouble = GuestError("the guest agent does not answer")
     for answer in (
         client.get("/userlist/default/vm/uid"),
@@ -313,7 +313,7 @@ def test_a_guest_that_does_not_answer_is_told_of(client, machine):
 
 
 @pytest.mark.parametrize("act", ["pause", "unpause", "softreboot", "reset", "freeze", "unfreeze"])
-def test_who_is_saved_is_left_in_peace(client, machine, act):
+def test_a_machine_that_is_saved_rejects_actions(client, machine, act):
     machine.facts = replace(machine.facts, saving=True)
     answer = client.put(f"/{act}/default/vm/uid")
     assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
@@ -322,7 +322,7 @@ def test_who_is_saved_is_left_in_peace(client, machine, act):
 
 
 @pytest.mark.parametrize(("act", "change"), [("pause", Change.PAUSED), ("unpause", Change.RESUMED)])
-def test_a_machine_is_paused_and_let_run(client, machine, act, change):
+def test_a_machine_is_paused_and_resumed(client, machine, act, change):
     machine._guest._state.halted = False
     assert client.put(f"/{act}/default/vm/uid").status_code == 200
     assert machine._guest._changes.pop(0) is change
@@ -353,7 +353,7 @@ async def ended():
         line.close()
 
 
-async def test_what_came_before_a_guest_has_said_all_is_delivered(ended):
+async def test_data_before_the_end_of_a_guest_is_delivered(ended):
     line, inside, websocket, messages = ended
     for _ in range(50):
         messages.put_nowait({"type": "websocket.receive", "bytes": MUCH})
@@ -376,7 +376,7 @@ async def test_what_came_before_a_guest_has_said_all_is_delivered(ended):
         assert await reading == 50 * len(MUCH)
 
 
-async def test_a_guest_that_has_said_all_has_not_for_ever(ended, monkeypatch):
+async def test_a_guest_that_has_ended_its_stream_times_out(ended, monkeypatch):
     monkeypatch.setattr(websockets, "AFTERWARDS_SECONDS", 0.05)
     line, _, websocket, messages = ended
     for _ in range(50):

@@ -40,7 +40,7 @@ def devices(monkeypatch):
     return tell
 
 
-def test_what_the_host_receives_of_the_tap_the_guest_has_sent(devices):
+def test_bytes_received_from_a_tap_were_sent_by_the_guest(devices):
     devices(HEAD + LO + BRIDGE + TAP)
     assert vmi_metrics.cards(machine(), 1) == {
         "default": Card(
@@ -50,16 +50,16 @@ def test_what_the_host_receives_of_the_tap_the_guest_has_sent(devices):
     }
 
 
-def test_a_tap_outside_of_a_pods_network_is_somebody_elses(devices):
+def test_taps_outside_of_pod_networks_are_ignored(devices):
     devices(HEAD + LO + TAP)
     assert vmi_metrics.cards(machine(), 1) == {}
 
 
-def test_a_card_that_was_taken_out_tells_nothing(devices):
+def test_a_removed_interface_has_no_counters(devices):
     devices(HEAD + LO + BRIDGE + TAP)
     assert vmi_metrics.cards(machine(state="absent"), 1) == {}
 
 
-def test_a_process_that_has_ended_tells_nothing():
+def test_a_finished_process_has_no_counters():
     assert vmi_metrics.cards(machine(), 2**22 + 1) == {}
     assert vmi_metrics.cards(machine(), None) == {}

@@ -60,7 +60,7 @@ async def named(*machines) -> dict[str, set[str]]:
 
 
 @pytest.mark.looptime
-async def test_a_machine_that_hangs_is_told_of_by_what_the_kernel_knows(looptime):
+async def test_a_hanging_machine_has_the_metrics_of_the_kernel(looptime):
     told = await named(machine("well"), *(machine(f"stuck{n}", answers=False) for n in range(3)))
     assert looptime == QUERY_SECONDS
     assert told["kubevirt_vmi_cpu_usage_seconds"] == {"well", "stuck0", "stuck1", "stuck2"}
@@ -72,7 +72,7 @@ async def test_a_machine_without_a_guest_is_left_out():
     assert told["kubevirt_vmi_memory_resident_bytes"] == {"well"}
 
 
-def test_a_node_tells_of_its_own_machines_at_its_door():
+def test_a_node_exposes_metrics_of_its_own_machines():
     door = Starlette(routes=VmiMetrics("node", lambda: [machine("well")], instance).routes())
     with TestClient(door) as client:
         answer = client.get("/metrics")
@@ -82,7 +82,7 @@ def test_a_node_tells_of_its_own_machines_at_its_door():
     assert "process_cpu_seconds_total" in told.names
 
 
-async def test_an_instances_own_labels_are_told_in_prometheus_letters():
+async def test_labels_of_a_vmi_are_sanitized_for_prometheus():
     families = await VmiMetrics("node", lambda: [machine("well")], instance).collect()
     (sample,) = next(iter(families)).samples
     assert sample.labels == {

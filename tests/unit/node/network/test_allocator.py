@@ -65,7 +65,7 @@ def test_addresses_of_existing_machines_are_not_allocated():
     assert one.allocate("new") == (ip_address("10.244.0.3"),)
 
 
-def test_a_conflicting_address_of_an_earlier_range_is_replaced():
+def test_an_address_outside_of_the_current_range_is_replaced():
     one = allocator("10.244.0.0/24")
     one.reserve("old", [ip_address("10.1.0.9")])
     assert one.allocate("old") == (ip_address("10.244.0.2"),)

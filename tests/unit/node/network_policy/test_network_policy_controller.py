@@ -99,7 +99,7 @@ async def test_without_policies_there_is_no_table():
         assert kernel.texts == [REMOVAL]
 
 
-async def test_the_first_policy_brings_the_whole_table_and_the_last_takes_it():
+async def test_the_first_policy_creates_the_table_and_the_last_removes_it():
     async with running() as (client, kernel):
         await add_pod(client, "a", "10.244.0.5")
         await add_policy(client)
@@ -110,7 +110,7 @@ async def test_the_first_policy_brings_the_whole_table_and_the_last_takes_it():
 
 
 @pytest.mark.looptime
-async def test_a_new_pod_adds_elements_and_a_status_that_says_nothing_new_adds_none():
+async def test_a_new_pod_adds_elements_and_an_unchanged_status_none():
     async with running() as (client, kernel):
         await add_policy(client)
         await until(lambda: kernel.texts and kernel.texts[-1] != REMOVAL)
@@ -124,7 +124,7 @@ async def test_a_new_pod_adds_elements_and_a_status_that_says_nothing_new_adds_n
         assert len(kernel.texts) == count
 
 
-async def test_after_a_refusal_everything_is_written_again(monkeypatch):
+async def test_after_a_rejection_the_whole_table_is_written(monkeypatch):
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     async with running() as (client, kernel):
         await add_policy(client)
@@ -147,7 +147,7 @@ async def test_a_policy_that_is_not_enforced_is_reported(monkeypatch):
         ]
 
 
-def test_what_is_too_much_for_the_kernel_is_written_in_steps(monkeypatch):
+def test_large_changes_are_written_in_steps(monkeypatch):
     done = []
 
     def apply(text):
@@ -169,7 +169,7 @@ def test_what_is_too_much_for_the_kernel_is_written_in_steps(monkeypatch):
     assert "".join(done) == table.full_transaction()
 
 
-def test_a_refusal_of_what_is_not_too_much_stands(monkeypatch):
+def test_other_rejections_are_not_split(monkeypatch):
     def refuse(text):
         raise NetworkError("no")
 
@@ -178,7 +178,7 @@ def test_a_refusal_of_what_is_not_too_much_stands(monkeypatch):
         module.apply(lambda: "add chain inet corral_policy x\n")
 
 
-async def test_a_table_that_was_removed_is_missed(monkeypatch):
+async def test_a_removed_table_is_restored(monkeypatch):
     monkeypatch.setattr(module, "PROBE_SECONDS", 0.02)
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     async with running() as (client, kernel):
@@ -188,7 +188,7 @@ async def test_a_table_that_was_removed_is_missed(monkeypatch):
         await until(lambda: sum(FRAME in text for text in kernel.texts) == 2)
 
 
-async def test_a_policy_that_cannot_be_read_is_left_out(monkeypatch):
+async def test_an_invalid_policy_is_left_out(monkeypatch):
     def refuse(policy):
         raise module.BadRequest("no selector")
 
@@ -201,7 +201,7 @@ async def test_a_policy_that_cannot_be_read_is_left_out(monkeypatch):
 
 
 @pytest.mark.parametrize("labels", [{"team": "a"}])
-async def test_a_namespace_that_is_labelled_counts(labels):
+async def test_changed_labels_of_a_namespace_count(labels):
     async with running() as (client, kernel):
         await add_pod(client, "a", "10.244.0.5")
         peer = {"namespaceSelector": {"matchLabels": labels}}

@@ -37,7 +37,7 @@ def readable(text):
     return re.sub(r"^(\w+ \w+) inet corral_policy ", r"\1 ", text, flags=re.MULTILINE)
 
 
-def test_the_whole_table_of_a_policy():
+def test_the_table_of_a_policy():
     table = Table(PODS)
     rule = {
         "from": [
@@ -109,7 +109,7 @@ ip daddr . meta l4proto . th dport @ingress-#1-0-ports4 accept
     )
 
 
-def test_who_names_no_peer_means_everybody_and_who_names_no_port_every_port():
+def test_rules_without_peers_or_ports_match_all():
     table = Table([*PODS, ip_network("fd00:10:244::/56")])
     everything = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     text = table.change(
@@ -127,7 +127,7 @@ def test_who_names_no_peer_means_everybody_and_who_names_no_port_every_port():
     ]
 
 
-def test_a_pod_that_comes_or_goes_changes_elements_only():
+def test_added_and_removed_pods_change_elements_only():
     table = Table(PODS)
     peers = [{"podSelector": {"matchLabels": {"app": "client"}}}]
     table.change(
@@ -148,7 +148,7 @@ def test_a_pod_that_comes_or_goes_changes_elements_only():
     assert table.change(pod_infos={key("b"): None}) == ""
 
 
-def test_a_label_moves_a_pod_from_verdict_to_verdict():
+def test_a_changed_label_moves_a_pod_to_another_verdict():
     table = Table(PODS)
     table.change(
         policies={key("web"): policy({"podSelector": WEB})},
@@ -173,7 +173,7 @@ def test_a_namespace_that_changes_its_labels_changes_peers():
     assert readable(text) == "add element ingress-#1-0-pods4 { 10.244.0.5 }\n"
 
 
-def test_a_policy_that_goes_leaves_nothing():
+def test_a_deleted_policy_leaves_nothing():
     table = Table(PODS)
     pod_infos = {key("a"): member("10.244.0.5", app="web")}
     table.change(pod_infos=pod_infos)
@@ -193,7 +193,7 @@ def test_a_policy_that_goes_leaves_nothing():
     assert table.full_transaction() == bare
 
 
-def test_an_address_is_the_later_pods_whatever_the_former_one_still_tells():
+def test_a_reused_address_belongs_to_the_later_pod():
     table, fresh = Table(PODS), Table(PODS)
     table.change(pod_infos={key("old"): member("10.244.0.5", app="web")})
     table.change(pod_infos={key("new"): member("10.244.0.5", app="client")})
@@ -203,7 +203,7 @@ def test_an_address_is_the_later_pods_whatever_the_former_one_still_tells():
     assert table.full_transaction() == fresh.full_transaction()
 
 
-def test_an_address_goes_back_to_who_still_has_it():
+def test_an_address_falls_back_to_the_remaining_pod():
     table = Table(PODS)
     table.change(policies={key("p"): policy({"podSelector": WEB, "ingress": [{}]})})
     table.change(pod_infos={key("a"): member("10.244.0.5", app="web")})
@@ -213,7 +213,7 @@ def test_an_address_goes_back_to_who_still_has_it():
     assert table.full_transaction() == before
 
 
-def test_an_address_is_of_the_pod_that_was_told_last_to_have_it():
+def test_an_address_belongs_to_the_pod_that_reported_it_last():
     table = Table(PODS)
     table.change(
         policies={key("web"): policy({"podSelector": WEB})},
@@ -304,7 +304,7 @@ class Kernel:
 
 @settings(max_examples=200)
 @given(st.lists(steps, max_size=25))
-def test_changes_add_up_to_the_whole(told):
+def test_incremental_changes_equal_the_whole_table(told):
     table, kernel = Table(PODS), Kernel()
     for what, name, value in told:
         is_policy = what == "policies" and value is not None

@@ -32,13 +32,13 @@ def member(namespace="default", **labels):
     return PodInfo(namespace, labels, ("10.244.0.5",), ())
 
 
-def test_a_policy_is_about_what_comes_in_unless_it_says_so():
+def test_policies_are_for_ingress_by_default():
     assert list(policy({"podSelector": {}}).rules) == ["ingress"]
     assert list(policy({"podSelector": {}, "egress": [{}]}).rules) == ["ingress", "egress"]
     assert list(policy({"podSelector": {}, "policyTypes": ["Egress"]}).rules) == ["egress"]
 
 
-def test_it_selects_pods_of_its_namespace():
+def test_policies_select_pods_of_their_namespace():
     web = policy({"podSelector": {"matchLabels": {"app": "web"}}})
     assert web.selects(member(app="web"))
     assert not web.selects(member(app="db"))
@@ -61,7 +61,7 @@ def test_it_selects_pods_of_its_namespace():
         ),
     ],
 )
-def test_peers_are_pods_by_their_labels_and_their_namespaces(peer, expected):
+def test_peers_are_selected_by_labels_of_pods_and_namespaces(peer, expected):
     (rule,) = policy({"podSelector": {}, "ingress": [{"from": [peer]}]}).rules["ingress"]
     namespaces = {"default": {}, "team": {"team": "a"}}
     found = [
@@ -91,13 +91,13 @@ def test_ports_are_numbers_ranges_names_or_whole_protocols():
     assert rule.port_names == (PortName("tcp", "http"),)
 
 
-def test_another_content_has_another_digest():
+def test_digests_depend_on_the_content():
     one, two = policy({"podSelector": {}}), policy({"podSelector": {"matchLabels": {"a": "b"}}})
     assert one.digest == policy({"podSelector": {}}).digest
     assert len({one.digest, two.digest, policy({"podSelector": {}}, "other").digest}) == 3
 
 
-def test_a_selector_that_cannot_be_understood_is_refused():
+def test_invalid_selectors_are_rejected():
     selector = {"matchExpressions": [{"key": "a", "operator": "Like"}]}
     with pytest.raises(BadRequest, match="Like"):
         policy({"podSelector": selector})
@@ -114,7 +114,7 @@ def test_a_selector_that_cannot_be_understood_is_refused():
     ),
     st.integers(0, 255),
 )
-def test_an_address_is_in_a_block_unless_it_is_excepted(blocks, last):
+def test_ip_blocks_have_exceptions(blocks, last):
     def network(number, length):
         return ip_network(f"10.0.0.{number}/{length}", strict=False)
 
@@ -132,14 +132,14 @@ def test_an_address_is_in_a_block_unless_it_is_excepted(blocks, last):
     assert all(one.last + 1 < two.first for one, two in pairwise(found))
 
 
-def test_blocks_are_of_one_version():
+def test_ip_blocks_match_their_ip_version_only():
     blocks = [IPBlock("0.0.0.0/0"), IPBlock("fd00::/120", except_=["fd00::80/121", "10.0.0.0/8"])]
     assert address_ranges(blocks, 4) == [AddressRange(0, 2**32 - 1)]
     first = int(ip_address("fd00::"))
     assert address_ranges(blocks, 6) == [AddressRange(first, first + 127)]
 
 
-def test_pods_with_an_address_of_ours_are_members():
+def test_pods_with_addresses_of_the_pod_range_are_members():
     def pod(**status):
         ports = [{"name": "http", "containerPort": 80}, {"containerPort": 9}]
         containers = [{"name": "compute", "ports": ports}]

@@ -39,17 +39,17 @@ def names(candidates, resource=MEMORY):
         ([candidate("critical", 900, priority=2_000_000_000), candidate("any", 1)], ["any"]),
     ],
 )
-def test_the_order_is_a_kubelets(candidates, expected):
+def test_the_order_of_evictions_is_a_kubelets(candidates, expected):
     assert names(candidates) == expected
     assert names(candidates[::-1]) == expected
 
 
-def test_who_holds_nothing_of_the_disk_stays():
+def test_pods_without_disk_usage_are_not_evicted():
     both = [candidate("claims", 0.1), candidate("overlay", 5)]
     assert names(both, DISK) == ["overlay"]
 
 
-def test_the_message_names_the_container_that_takes_more_than_it_asked_for():
+def test_the_message_names_the_container_that_exceeds_its_request():
     short = Shortage(Threshold("memory.available", 100 * MEBIBYTE), Observation(MEBIBYTE, 1 << 30))
     told = message(candidate("a", 150), short)
     assert told == (

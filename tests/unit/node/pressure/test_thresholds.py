@@ -13,7 +13,7 @@ from corral.node.pressure.thresholds import (
 GIBIBYTE = 2**30
 
 
-def test_a_kubelets_syntax_is_read_and_memory_is_seen_to_first():
+def test_a_kubelets_syntax_is_parsed_with_memory_first():
     assert parse_thresholds("nodefs.available<10%, memory.available<100Mi") == (
         Threshold("memory.available", amount=100 * 2**20),
         Threshold("nodefs.available", share=0.1),
@@ -21,7 +21,7 @@ def test_a_kubelets_syntax_is_read_and_memory_is_seen_to_first():
 
 
 @pytest.mark.parametrize("text", ["none", "", "nodefs.available<0%", "imagefs.available<100%"])
-def test_what_switches_it_off(text):
+def test_thresholds_can_be_disabled(text):
     assert parse_thresholds(text) == ()
 
 
@@ -40,12 +40,12 @@ def test_what_switches_it_off(text):
         ("pid.available<1,pid.available<2", "duplicate eviction threshold specified for pid"),
     ],
 )
-def test_what_cannot_be_read_is_named(text, why):
+def test_invalid_thresholds_are_named(text, why):
     with pytest.raises(ValueError, match=why):
         parse_thresholds(text)
 
 
-def test_a_large_disk_that_is_nearly_full_is_not_short_of_room():
+def test_thresholds_of_large_disks_are_absolute():
     seen = {
         "memory.available": Observation(GIBIBYTE, 16 * GIBIBYTE),
         "nodefs.available": Observation(GIBIBYTE, 2048 * GIBIBYTE),
@@ -55,7 +55,7 @@ def test_a_large_disk_that_is_nearly_full_is_not_short_of_room():
     assert not [*shortages(parse_thresholds(THRESHOLDS), seen)]
 
 
-def test_what_is_short_is_told_in_a_kubelets_words():
+def test_shortages_have_the_message_of_a_kubelet():
     thresholds = parse_thresholds("memory.available<100Mi,pid.available<10%,nodefs.available<1Gi")
     seen = {
         "memory.available": Observation(50 * 2**20, GIBIBYTE),

@@ -49,7 +49,7 @@ def test_a_load_balancer_has_its_ports_and_its_node_ports():
     assert planned(service("web")).ports == {port(80): 30080, port(30080): 30080}
 
 
-def test_without_node_ports_it_comes_in_at_its_own_number():
+def test_a_load_balancer_without_node_ports_has_its_own_ports_only():
     assert planned(service("web", ports=((80, 0),))).ports == {port(80): 80}
 
 
@@ -62,11 +62,11 @@ def test_without_node_ports_it_comes_in_at_its_own_number():
         service("web", clusterIP="None"),
     ],
 )
-def test_others_want_nothing(one):
+def test_other_services_have_no_host_ports(one):
     assert planned(one).ports == {}
 
 
-def test_of_two_balancers_the_older_has_the_port():
+def test_of_two_load_balancers_the_older_gets_the_port():
     young, old = service("a"), service("b", MORNING, ports=((80, 30081),))
     found = planned(young, old)
     assert found.ports[port(80)] == 30081
@@ -75,13 +75,13 @@ def test_of_two_balancers_the_older_has_the_port():
     assert why == "the Service default/b has it"
 
 
-def test_a_node_port_goes_before_a_balancers_port():
+def test_a_node_port_takes_precedence_over_a_load_balancers_port():
     found = planned(service("a", MORNING, ports=((30080, 30090),)), service("b", kind="NodePort"))
     assert found.ports == {port(30080): 30080, port(30090): 30090}
 
 
 @pytest.mark.parametrize("ranges", [["10.0.0.0/8"], ["::/0"], [" 127.0.0.0/8 ", "10.0.0.0/8"]])
-def test_a_balancer_for_some_callers_only_is_closed(ranges):
+def test_a_load_balancer_with_source_ranges_is_closed(ranges):
     one, other = (
         service("a", MORNING, loadBalancerSourceRanges=ranges),
         service("b", ports=((80, 0),)),
@@ -91,7 +91,7 @@ def test_a_balancer_for_some_callers_only_is_closed(ranges):
     assert list(found.refused.values()) == [host_ports.SOURCE_RANGES_UNSUPPORTED]
 
 
-def test_a_balancer_whose_ranges_are_everybody_is_open():
+def test_a_load_balancer_with_source_ranges_of_all_addresses_is_open():
     ranges = ["10.0.0.0/8", " 0.0.0.0/0 "]
     found = planned(service("web", loadBalancerSourceRanges=ranges))
     assert found.ports == {port(80): 30080, port(30080): 30080}
@@ -115,7 +115,7 @@ def document(name="web", **spec) -> dict:
 
 
 @pytest.mark.looptime
-async def test_the_status_follows_what_could_be_had():
+async def test_the_status_has_the_ports_that_could_be_opened():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
         port_forwarder = PortForwarder()
@@ -156,7 +156,7 @@ async def test_the_status_follows_what_could_be_had():
 
 
 @pytest.mark.looptime
-async def test_a_balancer_for_some_callers_only_says_why_it_is_closed():
+async def test_a_load_balancer_with_source_ranges_reports_why_it_is_closed():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
         port_forwarder = PortForwarder()
@@ -177,7 +177,7 @@ async def test_a_balancer_for_some_callers_only_says_why_it_is_closed():
 
 
 @pytest.mark.looptime
-async def test_of_several_ports_each_is_told_of():
+async def test_each_failed_port_is_reported():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
         port_forwarder = PortForwarder()
@@ -197,7 +197,7 @@ async def test_of_several_ports_each_is_told_of():
 
 
 @pytest.mark.looptime
-async def test_what_an_earlier_manager_opened_is_closed():
+async def test_ports_opened_by_an_earlier_manager_are_closed():
     async with cluster(nodes=0) as c:
         context = ControllerContext(c.component, clock=c.clock)
         port_forwarder = PortForwarder()

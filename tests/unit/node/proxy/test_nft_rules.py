@@ -80,11 +80,11 @@ def leading_to(*backends: str, value: str = "goto service-1", rank: int = 0) -> 
     )
 
 
-def test_the_whole_without_services():
+def test_the_table_without_services():
     assert rules().full_transaction() == FRAME
 
 
-def test_the_whole_with_one():
+def test_the_table_with_one_service():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
     assert one.full_transaction() == FRAME + (
@@ -97,7 +97,7 @@ def test_the_whole_with_one():
     )
 
 
-def test_an_endpoint_more_touches_its_chain_only():
+def test_an_added_endpoint_changes_its_chain_only():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
     assert one.change({WEB: leading_to("10.244.0.2", "10.244.0.3")}) == (
@@ -109,14 +109,14 @@ def test_an_endpoint_more_touches_its_chain_only():
     )
 
 
-def test_nothing_new_is_nothing_to_write():
+def test_unchanged_services_write_nothing():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
     assert one.change({WEB: leading_to("10.244.0.2")}) == ""
     assert one.change({API: NO_RULES}) == ""
 
 
-def test_the_last_endpoint_goes():
+def test_the_last_endpoint_is_removed():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
     assert one.change({WEB: ServiceRules(elements={SLOT: Claim(0, "goto refuse")})}) == (
@@ -131,14 +131,14 @@ def test_the_last_endpoint_goes():
     )
 
 
-def test_a_service_that_goes_leaves_nothing():
+def test_a_deleted_service_leaves_nothing():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2")})
     assert "delete chain inet corral_services service-1" in one.change({WEB: NO_RULES})
     assert one.full_transaction() == FRAME
 
 
-def test_sets_come_before_the_rules_that_use_them_and_go_after():
+def test_sets_are_added_before_their_rules_and_removed_after():
     one = rules()
     sticky = ServiceRules(
         chains={"service-1": ("ip saddr @c goto e",), "e": ("to",)}, sets={"c": "type"}
@@ -149,7 +149,7 @@ def test_sets_come_before_the_rules_that_use_them_and_go_after():
     assert one.change({WEB: NO_RULES}).splitlines()[-1] == "delete set inet corral_services c"
 
 
-def test_of_two_who_want_an_address_the_one_who_was_given_it_has_it():
+def test_a_conflicting_address_belongs_to_the_service_that_was_allocated_it():
     one = rules()
     named = ServiceRules(elements={SLOT: Claim(1, "goto service-2")})
     one.change({API: named})
@@ -161,7 +161,7 @@ def test_of_two_who_want_an_address_the_one_who_was_given_it_has_it():
     assert "goto service-2" in one.full_transaction()
 
 
-def test_of_two_equals_the_first_by_name_has_it_whoever_came_first():
+def test_of_equal_services_the_first_by_name_gets_the_address():
     for order in ((WEB, API), (API, WEB)):
         one = rules()
         for key in order:
@@ -171,13 +171,13 @@ def test_of_two_equals_the_first_by_name_has_it_whoever_came_first():
         assert "goto service-web" not in one.full_transaction()
 
 
-def test_who_shares_an_endpoint_keeps_its_return_path():
+def test_a_shared_endpoint_keeps_its_masquerade_rule():
     one = rules()
     one.change({WEB: leading_to("10.244.0.2"), API: leading_to("10.244.0.2", rank=1)})
     assert "hairpin4" not in one.change({API: NO_RULES})
 
 
-def test_what_is_too_much_at_once_is_written_in_steps():
+def test_large_changes_are_written_in_steps():
     one = rules()
     for number in range(300):
         backends = [f"10.244.{number}.{each}" for each in range(10)]

@@ -18,13 +18,13 @@ def applied(monkeypatch) -> list[str]:
     return texts
 
 
-def test_nobody_is_refused_while_the_kernel_changes_tables(applied):
+def test_connections_are_not_rejected_during_a_change_of_tables(applied):
     rules = Rules(NO_ADDRESSES)
     write_table(rules)
     assert applied == [DROP_UNKNOWN, rules.full_transaction()]
 
 
-def test_a_table_is_written_where_there_is_none(applied, monkeypatch):
+def test_a_missing_table_is_written(applied, monkeypatch):
     def refuse(_):
         raise NetworkError("No such file or directory")
 
@@ -41,7 +41,7 @@ def test_a_table_is_written_where_there_is_none(applied, monkeypatch):
 
 
 @pytest.mark.parametrize("is_large", [False, True])
-def test_a_table_that_stays_refuses_again(applied, monkeypatch, is_large):
+def test_an_existing_table_rejects_again(applied, monkeypatch, is_large):
     def apply(text):
         applied.append(text)
         if "delete table" in text:
@@ -55,7 +55,7 @@ def test_a_table_that_stays_refuses_again(applied, monkeypatch, is_large):
     assert applied[-1] == REJECT_UNKNOWN
 
 
-def test_a_table_that_is_there_in_part_refuses_nobody(applied, monkeypatch):
+def test_a_partial_table_rejects_nothing(applied, monkeypatch):
     rules = Rules(NO_ADDRESSES)
     last = rules.split_transactions()[-1]
 

@@ -76,7 +76,7 @@ def test_one_endpoint_gets_everything():
     assert ElementKey("hairpin4", "10.244.0.2 . 10.244.0.2") in found.elements
 
 
-def test_several_are_drawn_by_lot():
+def test_several_endpoints_are_chosen_at_random():
     found = made(None, slice_of(endpoint("10.244.0.3"), endpoint("10.244.0.2")))
     draw, otherwise = chain(found)
     assert draw == (
@@ -88,26 +88,26 @@ def test_several_are_drawn_by_lot():
     assert otherwise == "meta l4proto tcp dnat ip to 10.244.0.3:8080", "the draw may find no map"
 
 
-def test_version_6_has_maps_of_its_own():
+def test_ipv6_has_its_own_maps():
     one = service(clusterIP="fd00::9", clusterIPs=["fd00::9"])
     found = made(one, slice_of(endpoint("fd01::2"), version=6))
     slot = ElementKey("services6", "fd00::9 . tcp . 80")
     assert chain(found, slot) == ("meta l4proto tcp dnat ip6 to [fd01::2]:8080",)
 
 
-def test_what_is_in_two_slices_is_drawn_once():
+def test_an_endpoint_in_two_slices_counts_once():
     found = made(None, slice_of(endpoint("10.244.0.2")), slice_of(endpoint("10.244.0.2")))
     assert chain(found) == ("meta l4proto tcp dnat ip to 10.244.0.2:8080",)
 
 
-def test_who_has_nobody_refuses():
+def test_a_service_without_endpoints_rejects():
     assert made().elements == {WEB: Claim(0, "goto refuse")}
     assert made(None, slice_of(endpoint("10.244.0.2", ready=False))).elements == {
         WEB: Claim(0, "goto refuse")
     }
 
 
-def test_who_goes_serves_on_where_nobody_is_ready():
+def test_terminating_endpoints_serve_if_none_is_ready():
     going = endpoint("10.244.0.2", ready=False, serving=True, terminating=True)
     assert "10.244.0.2" in chain(made(None, slice_of(going)))[0]
     ready = endpoint("10.244.0.3")
@@ -118,12 +118,12 @@ def test_who_goes_serves_on_where_nobody_is_ready():
     assert "10.244.0.4" not in chain(made(None, slice_of(going, ill)))[0]
 
 
-def test_what_is_not_said_of_an_endpoint_means_ready():
+def test_missing_conditions_of_an_endpoint_count_as_ready():
     told = Endpoint(addresses=["10.244.0.2"])
     assert "10.244.0.2" in chain(made(None, slice_of(told)))[0]
 
 
-def test_affinity_remembers_clients_by_endpoint():
+def test_session_affinity_has_a_set_of_clients_per_endpoint():
     config = SessionAffinityConfig(clientIP=ClientIPConfig(timeoutSeconds=60))
     one = service(sessionAffinity="ClientIP", sessionAffinityConfig=config)
     found = made(one, slice_of(endpoint("10.244.0.2"), endpoint("10.244.0.3")))
@@ -139,7 +139,7 @@ def test_affinity_remembers_clients_by_endpoint():
     assert all("dnat ip to 10.244.0." in body[1] for body in chains)
 
 
-def test_local_traffic_goes_to_this_machines_nodes_only():
+def test_internal_traffic_policy_local_uses_endpoints_of_this_host():
     slices = slice_of(endpoint("10.244.0.2"), endpoint("10.9.0.2", node="elsewhere"))
     found = made(service(internalTrafficPolicy="Local"), slices)
     assert chain(found) == ("meta l4proto tcp dnat ip to 10.244.0.2:8080",)
@@ -150,7 +150,7 @@ def test_local_traffic_goes_to_this_machines_nodes_only():
     assert found.elements[WEB].value == "goto refuse"
 
 
-def test_from_outside_another_policy_holds():
+def test_external_traffic_policy_applies_to_external_traffic():
     ports = [ServicePort(port=80, protocol="TCP", targetPort=8080, nodePort=30080)]
     one = service(type="NodePort", ports=ports, externalTrafficPolicy="Local")
     slices = slice_of(endpoint("10.244.0.2"), endpoint("10.9.0.2", node="elsewhere"))
@@ -160,7 +160,7 @@ def test_from_outside_another_policy_holds():
     assert chain(found, outer) == ("meta l4proto tcp dnat ip to 10.244.0.2:8080",)
 
 
-def test_external_and_balanced_addresses_lead_in():
+def test_external_and_load_balancer_ips_are_served():
     one = service(
         type="LoadBalancer",
         externalIPs=["198.51.100.7"],
@@ -177,7 +177,7 @@ def test_external_and_balanced_addresses_lead_in():
     }
 
 
-def test_addresses_of_pods_services_and_nodes_lead_to_whom_they_belong():
+def test_external_ips_in_ranges_of_the_cluster_are_ignored():
     """Whatever is stored from a time when nobody looked."""
     around = ClusterAddresses(
         services=[ip_network("10.96.0.0/12")],
@@ -193,7 +193,7 @@ def test_addresses_of_pods_services_and_nodes_lead_to_whom_they_belong():
     assert keys == own | {"198.51.100.7 . tcp . 80", "192.0.2.2 . tcp . 80"}
 
 
-def test_a_load_balancer_without_node_ports_comes_in_at_its_own_port_and_takes_no_others():
+def test_a_load_balancer_without_node_ports_has_its_own_port_only():
     one = service(type="LoadBalancer", allocateLoadBalancerNodePorts=False)
     keys = {slot.key for slot in made(one).elements}
     assert keys == {"10.96.0.9 . tcp . 80", "169.254.78.100 . tcp . 80"}
@@ -202,7 +202,7 @@ def test_a_load_balancer_without_node_ports_comes_in_at_its_own_port_and_takes_n
 
 
 @pytest.mark.parametrize("protocol", ["UDP", "TCP"])
-def test_who_answers_is_told_by_door(protocol):
+def test_endpoints_are_reported_by_address(protocol):
     one = service(ports=[ServicePort(port=53, protocol=protocol, targetPort=5353)])
     found = made(one, slice_of(endpoint("10.244.0.2"), protocol=protocol, port=5353))
     frontend = Frontend(protocol.lower(), address("10.96.0.9"), 53)
@@ -221,7 +221,7 @@ def test_ports_are_matched_by_name_and_protocol():
     "spec",
     [{"clusterIP": "None"}, {"clusterIP": ""}, {"clusterIP": None}, {"type": "ExternalName"}],
 )
-def test_who_has_no_address_has_no_part(spec):
+def test_services_without_an_address_have_no_rules(spec):
     assert made(service(**spec), slice_of(endpoint("10.244.0.2"))) == NO_RULES
 
 
@@ -229,12 +229,12 @@ def test_who_has_no_address_has_no_part(spec):
     "ip",
     ["127.0.0.1", "169.254.76.1", "224.0.0.1", "0.0.0.0", "10.244.0.2 }", "fd00::1", "", "x"],
 )
-def test_nobody_is_led_to_the_machines_own_doors_or_into_nonsense(ip):
+def test_endpoints_at_host_or_invalid_addresses_are_ignored(ip):
     assert made(None, slice_of(endpoint(ip))).elements == {WEB: Claim(0, "goto refuse")}
 
 
 @pytest.mark.parametrize("ip", ["::1", "::", "::ffff:127.0.0.1", "fe80::1", "ff02::1"])
-def test_so_it_is_in_the_clothes_of_ipv6(ip):
+def test_endpoints_at_ipv4_mapped_addresses_are_ignored(ip):
     one = service(clusterIP="fd00::9", clusterIPs=["fd00::9"])
     slot = ElementKey("services6", "fd00::9 . tcp . 80")
     assert made(one, slice_of(endpoint(ip), version=6)).elements == {slot: Claim(0, "goto refuse")}
@@ -243,7 +243,7 @@ def test_so_it_is_in_the_clothes_of_ipv6(ip):
 HOSTILE = '"; flush ruleset; #\n}'
 
 
-def test_hostile_words_do_not_get_into_rules():
+def test_names_cannot_inject_rules():
     one = service(
         name=HOSTILE,
         clusterIP="10.96.0.9",

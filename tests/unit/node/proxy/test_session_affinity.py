@@ -39,7 +39,7 @@ table inet corral_services {
 """
 
 
-def test_a_listing_tells_for_how_long_each_client_is_remembered():
+def test_clients_of_a_set_are_parsed_with_their_timeouts():
     assert parse_clients(LISTING) == {
         "clients-ab-10800": {"10.1.1.1": 3660, "10.1.1.2": 183599},
         "clients-cd-60": {"fd00::1": 11},
@@ -47,11 +47,11 @@ def test_a_listing_tells_for_how_long_each_client_is_remembered():
     }
 
 
-def test_no_listing_no_clients():
+def test_a_missing_set_has_no_clients():
     assert parse_clients("") == {}
 
 
-def test_who_is_remembered_is_put_back_where_the_set_is_wanted():
+def test_clients_are_restored_into_existing_sets():
     rules = Rules(ClusterAddresses([ip_network("10.96.0.0/12")], []))
     rules.change({Key("default", "web"): ServiceRules(sets={"clients-cd-60": "type ipv6_addr"})})
     said = rules.full_transaction(parse_clients(LISTING))

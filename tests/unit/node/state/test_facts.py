@@ -39,7 +39,7 @@ def after(*changes: Change, facts: Facts = RUNNING) -> Facts:
         ((Change.REBOOTED, Change.AGENT_CONNECTED, Change.GONE), Outcome.FAILED),
     ],
 )
-def test_how_a_machine_ended(changes, outcome):
+def test_reasons_of_the_end_of_a_machine(changes, outcome):
     facts = after(*changes)
     assert facts.ended
     assert facts.outcome is outcome
@@ -48,7 +48,7 @@ def test_how_a_machine_ended(changes, outcome):
     assert not facts.agent_connected
 
 
-def test_a_machine_that_wanted_too_much_memory_has_failed_for_that_whatever_comes_after():
+def test_an_oom_killed_machine_keeps_that_reason():
     facts = after(Change.GONE, facts=out_of_memory(RUNNING, 100 << 20))
     assert facts.outcome is Outcome.FAILED
     assert facts.out_of_memory
@@ -61,19 +61,19 @@ def test_a_guest_that_has_powered_off_is_not_paused():
     assert after(Change.POWERED_OFF, Change.PAUSED).paused == ""
 
 
-def test_an_io_error_is_not_taken_for_the_users_wish():
+def test_a_pause_by_an_io_error_is_not_a_users_pause():
     assert after(Change.PAUSED_BY_IO_ERROR, Change.PAUSED).paused == "PausedIOError"
     assert after(Change.PAUSED).paused == "PausedByUser"
     assert after(Change.PAUSED, Change.RESUMED).paused == ""
 
 
-def test_trouble_is_over_when_the_guest_runs():
+def test_start_errors_are_cleared_when_the_guest_runs():
     troubled = Facts(trouble=Trouble(reason="ErrImagePull", message="no"))
     assert fold(troubled, Change.RESUMED) == RUNNING
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_silence_is_over_when_qemu_answers_and_other_trouble_is_not(hangs):
+def test_only_unresponsiveness_is_cleared_when_qemu_responds(hangs):
     silent = unresponsive(Facts(), "no answer", hangs=hangs)
     assert silent.state is State.RUNNING
     assert silent.silent is hangs
@@ -86,7 +86,7 @@ def test_a_silence_is_over_when_qemu_answers_and_other_trouble_is_not(hangs):
 
 
 @pytest.mark.parametrize("change", [Change.PAUSED, Change.PAUSED_BY_IO_ERROR])
-def test_a_guest_that_is_found_paused_runs(change):
+def test_an_adopted_paused_guest_counts_as_running(change):
     troubled = Facts(trouble=Trouble(reason="MonitorSilent", message="no"))
     found = after(change, facts=troubled)
     assert found.state is State.RUNNING
@@ -98,12 +98,12 @@ def test_a_reboot_loses_the_agent():
     assert not after(Change.AGENT_CONNECTED, Change.REBOOTED).agent_connected
 
 
-def test_to_be_destroyed_is_a_failure_unless_nothing_else_was_possible():
+def test_a_kill_is_a_failure_unless_a_shutdown_was_impossible():
     assert fold(destroyed(RUNNING, in_order=False), Change.GONE).outcome is Outcome.FAILED
     assert fold(destroyed(RUNNING, in_order=True), Change.GONE).outcome is Outcome.SUCCEEDED
 
 
-def test_the_first_verdict_counts():
+def test_the_first_reason_counts():
     off = after(Change.POWERED_OFF)
     assert destroyed(off, in_order=False) == off
     assert fold(never_started(Facts()), Change.GONE) == replace(

@@ -12,7 +12,7 @@ from corral.node.state.machine_record import Outcome, Record, Stage
 RECORD = Record(namespace="default", instance="vm", uid="u", pod="p", pod_uid="q")
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path):
+def test_records_round_trip(tmp_path):
     ended = Record(
         namespace="default",
         instance="vm",
@@ -29,7 +29,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [records.NAME]
 
 
-def test_a_guest_is_on_record_as_started_since_when_it_was_let_go():
+def test_a_released_guest_is_recorded_as_started():
     before = time.time()
     started = RECORD.started()
     assert before <= started.started_at <= time.time()
@@ -43,7 +43,7 @@ def test_a_guest_is_on_record_as_started_since_when_it_was_let_go():
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b"\xff", b'{"stage":"Unheard"}', b'{"namespace":"\xff"}']
 )
-def test_a_torn_record_is_no_record(tmp_path, content):
+def test_a_torn_record_counts_as_missing(tmp_path, content):
     (tmp_path / records.NAME).write_bytes(content)
     assert records.read(tmp_path) is None
 
@@ -56,7 +56,7 @@ def test_machines_are_found_with_and_without_a_record(tmp_path):
     assert list(records.scan(tmp_path)) == [(tmp_path / "one", None), (tmp_path / "two", RECORD)]
 
 
-def test_machines_that_have_not_ended_on_record_are_unfinished(tmp_path):
+def test_machines_without_a_recorded_end_are_unfinished(tmp_path):
     machines = tmp_path / records.MACHINES
     for name in ("ended", "running", "unknown"):
         (machines / name).mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_machines_that_have_not_ended_on_record_are_unfinished(tmp_path):
     assert [directory.name for directory, _ in records.unfinished(tmp_path)] == ["running"]
 
 
-def test_the_record_and_the_logs_stay_of_what_is_stripped(tmp_path):
+def test_stripping_keeps_the_record_and_logs(tmp_path):
     (tmp_path / "volumes").mkdir()
     (tmp_path / "volumes" / "root.qcow2").touch()
     (tmp_path / "root.qcow2").touch()
@@ -77,7 +77,7 @@ def test_the_record_and_the_logs_stay_of_what_is_stripped(tmp_path):
     assert left == {records.NAME, "serial.log", "serial.log.1"}
 
 
-def test_nothing_remains_of_what_is_erased(tmp_path):
+def test_erasing_leaves_nothing(tmp_path):
     directory = tmp_path / "machine"
     (directory / "volumes").mkdir(parents=True)
     (directory / "volumes" / "root.qcow2").touch()
@@ -87,11 +87,11 @@ def test_nothing_remains_of_what_is_erased(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_missing_is_erased(tmp_path):
+def test_erasing_a_missing_machine_is_no_error(tmp_path):
     records.erase(tmp_path / "never-there")
 
 
-def test_a_node_of_an_earlier_run_is_known_by_its_machines(tmp_path):
+def test_nodes_of_earlier_runs_are_found_by_their_machines(tmp_path):
     assert not records.has_machines(tmp_path / "never-there")
     (tmp_path / records.MACHINES).mkdir()
     assert not records.has_machines(tmp_path)
@@ -99,7 +99,7 @@ def test_a_node_of_an_earlier_run_is_known_by_its_machines(tmp_path):
     assert records.has_machines(tmp_path)
 
 
-def test_a_machine_holds_of_the_disk_what_is_its_alone(tmp_path):
+def test_disk_usage_of_a_machine_excludes_shared_images(tmp_path):
     machine = tmp_path / "machine"
     machine.mkdir()
     (machine / "root.qcow2").write_bytes(bytes(10_000))

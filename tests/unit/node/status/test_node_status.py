@@ -22,14 +22,14 @@ HOST = Host(
 )
 
 
-def test_a_node_offers_a_little_less_than_it_has():
+def test_allocatable_is_less_than_capacity():
     status = HOST.status(NOW, [])
     assert status["capacity"]["memory"] == f"{20 << 20}Ki"
     assert status["allocatable"]["memory"] == f"{19 << 20}Ki"
     assert status["allocatable"]["cpu"] == "2"
 
 
-def test_a_condition_keeps_the_time_since_when_it_holds():
+def test_transition_times_change_with_the_status_only():
     before = HOST.status(NOW, [])["conditions"]
     later = HOST.status(NOW + timedelta(minutes=5), before)["conditions"]
     assert {one["lastTransitionTime"] for one in later} == {"2026-01-01T00:00:00Z"}
@@ -39,7 +39,7 @@ def test_a_condition_keeps_the_time_since_when_it_holds():
     assert {one["lastTransitionTime"] for one in again} == {"2026-01-01T00:09:00Z"}
 
 
-def test_a_node_tells_of_its_network():
+def test_the_node_reports_its_network():
     network = {"network": "machines 10.244.0.0/16", "reason": "pasta is missing"}
     told = replace(HOST, network=lambda: network).node(NOW)
     annotations = told["metadata"]["annotations"]
@@ -48,7 +48,7 @@ def test_a_node_tells_of_its_network():
     assert "corral.dev/network" not in HOST.node(NOW)["metadata"]["annotations"]
 
 
-def test_a_node_tells_how_limits_are_kept():
+def test_the_node_reports_the_methods_of_limits():
     limits = {"limits": "cpu and memory by cgroup v2", "reason": "a test process was bounded"}
     annotations = replace(HOST, limits=lambda: limits).node(NOW)["metadata"]["annotations"]
     assert annotations["corral.dev/limits"] == "cpu and memory by cgroup v2"
@@ -56,7 +56,7 @@ def test_a_node_tells_how_limits_are_kept():
     assert "corral.dev/limits" not in HOST.node(NOW)["metadata"]["annotations"]
 
 
-def test_a_node_tells_what_is_missing_until_it_is_there():
+def test_the_node_reports_missing_prerequisites():
     lacks = replace(HOST, facts=lambda: {"hypervisor": "qemu", "missing": "qemu is missing"})
     assert lacks.node(NOW)["metadata"]["annotations"]["corral.dev/missing"] == "qemu is missing"
     assert HOST.node(NOW)["metadata"]["annotations"]["corral.dev/missing"] is None
@@ -64,7 +64,7 @@ def test_a_node_tells_what_is_missing_until_it_is_there():
     assert "corral.dev/missing" not in made["metadata"]["annotations"]
 
 
-def test_a_host_is_measured(tmp_path):
+def test_the_capacity_of_the_host_is_read(tmp_path):
     capacity = measure(tmp_path)
     assert capacity.cpu >= 1
     assert capacity.memory_bytes > 1 << 20
@@ -108,7 +108,7 @@ async def test_a_lease_is_renewed_every_ten_seconds_and_at_once_when_the_server_
 
 
 @pytest.mark.looptime
-async def test_a_busy_server_is_told_of_a_node_long_before_kubevirt_takes_it_for_lost():
+async def test_a_heartbeat_reaches_a_busy_server_before_kubevirts_timeout():
     server = Server()
     server.takes = 2.0
     async with Background() as tasks:

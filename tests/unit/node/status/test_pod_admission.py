@@ -18,7 +18,7 @@ def test_without_pressure_every_pod_may_run():
     assert no_room(pod(), NONE) is None
 
 
-def test_a_pod_that_was_placed_before_its_node_ran_short_is_refused():
+def test_a_pod_bound_before_pressure_is_rejected():
     refused = no_room(pod(1000), NONE | {"DiskPressure": True, "PIDPressure": True})
     assert refused is not None
     assert refused.reason == "Evicted"
@@ -26,5 +26,5 @@ def test_a_pod_that_was_placed_before_its_node_ran_short_is_refused():
 
 
 @pytest.mark.parametrize("priority", [2_000_000_000, 2_000_001_000])
-def test_who_is_critical_may_run(priority):
+def test_critical_pods_are_admitted(priority):
     assert no_room(pod(priority), NONE | {"MemoryPressure": True}) is None

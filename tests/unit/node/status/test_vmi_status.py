@@ -74,7 +74,7 @@ def condition(status, name):
         ),
     ],
 )
-def test_a_pod_follows_its_machine(facts, phase, state, ready):
+def test_the_status_of_a_pod_follows_its_machine(facts, phase, state, ready):
     status = pod_status(facts, pod(), "192.0.2.1", NOW)
     assert status["phase"] == phase
     assert status["containerStatuses"][0]["state"] == state
@@ -86,7 +86,7 @@ def test_a_pod_follows_its_machine(facts, phase, state, ready):
 @pytest.mark.parametrize(
     ("facts", "phase", "code"), [(SUCCEEDED, "Succeeded", 0), (FAILED, "Failed", 1)]
 )
-def test_a_pod_tells_how_its_machine_ended(facts, phase, code):
+def test_the_status_of_a_pod_has_the_end_of_its_machine(facts, phase, code):
     before = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
     status = pod_status(facts, before, "192.0.2.1", LATER)
     assert status["phase"] == phase
@@ -102,7 +102,7 @@ def test_a_pod_tells_how_its_machine_ended(facts, phase, code):
     }
 
 
-def test_a_pod_tells_of_a_machine_that_ran_out_of_memory_at_its_own_container():
+def test_an_oom_kill_is_in_the_status_of_the_compute_container():
     facts = replace(FAILED, out_of_memory=True)
     before = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
     states = pod_status(facts, before, "192.0.2.1", LATER)["containerStatuses"]
@@ -112,7 +112,7 @@ def test_a_pod_tells_of_a_machine_that_ran_out_of_memory_at_its_own_container():
     assert {(one["reason"], one["message"]) for one in others} == {("Error", "")}
 
 
-def test_a_pod_whose_status_is_written_already_is_not_written_again():
+def test_an_unchanged_pod_status_is_not_written():
     written = pod(pod_status(RUNNING, pod(), "192.0.2.1", NOW))
     assert not differs(pod_status(RUNNING, written, "192.0.2.1", LATER), written)
     assert differs(pod_status(SUCCEEDED, written, "192.0.2.1", LATER), written)
@@ -124,7 +124,7 @@ def test_conditions_of_others_stay():
     assert condition(status, "PodScheduled") == scheduled
 
 
-def test_trouble_is_shown_at_the_volume_it_is_about():
+def test_errors_of_a_volume_are_in_its_volume_status():
     status = pod_status(Facts(trouble=NO_IMAGE), pod(), "192.0.2.1", NOW)
     waiting = {"reason": "ErrImagePull", "message": "no such image"}
     assert [one["state"]["waiting"] for one in status["containerStatuses"]] == [waiting, waiting]
@@ -134,7 +134,7 @@ def test_trouble_is_shown_at_the_volume_it_is_about():
     assert reasons == ["FailedMount", "ContainerCreating"]
 
 
-def test_a_sidecar_runs_for_as_long_as_its_machine():
+def test_a_sidecar_runs_as_long_as_its_machine():
     placed = pod()
     log = {"name": "guest-console-log", "image": "corral", "restartPolicy": "Always"}
     placed.spec.initContainers = [msgspec.convert(log, Container)]
@@ -149,27 +149,27 @@ def test_a_sidecar_runs_for_as_long_as_its_machine():
     assert over[0]["state"]["terminated"]["reason"] == "Completed"
 
 
-def test_a_paused_machine_runs_and_is_not_ready():
+def test_a_paused_machine_is_running_and_not_ready():
     status = pod_status(fold(RUNNING, Change.PAUSED), pod(), "192.0.2.1", NOW)
     assert status["phase"] == "Running"
     assert condition(status, "Ready")["reason"] == "ReadinessGatesNotReady"
     assert condition(status, "ContainersReady")["status"] == "True"
 
 
-def test_a_pod_that_does_not_know_its_quality_of_service_is_told():
+def test_a_missing_qos_class_is_set():
     placed = pod(resources={"requests": {"memory": "64M"}})
     placed.status = None
     assert pod_status(RUNNING, placed, "192.0.2.1", NOW)["qosClass"] == "Burstable"
 
 
-def test_an_instance_says_in_a_word_that_it_ran_out_of_memory():
+def test_an_oom_killed_vmi_has_the_reason():
     assert instance_status(replace(FAILED, out_of_memory=True), vmi("Running"), a_pod(), NOW)[
         "reason"
     ] == ("OOMKilled")
     assert "reason" not in instance_status(FAILED, vmi("Running"), a_pod(), NOW)
 
 
-def test_an_instance_runs_once_it_is_scheduled_and_not_before():
+def test_a_vmi_is_running_only_after_scheduled():
     assert instance_status(RUNNING, vmi("Scheduling"), a_pod(), NOW) == {}
     changes = instance_status(RUNNING, vmi(), a_pod(), NOW)
     assert changes["phase"] == "Running"
@@ -181,7 +181,7 @@ def test_an_instance_runs_once_it_is_scheduled_and_not_before():
     assert changes["memory"]["guestAtBoot"] == "64Mi"
 
 
-def test_what_is_told_of_an_instance_fits_its_schema_as_it_is():
+def test_the_status_of_a_vmi_conforms_to_its_schema():
     """Then it need not be pruned at each write, which takes three times as long."""
     document = msgspec.to_builtins(vmi())
     document["status"] |= instance_status(RUNNING, vmi(), a_pod(), NOW)
@@ -189,13 +189,13 @@ def test_what_is_told_of_an_instance_fits_its_schema_as_it_is():
     assert schema_for(VIRTUAL_MACHINE_INSTANCE).fits(document)
 
 
-def test_an_instance_that_says_everything_is_left_alone():
+def test_an_unchanged_vmi_status_is_not_written():
     changes = instance_status(RUNNING, vmi(), a_pod(), NOW)
     assert instance_status(RUNNING, vmi(**changes), a_pod(), LATER) == {}
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
-def test_what_a_new_phase_makes_of_ready_is_told_with_it(is_ready):
+def test_ready_is_written_with_a_new_phase(is_ready):
     placed = a_pod(ready=is_ready)
     before = {"type": "Ready", "status": "False", "reason": "GuestNotRunning"}
     changes = instance_status(RUNNING, vmi(conditions=[before]), placed, NOW)
@@ -214,11 +214,11 @@ def test_ready_is_left_to_the_controller_while_the_phase_stays():
 
 @pytest.mark.parametrize(("facts", "phase"), [(SUCCEEDED, "Succeeded"), (FAILED, "Failed")])
 @pytest.mark.parametrize("before", ["Scheduling", "Scheduled", "Running"])
-def test_an_instance_ends_as_its_machine_did(facts, phase, before):
+def test_the_final_phase_of_a_vmi_is_that_of_its_machine(facts, phase, before):
     assert instance_status(facts, vmi(before), a_pod(), NOW)["phase"] == phase
 
 
-def test_an_instance_that_is_final_stays_so():
+def test_a_final_phase_does_not_change():
     assert instance_status(FAILED, vmi("Succeeded"), a_pod(), NOW) == {}
 
 
@@ -239,7 +239,7 @@ def test_a_pause_has_its_reason():
     assert condition(changes, "Paused")["reason"] == "PausedIOError"
 
 
-def test_trouble_of_this_node_is_told_and_taken_back():
+def test_errors_of_this_node_are_reported_and_cleared():
     troubled = Facts(trouble=NO_QEMU)
     changes = instance_status(troubled, vmi("Scheduling"), a_pod(), NOW)
     assert condition(changes, "Synchronized")["reason"] == "QemuNotFound"
@@ -247,14 +247,14 @@ def test_trouble_of_this_node_is_told_and_taken_back():
     assert [one["type"] for one in after] == ["LiveMigratable"]
 
 
-def test_trouble_with_images_is_left_to_the_controller():
+def test_image_errors_are_left_to_the_controller():
     assert instance_status(Facts(trouble=NO_IMAGE), vmi("Scheduling"), a_pod(), NOW) == {}
     theirs = {"type": "Synchronized", "status": "False", "reason": "ErrImagePull"}
     changes = instance_status(RUNNING, vmi(conditions=[theirs]), a_pod(), NOW)
     assert condition(changes, "Synchronized")["reason"] == "ErrImagePull"
 
 
-def test_a_machine_that_runs_cannot_move():
+def test_a_running_vmi_is_not_migratable():
     assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), a_pod(), NOW)
     told = condition(instance_status(RUNNING, vmi(), a_pod(), NOW), "LiveMigratable")
     assert (told["status"], told["reason"]) == ("False", "MigrationNotSupported")
@@ -282,7 +282,7 @@ def guest(*interfaces: GuestInterface, binding="masquerade", **changes):
     return instance_status(facts, instance, a_pod(), NOW).get("interfaces", [])
 
 
-def test_behind_a_translation_an_interface_has_the_pods_addresses():
+def test_a_masquerade_interface_has_the_addresses_of_the_pod():
     card = mac(UID, "default")
     ours = {
         "name": "default",
@@ -299,7 +299,7 @@ def test_behind_a_translation_an_interface_has_the_pods_addresses():
     assert told == [ours | {"infoSource": "domain, guest-agent", "interfaceName": "ens3"}]
 
 
-def test_a_bridged_guest_is_believed_about_its_addresses():
+def test_a_bridge_interface_has_the_addresses_of_the_guest():
     card = mac(UID, "default")
     addresses = ("10.244.0.7", "fe80::1")
     told = guest(GuestInterface(name="e", mac=card, addresses=addresses), binding="bridge")
@@ -308,7 +308,7 @@ def test_a_bridged_guest_is_believed_about_its_addresses():
     assert silent[0]["ipAddress"] == "10.244.0.7"
 
 
-def test_what_only_the_guest_knows_comes_last_and_has_an_end():
+def test_interfaces_known_by_the_guest_only_come_last_and_are_limited():
     own = GuestInterface(name="docker0", mac="02:42:00:00:00:01", addresses=("172.17.0.1",))
     told = guest(own)
     assert [one.get("name") for one in told] == ["default", None]
@@ -323,12 +323,12 @@ def test_what_only_the_guest_knows_comes_last_and_has_an_end():
     assert len(guest(*many)) < 20
 
 
-def test_an_interface_that_is_down_or_absent_says_so():
+def test_interfaces_report_down_and_absent():
     assert guest(state="down")[0]["linkState"] == "down"
     assert guest(state="absent") == []
 
 
-def test_addresses_come_from_the_guest_where_it_tells_them():
+def test_addresses_are_those_of_guest_info_if_available():
     card = mac(UID, "default")
     without = instance_status(RUNNING, vmi(), a_pod(), NOW)["interfaces"]
     assert without[0]["ipAddress"] == "10.0.2.15"
@@ -366,10 +366,10 @@ def machine(binding, **annotations):
         ("", "MigrationNotSupported"),
     ],
 )
-def test_what_is_in_the_way_is_told_the_network_first(binding, reason):
+def test_reasons_against_migration_begin_with_the_network(binding, reason):
     assert live_migratable(machine(binding))[:2] == ("False", reason)
 
 
-def test_a_bridge_may_be_allowed():
+def test_bridges_can_be_allowed_for_migration():
     allowed = {"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
     assert live_migratable(machine("bridge", **allowed))[1] == "MigrationNotSupported"

@@ -38,13 +38,13 @@ def entry(name, phase, target=""):
     return {**shown, "hotplugVolume": {"attachPodName": pod_name(vmi()), "attachPodUID": "u-1"}}
 
 
-def test_nothing_is_said_until_it_is_known_what_is_there():
+def test_there_is_no_volume_status_before_disks_are_queried():
     gone = entry("data", DETACHING, "sda")
     assert volume_status(vmi(told=(ROOT, gone)), Facts()) == [ROOT, gone]
 
 
 @pytest.mark.parametrize(("bus", "targets"), [("scsi", ["sda", "sdb"]), ("virtio", ["vdb", "vdc"])])
-def test_a_disk_has_the_next_free_name_once_it_is_there(bus, targets):
+def test_a_plugged_disk_has_the_next_free_device_name(bus, targets):
     machine = vmi("a", "b", bus=bus)
     assert volume_status(machine, facts(a=ATTACHED)) == [ROOT, entry("a", ATTACHED)]
     told = volume_status(machine, facts(a=READY, b=READY))
@@ -53,7 +53,7 @@ def test_a_disk_has_the_next_free_name_once_it_is_there(bus, targets):
     assert volume_status(again, facts(a=READY, b=READY)) == told
 
 
-def test_a_disk_is_told_of_until_it_is_gone():
+def test_a_disk_is_listed_until_it_is_unplugged():
     told = (ROOT, entry("data", READY, "sda"))
     assert volume_status(vmi(told=told), facts(data=DETACHING)) == [
         ROOT, entry("data", DETACHING, "sda"),
@@ -61,14 +61,14 @@ def test_a_disk_is_told_of_until_it_is_gone():
     assert volume_status(vmi(told=told), facts()) == [ROOT]
 
 
-def test_what_others_tell_of_a_volume_stays():
+def test_volume_status_of_others_stays():
     claim = {"persistentVolumeClaimInfo": {"claimName": "c"}}
     told = (ROOT, {"name": "data", **claim})
     [_, found] = volume_status(vmi("data", told=told), facts(data=READY))
     assert found.items() >= claim.items()
 
 
-def test_a_volume_with_another_claim_is_taken_out_first():
+def test_a_volume_with_another_claim_is_unplugged_first():
     one = HotplugDisk(Disk(name="data", disk=DiskTarget(bus="scsi")), "new")
     assert plan({"data": one}, {}).plug == {"data": one}
     decided = plan({"data": one}, {"data": "old", "other": "c"})

@@ -27,20 +27,20 @@ HugePages_Total:       0
 TICK = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
-def test_a_processor_is_busy_with_all_but_idling_and_waiting_for_disks():
+def test_cpu_time_excludes_idle_and_iowait():
     assert _cpu_nanos(STAT, {0}) == (100 + 20 + 30 + 7 + 8 + 9) * TICK
 
 
-def test_processors_that_we_may_not_use_are_not_counted():
+def test_cpus_outside_of_the_affinity_mask_do_not_count():
     assert _cpu_nanos(STAT, {0, 12}) == (174 + 4) * TICK
 
 
-def test_files_that_could_be_dropped_are_no_part_of_the_working_set():
+def test_the_working_set_excludes_inactive_page_cache():
     assert _working_set(MEMORY) == (8000 - 1000 - 2500) * 1024
     assert _working_set("MemTotal: 10 kB\nMemFree: 4 kB\n") == 6 * 1024
 
 
-def test_this_host_takes_something_and_more_as_time_goes_on():
+def test_usage_of_this_host_increases():
     before = host_usage()
     until = time.process_time() + 4 * TICK / 1e9
     while time.process_time() < until:
@@ -53,22 +53,22 @@ def test_this_host_takes_something_and_more_as_time_goes_on():
 AMOUNTS = st.builds(Usage, st.integers(0, 10**12), st.integers(0, 10**12))
 
 
-def test_a_single_node_takes_what_its_host_does():
+def test_a_single_node_has_the_usage_of_its_host():
     assert shares(Usage(100, 1000), {"here": Usage(30, 400)}) == {"here": Usage(100, 1000)}
 
 
-def test_each_node_takes_what_its_machines_do_and_an_equal_part_of_the_rest():
+def test_nodes_have_the_usage_of_their_machines_and_an_equal_part_of_the_rest():
     taken = shares(Usage(100, 1000), {"a": Usage(60, 100), "b": Usage(0, 300)})
     assert taken == {"a": Usage(60 + 20, 100 + 300), "b": Usage(20, 300 + 300)}
 
 
-def test_machines_that_only_pretend_to_take_something_do_not_make_the_rest_negative():
+def test_hollow_usage_does_not_make_the_rest_negative():
     taken = shares(Usage(10, 10), {"a": Usage(500, 20), "b": Usage(0, 0)})
     assert taken == {"a": Usage(500, 20), "b": Usage(0, 0)}
 
 
 @given(host=AMOUNTS, own=st.dictionaries(st.sampled_from("abcde"), AMOUNTS, min_size=1))
-def test_nodes_together_take_what_the_host_does_but_for_roundings(host, own):
+def test_nodes_together_have_the_usage_of_the_host(host, own):
     taken = shares(host, own)
     for index in (0, 1):
         machines = sum(one[index] for one in own.values())

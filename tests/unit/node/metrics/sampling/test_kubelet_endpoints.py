@@ -74,7 +74,7 @@ def seen():
         yield client
 
 
-def test_the_values_are_named_as_a_kubelet_names_them_with_the_time_of_the_look(seen):
+def test_metrics_have_the_names_of_a_kubelet_and_the_time_of_the_sample(seen):
     answer = seen.get("/metrics/resource")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
@@ -95,7 +95,7 @@ def test_the_values_are_named_as_a_kubelet_names_them_with_the_time_of_the_look(
     assert "# TYPE pod_memory_working_set_bytes gauge" in answer.text
 
 
-def test_the_summary_tells_the_same_in_json(seen):
+def test_the_summary_has_the_same_values_in_json(seen):
     answer = seen.get("/stats/summary").json()
     assert answer["node"]["nodeName"] == "here"
     assert answer["node"]["cpu"]["usageCoreNanoSeconds"] == 4 * 10**9
@@ -110,13 +110,13 @@ def test_the_summary_tells_the_same_in_json(seen):
     assert container["memory"]["workingSetBytes"] == 64 << 20
 
 
-def test_who_has_ended_is_told_by_no_door(seen):
+def test_finished_machines_are_in_no_endpoint(seen):
     seen.machine.facts = Facts(state=State.ENDED)
     assert "busy" not in seen.get("/metrics/resource").text
     assert seen.get("/stats/summary").json()["pods"] == []
 
 
-def test_a_node_that_was_never_looked_at_tells_nothing_but_that_it_is_well():
+def test_a_node_without_samples_has_no_usage():
     app = Starlette(routes=ResourceEndpoints("here", Sampler()).routes())
     with TestClient(app) as client:
         text = client.get("/metrics/resource").text

@@ -94,7 +94,7 @@ def usages(metrics):
 pytestmark = pytest.mark.looptime
 
 
-async def test_what_a_pod_takes_is_what_lies_between_two_looks():
+async def test_usage_of_a_pod_is_the_rate_between_two_samples():
     watched, guest = Watched(), Guest()
     watched.running_pods["here"].append(running("busy", guest, sidecar=True))
     await watched.look()
@@ -109,7 +109,7 @@ async def test_what_a_pod_takes_is_what_lies_between_two_looks():
     }
 
 
-async def test_one_look_tells_nothing_yet():
+async def test_one_sample_gives_no_usage():
     """A guest that was found by a new manager has taken much, long ago."""
     watched = Watched()
     watched.running_pods["here"].append(running("found", Guest(cpu_nanos=9999 * SECOND)))
@@ -118,7 +118,7 @@ async def test_one_look_tells_nothing_yet():
     assert watched.node() is None
 
 
-async def test_another_guest_in_the_same_pod_begins_anew():
+async def test_another_guest_in_the_same_pod_starts_afresh():
     watched, one = Watched(), running("restarted", Guest(cpu_nanos=9 * SECOND))
     watched.running_pods["here"].append(one)
     await watched.look()
@@ -130,7 +130,7 @@ async def test_another_guest_in_the_same_pod_begins_anew():
     assert usages(watched.pod("restarted"))["compute"]["cpu"] == "0"
 
 
-async def test_a_count_that_went_back_is_no_rate():
+async def test_a_decreased_counter_gives_no_rate():
     watched, guest = Watched(), Guest(cpu_nanos=9 * SECOND)
     watched.running_pods["here"].append(running("odd", guest))
     await watched.look()
@@ -142,7 +142,7 @@ async def test_a_count_that_went_back_is_no_rate():
     assert usages(watched.pod("odd"))["compute"]["cpu"] == "100m"
 
 
-async def test_a_paused_guest_takes_nothing_and_says_so():
+async def test_a_paused_guest_has_zero_usage():
     watched, guest = Watched(), Guest()
     watched.running_pods["here"].append(running("paused", guest))
     await watched.look()
@@ -150,7 +150,7 @@ async def test_a_paused_guest_takes_nothing_and_says_so():
     assert usages(watched.pod("paused"))["compute"] == {"cpu": "0", "memory": "64Mi"}
 
 
-async def test_who_has_ended_is_not_told_any_more():
+async def test_finished_guests_have_no_usage():
     watched, guest = Watched(), Guest()
     gone, lost, left = (running(name, guest) for name in ("gone", "lost", "left"))
     watched.running_pods["here"] += [gone, lost, left]
@@ -165,7 +165,7 @@ async def test_who_has_ended_is_not_told_any_more():
     assert watched.pod("left") is None
 
 
-async def test_a_guest_that_ends_between_two_glances_is_left_out():
+async def test_a_guest_that_ends_between_two_samples_is_left_out():
     watched, guest = Watched(), Guest()
     watched.running_pods["here"].append(running("ending", guest))
     await watched.look()
@@ -174,7 +174,7 @@ async def test_a_guest_that_ends_between_two_glances_is_left_out():
     assert watched.pod("ending") is None
 
 
-async def test_a_late_look_makes_a_longer_window_and_no_higher_rate():
+async def test_a_late_sample_has_a_longer_window():
     watched, guest = Watched(), Guest()
     watched.running_pods["here"].append(running("busy", guest))
     await watched.look()
@@ -184,7 +184,7 @@ async def test_a_late_look_makes_a_longer_window_and_no_higher_rate():
     assert (metrics.window, usages(metrics)["compute"]["cpu"]) == ("1m15.5s", "1")
 
 
-async def test_a_node_takes_what_its_host_takes():
+async def test_a_node_has_the_usage_of_its_host():
     watched, guest = Watched(), Guest()
     watched.running_pods["here"].append(running("busy", guest))
     await watched.look()
@@ -193,7 +193,7 @@ async def test_a_node_takes_what_its_host_takes():
     assert watched.node().usage == {"cpu": "500m", "memory": "4Gi"}
 
 
-async def test_nodes_that_share_a_host_share_what_no_machine_takes():
+async def test_nodes_of_one_host_share_its_other_usage():
     watched, guest = Watched(nodes=("a", "b")), Guest()
     watched.running_pods["a"].append(running("busy", guest))
     await watched.look()
@@ -203,7 +203,7 @@ async def test_nodes_that_share_a_host_share_what_no_machine_takes():
     assert watched.node("b").usage == {"cpu": "50m", "memory": "2016Mi"}
 
 
-async def test_a_guest_is_looked_at_once_in_15_seconds_however_many_ask():
+async def test_a_guest_is_sampled_once_in_15_seconds():
     watched, guest = Watched(), Guest()
     watched.running_pods["here"].append(running("busy", guest))
     task = asyncio.ensure_future(watched.sampler.run())
@@ -214,7 +214,7 @@ async def test_a_guest_is_looked_at_once_in_15_seconds_however_many_ask():
     assert guest.looks == 4 + 1
 
 
-async def test_a_host_that_cannot_be_read_leaves_a_gap_and_no_wrong_rate():
+async def test_an_unreadable_host_leaves_a_gap():
     watched, guest = Watched(), Guest()
     watched.running_pods["here"].append(running("busy", guest))
     await watched.look()
