@@ -25,7 +25,7 @@ class Client:
         self.patches.append(document)
 
 
-async def test_owners_that_are_gone_are_not_held_against_each_of_those_that_are_there():
+async def test_absent_owners_are_not_compared_with_all_present_ones():
     kinds = {"ConfigMap": CONFIG_MAP}
     context = SimpleNamespace(
         client=(client := Client()),

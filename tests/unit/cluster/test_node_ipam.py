@@ -23,32 +23,32 @@ PODS = ip_network("10.244.0.0/16")
         ("fd00:10:244::/112", 1, 113),
     ],
 )
-def test_the_more_nodes_the_smaller_the_ranges(whole, nodes, prefix):
+def test_ranges_are_smaller_for_more_nodes(whole, nodes, prefix):
     assert prefix_for(ip_network(whole), nodes) == prefix
 
 
-def test_the_lowest_free_range_is_given():
+def test_the_lowest_free_range_is_allocated():
     used = [ip_network("10.244.0.0/20"), ip_network("10.244.32.0/20")]
     assert free_range(PODS, 20, used) == ip_network("10.244.16.0/20")
 
 
-def test_a_range_that_was_freed_is_given_again():
+def test_a_released_range_is_allocated_again():
     used = [ip_network(f"10.244.{n * 16}.0/20") for n in range(16)]
     freed = used.pop(3)
     assert free_range(PODS, 20, used) == freed
 
 
-def test_where_none_of_the_size_is_left_a_smaller_one_is_given():
+def test_a_smaller_range_is_allocated_if_none_of_the_size_is_left():
     used = [ip_network("10.244.0.0/17"), ip_network("10.244.128.0/18")]
     used.append(ip_network("10.244.192.0/19"))
     assert free_range(PODS, 17, used) == ip_network("10.244.224.0/19")
 
 
-def test_where_everything_is_taken_none_is_given():
+def test_an_exhausted_pod_range_allocates_nothing():
     assert free_range(PODS, 20, [PODS]) is None
 
 
-def test_ranges_of_the_other_family_are_in_nobodys_way():
+def test_ranges_of_another_ip_family_do_not_conflict():
     assert free_range(PODS, 17, [ip_network("::/0")]) == ip_network("10.244.0.0/17")
 
 

@@ -16,17 +16,17 @@ def node(*taints, **pressures):
     return msgspec.convert({"metadata": {"name": "a"}, **document}, Node)
 
 
-def test_a_pressure_is_a_taint_beside_others():
+def test_pressure_adds_a_taint():
     given = desired_taints(node(OTHER, DiskPressure="True", MemoryPressure="False"), NOW)
     assert given == [OTHER, {"key": DISK, "effect": "NoSchedule", "timeAdded": NOW}]
 
 
-def test_a_pressure_that_is_over_takes_its_taint_along():
+def test_the_end_of_pressure_removes_the_taint():
     taint = {"key": DISK, "effect": "NoSchedule"}
     assert desired_taints(node(taint, OTHER, DiskPressure="False"), NOW) == [OTHER]
 
 
-def test_a_node_that_has_its_taints_is_let_alone():
+def test_a_node_with_correct_taints_is_not_written():
     taint = {"key": DISK, "effect": "NoSchedule"}
     assert desired_taints(node(taint, OTHER, DiskPressure="True"), NOW) is None
     assert desired_taints(node(OTHER), NOW) is None

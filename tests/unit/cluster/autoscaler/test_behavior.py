@@ -245,7 +245,7 @@ RATES = [
 
 
 @pytest.mark.parametrize("case", RATES, ids=str)
-def test_policies_bound_how_far_a_number_goes(case):
+def test_policies_limit_the_change_of_replicas(case):
     quick = HPAScalingRules(stabilizationWindowSeconds=0)
     history = History(
         added=spread(case.added, 120) if case.added else [],
@@ -273,7 +273,7 @@ def test_policies_bound_how_far_a_number_goes(case):
         (0, 9, 0, 10, 4, "ScaleUpLimit"),
     ],
 )
-def test_without_a_behavior_numbers_double_at_most(
+def test_without_behavior_replicas_at_most_double(
     current, proposed, minimum, maximum, replicas, reason
 ):
     outcome = normalize(proposed, Bounds(current, minimum, maximum), None, History(), NOW)
@@ -297,7 +297,9 @@ MINUTE = 60.0
         ({4.99: 9}, 3, 9),
     ],
 )
-def test_without_a_behavior_the_highest_of_five_minutes_holds(recommended, proposed, replicas):
+def test_without_behavior_the_highest_recommendation_of_five_minutes_counts(
+    recommended, proposed, replicas
+):
     lately = [Change(NOW - ago * MINUTE, count) for ago, count in recommended.items()]
     outcome = normalize(proposed, Bounds(9, 1, 10), None, History(recommended=lately), NOW)
     assert outcome.replicas == replicas
@@ -320,41 +322,41 @@ def follow(behavior: Behavior | None, current: int, wishes) -> list[int]:
     return numbers
 
 
-def test_a_number_goes_up_tenfold_a_minute():
+def test_replicas_scale_up_tenfold_a_minute():
     """KEP story 1."""
     behavior = Behavior(scaleUp=rules(percent=900))
     assert follow(behavior, 1, [1000] * 3) == [10, 100, 1000]
 
 
-def test_a_number_goes_down_by_one_in_ten_minutes():
+def test_replicas_scale_down_by_one_in_ten_minutes():
     """KEP story 2; the first waits for the stabilization of five minutes."""
     behavior = Behavior(scaleDown=rules(1, 600, window=300))
     numbers = follow(behavior, 1000, [1] * 26)
     assert [numbers.index(count) for count in (999, 998, 997)] == [5, 15, 25]
 
 
-def test_a_number_goes_up_by_one_in_five_minutes():
+def test_replicas_scale_up_by_one_in_five_minutes():
     """KEP story 3."""
     behavior = Behavior(scaleUp=rules(1, 300))
     numbers = follow(behavior, 1, [4] * 11)
     assert [numbers.index(count) for count in (2, 3, 4)] == [0, 5, 10]
 
 
-def test_the_largest_wish_of_ten_minutes_holds_a_number_up():
+def test_the_largest_recommendation_of_the_window_delays_a_scale_down():
     """KEP story 5."""
     behavior = Behavior(scaleDown=rules(5, 60, window=600))
     numbers = follow(behavior, 10, [10, 9, 8, 9, 9, 8, 9, 8, 9, 8, 7])
     assert numbers == [10] * 10 + [9]
 
 
-def test_the_smallest_wish_of_five_minutes_holds_a_number_down():
+def test_the_smallest_recommendation_of_the_window_delays_a_scale_up():
     """KEP story 6."""
     behavior = Behavior(scaleUp=rules(20, 60, window=300))
     numbers = follow(behavior, 2, [2, 3, 19, 10, 3, 4, 7])
     assert numbers == [2, 2, 2, 2, 2, 3, 3]
 
 
-def test_a_wish_that_goes_to_and_fro_changes_nothing():
+def test_fluctuating_recommendations_change_nothing():
     """HC TestNormalizeDesiredReplicasWithBehavior: both directions wait."""
     behavior = Behavior(
         scaleUp=HPAScalingRules(stabilizationWindowSeconds=300),
@@ -363,7 +365,7 @@ def test_a_wish_that_goes_to_and_fro_changes_nothing():
     assert follow(behavior, 5, [2, 8, 2, 8, 2, 8]) == [5] * 6
 
 
-def test_who_waits_says_in_which_direction():
+def test_the_condition_has_the_direction_of_a_delayed_scaling():
     behavior = Behavior(scaleUp=rules(percent=100, window=60), scaleDown=rules(percent=100))
     history = History(recommended=[Change(NOW - 10, 2)])
     repeated = normalize(4, Bounds(2, 1, 9), behavior, history, NOW)
@@ -373,7 +375,7 @@ def test_who_waits_says_in_which_direction():
     assert (repeated.replicas, repeated.able[0]) == (2, "ScaleDownStabilized")
 
 
-def test_what_was_just_there_counts_as_recommended_after_a_restart():
+def test_current_replicas_count_as_recommended_after_a_restart():
     history = History()
     history.begin(6, NOW)
     history.begin(2, NOW)
@@ -382,7 +384,7 @@ def test_what_was_just_there_counts_as_recommended_after_a_restart():
 
 
 @pytest.mark.parametrize(("before", "replicas"), [(6, 6), (1, 1)])
-def test_what_was_recommended_last_holds_through_a_silence(before, replicas):
+def test_the_last_recommendation_lasts_through_missing_metrics(before, replicas):
     history = History()
     history.recommend(6, None, NOW)
     history.recommend(before, None, NOW + 15)
@@ -392,7 +394,7 @@ def test_what_was_recommended_last_holds_through_a_silence(before, replicas):
 
 
 @pytest.mark.parametrize("behavior", [None, Behavior(), Behavior(scaleUp=rules(percent=100))])
-def test_what_held_through_a_silence_makes_none_and_forbids_none(behavior):
+def test_a_recommendation_repeated_through_missing_metrics_does_not_scale(behavior):
     history = History()
     history.recommend(6, behavior, NOW)
     for second in range(15, 900, 15):
@@ -403,7 +405,7 @@ def test_what_held_through_a_silence_makes_none_and_forbids_none(behavior):
     assert normalize(1, Bounds(8, 1, 9), behavior, history, NOW + 900).replicas == 6
 
 
-def test_a_silence_does_not_hold_a_number_down():
+def test_missing_metrics_do_not_delay_a_scale_up():
     behavior = Behavior(scaleUp=rules(percent=100, window=300))
     history = History()
     history.recommend(1, behavior, NOW)
@@ -412,7 +414,7 @@ def test_a_silence_does_not_hold_a_number_down():
     assert normalize(2, Bounds(1, 1, 9), behavior, history, NOW + 900).replicas == 2
 
 
-def test_a_word_between_two_silences_makes_no_haste():
+def test_one_metric_between_missing_ones_keeps_the_window():
     history = History()
     history.recommend(6, None, NOW)
     for second in range(15, 900, 15):
@@ -422,7 +424,7 @@ def test_a_word_between_two_silences_makes_no_haste():
     assert normalize(1, Bounds(6, 1, 9), None, history, NOW + 930).replicas == 6
 
 
-def test_nothing_is_remembered_for_longer_than_it_matters():
+def test_old_recommendations_are_dropped():
     history, behavior = History(), Behavior(scaleUp=rules(1, 60), scaleDown=rules(1, 90))
     for second in range(0, 3000, 15):
         history.recommend(second, None, NOW + second)

@@ -63,13 +63,13 @@ async def of_pods(*items, resource: str = "cpu", container: str = "") -> dict[st
     return await metrics(answer)[0].of_pods("default", "app=web", resource, container)
 
 
-async def test_what_the_containers_use_is_added_up():
+async def test_usage_of_containers_is_summed():
     found = await of_pods(pod("a", {"cpu": "283123456n"}, {"cpu": "0"}), pod("b", {"cpu": "1"}))
     window = timedelta(seconds=15)
     assert found == {"a": Sample(284, NOON, window), "b": Sample(1000, NOON, window)}
 
 
-async def test_one_container_is_read_alone():
+async def test_usage_of_one_container():
     one = pod("a", {"cpu": "1"}, {"cpu": "5m"})
     found = await of_pods(one, container="guest-console-log")
     assert found["a"].value == 5
@@ -80,22 +80,22 @@ async def test_one_container_is_read_alone():
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "inf", "", "1e30000", "abc", -0.5])
-async def test_a_pod_of_which_nonsense_is_told_is_not_known(value):
+async def test_invalid_pod_metrics_are_left_out(value):
     found = await of_pods(pod("a", {"cpu": value}), pod("b", {"cpu": "1"}))
     assert "a" not in found
     assert found["b"].value == 1000
 
 
 @pytest.mark.parametrize("fields", [{"timestamp": "yesterday"}, {"window": "soon"}])
-async def test_a_pod_of_no_moment_is_not_known(fields):
+async def test_pod_metrics_without_a_timestamp_are_left_out(fields):
     assert await of_pods(pod("a", {"cpu": "1"}, **fields)) == {}
 
 
-async def test_a_pod_without_the_resource_in_some_container_is_not_known():
+async def test_pod_metrics_without_the_resource_are_left_out():
     assert await of_pods(pod("a", {"cpu": "1"}, {}), pod("b")) == {}
 
 
-async def test_nothing_at_all_is_said():
+async def test_no_metrics_are_an_error():
     with pytest.raises(MetricError, match=r"^no metrics returned from resource metrics API$"):
         await of_pods()
 
@@ -104,7 +104,7 @@ def values(*items) -> dict:
     return {"items": [{"value": "1", "timestamp": MOMENT, **item} for item in items]}
 
 
-async def test_a_custom_metric_of_pods_is_asked_for_by_their_labels():
+async def test_custom_metrics_of_pods_are_requested_by_labels():
     known, transport = metrics(
         values(
             {"describedObject": {"kind": "Pod", "name": "a"}, "value": "2500m"},
@@ -138,7 +138,7 @@ async def test_a_custom_metric_of_pods_is_asked_for_by_their_labels():
         ),
     ],
 )
-async def test_a_metric_of_an_object_is_asked_for_in_its_own_namespace(reference, path):
+async def test_metrics_of_an_object_are_requested_in_its_namespace(reference, path):
     known, transport = metrics(values({"value": "3"}))
     api_version, kind, name = reference
     described = CrossVersionObjectReference(apiVersion=api_version, kind=kind, name=name)
@@ -147,7 +147,7 @@ async def test_a_metric_of_an_object_is_asked_for_in_its_own_namespace(reference
     assert transport.asked == [f"{root}/{path}/queue"]
 
 
-async def test_an_object_of_no_kind_has_no_metrics():
+async def test_objects_of_unknown_kinds_have_no_metrics():
     known, _ = metrics(values())
     described = CrossVersionObjectReference(apiVersion="apps/v1", kind="Blimp", name="web")
     with pytest.raises(MetricError) as caught:
@@ -155,27 +155,27 @@ async def test_an_object_of_no_kind_has_no_metrics():
     assert 'no matches for kind "Blimp" in group "apps"' in str(caught.value)
 
 
-async def test_external_values_are_added_up():
+async def test_values_of_external_metrics_are_summed():
     known, transport = metrics(values({"value": "3"}, {"value": "4500m"}))
     assert await known.of_external("default", QUEUE) == 7500
     assert transport.asked == ["/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"]
 
 
 @pytest.mark.parametrize("value", ["NaN", "-3", "9223372036854775808", "+Inf", ""])
-async def test_a_total_that_cannot_be_is_refused(value):
+async def test_an_invalid_sum_is_an_error(value):
     known, _ = metrics(values({"value": value}, {"value": "4"}))
     with pytest.raises(MetricError, match="the value of the metric is"):
         await known.of_external("default", QUEUE)
 
 
 @pytest.mark.parametrize("answer", [{"items": 5}, {"items": [{"timestamp": MOMENT}]}, [], "x"])
-async def test_an_answer_of_another_form_is_refused(answer):
+async def test_a_response_of_another_kind_is_an_error(answer):
     known, _ = metrics(answer)
     with pytest.raises(MetricError, match="unable to fetch metrics from external metrics API"):
         await known.of_external("default", QUEUE)
 
 
-async def test_who_tells_nothing_is_named():
+async def test_objects_without_metrics_are_named():
     known, _ = metrics(values())
     with pytest.raises(MetricError, match=r"^no metrics returned from external metrics API$"):
         await known.of_external("default", QUEUE)
@@ -185,7 +185,7 @@ async def test_who_tells_nothing_is_named():
     assert str(caught.value) == "unable to fetch metrics from resource metrics API: it is down"
 
 
-async def test_an_api_that_is_not_there_is_told_to_be_missing():
+async def test_a_missing_metrics_api_is_reported():
     known, _ = metrics(NotFound("404 page not found"))
     with pytest.raises(MetricError) as caught:
         await known.of_custom("default", "app=web", QUEUE)
@@ -194,7 +194,7 @@ async def test_an_api_that_is_not_there_is_told_to_be_missing():
 
 
 @pytest.mark.looptime
-async def test_who_does_not_answer_is_not_waited_for():
+async def test_a_silent_metrics_api_times_out():
     known, _ = metrics(None)
     begun = asyncio.get_running_loop().time()
     with pytest.raises(MetricError, match="no answer within 10 seconds"):
@@ -203,7 +203,7 @@ async def test_who_does_not_answer_is_not_waited_for():
 
 
 @pytest.mark.looptime
-async def test_only_so_many_questions_wait_for_an_api_that_hangs(looptime):
+async def test_pending_requests_to_a_hanging_api_are_limited(looptime):
     known, transport = metrics(None)
     asking = [
         asyncio.ensure_future(known.of_external("default", QUEUE)) for _ in range(MAX_CONCURRENT)

@@ -150,7 +150,7 @@ def metric(kind: str, selector=None, **target) -> dict:
         ),
     ],
 )
-async def test_each_metric_is_told_in_kubernetes_words(spec, value, replicas, name, current):
+async def test_the_status_of_each_metric_is_kubernetes(spec, value, replicas, name, current):
     asked = await ask(spec, value)
     assert (asked.replicas, asked.name) == (replicas, name)
     (source,) = (message for field, message in asked.status.items() if field != "type")
@@ -227,7 +227,7 @@ async def test_each_metric_is_told_in_kubernetes_words(spec, value, replicas, na
         ),
     ],
 )
-async def test_each_failure_is_told_in_kubernetes_words(spec, reason, message, summary):
+async def test_failures_have_kubernetes_messages(spec, reason, message, summary):
     with pytest.raises(InvalidMetric) as caught:
         await ask(spec, "why")
     refusal = caught.value
@@ -235,7 +235,7 @@ async def test_each_failure_is_told_in_kubernetes_words(spec, reason, message, s
     assert refusal.summary == summary.format(message)
 
 
-async def test_a_total_without_a_target_is_refused():
+async def test_a_metric_without_a_target_is_an_error():
     with pytest.raises(InvalidMetric) as caught:
         await ask(metric("External"), 5000)
     assert caught.value.message == (
@@ -251,14 +251,14 @@ async def test_a_total_without_a_target_is_refused():
         ({"scaleUp": {"tolerance": "50m"}, "scaleDown": {"tolerance": "0"}}, Tolerance(0, 0.05)),
     ],
 )
-def test_an_autoscaler_may_say_how_far_off_is_well(behavior, tolerance):
+def test_the_tolerance_is_configurable(behavior, tolerance):
     spec = {"maxReplicas": 2, "scaleTargetRef": {"kind": "Set", "name": "web"}}
     document = {"spec": {**spec, **({"behavior": behavior} if behavior else {})}}
     assert tolerance_of(msgspec.convert(document, HorizontalPodAutoscaler)) == tolerance
 
 
 @pytest.mark.looptime
-async def test_metrics_are_asked_about_at_once(looptime):
+async def test_metrics_are_requested_concurrently(looptime):
     class Slow(Told):
         async def of_external(self, _namespace, _metric):
             await asyncio.sleep(10)

@@ -339,7 +339,7 @@ UTILIZATION = [
 
 
 @pytest.mark.parametrize("case", UTILIZATION, ids=str)
-def test_as_many_as_bring_the_utilization_to_its_target(case):
+def test_replicas_by_average_utilization(case):
     found = by_utilization(state(case), samples(case.levels), case.target, resource="cpu")
     assert found.replicas == case.replicas
     assert found.utilization == case.utilization
@@ -396,7 +396,7 @@ AVERAGE = [
 
 
 @pytest.mark.parametrize("case", AVERAGE, ids=str)
-def test_as_many_as_bring_the_average_to_its_target(case):
+def test_replicas_by_average_value(case):
     found = by_average(state(case), samples(case.levels), case.target)
     assert found.replicas == case.replicas
     assert found.utilization is None
@@ -429,7 +429,7 @@ VALUE = [
 
 
 @pytest.mark.parametrize("case", VALUE, ids=str)
-def test_as_many_as_bring_a_total_to_its_target(case):
+def test_replicas_by_value(case):
     (total,) = case.levels
     found = by_value(state(case), total, case.target)
     assert (found.replicas, found.value) == (case.replicas, total)
@@ -458,7 +458,7 @@ SHARE = [
 
 
 @pytest.mark.parametrize("case", SHARE, ids=str)
-def test_as_many_as_have_their_share_of_a_total(case):
+def test_replicas_by_average_value_of_a_total(case):
     (total,) = case.levels
     found = by_value_per_pod(state(case), total, case.target)
     assert (found.replicas, found.value) == (case.replicas, case.value)
@@ -470,27 +470,27 @@ def refused(ask, *arguments, **options) -> str:
     return str(caught.value)
 
 
-def test_a_container_that_requests_nothing_is_named():
+def test_a_container_without_requests_is_named():
     case = Case("RC missing request", 0, (200,), 100, 1, requests=(None,))
     text = refused(by_utilization, state(case), samples((200,)), 100, resource="cpu")
     assert text == "missing request for cpu in container compute of Pod pod-0"
 
 
-def test_what_is_told_of_other_pods_alone_tells_nothing():
+def test_metrics_of_other_pods_only_are_an_error():
     case = Case("RC disjoint names", 0, (), 100, 1)
     other = {"an-older-pod": Sample(100, NOW, WINDOW)}
     text = refused(by_utilization, state(case), other, 100, resource="cpu")
     assert text == "no metrics returned matched known pods"
 
 
-def test_pods_that_are_not_ready_alone_tell_nothing():
+def test_metrics_of_unready_pods_only_are_an_error():
     case = Case("RC unready", 0, (), 100, 2, ready="FF")
     message = samples((900, 900))
     text = refused(by_utilization, state(case), message, 100, resource="cpu")
     assert text == "did not receive metrics for targeted pods (pods might be unready)"
 
 
-def test_without_pods_nothing_can_be_reckoned():
+def test_no_pods_are_an_error():
     empty = ScaleState(current=2, observed=2, pods=[], now=NOW)
     text = refused(by_average, empty, samples((1,)), 100)
     assert text == "no pods returned by selector while calculating replica count"
@@ -498,14 +498,14 @@ def test_without_pods_nothing_can_be_reckoned():
     assert text.startswith("unable to calculate ready pods: no pods returned by selector")
 
 
-def test_a_target_of_nothing_is_refused():
+def test_a_target_of_zero_is_an_error():
     case = Case("OURS", 0, (), 0, 1)
     assert "greater than 0" in refused(by_average, state(case), samples((1,)), 0)
     assert "greater than 0" in refused(by_value, state(case), 5, 0)
     assert "greater than 0" in refused(by_value_per_pod, state(case), 5, 0)
 
 
-def test_only_the_container_that_is_named_counts():
+def test_only_the_named_container_counts():
     one = pod("pod-0", "R", "T", "-", "1")
     one.spec.containers.append(
         Container(name="helper", resources=ResourceRequirements(requests={"cpu": "500m"}))
@@ -518,7 +518,7 @@ def test_only_the_container_that_is_named_counts():
     assert text == "container other not found in Pod pod-0"
 
 
-def test_helpers_that_run_on_are_counted_and_those_that_end_are_not():
+def test_sidecars_count_and_init_containers_do_not():
     one = pod("pod-0", "R", "T", "-", "100m")
     small = ResourceRequirements(requests={"cpu": "5m"})
     one.spec.initContainers = [
@@ -535,7 +535,7 @@ TARGETS = st.integers(1, 400)
 
 
 @given(LEVELS, TARGETS)
-def test_pods_of_which_nothing_is_known_never_turn_the_direction(levels, target):
+def test_pods_without_metrics_never_reverse_the_direction(levels, target):
     assume(any(level is not None for level in levels))
     case = Case("OURS", 0, tuple(levels), target, len(levels))
     known = [level for level in levels if level is not None]
@@ -549,7 +549,7 @@ def test_pods_of_which_nothing_is_known_never_turn_the_direction(levels, target)
 
 
 @given(LEVELS, TARGETS)
-def test_pods_of_which_nothing_is_known_are_never_taken_for_idle_ones(levels, target):
+def test_pods_without_metrics_never_count_as_idle(levels, target):
     assume(any(level is not None for level in levels))
     case = Case("OURS", 0, tuple(levels), target, len(levels))
     idle = [0 if level is None else level for level in levels]
@@ -617,12 +617,12 @@ LAST = NOW - datetime.max.replace(tzinfo=UTC)
         (FIRST, seconds(0), "T", LAST, True),
     ],
 )
-def test_moments_may_be_any(started, turned, ready, sampled, counts):
+def test_any_timestamps_are_accepted(started, turned, ready, sampled, counts):
     assert warmed(started=started, turned=turned, ready=ready, sampled=sampled) is counts
 
 
 @pytest.mark.parametrize("level", [0, 4000])
-def test_a_paused_machine_is_as_if_nothing_were_known_of_it(level):
+def test_a_paused_vmi_counts_as_without_metrics(level):
     case = Case("OURS", 0, (), 100, 2)
     seen = state(case)
     seen.pods[0].status.conditions.append(
@@ -636,7 +636,7 @@ def test_a_paused_machine_is_as_if_nothing_were_known_of_it(level):
     assert by_utilization(seen, samples((level, 3000)), 100, resource="cpu").replicas == 3
 
 
-def test_a_pod_that_says_nothing_of_its_readiness_is_not_ready():
+def test_a_pod_without_a_ready_condition_is_not_ready():
     one = pod("pod-0", "R", "T", "-", "1")
     one.status.conditions = None
     seen = ScaleState(current=1, observed=1, pods=[one], now=NOW)

@@ -30,14 +30,14 @@ def test_an_autoscaler_is_found_by_its_pods(text):
     assert known.of([pod("elsewhere", app="web")]) == []
 
 
-def test_those_that_share_a_pod_are_all_found():
+def test_all_autoscalers_of_a_pod_are_found():
     known = knowing(web="app=web", database="tier=back")
     assert known.of([pod(app="web"), pod(tier="back")]) == [DATABASE, WEB]
     assert known.of([pod(app="web", tier="back")]) == [DATABASE, WEB]
     assert known.of([]) == []
 
 
-def test_what_is_forgotten_or_changed_is_not_found():
+def test_removed_or_changed_autoscalers_are_not_found():
     known = knowing(web="app=web", database="app=web")
     known.set(DATABASE, parse_labels("app=database"))
     assert known.of([pod(app="web")]) == [WEB]
@@ -51,7 +51,7 @@ LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("123"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | TEXTS)), st.lists(LABELS, max_size=3))
-def test_looking_up_finds_what_looking_at_all_finds(changes, labels):
+def test_the_index_finds_what_a_full_scan_finds(changes, labels):
     known, plain = SelectorConflicts(), dict[Key, LabelSelector]()
     for number, text in changes:
         key = Key("default", str(number))

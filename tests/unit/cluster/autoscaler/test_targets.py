@@ -58,24 +58,24 @@ async def scale(scales: Scales, replicas: int) -> None:
     await targets.rescale(client, target, replicas)
 
 
-async def test_a_target_tells_what_is_wanted_and_what_there_is():
+async def test_a_target_has_desired_and_current_replicas():
     target = await targets.read(Client(Scales(3)), KINDS, "default", SET)
     assert (target.replicas, target.observed, target.selector) == (3, 1, "app=web")
 
 
 @pytest.mark.parametrize("times", range(5))
-async def test_a_target_that_others_touch_is_changed_all_the_same(times):
+async def test_a_conflicting_write_is_retried(times):
     scales = Scales(1, meanwhile=[1] * times)
     await scale(scales, 4)
     assert scales.replicas == 4
 
 
-async def test_a_target_that_others_touch_all_the_time_is_left_for_later():
+async def test_repeated_conflicts_are_left_for_the_next_sync():
     with pytest.raises(Conflict):
         await scale(Scales(1, meanwhile=[1] * 9), 4)
 
 
-async def test_what_somebody_else_scaled_meanwhile_is_not_overruled():
+async def test_a_concurrent_scaling_by_others_is_not_overwritten():
     scales = Scales(1, meanwhile=[1, 2])
     with pytest.raises(Conflict):
         await scale(scales, 4)
@@ -91,14 +91,14 @@ async def test_what_somebody_else_scaled_meanwhile_is_not_overruled():
         ("v1", "Pod", "the server could not find the requested resource"),
     ],
 )
-async def test_a_reference_to_nothing_that_scales_is_told(api_version, kind, message):
+async def test_a_target_without_scale_is_an_error(api_version, kind, message):
     reference = Reference(apiVersion=api_version, kind=kind, name="web")
     with pytest.raises(TargetNotFound) as caught:
         await targets.read(Client(Scales(1)), KINDS, "default", reference)
     assert str(caught.value) == message
 
 
-async def test_any_version_of_a_kind_will_do():
+async def test_any_version_of_the_kind_is_accepted():
     old = Reference(apiVersion="kubevirt.io/v1alpha3", kind=SET.kind, name="web")
     assert (await targets.read(Client(Scales(2)), KINDS, "default", old)).replicas == 2
 

@@ -53,11 +53,11 @@ def request(*conditions, certificate=None):
         (["Approved", "Failed"], 2 * HOUR),
     ],
 )
-def test_a_request_goes_some_time_after_the_last_that_happened(conditions, after):
+def test_a_request_is_deleted_some_time_after_its_last_change(conditions, after):
     assert end_of(request(*conditions)) == BEGUN + after
 
 
-def test_an_approved_request_waits_for_its_signer():
+def test_an_approved_request_is_kept_for_its_signer():
     assert end_of(request("Approved")) is None
     assert is_waiting(request("Approved"))
 
@@ -67,25 +67,25 @@ def test_a_signer_waits_for_approval_and_tries_once(conditions):
     assert not is_waiting(request(*conditions))
 
 
-def test_a_signed_request_goes_when_it_was_fetched(certificate):
+def test_a_signed_request_is_deleted_after_its_retention(certificate):
     signed = request("Approved", certificate=certificate)
     assert end_of(signed) == BEGUN + 2 * HOUR
     assert not is_waiting(signed)
 
 
-def test_a_signed_request_goes_with_its_certificate_at_the_latest(certificate):
+def test_a_signed_request_is_deleted_when_its_certificate_expires(certificate):
     signed = request("Approved", certificate=certificate)
     signed.status.conditions[0].lastUpdateTime = datetime.now(UTC) + 24 * HOUR
     ends = pki.certificate_end(base64.b64decode(certificate))
     assert end_of(signed) == ends
 
 
-def test_a_certificate_that_cannot_be_read_does_not_end():
+def test_an_unreadable_certificate_does_not_expire():
     other = base64.b64encode(b"of another form").decode()
     assert end_of(request("Approved", certificate=other)) == BEGUN + 2 * HOUR
 
 
-def test_a_client_certificate_is_for_clients():
+def test_a_client_certificate_is_for_client_authentication():
     require_usages(["client auth", "digital signature", "key encipherment"])
     for usages in ([], ["digital signature"], ["client auth", "server auth"]):
         with pytest.raises(ValueError, match="usage"):

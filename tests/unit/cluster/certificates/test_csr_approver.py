@@ -69,16 +69,16 @@ def request(signer, name, hosts, groups):
     return {"metadata": {"name": REQUEST.name}, "spec": spec}
 
 
-async def test_a_token_gets_the_certificate_of_a_new_node():
+async def test_a_bootstrap_token_gets_the_certificate_of_a_new_node():
     assert await decision(TOKEN, CLIENT, "n2") == [("Approved", "AutoApproved")]
 
 
-async def test_a_token_does_not_get_the_certificate_of_a_node_that_exists():
+async def test_a_bootstrap_token_cannot_get_the_certificate_of_an_existing_node():
     assert await decision(TOKEN, CLIENT) == [("Denied", "NodeExists")]
 
 
 @pytest.mark.parametrize("name", ["kubernetes", "kubernetes.default.svc", "localhost"])
-async def test_no_node_has_a_name_of_the_api_server(name):
+async def test_no_node_can_have_a_name_of_the_api_server(name):
     assert await decision(TOKEN, CLIENT, name) == [("Denied", "NameReserved")]
 
 
@@ -87,17 +87,17 @@ async def test_a_node_renews_its_own_certificate_only():
     assert await decision(NODE, CLIENT, "n2") == []
 
 
-async def test_others_wait_for_an_administrator():
+async def test_other_requests_are_left_to_administrators():
     stranger = User(name="anna", groups=("system:masters", "system:authenticated"))
     assert await decision(TOKEN, CLIENT, "n2", hosts=["192.0.2.2"]) == []
     assert await decision(stranger, SERVING, hosts=["192.0.2.1"]) == []
 
 
 @pytest.mark.parametrize("hosts", [["192.0.2.1"], ["n1"], ["192.0.2.1", "n1"]])
-async def test_a_node_serves_under_its_address_and_name(hosts):
+async def test_a_serving_certificate_has_the_nodes_name_and_addresses(hosts):
     assert await decision(NODE, SERVING, hosts=hosts) == [("Approved", "AutoApproved")]
 
 
 @pytest.mark.parametrize("host", ["192.0.2.2", "192.0.2.9", "kubernetes", "n2"])
-async def test_a_node_does_not_serve_under_another_address_or_name(host):
+async def test_a_serving_certificate_with_another_name_or_address_is_not_approved(host):
     assert await decision(NODE, SERVING, hosts=["192.0.2.1", host]) == []

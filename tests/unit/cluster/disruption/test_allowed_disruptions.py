@@ -60,14 +60,14 @@ def reckon(of: Budget, present: list[Pod], expected: int, now=NOW) -> dict:
         ({}, pods(2), 2, 0, 2),
     ],
 )
-def test_what_is_allowed(spec, present, expected, desired, allowed):
+def test_allowed_disruptions(spec, present, expected, desired, allowed):
     told = reckon(budget(**spec), present, expected)
     assert (told["desiredHealthy"], told["disruptionsAllowed"]) == (desired, allowed)
     assert (told["expectedPods"], told["observedGeneration"]) == (expected, 3)
     assert told["conditions"][0]["status"] == ("True" if allowed else "False")
 
 
-def test_pods_that_were_let_go_of_do_not_count_before_they_are_seen_to_go():
+def test_evicted_pods_do_not_count_as_healthy():
     recorded = {"disruptedPods": {"pod0": STAMP, "pod3": STAMP, "gone": STAMP}}
     of = budget(recorded, maxUnavailable=1)
     present = pods(3, going=1)
@@ -82,7 +82,7 @@ def test_pods_that_were_let_go_of_do_not_count_before_they_are_seen_to_go():
     assert reckon(of, present, 4, NOW + timedelta(seconds=120))["currentHealthy"] == 3
 
 
-def test_only_what_changed_is_written():
+def test_only_changed_fields_are_written():
     of = budget({"disruptedPods": {"gone": STAMP}}, maxUnavailable=1)
     told = reckon(of, pods(4), 4)
     written = allowed_disruptions.patch(of, told)
@@ -99,7 +99,7 @@ def test_only_what_changed_is_written():
     assert written["disruptedPods"] == {"gone": None, "pod1": STAMP}
 
 
-def test_what_cannot_be_reckoned_allows_nothing():
+def test_a_budget_that_cannot_be_computed_allows_nothing():
     before = reckon(budget(maxUnavailable=1), pods(4), 4)
     told = allowed_disruptions.failed(budget(before, maxUnavailable=1), "nobody knows", NOW)
     assert (told["disruptionsAllowed"], told["currentHealthy"]) == (0, 4)

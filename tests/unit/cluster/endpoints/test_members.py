@@ -57,7 +57,7 @@ def service(**spec) -> Service:
     )
 
 
-def test_the_address_of_its_host_is_no_pods_own():
+def test_the_address_of_the_host_is_no_pod_address():
     behind, beside = pod("behind"), pod("beside", hostNetwork=True)
     for one in (behind, beside):
         one.status.hostIP = one.status.podIP
@@ -65,7 +65,7 @@ def test_the_address_of_its_host_is_no_pods_own():
     assert members(service(), [behind, beside]) == [beside]
 
 
-def test_members_have_the_labels_an_address_and_a_life():
+def test_members_match_the_selector_have_an_address_and_are_not_finished():
     other, addressless = pod("other"), pod("addressless")
     other.metadata.labels = {"app": "other"}
     addressless.status = PodStatus(phase="Running")
@@ -85,7 +85,7 @@ def test_members_have_the_labels_an_address_and_a_life():
         (True, True, True, (True, True, True)),
     ],
 )
-def test_conditions(ready, going, always, told):
+def test_conditions_of_endpoints(ready, going, always, told):
     one = service(publishNotReadyAddresses=always)
     conditions = endpoint(one, pod(ready=ready, going=going), "IPv4").conditions
     assert (conditions.ready, conditions.serving, conditions.terminating) == told
@@ -106,7 +106,7 @@ def test_an_endpoint_names_its_pod_and_node():
     ("hostname", "subdomain", "told"),
     [("vm1", "web", "vm1"), ("vm1", "other", None), ("vm1", None, None), (None, "web", None)],
 )
-def test_a_hostname_is_told_under_the_services_name(hostname, subdomain, told):
+def test_hostnames_are_those_of_pods_with_the_services_subdomain(hostname, subdomain, told):
     one = pod(hostname=hostname, subdomain=subdomain)
     assert endpoint(service(), one, "IPv4").hostname == told
 
@@ -128,7 +128,7 @@ def test_ports_by_number_by_name_and_by_default():
     )
 
 
-def test_a_pods_ports_are_looked_through_once_however_many_a_service_names():
+def test_named_ports_are_resolved_without_repeated_scans():
     class Looked(list):
         times = 0
 
@@ -149,7 +149,7 @@ def test_a_pods_ports_are_looked_through_once_however_many_a_service_names():
     assert offered.times == 1
 
 
-def test_each_family_has_slices_of_its_own():
+def test_each_ip_family_has_its_own_slices():
     found = groups(service(ipFamilies=["IPv4", "IPv6"]), [pod()])
     assert [(each.address_type, len(each.endpoints)) for each in found] == [
         ("IPv4", 1),
@@ -157,7 +157,7 @@ def test_each_family_has_slices_of_its_own():
     ]
 
 
-def test_headless_services_say_so_and_need_no_ports():
+def test_slices_of_headless_services_have_the_label_and_need_no_ports():
     one = service(clusterIP="None", ports=None)
     (found,) = groups(one, [pod()])
     assert found.ports == ()
@@ -166,7 +166,7 @@ def test_headless_services_say_so_and_need_no_ports():
     assert "service.kubernetes.io/headless" not in frame(service(), "").labels
 
 
-def test_slices_carry_the_services_labels_but_not_over_their_own():
+def test_slices_have_the_labels_of_the_service_except_reserved_ones():
     one = service()
     one.metadata.labels = {"tier": "front", "kubernetes.io/service-name": "lie"}
     assert frame(one, "").labels == {
@@ -176,7 +176,7 @@ def test_slices_carry_the_services_labels_but_not_over_their_own():
     }
 
 
-def test_the_older_object_tells_ready_and_others():
+def test_endpoints_have_ready_and_not_ready_addresses():
     found = endpoints_object.plan(service(), [pod(), pod("ill", number=3, ready=False)], None, "")
     (subset,) = found["subsets"]
     assert [each.ip for each in subset.addresses] == ["10.244.0.2"]
@@ -187,7 +187,7 @@ def test_the_older_object_tells_ready_and_others():
     }
 
 
-def test_the_older_object_leaves_out_who_goes_unless_all_are_published():
+def test_endpoints_omit_terminating_pods_unless_published():
     going = pod(going=True)
     assert endpoints_object.plan(service(), [going], None, "")["subsets"] == []
     always = service(publishNotReadyAddresses=True)
@@ -195,7 +195,7 @@ def test_the_older_object_leaves_out_who_goes_unless_all_are_published():
     assert len(subset.addresses) == 1
 
 
-def test_the_older_object_puts_ports_together_that_the_same_pods_offer():
+def test_endpoints_group_ports_of_the_same_pods():
     bare = pod("bare", number=3)
     bare.spec.containers = [Container(name="c")]
     one = service(
@@ -213,7 +213,7 @@ def test_the_older_object_puts_ports_together_that_the_same_pods_offer():
     assert shown == [(["10.244.0.2", "10.244.0.3"], ["a", "b"]), (["10.244.0.2"], ["c"])]
 
 
-def test_ports_of_the_older_object_are_put_together_without_holding_them_against_each_other(
+def test_grouping_of_ports_does_not_compare_all_pairs(
     monkeypatch,
 ):
     compared = []
@@ -237,7 +237,7 @@ def test_ports_of_the_older_object_are_put_together_without_holding_them_against
     assert not compared
 
 
-def test_the_older_object_is_cut_at_a_thousand_ready_ones_first():
+def test_endpoints_are_truncated_at_a_thousand_addresses():
     pods = [pod(f"p{n}", number=n, ready=n >= 300) for n in range(1, 1301)]
     found = endpoints_object.plan(service(), pods, None, "")
     (subset,) = found["subsets"]
@@ -251,7 +251,7 @@ def test_the_older_object_is_cut_at_a_thousand_ready_ones_first():
     assert (len(subset.addresses), len(subset.notReadyAddresses)) == (999, 1)
 
 
-def test_the_older_object_is_written_only_where_it_changes():
+def test_unchanged_endpoints_are_not_written():
     written = endpoints_object.plan(service(), [pod()], None, "")
     present = Endpoints(
         metadata=ObjectMeta(name="web", labels=written["metadata"]["labels"], resourceVersion="4"),
@@ -262,7 +262,7 @@ def test_the_older_object_is_written_only_where_it_changes():
     assert patch["metadata"]["resourceVersion"] == "4"
 
 
-def test_what_people_write_is_mirrored_by_family():
+def test_custom_endpoints_are_mirrored_by_ip_family():
     one = Endpoints.from_dict(
         {
             "metadata": {"name": "web", "namespace": "default", "uid": "u", "labels": {"a": "b"}},
@@ -296,11 +296,11 @@ def test_what_people_write_is_mirrored_by_family():
         {"annotations": {"control-plane.alpha.kubernetes.io/leader": "{}"}},
     ],
 )
-def test_what_says_so_is_not_mirrored(metadata):
+def test_endpoints_with_the_skip_label_are_not_mirrored(metadata):
     assert not mirror.is_mirrored(Endpoints.from_dict({"metadata": metadata}))
 
 
-def test_more_than_a_thousand_are_not_mirrored():
+def test_at_most_a_thousand_addresses_are_mirrored():
     listed = [{"ip": f"10.0.{n // 250}.{n % 250}"} for n in range(1200)]
     one = Endpoints.from_dict({"metadata": {"name": "web"}, "subsets": [{"addresses": listed}]})
     (found,) = mirror.groups(one)
@@ -308,7 +308,7 @@ def test_more_than_a_thousand_are_not_mirrored():
     assert mirror.skipped(one) == 200
 
 
-def test_since_when_a_change_has_been_so():
+def test_the_trigger_time_of_a_change():
     triggers, one = Triggers(), pod()
     assert triggers.time(service(), [one]) == "2026-01-01T00:00:00Z"
     assert triggers.time(service(), [one]) == ""

@@ -59,7 +59,7 @@ def told(endpoints) -> list[str]:
     return [each.targetRef.name.removeprefix("pod-") for each in endpoints]
 
 
-def test_nothing_yet():
+def test_the_first_endpoints_create_slices():
     changes = plan([group(1, 2)], [], FRAME)
     (document,) = changes.create
     assert document["metadata"]["generateName"] == "web-"
@@ -70,11 +70,11 @@ def test_nothing_yet():
     assert not changes.delete
 
 
-def test_nothing_new():
+def test_unchanged_endpoints_write_nothing():
     assert not plan([group(1, 2)], [existing("a", 1, 2)], FRAME)
 
 
-def test_another_condition_is_told_where_the_endpoint_is():
+def test_a_changed_condition_is_written_in_place():
     changes = plan([group(1, 2, unready=[2])], [existing("a", 1, 2)], FRAME)
     ((slice_, patch),) = changes.update
     assert slice_.metadata.name == "a"
@@ -82,7 +82,7 @@ def test_another_condition_is_told_where_the_endpoint_is():
     assert [each.conditions.ready for each in patch["endpoints"]] == [True, False]
 
 
-def test_only_the_slice_that_changes_is_written():
+def test_only_changed_slices_are_written():
     first, second = range(100), range(100, 200)
     slices = [existing("a", *first), existing("b", *second)]
     changes = plan([group(*first, *second[1:])], slices, FRAME)
@@ -91,7 +91,7 @@ def test_only_the_slice_that_changes_is_written():
     assert not changes.delete
 
 
-def test_what_is_new_goes_where_something_is_written_anyway():
+def test_new_endpoints_go_into_slices_that_change_anyway():
     slices = [existing("a", *range(50)), existing("b", *range(100, 190))]
     changes = plan([group(*range(1, 50), *range(100, 190), 300)], slices, FRAME)
     ((slice_, patch),) = changes.update
@@ -99,24 +99,24 @@ def test_what_is_new_goes_where_something_is_written_anyway():
     assert told(patch["endpoints"])[-1] == "300"
 
 
-def test_what_is_new_fills_the_fullest_slice_that_has_room_for_all():
+def test_new_endpoints_fill_the_fullest_slice_with_room_for_all():
     slices = [existing("a", *range(50)), existing("b", *range(100, 190))]
     changes = plan([group(*range(50), *range(100, 190), 300)], slices, FRAME)
     assert [each.metadata.name for each, _ in changes.update] == ["b"]
 
 
-def test_more_than_a_slice_holds_makes_another():
+def test_endpoints_beyond_the_limit_create_another_slice():
     changes = plan([group(*range(250))], [existing("a", *range(100))], FRAME)
     assert [len(each["endpoints"]) for each in changes.create] == [100, 50]
     assert not changes.update
 
 
-def test_a_slice_that_runs_empty_goes():
+def test_an_empty_slice_is_deleted():
     changes = plan([group(1)], [existing("a", 1), existing("b", 2)], FRAME)
     assert [each.metadata.name for each in changes.delete] == ["b"]
 
 
-def test_where_nobody_answers_one_empty_slice_says_so():
+def test_a_service_without_endpoints_has_one_empty_slice():
     empty = Group("IPv4", may_be_empty=True)
     changes = plan([empty], [existing("a", 1)], FRAME)
     (document,) = changes.create
@@ -125,20 +125,20 @@ def test_where_nobody_answers_one_empty_slice_says_so():
     assert not plan([empty], [existing("a", ports=())], FRAME)
 
 
-def test_other_ports_are_other_slices():
+def test_different_ports_have_different_slices():
     metrics = (Port("metrics", "TCP", 9090),)
     changes = plan([group(1), group(2, ports=metrics)], [existing("a", 1, 2)], FRAME)
     assert told(changes.create[0]["endpoints"]) == ["2"]
     assert told(changes.update[0][1]["endpoints"]) == ["1"]
 
 
-def test_labels_that_somebody_changed_are_put_right():
+def test_changed_labels_are_restored():
     wrong = existing("a", 1, labels={**FRAME.labels, "mine": "yes"})
     ((_, patch),) = plan([group(1)], [wrong], FRAME).update
     assert patch["metadata"]["labels"] == {"mine": None, **FRAME.labels}
 
 
-def test_when_it_changed_is_told_but_no_reason_to_write():
+def test_a_changed_trigger_time_alone_causes_no_write():
     later = Frame("default", "web-", OWNER, FRAME.labels, {TRIGGER: "2026-01-01T00:00:00Z"})
     assert not plan([group(1)], [existing("a", 1)], later)
     ((_, patch),) = plan([group(1, 2)], [existing("a", 1)], later).update
@@ -147,7 +147,7 @@ def test_when_it_changed_is_told_but_no_reason_to_write():
 
 @given(st.lists(st.sets(st.integers(0, 400), max_size=320), min_size=1, max_size=5))
 @settings(max_examples=40)
-def test_after_any_history_everything_is_told_once_in_few_slices(history):
+def test_after_any_history_each_endpoint_is_in_one_of_few_slices(history):
     names, slices = count(), {}
     for desired in history:
         changes = plan([group(*sorted(desired), may_be_empty=True)], slices.values(), FRAME)

@@ -15,7 +15,7 @@ def told(result):
     return {each["type"]: each for each in conditions([], result, NOW)}
 
 
-def test_all_five_are_told_where_all_is_well():
+def test_all_five_conditions_are_set_without_failures():
     said = told(DeletionResult(remaining={"configmaps.": []}))
     assert {name: (each["status"], each["reason"]) for name, each in said.items()} == {
         "NamespaceDeletionDiscoveryFailure": ("False", "ResourcesDiscovered"),
@@ -27,7 +27,7 @@ def test_all_five_are_told_where_all_is_well():
     assert DeletionResult(remaining={"configmaps.": []}).is_empty
 
 
-def test_what_is_left_is_counted_by_kind_and_by_what_holds_it():
+def test_remaining_objects_are_counted_by_kind_and_finalizer():
     remaining = {
         "virtualmachineinstances.kubevirt.io": objects(("f", "g"), ("f",)),
         "configmaps.": objects(()),
@@ -47,7 +47,7 @@ def test_what_is_left_is_counted_by_kind_and_by_what_holds_it():
     assert not DeletionResult(remaining=remaining).is_empty
 
 
-def test_what_is_refused_and_what_is_not_known_is_told():
+def test_failed_deletions_and_discovery_are_reported():
     result = DeletionResult(discovery_error="no store", errors=[Forbidden("b"), Forbidden("a")])
     said = told(result)
     failed = said["NamespaceDeletionContentFailure"]
@@ -60,7 +60,7 @@ def test_what_is_refused_and_what_is_not_known_is_told():
     )
 
 
-def test_a_condition_keeps_its_time_until_it_turns():
+def test_transition_times_change_with_the_status_only():
     first = conditions([], DeletionResult(remaining={"configmaps.": objects(("f",))}), NOW)
     same = conditions(first, DeletionResult(remaining={"configmaps.": objects(("f",))}), LATER)
     assert same == first

@@ -66,13 +66,13 @@ def volume(uid=None, phase="Bound", policy="Retain", annotations=None):
         (volume("claim-uid", policy="Delete", annotations=MADE), claim("other"), "Released", False),
     ],
 )
-def test_a_volume_is_where_its_claim_leaves_it(of, its_claim, phase, unbind):
+def test_the_phase_of_a_volume_follows_its_claim(of, its_claim, phase, unbind):
     plan = plan_volume(of, its_claim)
     assert (plan.phase, plan.unbind) == (phase, unbind)
     assert (plan.event is not None) is (phase == "Failed" and of.status.phase != "Failed")
 
 
-def test_a_claim_that_had_a_volume_is_lost_when_another_claim_has_that():
+def test_a_claim_whose_volume_is_bound_to_another_is_lost():
     had = claim("disk", annotations={"pv.kubernetes.io/bind-completed": "yes"})
     plan = plan_claim(had, ClaimInputs(named=volume("other-uid")))
     assert (plan.phase, plan.event.reason) == ("Lost", "ClaimMisbound")
@@ -91,14 +91,14 @@ def test_pods_that_wait_for_a_claim_are_named():
     )
 
 
-def test_a_name_that_a_user_wrote_into_a_volume_stays():
+def test_a_claim_ref_set_by_a_user_stays():
     assert unreserve(volume("claim-uid"))["spec"] == {
         "claimRef": {"uid": None, "resourceVersion": None}
     }
     assert unreserve(volume("claim-uid", annotations=FOUND))["spec"] == {"claimRef": None}
 
 
-def test_a_claim_tells_the_size_that_it_was_bound_with():
+def test_the_capacity_of_a_claim_is_that_at_binding():
     assert claim_status(claim("disk"), "Bound", volume("claim-uid"))["status"] == {
         "phase": "Bound",
         "accessModes": ["ReadWriteOnce"],

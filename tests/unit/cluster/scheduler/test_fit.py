@@ -57,7 +57,7 @@ IN_ZONE = {
         ),
     ],
 )
-def test_a_node_that_cannot_take_a_pod_says_why(requested, volumes_of_class, reason):
+def test_reasons_why_a_pod_does_not_fit(requested, volumes_of_class, reason):
     assert unfit_reasons(requested, volumes_of_class, requests(requested)) == [reason]
     assert choose(requested, [volumes_of_class]).message == f"0/1 nodes are available: 1 {reason}."
 
@@ -73,7 +73,7 @@ def test_a_node_that_cannot_take_a_pod_says_why(requested, volumes_of_class, rea
         (pod(affinity={"nodeAffinity": IN_ZONE}), info(labels={"zone": "a"})),
     ],
 )
-def test_a_node_that_can_is_chosen(requested, volumes_of_class):
+def test_a_fitting_node_is_chosen(requested, volumes_of_class):
     assert choose(requested, [volumes_of_class]).node == "node0"
 
 
@@ -85,7 +85,7 @@ def test_reasons_are_counted():
     assert choose(pod(), []).message == "no nodes available to schedule pods"
 
 
-def test_a_node_under_pressure_takes_nothing_before_it_has_its_taint():
+def test_a_node_under_pressure_fits_no_pod_before_its_taint():
     short = info()
     pressure = msgspec.convert({"type": "DiskPressure", "status": "True"}, NodeCondition)
     short.node.status.conditions.append(pressure)
@@ -95,7 +95,7 @@ def test_a_node_under_pressure_takes_nothing_before_it_has_its_taint():
     )
 
 
-def test_a_machine_that_finds_no_processor_is_told_the_way_out():
+def test_insufficient_cpu_is_reported_with_the_remedy():
     machine = pod(cpu="3")
     machine.metadata.labels = {"kubevirt.io": "virt-launcher"}
     said = choose(machine, [info()]).message
@@ -106,7 +106,7 @@ def test_a_machine_that_finds_no_processor_is_told_the_way_out():
     assert choose(machine, [info(pods="0", cpu="4")]).message.endswith("Too many pods.")
 
 
-def test_what_is_avoided_and_what_is_preferred_weighs_more_than_room():
+def test_preferences_weigh_more_than_free_resources():
     avoided = info("empty", taints=[{**TAINT, "effect": "PreferNoSchedule"}])
     used = info("used")
     used.used.update({"cpu": 10**9, "memory": 2**29 * 10**9})
@@ -126,7 +126,7 @@ def test_what_is_avoided_and_what_is_preferred_weighs_more_than_room():
     assert choose(pod(affinity=liked), [info("other"), ssd]).node == "ssd"
 
 
-def test_init_containers_count_only_where_they_ask_for_more():
+def test_init_containers_count_only_if_they_request_more():
     init = {
         "name": "i",
         "image": "i",
@@ -138,7 +138,7 @@ def test_init_containers_count_only_where_they_ask_for_more():
 
 
 @given(st.lists(st.integers(1, 900), max_size=40), st.integers(1, 4))
-def test_no_node_is_ever_overfilled(millis, nodes):
+def test_no_node_is_ever_overcommitted(millis, nodes):
     infos = [info(f"n{number}", cpu="2") for number in range(nodes)]
     for each in millis:
         requested = pod(cpu=f"{each}m")

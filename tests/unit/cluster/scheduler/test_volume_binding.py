@@ -76,7 +76,7 @@ def node(name="node0", **labels):
     return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Node)
 
 
-def test_a_pod_without_claims_asks_nothing():
+def test_a_pod_without_claims_fits_everywhere():
     requested = pod_volumes(pod(), listers())
     assert (requested.reason, requested.unfit_reason(node()), requested.bindings(node())) == (
         "",
@@ -101,7 +101,7 @@ def test_a_pod_without_claims_asks_nothing():
         ),
     ],
 )
-def test_what_no_node_can_mend_is_told(things, why):
+def test_unresolvable_volume_problems_are_reported(things, why):
     assert pod_volumes(pod("data"), listers(*things)).reason == why
 
 
@@ -114,7 +114,7 @@ def test_what_no_node_can_mend_is_told(things, why):
         ([volume(nodeAffinity=SSD)], {"disk": "ssd"}, ""),
     ],
 )
-def test_a_node_must_reach_the_volumes_that_are_bound(things, labels, why):
+def test_a_node_must_match_the_affinity_of_bound_volumes(things, labels, why):
     requested = pod_volumes(
         pod("data"), listers(claim(annotations=BOUND, volumeName="disk"), *things)
     )
@@ -141,7 +141,7 @@ def test_a_node_must_reach_the_volumes_that_are_bound(things, labels, why):
         ),
     ],
 )
-def test_what_waits_for_its_node_gets_a_volume_there_or_has_one_made(things, found):
+def test_unbound_claims_get_a_volume_on_the_node_or_one_is_provisioned(things, found):
     requested = pod_volumes(pod("data"), listers(claim(storageClassName="late"), *things))
     bindings = requested.bindings(node())
     if found is None:
@@ -151,7 +151,7 @@ def test_what_waits_for_its_node_gets_a_volume_there_or_has_one_made(things, fou
         assert [one.volume and one.volume.metadata.name for one in bindings] == found
 
 
-def test_two_claims_of_a_pod_do_not_share_a_volume():
+def test_two_claims_of_a_pod_get_different_volumes():
     things = [claim(name, storageClassName="late") for name in ("a", "b")]
     requested = pod_volumes(
         pod("a", "b"), listers(*things, storage_class(), volume(storageClassName="late"))
@@ -160,7 +160,7 @@ def test_two_claims_of_a_pod_do_not_share_a_volume():
     assert made == [False, True]
 
 
-def test_a_claim_that_was_promised_to_a_node_goes_there():
+def test_a_claim_with_a_selected_node_is_scheduled_there():
     promised = claim(
         annotations={"volume.kubernetes.io/selected-node": "node1"}, storageClassName="late"
     )
@@ -169,7 +169,7 @@ def test_a_claim_that_was_promised_to_a_node_goes_there():
     assert requested.unfit_reason(node("node1")) == ""
 
 
-def test_a_claim_for_one_pod_is_not_shared():
+def test_a_read_write_once_pod_claim_is_not_shared():
     alone = claim(annotations=BOUND, volumeName="disk", accessModes=["ReadWriteOncePod"])
     other = pod("data", uid="other", node="node0")
     requested = pod_volumes(pod("data"), listers(alone, volume(), users=[other]))
