@@ -24,7 +24,7 @@ def user(demo_disk, tmp_path_factory):
     with outside(*ranges(__file__), directory=tmp_path_factory.mktemp("corral")) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         user.kubectl("create", "-f", "-", input=json.dumps(pool(2)))
-        settle(user, 2)
+        wait_until_ready(user, 2)
         yield user
 
 
@@ -78,12 +78,12 @@ def machines(user: Outside) -> dict[str, dict]:
     return {vmi["metadata"]["name"]: vmi for vmi in user.items("vmi")}
 
 
-def holds(vmi: dict, condition: str) -> bool:
+def has_condition(vmi: dict, condition: str) -> bool:
     conditions = vmi.get("status", {}).get("conditions", [])
     return any(one["type"] == condition and one["status"] == "True" for one in conditions)
 
 
-def settle(user: Outside, replicas: int) -> None:
+def wait_until_ready(user: Outside, replicas: int) -> None:
     """Wait until there are so many machines, and all of them answer."""
 
     def settled() -> bool:
@@ -93,7 +93,10 @@ def settle(user: Outside, replicas: int) -> None:
         return (
             counts == (replicas, replicas)
             and len(found) == replicas
-            and all(holds(vmi, "Ready") and holds(vmi, "AgentConnected") for vmi in found)
+            and all(
+                has_condition(vmi, "Ready") and has_condition(vmi, "AgentConnected")
+                for vmi in found
+            )
         )
 
     until(f"{replicas} machines are ready", settled)
@@ -108,10 +111,10 @@ def test_data_of_guests_survives_a_scale_in_and_out(user):
     for name in ("web-0", "web-1"):
         in_guest(user, name, f"printf kept-by-{name} >/dev/vdb; sync")
     change(user, replicas=0)
-    settle(user, 0)
+    wait_until_ready(user, 0)
     assert {one["metadata"]["name"] for one in user.items("dv")} == {"data-0", "data-1"}
     change(user, replicas=2)
-    settle(user, 2)
+    wait_until_ready(user, 2)
     for name in ("web-0", "web-1"):
         assert in_guest(user, name, "head -c 13 /dev/vdb") == f"kept-by-{name}"
 
@@ -124,9 +127,9 @@ def test_guests_with_saved_memory_resume(user):
         before[name] = counted(user, name, above=0)
     addresses = {name: mac(vmi) for name, vmi in machines(user).items()}
     change(user, replicas=0)
-    settle(user, 0)
+    wait_until_ready(user, 0)
     change(user, replicas=2)
-    settle(user, 2)
+    wait_until_ready(user, 2)
     for name, count in before.items():
         first = counted(user, name, above=count - 1)
         assert counted(user, name, above=first) > first
@@ -150,7 +153,7 @@ def claims(user: Outside) -> list[str]:
 
 def test_a_rolling_update_keeps_the_service_available(user):
     change(user, replicas=3)
-    settle(user, 3)
+    wait_until_ready(user, 3)
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -177,7 +180,7 @@ def test_a_rolling_update_keeps_the_service_available(user):
             lambda: not before & {vmi["metadata"]["uid"] for vmi in machines(user).values()},
             3 * PATIENCE,
         )
-        settle(user, 3)
+        wait_until_ready(user, 3)
     finally:
         over.set()
         for each in watchers:

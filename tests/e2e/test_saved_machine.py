@@ -68,14 +68,17 @@ def phase(user: Outside) -> str:
     return user.get("vmi", "vm").get("status", {}).get("phase", "")
 
 
-def holds(user: Outside, condition: str) -> bool:
+def has_condition(user: Outside, condition: str) -> bool:
     conditions = user.get("vmi", "vm")["status"].get("conditions", [])
     return any(one["type"] == condition and one["status"] == "True" for one in conditions)
 
 
 def up(user: Outside) -> None:
     """Wait until the guest answers by TCP, and its agent is there."""
-    until("the guest is ready", lambda: holds(user, "Ready") and holds(user, "AgentConnected"))
+    until(
+        "the guest is ready",
+        lambda: has_condition(user, "Ready") and has_condition(user, "AgentConnected"),
+    )
 
 
 def in_guest(user: Outside, command: str) -> str:

@@ -22,11 +22,11 @@ def user(demo_disk, tmp_path_factory):
     with outside(*RANGES, directory=tmp_path_factory.mktemp("corral")) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
         user.kubectl("create", "-f", str(EXAMPLES / "testreplicaset.yaml"))
-        settle(user, 3)
+        wait_until_ready(user, 3)
         yield user
 
 
-def settle(user: Outside, replicas: int) -> None:
+def wait_until_ready(user: Outside, replicas: int) -> None:
     """Wait until the set has exactly that many ready machines and no others are left."""
 
     def settled() -> bool:
@@ -47,7 +47,7 @@ def uids(user: Outside) -> set[str]:
 
 def replaced(user: Outside, name: str, replicas: int = 3) -> None:
     until(f"{name} is gone", lambda: name not in names(user))
-    settle(user, replicas)
+    wait_until_ready(user, replicas)
 
 
 def power_off(user: Outside, name: str) -> None:
@@ -107,10 +107,10 @@ def test_the_log_of_the_pod_is_the_console(user):
 def test_scaling_out_and_in(user):
     before = uids(user)
     user.kubectl("scale", "vmirs", SET, "--replicas", "5")
-    settle(user, 5)
+    wait_until_ready(user, 5)
     assert before < uids(user)
     user.kubectl("scale", "vmirs", SET, "--replicas", "3")
-    settle(user, 3)
+    wait_until_ready(user, 3)
     assert uids(user) == before, "the youngest go first"
 
 
@@ -143,7 +143,7 @@ def test_a_restarted_manager_adopts_its_machines(user):
     user.kill_manager()
     assert {qemu_of(uid) for uid in before} == processes
     with outside(*RANGES, directory=user.one.directory) as again:
-        settle(again, 3)
+        wait_until_ready(again, 3)
         assert uids(again) == before
         assert {qemu_of(uid) for uid in before} == processes
         victim = min(names(again))
@@ -151,7 +151,7 @@ def test_a_restarted_manager_adopts_its_machines(user):
         again.kubectl("delete", "vmirs", SET, "--cascade=orphan")
         assert uids(again) == before, "orphans live on"
         again.kubectl("create", "-f", str(EXAMPLES / "testreplicaset.yaml"))
-        settle(again, 3)
+        wait_until_ready(again, 3)
         assert uids(again) == before, "a new set adopts them"
         again.kubectl("delete", "vmirs", SET)
         until("all machines are gone", lambda: not again.items("vmi"))

@@ -35,7 +35,7 @@ async def resources(c, name):
     return [resource for rule in role.rules or () for resource in rule.resources]
 
 
-def holds(c, name, *wanted):
+def until_role_has(c, name, *wanted):
     async def so():
         return await resources(c, name) == list(wanted)
 
@@ -46,14 +46,14 @@ async def test_an_aggregated_role_follows_its_parts():
     async with cluster(about_itself=True) as c:
         for role in (ALL, SUM, part("b", "pods", **{"part-of": "sum"}), part("a", "nodes", x="y")):
             await c.client.create(ClusterRole, role)
-        await holds(c, "sum", "nodes", "pods")
-        await holds(c, "all", "nodes", "pods")
+        await until_role_has(c, "sum", "nodes", "pods")
+        await until_role_has(c, "all", "nodes", "pods")
         await c.client.patch(ClusterRole, Key("", "a"), {"metadata": {"labels": {"x": None}}})
-        await holds(c, "all", "pods")
+        await until_role_has(c, "all", "pods")
         await c.client.patch(ClusterRole, Key("", "sum"), {"rules": part("", "secrets")["rules"]})
-        await holds(c, "sum", "pods")
+        await until_role_has(c, "sum", "pods")
         await c.client.delete(ClusterRole, Key("", "b"))
-        await holds(c, "all")
+        await until_role_has(c, "all")
 
 
 async def test_rules_are_aggregated_in_spite_of_faults():
@@ -62,7 +62,7 @@ async def test_rules_are_aggregated_in_spite_of_faults():
     ) as c:
         for role in (ALL, SUM, *(part(f"p{n}", f"thing{n}", x="y") for n in range(9))):
             await c.client.create(ClusterRole, role)
-        await holds(c, "all", *(f"thing{n}" for n in range(9)))
+        await until_role_has(c, "all", *(f"thing{n}" for n in range(9)))
 
 
 async def test_default_roles_are_written_once():

@@ -76,7 +76,7 @@ async def volume_is(c, phase, name="disk"):
     return await volume_of(c, name)
 
 
-async def told(c, name="data"):
+async def events_of(c, name="data"):
     await asyncio.sleep(1)
     return [(event.reason, event.message) for event in await c.events(name)]
 
@@ -101,7 +101,7 @@ async def test_a_claim_is_bound_to_a_volume_of_the_default_class():
         assert BIND_COMPLETED in bound.metadata.annotations
         made = await volume_is(c, "Bound", bound.spec.volumeName)
         assert (made.spec.claimRef.name, made.spec.claimRef.uid) == ("data", bound.metadata.uid)
-        assert [reason for reason, _ in await told(c)] == ["ExternalProvisioning"]
+        assert [reason for reason, _ in await events_of(c)] == ["ExternalProvisioning"]
         await c.client.delete(PersistentVolumeClaim, bound_key := Key("default", "data"))
         await c.until(lambda: is_gone(c, PersistentVolumeClaim, bound_key))
         await c.until(lambda: is_gone(c, PersistentVolume, Key("", made.metadata.name)))
@@ -113,7 +113,7 @@ async def test_a_claim_without_a_class_gets_a_default_class_created_later():
         unmark = {"metadata": {"annotations": {DEFAULT_CLASS: "false"}}}
         await c.client.patch(StorageClass, Key("", "corral"), unmark)
         await c.client.create(PersistentVolumeClaim, claim())
-        reason, message = (await told(c))[0]
+        reason, message = (await events_of(c))[0]
         assert reason == "FailedBinding"
         assert message == (
             "no persistent volumes available for this claim and no storage class is set"
@@ -143,7 +143,7 @@ async def test_a_claim_is_bound_to_the_smallest_matching_volume():
 async def test_a_claim_is_bound_to_a_volume_created_later():
     async with cluster() as c:
         await c.client.create(PersistentVolumeClaim, claim(storageClassName=""))
-        assert [reason for reason, _ in await told(c)] == ["FailedBinding"]
+        assert [reason for reason, _ in await events_of(c)] == ["FailedBinding"]
         await c.client.create(PersistentVolume, volume())
         await claim_is(c, "Bound")
 
@@ -152,7 +152,7 @@ async def test_a_claim_with_a_volume_name_is_bound_to_that_volume_or_reports_why
     async with cluster() as c:
         await c.client.create(PersistentVolume, volume("small", "500Mi"))
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="", volumeName="small"))
-        assert await told(c) == [
+        assert await events_of(c) == [
             (
                 "VolumeMismatch",
                 'Cannot bind to requested volume "small": requested PV is too small',
@@ -166,7 +166,7 @@ async def test_a_claim_with_a_volume_name_is_bound_to_that_volume_or_reports_why
         await c.client.create(
             PersistentVolumeClaim, claim("third", storageClassName="", volumeName="later")
         )
-        assert await told(c, "third") == [
+        assert await events_of(c, "third") == [
             ("FailedBinding", 'volume "later" already bound to a different claim.')
         ]
 
@@ -177,7 +177,7 @@ async def test_a_volume_with_a_claim_ref_is_bound_to_that_claim_only():
         await c.client.create(PersistentVolume, kept)
         await volume_is(c, "Available")
         await c.client.create(PersistentVolumeClaim, claim("theirs", storageClassName=""))
-        await told(c, "theirs")
+        await events_of(c, "theirs")
         assert (await claim_of(c, "theirs")).status.phase == "Pending"
         await c.client.create(PersistentVolumeClaim, claim("mine", storageClassName=""))
         assert (await claim_is(c, "Bound", "mine")).spec.volumeName == "disk"
@@ -186,7 +186,7 @@ async def test_a_volume_with_a_claim_ref_is_bound_to_that_claim_only():
 async def test_a_claim_reports_its_missing_class_until_it_exists():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="fast"))
-        assert await told(c) == [
+        assert await events_of(c) == [
             ("ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found')
         ]
         fast = {"metadata": {"name": "fast"}, "provisioner": "corral.dev/directory"}
@@ -209,7 +209,7 @@ async def test_a_claim_whose_volume_is_deleted_is_lost():
         assert (
             "ClaimLost",
             "Bound claim has lost its PersistentVolume. Data on the volume is lost!",
-        ) in await told(c)
+        ) in await events_of(c)
 
 
 async def test_a_released_volume_without_a_deleter_fails():
@@ -223,14 +223,14 @@ async def test_a_released_volume_without_a_deleter_fails():
             'error getting deleter volume plugin for volume "disk": '
             "no deletable volume plugin matched"
         )
-        assert [reason for reason, _ in await told(c, "disk")] == ["VolumeFailedDelete"]
+        assert [reason for reason, _ in await events_of(c, "disk")] == ["VolumeFailedDelete"]
 
 
 async def test_a_claim_that_waits_for_its_first_consumer_reports_it():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(StorageClass, LATE)
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="late"))
-        assert await told(c) == [
+        assert await events_of(c) == [
             ("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
         ]
         assert (await claim_of(c)).metadata.annotations is None
@@ -332,8 +332,8 @@ def waiting(name="user", claim_name="data"):
 async def unscheduled(c, text, name="user"):
     async def says_why():
         found = await c.client.get(Pod, name, "default")
-        told = [each.message for each in (found.status.conditions or ())]
-        return told == [f"0/1 nodes are available: {text}"]
+        messages = [each.message for each in (found.status.conditions or ())]
+        return messages == [f"0/1 nodes are available: {text}"]
 
     await c.until(says_why)
 
@@ -372,7 +372,7 @@ async def test_the_first_pod_selects_the_node_of_a_volume():
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await c.client.create(StorageClass, LATE)
         await c.client.create(PersistentVolumeClaim, claim(storageClassName="late"))
-        await told(c)
+        await events_of(c)
         await c.client.create(Pod, waiting())
         await placed(c)
         bound = await claim_of(c)

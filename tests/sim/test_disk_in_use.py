@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 from tests.sim.test_saved_memory import (
+    event_message,
     host_with_storage,
     in_phase,
     machine_of,
     running,
-    told,
 )
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
@@ -44,7 +44,7 @@ async def waiting(host):
         "spec": {"domain": domain(DISK), "volumes": [VOLUME]},
     }
     await host.whole.client.create(Machine, document)
-    assert (await told(host, "vm", "StartFailed")).endswith(f"another machine: {IN_USE}")
+    assert (await event_message(host, "vm", "StartFailed")).endswith(f"another machine: {IN_USE}")
     await asyncio.sleep(200)
 
 

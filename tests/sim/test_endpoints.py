@@ -35,7 +35,7 @@ async def slices(c) -> list[EndpointSlice]:
     return found.items
 
 
-async def told(c) -> dict[str, bool]:
+async def readiness_of_pods(c) -> dict[str, bool]:
     """Pods by name, and whether they are told to be ready."""
     return {
         each.targetRef.name: each.conditions.ready
@@ -57,7 +57,7 @@ async def test_slices_follow_the_readiness_and_deletion_of_pods():
         await c.client.create(Service, service())
 
         async def tells(count):
-            return list((await told(c)).values()) == [True] * count
+            return list((await readiness_of_pods(c)).values()) == [True] * count
 
         await c.until(lambda: tells(3))
         (one,) = await slices(c)
@@ -104,7 +104,7 @@ async def test_unchanged_slices_are_not_written():
         await c.until_ready("test", 2)
 
         async def tells():
-            return len(await told(c)) == 2
+            return len(await readiness_of_pods(c)) == 2
 
         await c.until(tells)
         await asyncio.sleep(5)
@@ -125,7 +125,7 @@ async def test_a_deleted_or_changed_slice_is_restored():
         await c.until_ready("test", 2)
 
         async def tells():
-            return len(await told(c)) == 2
+            return len(await readiness_of_pods(c)) == 2
 
         await c.until(tells)
         (one,) = await slices(c)

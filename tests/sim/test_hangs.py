@@ -44,7 +44,7 @@ async def turns(c, machine, phase, seconds=LONGEST_SECONDS):
     return await now(c, machine)
 
 
-async def told(c, name):
+async def events_of(c, name):
     return [(e.type, e.reason, e.message) for e in await c.events(name)]
 
 
@@ -59,7 +59,7 @@ async def test_the_guest_of_a_hanging_qemu_is_unknown_until_qemu_responds():
         assert pod.status.phase == "Running"
         assert {one.type: one.status for one in pod.status.conditions}["Ready"] == "False"
         why = "QEMU hangs: it is set to hang, and did so for 10 s"
-        assert ("Warning", "MonitorSilent", why) in await told(c, machine.metadata.name)
+        assert ("Warning", "MonitorSilent", why) in await events_of(c, machine.metadata.name)
 
         guest.hung = False
         back = await turns(c, machine, "Running", hang_detector._RETURN_SECONDS + 20)
@@ -120,7 +120,9 @@ async def test_a_killed_process_that_does_not_exit_is_reported_and_awaited():
 
         await c.until(is_told)
         (pod,) = await c.pods()
-        (event,) = [one for one in await told(c, pod.metadata.name) if one[1] == "FailedKillPod"]
+        (event,) = [
+            one for one in await events_of(c, pod.metadata.name) if one[1] == "FailedKillPod"
+        ]
         assert event == ("Warning", "FailedKillPod", "error killing pod: it is set not to end")
         guest.crash()
 
@@ -144,7 +146,9 @@ async def test_a_set_replaces_a_hanging_vmi():
         await c.until(is_replaced, LONGEST_SECONDS + 45)
         await c.until_ready("test", 2)
         assert spared.metadata.uid in {machine.metadata.uid for machine in await c.machines()}
-        messages = [message for _, reason, message in await told(c, "test") if "Delete" in reason]
+        messages = [
+            message for _, reason, message in await events_of(c, "test") if "Delete" in reason
+        ]
         assert messages == [f"Deleted finished virtual machine: {lost.metadata.name}"]
 
 

@@ -55,8 +55,8 @@ async def machine(c):
 
 async def volumes(c):
     """The phase of each volume that comes and goes."""
-    told = (await machine(c)).status.volume_status
-    return {each.name: each.phase for each in told if each.hotplug_volume is not None}
+    statuses = (await machine(c)).status.volume_status
+    return {each.name: each.phase for each in statuses if each.hotplug_volume is not None}
 
 
 async def until_volumes(c, **wanted):
@@ -91,7 +91,7 @@ async def has_exactly(c, names):
     return (await machine(c)).metadata.uid in known and (await plugged(c)).keys() == names
 
 
-async def told(c, reason):
+async def messages_of(c, reason):
     return [each.message for each in await c.events(KEY.name) if each.reason == reason]
 
 
@@ -110,14 +110,16 @@ async def test_a_disk_added_to_a_vm_is_plugged_into_its_vmi_and_guest():
         assert entry.target == "sda"
         assert entry.message == "Successfully attach hotplugged volume data to VM"
         assert entry.hotplug_volume.attach_pod_name == (await c.pods())[0].metadata.name
-        assert await told(c, "VolumeReady") == [entry.message]
+        assert await messages_of(c, "VolumeReady") == [entry.message]
 
         await remove(c)
         await until_volumes(c)
         assert await plugged(c) == {}
         found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
         assert len(found.spec.template.spec.volumes) == 1
-        assert await told(c, "VolumeUnplugged") == ["Volume data has been unplugged from the guest"]
+        assert await messages_of(c, "VolumeUnplugged") == [
+            "Volume data has been unplugged from the guest"
+        ]
         assert (await machine(c)).metadata.uid == uid, "it never restarted"
 
 
@@ -211,7 +213,9 @@ async def test_media_are_inserted_changed_and_ejected_without_a_restart():
         assert found.spec.domain.devices.disks == drives, "the guest has the drive that it had"
         await change(c, claim_name="data")
         await until_volumes(c, cd="Ready")
-        assert await told(c, "VolumeUnplugged") == ["Volume cd has been unplugged from the guest"]
+        assert await messages_of(c, "VolumeUnplugged") == [
+            "Volume cd has been unplugged from the guest"
+        ]
 
 
 async def test_a_guest_that_locks_its_drive_is_reported():
@@ -223,7 +227,7 @@ async def test_a_guest_that_locks_its_drive_is_reported():
         await change(c, claim_name="more")
         await until_volumes(c, cd="Detaching")
         await asyncio.sleep(3 * LONGEST_PAUSE_SECONDS)
-        assert await told(c, "VolumeInUse") == ["The guest does not release volume cd"]
+        assert await messages_of(c, "VolumeInUse") == ["The guest does not release volume cd"]
         assert await plugged(c) == {"cd": "data"}
         guest.plugs.release_requested()
         await until_volumes(c, cd="Ready")
@@ -254,7 +258,7 @@ async def test_a_new_cdrom_drive_is_added_at_the_next_start():
         await c.until(partial(waits_for_a_start, c))
         await asyncio.sleep(60)
         assert len((await machine(c)).spec.domain.devices.disks) == 1
-        assert await told(c, "HotPlugVolumeError") == []
+        assert await messages_of(c, "HotPlugVolumeError") == []
         assert await volumes(c) == {}
 
 
@@ -309,7 +313,7 @@ async def test_a_guest_that_keeps_a_disk_is_reported_and_asked_again():
         [entry] = [one for one in (await machine(c)).status.volume_status if one.hotplug_volume]
         assert (entry.phase, entry.reason) == ("Detaching", "VolumeInUse")
         assert entry.message == "The guest does not release volume data"
-        assert await told(c, "VolumeInUse") == [entry.message]
+        assert await messages_of(c, "VolumeInUse") == [entry.message]
         guest.plugs.release_requested()
         await until_volumes(c)
 
@@ -438,5 +442,5 @@ async def test_a_volume_request_that_cannot_be_fulfilled_is_dropped_and_reported
         found = await c.client.get(VirtualMachine, KEY.name, KEY.namespace)
         assert found.status.volume_requests == []
         assert len(found.spec.template.spec.volumes) == 1
-        [message] = await told(c, "HotPlugVolumeError")
+        [message] = await messages_of(c, "HotPlugVolumeError")
         assert message.startswith("Dropped a request for volume data: ")

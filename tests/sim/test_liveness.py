@@ -42,7 +42,7 @@ async def replaced(c, machine):
     await c.until_ready("test", 1)
 
 
-async def told(c, machine, reason):
+async def events_of(c, machine, reason):
     return [
         (e.type, e.message) for e in await c.events(machine.metadata.name) if e.reason == reason
     ]
@@ -59,11 +59,11 @@ async def test_a_vmi_with_a_failed_liveness_probe_shuts_down_gracefully_and_fail
         began = asyncio.get_running_loop().time()
 
         async def has_stopped():
-            return await told(c, machine, "Stopped")
+            return await events_of(c, machine, "Stopped")
 
         await c.until(has_stopped)
         assert asyncio.get_running_loop().time() - began < ends_within
-        assert await told(c, machine, "Stopped") == [("Warning", WHY)]
+        assert await events_of(c, machine, "Stopped") == [("Warning", WHY)]
         events = (await c.client.list(Event)).items
         said = [one.message for one in events if one.reason == "Killing"]
         assert said == ["Container compute failed liveness probe"]
@@ -79,8 +79,8 @@ async def test_a_restarted_manager_stops_a_vmi_whose_liveness_probe_failed_befor
         c.start_node("node0")
 
         async def has_stopped():
-            return await told(c, machine, "Stopped")
+            return await events_of(c, machine, "Stopped")
 
         await c.until(has_stopped)
-        assert await told(c, machine, "Stopped") == [("Warning", WHY)]
+        assert await events_of(c, machine, "Stopped") == [("Warning", WHY)]
         await replaced(c, machine)

@@ -25,7 +25,7 @@ async def space(c, *finalizers):
     await c.client.create(ConfigMap, {"metadata": metadata})
 
 
-async def told(c):
+async def deletion_conditions(c):
     status = (await c.client.get(Namespace, SPACE.name)).status
     return {each.type: (each.status, each.message) for each in status.conditions or ()}
 
@@ -47,10 +47,10 @@ async def test_conditions_report_remaining_objects_and_finalizers():
         await c.client.delete(Namespace, SPACE)
 
         async def is_told():
-            return bool(await told(c))
+            return bool(await deletion_conditions(c))
 
         await c.until(is_told, 10)
-        said = await told(c)
+        said = await deletion_conditions(c)
         assert len(said) == 5
         assert said["NamespaceContentRemaining"] == (
             "True",
@@ -93,7 +93,7 @@ async def test_pods_are_deleted_before_everything_else():
         assert len(await c.pods(SPACE.name)) == 2
         assert (await c.client.get(Secret, "s", SPACE.name)).metadata.deletionTimestamp is None
         assert (await c.replica_set("test", SPACE.name)).metadata.deletion_timestamp is None
-        said = await told(c)
+        said = await deletion_conditions(c)
         assert said["NamespaceContentRemaining"] == (
             "True",
             "Some resources are remaining: pods. has 2 resource instances",
@@ -122,7 +122,9 @@ async def test_a_rejected_deletion_is_reported_and_delays_no_other_kind():
         await c.client.delete(Namespace, SPACE)
 
         async def is_told():
-            status, message = (await told(c)).get("NamespaceDeletionContentFailure", ("", ""))
+            status, message = (await deletion_conditions(c)).get(
+                "NamespaceDeletionContentFailure", ("", "")
+            )
             return status == "True" and "they are kept" in message
 
         await c.until(is_told, 10)

@@ -22,7 +22,7 @@ def policy(*expressions, groups=("",), resources=("configmaps",), **spec):
     }
 
 
-async def told(c, generation):
+async def type_warnings(c, generation):
     """The warnings in the status, once it tells of a generation."""
 
     async def observed():
@@ -39,7 +39,7 @@ async def test_type_errors_are_reported_once_a_generation():
     async with cluster(about_itself=True) as c:
         made = policy("object.dada.x == '1'", "object.metadata.name == 1", "has(object.data)")
         await c.client.create(ValidatingAdmissionPolicy, made)
-        warnings = await told(c, 1)
+        warnings = await type_warnings(c, 1)
         assert [*warnings] == [f"spec.validations[{index}].expression" for index in (0, 1)]
         assert warnings["spec.validations[0].expression"] == (
             "/v1, Kind=ConfigMap: compilation failed: ERROR: <input>:1:7: undefined field 'dada'\n"
@@ -48,7 +48,7 @@ async def test_type_errors_are_reported_once_a_generation():
         assert "no matching overload" in warnings["spec.validations[1].expression"]
         change = {"spec": policy("object.data.x == '1'")["spec"]}
         await c.client.patch(ValidatingAdmissionPolicy, Key("", "rules"), change)
-        assert await told(c, 2) == {}
+        assert await type_warnings(c, 2) == {}
 
 
 async def test_type_errors_are_reported_for_each_matched_kind():
@@ -63,7 +63,7 @@ async def test_type_errors_are_reported_for_each_matched_kind():
         made["spec"]["validations"] += [{"expression": "object.spec.running"}]
         made["spec"]["validations"][1]["expression"] += " == true"
         await c.client.create(ValidatingAdmissionPolicy, made)
-        warnings = await told(c, 1)
+        warnings = await type_warnings(c, 1)
         assert [*warnings] == ["spec.validations[1].expression"]
         (told_of,) = warnings.values()
         assert told_of.startswith("/v1, Kind=Secret: compilation failed: ")
@@ -75,7 +75,7 @@ async def test_parameters_have_the_type_of_their_kind():
     async with cluster(about_itself=True) as c:
         made = policy(*expressions, paramKind={"apiVersion": "v1", "kind": "ConfigMap"})
         await c.client.create(ValidatingAdmissionPolicy, made)
-        warnings = await told(c, 1)
+        warnings = await type_warnings(c, 1)
         assert [*warnings] == [f"spec.validations[{index}].expression" for index in (1, 2)]
         assert "undefined field 'dada'" in warnings["spec.validations[1].expression"]
         assert "no matching overload" in warnings["spec.validations[2].expression"]
@@ -85,7 +85,7 @@ async def test_parameters_have_the_type_of_their_kind():
         ):
             change = {"spec": {"paramKind": unknown}}
             changed = await c.client.patch(ValidatingAdmissionPolicy, Key("", "rules"), change)
-            assert await told(c, changed.metadata.generation) == {}
+            assert await type_warnings(c, changed.metadata.generation) == {}
 
 
 async def test_type_errors_are_not_reported_for_wildcards():
@@ -93,11 +93,11 @@ async def test_type_errors_are_not_reported_for_wildcards():
         await c.client.create(
             ValidatingAdmissionPolicy, policy("object.dada == 1", resources=("*",))
         )
-        assert await told(c, 1) == {}
+        assert await type_warnings(c, 1) == {}
 
 
 async def test_a_policy_whose_warnings_do_not_fit_is_checked_once(monkeypatch):
     async with cluster(about_itself=True) as c:
         monkeypatch.setattr(object_version, "MAX_OBJECT_BYTES", 25_000)
         await c.client.create(ValidatingAdmissionPolicy, policy(*["object.dada == 1"] * 200))
-        assert await told(c, 1) == {}
+        assert await type_warnings(c, 1) == {}

@@ -142,7 +142,7 @@ async def saved(host: Host, name: str = "vm") -> Mark:
     return mark
 
 
-async def told(host: Host, name: str, reason: str) -> str:
+async def event_message(host: Host, name: str, reason: str) -> str:
     """The message of an event, as soon as it is there."""
 
     async def is_told():
@@ -167,7 +167,7 @@ async def test_a_vmi_resumes_from_the_memory_of_an_earlier_one(tmp_path):
         assert (mark.identity, mark.instance) == (uid, "default/vm")
         assert mark.bytes > 0
         assert await running(host, "vm", resume_annotations("memory", mark)) == before
-        await told(host, "vm", "Restored")
+        await event_message(host, "vm", "Restored")
         await unmarked(host)
         assert not place_of(host).exists()
 
@@ -245,7 +245,7 @@ async def test_a_restore_interrupted_after_another_machine_resumed_starts_fresh(
         host.kill_at = step
         await create(host, "vm", resume_annotations("memory", mark))
         await host.whole.until(host.killed)
-        assert "claim memory is empty" in await told(host, "vm", "NothingToRestore")
+        assert "claim memory is empty" in await event_message(host, "vm", "NothingToRestore")
         await in_phase(host, "vm", "Running")
 
 
@@ -253,7 +253,7 @@ async def pending(host: Host, claim: str) -> None:
     """Until it is told that a machine waits for a claim."""
 
     async def is_told():
-        return f"saved to claim {claim}: " in await told(host, "vm", "SavePending")
+        return f"saved to claim {claim}: " in await event_message(host, "vm", "SavePending")
 
     await host.whole.until(is_told)
 
@@ -266,7 +266,7 @@ async def test_a_vmi_runs_on_until_the_claim_for_its_memory_exists(tmp_path):
         await asyncio.sleep(3600)
         machine = await in_phase(host, "vm", "Running")
         assert guest_of(host, machine).memory == memory
-        assert '"later" not found' in await told(host, "vm", "SavePending")
+        assert '"later" not found' in await event_message(host, "vm", "SavePending")
         claim = await claim_of(host)
         document = {
             "metadata": {"name": "later", "namespace": "default"},
@@ -277,7 +277,7 @@ async def test_a_vmi_runs_on_until_the_claim_for_its_memory_exists(tmp_path):
         }
         await host.whole.client.create(PersistentVolumeClaim, document)
         await in_phase(host, "vm", "Succeeded")
-        assert "to claim later" in await told(host, "vm", "Saved")
+        assert "to claim later" in await event_message(host, "vm", "Saved")
 
 
 @pytest.mark.parametrize("instead", [None, "memory"])
@@ -317,7 +317,7 @@ async def test_a_guest_that_cannot_be_saved_is_shut_down_and_leaves_no_annotatio
         await up(host, "vm")
         await save(host, "vm")
         await in_phase(host, "vm", "Succeeded")
-        assert "no space" in await told(host, "vm", "SaveFailed")
+        assert "no space" in await event_message(host, "vm", "SaveFailed")
         assert mark_of(await claim_of(host)) is None
         assert not place_of(host).exists()
 
@@ -328,7 +328,7 @@ async def test_damaged_memory_is_discarded(tmp_path):
         mark = await saved(host)
         (place_of(host) / "memory").write_bytes(b"x" * mark.bytes)
         assert await running(host, "vm", resume_annotations("memory", mark)) != before
-        assert "does not match its checksum" in await told(host, "vm", "RestoreFailed")
+        assert "does not match its checksum" in await event_message(host, "vm", "RestoreFailed")
         await unmarked(host)
         assert not place_of(host).exists()
 
@@ -339,7 +339,7 @@ async def test_memory_of_a_different_machine_is_discarded(tmp_path, monkeypatch)
         mark = await saved(host)
         monkeypatch.setattr("corral.node.hollow.hypervisor._SHAPE", ("another",))
         assert await running(host, "vm", resume_annotations("memory", mark)) != before
-        assert "unusable" in await told(host, "vm", "RestoreFailed")
+        assert "unusable" in await event_message(host, "vm", "RestoreFailed")
         await unmarked(host)
 
 
@@ -349,14 +349,14 @@ async def test_an_annotation_without_stored_memory_starts_a_fresh_guest(tmp_path
         annotations = {"metadata": {"annotations": mark_annotation(forged)}}
         await host.whole.client.patch(PersistentVolumeClaim, CLAIM, annotations)
         await running(host, "vm", resume_annotations("memory", forged))
-        await told(host, "vm", "NothingToRestore")
+        await event_message(host, "vm", "NothingToRestore")
         await unmarked(host)
 
 
 async def test_a_missing_claim_is_reported_and_the_vmi_starts_fresh(tmp_path):
     async with host_with_storage(tmp_path) as host:
         await running(host, "vm", {RESTORE_FROM: "nothing"})
-        assert '"nothing" not found' in await told(host, "vm", "RestoreFailed")
+        assert '"nothing" not found' in await event_message(host, "vm", "RestoreFailed")
 
 
 async def test_unreachable_memory_is_awaited(tmp_path, monkeypatch):
@@ -366,7 +366,7 @@ async def test_unreachable_memory_is_awaited(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(Storage, "find", lambda *_: None)
             await create(host, "vm", resume_annotations("memory", mark))
-            assert "are missing" in await told(host, "vm", "RestorePending")
+            assert "are missing" in await event_message(host, "vm", "RestorePending")
         machine = await in_phase(host, "vm", "Running")
         assert guest_of(host, machine).memory == memory
 
@@ -399,7 +399,7 @@ async def test_memory_is_discarded_if_another_machine_has_used_the_disks(tmp_pat
         assert overlay.read_bytes() == b"the overlay"
         (place_of(host) / "machine.json").rename(place_of(host) / "another.broken")
         await in_phase(host, "late", "Running")
-        await told(host, "late", "NothingToRestore")
+        await event_message(host, "late", "NothingToRestore")
         assert not overlay.exists()
 
 
@@ -421,7 +421,7 @@ async def test_a_claim_with_the_memory_of_another_vmi_is_not_overwritten(tmp_pat
         mark = await saved(host)
         await running(host, "other")
         await save(host, "other")
-        assert "holds the memory of default/vm" in await told(host, "other", "SavePending")
+        assert "holds the memory of default/vm" in await event_message(host, "other", "SavePending")
         await in_phase(host, "other", "Running")
         await remove(host, "other")
         assert await running(host, "vm", resume_annotations("memory", mark)) == before
@@ -432,7 +432,7 @@ async def test_a_claim_too_small_for_the_memory_ends_no_guest(tmp_path):
         memory = {"resources": {"requests": {"memory": "1Gi"}}, "devices": {}}
         await running(host, "vm", domain=memory)
         await save(host, "vm")
-        assert "the claim has 134217728 bytes" in await told(host, "vm", "SavePending")
+        assert "the claim has 134217728 bytes" in await event_message(host, "vm", "SavePending")
         await in_phase(host, "vm", "Running")
 
 

@@ -23,7 +23,7 @@ async def data(c, key):
         return None
 
 
-def holds(c, key, wanted):
+def until_data_is(c, key, wanted):
     async def is_so():
         return await data(c, key) == wanted
 
@@ -40,29 +40,29 @@ async def since(c):
 
 async def test_both_config_maps_exist_and_are_recreated():
     async with cluster(stand_ins=[LOOP]) as c:
-        await holds(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, TOLD)
         first = await since(c)
         assert system_config._DAY.fullmatch(first["since"])
         for key in (AUTHENTICATION, TRACKING):
             await c.client.delete(ConfigMap, key)
-        await holds(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, TOLD)
         assert await since(c) == first
 
 
 async def test_changed_fields_are_restored_and_added_ones_stay():
     async with cluster(stand_ins=[LOOP]) as c:
-        await holds(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, TOLD)
         forged = {"client-ca-file": "FORGED", "more": "x"}
         await c.client.patch(ConfigMap, AUTHENTICATION, {"data": forged})
-        await holds(c, AUTHENTICATION, {**TOLD, "more": "x"})
+        await until_data_is(c, AUTHENTICATION, {**TOLD, "more": "x"})
 
 
 async def test_the_date_since_which_legacy_tokens_are_tracked_stays():
     async with cluster(stand_ins=[LOOP]) as c:
         today = await since(c)
         await c.client.patch(ConfigMap, TRACKING, {"data": {"since": "long ago"}})
-        await holds(c, TRACKING, today)
+        await until_data_is(c, TRACKING, today)
         await c.client.patch(ConfigMap, TRACKING, {"data": {"since": "2020-02-02"}})
         await c.client.patch(ConfigMap, AUTHENTICATION, {"data": {"client-ca-file": "FORGED"}})
-        await holds(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, TOLD)
         assert await data(c, TRACKING) == {"since": "2020-02-02"}

@@ -15,7 +15,7 @@ KEY = Key("", NAME)
 URL = "https://127.0.0.1:6443"
 
 
-async def told(here):
+async def upload_address(here):
     await asyncio.sleep(1)
     found = await here.client.get(CDIConfig, NAME)
     return found.status.upload_proxy_url, found.status.upload_proxy_ca, found.metadata
@@ -24,10 +24,10 @@ async def told(here):
 async def test_a_deleted_cdi_config_is_recreated_with_the_upload_address():
     loop = cdi_config.controller(URL, "authority")
     async with cluster(stand_ins=(loop,)) as here:
-        *first, metadata = await told(here)
+        *first, metadata = await upload_address(here)
         assert first == [URL, "authority"]
         await here.client.delete(CDIConfig, KEY)
-        *second, anew = await told(here)
+        *second, anew = await upload_address(here)
         assert second == first
         assert anew.uid != metadata.uid
         whole = (await here.client.get(CDIConfig, NAME)).status
@@ -40,9 +40,9 @@ async def test_a_deleted_cdi_config_is_recreated_with_the_upload_address():
         for field, value in wrong.items():
             change = {"status": {field: value}}
             await here.client.patch(CDIConfig, KEY, change, subresource="status")
-            *third, mended = await told(here)
+            *third, mended = await upload_address(here)
             assert third == first
             assert (await here.client.get(CDIConfig, NAME)).status == whole
         await asyncio.sleep(60)
-        *_, after = await told(here)
+        *_, after = await upload_address(here)
         assert after.resource_version == mended.resource_version

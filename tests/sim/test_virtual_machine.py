@@ -59,7 +59,7 @@ async def machine(c: Cluster) -> Machine | None:
         return None
 
 
-async def told(c: Cluster, word: str, seconds: float = 120.0) -> VirtualMachine:
+async def until_status(c: Cluster, word: str, seconds: float = 120.0) -> VirtualMachine:
     """Wait until the VirtualMachine says this of itself."""
     found = await get(c)
 
@@ -87,7 +87,7 @@ async def runs(c: Cluster, *, other_than: str = "", seconds: float = 120.0) -> s
         )
 
     await c.until(is_there, seconds)
-    await told(c, "Running")
+    await until_status(c, "Running")
     found = await machine(c)
     assert found is not None
     return found.metadata.uid
@@ -122,12 +122,12 @@ async def happened(c: Cluster) -> list[tuple[str, str]]:
 
 async def fail(c: Cluster) -> str:
     """Let a machine that finds no node end: its pod is taken away.  Answers its uid."""
-    await told(c, "ErrorUnschedulable", 400)
+    await until_status(c, "ErrorUnschedulable", 400)
     found = await machine(c)
     assert found is not None
     (pod,) = [each for each in await c.pods("default") if found.metadata.name in each.metadata.name]
     await c.client.delete(Pod, Key("default", pod.metadata.name), grace_seconds=0)
-    await told(c, "CrashLoopBackOff")
+    await until_status(c, "CrashLoopBackOff")
     return found.metadata.uid
 
 
@@ -222,7 +222,7 @@ async def test_run_strategy_rerun_on_failure_recreates_the_vmi_after_a_crash_onl
         await runs(c, other_than=first)
         await end(c, Change.POWERED_OFF)
         await gone(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await asyncio.sleep(3600)
         assert await machine(c) is None
         await tell(c, "start")
@@ -235,7 +235,7 @@ async def test_a_halted_vm_switched_to_rerun_on_failure_starts():
         await runs(c)
         await c.client.patch(VirtualMachine, KEY, {"spec": {"runStrategy": "Halted"}})
         await gone(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await c.client.patch(VirtualMachine, KEY, {"spec": {"runStrategy": "RerunOnFailure"}})
         await runs(c)
 
@@ -246,7 +246,7 @@ async def test_run_strategy_once_leaves_the_finished_vmi(change):
         await c.client.create(VirtualMachine, vm("Once"))
         uid = await runs(c)
         await end(c, change)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await asyncio.sleep(3600)
         assert (await machine(c)).metadata.uid == uid
 
@@ -254,20 +254,20 @@ async def test_run_strategy_once_leaves_the_finished_vmi(change):
 async def test_run_strategy_manual_follows_requests_only():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("Manual"))
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await asyncio.sleep(600)
         assert await machine(c) is None
         await tell(c, "start")
         first = await runs(c)
         await end(c, Change.POWERED_OFF)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await asyncio.sleep(600)
         assert (await machine(c)).metadata.uid == first
         await tell(c, "start")
         await runs(c, other_than=first)
         await tell(c, "stop")
         await gone(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         assert (await get(c)).status.state_change_requests == []
 
 
@@ -275,13 +275,13 @@ async def test_run_strategy_manual_follows_requests_only():
 async def test_a_halted_vm_starts_and_stops_on_request(strategy):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(strategy))
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await tell(c, "start")
         await runs(c)
         assert (await get(c)).spec.strategy == "Always"
         await tell(c, "stop")
         await gone(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         spec = (await get(c)).spec
         assert (spec.running, spec.run_strategy) == (
             (None, "Halted") if strategy == "Halted" else (False, None)
@@ -292,9 +292,9 @@ async def test_a_halted_vm_starts_and_stops_on_request(strategy):
 async def test_a_vm_can_start_paused(strategy):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(strategy))
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await tell(c, "start", paused=True)
-        one = await told(c, "Paused")
+        one = await until_status(c, "Paused")
         assert one.status.state_change_requests == []
         assert one.spec.template.spec.start_strategy is None
         assert one.spec.strategy == ("Manual" if strategy == "Manual" else "Always")
@@ -318,7 +318,7 @@ async def test_a_restart_creates_another_vmi_of_the_same_name():
 async def test_a_repeated_request_is_fulfilled_once():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("Manual"))
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await tell(c, "start")
         with pytest.raises(ApiError):
             await tell(c, "start")
@@ -367,11 +367,11 @@ async def test_a_manual_start_skips_the_backoff():
         await c.client.create(VirtualMachine, vm("RerunOnFailure", **NOWHERE))
         await fail(c)
         await c.client.patch(VirtualMachine, KEY, {"spec": {"runStrategy": "Halted"}})
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         assert (await get(c)).status.start_failure is None
         before = c.clock()
         await tell(c, "start")
-        await told(c, "ErrorUnschedulable")
+        await until_status(c, "ErrorUnschedulable")
         assert (c.clock() - before).total_seconds() < 5
 
 
@@ -382,7 +382,7 @@ async def test_start_failures_survive_a_restart_of_the_manager():
         retry = parse_rfc3339((await get(c)).status.start_failure.retry_after_timestamp)
         await c.crash_loops()
         c.start_loops()
-        await told(c, "ErrorUnschedulable")
+        await until_status(c, "ErrorUnschedulable")
         assert c.clock() >= retry
 
 
@@ -426,7 +426,7 @@ async def test_a_vm_in_backoff_can_be_stopped():
         await c.client.create(VirtualMachine, failing())
         await crash_loops(c, 2, 30)
         await tell(c, "stop")
-        one = await told(c, "Stopped", 5)
+        one = await until_status(c, "Stopped", 5)
         assert one.status.start_failure is None
         await asyncio.sleep(600)
         assert await machine(c) is None
@@ -437,11 +437,11 @@ async def test_a_vm_that_fits_no_node_is_unschedulable():
     async with cluster() as c:
         huge = {"resources": {"requests": {"cpu": "1M", "memory": "1Ei"}}, "devices": {}}
         await c.client.create(VirtualMachine, vm(domain=huge, volumes=[]))
-        await told(c, "ErrorUnschedulable", 5)
+        await until_status(c, "ErrorUnschedulable", 5)
         pods = await c.pods("default")
         assert [pod.spec.containers[0].resources.requests["cpu"] for pod in pods] == ["1M"]
         await tell(c, "stop")
-        await told(c, "Stopped", 10)
+        await until_status(c, "Stopped", 10)
 
 
 # ----------------------------------------------------------- owning and letting go
@@ -646,7 +646,7 @@ async def test_a_restart_happens_once_after_a_crash_at_any_write(number, way, mo
         await tell(c, "restart")
         second = await runs(c, other_than=first)
         await asyncio.sleep(60)
-        one = await told(c, "Running")
+        one = await until_status(c, "Running")
         assert (await machine(c)).metadata.uid == second
         assert one.status.state_change_requests == []
         assert one.status.start_failure is None
@@ -666,7 +666,7 @@ async def test_a_crash_of_the_guest_is_followed_by_a_start_after_a_kill_of_the_m
         await end(c, Change.POWERED_OFF)
         await gone(c)
         await asyncio.sleep(60)
-        one = await told(c, "Stopped")
+        one = await until_status(c, "Stopped")
         assert one.status.state_change_requests == []
         assert await machine(c) is None
         assert second != first
@@ -711,7 +711,7 @@ async def test_each_vm_runs_once_in_spite_of_faults(seed):
 async def test_changed_labels_of_the_template_require_no_restart():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
-        await told(c, "Running")
+        await until_status(c, "Running")
         labels = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
         await c.client.patch(VirtualMachine, KEY, labels)
 

@@ -7,7 +7,7 @@ import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from tests.sim import provisioner
 from tests.sim.cluster import cluster
-from tests.sim.test_virtual_machine import KEY, get, happened, machine, tell, told, vm
+from tests.sim.test_virtual_machine import KEY, get, happened, machine, tell, until_status, vm
 
 from corral.api.errors import NotFound
 from corral.api.kinds.cdi.datavolume import DataVolume
@@ -56,19 +56,19 @@ async def filled(c, phase=SUCCEEDED):
 async def test_data_volumes_are_created_before_the_first_start():
     async with cluster(stand_ins=LOOPS) as c:
         one = await c.client.create(VirtualMachine, with_disk("Halted"))
-        await told(c, "Provisioning")
+        await until_status(c, "Provisioning")
         made = await disk(c)
         assert made.metadata.labels["kubevirt.io/created-by"] == one.metadata.uid
         assert [owner.uid for owner in made.metadata.owner_references] == [one.metadata.uid]
         assert await happened(c) == [("SuccessfulDataVolumeCreate", "Created DataVolume data")]
         await filled(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
 
 
 async def test_a_vmi_is_created_once_its_disks_are_populated():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk())
-        await told(c, "Provisioning")
+        await until_status(c, "Provisioning")
         await asyncio.sleep(600)
         assert await machine(c) is None
         await filled(c)
@@ -86,9 +86,9 @@ async def _exists(c):
 async def test_a_failed_population_of_a_disk_is_reported():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk())
-        await told(c, "Provisioning")
+        await until_status(c, "Provisioning")
         await filled(c, FAILED)
-        await told(c, "DataVolumeError")
+        await until_status(c, "DataVolumeError")
         assert (
             "FailedDataVolumeImport",
             "DataVolume data failed to import disk image",
@@ -101,7 +101,7 @@ async def test_disks_may_wait_for_the_first_start():
         await c.client.create(
             VirtualMachine, with_disk("Halted", annotations={IMMEDIATE_DATA_VOLUMES: "false"})
         )
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await asyncio.sleep(60)
         assert await disk(c) is None
         await tell(c, "start")
@@ -114,7 +114,7 @@ async def test_disks_are_deleted_with_their_vm(policy):
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk("Halted"))
         await filled(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         await c.client.delete(VirtualMachine, KEY, propagation=policy)
 
         async def is_gone():
@@ -128,7 +128,7 @@ async def test_orphaned_disks_are_adopted_by_the_next_vm_of_the_name():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk("Halted"))
         await filled(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         uid = (await disk(c)).metadata.uid
         await c.client.delete(VirtualMachine, KEY, propagation="Orphan")
 
@@ -145,7 +145,7 @@ async def test_orphaned_disks_are_adopted_by_the_next_vm_of_the_name():
 
         await c.until(is_owned)
         assert (await disk(c)).metadata.uid == uid
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
 
 
 async def test_a_rejected_data_volume_is_a_failure_condition():
@@ -167,7 +167,7 @@ async def test_a_rejected_data_volume_is_a_failure_condition():
 async def test_a_missing_source_of_a_disk_is_reported():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk(source={"pvc": {"name": "golden"}}))
-        await told(c, "Provisioning")
+        await until_status(c, "Provisioning")
         assert (
             "SourcePVCNotAvailabe",
             (
@@ -181,7 +181,7 @@ async def test_a_disk_of_another_owner_is_not_used():
     async with cluster(stand_ins=LOOPS) as c:
         await c.client.create(VirtualMachine, with_disk("Halted"))
         await filled(c)
-        await told(c, "Stopped")
+        await until_status(c, "Stopped")
         other = Key("default", "other")
         document = with_disk()
         document["metadata"]["name"] = other.name

@@ -35,7 +35,7 @@ async def in_phase(c, phase):
     return await c.client.get(VirtualMachineInstance, KEY.name, KEY.namespace)
 
 
-async def said(c):
+async def events_of(c):
     return [(e.type, e.message) for e in await c.events(KEY.name) if e.reason == "WatchdogExpired"]
 
 
@@ -59,11 +59,13 @@ async def test_a_watchdog_performs_its_action(action, follows, phase, deed):
             c.end(machine, follows)
 
         async def is_told():
-            return await said(c)
+            return await events_of(c)
 
         await c.until(is_told)
         machine = await in_phase(c, phase)
-        assert await said(c) == [("Warning", f"The guest no longer feeds its watchdog: {deed}.")]
+        assert await events_of(c) == [
+            ("Warning", f"The guest no longer feeds its watchdog: {deed}.")
+        ]
         if action == "poweroff":
             told = [(e.type, e.message) for e in await c.events(KEY.name) if e.reason == "Stopped"]
             why = "The VirtualMachineInstance was powered off by its watchdog."

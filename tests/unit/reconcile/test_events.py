@@ -14,7 +14,7 @@ from corral.reconcile.events import BURST, COMBINED, EventBroadcaster, EventCorr
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def said(message="hello", name="a", reason="Greeted"):
+def event_key(message="hello", name="a", reason="Greeted"):
     return EventKey(
         "test", "", ("v1", "ConfigMap", "default", name, "uid"), "Normal", reason, message
     )
@@ -22,62 +22,62 @@ def said(message="hello", name="a", reason="Greeted"):
 
 def test_repeated_events_are_counted():
     correlator = EventCorrelator()
-    first = correlator.record(said(), NOW)
+    first = correlator.record(event_key(), NOW)
     assert (first.count, first.name) == (1, "")
     first.name = "a.1"
-    again = correlator.record(said(), NOW + timedelta(seconds=1))
+    again = correlator.record(event_key(), NOW + timedelta(seconds=1))
     assert (again.count, again.name, again.first) == (2, "a.1", NOW)
 
 
 def test_many_different_messages_for_one_reason_become_one_event():
     correlator = EventCorrelator()
-    told = [correlator.record(said(f"message {number}"), NOW).message for number in range(12)]
+    told = [correlator.record(event_key(f"message {number}"), NOW).message for number in range(12)]
     assert told[:9] == [f"message {number}" for number in range(9)]
     assert told[9:] == [f"{COMBINED}message {number}" for number in range(9, 12)]
-    assert correlator.record(said("message 12"), NOW).count == 4
+    assert correlator.record(event_key("message 12"), NOW).count == 4
     later = NOW + timedelta(seconds=601)
-    assert correlator.record(said("calm again"), later).message == "calm again"
+    assert correlator.record(event_key("calm again"), later).message == "calm again"
 
 
 def test_slowly_arriving_messages_are_aggregated():
     """What counts is the time since the last one, as in client-go's EventAggregator."""
     correlator = EventCorrelator()
     moments = [NOW + timedelta(seconds=600 * number) for number in range(10)]
-    told = [correlator.record(said(f"message {at}"), at) for at in moments]
+    told = [correlator.record(event_key(f"message {at}"), at) for at in moments]
     assert [each.message.startswith(COMBINED) for each in told] == [False] * 9 + [True]
 
 
 def others(correlator, count):
     for number in range(count):
-        correlator.record(said(name=f"other{number}"), NOW)
+        correlator.record(event_key(name=f"other{number}"), NOW)
 
 
 @pytest.mark.parametrize(("others_between", "count"), [(4095, 2), (4096, 1)])
 def test_the_number_of_cached_events_is_limited(others_between, count):
     """client-go's LRU caches hold 4096."""
     correlator = EventCorrelator()
-    correlator.record(said(), NOW)
+    correlator.record(event_key(), NOW)
     others(correlator, others_between)
-    assert correlator.record(said(), NOW).count == count
+    assert correlator.record(event_key(), NOW).count == count
 
 
 def test_frequent_events_stay_cached():
     correlator = EventCorrelator()
-    correlator.record(said(), NOW)
+    correlator.record(event_key(), NOW)
     others(correlator, 4095)
-    correlator.record(said(), NOW)
-    correlator.record(said(name="one more"), NOW)
-    assert correlator.record(said(), NOW).count == 3
+    correlator.record(event_key(), NOW)
+    correlator.record(event_key(name="one more"), NOW)
+    assert correlator.record(event_key(), NOW).count == 3
 
 
 def test_events_of_an_object_are_rate_limited():
     correlator = EventCorrelator()
-    told = [correlator.record(said("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
+    told = [correlator.record(event_key("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
     assert [each is None for each in told] == [False] * BURST + [True] * 5
-    assert correlator.record(said("x", name="b"), NOW) is not None
+    assert correlator.record(event_key("x", name="b"), NOW) is not None
     later = NOW + timedelta(seconds=300)
-    assert correlator.record(said("x", reason="R"), later) is not None
-    assert correlator.record(said("x", reason="S"), later) is None
+    assert correlator.record(event_key("x", reason="R"), later) is not None
+    assert correlator.record(event_key("x", reason="S"), later) is None
 
 
 @pytest.mark.looptime
@@ -204,6 +204,6 @@ async def test_an_unresponsive_server_delays_events_for_a_limited_time(server, c
 
 def test_a_clock_set_back_does_not_rate_limit():
     correlator = EventCorrelator()
-    assert correlator.record(said(), NOW) is not None
+    assert correlator.record(event_key(), NOW) is not None
     back = NOW - timedelta(days=1)
-    assert correlator.record(said(), back) is not None
+    assert correlator.record(event_key(), back) is not None

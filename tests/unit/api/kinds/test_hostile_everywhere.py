@@ -40,7 +40,7 @@ def test_nothing_that_fits_the_schema_breaks_a_rule(kind):
             kind.default_create(document)
         else:
             kind.keep(document, old, USER)
-        accepted = judge(kind, document, old)
+        accepted = is_valid(kind, document, old)
         old = document if accepted and kind is not SERVICE else None
     assert fitting > ROUNDS / 20
 
@@ -56,7 +56,7 @@ def fit(kind: Any, dice: random.Random) -> Any:
     return None if schema.check(document) else document
 
 
-def judge(kind: Any, document: Any, old: Any) -> bool:
+def is_valid(kind: Any, document: Any, old: Any) -> bool:
     """Whether it would be stored."""
     kind.default(document)
     completed = copy.deepcopy(document)

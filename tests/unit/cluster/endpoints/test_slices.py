@@ -35,8 +35,8 @@ def endpoint(number: int, *, ready: bool = True) -> Endpoint:
 
 
 def group(*numbers: int, ports=HTTP, unready=(), may_be_empty=False) -> Group:
-    told = [endpoint(number, ready=number not in unready) for number in numbers]
-    return Group("IPv4", ports, {identity(each): each for each in told}, may_be_empty)
+    endpoints = [endpoint(number, ready=number not in unready) for number in numbers]
+    return Group("IPv4", ports, {identity(each): each for each in endpoints}, may_be_empty)
 
 
 def existing(name: str, *numbers: int, ports=HTTP, labels=None) -> EndpointSlice:
@@ -55,7 +55,7 @@ def existing(name: str, *numbers: int, ports=HTTP, labels=None) -> EndpointSlice
     )
 
 
-def told(endpoints) -> list[str]:
+def pods_of(endpoints) -> list[str]:
     return [each.targetRef.name.removeprefix("pod-") for each in endpoints]
 
 
@@ -65,7 +65,7 @@ def test_the_first_endpoints_create_slices():
     assert document["metadata"]["generateName"] == "web-"
     assert document["metadata"]["ownerReferences"] == [OWNER]
     assert document["addressType"] == "IPv4"
-    assert told(document["endpoints"]) == ["1", "2"]
+    assert pods_of(document["endpoints"]) == ["1", "2"]
     assert not changes.update
     assert not changes.delete
 
@@ -96,7 +96,7 @@ def test_new_endpoints_go_into_slices_that_change_anyway():
     changes = plan([group(*range(1, 50), *range(100, 190), 300)], slices, FRAME)
     ((slice_, patch),) = changes.update
     assert slice_.metadata.name == "a"
-    assert told(patch["endpoints"])[-1] == "300"
+    assert pods_of(patch["endpoints"])[-1] == "300"
 
 
 def test_new_endpoints_fill_the_fullest_slice_with_room_for_all():
@@ -128,8 +128,8 @@ def test_a_service_without_endpoints_has_one_empty_slice():
 def test_different_ports_have_different_slices():
     metrics = (Port("metrics", "TCP", 9090),)
     changes = plan([group(1), group(2, ports=metrics)], [existing("a", 1, 2)], FRAME)
-    assert told(changes.create[0]["endpoints"]) == ["2"]
-    assert told(changes.update[0][1]["endpoints"]) == ["1"]
+    assert pods_of(changes.create[0]["endpoints"]) == ["2"]
+    assert pods_of(changes.update[0][1]["endpoints"]) == ["1"]
 
 
 def test_changed_labels_are_restored():
@@ -159,7 +159,7 @@ def test_after_any_history_each_endpoint_is_in_one_of_few_slices(history):
             made = existing(f"s{next(names)}")
             made.endpoints = document["endpoints"]
             slices[made.metadata.name] = made
-        found = [name for each in slices.values() for name in told(each.endpoints)]
+        found = [name for each in slices.values() for name in pods_of(each.endpoints)]
         assert sorted(found) == sorted(map(str, desired))
         assert all(len(each.endpoints) <= MAX_ENDPOINTS for each in slices.values())
         assert slices

@@ -11,12 +11,12 @@ def objects(*finalizers):
     return [Partial(metadata=PartialMeta(name="a", finalizers=each)) for each in finalizers]
 
 
-def told(result):
+def by_type(result):
     return {each["type"]: each for each in conditions([], result, NOW)}
 
 
 def test_all_five_conditions_are_set_without_failures():
-    said = told(DeletionResult(remaining={"configmaps.": []}))
+    said = by_type(DeletionResult(remaining={"configmaps.": []}))
     assert {name: (each["status"], each["reason"]) for name, each in said.items()} == {
         "NamespaceDeletionDiscoveryFailure": ("False", "ResourcesDiscovered"),
         "NamespaceDeletionGroupVersionParsingFailure": ("False", "ParsedGroupVersions"),
@@ -32,7 +32,7 @@ def test_remaining_objects_are_counted_by_kind_and_finalizer():
         "virtualmachineinstances.kubevirt.io": objects(("f", "g"), ("f",)),
         "configmaps.": objects(()),
     }
-    said = told(DeletionResult(remaining=remaining))
+    said = by_type(DeletionResult(remaining=remaining))
     remaining, held = said["NamespaceContentRemaining"], said["NamespaceFinalizersRemaining"]
     assert (remaining["status"], remaining["reason"]) == ("True", "SomeResourcesRemain")
     assert remaining["message"] == (
@@ -49,7 +49,7 @@ def test_remaining_objects_are_counted_by_kind_and_finalizer():
 
 def test_failed_deletions_and_discovery_are_reported():
     result = DeletionResult(discovery_error="no store", errors=[Forbidden("b"), Forbidden("a")])
-    said = told(result)
+    said = by_type(result)
     failed = said["NamespaceDeletionContentFailure"]
     assert (failed["status"], failed["reason"]) == ("True", "ContentDeletionFailed")
     assert failed["message"] == "Failed to delete all resource types, 2 remaining: [a, b]"

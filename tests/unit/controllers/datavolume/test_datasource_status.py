@@ -31,7 +31,7 @@ def volume(phase, **labels):
     return msgspec.convert(document, DataVolume)
 
 
-def told(decided):
+def ready_condition(decided):
     [ready] = decided.status.conditions
     assert ready.type == "Ready"
     return ready.status, ready.reason, ready.message
@@ -74,7 +74,7 @@ def told(decided):
 )
 def test_ready_is_true_if_the_source_can_be_cloned(source, seen, expected):
     decided = decide(reference(source), Observed(**seen, now=NOW))
-    assert told(decided) == expected
+    assert ready_condition(decided) == expected
     meant = msgspec.to_builtins(decided.status.source)
     assert meant == (PVC if expected == READY else None)
 

@@ -92,7 +92,7 @@ def decide(
     )
 
 
-def said(decided) -> list[tuple[str, ...]]:
+def events_of(decided) -> list[tuple[str, ...]]:
     return [tuple(event) for event in decided.events]
 
 
@@ -169,7 +169,7 @@ def test_a_claim_waits_for_its_class(storage, classes, why):
     decided = decide(volume(HTTP, storage=storage), classes=classes)
     assert decided.create is None
     assert decided.status.phase == "Pending"
-    ((kind, reason, message),) = said(decided)
+    ((kind, reason, message),) = events_of(decided)
     assert (kind, reason) == ("Warning", "ErrClaimNotValid")
     assert message.endswith(why)
 
@@ -186,16 +186,18 @@ def test_a_clone_has_the_size_of_its_source_by_default():
 def test_a_clone_of_a_missing_source_waits_and_reports_it_once():
     first = decide(volume(CLONE))
     assert first.create is None
-    assert said(first) == [("Warning", "CloneWithoutSource", "The source pvc golden doesn't exist")]
+    assert events_of(first) == [
+        ("Warning", "CloneWithoutSource", "The source pvc golden doesn't exist")
+    ]
     again = decide(volume(CLONE, status=msgspec.to_builtins(first.status)), now=LATER)
-    assert (again.status, said(again)) == (first.status, [])
+    assert (again.status, events_of(again)) == (first.status, [])
 
 
 def test_the_next_reason_to_wait_is_reported_once_the_first_is_gone():
     first = decide(volume(CLONE))
     source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     then = volume(CLONE, status=msgspec.to_builtins(first.status))
-    assert [reason for _, reason, _ in said(decide(then, source_claim=source_claim))] == [
+    assert [reason for _, reason, _ in events_of(decide(then, source_claim=source_claim))] == [
         "CloneValidationFailed"
     ]
 
@@ -203,7 +205,7 @@ def test_the_next_reason_to_wait_is_reported_once_the_first_is_gone():
 def test_a_clone_smaller_than_its_source_is_rejected():
     source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     decided = decide(volume(CLONE), source_claim=source_claim)
-    ((_, reason, message),) = said(decided)
+    ((_, reason, message),) = events_of(decided)
     assert (decided.create, reason) == (None, "CloneValidationFailed")
     assert "target resources requests storage size is smaller than the source" in message
 
@@ -223,7 +225,7 @@ def test_a_data_source_resolves_to_its_claim():
     created = decide(of, reference=reference, source_claim=source_claim).create
     wish = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
     assert (wish.source.pvc.namespace, wish.source.pvc.name) == ("images", "golden")
-    assert said(decide(of)) == [("Warning", "NotFound", "DataSource images/fedora not found")]
+    assert events_of(decide(of)) == [("Warning", "NotFound", "DataSource images/fedora not found")]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_a_claim_of_another_namespace_is_cloned_only_if_permitted(allowed, is_ma
     if is_made:
         assert PERMITTED not in decided.create["metadata"]["annotations"]
     else:
-        assert [reason for _, reason, _ in said(decided)] == ["CloneNotPermitted"]
+        assert [reason for _, reason, _ in events_of(decided)] == ["CloneNotPermitted"]
 
 
 # -------------------------------------------------------------- other claims
@@ -259,7 +261,7 @@ def test_a_claim_of_another_owner_is_left_alone():
     decided = decide(volume(HTTP), claim=claim(owner=""))
     assert not decided.adopt
     assert decided.status.phase == "Pending"
-    assert said(decided) == [
+    assert events_of(decided) == [
         (
             "Warning",
             "ErrResourceExists",
@@ -299,7 +301,7 @@ def test_a_populated_claim_of_another_owner_is_left_alone():
 
 
 def test_a_terminating_claim_is_awaited():
-    ((_, reason, message),) = said(decide(volume(HTTP), claim=claim(going=True)))
+    ((_, reason, message),) = events_of(decide(volume(HTTP), claim=claim(going=True)))
     assert (reason, message) == (
         "ErrResourceMarkedForDeletion",
         'Resource "disk" marked for deletion',
@@ -392,15 +394,15 @@ def test_the_binding_mode_of_the_claims_own_class_counts():
 )
 def test_a_new_phase_is_one_event(source, told, event):
     first = decide(volume(source), claim=claim(**told))
-    assert said(first) == [event, ("Normal", "Bound", "PVC disk Bound")]
+    assert events_of(first) == [event, ("Normal", "Bound", "PVC disk Bound")]
     again = decide(
         volume(source, status=msgspec.to_builtins(first.status)), claim=claim(**told), now=LATER
     )
-    assert (again.status, said(again)) == (first.status, [])
+    assert (again.status, events_of(again)) == (first.status, [])
 
 
 def test_a_lost_claim_is_reported():
-    assert ("Warning", "ErrClaimLost", "PVC disk lost") in said(
+    assert ("Warning", "ErrClaimLost", "PVC disk lost") in events_of(
         decide(volume(HTTP), claim=claim("Lost"))
     )
 
@@ -462,8 +464,8 @@ def test_a_fault_is_a_condition_and_an_event():
     }
     decided = decide(volume(HTTP), claim=claim(**told))
     assert conditions(decided.status)["Running"] == ("False", "Error", "404 Not Found")
-    assert ("Warning", "Error", "404 Not Found") in said(decided)
+    assert ("Warning", "Error", "404 Not Found") in events_of(decided)
     again = decide(
         volume(HTTP, status=msgspec.to_builtins(decided.status)), claim=claim(**told), now=LATER
     )
-    assert said(again) == []
+    assert events_of(again) == []

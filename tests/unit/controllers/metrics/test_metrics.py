@@ -19,11 +19,11 @@ NAMED = {"name": "vm", "namespace": "default"}
 def series(families, name: str) -> list[tuple[dict[str, str], float]]:
     """The labels of each series of a family beside those that name the object, and its value."""
     (family,) = [each for each in families if each.name == name]
-    told = []
+    samples = []
     for sample in family.samples:
         assert NAMED.items() <= sample.labels.items()
-        told.append(({k: v for k, v in sample.labels.items() if k not in NAMED}, sample.value))
-    return told
+        samples.append(({k: v for k, v in sample.labels.items() if k not in NAMED}, sample.value))
+    return samples
 
 
 def vm(status=None, annotations=None, domain=None, **spec) -> VirtualMachine:
@@ -39,7 +39,7 @@ def vm(status=None, annotations=None, domain=None, **spec) -> VirtualMachine:
     return msgspec.convert(document, VirtualMachine)
 
 
-def told(machine: VirtualMachine, name: str, claims=None):
+def vm_series(machine: VirtualMachine, name: str, claims=None):
     return series(virtual_machines.families([machine], (claims or {}).get), f"kubevirt_vm_{name}")
 
 
@@ -49,7 +49,7 @@ def test_metrics_of_a_vm_from_its_spec():
         {"vm.kubevirt.io/os": "fedora", "vm.kubevirt.io/flavor": "small"},
         {"machine": {"type": "q35"}},
     )
-    ((labels, value),) = told(machine, "info")
+    ((labels, value),) = vm_series(machine, "info")
     assert value == 1
     assert labels == {
         "os": "fedora",
@@ -61,7 +61,7 @@ def test_metrics_of_a_vm_from_its_spec():
         "status": "running",
         "status_group": "running",
     }
-    assert told(machine, "create_date_timestamp_seconds") == [({}, 1767225600)]
+    assert vm_series(machine, "create_date_timestamp_seconds") == [({}, 1767225600)]
 
 
 GROUPS = ("starting", "running", "migrating", "non_running", "error")
@@ -86,9 +86,9 @@ def test_the_last_transition_is_exposed_in_the_group_of_the_status(status, group
         {"type": "AgentConnected", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"},
     ]
     machine = vm({"printableStatus": status, "conditions": conditions})
-    assert told(machine, "info")[0][0]["status_group"] == label
+    assert vm_series(machine, "info")[0][0]["status_group"] == label
     for each in GROUPS:
-        turned = told(machine, f"{each}_status_last_transition_timestamp_seconds")
+        turned = vm_series(machine, f"{each}_status_last_transition_timestamp_seconds")
         assert turned == [({}, 1767225605 if each == group else 0)]
 
 
@@ -100,7 +100,8 @@ def test_resource_requests_of_a_vm():
     }
     machine = vm(domain=domain)
     asked = {
-        (one["resource"], one["source"]): value for one, value in told(machine, "resource_requests")
+        (one["resource"], one["source"]): value
+        for one, value in vm_series(machine, "resource_requests")
     }
     assert asked == {
         ("memory", "domain"): 64_000_000,
@@ -108,8 +109,8 @@ def test_resource_requests_of_a_vm():
         ("cpu", "requests"): 0.25,
         ("cpu", "domain"): 2,
     }
-    assert told(machine, "resource_limits") == [({"resource": "cpu", "unit": "cores"}, 1.5)]
-    nothing = told(vm(), "resource_requests")
+    assert vm_series(machine, "resource_limits") == [({"resource": "cpu", "unit": "cores"}, 1.5)]
+    nothing = vm_series(vm(), "resource_requests")
     assert {(one["unit"], one["source"], value) for one, value in nothing} == {
         (unit, "default", 1) for unit in ("cores", "sockets", "threads")
     }
@@ -136,10 +137,10 @@ def test_disks_and_interfaces_of_a_vm():
     claim = PersistentVolumeClaim(
         spec=PersistentVolumeClaimSpec(resources=resources, volumeMode="Block")
     )
-    sizes = told(machine, "disk_allocated_size_bytes", {Key("default", "c"): claim})
+    sizes = vm_series(machine, "disk_allocated_size_bytes", {Key("default", "c"): claim})
     named = {"persistentvolumeclaim": "c", "volume_mode": "Block", "device": "data"}
     assert sizes == [(named, 1 << 30)]
-    cards = {one["vnic_name"]: one for one, _ in told(machine, "vnic_info")}
+    cards = {one["vnic_name"]: one for one, _ in vm_series(machine, "vnic_info")}
     assert cards.keys() == {"default", "x"}
     assert cards["default"]["network"] == "pod networking"
     assert cards["default"]["binding_name"] == "masquerade"

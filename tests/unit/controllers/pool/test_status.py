@@ -14,13 +14,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAILURE = Failure("FailedScaleOut", "during scale out", Forbidden("no room"))
 
 
-def told(one, owned=(), failure=None):
+def update_of(one, owned=(), failure=None):
     return status_update(one, owned, "pool=web", failure, NOW)
 
 
 def after(one, owned=(), failure=None):
     """The pool with the status that was told."""
-    found = told(one, owned, failure)
+    found = update_of(one, owned, failure)
     assert found is not None
     status = {**found.status, "conditions": found.status["conditions"] or []}
     one.status = msgspec.convert(status, PoolStatus)
@@ -30,7 +30,7 @@ def after(one, owned=(), failure=None):
 def test_terminating_vms_count_as_replicas():
     one = pool()
     owned = [vm(one, 0, ready=True), vm(one, 1), vm(one, 2, going=True, ready=True)]
-    status = told(one, owned).status
+    status = update_of(one, owned).status
     assert (status["replicas"], status["readyReplicas"]) == (3, 2)
     assert (status["labelSelector"], status["conditions"]) == ("pool=web", None)
 
@@ -39,8 +39,8 @@ def test_an_unchanged_status_is_not_written():
     one = pool()
     owned = [vm(one, 0, ready=True)]
     after(one, owned)
-    assert told(one, owned) is None
-    assert told(one, [vm(one, 0)]) is not None
+    assert update_of(one, owned) is None
+    assert update_of(one, [vm(one, 0)]) is not None
 
 
 def test_pause_and_resume_are_conditions_and_events():
@@ -69,7 +69,7 @@ def test_a_failure_keeps_its_first_message():
     assert (condition["type"], condition["reason"]) == ("ReplicaFailure", "FailedScaleOut")
     assert condition["message"] == "error during scale out: no room"
     other = Failure("FailedUpdate", "during VM update", Forbidden("still none"))
-    assert told(one, failure=other) is None
+    assert update_of(one, failure=other) is None
     found = after(one)
     assert (found.status["conditions"], found.events) == (None, [])
 

@@ -167,7 +167,7 @@ def test_memory_is_that_of_the_guest_and_qemu():
     assert "limits" not in resources
 
 
-def asked(vmi, **chosen):
+def requests_of(vmi, **chosen):
     return pod_resources.requests(msgspec.convert(pod_for(vmi, **chosen)["spec"], PodSpec))
 
 
@@ -176,8 +176,8 @@ def test_idle_vmis_can_be_packed_densely_by_the_cpu_ratio():
         {"resources": {"requests": {"memory": "64M"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
     )
-    assert asked(vmi)["cpu"].rounded_up(-3) == 106
-    packed = asked(vmi, cpu_ratio=250)
+    assert requests_of(vmi)["cpu"].rounded_up(-3) == 106
+    packed = requests_of(vmi, cpu_ratio=250)
     assert packed["cpu"].rounded_up(-3) == 10
     assert 23 * 2**30 // packed["memory"].rounded_up() >= 150
 
@@ -216,7 +216,7 @@ def test_the_load_of_the_lab_is_relative_to_the_requests_of_kubevirts_pod():
         {"resources": {"requests": {"cpu": "100m", "memory": "265Mi"}, "limits": {"cpu": "300m"}}},
         volumes=[{"name": "root", "containerDisk": {"image": "cirros"}}],
     )
-    assert 300 * 100 // asked(vmi)["cpu"].rounded_up(-3) == 283
+    assert 300 * 100 // requests_of(vmi)["cpu"].rounded_up(-3) == 283
 
 
 def test_the_guest_console_log_is_a_sidecar():

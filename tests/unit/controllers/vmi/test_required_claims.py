@@ -24,7 +24,7 @@ def vmi(*volumes, buses=(), **kwargs):
     return make_vmi(spec=spec, **kwargs)
 
 
-def kept(name, claim="data", **fields):
+def claim_volume(name, claim="data", **fields):
     return {"name": name, "persistentVolumeClaim": {"claimName": claim, **fields}}
 
 
@@ -41,7 +41,7 @@ def claim(name="data", annotations=None, phase="Bound", mode="Filesystem"):
     return msgspec.convert(document, PersistentVolumeClaim)
 
 
-def seen(of, *claims):
+def resolved(of, *claims):
     there = {one.metadata.name: one for one in claims}
     return resolve(
         of, Sources(lambda key: there.get(key.name), lambda _key: None, lambda _key: None)
@@ -49,7 +49,7 @@ def seen(of, *claims):
 
 
 def test_a_vmi_without_claims_needs_none():
-    looked = seen(vmi({"name": "root", "containerDisk": {"image": "cirros:1"}}))
+    looked = resolved(vmi({"name": "root", "containerDisk": {"image": "cirros:1"}}))
     assert looked.are_ready
     assert not looked.found
 
@@ -66,12 +66,12 @@ def test_a_vmi_without_claims_needs_none():
     ],
 )
 def test_a_vmi_gets_its_pod_once_its_claims_are_populated(claims, ready):
-    assert seen(vmi(kept("disk")), *claims).are_ready is ready
+    assert resolved(vmi(claim_volume("disk")), *claims).are_ready is ready
 
 
 def test_hotplugged_disks_are_not_awaited():
-    later = kept("disk", hotpluggable=True)
-    assert seen(vmi(later, buses=["scsi"])).are_ready
+    later = claim_volume("disk", hotpluggable=True)
+    assert resolved(vmi(later, buses=["scsi"])).are_ready
     assert pod_volumes(vmi(later, buses=["scsi"]).spec) == []
 
 
@@ -79,7 +79,7 @@ def test_the_pod_names_the_claims_of_all_disks():
     below = {"persistentVolumeClaim": {"claimName": "golden", "readOnly": True}}
     spec = vmi(
         {"name": "root", "containerDisk": {"image": "cirros:1"}},
-        kept("disk"),
+        claim_volume("disk"),
         {"name": "filled", "dataVolume": {"name": "dv"}},
         {"name": "overlay", "ephemeral": below},
     ).spec
@@ -91,7 +91,9 @@ def test_the_pod_names_the_claims_of_all_disks():
 
 
 def test_block_volumes_are_volume_devices_of_the_pod():
-    looked = seen(vmi(kept("disk"), kept("raw", "raw")), claim(), claim("raw", mode="Block"))
+    looked = resolved(
+        vmi(claim_volume("disk"), claim_volume("raw", "raw")), claim(), claim("raw", mode="Block")
+    )
     assert pod_mounts(looked) == {
         "volumeMounts": [{"name": "disk", "mountPath": "/var/run/kubevirt-private/vmi-disks/disk"}],
         "volumeDevices": [{"name": "raw", "devicePath": "/dev/raw"}],
@@ -100,11 +102,11 @@ def test_block_volumes_are_volume_devices_of_the_pod():
 
 def test_the_volume_status_has_the_device_names_of_the_guest():
     of = vmi(
-        kept("disk"),
+        claim_volume("disk"),
         *({"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in ("a", "b", "c", "d")),
         buses=["virtio", "sata", "virtio", "usb"],
     )
-    entries = volume_status(of, seen(of, claim()))
+    entries = volume_status(of, resolved(of, claim()))
     assert [(one["name"], one.get("target")) for one in entries] == [
         ("disk", "vda"),
         ("a", "sda"),
@@ -123,15 +125,15 @@ def test_the_volume_status_has_the_device_names_of_the_guest():
 
 
 def test_volume_status_of_others_stays():
-    of = vmi(kept("disk"), buses=["virtio"])
-    entries = volume_status(of, seen(of, claim()))
+    of = vmi(claim_volume("disk"), buses=["virtio"])
+    entries = volume_status(of, resolved(of, claim()))
     entries[0]["size"] = 7
     plugged = {"name": "later", "target": "sda", "hotplugVolume": {"attachPodName": "hp"}}
     before = msgspec.structs.replace(
         of, status=msgspec.convert({"volumeStatus": [*entries, plugged]}, type(of.status))
     )
-    assert volume_status(before, seen(before, claim())) is None
-    changed = volume_status(before, seen(before, claim(mode="Block")))
+    assert volume_status(before, resolved(before, claim())) is None
+    changed = volume_status(before, resolved(before, claim(mode="Block")))
     assert changed[0]["size"] == 7
     assert changed[0]["persistentVolumeClaimInfo"]["volumeMode"] == "Block"
     assert changed[1] == plugged
@@ -143,16 +145,16 @@ def test_the_twenty_seventh_disk_is_vdaa():
         *({"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in names),
         buses=["virtio"] * 28,
     )
-    entries = volume_status(of, seen(of))
+    entries = volume_status(of, resolved(of))
     assert [one["target"] for one in entries[25:]] == ["vdz", "vdaa", "vdab"]
 
 
 def test_claim_info_of_hotplugged_disks_is_added_to_the_nodes_status():
-    later = kept("later", hotpluggable=True)
+    later = claim_volume("later", hotpluggable=True)
     of = vmi({"name": "root", "emptyDisk": {"capacity": "1Gi"}}, later, buses=["scsi", "scsi"])
     entry = {"name": "later", "target": "sdb", "phase": "Ready"}
     entries = msgspec.convert({"volumeStatus": [entry]}, type(of.status))
-    entries = volume_status(msgspec.structs.replace(of, status=entries), seen(of, claim()))
+    entries = volume_status(msgspec.structs.replace(of, status=entries), resolved(of, claim()))
     assert entries[0] == {"name": "root", "target": "sda"}
     assert entries[1].pop("persistentVolumeClaimInfo")["claimName"] == "data"
     assert entries[1] == entry

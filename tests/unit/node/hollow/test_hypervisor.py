@@ -22,7 +22,7 @@ async def begun(directory):
     return guest
 
 
-async def told(guest):
+async def changes_of(guest):
     """What has happened to it, once nothing more does."""
     changes = []
 
@@ -38,25 +38,25 @@ async def told(guest):
 @pytest.mark.looptime
 async def test_saved_and_released_guests_have_no_pending_changes(tmp_path):
     guest = await begun(tmp_path)
-    assert await told(guest) == [Change.RESUMED, Change.AGENT_CONNECTED]
+    assert await changes_of(guest) == [Change.RESUMED, Change.AGENT_CONNECTED]
     await guest.power_down()  # at once, but not before the loop's next turn
     await guest.reset()
     with (tmp_path / "memory").open("wb") as file:
         await guest.save(file.fileno())
-    assert await told(guest) == [Change.REBOOTED]
+    assert await changes_of(guest) == [Change.REBOOTED]
     await guest.resume()
-    assert await told(guest) == [Change.RESUMED, Change.AGENT_CONNECTED]
+    assert await changes_of(guest) == [Change.RESUMED, Change.AGENT_CONNECTED]
     await guest.power_down()
     await guest.reset()
     await guest.release()
-    assert await told(guest) == [Change.REBOOTED]
+    assert await changes_of(guest) == [Change.REBOOTED]
 
 
 @pytest.mark.looptime
 async def test_past_changes_are_dropped(tmp_path):
     guest = await begun(tmp_path)
     await guest.reset()
-    assert await told(guest) == [
+    assert await changes_of(guest) == [
         Change.RESUMED,
         Change.AGENT_CONNECTED,
         Change.REBOOTED,

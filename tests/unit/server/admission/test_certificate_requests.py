@@ -28,7 +28,7 @@ def encoded(*groups, name="eve"):
     return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
 
 
-def wanted(name="eve", **spec):
+def signing_request(name="eve", **spec):
     fields = {"request": encoded(), "signerName": CLIENT, "usages": ["client auth"]} | spec
     return {"metadata": {"name": name}, "spec": fields}
 
@@ -52,7 +52,9 @@ async def let(ask, name, verbs, resource, *, names=()):
 async def test_the_requester_is_the_authenticated_user(ask):
     await let(ask, "lab1", "create update", "certificatesigningrequests")
     lab1 = ask.as_user("lab1", "students")
-    forged = wanted(username="root", groups=["system:masters"], uid="1", extra={"a": ["b"]})
+    forged = signing_request(
+        username="root", groups=["system:masters"], uid="1", extra={"a": ["b"]}
+    )
     answer = await lab1("POST", REQUESTS, forged | {"status": {"conditions": [APPROVED]}})
     assert answer.status == 201
     spec = answer["spec"]
@@ -101,31 +103,31 @@ async def test_the_requester_is_the_authenticated_user(ask):
     ],
 )
 async def test_an_invalid_request_is_rejected(ask, spec, told):
-    answer = await ask("POST", REQUESTS, wanted(**spec))
+    answer = await ask("POST", REQUESTS, signing_request(**spec))
     assert answer.status == 422
     assert told in answer["message"]
 
 
 async def test_every_fault_of_a_request_is_reported(ask):
-    answer = await ask("POST", REQUESTS, wanted(request="bm8=", usages=[]))
+    answer = await ask("POST", REQUESTS, signing_request(request="bm8=", usages=[]))
     fields = [cause["field"] for cause in answer["details"]["causes"]]
     assert fields == ["spec.request", "spec.usages"]
 
 
 async def test_invalid_base64_is_a_bad_request(ask):
-    answer = await ask("POST", REQUESTS, wanted(request="?!"))
+    answer = await ask("POST", REQUESTS, signing_request(request="?!"))
     assert answer.status == 400
     assert "illegal base64 data" in answer["message"]
 
 
 async def test_certificates_of_administrators_are_rejected(ask):
-    answer = await ask("POST", REQUESTS, wanted(request=encoded("lab", "system:masters")))
+    answer = await ask("POST", REQUESTS, signing_request(request=encoded("lab", "system:masters")))
     assert answer.status == 403
     assert answer["message"] == (
         'certificatesigningrequests.certificates.k8s.io "eve" is forbidden: use of '
         "kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
     )
-    others = wanted(request=encoded("system:masters"), signerName="example.com/x")
+    others = signing_request(request=encoded("system:masters"), signerName="example.com/x")
     assert (await ask("POST", REQUESTS, others)).status == 201
 
 
@@ -137,7 +139,7 @@ async def decide(asker, *conditions, door="approval", **status):
 
 
 async def test_approvers_need_the_right_to_approve_for_the_signer(ask):
-    await ask("POST", REQUESTS, wanted())
+    await ask("POST", REQUESTS, signing_request())
     await let(ask, "boss", "get update", "certificatesigningrequests/approval")
     await let(ask, "boss", "get", "certificatesigningrequests")
     boss = ask.as_user("boss")
@@ -155,7 +157,7 @@ async def test_approvers_need_the_right_to_approve_for_the_signer(ask):
 
 
 async def test_signers_need_the_right_to_sign_for_the_signer(ask, certificate):
-    await ask("POST", REQUESTS, wanted(signerName="example.com/x"))
+    await ask("POST", REQUESTS, signing_request(signerName="example.com/x"))
     await decide(ask, APPROVED)
     await let(ask, "pen", "update", "certificatesigningrequests/status")
     await let(ask, "pen", "get", "certificatesigningrequests")
@@ -181,7 +183,7 @@ async def test_signers_need_the_right_to_sign_for_the_signer(ask, certificate):
     ],
 )
 async def test_decisions_cannot_be_removed_or_contradict_each_other(ask, before, after, told):
-    await ask("POST", REQUESTS, wanted())
+    await ask("POST", REQUESTS, signing_request())
     if before:
         assert (await decide(ask, *before)).status == 200
     answer = await decide(ask, *after)
@@ -190,14 +192,14 @@ async def test_decisions_cannot_be_removed_or_contradict_each_other(ask, before,
 
 
 async def test_the_approval_subresource_sets_no_certificate(ask, certificate):
-    await ask("POST", REQUESTS, wanted())
+    await ask("POST", REQUESTS, signing_request())
     answer = await decide(ask, APPROVED, certificate=certificate)
     assert answer.status == 200
     assert "certificate" not in answer["status"]
 
 
 async def test_the_status_subresource_approves_nothing(ask):
-    await ask("POST", REQUESTS, wanted())
+    await ask("POST", REQUESTS, signing_request())
     answer = await decide(ask, APPROVED, door="status")
     assert answer.status == 422
     assert 'updates may not add a condition of type "Approved"' in answer["message"]
@@ -205,7 +207,7 @@ async def test_the_status_subresource_approves_nothing(ask):
 
 
 async def test_the_status_subresource_keeps_the_approval(ask, certificate):
-    await ask("POST", REQUESTS, wanted())
+    await ask("POST", REQUESTS, signing_request())
     approved = await decide(ask, APPROVED)
     other = APPROVED | {"reason": "Other"}
     answer = await decide(ask, other, door="status", certificate=certificate)
@@ -213,7 +215,7 @@ async def test_the_status_subresource_keeps_the_approval(ask, certificate):
 
 
 async def test_a_certificate_is_immutable(ask, certificate):
-    await ask("POST", REQUESTS, wanted())
+    await ask("POST", REQUESTS, signing_request())
     approved = (await decide(ask, APPROVED))["status"]["conditions"]
     other = base64.b64encode(b"nothing").decode()
     answer = await decide(ask, *approved, door="status", certificate=other)
@@ -239,7 +241,7 @@ async def test_a_certificate_is_immutable(ask, certificate):
     ],
 )
 async def test_tables_show_the_condition(ask, certificate, conditions, certified, shown):
-    await ask("POST", REQUESTS, wanted(expirationSeconds=86400))
+    await ask("POST", REQUESTS, signing_request(expirationSeconds=86400))
     decided = [each for each in conditions if each is not FAILED]
     if decided:
         await decide(ask, *decided)

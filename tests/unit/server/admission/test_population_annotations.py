@@ -27,7 +27,7 @@ def claim(name="mine", **annotations):
     }
 
 
-def wishing(wish=WISH, name="mine"):
+def annotated_claim(wish=WISH, name="mine"):
     return claim(name, **{population.POPULATE: wish})
 
 
@@ -57,15 +57,15 @@ def is_refused(answer):
 
 
 async def test_users_cannot_create_a_claim_with_the_populate_annotation(ask, bob):
-    assert is_refused(await bob("POST", CLAIMS, wishing()))
-    assert is_refused(await bob("PATCH", f"{CLAIMS}/mine?fieldManager=f", wishing(), APPLY))
-    assert is_refused(await ask("POST", CLAIMS, wishing()))
+    assert is_refused(await bob("POST", CLAIMS, annotated_claim()))
+    assert is_refused(await bob("PATCH", f"{CLAIMS}/mine?fieldManager=f", annotated_claim(), APPLY))
+    assert is_refused(await ask("POST", CLAIMS, annotated_claim()))
     assert (await ask("GET", f"{CLAIMS}/mine")).status == 404
 
 
 @pytest.mark.parametrize("before", [None, OTHER])
 async def test_users_cannot_add_the_populate_annotation_later(ask, bob, before):
-    await makes(ask, claim() if before is None else wishing(before))
+    await makes(ask, claim() if before is None else annotated_claim(before))
     path = f"{CLAIMS}/mine"
     change = {"metadata": {"annotations": {population.POPULATE: WISH}}}
     at = f"/metadata/annotations/{population.POPULATE.replace('/', '~1')}"
@@ -75,15 +75,17 @@ async def test_users_cannot_add_the_populate_annotation_later(ask, bob, before):
         assert is_refused(
             await bob.patch(path, [{"op": "add", "path": at, "value": WISH}], JSON_PATCH)
         )
-    assert is_refused(await bob("PUT", path, wishing()))
-    assert is_refused(await bob("PATCH", f"{path}?fieldManager=f&force=true", wishing(), APPLY))
+    assert is_refused(await bob("PUT", path, annotated_claim()))
+    assert is_refused(
+        await bob("PATCH", f"{path}?fieldManager=f&force=true", annotated_claim(), APPLY)
+    )
     assert is_refused(await bob.patch(f"{path}/status", change, MERGE))
     kept = (await ask("GET", path)).metadata.get("annotations") or {}
     assert kept.get(population.POPULATE) == before
 
 
 async def test_other_fields_of_a_populated_claim_can_be_changed(ask, bob):
-    await makes(ask, wishing())
+    await makes(ask, annotated_claim())
     path = f"{CLAIMS}/mine"
     labelled = await bob.patch(path, {"metadata": {"labels": {"a": "b"}}})
     assert labelled.status == 200

@@ -18,7 +18,7 @@ def certificate(name="anna"):
     return Certificate(name=name, begins=BEGINS, ends=ISSUED + 3600, fingerprint="ab")
 
 
-async def told(store, data):
+async def write_map(store, data):
     await store.write("configmaps", MAP, {"metadata": {**MAP._asdict()}, "data": data})
 
 
@@ -27,7 +27,7 @@ async def test_certificates_issued_until_the_time_are_revoked():
     revocations = Revocations(store)
     assert not revocations.covers(certificate())
     for time, covered in ((BEFORE, False), (AT, True), (AFTER, True), (BEFORE, False)):
-        await told(store, {USERS: json.dumps({"anna": time})})
+        await write_map(store, {USERS: json.dumps({"anna": time})})
         assert revocations.covers(certificate()) is covered
         assert not revocations.covers(certificate("ben"))
     await store.delete("configmaps", MAP, {"metadata": {**MAP._asdict()}})
@@ -39,8 +39,8 @@ async def test_certificates_issued_until_the_time_are_revoked():
 async def test_an_invalid_config_map_revokes_all_certificates(text):
     store = Store.in_memory()
     revocations = Revocations(store)
-    await told(store, {USERS: text})
+    await write_map(store, {USERS: text})
     assert revocations.covers(certificate())
-    await told(store, {"other": "x"})
+    await write_map(store, {"other": "x"})
     assert not revocations.covers(certificate())
     await store.close()

@@ -11,7 +11,7 @@ RULES = f"{AUTHORIZATION}/selfsubjectrulesreviews"
 PODS = {"verb": "list", "resource": "pods", "namespace": "default"}
 
 
-def question(resource=None, **spec):
+def review_of(resource=None, **spec):
     return {"spec": spec | ({"resourceAttributes": resource} if resource else {})}
 
 
@@ -23,17 +23,17 @@ async def bob(ask, policy):
 
 
 async def test_every_user_can_review_their_own_access(bob):
-    yes = await bob("POST", SELF, question(PODS))
+    yes = await bob("POST", SELF, review_of(PODS))
     assert yes.status == 201
     assert (yes["kind"], yes["spec"]) == ("SelfSubjectAccessReview", {"resourceAttributes": PODS})
     assert yes["status"] == {
         "allowed": True,
         "reason": 'RBAC: allowed by RoleBinding "bobs/default" of Role "reader" to User "bob"',
     }
-    no = await bob("POST", SELF, question(PODS | {"verb": "create"}))
+    no = await bob("POST", SELF, review_of(PODS | {"verb": "create"}))
     assert no["status"] == {"allowed": False}
     path = {"path": "/api", "verb": "get"}
-    yes = await bob("POST", SELF, question(nonResourceAttributes=path))
+    yes = await bob("POST", SELF, review_of(nonResourceAttributes=path))
     assert yes["status"]["reason"] == (
         'RBAC: allowed by ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" '
         'to Group "system:authenticated"'
@@ -41,19 +41,19 @@ async def test_every_user_can_review_their_own_access(bob):
 
 
 async def test_administrators_have_all_rights(ask):
-    answer = await ask("POST", SELF, question({"verb": "brew", "resource": "tea"}))
+    answer = await ask("POST", SELF, review_of({"verb": "brew", "resource": "tea"}))
     assert answer["status"] == {"allowed": True}
 
 
 async def test_reviews_of_others_need_a_right(ask, bob):
-    asked = question(PODS, user="bob", groups=["devs"], extra={"scopes": ["a"]}, uid="7")
+    asked = review_of(PODS, user="bob", groups=["devs"], extra={"scopes": ["a"]}, uid="7")
     assert (await ask("POST", OTHERS, asked))["status"]["allowed"] is True
     assert (await ask("POST", LOCAL, asked))["status"]["allowed"] is True
-    by_group = question(PODS, groups=["system:masters"])
+    by_group = review_of(PODS, groups=["system:masters"])
     assert (await ask("POST", OTHERS, by_group))["status"]["allowed"] is True
-    eve = await ask("POST", OTHERS, question(PODS, user="eve"))
+    eve = await ask("POST", OTHERS, review_of(PODS, user="eve"))
     assert eve["status"]["allowed"] is False
-    component = await ask("POST", OTHERS, question(PODS, user="system:kube-controller-manager"))
+    component = await ask("POST", OTHERS, review_of(PODS, user="system:kube-controller-manager"))
     assert component["status"]["allowed"] is False
     for path in (OTHERS, LOCAL):
         assert (await bob("POST", path, asked)).status == 403
@@ -75,25 +75,25 @@ async def test_a_missing_role_makes_a_rules_review_incomplete(ask, bob):
     status = (await bob("POST", RULES, {"spec": {"namespace": "default"}}))["status"]
     assert status["incomplete"] is True
     assert status["evaluationError"] == 'RBAC: role.rbac.authorization.k8s.io "none" not found'
-    no = await bob("POST", SELF, question(PODS | {"verb": "create"}))
+    no = await bob("POST", SELF, review_of(PODS | {"verb": "create"}))
     assert no["status"]["reason"] == status["evaluationError"]
 
 
 @pytest.mark.parametrize(
     ("path", "body", "code", "told"),
     [
-        (SELF, question(), 422, "exactly one of nonResourceAttributes or resourceAttributes"),
+        (SELF, review_of(), 422, "exactly one of nonResourceAttributes or resourceAttributes"),
         (
             SELF,
-            question(PODS, nonResourceAttributes={"path": "/"}),
+            review_of(PODS, nonResourceAttributes={"path": "/"}),
             422,
             "cannot be specified in combination with resourceAttributes",
         ),
-        (OTHERS, question(PODS), 422, "at least one of user or group must be specified"),
-        (LOCAL, question(PODS | {"namespace": "x"}, user="bob"), 422, "must match metadata"),
+        (OTHERS, review_of(PODS), 422, "at least one of user or group must be specified"),
+        (LOCAL, review_of(PODS | {"namespace": "x"}, user="bob"), 422, "must match metadata"),
         (
             LOCAL,
-            question(nonResourceAttributes={"path": "/"}, user="bob"),
+            review_of(nonResourceAttributes={"path": "/"}, user="bob"),
             422,
             "disallowed on this kind of request",
         ),

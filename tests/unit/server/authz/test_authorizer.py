@@ -42,7 +42,7 @@ async def bind(ask, name, kind, to, *subjects, namespace="default"):
     return await ask.create(f"{RBAC}/{scope}", name, roleRef=reference, subjects=list(subjects))
 
 
-def wish(verb="get", resource="pods", namespace="default", **more):
+def attributes(verb="get", resource="pods", namespace="default", **more):
     return Attributes(BOB, verb, "", resource, namespace=namespace, **more)
 
 
@@ -225,7 +225,7 @@ async def test_an_index_behind_compaction_is_rebuilt():
     await write("clusterrolebindings", "", "all", roleRef=reference, subjects=[user("bob")])
     for namespace in ("default", "other"):
         await write("rolebindings", namespace, "bobs", roleRef=reference, subjects=[user("bob")])
-    assert authorizer.allows(wish(namespace=""))
+    assert authorizer.allows(attributes(namespace=""))
     for kind, namespace, name in (
         ("clusterrolebindings", "", "all"),
         ("rolebindings", "default", "bobs"),
@@ -238,11 +238,11 @@ async def test_an_index_behind_compaction_is_rebuilt():
     now = 100.0
     await store.tidy()
     assert store.compacted == store.revision
-    assert not authorizer.allows(wish(namespace=""))
-    assert not authorizer.allows(wish())
-    assert authorizer.allows(wish(resource="secrets", namespace="other"))
+    assert not authorizer.allows(attributes(namespace=""))
+    assert not authorizer.allows(attributes())
+    assert authorizer.allows(attributes(resource="secrets", namespace="other"))
     with pytest.raises(Forbidden):
-        authorizer.require(wish())
+        authorizer.require(attributes())
     await store.close()
 
 
@@ -251,7 +251,7 @@ async def test_an_incrementally_synced_index_equals_a_rebuilt_one(ask):
     followed = ask.server.authorizer
     await role(ask, "reader", rule("get", "pods"))
     wishes = [
-        wish()._replace(user=User(name=name, groups=(which,)))
+        attributes()._replace(user=User(name=name, groups=(which,)))
         for name in ("bob", "eve", "system:serviceaccount:default:robot")
         for which in ("devs", "ops")
     ]

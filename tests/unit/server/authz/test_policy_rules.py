@@ -9,7 +9,7 @@ from corral.server.authz.policy_rules import PolicyRule, Rules
 BOB = User(name="bob")
 
 
-def wish(verb, target, group="", name=""):
+def attributes(verb, target, group="", name=""):
     resource, _, subresource = target.partition("/")
     return Attributes(BOB, verb, group, resource, subresource, "default", name)
 
@@ -26,24 +26,24 @@ def rule(verbs, resources, groups="core", names=""):
 @pytest.mark.parametrize(
     ("told", "asked", "allowed"),
     [
-        (rule("get", "pods"), wish("get", "pods"), True),
-        (rule("get", "pods"), wish("list", "pods"), False),
-        (rule("get", "pods"), wish("get", "pods", "apps"), False),
-        (rule("get", "pods", "apps"), wish("get", "pods"), False),
-        (rule("*", "pods"), wish("anything", "pods"), True),
-        (rule("get", "pods", "*"), wish("get", "pods", "apps"), True),
-        (rule("get", "pods"), wish("get", "pods/log"), False),
-        (rule("get", "pods/log"), wish("get", "pods/log"), True),
-        (rule("get", "pods/log"), wish("get", "pods"), False),
-        (rule("get", "*/log"), wish("get", "pods/log"), True),
-        (rule("get", "*/log"), wish("get", "pods/exec"), False),
-        (rule("get", "*/log"), wish("get", "pods"), False),
-        (rule("get", "*"), wish("get", "pods/log"), True),
-        (rule("get", "pods/*"), wish("get", "pods/log"), False),
-        (rule("get", "pods", names="a b"), wish("get", "pods", name="b"), True),
-        (rule("get", "pods", names="a b"), wish("get", "pods", name="c"), False),
-        (rule("list", "pods", names="a"), wish("list", "pods"), False),
-        ({}, wish("get", "pods"), False),
+        (rule("get", "pods"), attributes("get", "pods"), True),
+        (rule("get", "pods"), attributes("list", "pods"), False),
+        (rule("get", "pods"), attributes("get", "pods", "apps"), False),
+        (rule("get", "pods", "apps"), attributes("get", "pods"), False),
+        (rule("*", "pods"), attributes("anything", "pods"), True),
+        (rule("get", "pods", "*"), attributes("get", "pods", "apps"), True),
+        (rule("get", "pods"), attributes("get", "pods/log"), False),
+        (rule("get", "pods/log"), attributes("get", "pods/log"), True),
+        (rule("get", "pods/log"), attributes("get", "pods"), False),
+        (rule("get", "*/log"), attributes("get", "pods/log"), True),
+        (rule("get", "*/log"), attributes("get", "pods/exec"), False),
+        (rule("get", "*/log"), attributes("get", "pods"), False),
+        (rule("get", "*"), attributes("get", "pods/log"), True),
+        (rule("get", "pods/*"), attributes("get", "pods/log"), False),
+        (rule("get", "pods", names="a b"), attributes("get", "pods", name="b"), True),
+        (rule("get", "pods", names="a b"), attributes("get", "pods", name="c"), False),
+        (rule("list", "pods", names="a"), attributes("list", "pods"), False),
+        ({}, attributes("get", "pods"), False),
     ],
 )
 def test_rules_of_resources(told, asked, allowed):
@@ -73,13 +73,16 @@ def test_rules_of_non_resource_urls(url, path, allowed):
 
 def test_rules_of_resources_and_urls_do_not_mix():
     everything = PolicyRule({"verbs": ["*"], "nonResourceURLs": ["*"]})
-    assert not everything.allows(wish("get", "pods"))
+    assert not everything.allows(attributes("get", "pods"))
     assert not PolicyRule(rule("*", "*", "*")).allows(Attributes(BOB, "get", path="/api"))
 
 
 def test_resource_names_of_several_rules_add_up():
     rules = Rules(map(PolicyRule, (rule("get", "pods", names="a"), rule("*", "pods", names="b"))))
-    assert [name for name in "abc" if rules.allow(wish("get", "pods", name=name))] == ["a", "b"]
+    assert [name for name in "abc" if rules.allow(attributes("get", "pods", name=name))] == [
+        "a",
+        "b",
+    ]
     assert not rules.object_names("get", "", "pods", "").has(None)
     rules = Rules([*rules.rules, PolicyRule(rule("get", "*"))])
     assert rules.object_names("get", "", "pods", "").has(None)
@@ -89,7 +92,7 @@ def test_cached_results_are_limited_and_correct():
     rules = Rules([PolicyRule(rule("get", "thing-7"))])
     for _ in range(2):
         for number in range(3000):
-            assert rules.allow(wish("get", f"thing-{number}")) is (number == 7)
+            assert rules.allow(attributes("get", f"thing-{number}")) is (number == 7)
     assert len(rules._cached) <= 1024
 
 
@@ -106,5 +109,5 @@ def test_only_rules_that_name_a_resource_are_evaluated():
 def test_large_results_are_not_cached():
     rules = Rules(PolicyRule(rule("get", "pods", names=f"a{number}")) for number in range(300))
     for number in range(300):
-        assert rules.allow(wish("get", "pods", name=f"a{number}"))
+        assert rules.allow(attributes("get", "pods", name=f"a{number}"))
     assert not rules._cached

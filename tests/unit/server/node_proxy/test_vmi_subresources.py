@@ -36,7 +36,7 @@ def store_machine(ask, machine):
     return store
 
 
-async def led_to(ask, method, sub, body=None, headers=None):
+async def forwarded_path(ask, method, sub, body=None, headers=None):
     """Where a request is forwarded, with its query."""
     response = await ask.raw(method, path(sub), body, headers)
     assert isinstance(response, Forward), response.body
@@ -63,7 +63,7 @@ async def test_streams_are_forwarded_to_the_node(ask, store_machine):
         ("portforward/53/udp", "/portforward/default/vm/uid-1/53/udp"),
         ("vnc?preserveSession=true&x=y", "/vnc/default/vm/uid-1?preserveSession=true"),
     ):
-        assert await led_to(ask, "GET", sub, headers=UPGRADE) == there
+        assert await forwarded_path(ask, "GET", sub, headers=UPGRADE) == there
         plain = await ask("GET", path(sub))
         assert (plain.status, plain["reason"]) == (400, "BadRequest")
 
@@ -71,15 +71,18 @@ async def test_streams_are_forwarded_to_the_node(ask, store_machine):
 async def test_reads_and_actions_are_forwarded_to_the_node(ask, store_machine):
     await store_machine(AGENT)
     for sub in ("guestosinfo", "userlist", "filesystemlist"):
-        assert await led_to(ask, "GET", sub) == f"/{sub}/default/vm/uid-1"
+        assert await forwarded_path(ask, "GET", sub) == f"/{sub}/default/vm/uid-1"
     for sub in ("pause", "unfreeze", "softreboot", "reset"):
-        assert await led_to(ask, "PUT", sub) == f"/{sub}/default/vm/uid-1"
+        assert await forwarded_path(ask, "PUT", sub) == f"/{sub}/default/vm/uid-1"
         assert (await ask("GET", path(sub))).status == 405
     shot = "/vnc/screenshot/default/vm/uid-1"
-    assert await led_to(ask, "GET", "vnc/screenshot") == shot
-    assert await led_to(ask, "GET", "vnc/screenshot?moveCursor=true") == f"{shot}?moveCursor=true"
+    assert await forwarded_path(ask, "GET", "vnc/screenshot") == shot
+    assert (
+        await forwarded_path(ask, "GET", "vnc/screenshot?moveCursor=true")
+        == f"{shot}?moveCursor=true"
+    )
     await store_machine(PAUSED)
-    assert await led_to(ask, "PUT", "unpause") == "/unpause/default/vm/uid-1"
+    assert await forwarded_path(ask, "PUT", "unpause") == "/unpause/default/vm/uid-1"
 
 
 @pytest.mark.parametrize(
@@ -166,11 +169,11 @@ async def test_a_dry_run_does_nothing(ask, store_machine):
 async def test_a_freeze_can_have_a_timeout(ask, store_machine):
     await store_machine()
     there = "/freeze/default/vm/uid-1"
-    assert await led_to(ask, "PUT", "freeze") == there
-    assert await led_to(ask, "PUT", "freeze", {"unfreezeTimeout": "5m0s"}) == (
+    assert await forwarded_path(ask, "PUT", "freeze") == there
+    assert await forwarded_path(ask, "PUT", "freeze", {"unfreezeTimeout": "5m0s"}) == (
         f"{there}?seconds=300.0"
     )
-    soon = await led_to(ask, "PUT", "freeze", {"unfreezeTimeout": "100us"})
+    soon = await forwarded_path(ask, "PUT", "freeze", {"unfreezeTimeout": "100us"})
     assert float(soon.removeprefix(f"{there}?seconds=")) == pytest.approx(1e-4)
     for body in ({"dryRun": 5}, {"unfreezeTimeout": "soon"}, {"unfreezeTimeout": 5}, b"{", b"[]"):
         assert (await ask("PUT", path("freeze"), body)).status == 400

@@ -46,12 +46,12 @@ async def served(asker):
     await store.close()
 
 
-def wish(**spec):
+def token_request(**spec):
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
 
 
 async def token(served, **spec):
-    answer = await served("POST", TOKEN, wish(**spec))
+    answer = await served("POST", TOKEN, token_request(**spec))
     assert answer.status == 201, answer.text
     return answer["status"]["token"]
 
@@ -67,7 +67,7 @@ def claims(bearer):
 
 async def test_a_token_request_has_kubernetes_response(served):
     nulls = {"audiences": None, "expirationSeconds": None, "boundObjectRef": None}
-    answer = await served("POST", TOKEN, wish(**nulls))
+    answer = await served("POST", TOKEN, token_request(**nulls))
     assert answer.status == 201
     assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
     assert answer["metadata"]["name"] == "robot"
@@ -122,7 +122,7 @@ async def test_a_token_in_a_components_namespace_grants_no_rights_of_components(
     await served.create("/api/v1/namespaces", namespace)
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     await served.create(accounts, "default")
-    answer = await served("POST", f"{accounts}/default/token", wish())
+    answer = await served("POST", f"{accounts}/default/token", token_request())
     bearer = answer["status"]["token"]
     assert await status(served, bearer) == 200
     for path in ("/api/v1/secrets", "/api/v1/pods", "/apis/kubevirt.io/v1/virtualmachines"):
@@ -207,7 +207,7 @@ async def test_a_bound_token_is_invalid_after_the_deletion_of_its_object(served)
 )
 async def test_invalid_bound_objects_are_rejected(served, reference, code, message):
     await served("POST", f"{SPACE}/pods", pod(serviceAccountName="another"))
-    refused = await served("POST", TOKEN, wish(boundObjectRef=reference))
+    refused = await served("POST", TOKEN, token_request(boundObjectRef=reference))
     assert refused.status == code
     assert message in refused["message"]
 
@@ -240,16 +240,16 @@ async def test_invalid_bound_objects_are_rejected(served, reference, code, messa
     ],
 )
 async def test_invalid_token_requests_are_rejected(served, spec, message):
-    refused = await served("POST", TOKEN, wish(**spec))
+    refused = await served("POST", TOKEN, token_request(**spec))
     told = f'TokenRequest.authentication.k8s.io "" is invalid: {message}'
     assert (refused.status, refused["message"]) == (422, told)
 
 
 async def test_malformed_token_requests_are_rejected(served):
-    refused = await served("POST", f"{ACCOUNTS}/nobody/token", wish())
+    refused = await served("POST", f"{ACCOUNTS}/nobody/token", token_request())
     assert (refused.status, refused["message"]) == (404, 'serviceaccounts "nobody" not found')
     assert (await served("POST", TOKEN, {"kind": "Pod", "apiVersion": "v1"})).status == 400
-    assert (await served("POST", TOKEN, wish(audiences=3))).status == 400
+    assert (await served("POST", TOKEN, token_request(audiences=3))).status == 400
     assert (await served("GET", TOKEN)).status == 405
 
 
@@ -259,5 +259,5 @@ async def test_kind_and_version_of_a_request_are_optional(served):
 
 
 async def test_a_dry_run_gives_no_token(served):
-    answer = await served("POST", f"{TOKEN}?dryRun=All", wish())
+    answer = await served("POST", f"{TOKEN}?dryRun=All", token_request())
     assert (answer.status, answer["status"]["token"]) == (201, "")

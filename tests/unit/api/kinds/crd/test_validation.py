@@ -30,7 +30,7 @@ VALID = {
 }
 
 
-def judged(change, old=None, user="me"):
+def validated(change, old=None, user="me"):
     document = copy.deepcopy(VALID)
     change(document)
     schema = schema_for(DEFINITION)
@@ -57,7 +57,7 @@ def put(*path, value):
 
 
 def test_names_and_conversion_are_completed():
-    document, causes = judged(lambda _: None)
+    document, causes = validated(lambda _: None)
     assert causes == {}
     assert document["spec"]["names"] == {
         "plural": "herds",
@@ -144,16 +144,16 @@ V1 = ("spec", "versions", 0)
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_the_real_servers_words(change, field, message):
-    _, causes = judged(change)
+    _, causes = validated(change)
     assert causes[field] == message
 
 
 def test_what_objects_are_stored_under_cannot_change():
-    old, _ = judged(lambda _: None)
+    old, _ = validated(lambda _: None)
     old["status"]["conditions"] = [{"type": "Established", "status": "True"}]
-    _, causes = judged(put("spec", "scope", value="Cluster"), old)
+    _, causes = validated(put("spec", "scope", value="Cluster"), old)
     assert causes == {"spec.scope": 'Invalid value: "Cluster": field is immutable'}
-    _, causes = judged(put(*V1, "name", value="v2"), old)
+    _, causes = validated(put(*V1, "name", value="v2"), old)
     assert causes["status.storedVersions[0]"].startswith(
         'Invalid value: "v1": missing from spec.versions; v1 was previously a storage version'
     )
@@ -171,7 +171,7 @@ def test_a_schema_of_schemas_knows_every_word_at_any_depth():
 
 
 def test_names_are_accepted_where_nobody_has_them():
-    document, _ = judged(put("spec", "names", "shortNames", value=["h"]))
+    document, _ = validated(put("spec", "names", "shortNames", value=["h"]))
     document["metadata"]["generation"] = 1
     free = naming.updated_status(document, naming.UsedNames.of([], []), "now")
     assert free["acceptedNames"] == document["spec"]["names"]
@@ -211,10 +211,10 @@ def test_the_definitions_of_built_in_kinds_fit_the_schema_of_definitions():
 def test_a_version_that_is_there_already_stays_as_it_is():
     """A later corral may refuse what this one took: whoever has it can change the rest."""
     rules = put(*V1, "schema", "openAPIV3Schema", "x-kubernetes-validations", value=[{"rule": "?"}])
-    old, causes = judged(rules)
+    old, causes = validated(rules)
     assert causes, "it would be refused if it came"
-    _, causes = judged(rules, old)
+    _, causes = validated(rules, old)
     assert causes == {}
     old["spec"]["versions"][0]["served"] = False
-    _, causes = judged(rules, old)
+    _, causes = validated(rules, old)
     assert causes, "it has changed"

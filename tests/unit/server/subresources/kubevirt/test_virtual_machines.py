@@ -68,7 +68,7 @@ async def vm(ask):
     return (await ask("GET", f"{VMS}/vm")).document
 
 
-async def asked(ask):
+async def state_change_requests(ask):
     return (await vm(ask)).get("status", {}).get("stateChangeRequests", [])
 
 
@@ -83,7 +83,7 @@ async def test_starting_a_halted_vm_sets_run_strategy_always(ask, store, version
     found = await vm(ask)
     assert found["spec"]["runStrategy"] == "Always"
     assert found["metadata"]["generation"] == 2
-    assert await asked(ask) == []
+    assert await state_change_requests(ask) == []
 
 
 async def test_starting_a_vm_with_running_false_sets_running_true(ask, store):
@@ -97,7 +97,7 @@ async def test_starting_a_vm_with_running_false_sets_running_true(ask, store):
 async def test_starting_a_halted_vm_paused_adds_a_request(ask, store):
     await store("Halted")
     assert (await ask("PUT", path("start"), {"paused": True})).status == 202
-    assert await asked(ask) == [{**START, "data": {"paused": "true"}}]
+    assert await state_change_requests(ask) == [{**START, "data": {"paused": "true"}}]
     assert (await vm(ask))["spec"]["runStrategy"] == "Halted"
 
 
@@ -116,7 +116,7 @@ async def test_starting_a_halted_vm_paused_adds_a_request(ask, store):
 async def test_starting_a_manual_vm_adds_a_request(ask, store, strategy, phase, requests):
     await store(strategy, phase)
     assert (await ask("PUT", path("start"))).status == 202
-    assert await asked(ask) == requests
+    assert await state_change_requests(ask) == requests
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_stopping_a_vm_with_running_true_sets_running_false(ask, store):
 async def test_stopping_a_manual_vm_adds_a_request_with_the_uid(ask, store, strategy):
     await store(strategy, "Running")
     assert (await ask("PUT", path("stop"))).status == 202
-    assert await asked(ask) == [STOP]
+    assert await state_change_requests(ask) == [STOP]
 
 
 @pytest.mark.parametrize("strategy", ["Manual", "RerunOnFailure", "Halted"])
@@ -191,7 +191,7 @@ async def test_stopping_a_halted_vm_shortens_its_grace_period(ask, store, known,
         why = "Halted only supports manual stop requests with a shorter graceperiod"
         assert answer["message"] == CONFLICT + why
     else:
-        assert await asked(ask) == [STOP]
+        assert await state_change_requests(ask) == [STOP]
 
 
 @pytest.mark.parametrize("strategy", ["Always", "Manual"])
@@ -229,7 +229,7 @@ async def test_a_grace_period_beyond_the_calendar_is_rejected(ask, store):
 async def test_a_restart_is_a_stop_and_a_start(ask, store, strategy, phase):
     await store(strategy, phase)
     assert (await ask("PUT", path("restart"))).status == 202
-    assert await asked(ask) == [STOP, START]
+    assert await state_change_requests(ask) == [STOP, START]
 
 
 async def test_a_forced_restart_sets_a_grace_period_of_a_second(ask, store):
@@ -237,7 +237,7 @@ async def test_a_forced_restart_sets_a_grace_period_of_a_second(ask, store):
     assert (await ask("PUT", path("restart"), {"gracePeriodSeconds": 0})).status == 202
     vmi = ask.server.store.latest(STORED, KEY).document()
     assert vmi["spec"]["terminationGracePeriodSeconds"] == 1
-    assert await asked(ask) == [STOP, START]
+    assert await state_change_requests(ask) == [STOP, START]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ async def test_a_pending_request_can_be_replaced_by_a_stop_only(ask, store):
         "Internal error occurred: unable to complete request: stop/start already underway",
     )
     assert (await ask("PUT", path("stop"))).status == 202
-    assert await asked(ask) == [STOP]
+    assert await state_change_requests(ask) == [STOP]
 
 
 async def test_a_request_clears_the_start_failure(ask, store):
