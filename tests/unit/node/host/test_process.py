@@ -47,7 +47,7 @@ def descriptors() -> set[int]:
     return {one for one in listed if Path(f"/proc/self/fd/{one}").is_symlink()}
 
 
-async def test_the_lock_tells_that_something_runs(tmp_path):
+async def test_the_lock_shows_that_a_process_runs(tmp_path):
     assert not runs(tmp_path)
     assert list(tmp_path.iterdir()) == [], "who asks leaves nothing behind"
     started = spawn(tmp_path, ["sleep", "60"])
@@ -59,20 +59,20 @@ async def test_the_lock_tells_that_something_runs(tmp_path):
     assert not runs(tmp_path)
 
 
-def test_who_asks_whether_something_runs_holds_nothing_open(tmp_path):
+def test_checking_the_lock_leaks_no_descriptor(tmp_path):
     os.close(acquire_lock(tmp_path))
     before = descriptors()
     assert not runs(tmp_path)
     assert descriptors() == before
 
 
-def test_nobody_else_may_take_the_lock_of_a_directory(tmp_path):
+def test_the_lock_of_a_directory_is_private(tmp_path):
     lock = acquire_lock(tmp_path)
     assert os.fstat(lock).st_mode & 0o777 == 0o600
     os.close(lock)
 
 
-def test_all_but_the_standard_streams_are_kept_from_children():
+def test_children_inherit_only_the_standard_streams():
     told = (
         "import os; from corral.node.host.process import set_close_on_exec; set_close_on_exec();"
         "print([one for one in range(4) if os.get_inheritable(one)])"
@@ -82,7 +82,7 @@ def test_all_but_the_standard_streams_are_kept_from_children():
     assert json.loads(done.stdout) == [0, 1, 2]
 
 
-def test_what_was_inherited_is_not_handed_on():
+def test_inherited_descriptors_are_not_passed_on():
     inherited = os.dup(0)
     os.set_inheritable(inherited, True)
     try:
@@ -93,7 +93,7 @@ def test_what_was_inherited_is_not_handed_on():
         os.close(inherited)
 
 
-async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
+async def test_the_end_of_a_process_is_notified(tmp_path):
     started = spawn(tmp_path, ["sleep", "0.05"])
     told = []
     started.on_end(lambda: told.append("ended"))
@@ -107,7 +107,7 @@ async def test_the_end_of_a_process_is_told_without_asking(tmp_path):
     started.kill()  # of what is gone: nothing happens
 
 
-async def test_a_child_gets_an_environment_of_its_own(tmp_path, monkeypatch):
+async def test_a_child_gets_its_own_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "x")
     started = spawn(tmp_path, ["env"])
     async with asyncio.timeout(60):
@@ -120,7 +120,7 @@ async def test_a_child_gets_an_environment_of_its_own(tmp_path, monkeypatch):
     }
 
 
-async def test_a_child_has_nothing_to_read(tmp_path):
+async def test_the_standard_input_of_a_child_is_empty(tmp_path):
     """What the manager was started with is not its."""
     ours, (reader, writer) = os.dup(0), os.pipe()
     os.dup2(reader, 0)
@@ -135,7 +135,7 @@ async def test_a_child_has_nothing_to_read(tmp_path):
     assert (tmp_path / "output").read_text() == "/dev/null\n"
 
 
-async def test_a_child_gets_its_own_session_and_only_what_it_is_given(tmp_path):
+async def test_a_child_has_its_own_session_and_only_given_descriptors(tmp_path):
     secret = os.open(tmp_path / "secret", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC)
     started = spawn(tmp_path, ["sh", "-c", "ls -l /proc/self/fd; ps -o sid= -p $$; echo $$"])
     async with asyncio.timeout(60):
@@ -148,7 +148,7 @@ async def test_a_child_gets_its_own_session_and_only_what_it_is_given(tmp_path):
     assert session == pid == str(started.identity.pid)
 
 
-async def test_a_process_is_taken_over_by_its_record(tmp_path, sleeper):
+async def test_a_process_is_adopted_by_its_record(tmp_path, sleeper):
     adopted = await Process.adopt(tmp_path)
     assert adopted is not None
     assert adopted.identity == sleeper.identity
@@ -169,7 +169,7 @@ async def test_a_process_whose_record_is_missing_or_wrong_is_found_by_its_lock(
     adopted.release()
 
 
-async def test_a_process_that_could_not_be_recorded_is_watched_all_the_same(tmp_path, monkeypatch):
+async def test_an_unrecorded_process_is_watched(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -185,7 +185,7 @@ async def test_a_process_that_could_not_be_recorded_is_watched_all_the_same(tmp_
         await sleeper.wait()
 
 
-async def test_a_process_that_cannot_be_watched_does_not_stay(tmp_path, monkeypatch):
+async def test_a_process_that_cannot_be_watched_is_killed(tmp_path, monkeypatch):
     def exhausted(_pid):
         raise OSError(errno.EMFILE, "Too many open files")
 
@@ -195,7 +195,7 @@ async def test_a_process_that_cannot_be_watched_does_not_stay(tmp_path, monkeypa
     assert not runs(tmp_path)
 
 
-async def test_who_asks_is_not_taken_for_what_runs(tmp_path):
+async def test_a_checker_of_the_lock_does_not_count_as_its_holder(tmp_path):
     """A machine that is about to be started: the lock is taken already, by the manager."""
     lock = acquire_lock(tmp_path)
     assert runs(tmp_path)
@@ -203,16 +203,14 @@ async def test_who_asks_is_not_taken_for_what_runs(tmp_path):
     os.close(lock)
 
 
-async def test_a_number_that_was_given_to_another_process_is_not_believed(tmp_path):
+async def test_a_reused_pid_is_not_adopted(tmp_path):
     mine = identify(os.getpid())
     process.write_record(tmp_path, process.Identity(mine.pid, mine.started_ticks + 1, mine.boot_id))
     (tmp_path / process.LOCK).touch()
     assert await Process.adopt(tmp_path) is None
 
 
-async def test_a_number_that_is_given_away_while_it_is_looked_up_is_not_believed(
-    tmp_path, monkeypatch
-):
+async def test_a_pid_reused_during_the_check_is_not_adopted(tmp_path, monkeypatch):
     mine = identify(os.getpid())
     before = process.Identity(mine.pid, mine.started_ticks - 1, mine.boot_id)
     monkeypatch.setattr(process, "find", lambda _directory: before)
@@ -222,7 +220,7 @@ async def test_a_number_that_is_given_away_while_it_is_looked_up_is_not_believed
     assert process.read_record(tmp_path) is None
 
 
-async def test_a_start_leaves_no_descriptor_open_but_the_one_that_tells_the_end(tmp_path):
+async def test_a_start_leaves_only_the_pidfd_open(tmp_path):
     held = descriptors()
     started = spawn(tmp_path, ["sleep", "60"])
     assert len(descriptors() - held) == 1
@@ -245,7 +243,7 @@ async def test_a_released_process_runs_on(tmp_path):
         await adopted.wait()
 
 
-async def test_one_that_does_not_end_is_not_waited_for_without_end(tmp_path, sleeper, monkeypatch):
+async def test_waiting_for_the_end_of_a_process_has_a_timeout(tmp_path, sleeper, monkeypatch):
     monkeypatch.setattr(process, "END_SECONDS", 0.01)
     with monkeypatch.context() as kernel:  # it holds the process in a call
         kernel.setattr(process.signal, "pidfd_send_signal", lambda *_: None)
@@ -256,7 +254,7 @@ async def test_one_that_does_not_end_is_not_waited_for_without_end(tmp_path, sle
     assert not runs(tmp_path)
 
 
-async def test_looking_for_an_unrecorded_process_stops_nothing_else(tmp_path, monkeypatch):
+async def test_searching_for_an_unrecorded_process_does_not_block_the_loop(tmp_path, monkeypatch):
     loop, looked = asyncio.get_running_loop(), asyncio.Event()
     went_on = threading.Event()
 
@@ -272,13 +270,13 @@ async def test_looking_for_an_unrecorded_process_stops_nothing_else(tmp_path, mo
         assert await adopting is None
 
 
-async def test_a_program_that_is_missing_is_told(tmp_path):
+async def test_a_missing_program_is_reported(tmp_path):
     with pytest.raises(FileNotFoundError):
         spawn(tmp_path, ["no-such-program"])
     assert not runs(tmp_path)
 
 
-async def test_a_process_is_nice_to_other_sessions_too(sleeper):
+async def test_the_priority_of_a_process_applies_across_sessions(sleeper):
     sleeper.renice(10)
     pid = sleeper.identity.pid
     assert os.getpriority(os.PRIO_PROCESS, pid) == 10
@@ -286,7 +284,7 @@ async def test_a_process_is_nice_to_other_sessions_too(sleeper):
     assert not session.exists() or session.read_text().split()[-1] == "10"
 
 
-async def test_processor_time_is_read_from_outside(tmp_path, sleeper):
+async def test_cpu_time_is_read_from_proc(tmp_path, sleeper):
     assert 0 <= sleeper.cpu_nanos() < 1_000_000_000
     assert sleeper.resident_bytes() >= 4096  # it may have been born a moment ago
     with pytest.raises(ProcessLookupError):
@@ -301,17 +299,17 @@ async def this():
     made.release()
 
 
-async def test_memory_is_told_in_bytes(this):
+async def test_memory_is_in_bytes(this):
     (resident,) = re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert this.resident_bytes() == pytest.approx(int(resident) * 1024, rel=0.1)
 
 
-async def test_how_long_the_main_thread_has_run_is_told_to_the_clock_tick(this):
+async def test_the_run_time_of_the_main_thread_has_the_precision_of_clock_ticks(this):
     before = time.thread_time_ns()
     assert before - 10**8 < this.ran_nanos() <= time.thread_time_ns()
 
 
-async def test_how_long_threads_wait_for_a_processor_is_told(tmp_path):
+async def test_the_time_that_threads_wait_for_cpu_is_read(tmp_path):
     one_processor = {min(os.sched_getaffinity(0))}
     rivals = []
     for name in ("one", "other"):
@@ -329,7 +327,7 @@ async def test_how_long_threads_wait_for_a_processor_is_told(tmp_path):
             assert await rival.end()
 
 
-async def test_of_what_has_ended_nothing_can_be_told(tmp_path):
+async def test_a_finished_process_has_no_usage(tmp_path):
     ended = spawn(tmp_path, ["true"])
     async with asyncio.timeout(60):
         await ended.wait()
@@ -340,7 +338,7 @@ async def test_of_what_has_ended_nothing_can_be_told(tmp_path):
     assert ended.waited_nanos() == {}
 
 
-def test_a_process_that_has_ended_has_no_identity_before_its_parent_has_heard_of_it():
+def test_a_zombie_has_no_identity():
     pid = os.posix_spawn("/bin/true", ["true"], {})
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     try:
@@ -351,7 +349,7 @@ def test_a_process_that_has_ended_has_no_identity_before_its_parent_has_heard_of
 
 
 @pytest.mark.parametrize("name", ["a) Z (b", "Z", ") R 1 2 3"])
-def test_a_process_is_recognised_whatever_it_calls_itself(tmp_path, name):
+def test_a_process_is_recognized_whatever_its_name(tmp_path, name):
     program = tmp_path / name
     program.symlink_to(shutil.which("sleep"))
     pid = os.posix_spawn(program, ["sleep", "60"], {})
@@ -363,7 +361,7 @@ def test_a_process_is_recognised_whatever_it_calls_itself(tmp_path, name):
         os.waitpid(pid, 0)
 
 
-async def test_one_that_stands_still_is_told_from_one_that_works(tmp_path, sleeper):
+async def test_a_process_without_progress_is_distinguished_from_a_busy_one(tmp_path, sleeper):
     async with asyncio.timeout(60):
         while (before := sleeper.pulse()).runnable:
             await asyncio.sleep(0)
@@ -401,11 +399,11 @@ async def test_a_process_lives_until_its_last_thread_has_ended(tmp_path):
     assert await Process.adopt(tmp_path) is None
 
 
-async def test_one_of_which_nobody_tells_how_long_it_ran_does_not_stand_still(sleeper, monkeypatch):
+async def test_a_process_with_unknown_run_time_does_not_count_as_stalled(sleeper, monkeypatch):
     monkeypatch.setattr(Process, "ran_nanos", lambda _: 0)
     assert sleeper.pulse() is None
     assert not made_no_progress(sleeper.pulse(), sleeper.pulse())
 
 
-def test_a_process_that_does_not_exist_has_no_identity():
+def test_a_missing_process_has_no_identity():
     assert identify(2**22 + 1) is None

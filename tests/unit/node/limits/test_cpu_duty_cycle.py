@@ -67,7 +67,7 @@ class Processes:
 
 
 @pytest.mark.looptime
-async def test_many_are_bounded_by_one_timer_each_to_its_own_share(monkeypatch):
+async def test_one_timer_limits_many_processes_to_their_shares(monkeypatch):
     shares = (0.05, 0.1, 0.2)
     processes = Processes(len(shares))
     monkeypatch.setattr("corral.node.limits.cpu_duty_cycle.cpu_nanos", processes.cpu_nanos)
@@ -83,7 +83,7 @@ async def test_many_are_bounded_by_one_timer_each_to_its_own_share(monkeypatch):
     assert processes.running == set(processes.used)
 
 
-async def test_who_is_let_go_runs_on(spinning):
+async def test_a_released_process_runs_on(spinning):
     cycle = DutyCycle()
     pid = spinning().pid
     cycle.apply("a", pid, 1_000_000)
@@ -93,7 +93,7 @@ async def test_who_is_let_go_runs_on(spinning):
     assert state(pid) != "T"
 
 
-async def test_a_process_that_has_ended_is_no_trouble_and_its_successor_is_bounded(spinning):
+async def test_a_finished_process_is_ignored_and_its_successor_limited(spinning):
     cycle = DutyCycle()
     first = spinning()
     cycle.apply("a", first.pid, 1_000_000)
@@ -108,7 +108,7 @@ async def test_a_process_that_has_ended_is_no_trouble_and_its_successor_is_bound
         cycle.apply("b", first.pid, 1_000_000)
 
 
-async def test_what_an_earlier_manager_has_stopped_is_woken(tmp_path):
+async def test_processes_stopped_by_an_earlier_manager_are_resumed(tmp_path):
     lock = acquire_lock(tmp_path)
     output = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
     started = process.Process.spawn(SPIN, tmp_path, descriptors=[lock], output=output)
