@@ -14,8 +14,9 @@ from corral.aio import Background
 from corral.api.object import Key
 from corral.api.request import User
 from corral.client.client import Client
-from corral.client.https import Https, InProcess
+from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
+from corral.client.transport import InProcess
 from corral.cluster import certificates, node_ipam
 from corral.cluster.certificates import csr_approver
 from corral.config import Layout
