@@ -74,11 +74,9 @@ def places(made):
 
 
 def uid_of(made, prefix):
-    return next(
-        each["metadata"]["uid"]
-        for each in made.api.items("vmi")
-        if each["metadata"]["name"].startswith(prefix)
-    )
+    """The uid of the VMI whose name begins so; empty while there is none."""
+    found = (each["metadata"] for each in made.api.items("vmi"))
+    return next((each["uid"] for each in found if each["name"].startswith(prefix)), "")
 
 
 def has_qemu(host, uid):
