@@ -39,7 +39,7 @@ class Certificate:
 class Request:
     """An HTTP request: header names are lower case, the query is the raw string.
 
-    Repeated headers are joined with commas; those of impersonation with newlines.
+    Repeated headers are joined with commas; those that name users, with newlines.
     """
 
     method: str

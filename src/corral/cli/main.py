@@ -28,6 +28,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "version": "corral.cli.manager.version",
     },
     "On a Kubernetes": {
+        "install": "corral.cli.manager.install",
+        "uninstall": "corral.cli.manager.install",
         "controllers": "corral.cli.manager.controllers",
         "node": "corral.cli.manager.node",
     },

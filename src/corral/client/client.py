@@ -196,6 +196,12 @@ class Client:
         path = path_of(kind or kind_of(view), key, subresource)
         return self._decode(view, await self._send("PATCH", path, body=patch, headers=headers))
 
+    async def apply(self, document: Document, key: Key, *, kind: Kind, manager: str) -> None:
+        """Apply a document by server-side apply; it takes over fields of other managers."""
+        query = _query(fieldManager=manager, force="true")
+        headers = {**_JSON, "content-type": "application/apply-patch+yaml"}
+        await self._send("PATCH", path_of(kind, key), query, body=document, headers=headers)
+
     async def post(
         self, view: type[msgspec.Struct], key: Key, subresource: str, document: Document
     ) -> None:

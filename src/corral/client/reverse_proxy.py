@@ -5,7 +5,7 @@ The API server reaches the kubelets of other hosts by it.  Bodies stream both wa
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -40,15 +40,25 @@ _HOP_BY_HOP: Final = frozenset(
 class ReverseProxy:
     """One server behind this one.
 
-    ``what`` names it in errors; ``tls`` trusts it and holds the credentials that it is shown.
+    ``what`` names it in errors; ``tls`` trusts it and holds the credentials that it is shown;
+    ``headers`` returns further headers of requests.
     """
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext, *, what: str) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext,
+        *,
+        what: str,
+        headers: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._url = f"https://{authority}"
         self._websocket_url = f"wss://{authority}"
         self._tls = tls
         self._what = what
+        self._headers = headers
         self._client = httpx2.AsyncClient(
             verify=tls,
             trust_env=False,
@@ -71,7 +81,7 @@ class ReverseProxy:
         request = self._client.build_request(
             scope["method"],
             self._url + _target(scope),
-            headers=_passed(scope["headers"]),
+            headers=[*_passed(scope["headers"]), *self._headers().items()],
             content=_body(receive) if has_body else None,
         )
         try:
@@ -96,7 +106,7 @@ class ReverseProxy:
         try:
             connection = await connect(
                 self._websocket_url + _target(scope),
-                additional_headers=_handshake_headers(scope),
+                additional_headers=[*_handshake_headers(scope), *self._headers().items()],
                 create_connection=_Lenient,
                 ssl=self._tls,
                 compression=None,

@@ -20,8 +20,10 @@ from corral.client.client import Client
 from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
+from corral.controllers import serving_certificate
 from corral.daemon import process
 from corral.daemon.errors import CannotStart
+from corral.daemon.extension import Extension
 from corral.daemon.health import health_app
 from corral.metrics import Registry, Source, process as process_metrics
 from corral.reconcile import metrics as controller_metrics
@@ -39,7 +41,9 @@ class ControllersProcess:
     """One process of controllers.
 
     make: returns the controllers; sources: makes further metrics of the context; lease: of which
-    only its holder acts, None for a process that is alone; bind: where health is served.
+    only its holder acts, None for a process that is alone; bind: where health is served;
+    install_namespace: where ``corral install`` has put the process, which then serves webhooks and
+    the aggregated API as well; empty if it has not.
     """
 
     config: Kubeconfig
@@ -48,6 +52,7 @@ class ControllersProcess:
     lease: Key | None
     timing: Timing = field(default_factory=Timing)
     bind: tuple[str, int]
+    install_namespace: str = ""
 
     async def run(self, announce: Callable[[dict[str, str]], None]) -> None:
         """Run until SIGTERM or SIGINT, or until another process leads.
@@ -70,16 +75,31 @@ class ControllersProcess:
         metrics = Registry(process=process_metrics)
         async with Https(self.config) as transport, Background() as tasks:
             context = ControllerContext(Client(Retrying(transport)))
-            running = self.make(context)
+            extension = await self._extension(Client(Retrying(transport)))
+            running = [*self.make(context)]
+            if extension is not None:
+                running.append(serving_certificate.controller(context, extension.namespace))
             metrics.add("loops", controller_metrics.of(lambda: running))
             for name, make_source in self.sources.items():
                 metrics.add(name, make_source(context))
             work = self._work(running, Client(transport), context, metrics)
-            app = health_app(metrics, fault=lambda: _fault(context))
-            async with listening(app, *self.bind, None) as (host, port):
+            health = health_app(metrics, fault=lambda: _fault(context))
+            served = (health, None) if extension is None else (extension.app(health), extension.tls)
+            if extension is not None:
+                tasks.start(extension.run(context), name="extension")
+            async with listening(served[0], *self.bind, served[1]) as (host, port):
                 tasks.start(context.run(), name="context")
                 announce(self._summary(host, port))
                 await _until(terminated, work)
+
+    async def _extension(self, client: Client) -> Extension | None:
+        """Return what is served to the API server, if anything.  Raises CannotStart."""
+        if not self.install_namespace:
+            return None
+        try:
+            return await Extension.open(client, self.config, self.install_namespace)
+        except ApiError as error:
+            raise CannotStart(f"{self.config.server}: {error.message}") from error
 
     def _work(
         self,
@@ -105,9 +125,10 @@ class ControllersProcess:
         return election.run(act)
 
     def _summary(self, host: str, port: int) -> dict[str, str]:
+        scheme = "https" if self.install_namespace else "http"
         return {
             "headline": f"controllers for {self.config.server}",
-            "health": f"http://{f'[{host}]' if ':' in host else host}:{port}/readyz",
+            "health": f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/readyz",
             "leader": f"elected by the Lease {self.lease}" if self.lease else "this process alone",
         }
 

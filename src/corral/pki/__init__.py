@@ -25,10 +25,14 @@ from corral.pki.kubeconfig import (
     load_credentials,
 )
 from corral.pki.server_identity import CLIENT_DAYS, Identity, ensure, front_proxy_authority, renew
+from corral.pki.serving import AUTHORITY, CERTIFICATE, KEY, renewed
 from corral.pki.signing import SigningKey
 
 __all__ = [
+    "AUTHORITY",
+    "CERTIFICATE",
     "CLIENT_DAYS",
+    "KEY",
     "SKEW",
     "CertificateRequest",
     "Credentials",
@@ -50,6 +54,7 @@ __all__ = [
     "public_key_hash",
     "read_request",
     "renew",
+    "renewed",
     "self_signed",
     "sign_request",
     "sign_serving_request",

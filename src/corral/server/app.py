@@ -41,16 +41,15 @@ from corral.server.node_proxy.forwarding import Forward, Nodes
 from corral.server.registry.rest import Rest
 from corral.server.registry.verbs import Verbs
 from corral.server.registry.watch import Watches
-from corral.server.request import query, route
+from corral.server.request import route
 from corral.server.request.call import Call
 from corral.server.request.route import Route
 from corral.server.request.timeout import deadline_of, within
 from corral.server.response import not_found, warning_headers
 from corral.server.response.encodings import Encodings, Recode
 from corral.server.response.errors import error_response
-from corral.server.subresources import subresources
 from corral.server.subresources.cdi_upload import Uploads
-from corral.server.subresources.subresources import Subresources
+from corral.server.subresources.subresources import Subresources, parse_call
 from corral.server.transport.sessions import Sessions
 from corral.store import Store
 
@@ -122,7 +121,9 @@ class ApiServer:
         self.rest = Rest(
             store,
             now,
-            plugins=Plugins.of(store, self.authorizer, services or ServiceRanges(), now),
+            plugins=Plugins.of(store, self.authorizer, services or ServiceRanges(), now).within(
+                kinds
+            ),
             accounts=self.authenticator.accounts,
             reviewers=self.reviewers,
             admit=self._admit,
@@ -259,23 +260,7 @@ class ApiServer:
         Raises BadRequest for an invalid query; Forbidden and Unauthorized for users who may not
         even learn that there is no such resource.
         """
-        kind = subresources.kind_at(self.kinds, parsed_route)
-        options = query.parse(request.query)
-        watched = request.method == "GET" and (parsed_route.watch or query.flag(options, "watch"))
-        verb = route.verb(request.method, parsed_route, watch=watched)
-        if kind is None or not route.is_valid_scope(parsed_route, verb, namespaced=kind.namespaced):
+        verb, call = parse_call(self.kinds, request, user, parsed_route, warnings)
+        if call is None:
             self.authorizer.admit(request, user, verb, parsed_route)
-            return None
-        return Call(
-            request=request,
-            user=user,
-            verb=verb,
-            kind=kind,
-            group=parsed_route.group,
-            version=kind.by_name.get(parsed_route.version, kind.versions[0]),
-            namespace=parsed_route.namespace,
-            name=parsed_route.name,
-            subresource=subresources.name_of(parsed_route),
-            query=options,
-            warnings=warnings,
-        )
+        return call

@@ -26,6 +26,7 @@ _POLICY_VIOLATION = 1008
 """Close code of a websocket: policy violation (RFC 6455)."""
 _ANONYMOUS_SENDERS = ("", ANONYMOUS.name)
 _END_SECONDS = 1.0
+_HEADERS_OF_USERS = ("impersonate-", "x-remote-")
 _PER_RESPONSE_HEADERS = ("audit-id", "etag")
 """Headers that differ between responses."""
 _CHUNK_BYTES = 256 << 10
@@ -55,9 +56,9 @@ class App:
         # Popped, because they refer to the scope: each request would be a reference cycle.
         send_at_once = scope.get("extensions", {}).pop(SEND_AT_ONCE, None)
         abort = scope.get("extensions", {}).pop(ABORT, None)
-        request = _request(scope, scope["method"])
+        request = request_of(scope, scope["method"])
         request.abort = abort
-        response = await self._server.handle(request, partial(_body, request, receive))
+        response = await self._server.handle(request, partial(read_body, request, receive))
         request.body = b""  # the memory budget no longer counts it
         pretty.format_body(request, response)
         authentication = scope.get("state", {}).get("authentication")
@@ -85,7 +86,7 @@ class App:
         terminated = _TerminatedSend(send)
         try:
             async with self._server.sessions.while_authenticated(request):
-                await _forward(scope, response, receive, terminated)
+                await forward(scope, response, receive, terminated)
         except SessionEnded:
             await terminated.end()
 
@@ -97,29 +98,34 @@ class App:
             response = error_response(error)
             response.headers.append(("connection", "close"))  # the rest of the body is not read
             assert isinstance(response.body, bytes)
-            await _send(response, response.body, send)
+            await send_response(response, response.body, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a websocket; errors are ordinary responses, sent instead of the upgrade."""
         method = scope.get("state", {}).get("method", "GET")  # SPDY tunnels have others than GET
-        request = _request(scope, method)
+        request = request_of(scope, method)
         response = await self._server.handle(request)
         if isinstance(response, Forward):
             await self._forward(request, scope, response, receive, send)
             return
-        if isinstance(response.body, AsyncGenerator):
-            await response.body.aclose()
-            response.body = b""
-        if response.status < 400:
-            response = error_response(BadRequest("this path is not a websocket"))
-        await send(
-            {
-                "type": "websocket.http.response.start",
-                "status": response.status,
-                "headers": _headers(response),
-            }
-        )
-        await send({"type": "websocket.http.response.body", "body": response.body})
+        await refuse_websocket(response, send)
+
+
+async def refuse_websocket(response: Response, send: Send) -> None:
+    """Send a response instead of the upgrade; one that is no error says that there is none."""
+    if isinstance(response.body, AsyncGenerator):
+        await response.body.aclose()
+        response.body = b""
+    if response.status < 400:
+        response = error_response(BadRequest("this path is not a websocket"))
+    await send(
+        {
+            "type": "websocket.http.response.start",
+            "status": response.status,
+            "headers": _headers(response),
+        }
+    )
+    await send({"type": "websocket.http.response.body", "body": response.body})
 
 
 class _TerminatedSend:
@@ -153,13 +159,14 @@ class _TerminatedSend:
                     await self._send(self._ending)
 
 
-def _request(scope: Scope, method: str) -> Request:
+def request_of(scope: Scope, method: str) -> Request:
+    """Return a request without its body."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         if name in headers:
             # Group names may contain commas, but no header value contains a newline.
-            between = "\n" if name.startswith("impersonate-") else ","
+            between = "\n" if name.startswith(_HEADERS_OF_USERS) else ","
             value = f"{headers[name]}{between}{value}"
         headers[name] = value
     return Request(
@@ -172,7 +179,7 @@ def _request(scope: Scope, method: str) -> Request:
     )
 
 
-async def _body(request: Request, receive: Receive) -> bytes:
+async def read_body(request: Request, receive: Receive) -> bytes:
     """Return the whole body of a request.
 
     Raises TooLarge, before reading if Content-Length says so, UnsupportedMedia for a compressed
@@ -243,10 +250,11 @@ async def _send_whole(request: Request, response: Response, body: bytes, send: S
         response.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
         await _pump(response, compression.compressed(body), send)
     else:
-        await _send(response, body, send)
+        await send_response(response, body, send)
 
 
-async def _send(response: Response, body: bytes, send: Send) -> None:
+async def send_response(response: Response, body: bytes, send: Send) -> None:
+    """Send a response with a whole body, in chunks."""
     headers = _headers(response)
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -296,12 +304,12 @@ async def _send_chunk(chunk: bytes, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"", "more_body": True})
 
 
-async def _forward(scope: Scope, forward: Forward, receive: Receive, send: Send) -> None:
+async def forward(scope: Scope, response: Forward, receive: Receive, send: Send) -> None:
     """Forward to a node's app.  Log its exceptions here: uvicorn only closes the connection."""
     try:
-        await forward.app(_forwarded(scope, forward), receive, send)
+        await response.app(_forwarded(scope, response), receive, send)
     except Exception:
-        log.exception("request to a node failed", path=forward.path)
+        log.exception("request to a node failed", path=response.path)
         raise
 
 

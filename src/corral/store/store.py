@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, Gone, InternalError, StorageFull, Unavailable
@@ -22,6 +22,13 @@ from corral.store.watch import Watch
 from corral.store.write import Write, advances_deletion, split_deletions
 
 _CLOSED: Final = "the server is shutting down; try again in a moment"
+
+
+class Objects(Protocol):
+    """Objects by the resource name of their kind: of a store, or of another API server."""
+
+    def latest(self, kind: str, key: Key) -> Record | None:
+        """Return the latest version of an object; None if there is none."""
 
 
 class Store:

@@ -76,7 +76,7 @@ def _election_options(command: C) -> C:
             type=BindAddress(HEALTH_PORT),
             default=f"127.0.0.1:{HEALTH_PORT}",
             show_default=True,
-            help="Where /healthz, /readyz and /metrics are served, over plain HTTP.",
+            help="Where /healthz, /readyz and /metrics are served, over plain HTTP by default.",
         ),
         click.option("--verbose", is_flag=True, help="Log more."),
     )
@@ -105,6 +105,13 @@ def _election_options(command: C) -> C:
     default=10,
     show_default=True,
     help="How many virtual processors share a real one, where a machine requests no cpu.",
+)
+@click.option(
+    "--install-namespace",
+    default="",
+    metavar="NAMESPACE",
+    help="Where corral install has put it: serve webhooks and the aggregated API at --bind, too, "
+    "all over HTTPS.  [default: none]",
 )
 @_election_options
 def controllers(path: Path, cpu_allocation_ratio: int, **chosen: Any) -> None:
@@ -200,7 +207,13 @@ def _run(
         )
     lease = Key(chosen["lease_namespace"], LEASE) if chosen["leader_elect"] else None
     process = ControllersProcess(
-        config=config, make=make, sources=sources, lease=lease, timing=timing, bind=chosen["bind"]
+        config=config,
+        make=make,
+        sources=sources,
+        lease=lease,
+        timing=timing,
+        bind=chosen["bind"],
+        install_namespace=chosen.get("install_namespace", ""),
     )
     try:
         asyncio.run(process.run(announce))

@@ -20,9 +20,10 @@ from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Document, Key
 from corral.api.request import User
 from corral.server.authn.service_accounts import user_name
-from corral.server.authz import Attributes, Authorizer, components
+from corral.server.authz import Attributes, components
+from corral.server.authz.authorizer import Rights
 from corral.server.request.call import Call, Guard, Prepare, storage
-from corral.store import Store
+from corral.store import Objects
 
 _WEBHOOK: Final = "datavolume-mutate.cdi.kubevirt.io"
 _VM_SPEC_PATHS: Final = {
@@ -43,7 +44,7 @@ class _Source(NamedTuple):
 class CloneAuthorization:
     """The admission plugin of objects that clone PVCs."""
 
-    def __init__(self, store: Store, authorizer: Authorizer) -> None:
+    def __init__(self, store: Objects, authorizer: Rights) -> None:
         self._store = store
         self._authorizer = authorizer
 

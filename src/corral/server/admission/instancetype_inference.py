@@ -17,7 +17,7 @@ from corral.api.kinds.cdi.datasource import DataSource
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.object import Document, Key
 from corral.server.request.call import storage
-from corral.store import Store
+from corral.store import Objects
 
 WEBHOOK: Final = "virtualmachines-mutator.kubevirt.io"
 _NO_SOURCE: Final = (
@@ -40,7 +40,7 @@ class _NoLabelsError(Exception):
 class Inference:
     """Infers instance types and preferences from the volumes of a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Objects) -> None:
         self._store = store
 
     def infer(self, document: Document) -> None:

@@ -36,7 +36,7 @@ from corral.api.kinds.vmi.defaults import SPEC_STEPS
 from corral.api.object import Document, Key
 from corral.server.admission.instancetype_inference import WEBHOOK, Inference
 from corral.server.request.call import storage
-from corral.store import Store
+from corral.store import Objects
 
 T = TypeVar("T", InstancetypeSpec, PreferenceSpec)
 
@@ -51,7 +51,7 @@ class UnresolvedError(Exception):
 class Instancetypes:
     """The admission plugin of VirtualMachines, by the instance types and preferences of a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Objects) -> None:
         self._store = store
         self._inference = Inference(store)
 

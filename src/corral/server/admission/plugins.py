@@ -9,6 +9,7 @@ from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
 from corral.api.kinds.networking.service import SERVICE
 from corral.api.kinds.priority_class import PRIORITY_CLASS
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
+from corral.api.kinds.table import KindTable
 from corral.api.object import Document
 from corral.server.admission import default_tolerations, ephemeral_containers
 from corral.server.admission.certificate_requests import CertificateRequests
@@ -38,6 +39,16 @@ class Plugins:
     preparers: Mapping[str, Prepare] = field(default_factory=dict)
     allocators: Mapping[str, Allocate] = field(default_factory=dict)
     guards: Mapping[str, Guard] = field(default_factory=dict)
+
+    def within(self, kinds: KindTable) -> Self:
+        """Return the steps for kinds of a table: a definition may define others of their names."""
+        served = {storage(kind) for kind in kinds}
+        return type(self)(
+            *(
+                {name: step for name, step in steps.items() if name in served}
+                for steps in (self.preparers, self.allocators, self.guards)
+            )  # type: ignore[arg-type]
+        )
 
     @classmethod
     def of(

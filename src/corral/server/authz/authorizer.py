@@ -1,6 +1,6 @@
 """The authorizer: administrators, components of this process, and RBAC for all others."""
 
-from typing import Final
+from typing import Final, Protocol
 
 from corral.api.errors import Unauthorized
 from corral.api.request import Request, User
@@ -16,6 +16,12 @@ from corral.store import Store
 _DECISION: Final = "authorization.k8s.io/decision"
 _REASON: Final = "authorization.k8s.io/reason"
 _CONNECT_SUBRESOURCES: Final = frozenset({"exec", "attach", "portforward"})
+
+
+class Rights(Protocol):
+    """Decides on rights: the Authorizer here, or another API server."""
+
+    def allows(self, attributes: Attributes, *, inside: bool = False) -> bool: ...
 
 
 class Authorizer:

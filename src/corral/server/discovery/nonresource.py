@@ -24,6 +24,7 @@ from corral.server.response.etag import cached
 from corral.server.response.plain_text import not_found
 from corral.server.response.pretty import indented
 from corral.server.subresources.catalog import NAMELESS, SUBRESOURCES
+from corral.server.subresources.subresources import is_embedded
 from corral.store import Store
 
 JSON = "application/json"
@@ -81,7 +82,12 @@ class Documents:
         self._account_key = account_key
         self._audit = audit
         self._metrics = metrics
-        listed = (*SUBRESOURCES, *NAMELESS)
+        listed = tuple(
+            each
+            for each in (*SUBRESOURCES, *NAMELESS)
+            if each.group != vmi_subresources.GROUP or is_embedded(kinds)
+        )
+        self._kubevirt_paths = KUBEVIRT_PATHS if is_embedded(kinds) else {}
         self._discovery = Discovery(kinds, listed)
         if adapter is not None:
             listed += tuple(adapter.resources(kinds))
@@ -90,7 +96,7 @@ class Documents:
 
     def serves(self, path: str) -> bool:
         """Return whether a path that looks like a resource's is none."""
-        return path.rstrip("/") in KUBEVIRT_PATHS
+        return path.rstrip("/") in self._kubevirt_paths
 
     async def answer(self, request: Request, user: User) -> Response:
         """Respond; unknown paths are a plain 404.  Raises Unauthorized and Forbidden."""
@@ -118,39 +124,40 @@ class Documents:
                 return json_response(indented(encode(dict(VERSION))))
             case ".well-known" | "openid" if path in oidc_discovery.PATHS:
                 return oidc_discovery.answer(self._account_key, request)
-            case "apis" if path in KUBEVIRT_PATHS:
-                return _kubevirt(KUBEVIRT_PATHS[path])
+            case "apis" if path in self._kubevirt_paths:
+                return kubevirt(KUBEVIRT_PATHS[path])
             case _:
-                return self._discovered(path, request)
-
-    def _discovered(self, path: str, request: Request) -> Response | None:
-        """Return a discovery document in the form that the client prefers, or None."""
-        header = request.headers.get("accept", "")
-        if (aggregated := accept.aggregated(header)) is not None:
-            version, as_yaml = aggregated.get("v"), aggregated.type == accept.YAML
-            document = self._discovery.find(path, version)
-            if document is not None:
-                return cached(document, content_type(version), request, as_yaml=as_yaml)
-        if path == "/api":
-            address = request.headers.get("host", "")
-            return json_response(encode(api_versions(address)))
-        document = self._discovery.find(path)
-        if document is None:
-            return None
-        return cached(
-            document,
-            JSON,
-            request,
-            as_yaml=accept.prefers_yaml(header),
-            as_protobuf=accept.prefers_protobuf(header),
-        )
+                return discovered(self._discovery, path, request)
 
     async def _metrics_response(self, request: Request) -> Response:
         body, media_type = await self._metrics.text(request.headers.get("accept", ""))
         return Response(headers=[("content-type", media_type)], body=body)
 
 
-def _kubevirt(name: str) -> Response:
+def discovered(discovery: Discovery, path: str, request: Request) -> Response | None:
+    """Return a discovery document in the form that the client prefers, or None."""
+    header = request.headers.get("accept", "")
+    if (aggregated := accept.aggregated(header)) is not None:
+        version, as_yaml = aggregated.get("v"), aggregated.type == accept.YAML
+        document = discovery.find(path, version)
+        if document is not None:
+            return cached(document, content_type(version), request, as_yaml=as_yaml)
+    if path == "/api":
+        address = request.headers.get("host", "")
+        return json_response(encode(api_versions(address)))
+    document = discovery.find(path)
+    if document is None:
+        return None
+    return cached(
+        document,
+        JSON,
+        request,
+        as_yaml=accept.prefers_yaml(header),
+        as_protobuf=accept.prefers_protobuf(header),
+    )
+
+
+def kubevirt(name: str) -> Response:
     """Return KubeVirt's version or health, for its clients."""
     if name == "version":
         version = {key: value for key, value in VERSION.items() if key not in ("major", "minor")}

@@ -18,7 +18,7 @@ from corral.server.node_proxy import vmi_subresources
 from corral.server.request import kubevirt_options
 from corral.server.request.call import Call, storage
 from corral.server.strategy import object_meta
-from corral.store import Store
+from corral.store import Objects
 
 Nodes = Callable[[str], ASGIApp | None]
 """The kubelet of a node by name; None for an unreachable node."""
@@ -38,7 +38,7 @@ def serves(kind: Kind, subresource: str) -> bool:
     return subresource in _SUBRESOURCES.get(kind.resource, ())
 
 
-async def answer(store: Store, nodes: Nodes, call: Call) -> Response:
+async def answer(store: Objects, nodes: Nodes, call: Call) -> Response:
     """Return where to forward a request.  Raises NotFound, BadRequest, Conflict, Unavailable."""
     is_vmi = vmi_subresources.find(call.kind, call.subresource) is not None
     try:

@@ -7,8 +7,9 @@ awaited in between: if an object has changed meanwhile, Stale is raised, and the
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from corral.api.encoding import copied, decode_any
 from corral.api.errors import BadRequest, Cause, Details, Timeout, UnsupportedMedia
@@ -29,7 +30,7 @@ from corral.server.request import body, query
 from corral.server.request.call import Call, json_response, not_found, storage
 from corral.server.response.presenter import Presenter, as_version
 from corral.server.strategy import object_meta, validation
-from corral.store import Record, Store
+from corral.store import Objects, Record, Store
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -67,6 +68,25 @@ class Patch:
 
 def _admit_all(_call: Call) -> None:
     """Admit every call."""
+
+
+class Updates(Protocol):
+    """Updates of objects, as subresources make them: of ``Rest``, or of another API server."""
+
+    @property
+    def store(self) -> Objects:
+        """Where the objects are read."""
+
+    async def evaluate_update(
+        self, call: Call, record: Record, new: Document, old: Document | None = None
+    ) -> Document | None:
+        """Return the document that an update stores; None if unchanged."""
+
+    def require_newest(self, kind: Kind, key: Key, record: Record | None) -> None:
+        """Check that a record is still the latest version of its object.  Raises Stale."""
+
+    def put(self, call: Call, document: Document) -> Awaitable[object]:
+        """Store what ``evaluate_update`` has returned."""
 
 
 class Rest:
@@ -282,12 +302,12 @@ class Rest:
         if self.store.latest(storage(kind), key) is not record:
             raise object_meta.stale(kind, key.name)
 
-    async def put(self, call: Call, document: Document) -> Record:
-        """Store a changed object, or delete it if its last finalizer was removed."""
+    def put(self, call: Call, document: Document) -> asyncio.Future[Record]:
+        """Stage a changed object, or its deletion if its last finalizer was removed."""
         stored = storage(call.kind)
         if is_released(document):
-            return await self.store.delete(stored, call.key, document)
-        return await self.store.write(stored, call.key, document)
+            return self.store.delete(stored, call.key, document)
+        return self.store.write(stored, call.key, document)
 
 
 def _drop_status(kind: Kind, document: Document) -> None:

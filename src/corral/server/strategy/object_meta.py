@@ -10,7 +10,7 @@ from corral.api.names import SUFFIX_LENGTH, SUFFIX_LETTERS
 from corral.api.object import Document, Key
 from corral.api.uid import random_uuid
 from corral.server.request.call import Call, not_found, storage
-from corral.store import Record, Store
+from corral.store import Objects, Record, Store
 
 ANY_VERSION = ("", "0")
 """Resource versions that are no precondition."""
@@ -274,7 +274,7 @@ def _without_times(account: list[Document] | None) -> list[Document]:
     return [{**entry, "time": None} for entry in account or []]
 
 
-def existing(store: Store, kind: Kind, stored: str, key: Key) -> Record:
+def existing(store: Objects, kind: Kind, stored: str, key: Key) -> Record:
     """Return the newest version of an object.  Raises NotFound."""
     record = store.latest(stored, key)
     if record is None:

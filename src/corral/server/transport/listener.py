@@ -39,21 +39,32 @@ class ServeError(Exception):
     """The server cannot listen; the message says where, why, and what to do."""
 
 
+def bare_context() -> ssl.SSLContext:
+    """Return TLS as servers here speak it, without a certificate yet."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def trust_clients(context: ssl.SSLContext, authorities: str) -> None:
+    """Let clients show certificates of further authorities (PEM).  Raises ssl.SSLError."""
+    context.load_verify_locations(cadata=authorities)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.verify_flags |= _NO_CHECK_TIME
+
+
 def tls_context(certificate: Path, key: Path, clients: Path | None = None) -> ssl.SSLContext:
     """Return the server's TLS context; ``clients`` are the CAs of optional client certificates.
 
     An expired certificate passes the handshake, so that its client gets a 401; one of another CA
     ends the handshake.  Raises ServeError for unusable files.
     """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context = bare_context()
     try:
         context.load_cert_chain(certificate, key)
         if clients is not None:
-            context.load_verify_locations(clients)
-            context.verify_mode = ssl.CERT_OPTIONAL
-            context.verify_flags |= _NO_CHECK_TIME
+            trust_clients(context, clients.read_text())
     except (OSError, ssl.SSLError) as error:
         raise ServeError(f"{certificate} and {key} cannot be used: {error}") from error
     return context

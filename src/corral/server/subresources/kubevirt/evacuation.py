@@ -16,7 +16,7 @@ from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.object import Document, Key
 from corral.api.request import Response
-from corral.server.registry.rest import Rest
+from corral.server.registry.rest import Updates
 from corral.server.request import kubevirt_options
 from corral.server.request.call import Call, not_found, storage
 from corral.server.subresources.kubevirt.virtual_machines import SERVER
@@ -39,7 +39,7 @@ class Denial:
         return TooManyRequests(f'admission webhook "{WEBHOOK}" denied the request: {self.why}')
 
 
-async def denial(rest: Rest, call: Call, pod: Document) -> Denial | None:
+async def denial(rest: Updates, call: Call, pod: Document) -> Denial | None:
     """Return the refusal to evict a VMI's pod; None where it may be evicted, and for other pods."""
     name = at(pod, "metadata", "annotations", "kubevirt.io/domain")
     of_vmi = at(pod, "metadata", "labels", "kubevirt.io") == "virt-launcher"
@@ -58,7 +58,7 @@ async def denial(rest: Rest, call: Call, pod: Document) -> Denial | None:
     return await _evacuation(rest, call, pod, record)
 
 
-async def _evacuation(rest: Rest, call: Call, pod: Document, record: Record) -> Denial:
+async def _evacuation(rest: Updates, call: Call, pod: Document, record: Record) -> Denial:
     """Mark the VMI with the node to leave, unless it is marked; return the refusal."""
     name, vmi = record.key.name, record.document()
     triggered = f'Eviction triggered evacuation of VMI "{call.namespace}/{name}"'
@@ -104,7 +104,7 @@ def find(kind: Kind, subresource: str) -> str | None:
     )
 
 
-async def cancel(rest: Rest, call: Call) -> Response:
+async def cancel(rest: Updates, call: Call) -> Response:
     """Remove a VMI's mark, if it has one.  Raises NotFound, BadRequest and Conflict."""
     if call.verb != "update":
         raise MethodNotAllowed(
@@ -121,13 +121,14 @@ async def cancel(rest: Rest, call: Call) -> Response:
         raise kubevirt_options.conflict(_VMI, call.name, why)
     del vmi["status"]["evacuationNodeName"]
     with_options = replace(call, query=kubevirt_options.query(call, options.dry_run))
-    changed = await rest.evaluate_update(_ours(with_options, call.name), record, vmi)
+    ours = _ours(with_options, call.name)
+    changed = await rest.evaluate_update(ours, record, vmi)
     if changed is not None and "All" not in (options.dry_run or ()):
-        await rest.store.write(storage(_VMI), call.key, changed)
+        await rest.put(ours, changed)
     return Response()
 
 
-def _vmi_record(rest: Rest, call: Call) -> Record:
+def _vmi_record(rest: Updates, call: Call) -> Record:
     """Return the VMI that a call names, itself or by its VirtualMachine.  Raises NotFound."""
     named = rest.store.latest(storage(call.kind), call.key)
     if named is None:

@@ -12,7 +12,7 @@ from corral.api.object import Document
 from corral.api.request import Response
 from corral.api.schema import schema_for
 from corral.server.admission.instancetypes import Instancetypes
-from corral.server.registry.rest import Rest
+from corral.server.registry.rest import Updates
 from corral.server.request import body
 from corral.server.request.call import Call, json_response
 from corral.server.request.route import Route
@@ -25,7 +25,7 @@ def is_requested(route: Route) -> bool:
     return route.plural == NAME and bool(route.namespace) and not route.name
 
 
-async def answer(rest: Rest, call: Call) -> Response:
+async def answer(rest: Updates, call: Call) -> Response:
     """Return the expanded VirtualMachine.  Raises BadRequest and MethodNotAllowed."""
     if call.verb != "update":
         raise MethodNotAllowed(f"{call.verb} is not supported on {NAME}")

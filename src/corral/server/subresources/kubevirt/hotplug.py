@@ -16,7 +16,7 @@ from corral.api.kinds.vmi import volume_requests as requests
 from corral.api.kinds.vmi.admission import validate_spec
 from corral.api.object import Document
 from corral.api.request import Response
-from corral.server.registry.rest import Rest
+from corral.server.registry.rest import Updates
 from corral.server.request import kubevirt_options
 from corral.server.request.call import Call, storage
 from corral.server.request.kubevirt_options import SINGULAR, conflict, not_found
@@ -45,7 +45,7 @@ def find(kind: Kind, subresource: str) -> str | None:
     return "update" if kind.resource in SINGULAR and subresource in SUBRESOURCES else None
 
 
-async def answer(rest: Rest, call: Call) -> Response:
+async def answer(rest: Updates, call: Call) -> Response:
     """Add or remove a volume.  Raises NotFound, BadRequest, Conflict, Invalid."""
     if call.verb != "update":
         raise MethodNotAllowed(
@@ -71,7 +71,7 @@ async def answer(rest: Rest, call: Call) -> Response:
     )
     changed = await rest.evaluate_update(ours, found, desired)
     if changed is not None and "All" not in (options.dry_run or ()):
-        await rest.store.write(storage(call.kind), call.key, changed)
+        await rest.put(ours, changed)
     return Response(status=202)
 
 

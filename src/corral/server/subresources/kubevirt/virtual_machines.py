@@ -36,7 +36,7 @@ from corral.api.object import Document
 from corral.api.request import Response, User
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.node_proxy import forwarding
-from corral.server.registry.rest import Rest
+from corral.server.registry.rest import Updates
 from corral.server.request import kubevirt_options
 from corral.server.request.call import Call, json_response, storage
 from corral.store import Record
@@ -141,7 +141,7 @@ def verbs() -> Mapping[str, str]:
     return {PORT_FORWARD: "get", EXPAND: "get", **dict.fromkeys(OPERATIONS, "update")}
 
 
-async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
+async def answer(rest: Updates, nodes: "Nodes", call: Call) -> Response:
     """Serve a subresource of a VirtualMachine.  Raises NotFound, BadRequest, Conflict, others."""
     if call.verb != find(call.kind, call.subresource):
         raise MethodNotAllowed(
@@ -166,8 +166,7 @@ async def answer(rest: Rest, nodes: "Nodes", call: Call) -> Response:
     rest.require_newest(call.kind, call.key, found)
     rest.require_newest(VIRTUAL_MACHINE_INSTANCE, call.key, vmi)
     if "All" not in (options.dry_run or ()):
-        writes = [rest.store.write(storage(kind), call.key, new) for kind, new in staged]
-        await asyncio.gather(*writes)
+        await asyncio.gather(*(rest.put(update, new) for update, new in staged))
     return Response(status=202)
 
 
@@ -181,32 +180,31 @@ def _require_own_vmi(request: Request) -> None:
 
 
 async def _staged(
-    rest: Rest, call: Call, change: Change, vm: Record, vmi: Record | None
-) -> list[tuple[Kind, Document]]:
-    """Return the objects to store, in this order, after admission and validation.
+    rest: Updates, call: Call, change: Change, vm: Record, vmi: Record | None
+) -> list[tuple[Call, Document]]:
+    """Return the updates, each with the object to store, in order, after admission and validation.
 
     The VMI is last: after a crash between the writes it keeps its old grace period, but stops.
     """
     ours = replace(call, user=SERVER, group="kubevirt.io", subresource="")
-    staged: list[tuple[Kind, Document]] = []
+    staged: list[tuple[Call, Document]] = []
     if change.spec:
         desired = vm.document()
         desired["spec"] |= change.spec
         if (new := await rest.evaluate_update(ours, vm, desired)) is not None:
-            staged.append((VIRTUAL_MACHINE, new))
+            staged.append((ours, new))
     if change.requests:
         desired = vm.document()
         desired["status"] = _with_requests(desired.get("status") or {}, change.requests)
-        if (
-            new := await rest.evaluate_update(replace(ours, subresource="status"), vm, desired)
-        ) is not None:
-            staged.append((VIRTUAL_MACHINE, new))
+        of_status = replace(ours, subresource="status")
+        if (new := await rest.evaluate_update(of_status, vm, desired)) is not None:
+            staged.append((of_status, new))
     if change.grace_seconds is not None and vmi is not None:
         desired = vmi.document()
         desired["spec"]["terminationGracePeriodSeconds"] = change.grace_seconds
         of_vmi = replace(ours, kind=VIRTUAL_MACHINE_INSTANCE)
         if (new := await rest.evaluate_update(of_vmi, vmi, desired)) is not None:
-            staged.append((VIRTUAL_MACHINE_INSTANCE, new))
+            staged.append((of_vmi, new))
     return staged
 
 

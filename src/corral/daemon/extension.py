@@ -1,0 +1,123 @@
+"""Webhooks and the aggregated API beside controllers, as ``corral install`` announces them.
+
+All processes serve them, the leader and others.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Final, Self
+
+import structlog
+from lightkube.models.authentication_v1 import SelfSubjectReview
+from lightkube.models.core_v1 import ConfigMap
+from starlette.types import ASGIApp
+
+from corral import pki
+from corral.api.errors import ApiError, NotFound
+from corral.client.client import Client
+from corral.client.kubeconfig import Kubeconfig
+from corral.controllers import serving_certificate
+from corral.controllers.serving_certificate import Data
+from corral.daemon.errors import CannotStart
+from corral.reconcile.context import ControllerContext, wall_clock
+from corral.server.extension.aggregated_api import AggregatedApi
+from corral.server.extension.app import ExtensionApp
+from corral.server.extension.front_proxy import CONFIG, FrontProxy
+from corral.server.extension.webhooks import Webhooks
+from corral.server.node_proxy.remote_nodes import Kubelets
+from corral.server.transport.listener import bare_context, trust_clients
+
+REFRESH_SECONDS: Final = 3600.0
+"""Time between two reads of the front proxy's CA: kube-apiserver publishes a new one before use."""
+log = structlog.get_logger()
+
+
+class Extension:
+    """What is served to an API server; ``tls`` is how, ``namespace`` where it is installed."""
+
+    def __init__(
+        self, client: Client, config: Kubeconfig, namespace: str, own: str, front_proxy: FrontProxy
+    ) -> None:
+        self.tls = bare_context()
+        self.namespace = namespace
+        self._client = client
+        self._config = config
+        self._own = own
+        self._front_proxy = front_proxy
+        self._kubelets = Kubelets(config.tls(), self._credentials)
+        self._trust()
+
+    @classmethod
+    async def open(cls, client: Client, config: Kubeconfig, namespace: str) -> Self:
+        """Read what it needs from the API server.  Raises CannotStart and ApiError."""
+        review = await client.create(SelfSubjectReview, {"metadata": {}})
+        user = review.status and review.status.userInfo
+        extension = cls(
+            client,
+            config,
+            namespace,
+            (user and user.username) or "",
+            await _front_proxy(client),
+        )
+        try:
+            extension._show(await serving_certificate.ensure(client, namespace))
+        except NotFound as error:
+            raise CannotStart(
+                f"{error.message}: nothing is installed there",
+                "corral install --print | kubectl apply -f - installs it; --install-namespace "
+                "names another namespace.",
+            ) from error
+        return extension
+
+    def app(self, health: ASGIApp) -> ASGIApp:
+        """Return the app of all paths."""
+        return ExtensionApp(
+            webhooks=Webhooks(self._client, self._own, wall_clock),
+            api=AggregatedApi(self._client, self._kubelets, lambda: self._front_proxy),
+            health=health,
+        )
+
+    async def run(self, context: ControllerContext) -> None:
+        """Follow the certificate, and the authorities of the front proxy, until cancelled."""
+        serving_certificate.follow(context, self.namespace, self._show)
+        try:
+            while True:
+                await asyncio.sleep(REFRESH_SECONDS)
+                try:
+                    self._front_proxy = await _front_proxy(self._client)
+                    self._trust()
+                except (ApiError, CannotStart, ssl.SSLError) as error:
+                    log.warning("front proxy's CA not read", error=str(error))
+        finally:
+            await self._kubelets.aclose()
+
+    def _trust(self) -> None:
+        if self._front_proxy.authority:
+            trust_clients(self.tls, self._front_proxy.authority)
+
+    def _show(self, data: Data) -> None:
+        """Serve with a certificate from now on; a damaged one is left to the leader."""
+        shown = pki.Credentials(
+            certificate=data.get(pki.CERTIFICATE, b""), key=data.get(pki.KEY, b"")
+        )
+        try:
+            pki.load_credentials(self.tls, shown)
+        except (OSError, ssl.SSLError) as error:
+            log.warning("serving certificate not used", error=str(error))
+
+    def _credentials(self) -> Mapping[str, str]:
+        """Return the headers by which kubelets know this process: its token, if it has one."""
+        headers = self._config.headers
+        return {name: headers[name] for name in ("authorization",) if name in headers}
+
+
+async def _front_proxy(client: Client) -> FrontProxy:
+    """Return the trusted front proxies; none where the API server has none.  Raises CannotStart."""
+    try:
+        found = await client.get(ConfigMap, CONFIG.name, CONFIG.namespace)
+        return FrontProxy.of(found.data or {})
+    except NotFound:
+        return FrontProxy()
+    except ValueError as error:
+        raise CannotStart(f"ConfigMap {CONFIG}: {error}") from error

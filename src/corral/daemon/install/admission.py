@@ -1,0 +1,221 @@
+"""Admission of an installation: webhooks for what a schema cannot say, and a policy for nodes.
+
+The webhooks' names are KubeVirt's, since refusals carry them.  They fail closed: an object that
+nobody has checked is not stored.  Nodes are let past them, for their reports must arrive while no
+controllers run; the policy, which the API server evaluates itself, keeps them to their own VMIs.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from corral.api.kind import Kind
+from corral.api.kinds.admissionregistration.match_rules import GROUP
+from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_USER_PREFIX
+from corral.api.kinds.cdi.population import POPULATE
+from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.object import Document
+from corral.daemon.install.definitions import defined_kinds
+from corral.daemon.install.options import CONTROLLERS, Options, document
+from corral.server.authn.service_accounts import user_name
+from corral.server.extension.webhooks import MUTATE_PATH, VALIDATE_PATH, mutates, validates
+
+_API_VERSION: Final = f"{GROUP}/v1"
+TIMEOUT_SECONDS: Final = 10
+POLICY: Final = "corral-node-restriction"
+CLAIMS_POLICY: Final = "corral-claim-population"
+_NODE_LABEL: Final = "kubevirt.io/nodeName"
+_NOT_A_NODE: Final = {
+    "name": "not-a-node",
+    "expression": f"!('{NODE_GROUP}' in request.userInfo.groups)",
+}
+_NOT_ENDING: Final = {
+    "name": "not-ending",
+    "expression": (
+        "!has(object.metadata.deletionTimestamp) || object.?spec != oldObject.?spec || "
+        "object.?status != oldObject.?status"
+    ),
+}
+"""Excludes the removal of finalizers: a namespace can be deleted while no controllers run."""
+
+
+def documents(options: Options) -> Iterator[Document]:
+    """Yield the configurations of webhooks."""
+    for kind, webhooks in (
+        ("MutatingWebhookConfiguration", _mutating(options)),
+        ("ValidatingWebhookConfiguration", _validating(options)),
+    ):
+        yield document(_API_VERSION, kind, CONTROLLERS, webhooks=list(webhooks))
+
+
+def _mutating(options: Options) -> Iterator[Document]:
+    for kind in defined_kinds():
+        if mutates(kind):
+            name = f"{kind.plural}-mutator.{kind.group}"
+            yield {
+                **_webhook(name, kind, ("CREATE", "UPDATE"), MUTATE_PATH, options),
+                "reinvocationPolicy": "IfNeeded",
+            }
+
+
+def _validating(options: Options) -> Iterator[Document]:
+    for kind in defined_kinds():
+        if not validates(kind):
+            continue
+        by_name: dict[str, list[str]] = {}
+        default = f"{kind.singular}-validator.{kind.group}"
+        created, updated = kind.webhook or (default, default)
+        by_name.setdefault(created, []).append("CREATE")
+        by_name.setdefault(updated, []).append("UPDATE")
+        for name, operations in by_name.items():
+            yield _webhook(name, kind, operations, VALIDATE_PATH, options)
+
+
+def _webhook(
+    name: str, kind: Kind, operations: Sequence[str], path: str, options: Options
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {
+            "service": {
+                "namespace": options.namespace,
+                "name": CONTROLLERS,
+                "path": path,
+                "port": 443,
+            }
+        },
+        "failurePolicy": "Fail",
+        "matchConditions": [_NOT_A_NODE, _NOT_ENDING],
+        "matchPolicy": "Equivalent",
+        "rules": [
+            {
+                "apiGroups": [kind.group],
+                "apiVersions": ["*"],
+                "operations": list(operations),
+                "resources": [kind.plural],
+                "scope": "Namespaced" if kind.namespaced else "Cluster",
+            }
+        ],
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+    }
+
+
+def policies(options: Options) -> Iterator[Document]:
+    """Yield the policies, each with its binding."""
+    yield from _of_nodes()
+    yield from _of_claims(options)
+
+
+def _of_nodes() -> Iterator[Document]:
+    """Yield the policy that keeps nodes to the VMIs that are placed on them."""
+    kind = VIRTUAL_MACHINE_INSTANCE
+    unchanged = (
+        ("object.spec == oldObject.spec", "change the spec of a VMI"),
+        (
+            (
+                "object.metadata.?ownerReferences.orValue([]) == "
+                "oldObject.metadata.?ownerReferences.orValue([])"
+            ),
+            "change the owners of a VMI",
+        ),
+        (
+            "object.?status.nodeName.orValue('') == oldObject.?status.nodeName.orValue('')",
+            "move a VMI",
+        ),
+        (
+            f"oldObject.metadata.?labels[?'{_NODE_LABEL}'].orValue('') == variables.node",
+            "change a VMI of another node",
+        ),
+    )
+    yield document(
+        _API_VERSION,
+        "ValidatingAdmissionPolicy",
+        POLICY,
+        spec={
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [kind.group],
+                        "apiVersions": ["*"],
+                        "operations": ["UPDATE"],
+                        "resources": [kind.plural],
+                    }
+                ]
+            },
+            "matchConditions": [
+                {"name": "a-node", "expression": f"'{NODE_GROUP}' in request.userInfo.groups"}
+            ],
+            "variables": [
+                {
+                    "name": "node",
+                    "expression": f"request.userInfo.username.substring({len(NODE_USER_PREFIX)})",
+                }
+            ],
+            "validations": [
+                {
+                    "expression": expression,
+                    "messageExpression": (
+                        f"'node \"' + variables.node + '\" is not allowed to {what}'"
+                    ),
+                    "reason": "Forbidden",
+                }
+                for expression, what in unchanged
+            ],
+        },
+    )
+    yield _bound(POLICY)
+
+
+def _of_claims(options: Options) -> Iterator[Document]:
+    """Yield the policy that lets only our controllers have a claim filled by annotation.
+
+    The annotation may name a claim of another namespace: who may copy that was asked of the author
+    of the DataVolume that the claim is made for.
+    """
+    annotation = f"metadata.?annotations[?'{POPULATE}'].orValue('')"
+    account = user_name(options.namespace, CONTROLLERS)
+    yield document(
+        _API_VERSION,
+        "ValidatingAdmissionPolicy",
+        CLAIMS_POLICY,
+        spec={
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["*"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": ["persistentvolumeclaims"],
+                    }
+                ]
+            },
+            "matchConditions": [
+                {
+                    "name": "not-the-controllers",
+                    "expression": f"request.userInfo.username != '{account}'",
+                }
+            ],
+            "validations": [
+                {
+                    "expression": f"object.{annotation} == "
+                    f"(oldObject == null ? '' : oldObject.{annotation})",
+                    "message": f"metadata.annotations[{POPULATE}]: only corral's controllers set "
+                    "this annotation: create a DataVolume, which makes the claim",
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    )
+    yield _bound(CLAIMS_POLICY)
+
+
+def _bound(policy: str) -> Document:
+    return document(
+        _API_VERSION,
+        "ValidatingAdmissionPolicyBinding",
+        policy,
+        spec={"policyName": policy, "validationActions": ["Deny"]},
+    )

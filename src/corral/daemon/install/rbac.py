@@ -1,0 +1,150 @@
+"""ServiceAccounts, roles and bindings of an installation.
+
+Users have KubeVirt's own roles, which the embedded server has too.  A node of machines has the
+rights of Kubernetes' Node authorizer, since its user is ``system:node:NAME``; the role
+``corral:nodes`` adds what that does not know: VMIs, and what pod networks are made from.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP
+from corral.api.kinds.auth.rbac import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+)
+from corral.api.object import Document
+from corral.controllers.serving_certificate import API_SERVICES, SECRET
+from corral.daemon.install.options import (
+    CONTROLLERS,
+    NODE,
+    SYSTEM,
+    Options,
+    document,
+    labeled,
+)
+from corral.daemon.rbac import kubevirt
+from corral.daemon.rbac.notation import READ, binding, group, role, rule
+
+CONTROLLERS_ROLE: Final = "corral:controllers"
+NODES_ROLE: Final = "corral:nodes"
+_NO_LABELS: Final[dict[str, str]] = {}
+_ALL: Final = "create delete get list patch update watch"
+_CERTIFY: Final = "get list patch watch"
+"""The verbs by which CA bundles are written."""
+_SETS: Final = "virtualmachineinstancereplicasets"
+_BOOTSTRAP: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+
+_CONTROLLERS = role(
+    CONTROLLERS_ROLE,
+    rule(_ALL, "core", "pods persistentvolumeclaims"),
+    rule(READ, "core", "namespaces nodes"),
+    rule("create patch update", "core events.k8s.io", "events"),
+    rule(_ALL, "apps", "controllerrevisions"),
+    rule(READ, "storage.k8s.io", "storageclasses"),
+    rule(
+        _ALL,
+        "kubevirt.io",
+        f"virtualmachines virtualmachines/finalizers virtualmachines/status {_SETS} "
+        f"{_SETS}/finalizers {_SETS}/status virtualmachineinstances "
+        "virtualmachineinstances/finalizers",
+    ),
+    rule(f"{READ} patch update", "kubevirt.io", "kubevirts kubevirts/status"),
+    rule(
+        f"{READ} patch update",
+        "pool.kubevirt.io",
+        "virtualmachinepools virtualmachinepools/finalizers virtualmachinepools/status",
+    ),
+    rule(
+        READ,
+        "instancetype.kubevirt.io",
+        "virtualmachineclusterinstancetypes virtualmachineclusterpreferences "
+        "virtualmachineinstancetypes virtualmachinepreferences",
+    ),
+    rule(
+        _ALL,
+        "cdi.kubevirt.io",
+        "datasources datasources/status datavolumes datavolumes/finalizers datavolumes/status",
+    ),
+    rule(READ, "cdi.kubevirt.io", "cdiconfigs storageprofiles"),
+    rule("create get update", "core", "nodes/proxy"),
+    rule(_CERTIFY, "admissionregistration.k8s.io",
+         "mutatingwebhookconfigurations validatingwebhookconfigurations",
+         names=CONTROLLERS),
+    rule(_CERTIFY, "apiregistration.k8s.io", "apiservices", names=" ".join(API_SERVICES)),
+    rule("list watch", "core", "secrets", names=SECRET),
+    labels=_NO_LABELS,
+)  # fmt: skip
+"""The rights of our controllers over objects of all namespaces.
+
+``finalizers`` are for owner references with ``blockOwnerDeletion``, ``nodes/proxy`` for consoles
+and other subresources of VMIs, which nodes serve.
+"""
+
+_OWN_NAMESPACE = (
+    rule("create get update", "coordination.k8s.io", "leases"),
+    rule("create", "core", "secrets"),
+    rule("get patch", "core", "secrets", names=SECRET),
+)
+"""The rights of our controllers in their own namespace: the election, the serving certificate."""
+
+_NODES = role(
+    NODES_ROLE,
+    rule(f"{READ} patch update", "kubevirt.io", "virtualmachineinstances"),
+    rule(READ, "core", "endpoints namespaces nodes persistentvolumeclaims persistentvolumes pods "
+         "serviceaccounts services"),
+    rule("create delete patch update", "core", "persistentvolumes"),
+    rule("patch update", "core", "persistentvolumeclaims persistentvolumeclaims/status"),
+    rule(READ, "discovery.k8s.io", "endpointslices"),
+    rule(READ, "networking.k8s.io", "networkpolicies"),
+    rule(READ, "storage.k8s.io", "storageclasses"),
+    labels=_NO_LABELS,
+)  # fmt: skip
+"""The rights of nodes beyond the Node authorizer's; ``admission`` limits them to a node's own."""
+
+
+def documents(options: Options) -> Iterator[Document]:
+    """Yield ServiceAccounts, roles and bindings."""
+    namespace = options.namespace
+    for name in (CONTROLLERS, NODE):
+        yield document("v1", SERVICE_ACCOUNT, name, namespace)
+    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES):
+        yield _typed(CLUSTER_ROLE.api_version, CLUSTER_ROLE.name, each)
+    own = role(CONTROLLERS_ROLE, *_OWN_NAMESPACE, namespace=namespace, labels=_NO_LABELS)
+    yield _typed(ROLE.api_version, ROLE.name, own)
+    controllers, node = (_account(name, namespace) for name in (CONTROLLERS, NODE))
+    for each in (
+        *kubevirt.BINDINGS,
+        binding(CONTROLLERS_ROLE, controllers, labels=_NO_LABELS),
+        binding(
+            "corral:controllers-auth-delegator", controllers,
+            to="system:auth-delegator", labels=_NO_LABELS,
+        ),
+        binding(NODES_ROLE, group(NODE_GROUP), labels=_NO_LABELS),
+        binding("corral:node-bootstrapper", node, to="system:node-bootstrapper", labels=_NO_LABELS),
+        binding("corral:node-autoapprove-bootstrap", node, to=_BOOTSTRAP, labels=_NO_LABELS),
+        binding(
+            "corral:node-auth-delegator", group(NODE_GROUP),
+            to="system:auth-delegator", labels=_NO_LABELS,
+        ),
+    ):  # fmt: skip
+        yield _typed(CLUSTER_ROLE_BINDING.api_version, CLUSTER_ROLE_BINDING.name, each)
+    for each in (
+        binding(CONTROLLERS_ROLE, controllers, namespace=namespace, labels=_NO_LABELS),
+        binding(
+            "corral:controllers-authentication-reader", controllers,
+            to="extension-apiserver-authentication-reader", namespace=SYSTEM, labels=_NO_LABELS,
+        ),
+    ):  # fmt: skip
+        yield _typed(ROLE_BINDING.api_version, ROLE_BINDING.name, each)
+
+
+def _account(name: str, namespace: str) -> Document:
+    return {"kind": SERVICE_ACCOUNT, "name": name, "namespace": namespace}
+
+
+def _typed(api_version: str, kind: str, document: Document) -> Document:
+    return labeled({"apiVersion": api_version, "kind": kind, **document})

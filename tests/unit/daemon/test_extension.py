@@ -1,0 +1,379 @@
+"""An installation on an API server that has Kubernetes' own kinds alone, used from outside.
+
+The controllers have the account and the rights of the manifests; webhooks are called over HTTPS by
+way of their Service, the aggregated API with a front proxy's certificate.
+"""
+
+import asyncio
+import base64
+import json
+import ssl
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+import httpx2
+import pytest
+import trustme
+from lightkube.models.admissionregistration_v1 import ValidatingWebhookConfiguration
+from lightkube.models.apiregistration_v1 import APIService
+from lightkube.models.core_v1 import ConfigMap, Namespace, PersistentVolumeClaim, Pod
+from lightkube.models.discovery_v1 import EndpointSlice
+
+from corral import controllers as own
+from corral.aio import Background
+from corral.api.errors import ApiError, Forbidden, Invalid, NotFound
+from corral.api.kinds import KINDS
+from corral.api.kinds.core.machine_nodes import MACHINE_NODES
+from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.table import KindTable
+from corral.api.object import AnyFields, Key, Struct
+from corral.api.request import Request, User
+from corral.client.client import Client
+from corral.client.decoding import WatchEvent
+from corral.client.kubeconfig import Kubeconfig
+from corral.client.transport import InProcess
+from corral.cluster import clusterrole_aggregation, crd
+from corral.daemon.component_users import STAND_IN
+from corral.daemon.controllers_process import LEASE, ControllersProcess
+from corral.daemon.errors import CannotStart
+from corral.daemon.install import installer, manifests
+from corral.daemon.install.options import CONTROLLERS, NAMESPACE, Options
+from corral.daemon.rbac import reconcile_rbac
+from corral.reconcile.context import ControllerContext
+from corral.server.app import ApiServer
+from corral.server.asgi import App
+from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.transport.listener import listening
+from corral.store import Store
+
+AUTHORITY = trustme.CA()
+PROXIES = trustme.CA()
+KUBERNETES = KindTable(kind for kind in KINDS if not kind.group.endswith("kubevirt.io"))
+SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
+DOCUMENTS = list(manifests.documents(Options()))
+
+
+class View(Struct, kw_only=True):
+    """An object of any kind, as it comes."""
+
+    metadata: AnyFields = {}
+    spec: AnyFields = {}
+    status: AnyFields = {}
+
+
+@dataclass
+class Cluster:
+    """A cluster: its administrator's client, and what it takes to reach it."""
+
+    server: ApiServer
+    port: int
+    admin: Client
+    address: str = ""
+
+    def client(self, name, *groups):
+        user = User(name=name, groups=(*groups, "system:authenticated"))
+        return Client(InProcess(self.server.handle, user))
+
+    async def config(self):
+        """The controllers' kubeconfig, with a token of their account."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{CONTROLLERS}/token"
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        answer = json.loads(await self.admin.request("POST", path, document=review))
+        return Kubeconfig(
+            server=f"https://127.0.0.1:{self.port}",
+            token=answer["status"]["token"],
+            authority=AUTHORITY.cert_pem.bytes().decode(),
+        )
+
+    async def until(self, holds, name="", namespace="", *, kind=None, view=View):
+        """Wait until the objects of a kind, of one name if given, satisfy a condition."""
+        fields = f"metadata.name={name}" if name else ""
+        async with asyncio.timeout(30):
+            while True:
+                found = await self.admin.list(view, namespace, fields=fields, kind=kind)
+                if holds(found.items):
+                    return found.items
+                watch = self.admin.watch(
+                    view,
+                    namespace,
+                    fields=fields,
+                    kind=kind,
+                    resource_version=found.resource_version,
+                )
+                async with aclosing(watch) as events:
+                    async for event in events:
+                        if isinstance(event, WatchEvent):
+                            break
+
+
+@asynccontextmanager
+async def bare():
+    """A server with Kubernetes' own kinds, and what makes others of definitions."""
+    store = Store.in_memory()
+    server = ApiServer(store, KUBERNETES, authenticator=Authenticator({"secret": ADMINISTRATOR}))
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    AUTHORITY.issue_cert("127.0.0.1").configure_cert(tls)
+    admin = Client(InProcess(server.handle, ADMINISTRATOR))
+    async with (
+        listening(App(server), "127.0.0.1", 0, tls) as (_, port),
+        aclosing(server.reviewers),
+        Background() as tasks,
+    ):
+        for name in ("default", "kube-system"):
+            await admin.create(Namespace, {"metadata": {"name": name}})
+        await reconcile_rbac(admin)
+        proxies = {
+            "requestheader-client-ca-file": PROXIES.cert_pem.bytes().decode(),
+            "requestheader-allowed-names": '["front-proxy-client"]',
+            "requestheader-username-headers": '["X-Remote-User"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+        }
+        name = {"name": "extension-apiserver-authentication", "namespace": "kube-system"}
+        await admin.create(ConfigMap, {"metadata": name, "data": proxies})
+        context = ControllerContext(Client(InProcess(server.handle, STAND_IN)), built_in=KUBERNETES)
+        for make in (crd.controller, clusterrole_aggregation.controller):
+            tasks.start(make(context).run(), name="stand-in")
+        tasks.start(context.run(), name="context")
+        yield Cluster(server, port, admin)
+    await store.close()
+
+
+@pytest.fixture
+async def cluster():
+    async with bare() as made:
+        yield made
+
+
+@asynccontextmanager
+async def controllers(cluster):
+    """Our controllers, in the cluster's Service."""
+    ready = asyncio.get_running_loop().create_future()
+    process = ControllersProcess(
+        config=await cluster.config(),
+        make=lambda context: own.controllers(context, placement=MACHINE_NODES),
+        lease=Key(NAMESPACE, LEASE),
+        bind=("127.0.0.1", 0),
+        install_namespace=NAMESPACE,
+    )
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(process.run(ready.set_result))
+        await asyncio.wait({ready, running}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
+        cluster.address = ready.result()["health"].removesuffix("/readyz")
+        endpoints = {
+            "metadata": {
+                "name": CONTROLLERS,
+                "labels": {"kubernetes.io/service-name": CONTROLLERS},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": int(cluster.address.rpartition(":")[2])}],
+            "endpoints": [{"addresses": ["127.0.0.1"]}],
+        }
+        await cluster.admin.create(EndpointSlice, endpoints, NAMESPACE)
+        yield
+        running.cancel()
+
+
+@pytest.fixture
+async def installed(cluster):
+    """A cluster in which the manifests are applied, and the controllers lead."""
+    await installer.install(cluster.admin, DOCUMENTS, lambda _line: None)
+    async with controllers(cluster):
+        await cluster.until(
+            lambda found: all(each.clientConfig.caBundle for each in found[0].webhooks),
+            CONTROLLERS,
+            view=ValidatingWebhookConfiguration,
+        )
+        await cluster.until(
+            lambda found: all(each.spec.caBundle for each in found), view=APIService
+        )
+        yield cluster
+
+
+async def create_set(cluster, replica_set):
+    return await cluster.admin.create(View, replica_set, "default", kind=REPLICA_SET)
+
+
+@pytest.fixture
+def replica_set():
+    labels = {"app": "web"}
+    return {
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "domain": {
+                        "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+                        "memory": {"guest": "128Mi"},
+                    },
+                    "volumes": [{"name": "root", "containerDisk": {"image": "demo"}}],
+                },
+            },
+        },
+    }
+
+
+async def test_a_replica_set_becomes_vmis_with_pods(installed, replica_set):
+    await create_set(installed, replica_set)
+    vmis = await installed.until(lambda found: len(found) == 2, kind=VIRTUAL_MACHINE_INSTANCE)
+    for each in vmis:
+        assert each.spec["domain"]["firmware"]["uuid"]
+        assert each.status["phase"] == "Pending"
+        assert each.metadata["finalizers"]
+    pods = await installed.until(lambda found: len(found) == 2, view=Pod)
+    assert all(each.spec.tolerations for each in pods)
+    await installed.until(
+        lambda found: {each.status.get("phase") for each in found} == {"Scheduling"},
+        kind=VIRTUAL_MACHINE_INSTANCE,
+    )
+    scale = {"spec": {"replicas": 1}}
+    await installed.admin.patch(
+        View, Key("default", "web"), scale, subresource="scale", kind=REPLICA_SET
+    )
+    await installed.until(
+        lambda found: sum("deletionTimestamp" not in one.metadata for one in found) == 1,
+        kind=VIRTUAL_MACHINE_INSTANCE,
+    )
+
+
+async def test_a_bad_replica_set_is_refused_in_kubevirts_words(installed, replica_set):
+    replica_set["spec"]["selector"]["matchLabels"] = {"app": "other"}
+    with pytest.raises(
+        Invalid,
+        match=r'admission webhook "virtualmachinereplicaset-validator\.kubevirt\.io" denied the '
+        "request: selector does not match labels",
+    ) as refused:
+        await create_set(installed, replica_set)
+    assert refused.value.details.causes[0].field == "spec.selector"
+
+
+async def test_the_schema_is_checked_by_the_api_server(installed, replica_set):
+    replica_set["spec"]["template"]["spec"]["domain"]["devices"] = []
+    with pytest.raises(Invalid, match=r"spec.template.spec.domain.devices: Invalid value"):
+        await create_set(installed, replica_set)
+
+
+async def test_columns_are_those_of_the_embedded_server(installed, replica_set):
+    await create_set(installed, replica_set)
+    headers = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    request = Request(method="GET", path=SETS, headers=headers, user=ADMINISTRATOR)
+    table = json.loads((await installed.server.handle(request)).body)
+    names = [each["name"] for each in table["columnDefinitions"]]
+    assert names == ["Name", "Desired", "Current", "Ready", "Age"]
+    assert table["rows"][0]["cells"][:2] == ["web", 2]
+
+
+async def test_users_do_not_write_the_status_of_vmis(installed, replica_set):
+    await create_set(installed, replica_set)
+    vmis = await installed.until(lambda found: found, kind=VIRTUAL_MACHINE_INSTANCE)
+    key = Key("default", vmis[0].metadata["name"])
+    change = {"status": {"nodeName": "elsewhere"}, "metadata": {"labels": {"seen": "yes"}}}
+    changed = await installed.admin.patch(View, key, change, kind=VIRTUAL_MACHINE_INSTANCE)
+    assert changed.metadata["labels"]["seen"] == "yes"
+    assert "nodeName" not in changed.status
+
+
+async def test_a_node_changes_its_own_vmis_alone(installed, replica_set):
+    await create_set(installed, replica_set)
+    first, second = await installed.until(
+        lambda found: len(found) == 2, kind=VIRTUAL_MACHINE_INSTANCE
+    )
+    controller = installed.client(f"system:serviceaccount:{NAMESPACE}:{CONTROLLERS}")
+    for vmi, node in ((first, "n1"), (second, "n2")):
+        patch = {"metadata": {"labels": {"kubevirt.io/nodeName": node}}}
+        key = Key("default", vmi.metadata["name"])
+        await controller.patch(View, key, patch, kind=VIRTUAL_MACHINE_INSTANCE)
+    node = installed.client("system:node:n1", "system:nodes")
+    own_key, other_key = (Key("default", each.metadata["name"]) for each in (first, second))
+    phase = {"status": {"phase": "Running"}}
+    found = await node.patch(View, own_key, phase, kind=VIRTUAL_MACHINE_INSTANCE)
+    assert found.status["phase"] == "Running"
+    with pytest.raises(ApiError, match='node "n1" is not allowed to change a VMI of another node'):
+        await node.patch(View, other_key, phase, kind=VIRTUAL_MACHINE_INSTANCE)
+    spec = {"spec": {"hostname": "x"}}
+    with pytest.raises(ApiError, match='node "n1" is not allowed to change the spec of a VMI'):
+        await node.patch(View, own_key, spec, kind=VIRTUAL_MACHINE_INSTANCE)
+
+
+async def test_the_aggregated_api_starts_a_machine(installed, replica_set):
+    template = replica_set["spec"]["template"]
+    vm = {"metadata": {"name": "db"}, "spec": {"runStrategy": "Halted", "template": template}}
+    await installed.admin.create(View, vm, "default", kind=VIRTUAL_MACHINE)
+    path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/db/start"
+    tls = await trusting(installed)
+    PROXIES.issue_cert("proxy", common_name="front-proxy-client").configure_cert(tls)
+    user = {"x-remote-user": "admin", "x-remote-group": "system:masters"}
+    async with httpx2.AsyncClient(verify=tls, trust_env=False) as front_proxy:
+        answer = await front_proxy.put(f"{installed.address}{path}", json={}, headers=user)
+        assert answer.status_code == 202, answer.text
+    await installed.until(lambda found: found, "db", kind=VIRTUAL_MACHINE_INSTANCE)
+
+
+async def test_others_are_not_taken_for_the_front_proxy(installed):
+    path = "/apis/subresources.kubevirt.io/v1"
+    user = {"x-remote-user": "admin", "x-remote-group": "system:masters"}
+    tls = await trusting(installed)
+    async with httpx2.AsyncClient(verify=tls, trust_env=False) as anybody:
+        answer = await anybody.get(f"{installed.address}{path}", headers=user)
+        assert answer.status_code == 401
+        assert (await anybody.get(f"{installed.address}/healthz")).text == "ok"
+
+
+async def trusting(cluster):
+    """TLS that trusts what the controllers have published."""
+    (service, *_) = await cluster.until(lambda found: found, view=APIService)
+    return ssl.create_default_context(cadata=base64.b64decode(service.spec.caBundle).decode())
+
+
+async def test_without_controllers_objects_are_refused(cluster, replica_set):
+    await installer.install(cluster.admin, DOCUMENTS, lambda _line: None)
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await create_set(cluster, replica_set)
+
+
+async def test_claims_are_filled_by_annotation_for_our_controllers_alone(installed):
+    claim = {
+        "metadata": {"name": "a", "annotations": {"corral.dev/populate": "{}"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    with pytest.raises(Forbidden, match="only corral's controllers set this annotation"):
+        await installed.admin.create(PersistentVolumeClaim, claim, "default")
+    controller = installed.client(f"system:serviceaccount:{NAMESPACE}:{CONTROLLERS}")
+    await controller.create(PersistentVolumeClaim, claim, "default")
+    change = {"metadata": {"labels": {"a": "b"}}}
+    await installed.admin.patch(PersistentVolumeClaim, Key("default", "a"), change)
+
+
+async def test_uninstall_removes_objects_with_their_finalizers(installed, replica_set):
+    await create_set(installed, replica_set)
+    await installed.until(lambda found: len(found) == 2, view=Pod)
+    told = []
+    await installer.uninstall(installed.admin, DOCUMENTS, told.append)
+    with pytest.raises(NotFound):
+        await installed.admin.list(View, kind=REPLICA_SET)
+    assert (
+        f"mutatingwebhookconfigurations.admissionregistration.k8s.io/{CONTROLLERS} deleted" in told
+    )
+
+
+async def test_controllers_without_an_installation_say_so(cluster):
+    process = ControllersProcess(
+        config=Kubeconfig(
+            server=f"https://127.0.0.1:{cluster.port}",
+            token="secret",
+            authority=AUTHORITY.cert_pem.bytes().decode(),
+        ),
+        make=own.controllers,
+        lease=None,
+        bind=("127.0.0.1", 0),
+        install_namespace="nowhere",
+    )
+    with pytest.raises(CannotStart, match='namespaces "nowhere" not found: nothing is installed'):
+        await process.run(lambda _summary: None)

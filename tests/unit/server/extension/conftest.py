@@ -1,0 +1,13 @@
+"""An API server that keeps what is asked: the embedded one, over HTTPS' substitute in process."""
+
+import pytest
+
+from corral.client.client import Client
+from corral.client.transport import InProcess
+from corral.server.authn.authenticator import ADMINISTRATOR
+
+
+@pytest.fixture
+def client(ask):
+    """A client of a server with the namespace ``default``."""
+    return Client(InProcess(ask.server.handle, ADMINISTRATOR))
