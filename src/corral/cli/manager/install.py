@@ -101,8 +101,8 @@ def _documents(namespace: str, image: str) -> Sequence[Document]:
 def _run(path: Path | None, work: Callable[["Client"], Awaitable[None]]) -> None:
     """Run work with a client of the cluster; turn its errors into a Problem."""
     from corral.client.client import Client  # noqa: PLC0415
+    from corral.client.https import Https  # noqa: PLC0415
     from corral.client.retries import Retrying  # noqa: PLC0415
-    from corral.client.transport import Https  # noqa: PLC0415
     from corral.daemon.install.installer import InstallError  # noqa: PLC0415
 
     if path is None:

@@ -2,21 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from corral.api.conditions import get_condition
-from corral.api.errors import Gone, NotFound
-from corral.api.kind import Kind, at
+from corral.api.errors import NotFound
+from corral.api.kind import Kind
 from corral.api.kinds import KINDS
-from corral.api.kinds.crd.definition import DEFINITION
+from corral.api.kinds.crd.definition import DEFINITION, CustomResourceDefinition
 from corral.api.kinds.crd.well_known import ESTABLISHED
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
-from corral.api.object import AnyFields, Document, Key, Struct
+from corral.api.object import Document, Key
 from corral.client.client import Client
-from corral.client.decoding import WatchEvent
 from corral.daemon.install.options import OURS
 from corral.reconcile.objects import Partial
+from corral.reconcile.wait import wait_for
 
 MANAGER: Final = "corral-install"
 """The field manager of server-side apply."""
@@ -28,13 +27,6 @@ Report = Callable[[str], None]
 
 class InstallError(Exception):
     """An installation that cannot go on; the message names the object."""
-
-
-class _Definition(Struct, kw_only=True):
-    """The part of a CustomResourceDefinition that is read here."""
-
-    metadata: AnyFields = {}
-    status: AnyFields = {}
 
 
 async def install(client: Client, documents: Sequence[Document], report: Report) -> None:
@@ -97,10 +89,10 @@ async def _require_ours(client: Client, document: Document) -> None:
     """Refuse to touch a definition of others.  Raises InstallError."""
     name = document["metadata"]["name"]
     try:
-        found = await client.get(_Definition, name, kind=DEFINITION)
+        found = await client.get(CustomResourceDefinition, name)
     except NotFound:
         return
-    if not OURS.items() <= (found.metadata.get("labels") or {}).items():
+    if not OURS.items() <= (found.metadata.labels or {}).items():
         raise InstallError(
             f"the CustomResourceDefinition {name} is not of corral install: KubeVirt or CDI is "
             "installed here"
@@ -118,47 +110,25 @@ async def _delete(client: Client, documents: Iterable[Document], report: Report)
 
 
 async def _until_established(client: Client, document: Document) -> None:
-    name = document["metadata"]["name"]
+    _, key = _place(document)
+    async with _deadline(f"the CustomResourceDefinition {key.name} is not Established"):
+        await wait_for(client, CustomResourceDefinition, key, _is_established)
 
-    def holds(found: _Definition | None) -> bool:
-        condition = get_condition(at(found.status, "conditions") if found else None, ESTABLISHED)
-        return condition is not None and condition.get("status") == "True"
 
-    async with _deadline(f"the CustomResourceDefinition {name} is not Established"):
-        await _until(client, name, holds)
+def _is_established(definition: CustomResourceDefinition) -> bool:
+    conditions = (definition.status and definition.status.conditions) or ()
+    return any(each.type == ESTABLISHED and each.status == "True" for each in conditions)
 
 
 async def _until_gone(client: Client, document: Document) -> None:
-    name = document["metadata"]["name"]
-    async with _deadline(
-        f"the CustomResourceDefinition {name} is still there: its objects have finalizers that the "
-        "controllers remove, which must run until then"
-    ):
-        await _until(client, name, lambda found: found is None)
-
-
-async def _until(client: Client, name: str, holds: Callable[[_Definition | None], bool]) -> None:
-    """Return when a definition, or its absence, satisfies a condition."""
-    while True:
-        async with aclosing(_versions(client, name)) as versions:
-            async for found in versions:
-                if holds(found):
-                    return
-
-
-async def _versions(client: Client, name: str) -> AsyncGenerator[_Definition | None, None]:
-    """Yield a definition at first and after each change; None while there is none."""
-    fields = f"metadata.name={name}"
-    listed = await client.list(_Definition, fields=fields, kind=DEFINITION)
-    yield listed.items[0] if listed.items else None
-    try:
-        async for event in client.watch(
-            _Definition, fields=fields, kind=DEFINITION, resource_version=listed.resource_version
-        ):
-            if isinstance(event, WatchEvent):
-                yield None if event.type == "DELETED" else event.object
-    except Gone:
-        return
+    _, key = _place(document)
+    problem = (
+        f"the CustomResourceDefinition {key.name} is still there: its objects have finalizers that "
+        "the controllers remove, which must run until then"
+    )
+    async with _deadline(problem):
+        with suppress(NotFound):
+            await wait_for(client, CustomResourceDefinition, key, lambda _: False)
 
 
 @asynccontextmanager

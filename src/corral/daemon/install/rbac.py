@@ -31,6 +31,7 @@ from corral.daemon.rbac.notation import READ, binding, group, role, rule
 
 CONTROLLERS_ROLE: Final = "corral:controllers"
 NODES_ROLE: Final = "corral:nodes"
+PROVISIONER_ROLE: Final = "corral:provisioner"
 _NO_LABELS: Final[dict[str, str]] = {}
 _ALL: Final = "create delete get list patch update watch"
 _CERTIFY: Final = "get list patch watch"
@@ -41,7 +42,7 @@ _BOOTSTRAP: Final = "system:certificates.k8s.io:certificatesigningrequests:nodec
 _CONTROLLERS = role(
     CONTROLLERS_ROLE,
     rule(_ALL, "core", "pods persistentvolumeclaims"),
-    rule(READ, "core", "namespaces nodes"),
+    rule(READ, "core", "limitranges namespaces nodes resourcequotas"),
     rule("create patch update", "core events.k8s.io", "events"),
     rule(_ALL, "apps", "controllerrevisions"),
     rule(READ, "storage.k8s.io", "storageclasses"),
@@ -105,13 +106,22 @@ _NODES = role(
 )  # fmt: skip
 """The rights of nodes beyond the Node authorizer's; ``admission`` limits them to a node's own."""
 
+_PROVISIONER = role(
+    PROVISIONER_ROLE,
+    rule(f"{READ} patch update", "core", "persistentvolumeclaims"),
+    rule("create delete get list patch update watch", "core", "persistentvolumes"),
+    rule("create patch update", "core events.k8s.io", "events"),
+    labels=_NO_LABELS,
+)
+"""The rights of the account by which nodes write claims: NodeRestriction lets no node do that."""
+
 
 def documents(options: Options) -> Iterator[Document]:
     """Yield ServiceAccounts, roles and bindings."""
     namespace = options.namespace
     for name in (CONTROLLERS, NODE):
         yield document("v1", SERVICE_ACCOUNT, name, namespace)
-    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES):
+    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES, _PROVISIONER):
         yield _typed(CLUSTER_ROLE.api_version, CLUSTER_ROLE.name, each)
     own = role(CONTROLLERS_ROLE, *_OWN_NAMESPACE, namespace=namespace, labels=_NO_LABELS)
     yield _typed(ROLE.api_version, ROLE.name, own)
@@ -124,6 +134,7 @@ def documents(options: Options) -> Iterator[Document]:
             to="system:auth-delegator", labels=_NO_LABELS,
         ),
         binding(NODES_ROLE, group(NODE_GROUP), labels=_NO_LABELS),
+        binding(PROVISIONER_ROLE, node, labels=_NO_LABELS),
         binding("corral:node-bootstrapper", node, to="system:node-bootstrapper", labels=_NO_LABELS),
         binding("corral:node-autoapprove-bootstrap", node, to=_BOOTSTRAP, labels=_NO_LABELS),
         binding(

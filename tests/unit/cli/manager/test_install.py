@@ -1,0 +1,34 @@
+import pytest
+
+from corral.api import yaml
+from corral.cli.main import run
+
+
+def test_print_writes_manifests_that_kubectl_reads(capsys):
+    assert run(["install", "--print", "--namespace", "x", "--image", "example.com/c:1"]) == 0
+    documents = list(yaml.load_all(capsys.readouterr().out))
+    assert documents[0]["metadata"]["name"] == "x"
+    (deployment,) = (each for each in documents if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "example.com/c:1"
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_a_cluster_must_be_named(command, capsys):
+    assert run([command]) == 1
+    said = capsys.readouterr().err
+    assert "no cluster is named" in said
+    assert "--kubeconfig" in said
+
+
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_a_cluster_that_does_not_answer_is_told(command, capsys, nobody_home):
+    assert run([command, "--kubeconfig", str(nobody_home)]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_kubeconfig_is_named(capsys, tmp_path):
+    file = tmp_path / "admin.conf"
+    file.write_text("[]")
+    assert run(["install", "--kubeconfig", str(file)]) == 1
+    assert f"{file} is not a kubeconfig" in capsys.readouterr().err
