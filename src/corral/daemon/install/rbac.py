@@ -38,6 +38,7 @@ _CERTIFY: Final = "get list patch watch"
 """The verbs by which CA bundles are written."""
 _SETS: Final = "virtualmachineinstancereplicasets"
 _BOOTSTRAP: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
+_RENEWAL: Final = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
 
 _CONTROLLERS = role(
     CONTROLLERS_ROLE,
@@ -137,6 +138,9 @@ def documents(options: Options) -> Iterator[Document]:
         binding(PROVISIONER_ROLE, node, labels=_NO_LABELS),
         binding("corral:node-bootstrapper", node, to="system:node-bootstrapper", labels=_NO_LABELS),
         binding("corral:node-autoapprove-bootstrap", node, to=_BOOTSTRAP, labels=_NO_LABELS),
+        binding(
+            "corral:node-autoapprove-renewal", group(NODE_GROUP), to=_RENEWAL, labels=_NO_LABELS
+        ),
         binding(
             "corral:node-auth-delegator", group(NODE_GROUP),
             to="system:auth-delegator", labels=_NO_LABELS,
