@@ -167,7 +167,8 @@ def _nodes(options: Options) -> Document:
         "imagePullPolicy": "IfNotPresent",
         "command": ["corral", "node"],
         "args": [
-            *("--bootstrap-kubeconfig", _KUBECONFIG, "--data-dir", _DATA),
+            *("--bootstrap-kubeconfig", _KUBECONFIG, "--provisioner-kubeconfig", _KUBECONFIG),
+            *("--data-dir", _DATA),
             *("--name", "$(HOST_NAME)-corral", "--address", "$(HOST_ADDRESS)"),
             *("--port", str(KUBELET_PORT)),
         ],
