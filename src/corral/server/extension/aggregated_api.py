@@ -25,10 +25,10 @@ from corral.server.asgi import (
     send_response,
 )
 from corral.server.authz.attributes import of_route
-from corral.server.discovery.nonresource import OF_MACHINES, discovered, of_kubevirt
+from corral.server.discovery.nonresource import KUBEVIRT_PATHS, discovered, kubevirt
 from corral.server.extension.front_proxy import FrontProxy
 from corral.server.extension.remote_objects import RemoteObjects, RemoteRest
-from corral.server.node_proxy import machines
+from corral.server.node_proxy import vmi_subresources
 from corral.server.node_proxy.forwarding import Forward
 from corral.server.node_proxy.remote_nodes import Kubelets
 from corral.server.request import route
@@ -39,7 +39,9 @@ from corral.server.subresources.catalog import NAMELESS, SUBRESOURCES
 from corral.server.subresources.subresources import answer_kubevirt, parse_call
 
 ReadBody = Callable[[], Awaitable[bytes]]
-_LISTED: Final = tuple(each for each in (*SUBRESOURCES, *NAMELESS) if each.group == machines.GROUP)
+_LISTED: Final = tuple(
+    each for each in (*SUBRESOURCES, *NAMELESS) if each.group == vmi_subresources.GROUP
+)
 
 log = structlog.get_logger()
 
@@ -97,8 +99,8 @@ class AggregatedApi:
     async def _answer(
         self, request: Request, user: User, body: ReadBody, warnings: list[str]
     ) -> Response:
-        if (name := OF_MACHINES.get(request.path.rstrip("/"))) is not None:
-            return of_kubevirt(name)
+        if (name := KUBEVIRT_PATHS.get(request.path.rstrip("/"))) is not None:
+            return kubevirt(name)
         parsed_route = route.parse(request.path)
         if parsed_route is None:
             found = discovered(self._discovery, request.path.rstrip("/"), request)
@@ -106,7 +108,7 @@ class AggregatedApi:
         objects = RemoteObjects(self._client)
         verb, call = parse_call(KINDS, request, user, parsed_route, warnings)
         await objects.evaluate(partial(_require, objects, request, user, verb, parsed_route))
-        if call is None or call.group != machines.GROUP:
+        if call is None or call.group != vmi_subresources.GROUP:
             return not_found.answer(KindTable(), parsed_route)
         request.body = await body()
         rest = RemoteRest(self._client, objects)

@@ -23,7 +23,7 @@ from corral.api.schema import schema_for
 from corral.api.time import rfc3339
 from corral.client.client import Client
 from corral.reconcile.events import Clock
-from corral.server.admission.clone_authorization import Clones
+from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.asgi import read_body, request_of, send_response
 from corral.server.extension import admission_review
@@ -147,14 +147,14 @@ class Webhooks:
             document["metadata"]["creationTimestamp"] = created or rfc3339(self._clock())
             call.kind.default_create(document)
             document["metadata"]["creationTimestamp"] = created
-        prepare = Clones(objects, objects).preparers().get(storage(call.kind))
+        prepare = CloneAuthorization(objects, objects).preparers().get(storage(call.kind))
         if prepare is not None:
             prepare(call, document, old)
         if old is not None:
             call.kind.keep(document, old, _trusted_name(call.user))
         call.kind.default(document)
         if call.kind is VIRTUAL_MACHINE:
-            Instancetypes(objects).settle(document, old)
+            Instancetypes(objects).admit(document, old)
         return admission_review.allowed(
             request.uid, list(admission_review.difference(sent, document))
         )
@@ -170,7 +170,7 @@ class Webhooks:
         verdict = call.kind.validate(document, old, _trusted_name(call.user))
         if verdict.causes:
             raise call.kind.denied(name, verdict.causes, creating=old is None)
-        guard = Clones(objects, objects).guards().get(storage(call.kind))
+        guard = CloneAuthorization(objects, objects).guards().get(storage(call.kind))
         if guard is not None:
             guard(call, document, old)
         return admission_review.allowed(request.uid, warnings=verdict.warnings)
