@@ -8,7 +8,7 @@ follow it.
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lightkube.models.admissionregistration_v1 import (
     MutatingWebhookConfiguration,
@@ -119,9 +119,12 @@ class ServingCertificate:
             name: context.informers.of(APIService, fields=f"metadata.name={name}")
             for name in API_SERVICES
         }
-        self.sources = (
-            self._secrets, self._mutating, self._validating, *self._services.values(),
-        )  # fmt: skip
+        holders: list[Informer[Any]] = [
+            self._mutating,
+            self._validating,
+            *self._services.values(),
+        ]
+        self.sources = (self._secrets, *holders)
         self._targets = (
             _Target("MutatingWebhookConfiguration", NAME),
             _Target("ValidatingWebhookConfiguration", NAME),
@@ -130,8 +133,8 @@ class ServingCertificate:
         self._renewal = _Target(_SECRET, SECRET)
         self.queue.add(self._renewal)
         self._secrets.handle(self._secret_changed)
-        for target, informer in zip(self._targets, self.sources[1:], strict=True):
-            informer.handle(partial(self._target_changed, target))  # type: ignore[arg-type]
+        for target, informer in zip(self._targets, holders, strict=True):
+            informer.handle(partial(self._target_changed, target))
 
     def _secret_changed(self, _old: object, _new: object) -> None:
         for target in (self._renewal, *self._targets):

@@ -1,8 +1,8 @@
 """The table of built-in admission plugins, by the kinds that they handle."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
 from corral.api.kinds.core.pod import POD
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE
@@ -27,6 +27,8 @@ from corral.server.request.call import Call, Guard, Prepare, storage
 from corral.server.strategy.validation import Allocate
 from corral.store import Store
 
+Step = TypeVar("Step")
+
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
@@ -44,10 +46,9 @@ class Plugins:
         """Return the steps for kinds of a table: a definition may define others of their names."""
         served = {storage(kind) for kind in kinds}
         return type(self)(
-            *(
-                {name: step for name, step in steps.items() if name in served}
-                for steps in (self.preparers, self.allocators, self.guards)
-            )  # type: ignore[arg-type]
+            preparers=_only(served, self.preparers),
+            allocators=_only(served, self.allocators),
+            guards=_only(served, self.guards),
         )
 
     @classmethod
@@ -88,6 +89,10 @@ class Plugins:
                 NodeRestriction(store).guards(),
             ),
         )
+
+
+def _only(names: Container[str], steps: Mapping[str, Step]) -> Mapping[str, Step]:
+    return {name: step for name, step in steps.items() if name in names}
 
 
 def _all_guards(*plugins: Mapping[str, Guard]) -> Mapping[str, Guard]:

@@ -97,8 +97,8 @@ class Webhooks:
             return admission_review.denied(request.uid, error, call.warnings)
         except Exception:
             log.exception("admission failed", kind=call.kind.name, name=request.name)
-            error = InternalError("corral's controllers failed at this object; their log says why")
-            return admission_review.denied(request.uid, error)
+            failure = "corral's controllers failed at this object; their log says why"
+            return admission_review.denied(request.uid, InternalError(failure))
 
     def _call(self, request: AdmissionRequest) -> Call:
         """Return the call under review.  Raises BadRequest for one of another kind."""
