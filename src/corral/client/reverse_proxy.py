@@ -35,13 +35,15 @@ _HOP_BY_HOP: Final = frozenset(
     }
 )
 """Headers that are about one connection (RFC 9110, 7.6.1), and credentials of the client."""
+_IDENTITY: Final = (b"impersonate-", b"x-remote-")
+"""Prefixes of headers that name a user; whoever asks here must not name one behind."""
 
 
 class ReverseProxy:
     """One server behind this one.
 
     ``what`` names it in errors; ``tls`` trusts it and holds the credentials that it is shown;
-    ``headers`` returns further headers of requests.
+    ``prefix`` goes before each path; ``headers`` returns further headers of requests.
     """
 
     def __init__(
@@ -51,11 +53,12 @@ class ReverseProxy:
         tls: ssl.SSLContext,
         *,
         what: str,
+        prefix: str = "",
         headers: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._url = f"https://{authority}"
-        self._websocket_url = f"wss://{authority}"
+        self._url = f"https://{authority}{prefix}"
+        self._websocket_url = f"wss://{authority}{prefix}"
         self._tls = tls
         self._what = what
         self._headers = headers
@@ -163,7 +166,9 @@ def _passed(headers: Any) -> list[tuple[str, str]]:
     return [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in headers
-        if name.lower() not in _HOP_BY_HOP and name.lower() != b"content-length"
+        if name.lower() not in _HOP_BY_HOP
+        and name.lower() != b"content-length"
+        and not name.lower().startswith(_IDENTITY)
     ]
 
 

@@ -5,7 +5,6 @@ All processes serve them, the leader and others.
 
 import asyncio
 import ssl
-from collections.abc import Mapping
 from typing import Final, Self
 
 import structlog
@@ -24,8 +23,8 @@ from corral.reconcile.context import ControllerContext, wall_clock
 from corral.server.extension.aggregated_api import AggregatedApi
 from corral.server.extension.app import ExtensionApp
 from corral.server.extension.front_proxy import CONFIG, FrontProxy
+from corral.server.extension.proxied_nodes import ProxiedNodes
 from corral.server.extension.webhooks import Webhooks
-from corral.server.node_proxy.remote_nodes import Kubelets
 from corral.server.transport.listener import bare_context, trust_clients
 
 REFRESH_SECONDS: Final = 3600.0
@@ -42,10 +41,9 @@ class Extension:
         self.tls = bare_context()
         self.namespace = namespace
         self._client = client
-        self._config = config
         self._own = own
         self._front_proxy = front_proxy
-        self._kubelets = Kubelets(config.tls(), self._credentials)
+        self._nodes = ProxiedNodes(config)
         self._trust()
 
     @classmethod
@@ -74,7 +72,7 @@ class Extension:
         """Return the app of all paths."""
         return ExtensionApp(
             webhooks=Webhooks(self._client, self._own, wall_clock),
-            api=AggregatedApi(self._client, self._kubelets, lambda: self._front_proxy),
+            api=AggregatedApi(self._client, self._nodes, lambda: self._front_proxy),
             health=health,
         )
 
@@ -90,7 +88,7 @@ class Extension:
                 except (ApiError, CannotStart, ssl.SSLError) as error:
                     log.warning("front proxy's CA not read", error=str(error))
         finally:
-            await self._kubelets.aclose()
+            await self._nodes.aclose()
 
     def _trust(self) -> None:
         if self._front_proxy.authority:
@@ -105,11 +103,6 @@ class Extension:
             pki.load_credentials(self.tls, shown)
         except (OSError, ssl.SSLError) as error:
             log.warning("serving certificate not used", error=str(error))
-
-    def _credentials(self) -> Mapping[str, str]:
-        """Return the headers by which kubelets know this process: its token, if it has one."""
-        headers = self._config.headers
-        return {name: headers[name] for name in ("authorization",) if name in headers}
 
 
 async def _front_proxy(client: Client) -> FrontProxy:

@@ -29,8 +29,7 @@ from corral.server.discovery.nonresource import KUBEVIRT_PATHS, discovered, kube
 from corral.server.extension.front_proxy import FrontProxy
 from corral.server.extension.remote_objects import RemoteObjects, RemoteRest
 from corral.server.node_proxy import vmi_subresources
-from corral.server.node_proxy.forwarding import Forward
-from corral.server.node_proxy.remote_nodes import Kubelets
+from corral.server.node_proxy.forwarding import Forward, Nodes
 from corral.server.request import route
 from corral.server.request.route import Route
 from corral.server.response import not_found, plain_text, warning_headers
@@ -53,15 +52,13 @@ async def _no_body() -> bytes:
 class AggregatedApi:
     """The API, as an ASGI app.
 
-    ``client`` is of the API server, ``kubelets`` are those of its nodes; ``front_proxy`` returns
+    ``client`` is of the API server, ``nodes`` finds the apps of its nodes; ``front_proxy`` returns
     the proxies that are trusted at present.
     """
 
-    def __init__(
-        self, client: Client, kubelets: Kubelets, front_proxy: Callable[[], FrontProxy]
-    ) -> None:
+    def __init__(self, client: Client, nodes: Nodes, front_proxy: Callable[[], FrontProxy]) -> None:
         self._client = client
-        self._kubelets = kubelets
+        self._nodes = nodes
         self._front_proxy = front_proxy
         self._discovery = Discovery(KindTable(), _LISTED)
 
@@ -112,8 +109,7 @@ class AggregatedApi:
             return not_found.answer(KindTable(), parsed_route)
         request.body = await body()
         rest = RemoteRest(self._client, objects)
-        nodes = partial(self._kubelets.find, objects)
-        return await rest.answer(lambda: answer_kubevirt(rest, nodes, call))
+        return await rest.answer(lambda: answer_kubevirt(rest, self._nodes, call))
 
 
 async def _require(

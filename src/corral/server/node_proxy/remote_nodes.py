@@ -1,7 +1,6 @@
 """Kubelets of joined nodes, at the address and port in their Node object, over TLS."""
 
 import ssl
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp
@@ -10,7 +9,7 @@ from corral.api.kind import at
 from corral.api.kinds.core.kinds import NODE
 from corral.api.object import Document, Key
 from corral.server.request.call import storage
-from corral.store import Objects
+from corral.store import Store
 
 if TYPE_CHECKING:
     from corral.client.reverse_proxy import ReverseProxy
@@ -18,23 +17,20 @@ if TYPE_CHECKING:
 KUBELET_PORT: Final = 10250
 
 
-class Kubelets:
-    """Connections to the kubelets of a cluster.
+class RemoteNodes:
+    """The kubelets of a cluster; ``tls`` trusts their CA and has the server's client certificate.
 
-    ``tls`` trusts their authority, and shows the certificate of this server if it has one;
-    ``headers`` returns further headers of requests, such as its token.
+    Call it with a node's name for the ASGI app of its kubelet.
     """
 
-    def __init__(
-        self, tls: ssl.SSLContext, headers: Callable[[], Mapping[str, str]] = dict
-    ) -> None:
+    def __init__(self, store: Store, tls: ssl.SSLContext) -> None:
+        self._store = store
         self._tls = tls
-        self._headers = headers
         self._proxies: dict[tuple[str, int], ReverseProxy] = {}
 
-    def find(self, objects: Objects, name: str) -> ASGIApp | None:
+    def __call__(self, name: str) -> ASGIApp | None:
         """Return the kubelet of a node; None if it is missing or has no address."""
-        record = objects.latest(storage(NODE), Key("", name))
+        record = self._store.latest(storage(NODE), Key("", name))
         endpoint = endpoint_of(record.document()) if record is not None else None
         if endpoint is None:
             return None
@@ -43,34 +39,13 @@ class Kubelets:
             from corral.client.reverse_proxy import ReverseProxy  # noqa: PLC0415
 
             what = f'the kubelet of node "{name}"'
-            self._proxies[endpoint] = ReverseProxy(
-                *endpoint, self._tls, what=what, headers=self._headers
-            )
+            self._proxies[endpoint] = ReverseProxy(*endpoint, self._tls, what=what)
         return self._proxies[endpoint]
 
     async def aclose(self) -> None:
         """End all connections."""
         for proxy in self._proxies.values():
             await proxy.aclose()
-
-
-class RemoteNodes:
-    """The kubelets of the nodes of a store.
-
-    Call it with a node's name for the ASGI app of its kubelet.
-    """
-
-    def __init__(self, store: Objects, tls: ssl.SSLContext) -> None:
-        self._store = store
-        self._kubelets = Kubelets(tls)
-
-    def __call__(self, name: str) -> ASGIApp | None:
-        """Return the kubelet of a node; None for one that is not there or has no address."""
-        return self._kubelets.find(self._store, name)
-
-    async def aclose(self) -> None:
-        """End all connections."""
-        await self._kubelets.aclose()
 
 
 def endpoint_of(node: Document) -> tuple[str, int] | None:

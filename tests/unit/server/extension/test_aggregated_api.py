@@ -1,19 +1,19 @@
 import json
-import ssl
 
 import pytest
+from starlette.responses import PlainTextResponse
 
 from corral.api.request import Certificate, Request
 from corral.server.extension.aggregated_api import AggregatedApi
 from corral.server.extension.front_proxy import FrontProxy
 from corral.server.node_proxy.forwarding import Forward
-from corral.server.node_proxy.remote_nodes import Kubelets
 
 ROOT = "/apis/subresources.kubevirt.io/v1"
 VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
 PROXIES = FrontProxy(authority="PEM", user=("x-remote-user",), group=("x-remote-group",))
 PROXY = Certificate(name="front-proxy-client", begins=0, ends=1e12, fingerprint="")
+NODE = PlainTextResponse("the node's")
 STATUS = {"content-type": "application/merge-patch+json"}
 
 
@@ -35,7 +35,7 @@ class Proxied:
 
 @pytest.fixture
 def api(client):
-    return AggregatedApi(client, Kubelets(ssl.create_default_context()), lambda: PROXIES)
+    return AggregatedApi(client, {"n1": NODE}.get, lambda: PROXIES)
 
 
 @pytest.fixture
@@ -108,19 +108,12 @@ async def test_a_vmi_is_forwarded_to_its_node(ask, proxied, machine):
     path = f"{ROOT}/namespaces/default/virtualmachineinstances/{name}/pause"
     refused = await proxied("PUT", path, {})
     assert (refused.status, message(refused).endswith("VMI is not running")) == (409, True)
-    node = {
-        "metadata": {"name": "n1"},
-        "status": {
-            "addresses": [{"type": "InternalIP", "address": "192.0.2.7"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10260}},
-        },
-    }
-    assert (await ask("POST", "/api/v1/nodes", node)).status == 201
     kubelet = ask.as_user("system:node:n1", "system:masters")
     status = {"status": {"phase": "Running", "nodeName": "n1"}}
     await kubelet("PATCH", f"{MACHINES}/{name}", status, STATUS)
     response = await proxied("PUT", path, {})
     assert isinstance(response, Forward)
+    assert response.app is NODE
     uid = (await ask("GET", f"{MACHINES}/{name}")).metadata["uid"]
     assert response.path == f"/pause/default/{name}/{uid}"
 
