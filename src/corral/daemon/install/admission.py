@@ -85,7 +85,7 @@ def _webhook(
             }
         },
         "failurePolicy": "Fail",
-        "matchConditions": [_NOT_A_NODE, _NOT_ENDING],
+        "matchConditions": [_NOT_A_NODE, _NOT_ENDING, _not_our_status(options)],
         "matchPolicy": "Equivalent",
         "rules": [
             {
@@ -98,6 +98,21 @@ def _webhook(
         ],
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_SECONDS,
+    }
+
+
+def _not_our_status(options: Options) -> Document:
+    """Return the condition that excludes updates of status and metadata by our controllers.
+
+    They write the status of each VMI several times, and would be asked about it themselves.
+    """
+    account = user_name(options.namespace, CONTROLLERS)
+    return {
+        "name": "not-our-status",
+        "expression": (
+            f"request.userInfo.username != '{account}' || request.operation == 'CREATE' || "
+            "object.?spec != oldObject.?spec"
+        ),
     }
 
 

@@ -7,7 +7,7 @@ from corral.api.kinds.storage.common import WAITING_CLASS
 from corral.api.kinds.storage.storageclass import STORAGE_CLASS
 from corral.api.object import Document
 from corral.cluster.persistent_volumes import default_storage_class
-from corral.daemon.install import admission, definitions, rbac, workloads
+from corral.daemon.install import admission, definitions, flow_control, rbac, workloads
 from corral.daemon.install.options import Options, document, labeled
 
 _PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}
@@ -23,6 +23,7 @@ def documents(options: Options) -> Iterator[Document]:
     yield labeled(namespace)
     yield from definitions.documents()
     yield from rbac.documents(options)
+    yield from flow_control.documents(options)
     yield _storage_class()
     yield from admission.policies(options)
     yield from workloads.documents(options)

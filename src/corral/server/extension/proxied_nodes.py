@@ -4,7 +4,7 @@ That server knows how it trusts its nodes, whose serving certificates are self-s
 administrator approves others; and where the network lets nobody else reach them, it does.
 """
 
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.types import ASGIApp
 
@@ -32,7 +32,7 @@ class ProxiedNodes:
                 server.port or 443,
                 self._tls,
                 what=f'node "{name}"',
-                prefix=f"{server.path.rstrip('/')}/api/v1/nodes/{name}/proxy",
+                prefix=f"{server.path.rstrip('/')}/api/v1/nodes/{quote(name, safe='')}/proxy",
                 headers=self._credentials,
             )
         return self._proxies[name]

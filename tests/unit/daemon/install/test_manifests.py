@@ -125,6 +125,17 @@ def test_bindings_name_roles_and_accounts_that_are_there():
                 assert (subject["namespace"], subject["name"] in accounts) == ("elsewhere", True)
 
 
+def test_requests_of_the_controllers_have_flow_schemas_of_their_account():
+    levels = {}
+    for schema in of_kind("FlowSchema"):
+        (rule,) = schema["spec"]["rules"]
+        (subject,) = rule["subjects"]
+        assert subject["serviceAccount"] == {"name": CONTROLLERS, "namespace": "elsewhere"}
+        (resources,) = rule["resourceRules"]
+        levels[at(schema, "spec", "priorityLevelConfiguration", "name")] = resources["resources"]
+    assert levels == {"leader-election": ["leases"], "workload-high": ["*"]}
+
+
 def test_the_kubeconfig_of_the_pods_can_be_read(tmp_path):
     text = one("ConfigMap", "corral-kubeconfig")["data"]["kubeconfig"]
     for name in ("ca.crt", "token"):
