@@ -345,10 +345,11 @@ async def test_claims_are_filled_by_annotation_for_our_controllers_alone(install
     }
     with pytest.raises(Forbidden, match="only corral's controllers set this annotation"):
         await installed.admin.create(PersistentVolumeClaim, claim, "default")
-    controller = installed.client(f"system:serviceaccount:{NAMESPACE}:{CONTROLLERS}")
-    await controller.create(PersistentVolumeClaim, claim, "default")
-    change = {"metadata": {"labels": {"a": "b"}}}
-    await installed.admin.patch(PersistentVolumeClaim, Key("default", "a"), change)
+    del claim["metadata"]["annotations"]
+    await installed.admin.create(PersistentVolumeClaim, claim, "default")
+    change = {"metadata": {"annotations": {"corral.dev/populate": "{}"}}}
+    with pytest.raises(Forbidden, match="only corral's controllers set this annotation"):
+        await installed.admin.patch(PersistentVolumeClaim, Key("default", "a"), change)
 
 
 async def test_uninstall_removes_objects_with_their_finalizers(installed, replica_set):
