@@ -31,4 +31,4 @@ def test_a_file_that_is_no_kubeconfig_is_named(capsys, tmp_path):
     file = tmp_path / "admin.conf"
     file.write_text("[]")
     assert run(["install", "--kubeconfig", str(file)]) == 1
-    assert f"{file} is not a kubeconfig" in capsys.readouterr().err
+    assert f"{file} cannot be read as a kubeconfig" in capsys.readouterr().err
