@@ -178,12 +178,13 @@ class ServingCertificate:
         """Write the bundle into all webhooks of a configuration."""
         if found is None:
             return
+        webhooks: Sequence[Any] = found.webhooks or ()
         patch: list[Document] = [
             {"op": "test", "path": "/metadata/resourceVersion", "value": version_of(found)}
         ]
         patch += [
             {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
-            for index, webhook in enumerate(found.webhooks or ())
+            for index, webhook in enumerate(webhooks)
             if webhook.clientConfig.caBundle != bundle
         ]
         if len(patch) > 1:
