@@ -19,18 +19,20 @@ from corral.cluster import (
     node_ipam,
     service_ip_repair,
 )
-from corral.config import VXLAN, Settings
+from corral.config import HOST_GW, NONE, VXLAN, Settings
 from corral.node.agent.agent import Agent
 from corral.node.dns.server import Dns
 from corral.node.hollow.hypervisor import HollowNetworks
 from corral.node.host.destinations import Destinations
+from corral.node.network.host_gateway import HostGateway
 from corral.node.network.machine_network import MachineNetwork, families
 from corral.node.network.namespace_nft_rules import API_PORT, HOST_RANGES, LINK_RANGES
-from corral.node.network.netlink import NetworkError
-from corral.node.network.overlay import Overlay
+from corral.node.network.netlink import Address, NetworkError
+from corral.node.network.overlay import Backend, Overlay
 from corral.node.network.pod_layout import PodNetworkSettings
 from corral.node.network.pod_network import PodNetworks
 from corral.node.network.resolver import read_host_resolver
+from corral.node.network.vxlan import Vxlan
 from corral.node.network_policy.network_policy_controller import NetworkPolicyController
 from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
@@ -101,6 +103,7 @@ class Networking:
             pod_cidrs=settings.pod_cidrs,
             service_cidrs=settings.service_cidrs,
             allowed=settings.allowed_destinations,
+            has_foreign_routes=settings.network_backend == NONE,
         )
         desired.join(
             machine
@@ -245,12 +248,11 @@ class Networking:
             ("policies", policies),
             ("proxy", proxy),
         ]
-        if self._settings.network_backend == VXLAN and os.geteuid() == 0:
+        if os.geteuid() == 0:
             overlay = Overlay(
                 context,
-                self.machines.namespace,
+                self._backend(self.machines, node_addresses[0]),
                 address=node_addresses[0],
-                vni=vni_of(self._settings.layout.authority.read_text()),
                 pod_cidrs=self.machines.pod_cidrs,
                 on_change=notify_agents,
             )
@@ -266,3 +268,20 @@ class Networking:
             writes_status=not self._settings.layout.membership.exists(),
         )
         tasks.start(ports.run(), name="host ports")
+
+    def _backend(self, machines: MachineNetwork, address: Address) -> Backend:
+        """Return what leads to the machines of other hosts."""
+        if self._settings.network_backend == VXLAN:
+            return Vxlan(
+                machines.namespace,
+                address=address,
+                vni=vni_of(self._settings.layout.authority.read_text()),
+                pod_cidrs=machines.pod_cidrs,
+            )
+        return HostGateway(
+            self._settings.layout.network,
+            machines.namespace,
+            address=address,
+            pod_cidrs=machines.pod_cidrs,
+            routes_peers=self._settings.network_backend == HOST_GW,
+        )

@@ -63,6 +63,7 @@ OPTIONS = {
     "--eviction-hard": "memory.available<5%,nodefs.available<1Gi",
     "--eviction-pressure-transition-period": "1m30s",
     "--no-network": None,
+    "--network-backend": "host-gw",
     "--pod-cidr": "10.9.0.0/16,fd00::/56",
     "--service-cidr": "10.8.0.0/16",
     "--service-address": "0.0.0.0",

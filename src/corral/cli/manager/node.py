@@ -13,7 +13,7 @@ from corral.cli.errors import Problem
 from corral.cli.manager.join import NodeKind, node_options, start
 from corral.client import kubeconfig
 from corral.client.kubeconfig import KubeconfigError
-from corral.config import SERVICE_CIDRS, VXLAN, Layout
+from corral.config import BACKENDS, SERVICE_CIDRS, VXLAN, Layout
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -80,7 +80,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option(
     "--network-backend",
-    type=click.Choice([VXLAN, "none"]),
+    type=click.Choice(BACKENDS),
     default=VXLAN,
     show_default=True,
     help="How machines of different nodes reach each other; none leaves routes to you.",

@@ -30,7 +30,7 @@ from corral.cli.manager.eviction_options import pressure_options
 from corral.cli.manager.sd_notify import Notifier, notifying
 from corral.cli.manager.up_settings import settings_of
 from corral.cli.options import data_directory
-from corral.config import POD_CIDRS, SERVICE_CIDRS, Layout, Settings
+from corral.config import BACKENDS, POD_CIDRS, SERVICE_CIDRS, VXLAN, Layout, Settings
 from corral.daemon import lock
 from corral.daemon.disk_reserve import Reserve
 
@@ -102,6 +102,14 @@ def _bind_address(
     default=True,
     help="Give machines addresses, Services and names, or else QEMU's user network alone.",
     show_default=True,
+)
+@click.option(
+    "--network-backend",
+    type=click.Choice(BACKENDS),
+    default=VXLAN,
+    show_default=True,
+    help="How machines of different hosts reach each other; host-gw needs hosts on one link, none "
+    "leaves routes to you.",
 )
 @click.option(
     "--pod-cidr",

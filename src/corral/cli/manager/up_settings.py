@@ -36,6 +36,7 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
         pressure_seconds=parse_duration(chosen["pressure_period"]),
         network=chosen["network"],
+        network_backend=chosen["network_backend"],
         pod_cidrs=ranges.pods,
         service_cidrs=ranges.services,
         service_address=chosen["service_address"],

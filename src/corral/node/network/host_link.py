@@ -22,14 +22,25 @@ _RANGES_HINT: Final = (
 
 
 class HostLink:
-    """The link of one data directory, whose path is the link's alias on the host."""
+    """The link of one data directory, whose path is the link's alias on the host.
 
-    def __init__(self, directory: Path, namespace: Namespace, ranges: Sequence[Network]) -> None:
+    foreign: ranges of which others may lead parts elsewhere.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        namespace: Namespace,
+        ranges: Sequence[Network],
+        *,
+        foreign: Sequence[Network] = (),
+    ) -> None:
         self.problems: Sequence[str] = ()
         self._alias = alias(directory)
         self._namespace = namespace
         self._host = Namespace.current()
         self._ranges = ranges
+        self._foreign = foreign
 
     async def ensure(self) -> None:
         """Create what is missing of the link; ``problems`` says what cannot be created."""
@@ -107,6 +118,7 @@ class HostLink:
                 f"{network} ({device or 'nowhere'})"
                 for each in self._ranges
                 for network, device in overlapping(each, routes[each.version])
+                if each not in self._foreign or network.prefixlen <= each.prefixlen
             }
         if not conflicts:
             return ()

@@ -19,7 +19,14 @@ from corral.failures import describe
 from corral.node.health import Health
 from corral.node.host.proc import runs
 from corral.node.host.process import Process
-from corral.node.network import antispoof, host_link, namespace_holder, netlink, nft
+from corral.node.network import (
+    antispoof,
+    host_gateway,
+    host_link,
+    namespace_holder,
+    netlink,
+    nft,
+)
 from corral.node.network.egress import Egress
 from corral.node.network.helper_processes import Helper, unkillable
 from corral.node.network.host_link import HostLink
@@ -69,8 +76,9 @@ class MachineNetwork:
     """The machine namespace, with its links to the host and the outside.
 
     ``pod_cidrs`` and ``service_cidrs`` have at most one range for each IP version, IPv4 first.
-    ``allowed`` are the ranges of the host that guests may reach (``destinations``).  ``on_change``
-    is called when ``problems()`` changes.
+    ``allowed`` are the ranges of the host that guests may reach (``destinations``).
+    ``has_foreign_routes``: whether an administrator leads parts of ``pod_cidrs`` to other hosts.
+    ``on_change`` is called when ``problems()`` changes.
     """
 
     def __init__(
@@ -80,6 +88,7 @@ class MachineNetwork:
         pod_cidrs: Sequence[Network],
         service_cidrs: Sequence[Network],
         allowed: Sequence[Network] = (),
+        has_foreign_routes: bool = False,
     ) -> None:
         self.families = tuple(
             each for each in families() if each in {cidr.version for cidr in pod_cidrs}
@@ -88,6 +97,7 @@ class MachineNetwork:
         self.service_cidrs = tuple(each for each in service_cidrs if each.version in self.families)
         self.gateways: tuple[Address, ...] = tuple(each[1] for each in self.pod_cidrs)
         self._allowed = allowed
+        self._has_foreign_routes = has_foreign_routes
         self._directory = directory
         self.on_change: Callable[[], None] = lambda: None
         self._namespace: Namespace | None = None
@@ -159,7 +169,12 @@ class MachineNetwork:
         self._egress = Egress(directory / "outward", namespace, self.families, on_change=on_change)
         self._port_forwarder = PortForwarder(directory / "inbound", namespace, on_change=on_change)
         if os.geteuid() == 0:
-            self._host = HostLink(directory, namespace, [*self.pod_cidrs, *self.service_cidrs])
+            self._host = HostLink(
+                directory,
+                namespace,
+                [*self.pod_cidrs, *self.service_cidrs],
+                foreign=self.pod_cidrs if self._has_foreign_routes else (),
+            )
             await self._host.ensure()
 
     def mark_unusable(self, error: NetworkError) -> None:
@@ -361,6 +376,8 @@ async def remove(directory: Path) -> None:
             raise unkillable(each.name, running)
     if os.geteuid() == 0 and directory.is_dir():  # noqa: ASYNC240
         await host_link.remove(directory)
+        with Namespace.current() as host:
+            await host.call(host_gateway.remove, directory)
 
 
 def _helper_directories(directory: Path) -> Sequence[Path]:

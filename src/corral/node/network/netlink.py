@@ -75,7 +75,10 @@ _RTMSG: Final = struct.Struct("=BBBBBBBBI")
 """Family, destination and source prefix lengths, TOS, table, protocol, scope, type, flags."""
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_PREFSRC = 1, 4, 5, 6, 7
 _RT_TABLE_MAIN, _RTPROT_STATIC = 254, 4
-_RT_SCOPE_UNIVERSE, _RT_SCOPE_LINK = 0, 253
+_RTM_NEWRULE, _RTM_DELRULE, _RTM_GETRULE = 32, 33, 34
+_FR_ACT_TO_TBL: Final = 1
+_FRA_SRC, _FRA_PRIORITY = 2, 6
+_RT_SCOPE_UNIVERSE, _RT_SCOPE_LINK, _RT_SCOPE_NOWHERE = 0, 253, 255
 _RTN_UNICAST, _RTN_UNREACHABLE = 1, 7
 
 _RTNH_F_ONLINK: Final = 4
@@ -277,16 +280,12 @@ class Netlink:
         ):
             self._socket.request(_RTM_DELADDR, body)
 
-    def routes(self, version: int) -> list[tuple[Network, str]]:
-        """Return the main table for an IP version: (destination, link name or empty)."""
+    def routes(self, version: int, *, table: int = _RT_TABLE_MAIN) -> list[tuple[Network, str]]:
+        """Return a table, by default the main one: (destination, link name or empty)."""
         request = _RTMSG.pack(_FAMILIES[version], 0, 0, 0, 0, 0, 0, 0, 0)
         with _failure("the routes cannot be listed"):
             bodies = list(self._socket.dump(_RTM_GETROUTE, request))
-        return [
-            _route(each, version)
-            for each in bodies
-            if _RTMSG.unpack_from(each)[4] == _RT_TABLE_MAIN
-        ]
+        return [_route(each, version) for each in bodies if _RTMSG.unpack_from(each)[4] == table]
 
     def add_route(
         self,
@@ -298,13 +297,16 @@ class Netlink:
         metric: int | None = None,
         replace: bool = True,
         on_link: bool = False,
+        table: int = _RT_TABLE_MAIN,
     ) -> None:
         """Add a route; without ``link`` and ``via`` an unreachable one.
 
         ``replace``: replace an existing route to the destination, instead of keeping it;
         ``on_link``: ``via`` is a neighbour although no address of the link says so.
         """
-        body = self._route_body(destination, link, via, source, metric, on_link=on_link)
+        body = self._route_body(
+            destination, link, via, source, metric, on_link=on_link, table=table
+        )
         with (
             _failure(f"the route to {destination} cannot be created"),
             _ignoring(_EXISTS_ERRORS),
@@ -314,15 +316,45 @@ class Netlink:
             )
 
     def delete_route(
-        self, destination: Network, *, link: str | None = None, metric: int | None = None
+        self,
+        destination: Network,
+        *,
+        link: str | None = None,
+        metric: int | None = None,
+        table: int = _RT_TABLE_MAIN,
     ) -> None:
-        """Remove a route."""
-        body = self._route_body(destination, link, None, None, metric)
+        """Remove a route; without ``link`` an unreachable one."""
+        scope = _RT_SCOPE_NOWHERE if link is not None else None  # any: of those by a gateway, too
+        body = self._route_body(destination, link, None, None, metric, table=table, scope=scope)
         with (
             _failure(f"the route to {destination} cannot be removed"),
             _ignoring(_MISSING_ERRORS),
         ):
             self._socket.request(_RTM_DELROUTE, body)
+
+    def rules(self, version: int, table: int) -> list[Network]:
+        """Return the sources of the routing rules that lead to a table."""
+        request = _RTMSG.pack(_FAMILIES[version], 0, 0, 0, 0, 0, 0, 0, 0)
+        with _failure("the routing rules cannot be listed"):
+            bodies = list(self._socket.dump(_RTM_GETRULE, request))
+        return [_rule_source(each) for each in bodies if _RTMSG.unpack_from(each)[4] == table]
+
+    def add_rule(self, source: Network, *, table: int, priority: int) -> None:
+        """Lead packets from a range through a routing table."""
+        body = _rule_body(source, table) + attribute(_FRA_PRIORITY, u32(priority))
+        with (
+            _failure(f"the routing rule for {source} cannot be created"),
+            _ignoring(_EXISTS_ERRORS),
+        ):
+            self._socket.request(_RTM_NEWRULE, body, _CREATE_NEW)
+
+    def delete_rule(self, source: Network, *, table: int) -> None:
+        """Undo ``add_rule``."""
+        with (
+            _failure(f"the routing rule for {source} cannot be removed"),
+            _ignoring(_MISSING_ERRORS),
+        ):
+            self._socket.request(_RTM_DELRULE, _rule_body(source, table))
 
     def add_neighbour(self, name: str, address: Address, mac: str) -> None:
         """Add a permanent neighbour entry, so that no other host can claim the address."""
@@ -347,16 +379,20 @@ class Netlink:
         metric: int | None,
         *,
         on_link: bool = False,
+        table: int = _RT_TABLE_MAIN,
+        scope: int | None = None,
     ) -> bytes:
         nowhere = link is None and via is None
+        if scope is None:
+            scope = _RT_SCOPE_UNIVERSE if nowhere or via is not None else _RT_SCOPE_LINK
         body = _RTMSG.pack(
             _FAMILIES[destination.version],
             destination.prefixlen,
             0,
             0,
-            _RT_TABLE_MAIN,
+            table,
             _RTPROT_STATIC,
-            _RT_SCOPE_UNIVERSE if nowhere or via is not None else _RT_SCOPE_LINK,
+            scope,
             _RTN_UNREACHABLE if nowhere else _RTN_UNICAST,
             _RTNH_F_ONLINK if on_link else 0,
         )
@@ -449,6 +485,19 @@ def _route(body: bytes, version: int) -> tuple[Network, str]:
         ip_network((values[_RTA_DST], body[1])) if _RTA_DST in values else _ALL_ADDRESSES[version]
     )
     return destination, _name(int.from_bytes(values.get(_RTA_OIF, b""), byteorder))
+
+
+def _rule_body(source: Network, table: int) -> bytes:
+    family = _FAMILIES[source.version]
+    body = _RTMSG.pack(family, 0, source.prefixlen, 0, table, 0, 0, _FR_ACT_TO_TBL, 0)
+    return body + attribute(_FRA_SRC, source.network_address.packed)
+
+
+def _rule_source(body: bytes) -> Network:
+    family, _, length, *_ = _RTMSG.unpack_from(body)
+    values = dict(attributes(body[_RTMSG.size :]))
+    version = 4 if family == socket.AF_INET else 6
+    return ip_network((values[_FRA_SRC], length)) if _FRA_SRC in values else _ALL_ADDRESSES[version]
 
 
 def _name(index: int) -> str:

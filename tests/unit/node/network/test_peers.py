@@ -1,4 +1,4 @@
-"""Which hosts the overlay leads to, decided from their Nodes."""
+"""Which other hosts there are, decided from their Nodes."""
 
 from ipaddress import ip_address, ip_network
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Node
 
-from corral.node.network.overlay import (
+from corral.node.network.peers import (
     Peer,
     internal_address,
     mac_of,

@@ -1,0 +1,211 @@
+"""The backend ``host-gw``: hosts of one link lead packets between machines by plain routes.
+
+As flannel's host-gw: each host routes the pod ranges of the others by their addresses, without
+encapsulation.  The machine namespace has a link of its own for these packets, so that they pass its
+packet filter under the same name as those of VXLAN.  On the host a routing rule leads what comes
+from pods through a table of its own; the host's main table, by which the host itself reaches
+machines, stays as it is.
+
+For the backend ``none`` the table leads to this host's machines only: what is for others follows
+the routes of the administrator.
+
+Both lead IPv4 only: a host that forwards IPv6 stops accepting router advertisements, by which it
+may have its own address.
+"""
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping, Sequence
+from ipaddress import IPv4Address, ip_interface
+from pathlib import Path
+from typing import Final
+
+from corral.node.network import netlink
+from corral.node.network.namespace_nft_rules import OVERLAY_LINK
+from corral.node.network.namespaces import Namespace
+from corral.node.network.netlink import Address, Link, Netlink, Network, NetworkError, set_sysctl
+from corral.node.network.peers import Peer, mac_of, tunnel_address
+
+TABLE: Final = 244
+"""The routing table of pods on the host, shared by its corrals; ranges keep them apart."""
+RULE_PRIORITY: Final = 5244
+"""After that of local addresses, before those of the main table."""
+PREFIX: Final = "corralgw"
+_INNER_ALIAS: Final = "corral host-gw"
+"""Alias of the link's end in the machine namespace, which a VXLAN device does not have."""
+_NEXT_HOP: Final = IPv4Address("169.254.1.1")
+"""Next hop in the machine namespace: a fixed neighbour, for which the host needs no address."""
+
+
+class HostGateway:
+    """The link of a machine namespace to the host's routes, and those routes.
+
+    ``routes_peers``: whether this host leads to other hosts, or its administrator does.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        machines: Namespace,
+        *,
+        address: Address,
+        pod_cidrs: Sequence[Network],
+        routes_peers: bool,
+    ) -> None:
+        self._name = link_name(directory)
+        self._machines = machines
+        self._host = Namespace.current()
+        self._address = address
+        self._pod_cidrs: Sequence[Network] = [each for each in pod_cidrs if each.version == 4]
+        self._routes_peers = routes_peers
+
+    async def apply(
+        self, own: Sequence[Network], peers: Mapping[Address, Peer], gone: Collection[Peer]
+    ) -> None:
+        """Sync the link and the routes with the peers.  Raises NetworkError."""
+        del gone  # routes are compared with those that are there
+        if self._routes_peers and self._address.version != 4:
+            raise NetworkError(
+                f"host-gw leads IPv4, and this host's address is {self._address}",
+                "Choose --network-backend vxlan in corral up.",
+            )
+        own = [each for each in own if each.version == 4]
+        await self._host.call(self._ensure_pair)
+        await self._machines.call(self._apply_inside, own, peers)
+        await self._host.call(self._apply_on_host, own, peers)
+
+    def _ensure_pair(self) -> None:
+        """On the host: create the veth pair unless both ends are there."""
+        with netlink.opened() as link:
+            lower = link_with(link, self._address)
+            if link.index(self._name) and self._machines.run(_inner_alias) == _INNER_ALIAS:
+                return
+            link.delete(self._name)
+            self._machines.run(_remove_inner)  # maybe the VXLAN device of another start
+            link.add_veth(
+                self._name,
+                peer=OVERLAY_LINK,
+                peer_namespace=self._machines.descriptor,
+                mtu=lower.mtu,
+                mac=self._outer_mac,
+                peer_mac=mac_of(self._address),
+            )
+
+    @property
+    def _outer_mac(self) -> str:
+        return mac_of(self._address, "host")
+
+    def _apply_inside(self, own: Sequence[Network], peers: Mapping[Address, Peer]) -> None:
+        """In the machine namespace: lead the ranges of peers to the host."""
+        with netlink.opened() as link:
+            link.change(OVERLAY_LINK, alias=_INNER_ALIAS)
+            sync_addresses(link, OVERLAY_LINK, own)
+            link.add_neighbour(OVERLAY_LINK, _NEXT_HOP, self._outer_mac)
+            ranges = [each for peer in peers.values() for each in _ranges(peer)]
+            delete_stale(link, {4}, ranges)
+            for each in ranges:
+                link.add_route(each, link=OVERLAY_LINK, via=_NEXT_HOP, on_link=True)
+
+    def _apply_on_host(self, own: Sequence[Network], peers: Mapping[Address, Peer]) -> None:
+        """On the host: lead packets of pods to this host's machines and to the peers."""
+        with netlink.opened() as link:
+            lower = link_with(link, self._address)
+            link.change(self._name)
+            for name in (self._name, lower.name):
+                set_sysctl(f"ipv4/conf/{name}/forwarding", 1)
+            for each in self._pod_cidrs:
+                link.add_rule(each, table=TABLE, priority=RULE_PRIORITY)
+            routes: dict[Network, tuple[str, Address]] = {}
+            for each in own:
+                via = tunnel_address(each)
+                link.add_neighbour(self._name, via, mac_of(self._address))
+                routes[each] = (self._name, via)
+            if self._routes_peers:
+                self._require_one_link(link, lower, peers)
+                for peer in peers.values():
+                    for each in _ranges(peer):
+                        routes[each] = (lower.name, peer.address)
+            for stale, device in link.routes(4, table=TABLE):
+                if stale not in routes and any(_within(stale, each) for each in self._pod_cidrs):
+                    link.delete_route(stale, link=device, table=TABLE)
+            for each, (name, via) in routes.items():
+                on_link = name == self._name
+                link.add_route(each, link=name, via=via, on_link=on_link, table=TABLE)
+
+    @staticmethod
+    def _require_one_link(link: Netlink, lower: Link, peers: Mapping[Address, Peer]) -> None:
+        """Raise NetworkError for peers behind a router: it does not know the pod ranges."""
+        networks = [each.network for each in link.addresses(lower.name)]
+        far = sorted(
+            str(address) for address in peers if not any(address in each for each in networks)
+        )
+        if far:
+            raise NetworkError(
+                f"{', '.join(far)} is not on the link {lower.name}, so host-gw cannot lead there",
+                "Choose --network-backend vxlan in corral up, or none with routes of your own.",
+            )
+
+
+def link_name(directory: Path) -> str:
+    """Return the name of a data directory's link on the host."""
+    digest = hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()
+    return f"{PREFIX}{digest[:7]}"
+
+
+def remove(directory: Path) -> None:
+    """On the host: remove the link of a data directory, and with the last one rules and table."""
+    with netlink.opened() as link:
+        link.delete(link_name(directory))
+        if not any(name.startswith(PREFIX) for name in link.links()):
+            for rule in link.rules(4, TABLE):
+                link.delete_rule(rule, table=TABLE)
+            for each, device in link.routes(4, table=TABLE):
+                link.delete_route(each, link=device, table=TABLE)
+
+
+def link_with(link: Netlink, address: Address) -> Link:
+    """Return the link of this host that has an address.  Raises NetworkError."""
+    for each in link.links().values():
+        if address in {one.ip for one in link.addresses(each.name)}:
+            return each
+    raise NetworkError(
+        f"no interface of this host has the address {address}",
+        "Choose the address by which other hosts reach this one: corral up --bind, or corral join "
+        "--address.",
+    )
+
+
+def sync_addresses(link: Netlink, name: str, own: Sequence[Network]) -> None:
+    """Give a link its address of each range of this host, and no other."""
+    addresses = {ip_interface((tunnel_address(each), each.max_prefixlen)) for each in own}
+    for present in link.addresses(name) - addresses:
+        link.delete_address(name, present)
+    for address in addresses:
+        link.add_address(name, address)
+
+
+def delete_stale(link: Netlink, versions: Collection[int], kept: Collection[Network]) -> None:
+    """In the machine namespace: delete routes to ranges that are no peer's any more."""
+    for version in versions:
+        for each, device in link.routes(version):
+            if device == OVERLAY_LINK and each not in kept:
+                link.delete_route(each, link=OVERLAY_LINK)
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    return inner.overlaps(outer) and inner.prefixlen >= outer.prefixlen
+
+
+def _ranges(peer: Peer) -> list[Network]:
+    return [each for each in peer.ranges if each.version == 4]
+
+
+def _inner_alias() -> str:
+    with netlink.opened() as link:
+        found = link.links().get(OVERLAY_LINK)
+        return found.alias if found is not None else ""
+
+
+def _remove_inner() -> None:
+    with netlink.opened() as link:
+        link.delete(OVERLAY_LINK)

@@ -1,0 +1,83 @@
+"""The other hosts of a cluster, and their pod ranges, as the Nodes have them.  No I/O."""
+
+import hashlib
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+from lightkube.models.core_v1 import Node
+
+from corral.node.network.netlink import Address, Network
+from corral.reconcile.objects import key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another host: its address, and the pod ranges of its nodes."""
+
+    address: Address
+    ranges: tuple[Network, ...]
+
+    @property
+    def mac(self) -> str:
+        """The hardware address of the peer's device, which follows from its address."""
+        return mac_of(self.address)
+
+
+def mac_of(address: Address, end: str = "") -> str:
+    """Return the hardware address of the device of a host: locally administered, unicast.
+
+    end: names another device of the same host.
+    """
+    digest = hashlib.sha256(address.packed + end.encode()).digest()
+    return bytes((0x02, *digest[:5])).hex(":")
+
+
+def tunnel_address(pods: Network) -> Address:
+    """Return the address that the device of a host has in one of its ranges: the first one."""
+    return pods.network_address
+
+
+def peers(nodes: Iterable[Node], own: Address) -> dict[Address, Peer]:
+    """Return the other hosts by address; nodes without an address or a range are left out.
+
+    Ranges that another host claims already are left out as well: the first one keeps them.
+    """
+    found: dict[Address, list[Network]] = {}
+    claimed: list[Network] = []
+    for node in sorted(nodes, key=_created):
+        address = internal_address(node)
+        if address is None:
+            continue
+        for each in pod_ranges(node):
+            if any(each.version == other.version and each.overlaps(other) for other in claimed):
+                continue
+            claimed.append(each)
+            if address != own:
+                found.setdefault(address, []).append(each)
+    return {address: Peer(address, tuple(ranges)) for address, ranges in found.items()}
+
+
+def internal_address(node: Node) -> Address | None:
+    """Return a Node's InternalIP."""
+    for each in (node.status and node.status.addresses) or ():
+        if each.type == "InternalIP":
+            with suppress(ValueError):
+                return ip_address(each.address)
+    return None
+
+
+def pod_ranges(node: Node) -> list[Network]:
+    """Return the pod ranges of a Node that can be read."""
+    found = []
+    for each in (node.spec and node.spec.podCIDRs) or ():
+        with suppress(ValueError):
+            found.append(ip_network(each))
+    return found
+
+
+def _created(node: Node) -> tuple[str, str]:
+    metadata = node.metadata
+    moment = metadata.creationTimestamp if metadata is not None else None
+    return (moment.isoformat() if moment else "", key_of(node).name)

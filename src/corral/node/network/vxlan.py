@@ -1,0 +1,93 @@
+"""The backend ``vxlan``: a device that leads to the pod ranges of other hosts.
+
+It follows flannel's vxlan backend: one device for each host, a route to each range of another host,
+and fixed neighbours, so that nothing is learned and nothing is flooded.  The device lies in the
+machine namespace, so that all packets pass its packet filter; its outer packets go through the
+host's namespace, in which it was born.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from corral.node.network import netlink
+from corral.node.network.host_gateway import delete_stale, link_with, sync_addresses
+from corral.node.network.namespace_nft_rules import OVERLAY_LINK
+from corral.node.network.namespaces import Namespace
+from corral.node.network.netlink import Address, Netlink, Network
+from corral.node.network.peers import Peer, mac_of, tunnel_address
+
+PORT: Final = 8472
+"""The UDP port of outer packets (flannel's on Linux)."""
+HEADER_BYTES: Final = {4: 50, 6: 70}
+"""What encapsulation adds to a packet, by the IP version of the hosts' addresses."""
+
+
+class Vxlan:
+    """The VXLAN device of a machine namespace.
+
+    ``address`` is this host's on the way to others, ``vni`` the number of the cluster's network.
+    """
+
+    def __init__(
+        self, machines: Namespace, *, address: Address, vni: int, pod_cidrs: Sequence[Network]
+    ) -> None:
+        self._machines = machines
+        self._host = Namespace.current()
+        self._address = address
+        self._vni = vni
+        self._versions = {each.version for each in pod_cidrs}
+
+    async def apply(
+        self, own: Sequence[Network], peers: Mapping[Address, Peer], gone: Collection[Peer]
+    ) -> None:
+        """Sync the device, its addresses, routes and neighbours.  Raises NetworkError."""
+        await self._host.call(self._ensure_device)
+        await self._machines.call(self._apply, own, peers, gone)
+
+    def _ensure_device(self) -> None:
+        """On the host: create the device inside the machine namespace, unless it is there."""
+        if self._machines.run(_is_present):
+            return
+        with netlink.opened() as link:
+            lower = link_with(link, self._address)
+            link.add_vxlan(
+                OVERLAY_LINK,
+                vni=self._vni,
+                local=self._address,
+                port=PORT,
+                mac=mac_of(self._address),
+                mtu=lower.mtu - HEADER_BYTES[self._address.version],
+                namespace=self._machines.descriptor,
+            )
+
+    def _apply(
+        self, own: Sequence[Network], peers: Mapping[Address, Peer], gone: Collection[Peer]
+    ) -> None:
+        """In the machine namespace: sync addresses, routes and neighbours; delete stale ones."""
+        with netlink.opened() as link:
+            link.change(OVERLAY_LINK)
+            sync_addresses(link, OVERLAY_LINK, own)
+            kept = {each for peer in peers.values() for each in peer.ranges}
+            delete_stale(link, self._versions, kept)
+            for peer in peers.values():
+                self._add_peer(link, peer)
+            for each in gone:
+                link.delete_forwarding(OVERLAY_LINK, each.mac, each.address)
+
+    def _add_peer(self, link: Netlink, peer: Peer) -> None:
+        link.add_forwarding(OVERLAY_LINK, peer.mac, peer.address)
+        for each in peer.ranges:
+            if each.version in self._versions:
+                via = tunnel_address(each)
+                link.add_neighbour(OVERLAY_LINK, via, peer.mac)
+                link.add_route(each, link=OVERLAY_LINK, via=via, on_link=True)
+
+
+def _is_present() -> bool:
+    """In the machine namespace: whether the device is there; remove another backend's link."""
+    with netlink.opened() as link:
+        found = link.links().get(OVERLAY_LINK)
+        if found is not None and found.alias:  # a VXLAN device has none
+            link.delete(OVERLAY_LINK)
+            return False
+        return found is not None

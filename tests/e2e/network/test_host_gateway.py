@@ -1,0 +1,160 @@
+"""Routes between the machine namespaces of two hosts, made and removed as Nodes come and go."""
+
+import os
+import socket
+import subprocess
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+
+import pytest
+from tests.hosts import Host, site
+
+from corral.node.network import host_gateway, netlink
+from corral.node.network.host_gateway import TABLE, HostGateway, link_name
+from corral.node.network.namespaces import Namespace
+from corral.node.network.netlink import NetworkError
+from corral.node.network.peers import Peer, tunnel_address
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+CLUSTER = ip_network("10.244.0.0/16")
+RANGES = [ip_network("10.244.0.0/24"), ip_network("10.244.1.0/24")]
+
+
+PORT = 5000
+IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # linux/in.h
+
+
+def _datagrams():
+    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
+@dataclass
+class End:
+    """A host with its machine namespace and gateway; ``peer`` is how others see it."""
+
+    host: Host
+    inside: Namespace
+    machines: Namespace
+    gateway: HostGateway
+    peer: Peer
+
+    async def lead_to(self, *others):
+        peers = {each.peer.address: each.peer for each in others}
+        await self.gateway.apply(self.peer.ranges, peers, [])
+
+    def sends(self, other):
+        """Whether a datagram that fills a packet of the link reaches another machine namespace."""
+        target = str(tunnel_address(other.peer.ranges[0]))
+        with (
+            other.machines.run(_datagrams) as receiver,
+            self.machines.run(_datagrams) as sender,
+        ):
+            receiver.bind((target, PORT))
+            receiver.settimeout(2)
+            sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+            sender.sendto(bytes(1500 - 28), (target, PORT))
+            try:
+                return len(receiver.recv(2000)) == 1500 - 28
+            except TimeoutError:
+                return False
+
+    def routes(self):
+        def read():
+            with netlink.opened() as link:
+                return dict(link.routes(4, table=TABLE))
+
+        return self.inside.run(read)
+
+
+def make(host, number, *, routes_peers=True, address=None):
+    inside = Namespace(os.open(f"/run/netns/{host.namespace}", os.O_RDONLY))
+    machines = Namespace.create()
+
+    def prepare():
+        with netlink.opened() as link:
+            link.change("lo")
+        netlink.set_sysctl("ipv4/ip_forward", 1)
+
+    machines.run(prepare)
+    own = ip_address(address or host.address)
+    make_gateway = lambda: HostGateway(  # noqa: E731
+        host.directory, machines, address=own, pod_cidrs=[CLUSTER], routes_peers=routes_peers
+    )
+    return End(host, inside, machines, inside.run(make_gateway), Peer(own, (RANGES[number],)))
+
+
+@pytest.fixture
+def two(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces of hosts need root")
+    with site(tmp_path, 2) as made:
+        yield [make(host, number) for number, host in enumerate(made.hosts)]
+
+
+async def test_packets_of_full_size_go_both_ways(two):
+    one, other = two
+    await one.lead_to(other)
+    await other.lead_to(one)
+    assert one.sends(other)
+    assert other.sends(one)
+    await one.lead_to(other)
+    assert one.sends(other), "the second time changes nothing"
+    assert one.routes() == {RANGES[0]: link_name(one.host.directory), RANGES[1]: "eth0"}
+
+
+async def test_routes_go_with_their_peer(two):
+    one, other = two
+    await one.lead_to(other)
+    await one.lead_to()
+    assert one.routes().keys() == {RANGES[0]}
+
+
+async def test_a_peer_behind_a_router_is_refused_by_address(two):
+    one, _ = two
+    far = Peer(ip_address("203.0.113.9"), (RANGES[1],))
+    with pytest.raises(NetworkError, match=r"203\.0\.113\.9 is not on the link eth0") as failure:
+        await one.gateway.apply([RANGES[0]], {far.address: far}, [])
+    assert "--network-backend vxlan" in failure.value.hint
+
+
+async def test_an_address_of_no_interface_is_refused(two):
+    one = make(two[0].host, 0, address="192.0.2.99")
+    with pytest.raises(NetworkError, match=r"no interface of this host has the address 192\.0\.2"):
+        await one.lead_to(two[1])
+
+
+async def test_hosts_of_ipv6_need_another_backend(two):
+    one = make(two[0].host, 0, address="2001:db8::1")
+    with pytest.raises(NetworkError, match="host-gw leads IPv4"):
+        await one.lead_to(two[1])
+
+
+async def test_nothing_stays_behind_the_last_link(two):
+    one, other = two
+    await one.lead_to(other)
+    one.inside.run(host_gateway.remove, one.host.directory)
+
+    def left():
+        with netlink.opened() as link:
+            return [*link.rules(4, TABLE), *link.routes(4, table=TABLE)], link.links().keys()
+
+    assert one.inside.run(left) == ([], {"lo", "eth0"})
+
+
+async def test_without_routes_to_peers_the_main_table_leads_there(two):
+    ends = [make(each.host, n, routes_peers=False) for n, each in enumerate(two)]
+    one, other = ends
+    await one.lead_to(other)
+    await other.lead_to(one)
+    assert not one.sends(other)
+    route(one, other)
+    route(other, one)
+    assert one.sends(other)
+    assert other.sends(one)
+
+
+def route(end, target):
+    """Add a route as an administrator does."""
+    words = ("route", "add", str(target.peer.ranges[0]), "via", target.host.address)
+    subprocess.run(["ip", "-n", end.host.namespace, *words], check=True)
