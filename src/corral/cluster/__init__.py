@@ -24,6 +24,7 @@ from corral.cluster import (
     pod_gc,
     resource_quota,
     scheduler,
+    storage_capacity,
     system_namespaces,
     taint_eviction,
     validating_policy_status,
@@ -33,6 +34,7 @@ from corral.reconcile.controller import Controller
 
 STAND_INS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     scheduler.controller,
+    storage_capacity.controller,
     persistent_volumes.default_class,
     persistent_volumes.binder,
     persistent_volumes.protection,

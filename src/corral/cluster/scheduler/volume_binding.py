@@ -12,13 +12,13 @@ from lightkube.models.storage_v1 import StorageClass
 from corral.api.kinds.cdi.population import is_populated, source_claim
 from corral.api.kinds.storage.common import (
     BIND_COMPLETED,
-    CORRAL_PROVISIONER,
     IN_TREE,
     LOST,
     ONE_POD,
     SELECTED_NODE,
     STORAGE_CAPACITY,
     class_name,
+    takes_space,
 )
 from corral.api.object import Key
 from corral.api.quantity import ZERO, amount
@@ -113,7 +113,7 @@ class PodVolumes:
         left = annotations_of(node).get(STORAGE_CAPACITY)
         if left is None:
             return True
-        thick = {key_of(each.claim) for each in self.delayed if _is_thick(each.storage_class)}
+        thick = {key_of(each.claim) for each in self.delayed if takes_space(each.storage_class)}
         sizes = (
             requested(each.claim)
             for each in bindings
@@ -206,12 +206,6 @@ def _source_volumes(
         volume = listers.volume(Key("", source.spec.volumeName))
         if volume is not None:
             yield volume
-
-
-def _is_thick(storage_class: StorageClass) -> bool:
-    """Report whether a class provisions no more than a storage has; others overcommit."""
-    parameters = storage_class.parameters or {}
-    return storage_class.provisioner == CORRAL_PROVISIONER and "overcommitPercent" not in parameters
 
 
 def _is_in_use(pod: Pod, claim: PersistentVolumeClaim, listers: Listers) -> bool:

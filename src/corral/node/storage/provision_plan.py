@@ -15,6 +15,7 @@ from corral.api.kinds.storage.common import (
     DELETE,
     FILESYSTEM,
     MANY_NODES,
+    OVERCOMMIT,
     PROVISIONED_BY,
     PROVISIONER,
     RELEASED,
@@ -40,8 +41,6 @@ DRIVER = "corral.dev"
 """CSI driver name in a PersistentVolume's ``spec.csi``."""
 FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 """Keeps a PersistentVolume in the API until its files are removed."""
-OVERCOMMIT = "overcommitPercent"
-"""Parameter of a StorageClass: percent by which provisioned space may exceed free space."""
 CLAIM_KIND = "PersistentVolumeClaim"
 
 

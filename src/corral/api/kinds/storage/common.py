@@ -76,12 +76,21 @@ WAITING_CLASS = "corral-wait"
 CORRAL_PROVISIONER = "corral.dev/directory"
 """The provisioner of that class: directories below the data directory."""
 
+OVERCOMMIT = "overcommitPercent"
+"""Parameter of a StorageClass: percent by which provisioned space may exceed free space."""
+
 STORAGE_LABEL = "corral.dev/storage"
 """Label of a Node: the id of the storage of its host, whose PVs are used there only."""
 STORAGE_CAPACITY = "corral.dev/storage-capacity"
 """Annotation of a Node: bytes that its host has left for new PVs (``CSIStorageCapacity``'s)."""
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+def takes_space(storage_class: StorageClass) -> bool:
+    """Return whether the volumes of a class take their size from a host's storage at once."""
+    is_own = storage_class.provisioner == CORRAL_PROVISIONER
+    return is_own and OVERCOMMIT not in (storage_class.parameters or {})
 
 
 def is_default(annotations: Mapping[str, str] | None) -> bool:
