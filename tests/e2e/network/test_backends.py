@@ -1,4 +1,4 @@
-"""Routes between the machine namespaces of two hosts, made and removed as Nodes come and go."""
+"""The ways between the machine namespaces of two hosts, made and removed as Nodes come and go."""
 
 import os
 import socket
@@ -11,9 +11,12 @@ from tests.hosts import Host, site
 
 from corral.node.network import host_gateway, netlink
 from corral.node.network.host_gateway import TABLE, HostGateway, link_name
+from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
+from corral.node.network.overlay import Backend
 from corral.node.network.peers import Peer, tunnel_address
+from corral.node.network.vxlan import HEADER_BYTES, Vxlan
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -22,6 +25,8 @@ RANGES = [ip_network("10.244.0.0/24"), ip_network("10.244.1.0/24")]
 
 
 PORT = 5000
+HEADERS = 28
+"""Bytes of IPv4 and UDP in a packet."""
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # linux/in.h
 
 
@@ -31,20 +36,20 @@ def _datagrams():
 
 @dataclass
 class End:
-    """A host with its machine namespace and gateway; ``peer`` is how others see it."""
+    """A host with its machine namespace and backend; ``peer`` is how others see it."""
 
     host: Host
     inside: Namespace
     machines: Namespace
-    gateway: HostGateway
+    backend: Backend
     peer: Peer
 
     async def lead_to(self, *others):
         peers = {each.peer.address: each.peer for each in others}
-        await self.gateway.apply(self.peer.ranges, peers, [])
+        await self.backend.apply(self.peer.ranges, peers, [])
 
-    def sends(self, other):
-        """Whether a datagram that fills a packet of the link reaches another machine namespace."""
+    def sends(self, other, mtu=1500):
+        """Whether a datagram that fills a packet reaches another machine namespace."""
         target = str(tunnel_address(other.peer.ranges[0]))
         with (
             other.machines.run(_datagrams) as receiver,
@@ -53,9 +58,9 @@ class End:
             receiver.bind((target, PORT))
             receiver.settimeout(2)
             sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-            sender.sendto(bytes(1500 - 28), (target, PORT))
+            sender.sendto(bytes(mtu - HEADERS), (target, PORT))
             try:
-                return len(receiver.recv(2000)) == 1500 - 28
+                return len(receiver.recv(2000)) == mtu - HEADERS
             except TimeoutError:
                 return False
 
@@ -67,7 +72,8 @@ class End:
         return self.inside.run(read)
 
 
-def make(host, number, *, routes_peers=True, address=None):
+def make(host, number, backend, *, address=None):
+    """Return a host whose backend a function makes, given the host, its namespace and address."""
     inside = Namespace(os.open(f"/run/netns/{host.namespace}", os.O_RDONLY))
     machines = Namespace.create()
 
@@ -78,10 +84,22 @@ def make(host, number, *, routes_peers=True, address=None):
 
     machines.run(prepare)
     own = ip_address(address or host.address)
-    make_gateway = lambda: HostGateway(  # noqa: E731
-        host.directory, machines, address=own, pod_cidrs=[CLUSTER], routes_peers=routes_peers
+    made = inside.run(backend, host, machines, own)
+    return End(host, inside, machines, made, Peer(own, (RANGES[number],)))
+
+
+def host_gw(host, machines, address, *, routes_peers=True):
+    return HostGateway(
+        host.directory, machines, address=address, pod_cidrs=[CLUSTER], routes_peers=routes_peers
     )
-    return End(host, inside, machines, inside.run(make_gateway), Peer(own, (RANGES[number],)))
+
+
+def none(host, machines, address):
+    return host_gw(host, machines, address, routes_peers=False)
+
+
+def vxlan(_host, machines, address):
+    return Vxlan(machines, address=address, vni=7, pod_cidrs=[CLUSTER])
 
 
 @pytest.fixture
@@ -89,7 +107,7 @@ def two(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("network namespaces of hosts need root")
     with site(tmp_path, 2) as made:
-        yield [make(host, number) for number, host in enumerate(made.hosts)]
+        yield [make(host, number, host_gw) for number, host in enumerate(made.hosts)]
 
 
 async def test_packets_of_full_size_go_both_ways(two):
@@ -114,18 +132,18 @@ async def test_a_peer_behind_a_router_is_refused_by_address(two):
     one, _ = two
     far = Peer(ip_address("203.0.113.9"), (RANGES[1],))
     with pytest.raises(NetworkError, match=r"203\.0\.113\.9 is not on the link eth0") as failure:
-        await one.gateway.apply([RANGES[0]], {far.address: far}, [])
+        await one.backend.apply([RANGES[0]], {far.address: far}, [])
     assert "--network-backend vxlan" in failure.value.hint
 
 
 async def test_an_address_of_no_interface_is_refused(two):
-    one = make(two[0].host, 0, address="192.0.2.99")
+    one = make(two[0].host, 0, host_gw, address="192.0.2.99")
     with pytest.raises(NetworkError, match=r"no interface of this host has the address 192\.0\.2"):
         await one.lead_to(two[1])
 
 
 async def test_hosts_of_ipv6_need_another_backend(two):
-    one = make(two[0].host, 0, address="2001:db8::1")
+    one = make(two[0].host, 0, host_gw, address="2001:db8::1")
     with pytest.raises(NetworkError, match="host-gw leads IPv4"):
         await one.lead_to(two[1])
 
@@ -143,8 +161,7 @@ async def test_nothing_stays_behind_the_last_link(two):
 
 
 async def test_without_routes_to_peers_the_main_table_leads_there(two):
-    ends = [make(each.host, n, routes_peers=False) for n, each in enumerate(two)]
-    one, other = ends
+    one, other = (make(each.host, number, none) for number, each in enumerate(two))
     await one.lead_to(other)
     await other.lead_to(one)
     assert not one.sends(other)
@@ -158,3 +175,39 @@ def route(end, target):
     """Add a route as an administrator does."""
     words = ("route", "add", str(target.peer.ranges[0]), "via", target.host.address)
     subprocess.run(["ip", "-n", end.host.namespace, *words], check=True)
+
+
+async def test_vxlan_leaves_room_for_its_headers(two):
+    one, other = (make(each.host, number, vxlan) for number, each in enumerate(two))
+    await one.lead_to(other)
+    await other.lead_to(one)
+    mtu = 1500 - HEADER_BYTES[4]
+    assert one.sends(other, mtu)
+    assert other.sends(one, mtu)
+    with pytest.raises(OSError, match="Message too long"):
+        one.sends(other, mtu + 1)
+
+
+async def test_vxlan_forgets_hosts_that_have_left(two):
+    one, other = (make(each.host, number, vxlan) for number, each in enumerate(two))
+    await one.lead_to(other)
+    await one.backend.apply(one.peer.ranges, {}, [other.peer])
+
+    def routes():
+        with netlink.opened() as link:
+            return [each for each, device in link.routes(4) if device == OVERLAY_LINK]
+
+    assert one.machines.run(routes) == []
+
+
+async def test_another_backend_replaces_the_link(two):
+    one, other = two
+    await one.lead_to(other)
+    await other.lead_to(one)
+    for backend, mtu in ((vxlan, 1450), (host_gw, 1500)):
+        for each in (one, other):
+            own = each.peer.address
+            each.backend = each.inside.run(backend, each.host, each.machines, own)
+        await one.lead_to(other)
+        await other.lead_to(one)
+        assert one.sends(other, mtu)
