@@ -56,6 +56,7 @@ def test_what_was_given_and_nothing_else_is_told(tmp_path, monkeypatch):
 
 
 OPTIONS = {
+    "--config": "/dev/null",
     "--bind": "[::1]:7443",
     "--nodes": "2",
     "--boots": "3",
@@ -98,6 +99,7 @@ def test_every_option_is_written_as_it_is_read():
 
 
 JOIN_OPTIONS = {
+    "--config": "/dev/null",
     "--name": "node1",
     "--address": "192.0.2.7",
     "--port": "10260",
