@@ -37,8 +37,15 @@ class Server:
     def start(self):
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/disk"
-        threading.Thread(target=self._run, daemon=True).start()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
         return self
+
+    def stop(self):
+        """End the thread first: the number of a closed socket is soon that of another server."""
+        self.socket.shutdown(socket.SHUT_RDWR)  # which ends accept(); close() would not
+        self.thread.join()
+        self.socket.close()
 
     def header(self, name, index=-1):
         """A header of a request."""
@@ -113,7 +120,7 @@ def content():
 def server(content):
     server = Server(content).start()
     yield server
-    server.socket.close()
+    server.stop()
 
 
 @pytest.fixture
