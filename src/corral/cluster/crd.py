@@ -69,7 +69,7 @@ class Definitions:
         document = _document(definition)
         group = definition.spec.group
         others = [
-            _document(other)
+            {"status": msgspec.to_builtins(other.status)}  # schemas may be large
             for other in self.definitions.indexed("group", group)
             if key_of(other) != key_of(definition)
         ]
