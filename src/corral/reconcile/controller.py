@@ -68,6 +68,8 @@ class Controller(Generic[K]):
         self._reconcile = reconcile
         self._sources = sources
         self.workers = workers
+        self._started = self._idle = 0
+        """Workers that run, and those among them that wait for a key."""
         self._causes: dict[K, str] = {}
         """Causes, as logged, of the keys that keep failing."""
         self.results: Counter[str] = Counter()
@@ -79,20 +81,32 @@ class Controller(Generic[K]):
             await source.synced()
         try:
             async with Background() as tasks:
-                for number in range(self.workers):
-                    _ = tasks.start(self._run_worker(), name=f"{self.name}-{number}")
+                self._start_worker(tasks)
                 await asyncio.Event().wait()
         finally:
             self.queue.close()
 
-    async def _run_worker(self) -> None:
+    def _start_worker(self, tasks: Background) -> None:
+        _ = tasks.start(self._run_worker(tasks), name=f"{self.name}-{self._started}")
+        self._started += 1
+        self._idle += 1
+
+    async def _run_worker(self, tasks: Background) -> None:
+        """Reconcile keys, and start another worker when none is left to wait for the next one.
+
+        Most controllers never need all of theirs, which took a good part of the time of a start.
+        """
         limit = TimeLimit(RECONCILE_TIMEOUT_SECONDS)
         try:
             while True:
                 async with self.queue.process_next() as key:
+                    self._idle -= 1
+                    if not self._idle and self._started < self.workers:
+                        self._start_worker(tasks)
                     started = time.monotonic()
                     self.results[await self._attempt(key, limit)] += 1
                     self.durations.observe(time.monotonic() - started)
+                self._idle += 1
         finally:
             limit.close()
 

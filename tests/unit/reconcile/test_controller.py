@@ -115,6 +115,29 @@ async def test_one_key_is_never_reconciled_concurrently():
     assert most == 1
 
 
+async def test_a_controller_reconciles_as_many_keys_at_once_as_it_has_workers(looptime):
+    queue = WorkQueue[str]()
+    begun = []
+
+    async def slow(key):
+        begun.append((round(float(looptime)), key))
+        await asyncio.sleep(10)
+
+    def workers():
+        return sum(task.get_name().startswith("test-") for task in asyncio.all_tasks())
+
+    controller = Controller("test", slow, queue=queue, sources=[], workers=3)
+    async with Background() as tasks:
+        tasks.start(controller.run(), name="controller")
+        await asyncio.sleep(1)
+        assert workers() == 1, "the others are started with the keys"
+        for key in "abcde":
+            queue.add(key)
+        await asyncio.sleep(30)
+        assert workers() == 3
+    assert begun == [(1, "a"), (1, "b"), (1, "c"), (11, "d"), (11, "e")]
+
+
 async def test_no_task_outlives_a_controller(looptime):
     """A key that was to be looked at later would keep the process's loop busy for a dead one."""
     queue = WorkQueue[str]()
