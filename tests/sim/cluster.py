@@ -311,10 +311,19 @@ class Cluster:
         return self._directory / machine.status.node_name / MACHINES / machine.metadata.uid
 
     async def until(self, condition, seconds: float = 120.0, every: float = 0.05) -> None:
-        """Wait, in virtual time, for an awaitable condition to come true."""
+        """Wait, in virtual time, for an awaitable condition to come true.
+
+        Most look at objects, so it is evaluated after writes; for the others once a second, too.
+        """
+        loop, store = asyncio.get_running_loop(), self.server.store
         async with asyncio.timeout(seconds):
-            while not await condition():
+            while True:
+                seen, latest = store.revision, loop.time() + 1.0
+                if await condition():
+                    return
                 await asyncio.sleep(every)
+                while store.revision == seen and loop.time() < latest:
+                    await asyncio.sleep(every)
 
     async def machines(self, namespace: str = "") -> list[Machine]:
         return (await self.client.list(Machine, namespace)).items
@@ -337,9 +346,9 @@ class Cluster:
 
         async def is_ready_now() -> bool:
             status = (await self.replica_set(name)).status
-            machines = await self.machines("default")
             return (
-                status.replicas == status.ready_replicas == len(machines) == replicas
+                status.replicas == status.ready_replicas == replicas
+                and len(await self.machines("default")) == replicas
                 and len(await self.pods("default")) == replicas
             )
 

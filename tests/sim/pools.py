@@ -135,10 +135,12 @@ class Pools:
 
         async def is_ready_now() -> bool:
             one = await self.get()
+            if not one.status.replicas == one.status.ready_replicas == replicas:
+                return False
             owned = [vm for vm in (await self.vms()).values() if is_of(vm, one)]
             machines = await self.machines()
             return (
-                one.status.replicas == one.status.ready_replicas == len(owned) == replicas
+                len(owned) == replicas
                 and all(vm.metadata.deletion_timestamp is None for vm in owned)
                 and all(
                     vm.metadata.name in machines
