@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 from tests import client_table
 from tests.client_table import ClientTables
 
+from corral import python_gc
+
 PAGE = Path(__file__).parent.parent / "docs" / "clients.md"
 
 # How long an example takes is no matter of right or wrong: hosts are slow, and have neighbours.
@@ -38,6 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Reports carry what their test tells of a client."""
     for item in items:
         item.user_properties.extend(("client", told) for told in _told(item))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as a manager does: modules and tests are none until the end of the run."""
+    python_gc.raise_threshold()
+    python_gc.freeze()
 
 
 def _told(item: pytest.Item) -> list[tuple[str, str, str]]:
