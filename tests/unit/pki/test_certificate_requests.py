@@ -14,6 +14,10 @@ from corral.pki import certificates
 PEM = serialization.Encoding.PEM
 
 
+def rsa_key():
+    return rsa.generate_private_key(65537, 2048)
+
+
 def request(key=None, *, name="eve", groups=("lab",)):
     """A request in PEM."""
     key = key or certificates.new_key()
@@ -25,16 +29,17 @@ def request(key=None, *, name="eve", groups=("lab",)):
 
 
 @pytest.mark.parametrize(
-    "key",
+    "make_key",
     [
-        certificates.new_key(),
-        ec.generate_private_key(ec.SECP384R1()),
-        ed25519.Ed25519PrivateKey.generate(),
-        rsa.generate_private_key(65537, 2048),
+        certificates.new_key,
+        lambda: ec.generate_private_key(ec.SECP384R1()),
+        ed25519.Ed25519PrivateKey.generate,
+        rsa_key,
     ],
     ids=["P-256", "P-384", "Ed25519", "RSA"],
 )
-def test_a_request_tells_who_it_is_for(key):
+def test_a_request_tells_who_it_is_for(make_key):
+    key = make_key()
     wanted = pki.read_request(b"some words before\n" + request(key, groups=("lab", "night")))
     assert (wanted.name, wanted.groups) == ("eve", ("lab", "night"))
     assert wanted.key == key.public_key()
@@ -57,13 +62,25 @@ def changed(content):
             b"-----BEGIN CERTIFICATE REQUEST-----\nbm90aGluZw==\n-----END CERTIFICATE REQUEST-----",
             "asn1",
         ),
-        (changed(request()), "x509: ECDSA verification failure"),
-        (changed(request(rsa.generate_private_key(65537, 2048))), "crypto/rsa: verification error"),
-        (request(dsa.generate_private_key(2048)), "algorithm unimplemented"),
     ],
-    ids=["nothing", "no end", "a key", "no request", "forged", "forged RSA", "a strange key"],
+    ids=["nothing", "no end", "a key", "no request"],
 )
 def test_anything_else_is_refused(content, fault):
+    with pytest.raises(ValueError, match=fault):
+        pki.read_request(content)
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: changed(request()), "x509: ECDSA verification failure"),
+        (lambda: changed(request(rsa_key())), "crypto/rsa: verification error"),
+        (lambda: request(dsa.generate_private_key(1024)), "algorithm unimplemented"),
+    ],
+    ids=["forged", "forged RSA", "a strange key"],
+)
+def test_a_signature_that_cannot_be_verified_is_refused(make, fault):
+    content = make()
     with pytest.raises(ValueError, match=fault):
         pki.read_request(content)
 

@@ -36,16 +36,17 @@ def pem(key):
 
 
 @pytest.mark.parametrize(
-    "held",
+    "make",
     [
-        b"",
-        b"not a key",
-        pem(ec.generate_private_key(ec.SECP384R1())),
-        pem(rsa.generate_private_key(65537, 2048)),
+        lambda: b"",
+        lambda: b"not a key",
+        lambda: pem(ec.generate_private_key(ec.SECP384R1())),
+        lambda: pem(rsa.generate_private_key(65537, 2048)),
     ],
+    ids=["empty", "no key", "P-384", "RSA"],
 )
-def test_a_file_with_another_key_is_named(tmp_path, held):
+def test_a_file_with_another_key_is_named(tmp_path, make):
     path = tmp_path / "key.pem"
-    path.write_bytes(held)
+    path.write_bytes(make())
     with pytest.raises(PkiError, match=r"key\.pem .*Remove it"):
         SigningKey.load_or_create(path)
