@@ -32,7 +32,10 @@ class Form(msgspec.Struct):
 
 PLAIN = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=5)
 VALUES = st.recursive(
-    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner)
+    PLAIN,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=4)
+    ),
 )
 
 
