@@ -4,7 +4,7 @@ import asyncio
 import json
 import ssl
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -65,6 +65,8 @@ async def ask(known, port, *, certificate=None, token=None):
     )
     answer = await reader.read()
     writer.close()
+    with suppress(OSError):  # TLS takes a few rounds of the loop to close
+        await writer.wait_closed()
     if not answer:
         raise ConnectionError("the connection ended without an answer")
     head, _, body = answer.partition(b"\r\n\r\n")

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trustme
@@ -99,6 +99,8 @@ async def listening(authority, name, say):
         body = json.dumps({**told, "response": response}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         writer.close()
+        with suppress(OSError):  # TLS takes a few rounds of the loop to close
+            await writer.wait_closed()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     async with server:
