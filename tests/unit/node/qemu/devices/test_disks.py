@@ -8,7 +8,7 @@ import pytest
 from corral.api.kinds.vmi.disks import Disk
 from corral.node import disk_cache
 from corral.node.hypervisor import Drive
-from corral.node.qemu.devices import disks
+from corral.node.qemu.devices.disks import device_cache, file_cache
 
 
 def disk(**fields):
@@ -34,13 +34,13 @@ def drive(**fields):
 )
 def test_persistent_disks_are_flushed_in_every_cache_mode(asked, direct, options, device):
     wanted, behind = disk(**asked), drive(direct=direct)
-    assert disks.file_cache(wanted, behind) == options
-    assert disks.device_cache(wanted, behind) == device
+    assert file_cache(wanted, behind) == options
+    assert device_cache(wanted, behind) == device
     assert disk_cache.fault(wanted, behind) == ""
 
 
 def test_ephemeral_disks_are_not_flushed():
-    assert disks.file_cache(disk(), drive(ephemeral=True)) == {"no-flush": True}
+    assert file_cache(disk(), drive(ephemeral=True)) == {"no-flush": True}
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_ephemeral_disks_are_not_flushed():
     ],
 )
 def test_block_sizes_are_those_of_the_spec(asked, options):
-    told = disks.device_cache(disk(blockSize=asked), drive())
+    told = device_cache(disk(blockSize=asked), drive())
     assert (told.get("logical_block_size"), told.get("physical_block_size")) == options
 
 
 def test_a_disk_on_sata_keeps_its_logical_blocks():
     wanted = disk(disk={"bus": "sata"}, blockSize={"matchVolume": {"enabled": True}})
-    assert disks.device_cache(wanted, drive()) == {"physical_block_size": 4096}
+    assert device_cache(wanted, drive()) == {"physical_block_size": 4096}
 
 
 def test_a_cdrom_has_no_write_cache():
     wanted = disk(cdrom={"bus": "sata"}, cache="writethrough")
-    assert disks.device_cache(wanted, drive(read_only=True)) == {}
+    assert device_cache(wanted, drive(read_only=True)) == {}
