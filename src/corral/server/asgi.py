@@ -307,10 +307,25 @@ async def _send_chunk(chunk: bytes, send: Send) -> None:
 async def forward(scope: Scope, response: Forward, receive: Receive, send: Send) -> None:
     """Forward to a node's app.  Log its exceptions here: uvicorn only closes the connection."""
     try:
-        await response.app(_forwarded(scope, response), receive, send)
+        await response.app(_forwarded(scope, response), _after_body(scope, receive), send)
     except Exception:
         log.exception("request to a node failed", path=response.path)
         raise
+
+
+def _after_body(scope: Scope, receive: Receive) -> Receive:
+    """Return what a node receives: an empty body, for the server has read the request's own.
+
+    Without it a node of another host waits for the rest of the body.
+    """
+    if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+        return receive
+    messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive_after() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_after
 
 
 def _forwarded(scope: Scope, forward: Forward) -> Scope:

@@ -23,6 +23,7 @@ from corral.server import ApiServer, asgi
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.server.flowcontrol import fairness
+from corral.server.node_proxy.forwarding import Forward
 from corral.server.registry.watch_backlog import BUFFERED_BYTES, Backlog
 from corral.server.transport import connection as serving
 from corral.server.transport.connection import MAX_BUFFERED_BYTES, CoalescingTransport
@@ -1077,3 +1078,25 @@ def test_cached_heads_exclude_headers_of_single_responses():
     assert asgi._common_head.cache_info().misses == 1
     broken = Response(headers=[("etag", '"\r\nx: y"')])
     assert not asgi._try_send_at_once(send, broken, b"ok")
+
+
+async def test_a_node_does_not_wait_for_a_body_that_the_server_has_read():
+    received = []
+
+    async def node(_scope, receive, _send):
+        received.append(await receive())
+        received.append(await receive())
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(_message):
+        raise AssertionError
+
+    scope = {"type": "http", "method": "PUT", "headers": []}
+    forward = Forward(app=node, path="/pause/default/a/1", query="")
+    await asgi.forward(scope, forward, receive, send)
+    assert received == [
+        {"type": "http.request", "body": b"", "more_body": False},
+        {"type": "http.disconnect"},
+    ]
