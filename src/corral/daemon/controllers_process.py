@@ -82,7 +82,6 @@ class ControllersProcess:
             metrics.add("loops", controller_metrics.of(lambda: running))
             for name, make_source in self.sources.items():
                 metrics.add(name, make_source(context))
-            work = self._work(running, Client(transport), context, metrics)
             health = health_app(metrics, fault=lambda: _fault(context))
             served = (health, None) if extension is None else (extension.app(health), extension.tls)
             if extension is not None:
@@ -90,6 +89,7 @@ class ControllersProcess:
             async with listening(served[0], *self.bind, served[1]) as (host, port):
                 tasks.start(context.run(), name="context")
                 announce(self._summary(host, port))
+                work = self._work(running, Client(transport), context, metrics)
                 await _until(terminated, work)
 
     async def _extension(self, client: Client) -> Extension | None:

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -19,6 +20,7 @@ from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.transport import InProcess
 from corral.daemon.controllers_process import ControllersProcess
+from corral.daemon.errors import CannotStart
 from corral.reconcile.controller import Controller
 from corral.reconcile.leader_election import LeadershipLostError, Timing
 from corral.reconcile.objects import key_of
@@ -187,3 +189,12 @@ async def test_controllers_that_may_not_list_say_what_is_missing(start):
     status, text = await start(Recorder(), token="wrong").get()
     assert status == 503
     assert "no list yet of configmaps" in text
+
+
+async def test_a_taken_port_is_an_error_with_a_reason(start):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(CannotStart, match="is taken by another program"):
+            await start(Recorder(), bind=taken.getsockname()).task
+    gc.collect()  # a coroutine that was never awaited would fail the test
