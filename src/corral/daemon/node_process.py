@@ -138,15 +138,26 @@ class NodeProcess:
         return host.agents[self.membership.name]
 
     def _reach(self, url: str) -> Kubeconfig:
-        """Return how this node authenticates to another node, by its present certificate.
+        """Return how this node authenticates to another node, by its present certificate alone.
 
-        Raises Unavailable without one.
+        The other node's Node names the URL, so a token would go to whoever writes that.  Raises
+        Unavailable without a certificate.
         """
         try:
             own = self.config or config_of(self.settings.layout, self.membership.server)
         except CannotStart as error:
             raise Unavailable(error.message) from error
-        return replace(own, server=url)
+        if not own.certificate:
+            raise Unavailable("this node has no client certificate to show to other nodes")
+        return replace(
+            own,
+            server=url,
+            token="",
+            token_file=None,
+            impersonated="",
+            impersonated_group="",
+            insecure=False,
+        )
 
     @asynccontextmanager
     async def _serving(

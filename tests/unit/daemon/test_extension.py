@@ -25,6 +25,7 @@ from corral import controllers as own
 from corral.aio import Background
 from corral.api.errors import ApiError, Forbidden, Invalid, NotFound
 from corral.api.kinds import KINDS
+from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.core.machine_nodes import MACHINE_NODES
 from corral.api.kinds.crd.definition import DEFINITION
 from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -404,3 +405,31 @@ async def test_controllers_without_an_installation_say_so(cluster):
     )
     with pytest.raises(CannotStart, match='namespaces "nowhere" not found: nothing is installed'):
         await process.run(lambda _summary: None)
+
+
+async def test_a_namespace_of_others_is_left_alone(cluster):
+    in_default = [
+        each
+        for each in manifests.documents(Options(namespace="default"))
+        if each["kind"] != "APIService"
+    ]
+    with pytest.raises(installer.InstallError, match="choose another with --namespace"):
+        await installer.install(cluster.admin, in_default, lambda _line: None)
+    await installer.install(cluster.admin, documents(), lambda _line: None)
+    deleted = []
+    await installer.uninstall(cluster.admin, in_default, deleted.append)
+    assert "namespaces/default deleted" not in deleted
+    assert (await cluster.admin.get(Namespace, "default")).metadata.deletionTimestamp is None
+
+
+async def test_objects_that_would_be_lost_are_counted(cluster, replica_set):
+    assert await installer.lost_objects(cluster.admin) == {}
+    await installer.install(cluster.admin, documents(), lambda _line: None)
+    template = replica_set["spec"]["template"]
+    vm = {"metadata": {"name": "db"}, "spec": {"runStrategy": "Halted", "template": template}}
+    for each in documents():
+        if each["kind"].endswith("WebhookConfiguration"):
+            key = Key("", each["metadata"]["name"])
+            await cluster.admin.delete(View, key, kind=KINDS.by_kind(GROUP, each["kind"]))
+    await cluster.admin.create(View, vm, "default", kind=VIRTUAL_MACHINE)
+    assert await installer.lost_objects(cluster.admin) == {"virtualmachines": 1}

@@ -70,7 +70,7 @@ def install(path: Path | None, namespace: str, image: str, prints: bool) -> None
 
 @click.command(epilog="\b\nExample:\n  corral uninstall --kubeconfig admin.conf")
 @_options
-@click.option("--yes", is_flag=True, help="End the machines that run, and lose all their objects.")
+@click.option("--yes", is_flag=True, help="End all machines, and lose all objects and their disks.")
 def uninstall(path: Path | None, namespace: str, yes: bool) -> None:  # noqa: FBT001 (a flag)
     """Remove from a Kubernetes cluster what corral install has put there.
 
@@ -81,9 +81,10 @@ def uninstall(path: Path | None, namespace: str, yes: bool) -> None:  # noqa: FB
     found = _documents(namespace, "")
 
     async def remove(client: "Client") -> None:
-        if (count := await installer.machines(client)) and not yes:
+        if not yes and (lost := await installer.lost_objects(client)):
+            counts = ", ".join(f"{count} {resource}" for resource, count in lost.items())
             raise Problem(
-                f"{count} VMI{'s' if count != 1 else ''} would end",
+                f"these would be lost, with their disks: {counts}",
                 "corral uninstall --yes removes them, too.",
             )
         await installer.uninstall(client, found, click.echo)

@@ -8,10 +8,11 @@ from typing import Final
 from corral.api.errors import NotFound
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
+from corral.api.kinds.cdi.kinds import DATA_VOLUME
 from corral.api.kinds.crd.definition import DEFINITION, CustomResourceDefinition
 from corral.api.kinds.crd.well_known import ESTABLISHED
-from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
-from corral.api.object import Document, Key
+from corral.api.kinds.kubevirt.kinds import POOL, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from corral.api.object import Document, Key, Struct
 from corral.client.client import Client
 from corral.daemon.install.options import OURS
 from corral.reconcile.objects import Partial
@@ -20,9 +21,25 @@ from corral.reconcile.wait import wait_for
 MANAGER: Final = "corral-install"
 """The field manager of server-side apply."""
 WAIT_SECONDS: Final = 120.0
+_OTHERS_MAY_HAVE: Final = (DEFINITION.name, "Namespace", "StorageClass")
+_ADVICE: Final = {
+    DEFINITION.name: ": KubeVirt or CDI is installed here",
+    "Namespace": ": choose another with --namespace",
+}
+"""How an error about an object of others goes on, by kind."""
 
 Report = Callable[[str], None]
 """Receives a line of progress."""
+
+
+class _Metadata(Struct, kw_only=True):
+    labels: dict[str, str] = {}
+
+
+class _Labeled(Struct, kw_only=True):
+    """An object of any kind, of which the labels are read."""
+
+    metadata: _Metadata
 
 
 class InstallError(Exception):
@@ -32,11 +49,13 @@ class InstallError(Exception):
 async def install(client: Client, documents: Sequence[Document], report: Report) -> None:
     """Apply documents by server-side apply.  Raises InstallError, and ApiError.
 
-    Definitions that are not ours are left alone: another KubeVirt is installed.
+    What others have made is left alone: definitions of another KubeVirt, a Namespace for something
+    else, a StorageClass of that name.
     """
     definitions = [each for each in documents if _is_definition(each)]
-    for each in definitions:
-        await _require_ours(client, each)
+    for each in documents:
+        if each["kind"] in _OTHERS_MAY_HAVE:
+            await _require_ours(client, each)
     for each in documents:
         kind, key = _place(each)
         await client.apply(each, key, kind=kind, manager=MANAGER)
@@ -48,6 +67,7 @@ async def install(client: Client, documents: Sequence[Document], report: Report)
 async def uninstall(client: Client, documents: Sequence[Document], report: Report) -> None:
     """Remove what ``install`` applied, with all objects of our kinds.  Raises as that.
 
+    Objects without our label stay: with a wrong name of the namespace that might be anybody's.
     Definitions go first, while controllers still release the finalizers of their objects.
     """
     definitions = [each for each in documents if _is_definition(each)]
@@ -60,12 +80,17 @@ async def uninstall(client: Client, documents: Sequence[Document], report: Repor
     await _delete(client, reversed(others), report)
 
 
-async def machines(client: Client) -> int:
-    """Return the number of VMIs in the cluster."""
-    try:
-        return len((await client.list(Partial, kind=VIRTUAL_MACHINE_INSTANCE)).items)
-    except NotFound:
-        return 0
+async def lost_objects(client: Client) -> dict[str, int]:
+    """Return how many objects would be lost with their kinds, by resource; none of those at zero.
+
+    A stopped VirtualMachine counts, and so does a DataVolume: their disks go with them.
+    """
+    found = {}
+    for kind in (VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE, POOL, DATA_VOLUME):
+        with suppress(NotFound):
+            if count := len((await client.list(Partial, kind=kind)).items):
+                found[kind.plural] = count
+    return found
 
 
 def _is_definition(document: Document) -> bool:
@@ -86,26 +111,28 @@ def _name(document: Document) -> str:
 
 
 async def _require_ours(client: Client, document: Document) -> None:
-    """Refuse to touch a definition of others.  Raises InstallError."""
-    name = document["metadata"]["name"]
+    """Refuse to touch an object of others.  Raises InstallError."""
+    if not await _is_ours(client, document, if_missing=True):
+        name = f"the {document['kind']} {document['metadata']['name']} is not of corral install"
+        raise InstallError(name + _ADVICE.get(document["kind"], ""))
+
+
+async def _is_ours(client: Client, document: Document, *, if_missing: bool) -> bool:
+    kind, key = _place(document)
     try:
-        found = await client.get(CustomResourceDefinition, name)
+        found = await client.get(_Labeled, key.name, key.namespace, kind=kind)
     except NotFound:
-        return
-    if not OURS.items() <= (found.metadata.labels or {}).items():
-        raise InstallError(
-            f"the CustomResourceDefinition {name} is not of corral install: KubeVirt or CDI is "
-            "installed here"
-        )
+        return if_missing
+    return OURS.items() <= found.metadata.labels.items()
 
 
 async def _delete(client: Client, documents: Iterable[Document], report: Report) -> None:
     for each in documents:
-        kind, key = _place(each)
-        try:
-            await client.delete(Partial, key, kind=kind)
-        except NotFound:
+        if not await _is_ours(client, each, if_missing=False):
             continue
+        kind, key = _place(each)
+        with suppress(NotFound):
+            await client.delete(Partial, key, kind=kind)
         report(f"{_name(each)} deleted")
 
 

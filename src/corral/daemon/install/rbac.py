@@ -98,14 +98,16 @@ _NODES = role(
     rule(f"{READ} patch update", "kubevirt.io", "virtualmachineinstances"),
     rule(READ, "core", "endpoints namespaces nodes persistentvolumeclaims persistentvolumes pods "
          "serviceaccounts services"),
-    rule("create delete patch update", "core", "persistentvolumes"),
-    rule("patch update", "core", "persistentvolumeclaims persistentvolumeclaims/status"),
     rule(READ, "discovery.k8s.io", "endpointslices"),
     rule(READ, "networking.k8s.io", "networkpolicies"),
     rule(READ, "storage.k8s.io", "storageclasses"),
     labels=_NO_LABELS,
 )  # fmt: skip
-"""The rights of nodes beyond the Node authorizer's; ``admission`` limits them to a node's own."""
+"""The rights of nodes beyond the Node authorizer's.
+
+All kubelets are in that group, so it reads what the network of machines is made from, and writes
+VMIs alone: the policy of ``admission`` keeps a node to its own.
+"""
 
 _PROVISIONER = role(
     PROVISIONER_ROLE,

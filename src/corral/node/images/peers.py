@@ -78,7 +78,7 @@ class Peers:
 
 
 def url_of(node: Node) -> str:
-    """Return the URL of a node's own API; empty for one that has none.
+    """Return the URL of a node's own API; empty for one that has none, or an address that is none.
 
     A node of the API server's own process has none.
     """
@@ -88,7 +88,10 @@ def url_of(node: Node) -> str:
     address = next((each.address for each in addresses if each.type == "InternalIP"), "")
     if not endpoint or not address:
         return ""
-    is_v6 = isinstance(ip_address(address), IPv6Address)
+    try:
+        is_v6 = isinstance(ip_address(address), IPv6Address)
+    except ValueError:  # other nodes write their Nodes: one that is wrong must not stop the rest
+        return ""
     return f"https://{f'[{address}]' if is_v6 else address}:{endpoint.Port}"
 
 
