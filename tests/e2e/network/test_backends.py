@@ -128,12 +128,14 @@ async def test_routes_go_with_their_peer(two):
     assert one.routes().keys() == {RANGES[0]}
 
 
-async def test_a_peer_behind_a_router_is_refused_by_address(two):
-    one, _ = two
-    far = Peer(ip_address("203.0.113.9"), (RANGES[1],))
+async def test_a_peer_behind_a_router_is_refused_by_address_and_the_others_are_led_to(two):
+    one, other = two
+    far = Peer(ip_address("203.0.113.9"), (ip_network("10.244.250.0/24"),))
+    peers = {each.address: each for each in (far, other.peer)}
     with pytest.raises(NetworkError, match=r"203\.0\.113\.9 is not on the link eth0") as failure:
-        await one.backend.apply([RANGES[0]], {far.address: far}, [])
+        await one.backend.apply([RANGES[0]], peers, [])
     assert "--network-backend vxlan" in failure.value.hint
+    assert one.routes() == {RANGES[0]: link_name(one.host.directory), RANGES[1]: "eth0"}
 
 
 async def test_an_address_of_no_interface_is_refused(two):

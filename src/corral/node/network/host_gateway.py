@@ -120,30 +120,40 @@ class HostGateway:
                 via = tunnel_address(each)
                 link.add_neighbour(self._name, via, mac_of(self._address))
                 routes[each] = (self._name, via)
-            if self._routes_peers:
-                self._require_one_link(link, lower, peers)
-                for peer in peers.values():
-                    for each in _ranges(peer):
-                        routes[each] = (lower.name, peer.address)
-            for stale, device in link.routes(4, table=TABLE):
-                if stale not in routes and any(_within(stale, each) for each in self._pod_cidrs):
-                    link.delete_route(stale, link=device, table=TABLE)
-            for each, (name, via) in routes.items():
-                on_link = name == self._name
-                link.add_route(each, link=name, via=via, on_link=on_link, table=TABLE)
-
-    @staticmethod
-    def _require_one_link(link: Netlink, lower: Link, peers: Mapping[Address, Peer]) -> None:
-        """Raise NetworkError for peers behind a router: it does not know the pod ranges."""
-        networks = [each.network for each in link.addresses(lower.name)]
-        far = sorted(
-            str(address) for address in peers if not any(address in each for each in networks)
-        )
-        if far:
+            near, far = self._by_distance(link, lower, peers)
+            routes |= {each: (lower.name, peer.address) for peer in near for each in _ranges(peer)}
+            self._replace_routes(link, routes)
+        if far:  # said last: one host elsewhere must not cost the others their routes
             raise NetworkError(
                 f"{', '.join(far)} is not on the link {lower.name}, so host-gw cannot lead there",
                 "Choose --network-backend vxlan in corral up, or none with routes of your own.",
             )
+
+    def _by_distance(
+        self, link: Netlink, lower: Link, peers: Mapping[Address, Peer]
+    ) -> tuple[Sequence[Peer], Sequence[str]]:
+        """Return the peers to route to, and the addresses of those behind a router.
+
+        A router does not know the pod ranges.
+        """
+        if not self._routes_peers:
+            return (), ()
+        networks = [each.network for each in link.addresses(lower.name)]
+        near = [
+            peer
+            for address, peer in peers.items()
+            if any(address in network for network in networks)
+        ]
+        return near, sorted(str(each) for each in peers.keys() - {peer.address for peer in near})
+
+    def _replace_routes(self, link: Netlink, routes: Mapping[Network, tuple[str, Address]]) -> None:
+        """Have these routes in the table, each by a link and a next hop, and no others of pods."""
+        for stale, device in link.routes(4, table=TABLE):
+            if stale not in routes and any(_within(stale, each) for each in self._pod_cidrs):
+                link.delete_route(stale, link=device, table=TABLE)
+        for each, (name, via) in routes.items():
+            on_link = name == self._name
+            link.add_route(each, link=name, via=via, on_link=on_link, table=TABLE)
 
 
 def link_name(directory: Path) -> str:
