@@ -170,3 +170,12 @@ async def test_a_forgotten_key_can_be_added_again():
     queue.add_after("a", 10)
     await asyncio.sleep(15)
     assert len(queue) == 1
+
+
+@pytest.mark.looptime(start=1e6)
+async def test_a_delay_too_small_for_the_clock_moves_it_all_the_same(looptime):
+    """Else a reconciler that requeues for the rest of an interval would spin in that instant."""
+    queue = WorkQueue[str]()
+    queue.add_after("a", 1e-12)
+    async with queue.process_next():
+        assert asyncio.get_running_loop().time() > 1e6
