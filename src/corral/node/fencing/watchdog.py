@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,13 +50,23 @@ def last_renewal(node: Path, present: float) -> float | None:
 
 
 def watch(node: Path, seconds: float) -> None:
-    """End exclusive machines whenever no renewal is younger; return when the node is gone."""
-    while (renewed := last_renewal(node, now())) is not None:
+    """End exclusive machines whenever no renewal is younger; return when the node is gone.
+
+    A failure, such as a host without free descriptors, ends no watchdog: it tries again.
+    """
+    renewed = float("-inf")
+    while True:
+        with contextlib.suppress(OSError):  # then the renewal before counts
+            latest = last_renewal(node, now())
+            if latest is None:
+                return
+            renewed = latest
         deadline = renewed + seconds
         if now() < deadline:
             _sleep_until(deadline)
         else:
-            end_exclusive(node)
+            with contextlib.suppress(OSError):
+                end_exclusive(node)
             time.sleep(_REPEAT_SECONDS)
 
 
@@ -68,29 +78,60 @@ def _sleep_until(deadline: float) -> None:
 
 
 def end_exclusive(node: Path) -> None:
-    """Kill the processes of all exclusive machines of a node, with their process groups."""
-    leaders = {pid: machine for machine, pid in _running(node)}
-    if not leaders:
-        return
-    with contextlib.ExitStack() as stack:
-        members = list(_members(frozenset(leaders), stack))
-        # Checked once the members are pinned: no pid of theirs was another process's before.
-        certain = {pid for pid, machine in leaders.items() if process_of(machine) == pid}
-        for leader, descriptor in members:
-            if leader in certain:
-                with contextlib.suppress(OSError):
-                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    for leader in certain:
-        with contextlib.suppress(OSError):
-            (leaders[leader] / FENCED).touch()
+    """Kill the processes of all exclusive machines of a node, with their process groups.
 
-
-def _running(node: Path) -> Iterator[tuple[Path, int]]:
-    """Iterate over the exclusive machines that run, with their processes."""
+    Machine by machine: one whose process cannot be found or killed keeps no other alive.
+    """
+    groups: dict[int, list[int]] | None = None
     for machine in exclusive_machines(node):
-        with contextlib.suppress(OSError):  # the others must end all the same
-            if (pid := process_of(machine)) is not None:
-                yield machine, pid
+        with contextlib.suppress(OSError):
+            if (leader := process_of(machine)) is not None:
+                if groups is None:  # once, where anything runs at all
+                    groups = _groups()
+                _kill(machine, leader, groups.get(leader, ()))
+
+
+def _kill(machine: Path, leader: int, group: Iterable[int]) -> None:
+    """Kill a machine's process and its group, if the process is still the machine's.
+
+    Each machine's process is in a group of its own, with the helpers that it starts.
+    """
+    with contextlib.ExitStack() as stack:
+        members = [_pin(leader, stack)]
+        for pid in group:
+            with contextlib.suppress(OSError):
+                descriptor = _pin(pid, stack)
+                if os.getpgid(pid) == leader:
+                    members.append(descriptor)
+        # Checked once the members are pinned: no pid of theirs was another process's before.
+        if process_of(machine) != leader:
+            return
+        for descriptor in members:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    (machine / FENCED).touch()
+
+
+def _pin(pid: int, stack: contextlib.ExitStack) -> int:
+    """Return a pidfd, which is closed with the stack."""
+    descriptor = os.pidfd_open(pid)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _groups() -> dict[int, list[int]]:
+    """Return the processes of the host by their groups, without the leaders.
+
+    What cannot be read is left out: a leader ends without its helpers rather than not at all.
+    """
+    groups: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                pid = int(entry.name)
+                if (group := os.getpgid(pid)) != pid:
+                    groups.setdefault(group, []).append(pid)
+    return groups
 
 
 def exclusive_machines(node: Path) -> Iterator[Path]:
@@ -112,28 +153,6 @@ def process_of(machine: Path) -> int | None:
     if pid and identity.get("boot_id") == boot_id() and _started(pid) == started:
         return int(pid)
     return lock_holder(machine / LOCK) if runs(machine) else None
-
-
-def _members(leaders: frozenset[int], stack: contextlib.ExitStack) -> Iterator[tuple[int, int]]:
-    """Iterate over the processes in some process groups: their leaders, and pidfds.
-
-    Each machine's process is in a group of its own, with the helpers that it starts.
-    """
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(entry.name)
-            if (leader := _leader(pid, leaders)) is not None:
-                descriptor = os.pidfd_open(pid)
-                stack.callback(os.close, descriptor)
-                if _leader(pid, leaders) == leader:
-                    yield leader, descriptor
-
-
-def _leader(pid: int, leaders: frozenset[int]) -> int | None:
-    if pid in leaders:
-        return pid
-    group = os.getpgid(pid)
-    return group if group in leaders else None
 
 
 def _started(pid: int) -> int | None:

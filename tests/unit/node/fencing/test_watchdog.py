@@ -1,5 +1,6 @@
 """The watchdog of a node: real processes, which it ends or leaves alone."""
 
+import errno
 import json
 import os
 import signal
@@ -224,3 +225,63 @@ def test_nothing_is_ended_where_nothing_runs(node):
     (node / watchdog.MACHINES / "m").mkdir()
     watchdog.end_exclusive(node)
     assert not (node / watchdog.MACHINES / "m" / watchdog.FENCED).exists()
+
+
+def test_a_machine_that_cannot_be_read_keeps_no_other_alive(node, started, monkeypatch):
+    _, first = machine_of(node, started, "a")
+    bad, kept = machine_of(node, started, "b")
+    _, last = machine_of(node, started, "c")
+    real, refused = watchdog.process_of, []
+
+    def process_of(machine):
+        """Fails in the second look at one of them, when others may have been killed."""
+        if machine == bad and refused.append(machine) is None and len(refused) > 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(machine)
+
+    monkeypatch.setattr(watchdog, "process_of", process_of)
+    watchdog.end_exclusive(node)
+    assert len(refused) == 2
+    assert ended(first)
+    assert ended(last)
+    assert lives(kept)
+
+
+def test_helpers_that_cannot_be_found_keep_no_machine_alive(node, started, monkeypatch):
+    _, one = machine_of(node, started)
+    real = Path.iterdir
+
+    def iterdir(path):
+        if path == Path("/proc"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    watchdog.end_exclusive(node)
+    assert ended(one)
+
+
+def test_it_goes_on_after_failures(node, monkeypatch):
+    """The first look at the renewal and the first end fail, and so do all ends."""
+    renew(node, ago=100)
+    looks, ends = [], []
+    real = watchdog.last_renewal
+
+    def last_renewal(*arguments):
+        looks.append(arguments)
+        if len(looks) == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(*arguments)
+
+    def end_exclusive(_node):
+        ends.append(_node)
+        if len(ends) > 2:
+            (node / watchdog.RENEWED).unlink()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(watchdog, "last_renewal", last_renewal)
+    monkeypatch.setattr(watchdog, "end_exclusive", end_exclusive)
+    monkeypatch.setattr(watchdog, "_REPEAT_SECONDS", 0.0)
+    watchdog.watch(node, 41.0)
+    assert len(ends) == 3
+    assert len(looks) == 4
