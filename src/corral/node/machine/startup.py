@@ -14,6 +14,7 @@ from corral.aio import Signal, wait_at_most
 from corral.api.kinds.vmi.derived import FAILS_AT_START
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
+from corral.node.fencing.watchdog import FENCED
 from corral.node.hypervisor import (
     Definition,
     Drive,
@@ -157,6 +158,9 @@ class Startup:
         started = False
         try:
             state.set_facts(replace(state.facts, state=State.STARTING, trouble=None))
+            # Of a QEMU that the watchdog ended before its guest was started: it says nothing of
+            # how the next one ends.
+            (state.directory / FENCED).unlink(missing_ok=True)
             guest = await self._hypervisor.start(definition)
             state.step("spawned")
             await self._limits.apply(guest)

@@ -9,6 +9,7 @@ import pytest
 
 from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.fencing.watchdog import FENCED
 from corral.node.hollow.hypervisor import Behaviour, Hollow, HollowGuest
 from corral.node.hypervisor import Definition, GuestInfo, GuestInterface, HungError
 from corral.node.limits.bounds import Bounds
@@ -279,3 +280,16 @@ async def test_guest_info_stays_while_the_guest_does_not_respond(machine_of, lim
         await asyncio.sleep(60)
         assert answers == []
         assert machine.facts.guest_info == GuestInfo(hostname="vm")
+
+
+async def test_the_end_of_a_qemu_whose_guest_never_ran_says_nothing_of_the_next(machine_of, limits):
+    """As where the watchdog has ended it while the agent was dead."""
+    limits.stopped = False
+    machine = machine_of(stage=Stage.DEFINED)
+    (machine.directory / FENCED).touch()
+    async with running(machine):
+        assert not (machine.directory / FENCED).exists()
+        machine.stop(0)
+        await asyncio.sleep(30)
+    assert machine.record.stage is Stage.ENDED
+    assert not machine.facts.fenced
