@@ -14,7 +14,7 @@ from typing import Any
 from corral.api.errors import Unavailable
 from corral.api.kinds.core import node_lease
 from corral.api.request import Request, Response
-from corral.node.fencing import watchdog
+from corral.node.fencing import lease, watchdog
 from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.state import machine_record as records
 
@@ -153,7 +153,8 @@ async def watch(node: Path, clock: Any, census: Census) -> None:
     while True:
         renewed = watchdog.last_renewal(node, clock())
         left = float("-inf") if renewed is None else renewed + node_lease.WATCHDOG_SECONDS - clock()
-        if renewed is not None and left <= 0:
+        stopped = (node / lease.STOPPED).exists()  # no watchdog runs then
+        if renewed is not None and left <= 0 and not stopped:
             for machine in watchdog.exclusive_machines(node):
                 if any(machine in there for there in census.running.values()):
                     end_guest(machine, census)

@@ -180,6 +180,26 @@ async def test_a_node_whose_agent_was_stopped_is_not_replaced(census):
         assert lost
 
 
+async def test_a_start_long_after_a_stop_ends_nothing(census):
+    async with hosts(census) as c:
+        await spread(c, members(300), Pool)
+        before = await running(c, "node0")
+        assert before
+        await c.agents["node0"].stop()
+        c.kill_agent("node0")
+        await asyncio.sleep(200)
+        c.start_node("node0")
+        for _ in range(60):
+            await asyncio.sleep(1)
+            assert all(lives(census, each) for each in before)
+        status = (await c.client.get(Node, "node0")).status
+        said = {each.type: each.status for each in status.conditions}
+        assert (said["Ready"], said[node_lease.SELF_FENCING]) == ("True", "True")
+        c.joined["node0"].link.cut()
+        await asyncio.sleep(41)
+        assert not any(lives(census, each) for each in before)
+
+
 class Faults:
     """What fails on hosts, when, and for how long: chosen by a seed."""
 

@@ -9,6 +9,7 @@ from tests.cluster import until
 from tests.hosts import site
 
 from corral.node.agent.self_fencing import WATCHDOG
+from corral.node.fencing.watchdog import RENEWED, now, process_of
 from corral.node.host.proc import runs
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -126,13 +127,22 @@ def test_a_member_of_a_pool_ends_before_it_is_replaced(two):
     assert not has_qemu(second, member)
 
 
+def move_member(made):
+    """Let another member of the pool run, on the second host."""
+    before = uid_of(made, "db")
+    made.first.kubectl("cordon", "host1")
+    names = made.first.kubectl("get", "vmi", "-o", "name").split()
+    made.first.kubectl("delete", next(n for n in names if "/db-" in n), "--wait=false")
+    until(
+        "another runs",
+        lambda: uid_of(made, "db") != before and places(made).get(uid_of(made, "db")) == "host2",
+    )
+    made.first.kubectl("uncordon", "host1")
+
+
 def test_the_watchdog_ends_it_where_the_agent_is_dead(two):
-    first, second = two.hosts
-    first.kubectl("cordon", "host1")
-    name = next(n for n in first.kubectl("get", "vmi", "-o", "name").split() if "/db-" in n)
-    first.kubectl("delete", name, "--wait=false")
-    until("the member is back", lambda: places(two).get(uid_of(two, "db")) == "host2")
-    first.kubectl("uncordon", "host1")
+    second = two.hosts[1]
+    move_member(two)
     member, web = uid_of(two, "db"), uid_of(two, "web")
     second.kill()
     second.link("down")
@@ -153,15 +163,34 @@ def test_the_watchdog_ends_it_where_the_agent_is_dead(two):
 
 def test_an_agent_that_is_stopped_leaves_its_machines_alone(two):
     second = two.hosts[1]
-    web = uid_of(two, "web")
-    watchdog = second.layout.nodes / "host2" / WATCHDOG
-    assert runs(watchdog)
+    move_member(two)
+    member, web = uid_of(two, "db"), uid_of(two, "web")
+    node = second.layout.nodes / "host2"
+    assert runs(node / WATCHDOG)
+    before = process_of(node / "machines" / member)
+    assert before is not None
     second.corral("stop")
-    assert not runs(watchdog)
-    conditions = two.nodes()["host2"]["status"]["conditions"]
-    said = {each["type"]: each for each in conditions}["SelfFencing"]
+    assert not runs(node / WATCHDOG)
+    said = self_fencing(two)
     assert (said["status"], said["reason"]) == ("False", "AgentStopped")
     assert has_qemu(second, web)
+    age(node, 60)
     second.corral("join", "--detach")
     until("the host is back", lambda: two.ready(second))
-    assert runs(watchdog)
+    until("it fences itself again", lambda: self_fencing(two)["status"] == "True")
+    assert runs(node / WATCHDOG)
+    assert process_of(node / "machines" / member) == before
+    assert uid_of(two, "db") == member
+    assert has_qemu(second, web)
+
+
+def self_fencing(made):
+    """The condition of the second host."""
+    conditions = made.nodes()["host2"]["status"]["conditions"]
+    return {each["type"]: each for each in conditions}["SelfFencing"]
+
+
+def age(node, seconds):
+    """Let the last renewal of a node's Lease be that old."""
+    moment = now() - seconds
+    os.utime(node / RENEWED, (moment, moment))

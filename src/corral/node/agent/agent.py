@@ -141,6 +141,7 @@ class Agent:
             context.clock,
             lease=lease,
             before_return=self._fencing.end_replaced,
+            after_renewal=self._fencing.resume,
         )
 
     async def run(self) -> None:

@@ -126,7 +126,7 @@ class Machines:
                 self.networking.restore(record.uid, record.addresses)
             log.info("machine adopted", instance=f"{record.namespace}/{record.instance}")
             machine = self.begin(key, record, self.index.instance(record.uid))
-            if self._lease is not None and not self._lease.is_valid and record.exclusive:
+            if self._lease is not None and self._lease.ends_machines and record.exclusive:
                 machine.fence()  # before its task resumes anything
             self.due(key)
         await asyncio.gather(*map(self._remove_remains, remains))

@@ -4,6 +4,15 @@ A node that cannot renew its Lease for 40 s may have been replaced: it ends the 
 two must never run (``is_exclusive``), and lets all others run on.  The watchdog does the same a
 second later, should this process be dead or hang.  Once the API server is reached again, machines
 that were replaced end before the node reports that it is ready.
+
+An agent that is stopped in order lets them run on: the Node says that it does not fence itself, so
+nobody replaces them, and a file says so to the next agent.  At each moment the file lies there only
+while the Node says it, as any step may be the last one of a process:
+
+- ``end`` writes the Node, then the file, then ends the watchdog;
+- ``resume`` starts the watchdog, then removes the file, and then the Node is written.
+
+A process that dies in between costs machines that the watchdog ends, though nobody replaces them.
 """
 
 import asyncio
@@ -75,12 +84,15 @@ class SelfFencing:
         self._lease = lease
         self._machines = machines
         self._helper = helper
+        self._tasks: Background | None = None
         self._restarts: asyncio.Task[None] | None = None
         self._ends = False
+        self._lapses = lease.lapses
+        """The lapses of the Lease after which exclusive machines were ended, or ran on."""
 
     def condition(self) -> Fencing:
         """Return whether exclusive machines may be replaced when the node is silent, and why."""
-        if self._ends:
+        if self._ends or self._lease.stopped:
             words = "was stopped: machines run on, and those with an identity are not replaced"
             return Fencing(active=False, reason="AgentStopped", message=words)
         if self._helper is not None and not self._helper.is_running:
@@ -91,37 +103,77 @@ class SelfFencing:
         return Fencing(active=True, reason="WatchdogRuns", message=words)
 
     async def start(self, tasks: Background) -> None:
-        """Adopt or start the watchdog, before anything is adopted, and keep it running."""
-        if self._helper is not None:
+        """Adopt or start the watchdog, before anything is adopted, and keep it running.
+
+        After a stop it is started by ``resume``: it would see an old renewal, and act at once.
+        """
+        self._tasks = tasks
+        if self._helper is not None and self._lease.stopped:
+            with suppress(NetworkError):
+                await self._helper.end()  # of an agent that was killed in ``end`` or ``resume``
+        elif self._helper is not None:
             with suppress(NetworkError):  # reported, and tried again, by what follows
                 await self._helper.ensure()
-            self._restarts = tasks.start(self._helper.run(), name="watchdog")
+            self._keep_running(self._helper)
         tasks.start(self.run(), name="self-fencing")
+
+    def _keep_running(self, helper: Helper) -> None:
+        assert self._tasks is not None
+        if self._restarts is None:
+            self._restarts = self._tasks.start(helper.run(), name="watchdog")
+
+    async def resume(self) -> bool:
+        """Fence again after a stop, once the Lease was renewed; return whether that begins now.
+
+        The watchdog first: a file removed without it leaves machines to nobody if this process dies
+        then.  The Node last: were it written while the file is there, the next agent would let
+        machines run on that have been replaced.
+        """
+        if not self._lease.stopped or self._ends or not self._lease.is_valid:
+            return False
+        try:
+            if self._helper is not None:
+                await self._helper.ensure()
+                self._keep_running(self._helper)
+            self._lease.resume()
+        except (NetworkError, OSError) as error:
+            log.warning("the node does not fence itself yet", error=str(error))
+            return False
+        self._lapses = self._lease.lapses  # while it was stopped they ended nothing
+        return True
 
     async def end(self, write_last: Callable[[], Awaitable[bool]]) -> None:
         """End the watchdog once the Node says that exclusive machines are not to be replaced.
 
-        Otherwise it stays, and ends these machines when the Lease expires.
+        Otherwise it stays, and ends these machines when the Lease expires.  The file lies there
+        before the watchdog ends, so that a start after any time leaves the machines alone.
         """
         self._ends = True
-        if await write_last() and self._helper is not None and self._restarts is not None:
-            self._restarts.cancel()
+        if not await write_last():
+            return
+        try:
+            self._lease.stop()
+        except OSError as error:  # they run on, but not beyond a late start
+            log.error("the stop of the agent is not recorded", error=str(error))  # noqa: TRY400
+        if self._helper is not None:
+            if self._restarts is not None:
+                self._restarts.cancel()
             with suppress(NetworkError):
                 await self._helper.end()
 
     async def run(self) -> None:
         """End exclusive machines whenever the Lease expires, until cancelled."""
-        lapses = self._lease.lapses
         while True:
             left = self._lease.seconds_left
-            if left > 0 and lapses == self._lease.lapses:
+            if left > 0 and self._lapses == self._lease.lapses:
                 await asyncio.sleep(left)
                 continue
-            self._end_exclusive()
+            if not self._lease.stopped:
+                self._end_exclusive()
             self._lease.renewal.clear()
             if not self._lease.is_valid:
                 await self._lease.renewal.wait()
-            lapses = self._lease.lapses
+            self._lapses = self._lease.lapses
             self._retry()
 
     def _end_exclusive(self) -> None:

@@ -3,11 +3,15 @@
 The last renewal lies in one file, for the watchdog and for the next agent.  Its mtime is that time,
 in seconds since the host's boot (CLOCK_BOOTTIME, which counts suspension, and which nobody sets):
 changing it needs no disk space, and is atomic.  Its content is the id of that boot.
+
+Another file says that an agent of this boot was stopped while nobody replaces machines of the node:
+they run on, however old that renewal is.
 """
 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -19,6 +23,8 @@ from corral.node.host.proc import boot_id
 
 Clock = Callable[[], float]
 """Returns seconds since the boot of the host, counting suspension."""
+STOPPED: Final = "stopped"
+"""The file in a node's directory that says that its agent was stopped; it holds the boot's id."""
 log = structlog.get_logger()
 
 
@@ -31,6 +37,7 @@ class NodeLease:
 
     def __init__(self, directory: Path, clock: Clock = watchdog.now) -> None:
         self._file = directory / watchdog.RENEWED
+        self._stopped_file = directory / STOPPED
         self._clock = clock
         self.lapses = 1
         """How often the Lease was found expired.  A node that starts knows of none that is valid.
@@ -41,6 +48,8 @@ class NodeLease:
         """Set at each renewal."""
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._renewed = self._recorded()
+        self.stopped = self._was_stopped()
+        """Whether machines run on without a valid Lease: nobody replaces them before ``resume``."""
 
     def now(self) -> float:
         """Return the time to note before a renewal is sent."""
@@ -67,6 +76,24 @@ class NodeLease:
     def is_valid(self) -> bool:
         return self.seconds_left > 0
 
+    @property
+    def ends_machines(self) -> bool:
+        """Whether exclusive machines may be replaced, so that they must not run."""
+        return not (self.is_valid or self.stopped)
+
+    def stop(self) -> None:
+        """Let exclusive machines run on without a valid Lease, for this boot.  Raises OSError."""
+        files.replace(self._stopped_file, boot_id().encode(), durable=True)
+        self.stopped = True
+
+    def resume(self) -> None:
+        """End what ``stop`` has begun.  Raises OSError.
+
+        A removal that a power cut undoes does no harm: the file is of an earlier boot then.
+        """
+        self._stopped_file.unlink(missing_ok=True)
+        self.stopped = False
+
     def _check(self) -> None:
         """Count a lapse, also one that is over: this process may have hung meanwhile."""
         if self._renewed + node_lease.SECONDS <= self._clock() and self._renewed > float("-inf"):
@@ -83,3 +110,9 @@ class NodeLease:
             pass
         files.replace(self._file, boot)  # its mtime is the time of day, which is no renewal
         return float("-inf")
+
+    def _was_stopped(self) -> bool:
+        try:
+            return self._stopped_file.read_bytes() == boot_id().encode()
+        except FileNotFoundError:
+            return False

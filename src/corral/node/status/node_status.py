@@ -276,11 +276,16 @@ def _read(path: str) -> str:
 async def _nothing() -> None: ...
 
 
+async def _no_change() -> bool:
+    return False
+
+
 class Heartbeat:
     """Registers a node, and renews its heartbeat until cancelled.
 
     ``lease`` notes renewals.  While it is not valid, ``before_return`` is awaited before the node
-    reports that it is ready; it raises ApiError.
+    reports that it is ready; it raises ApiError.  ``after_renewal`` is awaited after each renewal,
+    and returns whether it has changed the node's status.
     """
 
     def __init__(
@@ -291,12 +296,14 @@ class Heartbeat:
         *,
         lease: NodeLease | None = None,
         before_return: Callable[[], Awaitable[None]] = _nothing,
+        after_renewal: Callable[[], Awaitable[bool]] = _no_change,
     ) -> None:
         self._client = client
         self._host = host
         self._clock = clock
         self._lease = lease
         self._before_return = before_return
+        self._after_renewal = after_renewal
         self._failed = False
         self._is_last = False
         self._last_written = asyncio.Event()
@@ -328,6 +335,8 @@ class Heartbeat:
                         await self._register()
                         registered = True
                     await self._renew()
+                if await self._after_renewal():
+                    self.register_again()
                 self._failed = False
                 if is_last:
                     self._last_written.set()

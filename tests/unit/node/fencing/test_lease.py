@@ -89,3 +89,21 @@ def test_a_renewal_that_the_watchdog_cannot_see_does_not_count(lease, monkeypatc
     monkeypatch.setattr(os, "utime", refuse)
     lease.renewed(lease.now())
     assert not lease.is_valid
+
+
+def test_machines_of_a_stopped_agent_run_on_in_this_boot(lease, clock, tmp_path, monkeypatch):
+    lease.renewed(lease.now())
+    lease.stop()
+    clock.now += 10_000
+    assert not NodeLease(tmp_path, clock).ends_machines
+    with monkeypatch.context() as another:
+        another.setattr(leases, "boot_id", lambda: "another")
+        assert NodeLease(tmp_path, clock).ends_machines
+    lease.resume()
+    assert lease.ends_machines
+
+
+def test_machines_end_without_a_valid_lease(lease, clock, tmp_path):
+    assert lease.ends_machines
+    lease.renewed(lease.now())
+    assert not lease.ends_machines

@@ -108,6 +108,22 @@ async def test_a_lease_is_renewed_every_ten_seconds_and_at_once_when_the_server_
 
 
 @pytest.mark.looptime
+async def test_a_status_that_a_renewal_changes_is_written_at_once():
+    server = Server()
+    news = [True]
+
+    async def after_renewal():
+        return bool(news and news.pop())
+
+    heartbeat = Heartbeat(Client(server), HOST, lambda: NOW, after_renewal=after_renewal)
+    async with Background() as tasks:
+        tasks.start(heartbeat.run(), name="heartbeat")
+        await asyncio.sleep(9)
+    assert server.beats == [0, 0]
+    assert not news
+
+
+@pytest.mark.looptime
 async def test_a_heartbeat_reaches_a_busy_server_before_kubevirts_timeout():
     server = Server()
     server.takes = 2.0
