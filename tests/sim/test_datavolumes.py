@@ -140,10 +140,10 @@ class Pulling(ImageStore):
         super().__init__(directory)
         self.disk, self.times = disk, []
 
-    async def _pull(self, reference, path, credentials, report):
+    async def _pull(self, image, credentials, offered, report):
         self.times.append(asyncio.get_running_loop().time())
         await asyncio.sleep(1)
-        name = str(parse(reference))
+        name = str(parse(image.reference))
         if (known := self.find(name)) is not None:
             return await asyncio.to_thread(self._alias, known, name, known.access)
         with work_directory(self._work, self._blobs) as work:

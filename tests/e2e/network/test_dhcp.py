@@ -153,7 +153,7 @@ def test_dhcp_works_without_root():
         "unshare", "--user", f"--map-user={os.geteuid() or 1000}",
         f"--map-group={os.getegid() or 1000}", "--keep-caps",
         sys.executable, "-m", "pytest", "-q", "-m", "e2e", "-p", "no:cacheprovider",
-        "-k", "not ordinary_user", __file__,
+        "-k", "not without_root", __file__,
     ]  # fmt: skip
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False

@@ -20,8 +20,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command(
     epilog="\b\nExample:\n"
-    "  corral node --bootstrap-kubeconfig admin.conf --service-cidr 10.96.0.0/12 --detach\n"
-    "  corral node --bootstrap-kubeconfig bootstrap.conf --name rack1-corral --port 10260"
+    "  corral node --bootstrap-kubeconfig admin.conf --detach\n"
+    "  corral node --bootstrap-kubeconfig boot.conf --name rack1 --port 10260"
 )
 @click.option(
     "--kubeconfig",

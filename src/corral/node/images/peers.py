@@ -14,7 +14,6 @@ from typing import Final
 from lightkube.models.core_v1 import Node
 
 from corral.api.kinds.core.node_taints import ready_status
-from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.node.images.peer import Peer
 from corral.reconcile.objects import key_of
@@ -70,6 +69,8 @@ class Peers:
         self, name: str, url: str, path: str, headers: Mapping[str, str]
     ) -> AsyncIterator[tuple[int, AsyncIterator[bytes]]]:
         """Request a path of a node's API; see ``Https.download``."""
+        from corral.client.https import Https  # noqa: PLC0415 - most starts copy nothing
+
         async with (
             Https(self._reach(url), description=f"node {name}") as transport,
             transport.download(path, headers) as response,

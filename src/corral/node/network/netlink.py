@@ -94,7 +94,7 @@ _RTM_NEWNEIGH, _RTM_DELNEIGH = 28, 29
 _NDMSG: Final = struct.Struct("=BxxxiHBB")  # family, link, state, flags, type
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_NOARP, _NUD_PERMANENT = 0x40, 0x80
-_NTF_SELF = 0x02
+_NTF_SELF, _NTF_PROXY = 0x02, 0x08
 
 
 class NetworkError(Exception):
@@ -362,6 +362,14 @@ class Netlink:
         body = _NDMSG.pack(family, index, _NUD_PERMANENT, 0, 0)
         body += attribute(_NDA_DST, address.packed) + attribute(_NDA_LLADDR, mac_bytes(mac))
         with _failure(f"{address} cannot be fixed on {name}"):
+            self._socket.request(_RTM_NEWNEIGH, body, _CREATE_OR_REPLACE)
+
+    def add_proxy(self, name: str, address: Address) -> None:
+        """Answer for an address on a link (proxy ARP, proxy NDP)."""
+        family, index = _FAMILIES[address.version], self._require_index(name)
+        body = _NDMSG.pack(family, index, _NUD_PERMANENT, _NTF_PROXY, 0)
+        body += attribute(_NDA_DST, address.packed)
+        with _failure(f"{name} cannot answer for {address}"):
             self._socket.request(_RTM_NEWNEIGH, body, _CREATE_OR_REPLACE)
 
     def _require_index(self, name: str) -> int:
