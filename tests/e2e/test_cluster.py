@@ -203,6 +203,7 @@ def guest(cluster, demo_disk):
     yield vmi
     cluster.kubectl("delete", "vmirs", "real")
     until("the guest is gone", lambda: not cluster.items("vmi"))
+    cluster.corral("down", *data)  # a node that ends leaves its network to the next one
 
 
 def pod_of(cluster: Separate, vmi: dict) -> str:
