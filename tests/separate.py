@@ -18,10 +18,10 @@ from bench.cluster import free_port
 from tests.cluster import KUBECTL, outside, run, until
 from tests.hosts import is_ready
 
+from corral.daemon.install import rbac
+from corral.daemon.install.options import CONTROLLERS, NAMESPACE, NODE, Options
+
 FOREIGN = "CORRAL_CLUSTER_KUBECONFIG"
-ACCOUNTS = Path(__file__).parent / "e2e" / "cluster_accounts.yaml"
-NAMESPACE, CONTROLLERS, NODE = "corral-system", "corral-controllers", "corral-node"
-"""The namespace of an installation, and its ServiceAccounts."""
 LEASE = "corral-controllers"
 
 
@@ -170,10 +170,29 @@ def separate(directory: Path, *ranges: str) -> Iterator[Separate]:
         kubeconfig = Path(given) if given else _start_server(stack, directory / "server", ranges)
         one = Separate(directory, kubeconfig, namespace, not given, stack)
         if one.is_ours:
-            run([KUBECTL, "apply", "-f", str(ACCOUNTS)], one.environment(), check=True, input=None)
+            apply = [KUBECTL, "apply", "-f", "-"]
+            run(apply, one.environment(), check=True, input=json.dumps(accounts()))
         one.kubectl("create", "namespace", namespace)
         stack.callback(one.kubectl, "delete", "namespace", namespace, "--wait=false")
         yield one
+
+
+def accounts() -> dict:
+    """The accounts of an installation, with their rights.
+
+    Our server has KubeVirt's roles, and nodes have the rights of its Node authorizer.  Bindings get
+    names of their own: some of its own bindings have the same ones, for other accounts.
+    """
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    items = [namespace]
+    roles = (rbac.CONTROLLERS_ROLE, rbac.PROVISIONER_ROLE)
+    for each in rbac.documents(Options()):
+        if any(subject["kind"] == "ServiceAccount" for subject in each.get("subjects", ())):
+            each["metadata"]["name"] += ":installed"
+            items.append(each)
+        elif each["kind"] == "ServiceAccount" or each["metadata"]["name"] in roles:
+            items.append(each)
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def _start_server(stack: contextlib.ExitStack, home: Path, ranges: tuple[str, ...]) -> Path:

@@ -4,6 +4,7 @@ The accounts have the rights of an installation, and no others.  ``./dev cluster
 this on any Kubernetes.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -17,6 +18,8 @@ from tests.separate import NODE, Separate, separate
 from tests.terminal import Terminal
 
 from corral import pki
+from corral.api.kinds.storage.common import WAITING_CLASS
+from corral.cluster.persistent_volumes.default_storage_class import storage_class
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -134,6 +137,64 @@ def test_pods_pass_the_strictest_pod_security(cluster):
     for pod in cluster.items("pods"):
         for container in pod["spec"]["containers"]:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+NODES_WRITE_NO_CLAIMS = {
+    "matchConstraints": {
+        "resourceRules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["UPDATE"],
+                "resources": ["persistentvolumeclaims"],
+            }
+        ]
+    },
+    "validations": [{"expression": "!('system:nodes' in request.userInfo.groups)"}],
+}
+"""What Kubernetes' NodeRestriction says of claims, which ours lets nodes write."""
+
+
+def test_claims_are_written_by_the_provisioner(cluster):
+    policy, group = f"claims-{os.getpid()}", "admissionregistration.k8s.io/v1"
+    for kind, spec in (
+        ("ValidatingAdmissionPolicy", NODES_WRITE_NO_CLAIMS),
+        ("ValidatingAdmissionPolicyBinding", {"policyName": policy, "validationActions": ["Deny"]}),
+    ):
+        metadata = {"name": policy}
+        cluster.create({"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec})
+        cluster.stack.callback(cluster.kubectl, "delete", kind, policy)
+    stored = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+    stored |= storage_class(WAITING_CLASS)
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(stored))
+    cluster.create(yaml.safe_load(CLAIM))
+    vmi = manifest("testreplicaset.yaml", HOLLOW, "disk")["spec"]["template"]
+    disk = {"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}
+    vmi["spec"]["volumes"].append(disk)
+    vmi["spec"]["domain"]["devices"]["disks"].append({"name": "disk", "disk": {}})
+    vmi |= {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+    vmi["metadata"] = {"name": "disk"}
+    cluster.create(vmi)
+    until("it runs", lambda: cluster.get("vmi", "disk").get("status", {}).get("phase") == "Running")
+    assert cluster.get("pvc", "disk")["status"]["phase"] == "Bound"
+    larger = {"spec": {"resources": {"requests": {"storage": "20Mi"}}}}
+    cluster.kubectl("patch", "pvc", "disk", "-p", json.dumps(larger))
+    until(
+        "it has grown",
+        lambda: cluster.get("pvc", "disk")["status"]["capacity"] == {"storage": "20Mi"},
+    )
+    cluster.kubectl("delete", "vmi/disk", "pvc/disk")
+
+
+CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: disk}
+spec:
+  storageClassName: corral-wait
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 10Mi}}
+"""
 
 
 def test_the_agent_is_killed_and_goes_on_with_its_machines(cluster):

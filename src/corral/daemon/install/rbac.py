@@ -111,7 +111,7 @@ VMIs alone: the policy of ``admission`` keeps a node to its own.
 
 _PROVISIONER = role(
     PROVISIONER_ROLE,
-    rule(f"{READ} patch update", "core", "persistentvolumeclaims"),
+    rule(f"{READ} patch update", "core", "persistentvolumeclaims persistentvolumeclaims/status"),
     rule("create delete get list patch update watch", "core", "persistentvolumes"),
     rule("create patch update", "core events.k8s.io", "events"),
     labels=_NO_LABELS,
