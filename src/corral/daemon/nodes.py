@@ -8,6 +8,7 @@ import structlog
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.api.errors import ApiError, Conflict, NotFound
+from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.client.transport import InProcess
@@ -79,8 +80,7 @@ async def sync_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], 
 
 def is_joined(node: Node) -> bool:
     """Return whether a node is another host's: only those serve an API of their own."""
-    endpoints = node.status.daemonEndpoints if node.status is not None else None
-    return endpoints is not None and endpoints.kubeletEndpoint is not None
+    return bool(kubelet_port(node))
 
 
 def node_remover(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:

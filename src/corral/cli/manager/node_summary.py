@@ -6,6 +6,7 @@ from typing import Final
 
 from lightkube.models.core_v1 import Node
 
+from corral.api.kinds.core.node_addresses import internal_ips, kubelet_port
 from corral.api.kinds.core.node_pressure import pressures
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
@@ -33,7 +34,7 @@ def node_lines(nodes: Sequence[Node]) -> Iterator[str]:
     Nodes that serve an API of their own are on other hosts: their lines say where.
     """
     for node in nodes:
-        where = _address(node) if len(nodes) > 1 and _has_kubelet(node) else ""
+        where = next(iter(internal_ips(node)), "") if len(nodes) > 1 and kubelet_port(node) else ""
         yield node_line(node) + (f"; at {where}" if where else "")
     for title, name, reason in (
         ("runs by", ACCELERATOR, REASON),
@@ -137,17 +138,6 @@ def network_problems(nodes: Sequence[Node]) -> list[str]:
     """Return the distinct problems of nodes' networks."""
     reasons = _distinct({_name(node): _annotation(node, NETWORK_REASON) for node in nodes})
     return [f"network: {reason}" for reason in reasons]
-
-
-def _has_kubelet(node: Node) -> bool:
-    endpoints = node.status and node.status.daemonEndpoints
-    kubelet = endpoints and endpoints.kubeletEndpoint
-    return bool(kubelet and kubelet.Port)
-
-
-def _address(node: Node) -> str:
-    addresses = (node.status and node.status.addresses) or []
-    return next((each.address for each in addresses if each.type == "InternalIP"), "")
 
 
 def _with_reason(node: Node, name: str, reason: str) -> str:

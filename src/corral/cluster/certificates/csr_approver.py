@@ -27,6 +27,7 @@ from corral.api.kinds.auth.certificate_signing_request import (
     NODE_GROUP,
     NODE_USER_PREFIX,
 )
+from corral.api.kinds.core.node_addresses import internal_ips
 from corral.api.object import Document, Key
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -170,6 +171,4 @@ def addresses_of(node: Node | None) -> Iterable[str]:
     InternalIP.  Of other types nobody does: as its ExternalIP or Hostname a node might name the
     address of another one, or the API server's name.
     """
-    status = node.status if node is not None else None
-    found = (status and status.addresses) or ()
-    return [each.address for each in found if each.type == "InternalIP"]
+    return internal_ips(node) if node is not None else ()

@@ -9,6 +9,7 @@ from lightkube.models.storage_v1 import StorageClass
 from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
+from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, KubeVirt, cpu_allocation_ratio
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import FINALIZER, GROUP, VirtualMachineInstance
@@ -137,12 +138,8 @@ class VMIs:
 
     def _is_remote(self, pods: Sequence[Pod]) -> bool:
         """Report whether a pod is bound to a node of another host, which serves its own API."""
-        for pod in pods:
-            node = self.nodes.get(Key("", lifecycle.node_of(pod)))
-            endpoints = node.status.daemonEndpoints if node is not None and node.status else None
-            if endpoints is not None and endpoints.kubeletEndpoint is not None:
-                return True
-        return False
+        nodes = (self.nodes.get(Key("", lifecycle.node_of(pod))) for pod in pods)
+        return any(node is not None and kubelet_port(node) for node in nodes)
 
     def _visible_seconds(self, vmi: VMI) -> float:
         """Return for how long a finished VMI stays visible."""

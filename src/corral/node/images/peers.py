@@ -13,6 +13,7 @@ from typing import Final
 
 from lightkube.models.core_v1 import Node
 
+from corral.api.kinds.core.node_addresses import by_age, internal_ips, kubelet_port
 from corral.api.kinds.core.node_taints import ready_status
 from corral.client.kubeconfig import Kubeconfig
 from corral.node.images.peer import Peer
@@ -53,7 +54,7 @@ class Peers:
         """Return the nodes of other hosts that name an image, with their URLs; the oldest first."""
         found = [
             (key_of(node).name, url)
-            for node in sorted(self._nodes(), key=_age)
+            for node in sorted(self._nodes(), key=by_age)
             if not self._own(key_of(node).name)
             and reference in _names(node)
             and ready_status(node) == "True"
@@ -83,25 +84,16 @@ def url_of(node: Node) -> str:
 
     A node of the API server's own process has none.
     """
-    status = node.status
-    endpoint = status and status.daemonEndpoints and status.daemonEndpoints.kubeletEndpoint
-    addresses = (status and status.addresses) or ()
-    address = next((each.address for each in addresses if each.type == "InternalIP"), "")
-    if not endpoint or not address:
+    port, address = kubelet_port(node), next(iter(internal_ips(node)), "")
+    if not port or not address:
         return ""
     try:
         is_v6 = isinstance(ip_address(address), IPv6Address)
     except ValueError:  # other nodes write their Nodes: one that is wrong must not stop the rest
         return ""
-    return f"https://{f'[{address}]' if is_v6 else address}:{endpoint.Port}"
+    return f"https://{f'[{address}]' if is_v6 else address}:{port}"
 
 
 def _names(node: Node) -> Iterator[str]:
     for image in (node.status and node.status.images) or ():
         yield from image.names or ()
-
-
-def _age(node: Node) -> tuple[str, str]:
-    metadata = node.metadata
-    moment = metadata.creationTimestamp if metadata is not None else None
-    return (moment.isoformat() if moment else "", key_of(node).name)

@@ -8,8 +8,8 @@ from ipaddress import ip_address, ip_network
 
 from lightkube.models.core_v1 import Node
 
+from corral.api.kinds.core.node_addresses import by_age, internal_ips
 from corral.node.network.netlink import Address, Network
-from corral.reconcile.objects import key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def peers(nodes: Iterable[Node], own: Address) -> dict[Address, Peer]:
     """
     found: dict[Address, list[Network]] = {}
     claimed: list[Network] = []
-    for node in sorted(nodes, key=_created):
+    for node in sorted(nodes, key=by_age):
         address = internal_address(node)
         if address is None:
             continue
@@ -61,10 +61,9 @@ def peers(nodes: Iterable[Node], own: Address) -> dict[Address, Peer]:
 
 def internal_address(node: Node) -> Address | None:
     """Return a Node's InternalIP."""
-    for each in (node.status and node.status.addresses) or ():
-        if each.type == "InternalIP":
-            with suppress(ValueError):
-                return ip_address(each.address)
+    for each in internal_ips(node):
+        with suppress(ValueError):
+            return ip_address(each)
     return None
 
 
@@ -75,9 +74,3 @@ def pod_ranges(node: Node) -> list[Network]:
         with suppress(ValueError):
             found.append(ip_network(each))
     return found
-
-
-def _created(node: Node) -> tuple[str, str]:
-    metadata = node.metadata
-    moment = metadata.creationTimestamp if metadata is not None else None
-    return (moment.isoformat() if moment else "", key_of(node).name)

@@ -1,0 +1,27 @@
+"""Where a Node's kubelet is, and how old the Node is, by what the Node says."""
+
+from lightkube.models.core_v1 import Node
+
+
+def internal_ips(node: Node) -> list[str]:
+    """Return the addresses of type InternalIP: any text, for a node writes them itself."""
+    addresses = (node.status and node.status.addresses) or ()
+    return [each.address for each in addresses if each.type == "InternalIP"]
+
+
+def kubelet_port(node: Node) -> int:
+    """Return the port of the node's own API; 0 where it has none.
+
+    Only nodes of other hosts have one: those of the API server's own process are reached within it.
+    """
+    endpoints = node.status and node.status.daemonEndpoints
+    kubelet = endpoints and endpoints.kubeletEndpoint
+    return (kubelet and kubelet.Port) or 0
+
+
+def by_age(node: Node) -> tuple[str, str]:
+    """Return a key that sorts the oldest Node first: where two claim the same, it keeps that."""
+    metadata = node.metadata
+    created = metadata.creationTimestamp if metadata is not None else None
+    name = (metadata and metadata.name) or ""
+    return (created.isoformat() if created else "", name)
