@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from corral.api.encoding import decode_as
-from corral.api.errors import Gone
 from corral.api.kind import at
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_USER_PREFIX
 from corral.api.kinds.core import node_lease
@@ -27,6 +26,7 @@ from corral.api.request import User
 from corral.server.authz import node_claims
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.node_claims import is_claim_at, is_volume_at
+from corral.server.authz.stored_changes import StoredChanges
 from corral.server.request.call import storage
 from corral.store import Record, Store
 
@@ -79,7 +79,7 @@ class NodeGraph:
             storage(POD): self._pod,
             storage(VIRTUAL_MACHINE_INSTANCE): self._vmi,
         }
-        self._synced_revisions = dict.fromkeys(self._handlers, -1)
+        self._changes = StoredChanges(store, self._handlers)
         self._placed: dict[str, _PlacedVmi] = defaultdict(_PlacedVmi)
         """By the VMI's uid."""
         self._of_node: dict[str, set[str]] = defaultdict(set)
@@ -101,15 +101,8 @@ class NodeGraph:
         return [self._placed[uid] for uid in self._of_node.get(node, ())]
 
     def _sync(self) -> None:
-        for kind, handle in self._handlers.items():
-            synced, revision = self._synced_revisions[kind], self._store.last_changed(kind)
-            if revision == synced:
-                continue
-            try:
-                changes = self._store.changes(kind, synced) if synced >= 0 else None
-            except Gone:
-                changes = None
-            self._synced_revisions[kind] = revision
+        for kind, changes in self._changes:
+            handle = self._handlers[kind]
             if changes is None:
                 self._clear(kind)
                 for record in self._store.objects(kind):

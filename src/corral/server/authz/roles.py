@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import structlog
 
-from corral.api.errors import Gone
 from corral.api.kinds.auth.rbac import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -24,6 +23,7 @@ from corral.api.request import User
 from corral.server.authn.service_accounts import user_name
 from corral.server.authz.attributes import Attributes
 from corral.server.authz.policy_rules import PolicyRule, Rules, rules_of
+from corral.server.authz.stored_changes import StoredChanges
 from corral.server.request.call import storage
 from corral.store import Record, Store
 
@@ -57,7 +57,7 @@ class Roles:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._synced_revisions = dict.fromkeys((*_ROLES, *_BINDINGS), -1)
+        self._changes = StoredChanges(store, (*_ROLES, *_BINDINGS))
         self._rules: dict[Key, tuple[PolicyRule, ...]] = {}
         """Rules by role; ClusterRoles have an empty namespace."""
         self._bindings: dict[str, dict[_Subject, dict[str, _Binding]]] = defaultdict(dict)
@@ -123,16 +123,8 @@ class Roles:
 
     def _sync(self) -> None:
         """Sync the index with the store."""
-        for kind, synced in self._synced_revisions.items():
-            revision = self._store.last_changed(kind)
-            if revision == synced:
-                continue
+        for kind, changes in self._changes:
             self._resolved.clear()
-            try:
-                changes = self._store.changes(kind, synced) if synced >= 0 else None
-            except Gone:
-                changes = None
-            self._synced_revisions[kind] = revision
             if changes is None:
                 self._drop_all(kind)
                 for record in self._store.objects(kind):
