@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.cluster import Cluster, trusting
+from bench.cluster import Cluster, replica_set, trusting
 from tests.cluster import KUBECTL, Outside, run
 
 from corral.config import Layout
@@ -186,9 +186,34 @@ class Site:
         nodes = self.nodes()
         return all(each.name in nodes and is_ready(nodes[each.name]) for each in hosts)
 
+    def running(self) -> dict[str, str]:
+        """The node of each running VMI, by uid."""
+        return {
+            each["metadata"]["uid"]: each["status"]["nodeName"]
+            for each in self.api.items("vmi")
+            if each.get("status", {}).get("phase") == "Running"
+        }
 
-def is_ready(node: dict) -> bool:
-    status = node.get("status", {})
+    def ready_pods(self) -> dict[str, dict]:
+        """The ready pods by node."""
+        return {pod["spec"]["nodeName"]: pod for pod in self.api.items("pods") if is_ready(pod)}
+
+
+def web_servers(replicas: int) -> dict:
+    """A replica set whose VMIs are ready once their web servers answer, on the pod network."""
+    document = replica_set("web", replicas)
+    spec = document["spec"]["template"]["spec"]
+    spec["readinessProbe"] = {
+        "httpGet": {"port": 80}, "periodSeconds": 1, "timeoutSeconds": 20,
+    }  # fmt: skip
+    spec["domain"]["devices"]["interfaces"] = [{"name": "default", "masquerade": {}}]
+    spec["networks"] = [{"name": "default", "pod": {}}]
+    return document
+
+
+def is_ready(item: dict) -> bool:
+    """Whether a node or pod has the condition Ready."""
+    status = item.get("status", {})
     conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
     return conditions.get("Ready") == "True"
 

@@ -6,6 +6,10 @@ directly, so both have the same authorization, admission and watch semantics.
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+USER_HEADERS: Final = ("impersonate-", "x-remote-")
+"""Prefixes of the headers that name a user, in lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

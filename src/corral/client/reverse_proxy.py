@@ -20,6 +20,7 @@ from websockets.typing import Subprotocol
 from corral import sockets
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, Unavailable
+from corral.api.request import USER_HEADERS
 from corral.failures import describe
 
 CONNECT_SECONDS: Final = 10.0
@@ -35,8 +36,6 @@ _HOP_BY_HOP: Final = frozenset(
     }
 )
 """Headers that are about one connection (RFC 9110, 7.6.1), and credentials of the client."""
-_IDENTITY: Final = (b"impersonate-", b"x-remote-")
-"""Prefixes of headers that name a user; whoever asks here must not name one behind."""
 
 
 class ReverseProxy:
@@ -163,12 +162,13 @@ def _target(scope: Scope) -> str:
 
 
 def _passed(headers: Any) -> list[tuple[str, str]]:
+    """Return the headers to pass on: a client of this server names no user to the one behind."""
     return [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in headers
         if name.lower() not in _HOP_BY_HOP
         and name.lower() != b"content-length"
-        and not name.lower().startswith(_IDENTITY)
+        and not name.decode("latin-1").lower().startswith(USER_HEADERS)
     ]
 
 

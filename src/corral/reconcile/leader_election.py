@@ -172,8 +172,8 @@ class LeaderElection:
     async def _acquire_or_renew(self) -> bool:
         """Acquire or renew the Lease; False if another candidate holds it.  Raises ApiError.
 
-        A leader writes without a read before: under load each request may take seconds, and whoever
-        acquires the Lease changes its version (client-go's fast path).
+        A leader writes without a read before: under load each request may take seconds, and
+        another candidate that acquires the Lease changes its version (client-go's fast path).
         """
         if self._leads and self._observed.holder == self._identity:
             with suppress(Conflict, NotFound):

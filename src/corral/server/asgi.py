@@ -10,7 +10,7 @@ import structlog
 from starlette.types import Message, Receive, Scope, Send
 
 from corral.api.errors import ApiError, BadRequest, TooLarge
-from corral.api.request import Request, Response
+from corral.api.request import USER_HEADERS, Request, Response
 from corral.server.app import MAX_BODY_BYTES, ApiServer
 from corral.server.authn.authenticator import ANONYMOUS
 from corral.server.node_proxy.forwarding import Forward
@@ -26,7 +26,6 @@ _POLICY_VIOLATION = 1008
 """Close code of a websocket: policy violation (RFC 6455)."""
 _ANONYMOUS_SENDERS = ("", ANONYMOUS.name)
 _END_SECONDS = 1.0
-_HEADERS_OF_USERS = ("impersonate-", "x-remote-")
 _PER_RESPONSE_HEADERS = ("audit-id", "etag")
 """Headers that differ between responses."""
 _CHUNK_BYTES = 256 << 10
@@ -166,7 +165,7 @@ def request_of(scope: Scope, method: str) -> Request:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         if name in headers:
             # Group names may contain commas, but no header value contains a newline.
-            between = "\n" if name.startswith(_HEADERS_OF_USERS) else ","
+            between = "\n" if name.startswith(USER_HEADERS) else ","
             value = f"{headers[name]}{between}{value}"
         headers[name] = value
     return Request(

@@ -4,9 +4,8 @@ import os
 import subprocess
 
 import pytest
-from bench.cluster import replica_set
 from tests.cluster import until
-from tests.hosts import site
+from tests.hosts import site, web_servers
 
 from corral.node.network.host_gateway import PREFIX, RULE_PRIORITY, TABLE
 
@@ -27,14 +26,7 @@ def guests(tmp_path_factory, demo_disk):
         made.up(*BOOTS, "--network-backend", "host-gw")
         made.join(made.hosts[1], *BOOTS)
         until("both nodes are ready", lambda: made.ready(*made.hosts))
-        document = replica_set("web", 2)
-        spec = document["spec"]["template"]["spec"]
-        spec["readinessProbe"] = {
-            "httpGet": {"port": 80}, "periodSeconds": 1, "timeoutSeconds": 20,
-        }  # fmt: skip
-        spec["domain"]["devices"]["interfaces"] = [{"name": "default", "masquerade": {}}]
-        spec["networks"] = [{"name": "default", "pod": {}}]
-        made.api.one.call("POST", SET, document)
+        made.api.one.call("POST", SET, web_servers(2))
         until("the guests answer", lambda: len(addresses(made)) == 2)
         until("their agents run commands", lambda: all(runs(made, host) for host in made.hosts))
         yield made
@@ -42,14 +34,7 @@ def guests(tmp_path_factory, demo_disk):
 
 def addresses(made):
     """The addresses of the ready pods by node."""
-    return {
-        pod["spec"]["nodeName"]: pod["status"]["podIP"]
-        for pod in made.api.items("pods")
-        if any(
-            each["type"] == "Ready" and each["status"] == "True"
-            for each in pod.get("status", {}).get("conditions", ())
-        )
-    }
+    return {node: pod["status"]["podIP"] for node, pod in made.ready_pods().items()}
 
 
 def in_guest(made, host, *command, check=True):

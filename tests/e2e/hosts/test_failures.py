@@ -21,17 +21,8 @@ def three(hollow):
     hollow.join(hollow.hosts[2], *HOLLOW)
     until("all nodes are ready", lambda: hollow.ready(*hollow.hosts))
     hollow.api.one.call("POST", SET, replica_set("web", REPLICAS))
-    until("all machines run", lambda: len(running(hollow)) == REPLICAS)
+    until("all machines run", lambda: len(hollow.running()) == REPLICAS)
     return hollow
-
-
-def running(site):
-    """The node of each running instance, by uid."""
-    return {
-        each["metadata"]["uid"]: each["status"]["nodeName"]
-        for each in site.api.items("vmi")
-        if each.get("status", {}).get("phase") == "Running"
-    }
 
 
 def pods(site):
@@ -39,39 +30,39 @@ def pods(site):
 
 
 def test_a_set_is_spread_over_the_hosts(three):
-    counts = Counter(running(three).values())
+    counts = Counter(three.running().values())
     assert set(counts) == {"host1", "host2", "host3"}
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
 def test_a_restarted_agent_adopts_its_machines(three):
-    before, of_pods = running(three), pods(three)
+    before, of_pods = three.running(), pods(three)
     agent = three.hosts[1]
     agent.kill()
     agent.corral("join", "--detach", *HOLLOW)
     until("the node is ready", lambda: three.ready(agent))
-    assert running(three) == before
+    assert three.running() == before
     assert pods(three) == of_pods
 
 
 def test_nodes_run_on_without_the_first_host(three):
-    before, of_pods = running(three), pods(three)
+    before, of_pods = three.running(), pods(three)
     agent = three.hosts[1]
     pid = agent.pid
     three.first.corral("stop")
     three.up(*HOLLOW)
     until("all nodes are ready", lambda: three.ready(*three.hosts))
     assert agent.pid == pid
-    assert running(three) == before
+    assert three.running() == before
     assert pods(three) == of_pods
     three.api.one.call("PATCH", f"{SET}/web", {"spec": {"replicas": REPLICAS + 3}},
                        "application/merge-patch+json")  # fmt: skip
-    until("more machines run", lambda: len(running(three)) == REPLICAS + 3)
-    assert Counter(running(three).values())["host2"] > Counter(before.values())["host2"]
+    until("more machines run", lambda: len(three.running()) == REPLICAS + 3)
+    assert Counter(three.running().values())["host2"] > Counter(before.values())["host2"]
 
 
 def test_an_agent_starts_without_the_first_host(three):
-    before = running(three)
+    before = three.running()
     agent = three.hosts[2]
     three.first.link("down")
     try:
@@ -80,11 +71,11 @@ def test_an_agent_starts_without_the_first_host(three):
     finally:
         three.first.link("up")
     until("all nodes are ready", lambda: three.ready(*three.hosts))
-    assert running(three) == before
+    assert three.running() == before
 
 
 def test_a_partitioned_host_is_not_ready_and_comes_back(three):
-    before = running(three)
+    before = three.running()
     host = three.hosts[2]
     host.link("down")
     try:
@@ -104,4 +95,4 @@ def test_a_partitioned_host_is_not_ready_and_comes_back(three):
     finally:
         host.link("up")
     until("the node is ready again", lambda: three.ready(host))
-    assert running(three) == before
+    assert three.running() == before

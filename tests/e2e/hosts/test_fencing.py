@@ -59,19 +59,11 @@ def two(tmp_path_factory, demo_disk):
         made.api.one.call("POST", SETS, replica_set("web", 1))
         made.api.one.call("POST", POOLS, pool())
         until(
-            "both run", lambda: set(places(made).values()) == {"host2"} and len(places(made)) == 2
+            "both run",
+            lambda: list(made.running().values()) == ["host2", "host2"],
         )
         made.first.kubectl("uncordon", "host1")
         yield made
-
-
-def places(made):
-    """The node of each VMI that runs, by uid."""
-    return {
-        each["metadata"]["uid"]: each["status"]["nodeName"]
-        for each in made.api.items("vmi")
-        if each.get("status", {}).get("phase") == "Running"
-    }
 
 
 def uid_of(made, prefix):
@@ -120,7 +112,7 @@ def test_a_member_of_a_pool_ends_before_it_is_replaced(two):
     assert ended < begun < 75
     until("the host is back", lambda: two.ready(second))
     until(
-        "the member runs on the other host", lambda: places(two).get(uid_of(two, "db")) == "host1"
+        "the member runs on the other host", lambda: two.running().get(uid_of(two, "db")) == "host1"
     )
     assert uid_of(two, "web") == web
     assert has_qemu(second, web)
@@ -135,7 +127,7 @@ def move_member(made):
     made.first.kubectl("delete", next(n for n in names if "/db-" in n), "--wait=false")
     until(
         "another runs",
-        lambda: uid_of(made, "db") != before and places(made).get(uid_of(made, "db")) == "host2",
+        lambda: uid_of(made, "db") != before and made.running().get(uid_of(made, "db")) == "host2",
     )
     made.first.kubectl("uncordon", "host1")
 
@@ -155,7 +147,7 @@ def test_the_watchdog_ends_it_where_the_agent_is_dead(two):
     second.corral("join", "--detach")
     until("the host is back", lambda: two.ready(second))
     until(
-        "the member runs on the other host", lambda: places(two).get(uid_of(two, "db")) == "host1"
+        "the member runs on the other host", lambda: two.running().get(uid_of(two, "db")) == "host1"
     )
     assert has_qemu(second, web)
     assert not has_qemu(second, member)

@@ -3,9 +3,8 @@
 import os
 
 import pytest
-from bench.cluster import replica_set
 from tests.cluster import until
-from tests.hosts import site
+from tests.hosts import site, web_servers
 from tests.terminal import Terminal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -30,16 +29,9 @@ def guests(tmp_path_factory, demo_disk):
         for host in made.hosts[1:]:
             made.join(host, "--boots", "1")
         until("all nodes are ready", lambda: made.ready(*made.hosts))
-        document = replica_set("web", 3)
-        spec = document["spec"]["template"]["spec"]
-        spec["readinessProbe"] = {
-            "httpGet": {"port": 80}, "periodSeconds": 1, "timeoutSeconds": 20,
-        }  # fmt: skip
-        spec["domain"]["devices"]["interfaces"] = [{"name": "default", "masquerade": {}}]
-        spec["networks"] = [{"name": "default", "pod": {}}]
-        made.api.one.call("POST", SET, document)
+        made.api.one.call("POST", SET, web_servers(3))
         made.api.one.call("POST", "/api/v1/namespaces/default/services", SERVICE)
-        until("the guests answer", lambda: len(ready_pods(made)) == 3)
+        until("the guests answer", lambda: len(made.ready_pods()) == 3)
         until("their agents are connected", lambda: connected(made) == 3)
         yield made
 
@@ -54,20 +46,8 @@ def connected(made):
     )
 
 
-def ready_pods(api_of):
-    """The ready pods by node."""
-    return {
-        pod["spec"]["nodeName"]: pod
-        for pod in api_of.api.items("pods")
-        if any(
-            each["type"] == "Ready" and each["status"] == "True"
-            for each in pod.get("status", {}).get("conditions", ())
-        )
-    }
-
-
 def name_of(guests, host):
-    return ready_pods(guests)[host.name]["metadata"]["name"]
+    return guests.ready_pods()[host.name]["metadata"]["name"]
 
 
 def in_guest(guests, host, *command):
@@ -76,7 +56,7 @@ def in_guest(guests, host, *command):
 
 
 def test_a_set_is_spread_over_the_hosts(guests):
-    pods = ready_pods(guests)
+    pods = guests.ready_pods()
     assert set(pods) == {"host1", "host2", "host3"}
     assert len({pod["status"]["podIP"] for pod in pods.values()}) == 3
     assert {name: pod["status"]["hostIP"] for name, pod in pods.items()} == {
@@ -86,7 +66,7 @@ def test_a_set_is_spread_over_the_hosts(guests):
 
 @pytest.mark.parametrize(("source", "target"), [(0, 1), (1, 0), (1, 2)])
 def test_guests_of_two_hosts_can_connect(guests, source, target):
-    pod = ready_pods(guests)[guests.hosts[target].name]
+    pod = guests.ready_pods()[guests.hosts[target].name]
     name = pod["metadata"]["labels"]["vm.kubevirt.io/name"]
     url = f"http://{pod['status']['podIP']}/"
     assert in_guest(guests, guests.hosts[source], "wget", "-q", "-O", "-", url).strip() == name
@@ -95,7 +75,7 @@ def test_guests_of_two_hosts_can_connect(guests, source, target):
 def test_a_service_and_its_dns_name_reach_other_hosts(guests):
     address = guests.api.get("svc", "web")["spec"]["clusterIP"]
     names = {
-        pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in ready_pods(guests).values()
+        pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in guests.ready_pods().values()
     }
     for where in (address, "web", "web.default.svc.cluster.local"):
         loop = f"for n in $(seq 20); do wget -q -O - http://{where}/; echo; done"
@@ -110,7 +90,7 @@ def test_logs_of_a_remote_guest(guests):
 
 
 def test_the_console_of_a_remote_guest(guests):
-    pod = ready_pods(guests)["host2"]
+    pod = guests.ready_pods()["host2"]
     name = pod["metadata"]["labels"]["vm.kubevirt.io/name"]
     command = guests.first.command(*guests.api.corral_command("console", name))
     terminal = Terminal(command, guests.first.environment())
@@ -124,7 +104,7 @@ def test_the_console_of_a_remote_guest(guests):
 def test_usage_of_remote_machines(guests):
     until("all nodes have samples", lambda: "unknown" not in top(guests, "nodes"))
     assert all(host.name in top(guests, "nodes") for host in guests.hosts)
-    pods = {pod["metadata"]["name"] for pod in ready_pods(guests).values()}
+    pods = {pod["metadata"]["name"] for pod in guests.ready_pods().values()}
     until("all pods have samples", lambda: all(name in top(guests, "pods") for name in pods))
 
 
@@ -136,12 +116,12 @@ def test_guests_run_on_without_their_agent(guests):
     host = guests.hosts[1]
     boot = ("cat", "/proc/sys/kernel/random/boot_id")
     before = in_guest(guests, host, *boot)
-    address = ready_pods(guests)[host.name]["status"]["podIP"]
+    address = guests.ready_pods()[host.name]["status"]["podIP"]
     host.kill()
     url = f"http://{address}/"
     assert in_guest(guests, guests.hosts[2], "wget", "-q", "-O", "-", url).strip()
     host.corral("join", "--detach", "--boots", "1")
-    until("the guest is ready", lambda: host.name in ready_pods(guests))
+    until("the guest is ready", lambda: host.name in guests.ready_pods())
     assert in_guest(guests, host, *boot) == before
 
 

@@ -28,7 +28,7 @@ FENCED: Final = "fenced"
 MACHINES: Final = "machines"
 MACHINE_RECORD: Final = "machine.json"
 _REPEAT_SECONDS: Final = 5.0
-"""Pause between two looks once the Lease has expired: for what an agent that hung had begun."""
+"""Pause between two checks once the Lease has expired: for what an agent that hung had begun."""
 _TIMER_ABSTIME: Final = 1
 
 

@@ -68,10 +68,10 @@ class RemoteObjects:
         """Return whether the API server grants a right; ``inside`` is for our own component."""
         if inside and components.allow(attributes):
             return True
-        asked = _asked(attributes)
-        if asked not in self._decisions:
-            raise _Missing(lambda: self._review(asked, attributes))
-        return self._decisions[asked]
+        key = _decision_key(attributes)
+        if key not in self._decisions:
+            raise _Missing(lambda: self._review(key, attributes))
+        return self._decisions[key]
 
     def require(self, attributes: Attributes) -> None:
         """Check a right.  Raises Forbidden."""
@@ -92,12 +92,12 @@ class RemoteObjects:
             return
         self._records[kind, key] = Record.of(kind, key, 0, 0, body, labels={})
 
-    async def _review(self, asked: tuple[Any, ...], attributes: Attributes) -> None:
+    async def _review(self, key: tuple[Any, ...], attributes: Attributes) -> None:
         answer = await self._client.create(SubjectAccessReview, access_review(attributes))
-        self._decisions[asked] = answer.status is not None and bool(answer.status.allowed)
+        self._decisions[key] = answer.status is not None and bool(answer.status.allowed)
 
 
-def _asked(attributes: Attributes) -> tuple[Any, ...]:
+def _decision_key(attributes: Attributes) -> tuple[Any, ...]:
     """Return attributes as the key of their decision: a user has a mapping."""
     return (encode(user_info(attributes.user)), *attributes[1:])
 
@@ -109,7 +109,7 @@ def access_review(attributes: Attributes) -> Document:
     if attributes.path:
         spec["nonResourceAttributes"] = {"path": attributes.path, "verb": attributes.verb}
     else:
-        asked = {
+        resource = {
             "verb": attributes.verb,
             "group": attributes.group,
             "resource": attributes.resource,
@@ -117,7 +117,7 @@ def access_review(attributes: Attributes) -> Document:
             "namespace": attributes.namespace,
             "name": attributes.name,
         }
-        spec["resourceAttributes"] = {name: value for name, value in asked.items() if value}
+        spec["resourceAttributes"] = {name: value for name, value in resource.items() if value}
     return {"metadata": {}, "spec": spec}
 
 
