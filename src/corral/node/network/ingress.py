@@ -212,10 +212,15 @@ def command(descriptor: int, path: str, ready: int, *, root: bool) -> list[str]:
     It parses what guests send: as root it runs in a sandbox without files, with no capability but
     that for ports below 1024.  The sandbox requires user 0, so another user's process keeps that
     user's files; its capabilities cover only that user's own networks.
+
+    The sandbox unmounts what it has left behind, and makes only ``/`` private before: mounts that
+    are shared, such as the network namespaces of ip(8), would go from the host, too.  So it begins
+    in a mount namespace that gets the host's unmounts, and returns none.
     """
+    sandbox = ["unshare", "--mount", "--propagation=slave"] if root else []
     return [
-        PROGRAM, "--mtu", "1500", "--cidr", RANGE, "--disable-dns", "--disable-host-loopback",
-        "--enable-seccomp", *(["--enable-sandbox"] if root else []),
+        *sandbox, PROGRAM, "--mtu", "1500", "--cidr", RANGE, "--disable-dns",
+        "--disable-host-loopback", "--enable-seccomp", *(["--enable-sandbox"] if root else []),
         "--api-socket", path, "--ready-fd", str(ready), "--netns-type=path",
         f"/proc/self/fd/{descriptor}", INGRESS_LINK,
     ]  # fmt: skip
