@@ -5,13 +5,17 @@ A figure that grows here is a thousand writes more for each thousand machines.
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
+from lightkube.models.core_v1 import Pod
 from tests.sim.cluster import Cluster, cluster, replica_set
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.request import Request, Response
+from corral.reconcile.objects import key_of
 from corral.server.app import ApiServer
 
 pytestmark = pytest.mark.looptime
@@ -81,6 +85,35 @@ async def test_deleted_objects_are_not_requested_again(monkeypatch):
         await scaled(c, 0)
         assert asked["DELETE pods"] == 3
         assert asked["GET pods"] == 0
+
+
+async def test_a_pod_is_removed_once_however_late_its_event_arrives(monkeypatch):
+    statuses: Counter[int] = Counter()
+    handle = ApiServer.handle
+
+    async def late(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            await asyncio.sleep(3)
+            yield chunk
+
+    async def with_late_pods(server: ApiServer, request: Request) -> Response:
+        response = await handle(server, request)
+        if request.method == "DELETE" and "/pods/" in request.path and b":0" in request.body:
+            statuses[response.status] += 1
+        if "watch=" in request.query and "nodeName" in request.query:
+            assert not isinstance(response.body, bytes)
+            response = replace(response, body=late(response.body))
+        return response
+
+    monkeypatch.setattr(ApiServer, "handle", with_late_pods)
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set("test", 0))
+        await scaled(c, 3)
+        statuses.clear()
+        for pod in (await c.client.list(Pod)).items:
+            await c.client.delete(Pod, key_of(pod))
+        await asyncio.sleep(60)
+        assert statuses == {200: 3}
 
 
 async def test_a_set_syncs_a_few_times_during_many_deletions():

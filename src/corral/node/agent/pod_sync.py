@@ -2,6 +2,7 @@
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api.errors import ApiError
 from corral.api.kinds import kind_of
 from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.saved_memory import saves_to
@@ -18,7 +19,7 @@ from corral.node.status.node_status import Host
 from corral.node.status.status_manager import StatusManager
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Result
-from corral.reconcile.deletion import exists
+from corral.reconcile.deletion import exists, remove
 from corral.reconcile.informer import Informer
 from corral.reconcile.objects import (
     controller_uid,
@@ -75,7 +76,7 @@ class PodSync:
         self._pass_on_requests(machine, pod, vmi)
         await self._status_manager.sync(machine, pod, vmi)
         if machine.facts.ended and is_being_deleted(pod):
-            await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
+            await self._deleted_pods.remove(pod)
         return None
 
     async def _is_certain(self, machine: Machine, vmi: VirtualMachineInstance | None) -> bool:
@@ -90,7 +91,7 @@ class PodSync:
     ) -> Machine | None:
         """Start a machine for a pod, unless the pod has finished, waits or is rejected."""
         if is_being_deleted(pod):
-            await self._client.delete(Pod, key, uid=uid_of(pod), grace_seconds=0)
+            await self._deleted_pods.remove(pod)
             return None
         if pod.status is not None and pod.status.phase in _FINAL:
             return None
@@ -140,7 +141,7 @@ class PodSync:
 
 
 class DeletedPods:
-    """Pods of machines that the API server has reported deleted; it is queried about all others.
+    """Removes pods that have ended, and knows those that the API server has reported deleted.
 
     Remains are removed only if the pod is certainly gone: an object that is missing in the cache
     may still exist, though damaged on the server's disk.
@@ -150,17 +151,35 @@ class DeletedPods:
         self._client = context.client
         self._machines = machines
         self._deleted: set[str] = set()
+        self._removed: set[str] = set()
+        """The uids of removed pods that are still cached."""
         pods.handle_deleted(self._on_deleted)
 
     async def is_deleted(self, key: Key, uid: str) -> bool:
         """Whether the pod of this uid, which is in no cache, is deleted.  Raises ApiError."""
         return uid in self._deleted or not await exists(self._client, key, uid, kind_of(Pod))
 
+    async def remove(self, pod: Pod) -> None:
+        """Remove a pod that has ended, once: it is cached until its event arrives.
+
+        Raises ApiError.
+        """
+        uid = uid_of(pod)
+        if uid in self._removed:
+            return
+        self._removed.add(uid)
+        try:
+            await remove(self._client, Pod, key_of(pod), uid, grace_seconds=0)
+        except ApiError:
+            self._removed.discard(uid)
+            raise
+
     def forget(self, uid: str) -> None:
         """Drop a pod whose machine was removed."""
         self._deleted.discard(uid)
 
     def _on_deleted(self, pod: Pod) -> None:
+        self._removed.discard(uid_of(pod))
         machine = self._machines.get(key_of(pod))
         if machine is not None and machine.record.pod_uid == uid_of(pod):
             self._deleted.add(uid_of(pod))
