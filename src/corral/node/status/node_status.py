@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Namespace, Node
@@ -48,11 +49,11 @@ RETIRED = "corral.dev/retired"
 RUNTIME = "corral://"
 """Begins the containerRuntimeVersion of Nodes that run machines."""
 RENEW_SECONDS = 10.0
-STATUS_EVERY = 12
-"""Renewals after which conditions and annotations are written again: 2 minutes.
+STATUS_SECONDS = 240.0
+"""Time after which an unchanged Node is written again.
 
-KubeVirt's virt-handler does so every one to two minutes; its virt-controller takes a node whose
-``kubevirt.io/heartbeat`` is older than five minutes for lost, and starts no machines there.
+A kubelet does so every five minutes (nodeStatusReportFrequency).  KubeVirt's virt-controller takes
+a node whose ``kubevirt.io/heartbeat`` is older than that for lost, so this is a minute less.
 """
 
 _REQUEST_SECONDS = 10.0
@@ -230,7 +231,7 @@ def _conditions(
     if fencing is not None:
         status = "True" if fencing.active else "False"
         observed.append((node_lease.SELF_FENCING, status, fencing.reason, fencing.message))
-    return [
+    reported = [
         {
             "type": name,
             "status": status,
@@ -245,6 +246,9 @@ def _conditions(
             ("Ready", "True", "KubeletReady", "is posting ready status"),
         )
     ]
+    own = {one["type"] for one in reported}
+    others = [one for one in old if one.get("type") not in own]  # NetworkUnavailable, of a CNI
+    return [*others, *reported]
 
 
 def _architecture() -> str:
@@ -310,6 +314,9 @@ class Heartbeat:
         self._due = asyncio.Event()
         self.is_registered = asyncio.Event()
         self._ranges: Sequence[str] = ()
+        self._written = float("-inf")
+        self._conditions: list[Document] = []
+        """The conditions of the Node as it was last read or written."""
 
     def keep_ranges(self, ranges: Sequence[str]) -> None:
         """Keep the pod CIDRs for a Node that is created again: its machines use them."""
@@ -321,7 +328,6 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Renew until cancelled; retry a failed beat at the next one."""
-        beat = 0
         registered = False
         while True:
             is_last = self._is_last
@@ -331,9 +337,11 @@ class Heartbeat:
                     async with asyncio.timeout(_RETURN_SECONDS):
                         await self._before_return()
                 async with asyncio.timeout(_REQUEST_SECONDS):
-                    if not registered or beat % STATUS_EVERY == 0:
+                    if not registered:
                         await self._register()
                         registered = True
+                    elif asyncio.get_running_loop().time() - self._written >= STATUS_SECONDS:
+                        await self._write()
                     await self._renew()
                 if await self._after_renewal():
                     self.register_again()
@@ -343,7 +351,6 @@ class Heartbeat:
             except (ApiError, TimeoutError) as error:
                 registered, self._failed = False, True
                 log.warning("heartbeat failed", node=self._host.name, error=describe(error))
-            beat += 1
             with suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_SECONDS if registered else 1.0):
                     await self._due.wait()
@@ -363,25 +370,23 @@ class Heartbeat:
         return self._last_written.is_set() and not self._failed
 
     async def _register(self) -> None:
-        now = self._clock()
-        document = self._host.node(now)
-        key = Key("", self._host.name)
+        """Write the Node as what others have made of it, or create it."""
         try:
-            node = await self._client.patch(Node, key, document)
+            self._conditions = _observed(await self._client.get(Node, self._host.name))
         except NotFound:
-            node = await self._client.create(Node, self._anew(document))
-        conditions = (node.status and node.status.conditions) or []
-        old: list[Any] = [
-            {
-                "type": one.type,
-                "status": one.status,
-                "lastTransitionTime": _time(one.lastTransitionTime),
-            }
-            for one in conditions
-        ]
-        status = {"status": self._host.status(now, old)}
-        await self._client.patch(Node, key, status, subresource="status")
+            document = self._anew(self._host.node(self._clock()))
+            self._conditions = _observed(await self._client.create(Node, document))
+        await self._write()
         self.is_registered.set()
+
+    async def _write(self) -> None:
+        """Write metadata and status in one request, as a kubelet does (PatchNodeStatus)."""
+        now = self._clock()
+        document = self._host.node(now) | {"status": self._host.status(now, self._conditions)}
+        key = Key("", self._host.name)
+        node = await self._client.patch(Node, key, document, subresource="status")
+        self._conditions = _observed(node)
+        self._written = asyncio.get_running_loop().time()
 
     def _anew(self, document: Document) -> Document:
         """Return the Node to create where there is none."""
@@ -435,5 +440,7 @@ def retirement(*, retired: bool) -> Document:
     }
 
 
-def _time(moment: datetime | None) -> str | None:
-    return rfc3339(moment) if moment is not None else None
+def _observed(node: Node) -> list[Document]:
+    """Return the conditions of a Node."""
+    conditions = (node.status and node.status.conditions) or ()
+    return [msgspec.to_builtins(each) for each in conditions]

@@ -19,7 +19,11 @@ INTERVAL_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 1.0
 """Between measurements at least: each stats all volumes."""
 STEP: Final = 64 << 20
-"""Bytes by which the capacity has to change before the Node is written for it."""
+"""The granularity of the capacity, in bytes.
+
+It is written again once less is left than that, or two steps more: other programs' small writes at
+a multiple of a step would have the Node written each minute.
+"""
 
 log = structlog.get_logger()
 
@@ -55,7 +59,7 @@ class FreeCapacity:
         except OSError as error:
             log.warning("cannot measure the storage", error=describe(error))
             return
-        left = max(0, left) // STEP * STEP
-        if left != self._bytes:
-            self._bytes = left
+        left = max(0, left)
+        if self._bytes is None or not self._bytes <= left < self._bytes + 2 * STEP:
+            self._bytes = left // STEP * STEP
             self._publish()

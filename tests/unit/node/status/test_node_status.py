@@ -39,6 +39,13 @@ def test_transition_times_change_with_the_status_only():
     assert {one["lastTransitionTime"] for one in again} == {"2026-01-01T00:09:00Z"}
 
 
+def test_conditions_of_others_are_kept():
+    theirs = {"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp"}
+    conditions = HOST.status(NOW, [theirs, {"type": "Ready", "status": "Unknown"}])["conditions"]
+    assert conditions[0] == theirs
+    assert [each["status"] for each in conditions if each["type"] == "Ready"] == ["True"]
+
+
 def test_the_node_reports_its_network():
     network = {"network": "machines 10.244.0.0/16", "reason": "pasta is missing"}
     told = replace(HOST, network=lambda: network).node(NOW)
@@ -80,15 +87,17 @@ class Server:
         self.takes = 0.0
         self.beats: list[float] = []
         self.told: list[float] = []
+        self.requests: list[str] = []
 
     async def send(self, request: Request) -> Response:
         if self.away:
             raise Unavailable("away")
         await asyncio.sleep(self.takes)
+        self.requests.append(f"{request.method} {request.path.split('/', 3)[-1]}")
         name = request.path.rpartition("/")[2]
         if "leases" in request.path:
             self.beats.append(round(asyncio.get_running_loop().time()))
-        if name == HOST.name and "nodes" in request.path:
+        if request.method == "PATCH" and "nodes" in request.path:
             self.told.append(asyncio.get_running_loop().time())
         return Response(body=msgspec.json.encode({"metadata": {"name": name}}))
 
@@ -131,5 +140,19 @@ async def test_a_heartbeat_reaches_a_busy_server_before_kubevirts_timeout():
         tasks.start(Heartbeat(Client(server), HOST, lambda: NOW).run(), name="heartbeat")
         await asyncio.sleep(1200)
     between = [later - earlier for earlier, later in pairwise(server.told)]
-    assert len(between) > 5
-    assert max(between) < 200  # virt-controller waits for 300
+    assert len(between) > 3
+    assert max(between) < 280  # virt-controller waits for 300
+
+
+@pytest.mark.looptime
+async def test_an_idle_node_sends_one_request_in_four_minutes_besides_its_lease():
+    server = Server()
+    async with Background() as tasks:
+        tasks.start(Heartbeat(Client(server), HOST, lambda: NOW).run(), name="heartbeat")
+        await asyncio.sleep(5)
+        server.requests.clear()
+        await asyncio.sleep(3600)
+    leases = [each for each in server.requests if "leases" in each]
+    assert len(leases) == 360
+    assert set(server.requests) - set(leases) == {"PATCH nodes/node1/status"}
+    assert len(server.requests) - len(leases) == 15

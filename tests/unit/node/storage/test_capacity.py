@@ -50,3 +50,17 @@ async def test_the_space_is_measured_without_changes_too_and_after_failures():
         disk.fails = False
         await asyncio.sleep(INTERVAL_SECONDS + 2)
         assert written == [1]
+
+
+async def test_small_changes_around_a_step_are_not_written():
+    disk, written = Disk(), []
+    capacity = FreeCapacity(disk, lambda: written.append(capacity.annotations()))
+    async with Background() as tasks:
+        tasks.start(capacity.run(), name="capacity")
+        for change in (0, -2, 2, -2, 2, -2):
+            disk.left += change
+            capacity.changed()
+            await asyncio.sleep(2)
+    assert written == [{STORAGE_CAPACITY: str(step * STEP)} for step in (10, 9)]
+    # What is written is there, whatever others write.
+    assert disk.left >= 9 * STEP
