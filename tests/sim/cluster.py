@@ -24,11 +24,12 @@ from corral.api.object import Key
 from corral.api.request import Request, Response, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.cluster import STAND_INS, api_services, clusterrole_aggregation, kubevirt_object
+from corral.cluster import api_services, clusterrole_aggregation, kubevirt_object
 from corral.config import THRESHOLDS
 from corral.controllers import SOURCES, controllers as own_controllers
 from corral.daemon.component_users import CONTROLLER, STAND_IN
 from corral.daemon.nodes import node_remover, play
+from corral.daemon.stand_ins import STAND_INS
 from corral.metrics import Registry, Source
 from corral.node.agent.agent import Agent
 from corral.node.agent.host_parts import HostParts
@@ -260,14 +261,15 @@ class Cluster:
             lease=joined and NodeLease(self._directory / name, joined.boottime),
         )
         gone: dict[str, str] = {}
-        removal = node_remover(self.server, gone)
+        administrator = Client(InProcess(self.server.handle, ADMIN))
+        removal = node_remover(administrator, gone)
         self._sources[name] = agent.vmi_metrics.collect
 
         async def run() -> None:
             async with Background() as tasks:
                 tasks.start(context.run(), name="context")
                 tasks.start(removal.run(), name=removal.name)
-                tasks.start(play(agent, self.server, gone, removal), name=name)
+                tasks.start(play(agent, administrator, gone, removal), name=name)
                 tasks.start(sampler.run(), name="sampler")
                 if first:
                     tasks.start(pressure.run(), name="pressure")

@@ -14,7 +14,8 @@ from tests.sim.test_dead_nodes import running, spread, tolerating, tolerations
 
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
-from corral.cluster import STAND_INS, node_lifecycle, pod_gc, scheduler, taint_eviction
+from corral.cluster import node_lifecycle, pod_gc, scheduler, taint_eviction
+from corral.daemon.stand_ins import STAND_INS
 from corral.node.hollow.hypervisor import Hollow
 
 pytestmark = pytest.mark.looptime

@@ -11,7 +11,6 @@ from corral.api.kinds.auth.certificate_signing_request import (
     KUBELET_SERVING_SIGNER,
 )
 from corral.cluster import (
-    STAND_INS,
     cdi_config,
     certificates,
     service_account_tokens,
@@ -21,6 +20,7 @@ from corral.cluster import (
 from corral.config import Layout, Settings
 from corral.controllers import controllers as own_controllers
 from corral.daemon.network import Networking
+from corral.daemon.stand_ins import STAND_INS
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from corral.aio import Background
 from corral.api.images import IMAGES_PATH
 from corral.api.request import User
+from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
 from corral.config import Settings
 from corral.daemon.component_users import PROVISIONER, node
@@ -42,7 +43,6 @@ from corral.node.storage.population import Populator, Uploads
 from corral.node.storage.provisioner import controller as provisioner
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.server.app import ApiServer
 
 _UPLOADS = "/uploads"
 """Prefix of the paths of uploads, which the API server passes on."""
@@ -95,7 +95,7 @@ class Host:
         names: Sequence[str],
         gone: dict[str, str],
         *,
-        server: ApiServer,
+        administrator: Client,
         acting: Callable[[User], ControllerContext],
         reach: Callable[[str], Kubeconfig],
         tasks: Background,
@@ -109,11 +109,11 @@ class Host:
         context = acting(PROVISIONER)
         parts = self._parts(tasks, self._peers(context, reach))
         controllers = self._volumes(parts, context, tasks, is_first=True) if names else []
-        removal = node_remover(server, gone)
+        removal = node_remover(administrator, gone)
         tasks.start(removal.run(), name=removal.name)
         for name in names:
             agent = self.agents[name] = self._agent(name, parts, acting(node(name)))
-            tasks.start(play(agent, server, gone, removal), name=name)
+            tasks.start(play(agent, administrator, gone, removal), name=name)
             metrics.add(f"node {name}", agent.vmi_metrics.collect)
         tasks.start(self.sampler.run(), name="sampler")
         return controllers

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from socket import socket
 from ssl import SSLContext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 from starlette.types import ASGIApp
@@ -41,8 +41,10 @@ from corral.node.status.node_status import host_address
 from corral.pki import public_key_hash
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.server.admission.service_allocation import ServiceRanges
 from corral.server.transport.listener import ServeError, listening_on
+
+if TYPE_CHECKING:  # a joined node has no API server, and does not import one
+    from corral.server.admission.service_allocation import ServiceRanges
 
 API_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 """Short names of the API server inside guests."""
@@ -139,11 +141,13 @@ class Networking:
         )
         return PodNetworks(machines.namespace, pod_settings)
 
-    def service_ranges(self) -> ServiceRanges:
+    def service_ranges(self) -> "ServiceRanges":
         """Return the ClusterIP ranges, one for each IP version that machines have.
 
         Pod addresses are reserved whether or not there is a network here.
         """
+        from corral.server.admission.service_allocation import ServiceRanges  # noqa: PLC0415
+
         settings = self._settings
         cidrs = settings.service_cidrs
         served = (

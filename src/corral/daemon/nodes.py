@@ -11,7 +11,6 @@ from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.client.transport import InProcess
 from corral.cluster import node_ipam
 from corral.config import Settings
 from corral.node.agent.agent import Agent
@@ -24,8 +23,6 @@ from corral.reconcile.batch import for_each
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
-from corral.server.app import ApiServer
-from corral.server.authn.authenticator import ADMINISTRATOR
 
 MAX_RETRY_SECONDS = 60.0
 """Maximum delay before a refused removal is tried again."""
@@ -40,7 +37,7 @@ def node_names(settings: Settings) -> Sequence[str]:
     return [host] if settings.nodes == 1 else [f"{host}-{n}" for n in range(settings.nodes)]
 
 
-async def sync_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], dict[str, str]]:
+async def sync_nodes(settings: Settings, client: Client) -> tuple[list[str], dict[str, str]]:
     """Return the names of the nodes to run, and the uids of removed nodes for ``node_remover``.
 
     A node of an earlier start whose machines still run goes on as a retired node: the host may have
@@ -58,7 +55,6 @@ async def sync_nodes(settings: Settings, server: ApiServer) -> tuple[list[str], 
         for directory in settings.layout.node_directories()
         if directory.name not in current and records.has_machines(directory)
     ]
-    client = Client(InProcess(server.handle, ADMINISTRATOR))
     gone: dict[str, str] = {}
 
     async def sync(node: Node) -> None:
@@ -83,14 +79,13 @@ def is_joined(node: Node) -> bool:
     return bool(kubelet_port(node))
 
 
-def node_remover(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]:
+def node_remover(client: Client, nodes: Mapping[str, str]) -> Controller[str]:
     """Return the controller that deletes removed nodes, given by name and uid, then their pods.
 
     To remove another node, add it to ``nodes`` and its name to the controller's queue.  No agent
     serves these nodes, so their VMIs count as lost at once, also after a backup of another host was
     restored.
     """
-    client = Client(InProcess(server.handle, ADMINISTRATOR))
     queue = WorkQueue[str](first_delay=1.0, longest_delay=MAX_RETRY_SECONDS)
     for name in nodes:
         queue.add(name)
@@ -111,7 +106,7 @@ def node_remover(server: ApiServer, nodes: Mapping[str, str]) -> Controller[str]
 
 
 async def play(
-    agent: Agent, server: ApiServer, gone: dict[str, str], removal: Controller[str]
+    agent: Agent, client: Client, gone: dict[str, str], removal: Controller[str]
 ) -> None:
     """Run the agent of a node; delete a retired one through ``removal`` after its last machine.
 
@@ -120,7 +115,7 @@ async def play(
     """
     await agent.run()
     try:
-        node = await Client(InProcess(server.handle, ADMINISTRATOR)).get(Node, agent.name)
+        node = await client.get(Node, agent.name)
     except ApiError as error:
         log.warning("retired node not removed", node=agent.name, error=str(error))
         return
@@ -142,9 +137,8 @@ async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) ->
     return True
 
 
-async def release_foreign_ranges(settings: Settings, server: ApiServer) -> None:
+async def release_foreign_ranges(settings: Settings, client: Client) -> None:
     """Release pod ranges outside the CIDRs, which may have changed, before nodes use them."""
-    client = Client(InProcess(server.handle, ADMINISTRATOR))
     await node_ipam.release_outside(client, settings.pod_cidrs)
 
 

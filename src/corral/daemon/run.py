@@ -25,6 +25,7 @@ from corral.daemon.summary import summary
 from corral.metrics import Registry, process as process_metrics
 from corral.reconcile import metrics as controller_metrics
 from corral.reconcile.context import ControllerContext
+from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.server.transport.listener import ServeError
 
 log = structlog.get_logger()
@@ -46,8 +47,9 @@ async def run(
     terminated = process.termination()
     try:
         await create_defaults(api.server)
-        names, gone = await sync_nodes(settings, api.server)
-        await release_foreign_ranges(settings, api.server)
+        administrator = api.client(ADMINISTRATOR)
+        names, gone = await sync_nodes(settings, administrator)
+        await release_foreign_ranges(settings, administrator)
         await network.prepare()
         async with api.serving() as url, Background() as tasks:
             tasks.start(reserve.keep(), name="reserve")
@@ -61,7 +63,7 @@ async def run(
             running += host.start(
                 names,
                 gone,
-                server=api.server,
+                administrator=administrator,
                 acting=acting,
                 reach=api.reach,
                 tasks=tasks,

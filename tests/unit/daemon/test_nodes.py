@@ -16,7 +16,7 @@ from corral.config import Hollow, Settings
 from corral.daemon.bootstrap import create_defaults, publish_upload_url
 from corral.daemon.nodes import node_names, node_remover, play, sync_nodes
 from corral.reconcile.controller import REQUEUED
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
 
@@ -72,9 +72,9 @@ async def refuse(server, client, **rule):
 
 
 @asynccontextmanager
-async def removing(server, gone):
+async def removing(client, gone):
     """Remove nodes; the block gets what waits until the loop has come to an outcome."""
-    loop = node_remover(server, gone)
+    loop = node_remover(client, gone)
 
     async def until(outcome):
         while not loop.results[outcome]:
@@ -86,10 +86,10 @@ async def removing(server, gone):
 
 
 async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, settings):
-    played, gone = await sync_nodes(settings, server)
+    played, gone = await sync_nodes(settings, client)
     assert (played, [*gone]) == (list(node_names(settings)), ["earlier"])
     assert await names(client, Node) == []
-    async with removing(server, gone) as until:
+    async with removing(client, gone) as until:
         await until("success")
     assert await names(client, Pod) == []
 
@@ -97,7 +97,7 @@ async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, setting
 async def test_a_node_of_another_host_stays_when_the_manager_starts(server, client, settings):
     endpoints = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}
     await client.patch(Node, Key("", "earlier"), {"status": endpoints}, subresource="status")
-    _, gone = await sync_nodes(settings, server)
+    _, gone = await sync_nodes(settings, client)
     assert gone == {}
     assert await names(client, Node) == ["earlier"]
     assert await names(client, Pod) == ["a", "b"]
@@ -114,15 +114,15 @@ class Emptied:
 
 async def test_a_retired_node_goes_with_its_last_machine(server, client):
     gone = {}
-    loop = node_remover(server, gone)
-    await play(Emptied(), server, gone, loop)
+    loop = node_remover(client, gone)
+    await play(Emptied(), client, gone, loop)
     assert (len(loop.queue), [*gone]) == (1, ["earlier"])
 
 
 async def test_a_retired_node_that_somebody_has_deleted_ends_no_manager(server, client):
     await client.delete(Node, Key("", "earlier"), grace_seconds=0)
     gone = {}
-    await play(Emptied(), server, gone, node_remover(server, gone))
+    await play(Emptied(), client, gone, node_remover(client, gone))
     assert gone == {}
 
 
@@ -134,9 +134,9 @@ async def test_pods_that_may_not_be_deleted_keep_no_manager_from_its_start(
     server, client, settings
 ):
     await refuse(server, client, resources=["pods"])
-    _, gone = await sync_nodes(settings, server)
+    _, gone = await sync_nodes(settings, client)
     assert await names(client, Node) == []
-    async with removing(server, gone) as until:
+    async with removing(client, gone) as until:
         await until("error")
         assert await names(client, Pod) == ["a", "b"]
         await allow(client)
@@ -148,8 +148,8 @@ async def test_a_node_that_may_not_be_deleted_keeps_its_pods_and_goes_later(
     server, client, settings
 ):
     await refuse(server, client, resources=["nodes"])
-    _, gone = await sync_nodes(settings, server)
-    async with removing(server, gone) as until:
+    _, gone = await sync_nodes(settings, client)
+    async with removing(client, gone) as until:
         await until("error")
         assert await names(client, Node) == ["earlier"]
         assert await names(client, Pod) == ["a", "b"], "its pods go with it"
@@ -165,9 +165,9 @@ async def test_a_list_of_pods_that_is_refused_ends_no_manager(
     async def refused(*_, **__):
         raise Forbidden("not now")
 
-    _, gone = await sync_nodes(settings, server)
+    _, gone = await sync_nodes(settings, client)
     monkeypatch.setattr(Client, "list", refused)
-    async with removing(server, gone) as until:
+    async with removing(client, gone) as until:
         await until("error")
         monkeypatch.undo()
         await until("success")
@@ -175,9 +175,9 @@ async def test_a_list_of_pods_that_is_refused_ends_no_manager(
 
 
 async def test_another_node_of_that_name_is_let_alone(server, client, settings):
-    _, gone = await sync_nodes(settings, server)
+    _, gone = await sync_nodes(settings, client)
     await client.create(Node, {"metadata": {"name": "earlier"}})
-    async with removing(server, gone) as until:
+    async with removing(client, gone) as until:
         await until("success")
     assert await names(client, Node) == ["earlier"]
     assert await names(client, Pod) == ["a", "b"]
@@ -188,7 +188,7 @@ async def test_who_refuses_everything_keeps_no_manager_from_its_start(server, cl
     retired = {"metadata": {"name": own, "annotations": {"corral.dev/retired": "true"}}}
     await client.create(Node, retired)
     await refuse(server, client, resources=["*/*"])
-    played, _ = await sync_nodes(settings, server)
+    played, _ = await sync_nodes(settings, client)
     assert played == [own]
     assert await names(client, Node) == sorted(["earlier", own])
     await publish_upload_url(server, "https://127.0.0.1:6443", "authority")
@@ -202,8 +202,8 @@ async def test_a_conflict_that_a_webhook_tells_of_is_no_other_node(
         raise Conflict("admission webhook denied the request")
 
     monkeypatch.setattr(Client, "delete", refused)
-    _, gone = await sync_nodes(settings, server)
-    async with removing(server, gone) as until:
+    _, gone = await sync_nodes(settings, client)
+    async with removing(client, gone) as until:
         await until(REQUEUED)
         assert await names(client, Node) == ["earlier"]
         monkeypatch.undo()
@@ -213,7 +213,7 @@ async def test_a_conflict_that_a_webhook_tells_of_is_no_other_node(
 
 
 async def test_another_node_of_that_name_keeps_its_pods(server, client):
-    async with removing(server, {"earlier": "another-uid"}) as until:
+    async with removing(client, {"earlier": "another-uid"}) as until:
         await until("success")
     assert await names(client, Node) == ["earlier"]
     assert await names(client, Pod) == ["a", "b"]

@@ -9,7 +9,7 @@ from corral.api.request import Certificate, Request, User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.daemon.rbac import reconcile_rbac
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
 

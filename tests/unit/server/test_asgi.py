@@ -19,7 +19,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from corral import pki
 from corral.api.object import Key
 from corral.api.request import Response, User
-from corral.server import ApiServer, asgi
+from corral.server import asgi
+from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.server.flowcontrol import fairness

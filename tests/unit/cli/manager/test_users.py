@@ -10,7 +10,7 @@ from corral.api.kinds.auth.rbac import GROUP
 from corral.cli.manager import users
 from corral.client.client import Client
 from corral.client.transport import InProcess
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
 

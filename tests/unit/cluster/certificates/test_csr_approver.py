@@ -16,7 +16,7 @@ from corral.client.transport import InProcess
 from corral.cluster.certificates import csr_approver
 from corral.daemon.rbac import reconcile_rbac
 from corral.reconcile.context import ControllerContext
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.store import Store
 

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.server.authz.test_authorizer import bind, role, rule, user
 from tests.unit.server.conftest import MERGE, SERVICES, Asker
 
-from corral.server import ApiServer
 from corral.server.admission.service_allocation import ServiceRanges
+from corral.server.app import ApiServer
 from corral.store import Store
 
 RANGES = ServiceRanges(

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.server.conftest import MERGE, VMS, Asker
 
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.store import Store
 
 GROUP = "/apis/instancetype.kubevirt.io/v1beta1"

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.unit.server.conftest import MERGE, SERVICES, Asker
 
 from corral.api.errors import InternalError
-from corral.server import ApiServer
 from corral.server.admission.service_allocation import (
     ADDRESS_BAND,
     PORT_BAND,
@@ -19,6 +18,7 @@ from corral.server.admission.service_allocation import (
     pick,
     usable,
 )
+from corral.server.app import ApiServer
 from corral.store import Log, Store
 
 STATUS = f"{SERVICES}/web/status"

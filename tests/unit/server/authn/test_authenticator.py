@@ -5,7 +5,7 @@ from tests.unit.server.conftest import MACHINES, MAPS
 
 from corral.api.errors import Unauthorized
 from corral.api.request import Request, User
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR, ANONYMOUS, Authenticator
 from corral.store import Store
 

@@ -16,7 +16,7 @@ from corral.api.errors import Unauthorized
 from corral.api.request import Certificate, Request, User
 from corral.api.revocation import MAP, USERS
 from corral.pki import certificates, server_identity
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, REJECTED, Authenticator
 from corral.server.authn.revocations import Revocations

@@ -8,7 +8,7 @@ import pytest
 from corral.api.errors import TooManyRequests
 from corral.api.object import Key
 from corral.api.request import Request, Response, User
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.authn.authenticator import ADMINISTRATOR
 from corral.server.flowcontrol import fairness
 from corral.server.flowcontrol.fairness import (

@@ -10,7 +10,7 @@ import pytest
 from corral.api.object import Key
 from corral.api.request import Certificate
 from corral.api.revocation import MAP, USERS
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
 from corral.store import Store

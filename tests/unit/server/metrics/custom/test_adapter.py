@@ -9,7 +9,7 @@ from tests.exposition import Told
 from tests.unit.server.conftest import PODS, Asker
 from tests.unit.server.metrics.custom.fake import FakePrometheus, vector
 
-from corral.server import ApiServer
+from corral.server.app import ApiServer
 from corral.server.metrics.custom import Adapter, prometheus
 from corral.store import Store
 
