@@ -16,6 +16,7 @@ from corral.api.kinds.storage.common import (
     AVAILABLE,
     BOUND_BY_CONTROLLER,
     FILESYSTEM,
+    SHARED_LABEL,
     STORAGE,
     STORAGE_LABEL,
     WAIT_FOR_FIRST_CONSUMER,
@@ -103,12 +104,15 @@ def claim_of(volume: PersistentVolume) -> ObjectReference | None:
 
 
 def storage_of(volume: PersistentVolume) -> str:
-    """Return the id of the storage that a volume lies in; "" for one that is reached anywhere."""
+    """Return the id of the storage that a volume lies in; "" for one that is reached anywhere.
+
+    It is that of one host, or of a shared directory.
+    """
     affinity = volume.spec and volume.spec.nodeAffinity
     terms = (affinity and affinity.required and affinity.required.nodeSelectorTerms) or ()
     for term in terms:
         for expression in term.matchExpressions or ():
-            if expression.key == STORAGE_LABEL and expression.values:
+            if expression.key in (STORAGE_LABEL, SHARED_LABEL) and expression.values:
                 return str(expression.values[0])
     return ""
 

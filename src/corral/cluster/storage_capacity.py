@@ -7,6 +7,7 @@ that a node may write, and this controller derives the objects.
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import Final
 
 from lightkube.models.core_v1 import Node
@@ -15,6 +16,9 @@ from lightkube.models.storage_v1 import CSIStorageCapacity, StorageClass
 from corral.api.errors import AlreadyExists, NotFound
 from corral.api.kinds.storage.common import (
     CORRAL_PROVISIONER,
+    SHARED_CAPACITY,
+    SHARED_LABEL,
+    SHARED_PROVISIONER,
     STORAGE_CAPACITY,
     STORAGE_LABEL,
     takes_space,
@@ -29,6 +33,11 @@ from corral.reconcile.workqueue import WorkQueue
 NAMESPACE: Final = "kube-system"
 LABELS: Final = {"csi.storage.k8s.io/drivername": CORRAL_PROVISIONER.replace("/", "-")}
 """Labels of the objects, as external-provisioner's."""
+_KINDS: Final = (
+    (CORRAL_PROVISIONER, STORAGE_LABEL, STORAGE_CAPACITY),
+    (SHARED_PROVISIONER, SHARED_LABEL, SHARED_CAPACITY),
+)
+"""Storages of a host's own, and shared ones: provisioner, label and annotation of Nodes."""
 _EVERYTHING: Final = Key("", "")
 
 
@@ -56,7 +65,10 @@ class StorageCapacities:
         self._capacities.handle(lambda _old, _new: self.queue.add(_EVERYTHING))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        before, after = (_storage(each) if each is not None else None for each in (old, new))
+        before, after = (
+            [_storage(each, kind) for kind in _KINDS] if each is not None else None
+            for each in (old, new)
+        )
         if before != after:  # not for its heartbeats
             self.queue.add(_EVERYTHING)
 
@@ -89,24 +101,26 @@ def capacities(nodes: Iterable[Node], classes: Iterable[StorageClass]) -> Mappin
 
     Classes that overcommit have none: their volumes fit until the disk is full.
     """
-    storages = dict(found for each in nodes if (found := _storage(each)) is not None)
-    names = sorted(key_of(each).name for each in classes if takes_space(each))
+    listed, all_classes = list(nodes), list(classes)
     objects: dict[Key, Document] = {}
-    for storage, left in sorted(storages.items()):
-        for name in names:
+    for kind in _KINDS:
+        storages = dict(found for each in listed if (found := _storage(each, kind)) is not None)
+        names = sorted(key_of(each).name for each in all_classes if takes_space(each, kind[0]))
+        for (storage, left), name in product(sorted(storages.items()), names):
             key = Key(NAMESPACE, _name(storage, name))
             objects[key] = {
                 "metadata": {"name": key.name, "namespace": NAMESPACE, "labels": dict(LABELS)},
-                "nodeTopology": {"matchLabels": {STORAGE_LABEL: storage}},
+                "nodeTopology": {"matchLabels": {kind[1]: storage}},
                 "storageClassName": name,
                 "capacity": left,
             }
     return objects
 
 
-def _storage(node: Node) -> tuple[str, str] | None:
+def _storage(node: Node, kind: tuple[str, str, str]) -> tuple[str, str] | None:
     """Return the id of a Node's storage and the bytes that it has left; None without either."""
-    storage, left = labels_of(node).get(STORAGE_LABEL), annotations_of(node).get(STORAGE_CAPACITY)
+    _, label, annotation = kind
+    storage, left = labels_of(node).get(label), annotations_of(node).get(annotation)
     return (storage, left) if storage and left and left.isdecimal() else None
 
 

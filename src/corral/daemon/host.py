@@ -1,6 +1,6 @@
 """Composes the host: the resources that its nodes share, and the nodes' agents."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,13 +9,16 @@ from lightkube.models.core_v1 import Node
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from corral import pki
 from corral.aio import Background
 from corral.api.images import IMAGES_PATH
+from corral.api.kinds.storage.common import SHARED_CAPACITY, SHARED_LABEL, SHARED_PROVISIONER
 from corral.api.request import User
 from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
 from corral.config import Settings
 from corral.daemon.component_users import PROVISIONER, node
+from corral.daemon.errors import CannotStart
 from corral.daemon.network import Networking, destinations
 from corral.daemon.nodes import capacity, hypervisor_of, node_names, node_remover, play
 from corral.metrics import Registry
@@ -24,6 +27,7 @@ from corral.node.agent.host_parts import HostParts
 from corral.node.agent.self_fencing import watchdog
 from corral.node.fencing.lease import NodeLease
 from corral.node.hollow.streams import EchoNetwork
+from corral.node.host.proc import runs
 from corral.node.hypervisor import Hypervisor
 from corral.node.images.inventory import Inventory
 from corral.node.images.peer import Peer
@@ -35,12 +39,14 @@ from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.helper_processes import Helper
 from corral.node.pressure import Pressure
 from corral.node.status.node_status import Registration
-from corral.node.storage import Storage
+from corral.node.storage import Storage, StorageError, shared_directory
 from corral.node.storage.capacity import FreeCapacity
 from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
 from corral.node.storage.population import Populator, Uploads
+from corral.node.storage.provision_plan import Backend
 from corral.node.storage.provisioner import controller as provisioner
+from corral.node.storage.shared_storage import SharedStorage
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 
@@ -59,8 +65,30 @@ class Host:
         self.uploads = Uploads()
         self.sampler = Sampler()
         self._images: ImageServer | None = None
+        self._shared_capacity: FreeCapacity | None = None
         self._settings = settings
         self._network = network
+
+    def mount(self, *, is_first: bool) -> None:
+        """Check the shared directory, if there is one.  Raises CannotStart.
+
+        The first host makes an empty one that of its cluster.
+        """
+        directory, layout = self._settings.shared_storage, self._settings.layout
+        if directory is None:
+            return
+        try:
+            if is_first:
+                shared_directory.create(directory, self._cluster, layout.shared_storage)
+            else:
+                shared_directory.check(directory, self._cluster)
+        except StorageError as error:
+            raise CannotStart(f"--shared-storage: {error.message}", error.hint) from error
+
+    @property
+    def _cluster(self) -> str:
+        """The hash of the cluster's authority."""
+        return pki.public_key_hash(self._settings.layout.authority.read_text())
 
     def agent_app(self, name: str) -> ASGIApp | None:
         """Return the ASGI app of a node's agent; None if the node is not here."""
@@ -107,7 +135,7 @@ class Host:
         component for its user; ``reach`` returns how this server authenticates to a node.
         """
         context = acting(PROVISIONER)
-        parts = self._parts(tasks, self._peers(context, reach))
+        parts = self._parts(tasks, self._peers(context, reach), context, names)
         controllers = self._volumes(parts, context, tasks, is_first=True) if names else []
         removal = node_remover(administrator, gone)
         tasks.start(removal.run(), name=removal.name)
@@ -136,7 +164,8 @@ class Host:
         that belong to the node, which are still to start.
         """
         peers = self._peers(context, reach, first)
-        parts = replace(self._parts(tasks, peers), registration=registration)
+        parts = self._parts(tasks, peers, context, [name])
+        parts = replace(parts, registration=registration)
         controllers = self._volumes(parts, provisioner_context, tasks, is_first=False)
         directory = self._settings.layout.nodes / name
         agent = self.agents[name] = self._agent(
@@ -161,7 +190,9 @@ class Host:
         nodes = context.informers.of(Node)
         return Peers(nodes.items, own=self.agents.__contains__, reach=reach, first=first)
 
-    def _parts(self, tasks: Background, peers: Peers) -> HostParts:
+    def _parts(
+        self, tasks: Background, peers: Peers, context: ControllerContext, names: Sequence[str]
+    ) -> HostParts:
         settings, network, layout = self._settings, self._network, self._settings.layout
         reached = destinations(settings)
         images = ImageStore(layout.images, destinations=reached, option=layout.option, peers=peers)
@@ -184,7 +215,8 @@ class Host:
             images=images,
             listed_images=inventory.listed,
             storage=storage,
-            storage_facts=self._capacity.annotations,
+            shared=self._shared(storage, context, names, tasks),
+            storage_facts=self._storage_facts,
             host_disks=settings.host_disks,
             limits=None if settings.hollow else Limits(layout.root, existing=layout.machines),
             network=EchoNetwork() if settings.hollow else network.machines,
@@ -196,6 +228,43 @@ class Host:
             registration=Registration(address=settings.node_address),
         )
 
+    def _shared(
+        self,
+        storage: Storage,
+        context: ControllerContext,
+        names: Sequence[str],
+        tasks: Background,
+    ) -> SharedStorage | None:
+        """Return the shared directory, if this host has one."""
+        directory, layout = self._settings.shared_storage, self._settings.layout
+        if directory is None or not names:
+            return None
+
+        def is_running(uid: str) -> bool:
+            return any(runs(each) for each in layout.nodes.glob(f"*/machines/{uid}"))
+
+        shared = SharedStorage(
+            directory,
+            self._cluster,
+            host=storage.id,
+            node=names[0],
+            client=context.client,
+            runs=is_running,
+            publish=self._register_again,
+            retry=self._retry_leased,
+        )
+        tasks.start(shared.run(), name="shared storage")
+        return shared
+
+    def _storage_facts(self) -> Mapping[str, str]:
+        """Return what the Nodes of this host say of its storages."""
+        shared = self._shared_capacity
+        return {**self._capacity.annotations(), **(shared.annotations() if shared else {})}
+
+    def _retry_leased(self) -> None:
+        for agent in self.agents.values():
+            agent.retry_leased()
+
     def _register_again(self) -> None:
         """Write the Nodes of this host again: a fact of theirs has changed."""
         for agent in self.agents.values():
@@ -204,20 +273,39 @@ class Host:
     def _volumes(
         self, parts: HostParts, context: ControllerContext, tasks: Background, *, is_first: bool
     ) -> list[Controller[Any]]:
-        """Return the controllers that provision and populate claims."""
+        """Return the controllers that provision and populate claims.
+
+        Those of a shared directory run on the first host alone.
+        """
         assert parts.storage is not None
+        grow = partial(grow_claim, self.agents.values())
+        host = HostNodes(is_own=self.agents.__contains__, is_first=is_first)
+        self._populate(parts, parts.storage, context, tasks)
+        made = [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
+        if parts.shared is not None and is_first:
+            storage = parts.shared.storage
+            self._populate(parts, storage, context, tasks)
+            self._shared_capacity = FreeCapacity(storage, self._register_again, SHARED_CAPACITY)
+            tasks.start(self._shared_capacity.run(), name="shared storage capacity")
+            backend = Backend(storage.id, SHARED_LABEL, SHARED_PROVISIONER)
+            everywhere = HostNodes(selects=False)
+            changed = self._shared_capacity.changed
+            made.append(provisioner(storage, grow, everywhere, changed, backend=backend)(context))
+        return made
+
+    def _populate(
+        self, parts: HostParts, storage: Storage, context: ControllerContext, tasks: Background
+    ) -> None:
+        """Start populating the claims of a storage."""
         populator = Populator(
             context,
-            parts.storage,
+            storage,
             parts.images,
             self.uploads,
             needed=not self._settings.hollow,
             destinations=parts.destinations,
         )
         tasks.start(populator.run(), name=populator.name)
-        grow = partial(grow_claim, self.agents.values())
-        host = HostNodes(is_own=self.agents.__contains__, is_first=is_first)
-        return [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
 
     def _agent(
         self,

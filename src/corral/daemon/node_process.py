@@ -79,6 +79,7 @@ class NodeProcess:
         terminated = process.termination()
         host = Host(self.settings, self.networking)
         try:
+            host.mount(is_first=False)
             config = self.config or config_of(self.settings.layout, self.membership.server)
             async with (
                 Https(config) as transport,

@@ -43,6 +43,7 @@ async def run(
     reserve, metrics = Reserve(settings.layout.reserve), Registry(process=process_metrics)
     host = Host(settings, network)
     api = Api.open(settings, network, host, reserve, metrics)
+    host.mount(is_first=True)
     process.prepare()
     terminated = process.termination()
     try:

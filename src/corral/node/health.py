@@ -1,10 +1,20 @@
 """Health of a part of the node, for ``corral status`` and the log."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCondition:
+    """A condition of a Node: whether it is True, why, and in words what corral does or lacks."""
+
+    active: bool
+    reason: str
+    message: str
 
 
 class Health:

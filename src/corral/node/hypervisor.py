@@ -57,7 +57,8 @@ class Drive:
     guest could write a header of another format.  ``read_only`` files (those of a CD-ROM too) are
     opened so that even a guest that broke out of its QEMU cannot write them.  ``ephemeral`` content
     may be lost when the host goes down, so it is not flushed.  ``direct``: whether the file system
-    supports O_DIRECT.
+    supports O_DIRECT.  ``lease``: the handle of a volume on a shared directory, whose lease a
+    machine needs; ``shares``: whether it shares that with others.
     """
 
     volume: str
@@ -67,6 +68,8 @@ class Drive:
     layers: tuple[Layer, ...] = ()
     ephemeral: bool = True
     direct: bool = False
+    lease: str = ""
+    shares: bool = False
 
     def files(self) -> Iterator[tuple[Path, int]]:
         """Iterate over the file and its layers, each with the flags to open it with."""

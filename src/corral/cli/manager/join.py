@@ -135,6 +135,14 @@ def node_options(command: C) -> C:
             help="Whose files machines may have as disks (hostDisk).  [default: none]",
         ),
         click.option(
+            "--shared-storage",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            default=None,
+            metavar="DIRECTORY",
+            help="Where this host mounts the shared directory of corral up --shared-storage.  "
+            "[default: none]",
+        ),
+        click.option(
             "--machine",
             type=click.Choice(["qemu", "hollow"]),
             default="qemu",
@@ -325,6 +333,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         network=chosen["network"],
         service_address=chosen["service_address"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
+        shared_storage=chosen["shared_storage"].absolute() if chosen["shared_storage"] else None,
     )
 
 

@@ -156,6 +156,14 @@ def _bind_address(
     help="Directory of disk images for hostDisk volumes.  [default: none]",
 )
 @click.option(
+    "--shared-storage",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIRECTORY",
+    help="Directory that several hosts mount, for claims of the class corral-shared.  "
+    "[default: none]",
+)
+@click.option(
     "--prometheus",
     type=WebUrl(),
     default="",

@@ -43,6 +43,7 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         kept_ports=chosen["kept_ports"],
         allowed_destinations=chosen["allowed_destinations"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
+        shared_storage=chosen["shared_storage"].absolute() if chosen["shared_storage"] else None,
         prometheus=_prometheus(chosen["prometheus"], chosen["metric_rules"]),
         metric_rules=chosen["metric_rules"],
         audit_log=_audit_log(chosen["audit_log"], chosen["audit_policy"]),

@@ -2,8 +2,10 @@
 
 The default class provisions volumes at once, which is right for one host: imports do not wait for a
 machine.  As soon as nodes of a second host are there, a class whose volumes wait for their first
-consumer is created, and is the default: of several defaults the newest counts.  Neither is changed
-afterwards: users may choose another default, or add classes of the same provisioner.
+consumer is created, and is the default: of several defaults the newest counts.  A shared directory
+has a class of its own, which provisions at once, too: every node with the directory reaches the
+volume, so nothing is gained by waiting for a pod.  None is changed afterwards: users may choose
+another default, or add classes of the same provisioners.
 """
 
 from lightkube.models.core_v1 import Node
@@ -14,6 +16,9 @@ from corral.api.kinds.storage.common import (
     CORRAL_CLASS,
     CORRAL_PROVISIONER,
     DEFAULT_CLASS,
+    SHARED_CLASS,
+    SHARED_LABEL,
+    SHARED_PROVISIONER,
     STORAGE_LABEL,
     WAIT_FOR_FIRST_CONSUMER,
     WAITING_CLASS,
@@ -34,6 +39,8 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
     def changed(old: Node | None, new: Node | None) -> None:
         if new is not None and (old is None or labels_of(old) != labels_of(new)):
+            if SHARED_LABEL in labels_of(new):
+                queue.add(Key("", SHARED_CLASS))
             storages = {labels_of(each).get(STORAGE_LABEL, "") for each in nodes.items()}
             if len(storages - {""}) > 1:
                 queue.add(Key("", WAITING_CLASS))
@@ -51,6 +58,12 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 def storage_class(name: str = CORRAL_CLASS) -> Document:
     """Return a class."""
+    if name == SHARED_CLASS:
+        return {
+            "metadata": {"name": name},
+            "provisioner": SHARED_PROVISIONER,
+            "allowVolumeExpansion": True,
+        }
     waits = {"volumeBindingMode": WAIT_FOR_FIRST_CONSUMER} if name == WAITING_CLASS else {}
     return {
         "metadata": {"name": name, "annotations": {DEFAULT_CLASS: "true"}},

@@ -7,7 +7,7 @@ never wait for the API.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from lightkube.models.core_v1 import Node, Pod
 
 from corral.aio import Background
 from corral.api.kinds.core.node_taints import ready_status
-from corral.api.kinds.storage.common import STORAGE_LABEL
+from corral.api.kinds.storage.common import SHARED_LABEL, STORAGE_LABEL
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.agent.hang_detector import HangDetector
@@ -186,6 +186,10 @@ class Agent:
         if self._fencing is not None:
             await self._fencing.end(self._heartbeat.write_last)
 
+    def retry_leased(self) -> None:
+        """Retry the starts that wait for the lease of a disk: its holder may be over now."""
+        self._machines.retry_leased()
+
     def register_again(self) -> None:
         """Write the Node again at once: its status or annotations have changed."""
         self._heartbeat.register_again()
@@ -239,6 +243,7 @@ def _host(
 ) -> Host:
     """Return the Node's properties, from the parts that know them."""
     storage, limits, pressure = parts.storage, parts.limits, parts.pressure
+    shared = parts.shared
     return Host(
         name=name,
         address=address or parts.registration.address or host_address(),
@@ -249,10 +254,17 @@ def _host(
         limits=limits.facts if limits is not None else dict,
         network=parts.network_facts,
         storage=parts.storage_facts,
+        shared_labels=shared.labels if shared is not None else _without_shared,
+        shared=shared.condition if shared is not None else lambda: None,
         images=parts.listed_images,
         pressures=pressure.conditions if pressure is not None else no_pressure,
         retired=retired,
     )
+
+
+def _without_shared() -> Mapping[str, None]:
+    """Return the labels of a Node that has no shared directory, or none any more."""
+    return {SHARED_LABEL: None}
 
 
 async def grow_claim(agents: Iterable[Agent], claim: Key, size: int) -> None:

@@ -14,6 +14,7 @@ from corral.node.network.guest_ports import Network
 from corral.node.pressure import Pressure
 from corral.node.status.node_status import Registration
 from corral.node.storage import Storage
+from corral.node.storage.shared_storage import SharedStorage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,8 @@ class HostParts:
     """The shared parts; None for those that this host does not have.
 
     listed_images: ``status.images`` of the Nodes.
-    storage: the volumes of claims; storage_facts: annotations of the Node about it.
+    storage: the volumes of claims; storage_facts: annotations of the Node about them.
+    shared: the shared directory, if the host has one.
     host_disks: the directory whose files machines may have as disks.
     limits: sets resource limits of machines.
     network: connects to guests; networks: attaches machines and allocates addresses.
@@ -35,6 +37,7 @@ class HostParts:
     images: ImageStore
     listed_images: Callable[[], Sequence[Document]] = list
     storage: Storage | None = None
+    shared: SharedStorage | None = None
     storage_facts: Callable[[], Mapping[str, str]] = dict
     host_disks: Path | None = None
     limits: Limits | None = None
@@ -45,3 +48,9 @@ class HostParts:
     sampler: Sampler = field(default_factory=Sampler)
     pressure: Pressure | None = None
     registration: Registration = field(default_factory=Registration)
+
+    @property
+    def storages(self) -> Sequence[Storage]:
+        """The storages that claims of machines may lie in."""
+        shared = self.shared.storage if self.shared is not None else None
+        return [each for each in (self.storage, shared) if each is not None]

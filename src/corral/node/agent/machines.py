@@ -17,6 +17,7 @@ from corral.node.hypervisor import Drive, Hypervisor, StuckError
 from corral.node.kubelet.logs import Logs
 from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.dependencies import Dependencies
+from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.exclusive_starts import ExclusiveStarts
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine_index import MachineIndex
@@ -61,12 +62,12 @@ class Machines:
         start_tasks: StartTasks,
         lease: NodeLease | None = None,
     ) -> None:
-        client, storage = context.client, host.storage
+        client, storages = context.client, host.storages
         self.networking = Networking(host.networks)
         self.dependencies = Dependencies(
-            client, host.images, storage, host.host_disks, needed=hypervisor.needs_drives
+            client, host.images, storages, host.host_disks, needed=hypervisor.needs_drives
         )
-        self.saved_memories = SavedMemoryClaims(client, storage) if storage is not None else None
+        self.saved_memories = SavedMemoryClaims(client, storages) if storages else None
         self.logs = Logs()
         self.due = due
         self.empty = asyncio.Event()
@@ -89,6 +90,7 @@ class Machines:
         self._boot_slots = BootSlots(hypervisor.boots_at_once, size=boots_at_once)
         self._lease = lease
         self._starts = ExclusiveStarts(client, lease)
+        self._leases = MachineLeases(host.shared)
         self._living: dict[Key, asyncio.Task[None]] = {}
         self._step = step
         self._start_tasks = start_tasks
@@ -162,6 +164,7 @@ class Machines:
             start_guest_tasks=partial(self._start_tasks, vmi, recorder),
             users=self.index.users,
             require=self._starts.require,
+            leases=self._leases,
         )
         self._machines[key] = machine
         self._uids.add(record.uid)
@@ -201,6 +204,13 @@ class Machines:
         if machine.record.stage is Stage.DEFINED:  # drives are also prepared for a save
             await self._starts.confirm(machine.record)
         return await self.dependencies.at_start(machine, vmi)
+
+    def retry_leased(self) -> None:
+        """Retry the starts that wait for the lease of a disk."""
+        for machine in self._machines.values():
+            trouble = machine.facts.trouble
+            if trouble is not None and trouble.reason == LEASED:
+                machine.retry()
 
     async def erase(self, key: Key, machine: Machine) -> None:
         """Remove the remains of a machine that has ended."""

@@ -35,11 +35,11 @@ from corral.client.client import Client
 from corral.node.agent.machines import Machines
 from corral.node.agent.node_informers import NODE_LABEL
 from corral.node.fencing.lease import NodeLease
+from corral.node.health import NodeCondition
 from corral.node.host.process import launch
 from corral.node.machine.lifecycle import Machine
 from corral.node.network.helper_processes import Helper
 from corral.node.network.netlink import NetworkError
-from corral.node.status.node_status import Fencing
 from corral.reconcile.deletion import exists
 from corral.reconcile.objects import uid_of
 
@@ -90,17 +90,17 @@ class SelfFencing:
         self._lapses = lease.lapses
         """The lapses of the Lease after which exclusive machines were ended, or ran on."""
 
-    def condition(self) -> Fencing:
+    def condition(self) -> NodeCondition:
         """Return whether exclusive machines may be replaced when the node is silent, and why."""
         if self._ends or self._lease.stopped:
             words = "was stopped: machines run on, and those with an identity are not replaced"
-            return Fencing(active=False, reason="AgentStopped", message=words)
+            return NodeCondition(active=False, reason="AgentStopped", message=words)
         if self._helper is not None and not self._helper.is_running:
             words = f"has no watchdog: {self._helper.problem or 'it has ended'}"
-            return Fencing(active=False, reason="NoWatchdog", message=words)
+            return NodeCondition(active=False, reason="NoWatchdog", message=words)
         words = f"ends machines of which two must never run {node_lease.SECONDS:.0f} s after the"
         words += " last renewal of the Lease"
-        return Fencing(active=True, reason="WatchdogRuns", message=words)
+        return NodeCondition(active=True, reason="WatchdogRuns", message=words)
 
     async def start(self, tasks: Background) -> None:
         """Adopt or start the watchdog, before anything is adopted, and keep it running.

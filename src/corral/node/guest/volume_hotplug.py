@@ -24,7 +24,7 @@ from corral.api.kinds.vmi.hotplug import (
 )
 from corral.api.kinds.vmi.status import ClaimInfo
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.hypervisor import DiskBusyError, Drive, GuestError
+from corral.node.hypervisor import DiskBusyError, Drive, GuestError, StartError
 from corral.node.machine.drives import DriveError
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, Users
@@ -146,6 +146,7 @@ class _Plugging:
             except GuestError:
                 return FIRST_BACK_OFF_SECONDS
             self._report_changes(self.present, vmi, desired)
+            await self.machine.release_unplugged(self.present.keys())
         self._forget(self.present, desired)
         todo = plan(desired, self.present)
         for volume, claim in todo.unplug.items():
@@ -178,8 +179,9 @@ class _Plugging:
             if self.machine.facts.saving:
                 return
             self._set_state(volume, Plugged(phase=ATTACHED))
+            await self.machine.lease(prepared.values())
             await self.machine.guest.plugs.plug(vmi, plug, prepared)
-        except DriveError as error:
+        except (DriveError, StartError) as error:
             self._warn(volume, BOUND, error.reason, error.message)
         except GuestError as error:
             users = self.users(vmi, volume) if isinstance(error, DiskBusyError) else ""

@@ -3,7 +3,7 @@
 A file that is opened for writing gets a shared flock, which belongs to the open file description:
 to each copy of the descriptor, whichever process has it.  So a disk counts as in use exactly as
 long as a QEMU has it open, however that ends, without any bookkeeping.  Code that changes a disk
-takes an exclusive lock, see ``corral.node.storage.storage.exclusive``.
+takes an exclusive lock, see ``corral.node.storage.disk_locks``.
 """
 
 import errno
@@ -12,14 +12,16 @@ import os
 from pathlib import Path
 
 
-def opened(path: Path, flags: int) -> int:
+def opened(path: Path, flags: int, *, leased: bool = False) -> int:
     """Open a disk's file; return the descriptor.
 
+    leased: whether the machine has a lease of the disk, which stands for the flock: NFS would take
+    an flock for a lock of the whole file, which keeps QEMU's own locks out.
     Raises OSError, EBUSY while it is being changed.
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        if flags & os.O_ACCMODE == os.O_RDWR:
+        if flags & os.O_ACCMODE == os.O_RDWR and not leased:
             _lock(descriptor, path)
     except BaseException:
         os.close(descriptor)

@@ -40,13 +40,13 @@ class Dependencies:
         self,
         client: Client,
         images: ImageStore,
-        storage: Storage | None = None,
+        storages: Sequence[Storage] = (),
         host_disks: Path | None = None,
         *,
         needed: bool,
     ) -> None:
         self._client = client
-        self._claims = Claims(client, storage)
+        self._claims = Claims(client, storages)
         self._images = images
         self._host_disks = host_disks
         self._needed = needed

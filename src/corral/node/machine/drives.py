@@ -101,4 +101,6 @@ def _shown_by(device: Disk, drive: Drive) -> Drive:
     """Open the drive of a CD-ROM or read-only disk read-only in the hypervisor, too."""
     target = device.disk or device.lun
     is_read_only = device.cdrom is not None or bool(target is not None and target.readonly)
-    return replace(drive, read_only=drive.read_only or is_read_only)
+    read_only = drive.read_only or is_read_only
+    shares = drive.shares or read_only or bool(device.shareable)
+    return replace(drive, read_only=read_only, shares=shares)

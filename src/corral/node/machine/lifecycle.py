@@ -12,7 +12,7 @@ order of the steps:
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.fencing.watchdog import FENCED
 from corral.node.hypervisor import (
     Change,
+    Drive,
     Guest,
     GuestError,
     HungError,
@@ -34,6 +35,7 @@ from corral.node.hypervisor import (
 )
 from corral.node.limits.limits import Limits
 from corral.node.machine.boot_slots import BootSlots, Slot
+from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.memory.restore import MemoryRestore
 from corral.node.machine.memory.save import MemorySave
 from corral.node.machine.resource_limits import MachineLimits
@@ -92,6 +94,7 @@ class Machine:
         limits: Limits | None = None,
         users: Users = lambda _vmi, _volume: "",
         require: Callable[[Record], None] = lambda _record: None,
+        leases: MachineLeases | None = None,
     ) -> None:
         self._state = MachineState(record, directory, recorder=recorder, step=on_step)
         self._hypervisor = hypervisor
@@ -100,6 +103,7 @@ class Machine:
         self._on_step = on_step
         self._start_guest_tasks = start_guest_tasks
         self._require = require
+        self._leases = leases or MachineLeases()
         self._save = MemorySave(self._state, saved_memories)
         self._restore = MemoryRestore(self._state, saved_memories)
         self._recheck = Signal()
@@ -114,6 +118,7 @@ class Machine:
             started=self._on_started,
             users=users,
             require=require,
+            leases=self._leases,
         )
         self._guest: Guest | None = None
         self._agent_up = Signal()
@@ -223,6 +228,14 @@ class Machine:
         self._recorder.pod_event(
             "Normal", "Pulled", f'Successfully pulled image "{image}" in {seconds:.3f}s'
         )
+
+    async def lease(self, drives: Iterable[Drive]) -> None:
+        """Acquire the leases of drives that are to be plugged in.  Raises StartError."""
+        await self._leases.acquire(self.record.uid, drives, plugged=True)
+
+    async def release_unplugged(self, present: Collection[str]) -> None:
+        """Release the leases of drives that were unplugged; ``present``: the plugged volumes."""
+        await self._leases.release_unplugged(self.record.uid, present)
 
     async def erase(self) -> None:
         """Remove the machine's directory."""
@@ -444,6 +457,7 @@ class Machine:
         if (self.directory / FENCED).exists():  # by the watchdog
             facts = replace(facts, fenced=FENCED_MESSAGE)
         facts = fold(facts, Change.GONE)
+        await self._leases.release(self.record.uid)  # before others may start the VMI elsewhere
         self._state.record_end(facts)
         await self._limits.remove()
         if facts.evicted:

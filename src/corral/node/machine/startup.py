@@ -25,6 +25,7 @@ from corral.node.hypervisor import (
     StartError,
 )
 from corral.node.machine.boot_slots import BootSlots, Slot
+from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.drives import DriveError
 from corral.node.machine.memory.restore import MemoryRestore
 from corral.node.machine.resource_limits import MachineLimits
@@ -67,6 +68,7 @@ class Startup:
         started: OnStarted,
         users: Users,
         require: Callable[[Record], None],
+        leases: MachineLeases,
     ) -> None:
         self._state = state
         self._hypervisor = hypervisor
@@ -77,6 +79,7 @@ class Startup:
         self._on_started = started
         self._users = users
         self._require = require
+        self._leases = leases
         self._retry = Signal()
 
     def retry(self) -> None:
@@ -157,6 +160,7 @@ class Startup:
         guest: Guest | None = None
         started = False
         try:
+            await self._leases.acquire(state.record.uid, definition.drives.values())
             state.set_facts(replace(state.facts, state=State.STARTING, trouble=None))
             # Of a QEMU that the watchdog ended before its guest was started: it says nothing of
             # how the next one ends.
@@ -164,6 +168,7 @@ class Startup:
             guest = await self._hypervisor.start(definition)
             state.step("spawned")
             await self._limits.apply(guest)
+            await self._leases.confirm(state.record.uid)
             # Now that QEMU is there: if this process hangs here, the watchdog ends it in time.
             self._require(state.record)
             state.recorder.vmi_event("Normal", "Created", "VirtualMachineInstance defined.")
@@ -174,6 +179,8 @@ class Startup:
             if guest is not None:
                 await state.destroy(guest)
                 await self._limits.remove()
+            # Not when this is cancelled: QEMU may be there, which the next manager adopts.
+            await self._leases.release(state.record.uid)
             if not isinstance(error, OSError):
                 raise
             raise StartError("StartFailed", describe(error)) from error

@@ -293,7 +293,9 @@ def _disks(drives: Mapping[str, Drive]) -> Iterator[Mapping[str, Mapping[Path, i
         files: dict[str, dict[Path, int]] = {volume: {} for volume in drives}
         for volume, drive in drives.items():
             for path, flags in drive.files():
-                files[volume][path] = descriptor = disk_opened(path, flags)
+                files[volume][path] = descriptor = disk_opened(
+                    path, flags, leased=bool(drive.lease)
+                )
                 stack.callback(os.close, descriptor)
         yield files
 

@@ -204,7 +204,7 @@ class QemuPlugs:
         with ExitStack() as stack:
             for path, flags in drive.files():
                 try:
-                    descriptor = opened(path, flags)
+                    descriptor = opened(path, flags, leased=bool(drive.lease))
                 except OSError as error:
                     raise GuestError(f"{path.name} cannot be opened: {error.strerror}") from error
                 stack.callback(os.close, descriptor)

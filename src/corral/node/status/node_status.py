@@ -25,12 +25,14 @@ from corral import __version__
 from corral.api.errors import AlreadyExists, ApiError, NotFound
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, TAINTS
+from corral.api.kinds.storage.common import SHARED_CONDITION
 from corral.api.object import Document, Key
 from corral.api.patch.merge import merge_patch
 from corral.api.time import rfc3339, rfc3339_micro
 from corral.client.client import Client
 from corral.failures import describe
 from corral.node.fencing.lease import NodeLease
+from corral.node.health import NodeCondition
 from corral.reconcile.events import Clock
 
 ACCELERATOR = "corral.dev/accelerator"
@@ -127,15 +129,6 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fencing:
-    """The condition SelfFencing of a node: whether it is active, why, and what corral does."""
-
-    active: bool
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The properties of a node, from which its Node object is written."""
 
@@ -153,7 +146,9 @@ class Host:
     storage: Callable[[], Mapping[str, str]] = dict
     images: Callable[[], Sequence[Document]] = list
     pressures: Callable[[], Mapping[str, bool]] = no_pressure
-    fencing: Callable[[], Fencing | None] = lambda: None
+    shared_labels: Callable[[], Mapping[str, str | None]] = dict
+    shared: Callable[[], NodeCondition | None] = lambda: None
+    fencing: Callable[[], NodeCondition | None] = lambda: None
 
     def node(self, now: datetime) -> Document:
         """Return the Node as a merge patch, without its status."""
@@ -166,6 +161,7 @@ class Host:
                     "kubernetes.io/arch": _architecture(),
                     "kubevirt.io/schedulable": "true",
                     **self.labels,
+                    **self.shared_labels(),
                 },
                 "annotations": {"kubevirt.io/heartbeat": rfc3339(now), **self._annotations()},
             }
@@ -185,6 +181,9 @@ class Host:
             annotations |= {NETWORK: network["network"], NETWORK_REASON: network["reason"]}
         return annotations
 
+    def _own_conditions(self) -> Mapping[str, NodeCondition | None]:
+        return {node_lease.SELF_FENCING: self.fencing(), SHARED_CONDITION: self.shared()}
+
     def status(self, now: datetime, old: list[Document]) -> Document:
         """Return the Node's status; ``old``: its previous conditions."""
         port = self.registration.kubelet_port
@@ -198,7 +197,7 @@ class Host:
             ],
             "nodeInfo": _node_info(self.version),
             "images": list(self.images()),
-            "conditions": _conditions(now, old, self.pressures(), self.fencing()),
+            "conditions": _conditions(now, old, self.pressures(), self._own_conditions()),
         }
 
 
@@ -220,7 +219,10 @@ _PRESSURES = {
 
 
 def _conditions(
-    now: datetime, old: list[Document], pressures: Mapping[str, bool], fencing: Fencing | None
+    now: datetime,
+    old: list[Document],
+    pressures: Mapping[str, bool],
+    own: Mapping[str, NodeCondition | None],
 ) -> list[Document]:
     since = {one["type"]: one.get("lastTransitionTime") for one in old if one.get("type")}
     statuses = {one["type"]: one.get("status") for one in old if one.get("type")}
@@ -228,9 +230,11 @@ def _conditions(
         (name, "True" if present else "False", *_PRESSURES[name][present])
         for name, present in pressures.items()
     ]
-    if fencing is not None:
-        status = "True" if fencing.active else "False"
-        observed.append((node_lease.SELF_FENCING, status, fencing.reason, fencing.message))
+    observed += [
+        (name, "True" if each.active else "False", each.reason, each.message)
+        for name, each in own.items()
+        if each is not None
+    ]
     reported = [
         {
             "type": name,
@@ -246,8 +250,8 @@ def _conditions(
             ("Ready", "True", "KubeletReady", "is posting ready status"),
         )
     ]
-    own = {one["type"] for one in reported}
-    others = [one for one in old if one.get("type") not in own]  # NetworkUnavailable, of a CNI
+    ours = {one["type"] for one in reported} | own.keys()
+    others = [one for one in old if one.get("type") not in ours]  # NetworkUnavailable, of a CNI
     return [*others, *reported]
 
 

@@ -29,17 +29,23 @@ log = structlog.get_logger()
 
 
 class FreeCapacity:
-    """Measures a storage; ``publish`` writes its Nodes."""
+    """Measures a storage; ``publish`` writes its Nodes, with ``annotation``."""
 
-    def __init__(self, storage: Storage, publish: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        publish: Callable[[], None],
+        annotation: str = STORAGE_CAPACITY,
+    ) -> None:
         self._storage = storage
+        self._annotation = annotation
         self._publish = publish
         self._changed = asyncio.Event()
         self._bytes: int | None = None
 
     def annotations(self) -> Mapping[str, str]:
         """Return the annotation of a Node; none before the first measurement."""
-        return {} if self._bytes is None else {STORAGE_CAPACITY: str(self._bytes)}
+        return {} if self._bytes is None else {self._annotation: str(self._bytes)}
 
     def changed(self) -> None:
         """Measure soon: a volume was created, resized or removed."""

@@ -30,10 +30,12 @@ class HostNodes:
 
     is_own: whether a node of that name is one.
     is_first: whether the API server runs on this host.
+    selects: whether it selects nodes for claims: not for a storage that many nodes reach.
     """
 
     is_own: Callable[[str], bool] = is_any
     is_first: bool = True
+    selects: bool = True
 
 
 class ClaimPlacement:
@@ -64,7 +66,7 @@ class ClaimPlacement:
 
         Only the first host selects: the node of a clone's source, or another than a deleted one.
         """
-        if not self._host.is_first:
+        if not self._host.is_first or not self._host.selects:
             return None
         selected = annotations_of(claim).get(SELECTED_NODE)
         if selected:

@@ -1,8 +1,11 @@
 """Resolves a claim to its volume: claim, PersistentVolume, handle, files.
 
 Each call reads both objects from the API, since a machine starts rarely: the claim is bound and
-populated, its PersistentVolume lies in this storage and is bound to this claim, the files exist.
+populated, its PersistentVolume lies in a storage of this host and is bound to this claim, the
+files exist.
 """
+
+from collections.abc import Sequence
 
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
@@ -20,11 +23,11 @@ class NoClaim(StorageError):
 
 
 class Claims:
-    """Resolves claims to volumes of this host's storage."""
+    """Resolves claims to volumes of the storages that this host has."""
 
-    def __init__(self, client: Client, storage: Storage | None) -> None:
+    def __init__(self, client: Client, storages: Sequence[Storage]) -> None:
         self._client = client
-        self._storage = storage
+        self._storages = storages
 
     async def find(self, namespace: str, name: str) -> StoredVolume:
         """Return a populated claim's volume.  Raises NoClaim; StorageError, maybe temporary."""
@@ -57,11 +60,14 @@ class Claims:
         bound = volume.spec.claimRef if volume.spec is not None else None
         if bound is None or bound.uid != uid_of(claim):
             raise StorageError(f'persistentvolume "{name}" is bound to another claim')
-        if self._storage is None or not (handle := handle_in(volume, self._storage.id)):
+        here = [(each, handle_in(volume, each.id)) for each in self._storages]
+        handles = [(storage, handle) for storage, handle in here if handle]
+        if not handles:
             raise StorageError(
                 f'persistentvolume "{name}" does not lie in the storage of this node',
                 "use the storage class corral",
             )
-        if (found := self._storage.find(handle)) is None:
-            raise StorageError(f'the files of persistentvolume "{name}" are missing')
-        return found
+        for storage, handle in handles:
+            if (found := storage.find(handle)) is not None:
+                return found
+        raise StorageError(f'the files of persistentvolume "{name}" are missing')

@@ -44,6 +44,19 @@ FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 CLAIM_KIND = "PersistentVolumeClaim"
 
 
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A storage as the API names it.
+
+    storage: its id, the value of a label of the Nodes that reach it; provisioner: the name of the
+    provisioner in its StorageClasses.
+    """
+
+    storage: str
+    label: str = STORAGE_LABEL
+    provisioner: str = CORRAL_PROVISIONER
+
+
 class ProvisionError(Exception):
     """A claim's request cannot be met, at least not now; ``str()`` says why."""
 
@@ -70,7 +83,9 @@ def handle_of(claim: PersistentVolumeClaim) -> str:
 
 
 def provision_request(
-    claim: PersistentVolumeClaim, storage_class: StorageClass | None
+    claim: PersistentVolumeClaim,
+    storage_class: StorageClass | None,
+    provisioner: str = CORRAL_PROVISIONER,
 ) -> ProvisionRequest | None:
     """Return the volume to create for a claim; None if it needs none from this provisioner.
 
@@ -78,13 +93,9 @@ def provision_request(
     """
     spec = claim.spec
     annotations = annotations_of(claim)
-    if spec is None or storage_class is None or storage_class.provisioner != CORRAL_PROVISIONER:
+    if spec is None or storage_class is None or storage_class.provisioner != provisioner:
         return None
-    if (
-        spec.volumeName
-        or is_being_deleted(claim)
-        or annotations.get(PROVISIONER) != CORRAL_PROVISIONER
-    ):
+    if spec.volumeName or is_being_deleted(claim) or annotations.get(PROVISIONER) != provisioner:
         return None
     waits_for_pod = storage_class.volumeBindingMode == WAIT_FOR_FIRST_CONSUMER
     if waits_for_pod and not annotations.get(SELECTED_NODE):
@@ -129,11 +140,14 @@ def _source(claim: PersistentVolumeClaim) -> str:
 
 
 def volume_document(
-    claim: PersistentVolumeClaim, storage_class: StorageClass, capacity_bytes: int, storage_id: str
+    claim: PersistentVolumeClaim,
+    storage_class: StorageClass,
+    capacity_bytes: int,
+    backend: Backend,
 ) -> Document:
     """Return the PersistentVolume for a claim's new volume."""
     assert claim.spec is not None
-    affinity = {"key": STORAGE_LABEL, "operator": "In", "values": [storage_id]}
+    affinity = {"key": backend.label, "operator": "In", "values": [backend.storage]}
     handle = handle_of(claim)
     spec: Document = {
         "capacity": {STORAGE: capacity_text(claim, capacity_bytes)},
@@ -149,7 +163,7 @@ def volume_document(
         spec["mountOptions"] = list(storage_class.mountOptions)
     metadata = {
         "name": handle,
-        "annotations": {PROVISIONED_BY: CORRAL_PROVISIONER},
+        "annotations": {PROVISIONED_BY: backend.provisioner},
         "finalizers": [FINALIZER],
     }
     return {"metadata": metadata, "spec": spec}
@@ -170,11 +184,11 @@ def handle_in(volume: PersistentVolume, storage_id: str) -> str:
     return csi.volumeHandle
 
 
-def is_to_be_deleted(volume: PersistentVolume) -> bool:
+def is_to_be_deleted(volume: PersistentVolume, provisioner: str = CORRAL_PROVISIONER) -> bool:
     """Report whether to delete a volume: provisioned here, released, reclaim policy Delete."""
     phase = (volume.status and volume.status.phase) or ""
     return (
-        annotations_of(volume).get(PROVISIONED_BY) == CORRAL_PROVISIONER
+        annotations_of(volume).get(PROVISIONED_BY) == provisioner
         and (volume.spec and volume.spec.persistentVolumeReclaimPolicy) == DELETE
         and (phase == RELEASED or (is_being_deleted(volume) and phase != BOUND))
     )

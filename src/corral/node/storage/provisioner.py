@@ -16,10 +16,8 @@ from corral.api.errors import AlreadyExists, NotFound
 from corral.api.kinds.cdi.population import is_populated
 from corral.api.kinds.storage.common import (
     BOUND,
-    CORRAL_PROVISIONER,
     SELECTED_NODE,
     STORAGE,
-    STORAGE_LABEL,
     class_name,
 )
 from corral.api.object import Key
@@ -29,7 +27,12 @@ from corral.node.hypervisor import GuestError
 from corral.node.storage import provision_plan
 from corral.node.storage.claim_placement import ClaimPlacement, HostNodes, select
 from corral.node.storage.error import InsufficientSpace, InUse, StorageError
-from corral.node.storage.provision_plan import FINALIZER, ProvisionError, ProvisionRequest
+from corral.node.storage.provision_plan import (
+    FINALIZER,
+    Backend,
+    ProvisionError,
+    ProvisionRequest,
+)
 from corral.node.storage.storage import Storage
 from corral.node.storage.volume import StoredVolume
 from corral.reconcile.context import ControllerContext
@@ -65,17 +68,21 @@ def controller(
     grow: Grow,
     host: HostNodes | None = None,
     changed: Callable[[], None] = _nothing,
+    *,
+    backend: Backend | None = None,
 ) -> Callable[[ControllerContext], Controller[Key]]:
     """Return a factory of the controller of a storage.
 
     host: the nodes that use the storage; without it there is no other host.
     changed: called when the space for new volumes has changed.
+    backend: how the API names the storage, if it is not a host's own.
     """
 
     def make(context: ControllerContext) -> Controller[Key]:
-        loop = Provisioner(context, storage, grow, host or HostNodes(), changed)
+        loop = Provisioner(context, storage, grow, host or HostNodes(), changed, backend=backend)
         sources = (loop.claims, loop.volumes, loop.classes, loop.pods, loop.nodes)
-        return Controller("storage", loop.reconcile, queue=loop.queue, sources=sources)
+        name = "storage" if backend is None else "shared-storage"
+        return Controller(name, loop.reconcile, queue=loop.queue, sources=sources)
 
     return make
 
@@ -90,6 +97,8 @@ class Provisioner:
         grow: Grow,
         host: HostNodes,
         changed: Callable[[], None],
+        *,
+        backend: Backend | None = None,
     ) -> None:
         self.queue = WorkQueue[Key]()
         self.claims = context.informers.of(Claim)
@@ -98,7 +107,8 @@ class Provisioner:
         self.pods = context.informers.of(Pod)
         self.nodes = context.informers.of(Node)
         self._client = context.client
-        self._recorder = context.recorder(CORRAL_PROVISIONER)
+        self._backend = backend or Backend(storage.id)
+        self._recorder = context.recorder(self._backend.provisioner)
         self._storage = storage
         self._id = storage.id
         self._grow = grow
@@ -147,7 +157,7 @@ class Provisioner:
             return
         if not self._placement.serves(claim) and not self._placement.selection(claim):
             return  # of another host
-        if (request := _provision_request(claim, storage_class)) is None:
+        if (request := self._request(claim, storage_class)) is None:
             return
         if (selection := self._placement.selection(claim)) is not None:
             await self._client.patch(Claim, key_of(claim), selection)
@@ -156,6 +166,14 @@ class Provisioner:
         await self._provision(claim, storage_class, request)
 
     # ---------------------------------------------------------- provisioning
+
+    def _request(self, claim: Claim, storage_class: StorageClass | None) -> ProvisionRequest | None:
+        """Return the volume to create for a claim, if any.  Raises _Waiting."""
+        try:
+            return provision_plan.provision_request(claim, storage_class, self._backend.provisioner)
+        except ProvisionError as error:
+            assert storage_class is not None
+            raise _failed(storage_class, error) from error
 
     async def _provision(
         self, claim: Claim, storage_class: StorageClass, request: ProvisionRequest
@@ -174,7 +192,7 @@ class Provisioner:
             raise _failed(storage_class, error) from error
         self._changed()
         document = provision_plan.volume_document(
-            claim, storage_class, created.capacity_bytes, self._id
+            claim, storage_class, created.capacity_bytes, self._backend
         )
         with suppress(AlreadyExists):
             await self._client.create(Volume, document)
@@ -231,7 +249,8 @@ class Provisioner:
     def _has_others(self) -> bool:
         """Report whether there are nodes with another storage."""
         return any(
-            labels_of(each).get(STORAGE_LABEL, self._id) != self._id for each in self.nodes.items()
+            labels_of(each).get(self._backend.label, self._id) != self._id
+            for each in self.nodes.items()
         )
 
     # -------------------------------------------------------------- resizing
@@ -251,7 +270,7 @@ class Provisioner:
             overcommit = provision_plan.overcommit(storage_class)
             resized = await self._resize(claim, handle, size, overcommit)
         except (StorageError, ProvisionError, GuestError, OSError) as error:
-            message = f'resize volume "{name}" by resizer "{CORRAL_PROVISIONER}" failed'
+            message = f'resize volume "{name}" by resizer "{self._backend.provisioner}" failed'
             raise _Waiting("VolumeResizeFailed", f"{message}: {describe(error)}") from error
         self._changed()
         capacity = {STORAGE: provision_plan.capacity_text(claim, resized)}
@@ -284,7 +303,7 @@ class Provisioner:
             return None
         if not (handle := provision_plan.handle_in(volume, self._id)):
             return None
-        if provision_plan.is_to_be_deleted(volume):
+        if provision_plan.is_to_be_deleted(volume, self._backend.provisioner):
             try:
                 await asyncio.to_thread(self._storage.remove, handle)
             except (StorageError, OSError) as error:
@@ -384,15 +403,6 @@ def _can_be_cloned(claim: Claim | None) -> bool:
         and claim.status.phase == BOUND
         and is_populated(claim)
     )
-
-
-def _provision_request(claim: Claim, storage_class: StorageClass | None) -> ProvisionRequest | None:
-    """Return the volume to create for a claim, if any.  Raises _Waiting."""
-    try:
-        return provision_plan.provision_request(claim, storage_class)
-    except ProvisionError as error:
-        assert storage_class is not None
-        raise _failed(storage_class, error) from error
 
 
 def _failed(

@@ -1,6 +1,7 @@
 """Saved memories by claim: the directory in the claim's volume, and the annotation on the claim."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 from lightkube.models.core_v1 import PersistentVolumeClaim
@@ -19,9 +20,9 @@ from corral.reconcile.objects import version_of
 class SavedMemoryClaims:
     """Finds the saved memory of a claim."""
 
-    def __init__(self, client: Client, storage: Storage) -> None:
+    def __init__(self, client: Client, storages: Sequence[Storage]) -> None:
         self._client = client
-        self._claims = Claims(client, storage)
+        self._claims = Claims(client, storages)
 
     async def find(self, key: Key) -> SavedMemory:
         """Return the saved memory of a claim's volume.

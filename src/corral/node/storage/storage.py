@@ -17,7 +17,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 
@@ -25,8 +25,9 @@ import msgspec
 
 from corral import files
 from corral.node.storage import clone as clones, disk as disks, disk_space, volume as volumes
+from corral.node.storage.disk_locks import DiskLocks, FileLocks
 from corral.node.storage.disk_space import Space, Usage, format_size
-from corral.node.storage.error import InsufficientSpace, InUse, NoSuchVolume, StorageError
+from corral.node.storage.error import InsufficientSpace, NoSuchVolume, StorageError
 from corral.node.storage.record_cache import RecordCache
 from corral.node.storage.volume import Format, Record, StoredVolume
 
@@ -38,16 +39,24 @@ class Storage:
     """The volumes of a directory, by handle.
 
     space: returns the size and the free space of the file system.
+    leases: the locks of the disks where other hosts have the directory, too: there a machine has a
+    lease of each disk instead of an flock.
     """
 
     def __init__(
-        self, directory: Path, *, space: Callable[[Path], Space] = disk_space.space
+        self,
+        directory: Path,
+        *,
+        space: Callable[[Path], Space] = disk_space.space,
+        leases: DiskLocks | None = None,
     ) -> None:
         self._root = directory
         self._volumes = directory / "volumes"
         self._filling = directory / "filling"
         self._staging = directory / "staging"
         self._space = space
+        self._is_leased = leases is not None
+        self._locks = leases or FileLocks()
         self._cache = RecordCache(self.find, self.volumes)
         for each in (directory, self._volumes, self._filling, self._staging):
             each.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,12 +64,8 @@ class Storage:
     @cached_property
     def id(self) -> str:
         """The identifier of this storage: the value of a node's label ``corral.dev/storage``."""
-        path = self._root / "id"
         with self._locked():
-            if not (identifier := path.read_text() if path.exists() else ""):
-                identifier = uuid.uuid4().hex[:16]
-                files.replace(path, identifier.encode(), durable=True)
-        return identifier
+            return identifier_in(self._root)
 
     # ----------------------------------------------------------------- reading
 
@@ -73,7 +78,9 @@ class Storage:
         return (
             None
             if record is None
-            else StoredVolume(handle=handle, directory=directory, record=record)
+            else StoredVolume(
+                handle=handle, directory=directory, record=record, leased=self._is_leased
+            )
         )
 
     def get(self, handle: str) -> StoredVolume:
@@ -130,6 +137,7 @@ class Storage:
             staged.mkdir(mode=0o700)
             disks.make_raw(volumes.disk_of(staged, record).path, capacity)
             volumes.write_new(staged, record)
+            self._locks.create(handle)
             staged.rename(self._volumes / handle)
             files.sync_directory(self._volumes)
         return self.get(handle)
@@ -144,11 +152,13 @@ class Storage:
         with self._locked(handle):
             staged = self._staged(handle)
             if (present := self.find(handle)) is not None:
-                with exclusive(present) if present.disk.path.exists() else nullcontext():
+                locked = self.exclusive(present)
+                with locked if present.disk.path.exists() else nullcontext():
                     present.directory.rename(staged)
             elif (self._volumes / handle).exists():
                 (self._volumes / handle).rename(staged)
             files.sync_directory(self._volumes)
+        self._locks.remove(handle)
         _erase(staged)
         _erase(self._filling / handle)
 
@@ -207,7 +217,7 @@ class Storage:
         disks.sync(file)
         with self._locked(handle):
             present = self.get(handle)
-            with exclusive(present):
+            with self.exclusive(present):
                 disks.grow(file, format_, present.capacity_bytes)  # may have been raised since
                 record = msgspec.structs.replace(
                     present.record,
@@ -241,11 +251,11 @@ class Storage:
             )
         with self._locked(source, target):
             origin, copy = self.get(source), self.get(target)
-            with exclusive(origin), exclusive(copy):
+            with self.exclusive(origin), self.exclusive(copy):
                 self._check_space(target, clones.growth(origin), overcommit_percent)
                 if (cloned := clones.clone(origin, copy)) is not None:
                     return cloned
-        with exclusive(origin):
+        with self.exclusive(origin):
             file = self.work_directory(target) / "clone"
             clones.copy(origin, file)
         return self.populate(target, file, "raw")
@@ -277,12 +287,16 @@ class Storage:
         machine's QEMU has to resize the disk.
         """
         present = self.reserve(handle, capacity_bytes, overcommit_percent=overcommit_percent)
-        with exclusive(present):
+        with self.exclusive(present):
             disks.grow(present.disk.path, present.record.format, present.capacity_bytes)
             disks.sync(present.disk.path)
         return present
 
     # ------------------------------------------------------------------- parts
+
+    def exclusive(self, volume: StoredVolume) -> AbstractContextManager[None]:
+        """Hold a volume's disk, so that no machine opens it for writing.  Raises InUse."""
+        return self._locks.exclusive(volume)
 
     def _check_space(self, handle: str, more: int, overcommit_percent: int) -> None:
         """Raises InsufficientSpace if that many more bytes cannot be provisioned."""
@@ -323,21 +337,13 @@ class Storage:
             os.close(descriptor)
 
 
-@contextmanager
-def exclusive(volume: StoredVolume) -> Iterator[None]:
-    """Hold the exclusive lock of a volume's disk, so that no machine opens it for writing.
-
-    A machine that writes a disk holds a shared flock on the open file; QEMU inherits the
-    descriptor, so the lock lasts until QEMU has ended, however it ends.  Raises InUse.
-    """
-    descriptor = os.open(volume.disk.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise InUse(f"a machine writes volume {volume.handle}") from None
-    finally:
-        os.close(descriptor)
+def identifier_in(directory: Path) -> str:
+    """Return the identifier of the storage in a directory, which gets one if it has none."""
+    path = directory / "id"
+    if not (identifier := path.read_text() if path.exists() else ""):
+        identifier = uuid.uuid4().hex[:16]
+        files.replace(path, identifier.encode(), durable=True)
+    return identifier
 
 
 def _erase(directory: Path) -> None:

@@ -54,11 +54,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredVolume:
-    """A volume: its disk, and the layers below the disk, the nearest one first."""
+    """A volume: its disk, and the layers below the disk, the nearest one first.
+
+    leased: whether a machine needs the lease of its disk, as other hosts have it, too.
+    """
 
     handle: str
     directory: Path
     record: Record
+    leased: bool = False
 
     @property
     def capacity_bytes(self) -> int:

@@ -23,6 +23,7 @@ async def prepare(volume: Volume, context: VolumeContext) -> Drive:
         layers=stored.layers,
         ephemeral=False,
         direct=can_be_direct(stored.disk.path),
+        lease=stored.handle if stored.leased else "",
     )
 
 

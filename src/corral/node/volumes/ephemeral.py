@@ -25,5 +25,10 @@ async def prepare(volume: Volume, context: VolumeContext) -> Drive:
             backing_format=stored.disk.format,
         )
     return Drive(
-        volume=volume.name, path=overlay, format="qcow2", layers=(stored.disk, *stored.layers)
+        volume=volume.name,
+        path=overlay,
+        format="qcow2",
+        layers=(stored.disk, *stored.layers),
+        lease=stored.handle if stored.leased else "",
+        shares=True,
     )

@@ -51,7 +51,7 @@ def api(storage):
 
 
 async def test_the_files_of_a_claim(api, storage):
-    assert await Claims(api, storage).find("default", "data") == storage.find("pvc-u")
+    assert await Claims(api, [storage]).find("default", "data") == storage.find("pvc-u")
 
 
 def gone(api, storage):
@@ -108,9 +108,9 @@ def out_of_the_storage(api, storage):
 async def test_unusable_claims_are_reported_with_the_reason(api, storage, change, why):
     change(api, storage)
     with pytest.raises(StorageError, match=why):
-        await Claims(api, storage).find("default", "data")
+        await Claims(api, [storage]).find("default", "data")
 
 
 async def test_a_node_without_storage_has_no_claims(api):
     with pytest.raises(StorageError, match="storage of this node"):
-        await Claims(api, None).find("default", "data")
+        await Claims(api, []).find("default", "data")

@@ -76,6 +76,11 @@ WAITING_CLASS = "corral-wait"
 CORRAL_PROVISIONER = "corral.dev/directory"
 """The provisioner of that class: directories below the data directory."""
 
+SHARED_CLASS = "corral-shared"
+"""The built-in class of a directory that several hosts mount."""
+SHARED_PROVISIONER = "corral.dev/shared-directory"
+"""The provisioner of that class."""
+
 OVERCOMMIT = "overcommitPercent"
 """Parameter of a StorageClass: percent by which provisioned space may exceed free space."""
 
@@ -84,12 +89,23 @@ STORAGE_LABEL = "corral.dev/storage"
 STORAGE_CAPACITY = "corral.dev/storage-capacity"
 """Annotation of a Node: bytes that its host has left for new PVs (``CSIStorageCapacity``'s)."""
 
+SHARED_LABEL = "corral.dev/shared-storage"
+"""Label of a Node: the id of the shared directory that its host mounts, whose PVs it can use."""
+SHARED_CAPACITY = "corral.dev/shared-storage-capacity"
+"""Annotation of a Node: bytes that the shared directory has left, as its provisioner's host says.
+"""
+SHARED_CONDITION = "SharedStorage"
+"""Condition of a Node that is to mount a shared directory: whether it can use it."""
+
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
-def takes_space(storage_class: StorageClass) -> bool:
-    """Return whether the volumes of a class take their size from a host's storage at once."""
-    is_own = storage_class.provisioner == CORRAL_PROVISIONER
+def takes_space(storage_class: StorageClass, provisioner: str = CORRAL_PROVISIONER) -> bool:
+    """Return whether the volumes of a class take their size from a storage at once.
+
+    provisioner: that of the storage, by default of a host's own.
+    """
+    is_own = storage_class.provisioner == provisioner
     return is_own and OVERCOMMIT not in (storage_class.parameters or {})
 
 

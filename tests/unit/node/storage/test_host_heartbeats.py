@@ -1,0 +1,95 @@
+"""Heartbeats of hosts in a shared directory: when another host counts as silent."""
+
+import pytest
+
+from corral.node.storage.host_heartbeats import SILENT_SECONDS, HostHeartbeats
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def pair(tmp_path, clock):
+    """The heartbeats as two hosts see them."""
+    return (
+        HostHeartbeats(tmp_path, "a", "node-a", clock),
+        HostHeartbeats(tmp_path, "b", "node-b", clock),
+    )
+
+
+def test_a_host_that_writes_is_not_silent(pair, clock):
+    mine, other = pair
+    for _ in range(20):
+        other.beat()
+        assert not mine.is_silent("b")
+        clock.now += 10
+
+
+def test_a_host_is_silent_once_its_token_was_read_twice_that_far_apart(pair, clock):
+    mine, other = pair
+    other.beat()
+    assert not mine.is_silent("b")
+    clock.now += SILENT_SECONDS
+    assert mine.is_silent("b")
+    other.beat()
+    assert not mine.is_silent("b")
+
+
+def test_a_host_is_not_silent_before_it_was_observed_for_long(pair, clock):
+    mine, other = pair
+    other.beat()
+    clock.now += 10 * SILENT_SECONDS
+    assert not mine.is_silent("b")
+
+
+def test_a_read_that_fails_proves_nothing(pair, clock, tmp_path):
+    mine, other = pair
+    other.beat()
+    mine.is_silent("b")
+    clock.now += 10 * SILENT_SECONDS
+    heartbeat = tmp_path / "hosts" / "b"
+    heartbeat.unlink()
+    heartbeat.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        mine.is_silent("b")
+
+
+def test_a_host_without_a_heartbeat_is_observed_from_the_first_query_on(pair, clock):
+    mine, _ = pair
+    assert not mine.is_silent("gone")
+    clock.now += SILENT_SECONDS
+    assert mine.is_silent("gone")
+
+
+def test_observing_reports_a_host_that_has_become_silent_once(pair, clock):
+    mine, other = pair
+    other.beat()
+    assert not mine.observe()
+    clock.now += SILENT_SECONDS
+    assert mine.observe()
+    assert not mine.observe()
+
+
+def test_hosts_have_the_names_of_their_nodes(pair):
+    mine, other = pair
+    other.beat()
+    mine.observe()
+    assert (mine.node_of("b"), mine.node_of("gone")) == ("node-b", "gone")
+
+
+def test_a_heartbeat_is_overwritten_in_place(pair, tmp_path):
+    _, other = pair
+    other.beat()
+    before = (tmp_path / "hosts" / "b").stat()
+    other.beat()
+    after = (tmp_path / "hosts" / "b").stat()
+    assert (before.st_ino, before.st_size) == (after.st_ino, after.st_size)
