@@ -3,18 +3,21 @@
 import os
 
 import pytest
-from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeClaim
 from lightkube.models.storage_v1 import StorageClass
 from tests.sim.cluster import Faults, cluster
 from tests.sim.test_claims import claim, claim_is, claim_of, is_gone
 
 from corral.api.errors import ApiError
 from corral.api.kinds.cdi.population import PHASE, SUCCEEDED, UPLOAD_TARGET
+from corral.api.kinds.storage.common import SHARED_CLASS, SHARED_LABEL, SHARED_PROVISIONER
 from corral.api.object import Key
 from corral.node.host.open_disks import opened
 from corral.node.hypervisor import GuestError
 from corral.node.storage import Storage
+from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
+from corral.node.storage.provision_plan import Backend
 from corral.node.storage.provisioner import controller
 
 pytestmark = pytest.mark.looptime
@@ -289,3 +292,33 @@ async def test_a_volume_of_an_existing_claim_is_not_removed_before_it_is_stored(
         c.start_loops()
         await claim_is(c, "Bound")
         assert removed == []
+
+
+async def test_claims_of_a_shared_directory_are_bound_at_once_and_reached_by_its_nodes(tmp_path):
+    own, shared = Disks(tmp_path / "own"), Disks(tmp_path / "shared")
+    label = {SHARED_LABEL: shared.storage.id}
+    backend = Backend(shared.storage.id, SHARED_LABEL, SHARED_PROVISIONER)
+    everywhere = HostNodes(selects=False)
+    loops = [*own.loops(), controller(shared.storage, shared.grow, everywhere, backend=backend)]
+    async with cluster(stand_ins=loops) as c:
+        await c.client.create(Node, {"metadata": {"name": "one", "labels": label}})
+
+        async def classified():
+            names = {each.metadata.name for each in (await c.client.list(StorageClass)).items}
+            return SHARED_CLASS in names
+
+        await c.until(classified)
+        modes = ["ReadWriteMany"]
+        document = claim(storageClassName=SHARED_CLASS, accessModes=modes)
+        got = await bound(c, document)
+        assert shared.of(got).record.shareable
+        assert own.of(got) is None
+        volume = await c.client.get(PersistentVolume, got.spec.volumeName)
+        (term,) = volume.spec.nodeAffinity.required.nodeSelectorTerms
+        (reached,) = term.matchExpressions
+        assert (reached.key, reached.values) == (SHARED_LABEL, [shared.storage.id])
+        await wants(c, "2Gi")
+        await has(c, "2Gi")
+        await c.client.delete(PersistentVolumeClaim, DATA)
+        await c.until(lambda: is_gone(c, PersistentVolume, Key("", got.spec.volumeName)))
+        assert list(shared.storage.volumes()) == []

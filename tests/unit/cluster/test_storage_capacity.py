@@ -5,7 +5,14 @@ import pytest
 from lightkube.models.core_v1 import Node
 from lightkube.models.storage_v1 import StorageClass
 
-from corral.api.kinds.storage.common import CORRAL_PROVISIONER, STORAGE_CAPACITY, STORAGE_LABEL
+from corral.api.kinds.storage.common import (
+    CORRAL_PROVISIONER,
+    SHARED_CAPACITY,
+    SHARED_LABEL,
+    SHARED_PROVISIONER,
+    STORAGE_CAPACITY,
+    STORAGE_LABEL,
+)
 from corral.cluster.storage_capacity import NAMESPACE, capacities
 
 
@@ -72,3 +79,14 @@ def test_nodes_without_a_measured_storage_have_none(incomplete):
 def test_names_are_stable():
     nodes, classes = [node("one")], [storage_class("corral")]
     assert capacities(nodes, classes).keys() == capacities([node("one", left="2")], classes).keys()
+
+
+def test_a_shared_directory_has_one_object_for_all_of_its_nodes():
+    labels, left = {SHARED_LABEL: "s"}, {SHARED_CAPACITY: "7"}
+    first = {"metadata": {"name": "one", "labels": labels, "annotations": left}}
+    other = {"metadata": {"name": "two", "labels": labels}}
+    nodes = [msgspec.convert(each, Node) for each in (first, other)]
+    classes = [storage_class("corral"), storage_class("corral-shared", SHARED_PROVISIONER)]
+    (made,) = capacities(nodes, classes).values()
+    assert made["nodeTopology"] == {"matchLabels": labels}
+    assert (made["storageClassName"], made["capacity"]) == ("corral-shared", "7")

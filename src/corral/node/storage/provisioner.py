@@ -285,9 +285,12 @@ class Provisioner:
             resized = await asyncio.to_thread(
                 self._storage.resize, handle, size, overcommit_percent=overcommit
             )
-        except InUse:
+        except InUse as busy:
             resized = self._storage.get(handle)  # resize has reserved the new capacity
-            await self._grow(key_of(claim), resized.capacity_bytes)
+            try:
+                await self._grow(key_of(claim), resized.capacity_bytes)
+            except GuestError as error:
+                raise GuestError(f"{error}; {busy}") from error
         return resized.capacity_bytes
 
     def _volume_of(self, claim: Claim) -> Volume | None:

@@ -12,7 +12,7 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 from corral.api.encoding import decode_as
 from corral.api.kind import at
 from corral.api.kinds.cdi.population import is_populated, populate_request
-from corral.api.kinds.storage.common import SELECTED_NODE
+from corral.api.kinds.storage.common import SELECTED_NODE, SHARED_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.kinds.vmi.referenced_objects import CONFIG_MAP, SECRET, Reference
@@ -24,13 +24,16 @@ from corral.store import Store
 def is_volume_at(volume: Document, node: str, store: Store) -> bool:
     """Report whether a PersistentVolume lies on a node alone, by the label in its nodeAffinity.
 
-    The label must be one that only this node has.
+    The label must be one that only this node has, and none that others come to have: a shared
+    directory belongs to no joined node.
     """
     terms = at(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms") or []
     expressions = [each for term in terms for each in term.get("matchExpressions") or ()]
     if len(terms) != 1 or len(expressions) != 1 or expressions[0].get("operator") != "In":
         return False
     label, values = expressions[0].get("key"), expressions[0].get("values") or []
+    if label == SHARED_LABEL:
+        return False
     owners = [
         record.key.name
         for record in store.objects("nodes")

@@ -28,8 +28,10 @@ INSTANCE = msgspec.convert(
 class Site:
     """A machine whose drives take their time, and the disks that it was given."""
 
-    def __init__(self, *, saved_meanwhile=False):
+    def __init__(self, *, saved_meanwhile=False, leased=False):
         self.given = []
+        self.calls = []
+        self._leased = leased
         self.facts = Facts(state=State.RUNNING, plugs={})
         self.guest = SimpleNamespace(plugs=self)
         self._saved_meanwhile = saved_meanwhile
@@ -39,6 +41,14 @@ class Site:
 
     async def recover(self):
         return {}
+
+    async def lease(self, drives):
+        self.calls.append("lease")
+        if self._leased:
+            raise StartError("DiskLeased", "leased by VMI other on node host2")
+
+    async def release_unplugged(self, present):
+        self.calls.append(f"release all but {sorted(present)}")
 
     async def plug(self, vmi, plug, drives):
         self.given.append(plug.disk.name)

@@ -8,6 +8,7 @@ import pytest
 from corral.api.kinds.vmi.volumes import ContainerDisk, EmptyDisk, Volume
 from corral.node.hypervisor import StartError
 from corral.node.images.error import ImageError
+from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.drives import DriveError
 from corral.node.machine.startup import Startup
 from corral.node.volumes import VolumeError
@@ -47,6 +48,7 @@ def starting(tries, told, monkeypatch):
         started=None,
         users=lambda *_: "",
         require=lambda _record: None,
+        leases=MachineLeases(),
     )
 
     async def attempt(_vmi, _prepare):

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.server.conftest import CLAIMS, MERGE, Outside
 
 from corral.api.kinds.cdi.population import PHASE, POPULATE
-from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
+from corral.api.kinds.storage.common import SELECTED_NODE, SHARED_LABEL, STORAGE_LABEL
 from corral.api.request import User
 from corral.daemon.component_users import CONTROLLER
 
@@ -131,3 +131,14 @@ async def test_a_node_writes_only_volumes_of_its_own_storage(ask, two):
     refused = await two("PATCH", f"{NODES}/two", label, MERGE)
     assert refused.status == 403
     assert "the storage of node one" in refused.text
+
+
+async def test_a_node_writes_no_volume_of_a_shared_directory(ask, two):
+    """Not even while it is the only one that has the directory."""
+    mark = {"metadata": {"labels": {SHARED_LABEL: "s"}}}
+    assert (await ask.as_user(CONTROLLER.name)("PATCH", f"{NODES}/two", mark, MERGE)).status == 200
+    await claim(ask, "data", "two")
+    document = volume("shared", "s", "data")
+    terms = document["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    terms[0]["matchExpressions"][0]["key"] = SHARED_LABEL
+    assert (await two("POST", VOLUMES, document)).status == 403
