@@ -7,7 +7,7 @@ import msgspec
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest.volume_hotplug import _Plugging
-from corral.node.hypervisor import DiskBusyError
+from corral.node.hypervisor import DiskBusyError, StartError
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS
 from corral.node.state.facts import Facts, State
 
@@ -69,6 +69,14 @@ async def test_disks_are_plugged_into_a_guest():
     site = Site()
     await site.step()
     assert site.given == ["data"]
+    assert site.calls == ["release all but []", "lease"]
+
+
+async def test_a_disk_that_another_machine_leases_is_not_plugged():
+    site = Site(leased=True)
+    await site.step()
+    assert site.given == []
+    assert site.facts.plugs["data"].message == "leased by VMI other on node host2"
 
 
 async def test_no_disks_are_plugged_during_a_save():
