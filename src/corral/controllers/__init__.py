@@ -5,7 +5,7 @@ from typing import Any
 
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
-from corral.controllers import datavolume, pool, replicaset, vm, vmi
+from corral.controllers import datavolume, migration, pool, replicaset, vm, vmi
 from corral.controllers.metrics import SOURCES
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
@@ -20,8 +20,8 @@ CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     datavolume.controller,
     datavolume.datasources,
 )
-"""Factories; each makes one controller, and controllers meet only in the API's objects. That of
-VMIs is made below: it takes options."""
+"""Factories; each makes one controller, and controllers meet only in the API's objects. Those
+that create launcher pods are made below: they take options."""
 
 
 def controllers(
@@ -31,5 +31,8 @@ def controllers(
 
     ``cpu_ratio`` is ``corral up --cpu-allocation-ratio``; ``placement`` is added to launcher pods.
     """
-    instances = vmi.controller(context, cpu_ratio=cpu_ratio, placement=placement)
-    return [*(make(context) for make in CONTROLLERS), instances]
+    launching = (vmi.controller, migration.controller)
+    return [
+        *(make(context) for make in CONTROLLERS),
+        *(make(context, cpu_ratio=cpu_ratio, placement=placement) for make in launching),
+    ]

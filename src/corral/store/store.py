@@ -30,6 +30,9 @@ class Objects(Protocol):
     def latest(self, kind: str, key: Key) -> Record | None:
         """Return the latest version of an object; None if there is none."""
 
+    def latest_all(self, kind: str, namespace: str = "") -> dict[Key, Record]:
+        """Return the latest version of all objects of a kind, in one namespace or in all."""
+
 
 class Store:
     """Objects by kind and key, with one revision counter over all of them.

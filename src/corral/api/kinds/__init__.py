@@ -23,7 +23,12 @@ from corral.api.kinds.autoscaling import horizontal_pod_autoscaler
 from corral.api.kinds.cdi import kinds as cdi
 from corral.api.kinds.core import event, kinds as core, limit_range, pod, resource_quota
 from corral.api.kinds.crd import definition
-from corral.api.kinds.kubevirt import installation, instancetype_kinds, kinds as kubevirt
+from corral.api.kinds.kubevirt import (
+    installation,
+    instancetype_kinds,
+    kinds as kubevirt,
+    migration_kinds,
+)
 from corral.api.kinds.networking import endpoints, endpointslice, ingress, networkpolicy, service
 from corral.api.kinds.storage import persistentvolume, persistentvolumeclaim, storageclass
 from corral.api.kinds.table import KindTable
@@ -56,6 +61,7 @@ KINDS = KindTable(
         *kubevirt.KINDS,
         installation.KUBEVIRT_KIND,
         *instancetype_kinds.KINDS,
+        *migration_kinds.KINDS,
         *cdi.KINDS,
         *unimplemented.KUBEVIRT,
         *usage.KINDS,

@@ -13,7 +13,7 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral.api.conditions import remove_condition, set_condition
-from corral.api.kinds.vmi.derived import COMPUTE, pod_name
+from corral.api.kinds.vmi.derived import COMPUTE, current_pod_name
 from corral.api.kinds.vmi.vmi import FINAL_PHASES, FINALIZER, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document, Key
 from corral.api.time import rfc3339
@@ -102,6 +102,7 @@ def plan(
             phase,
             now,
             claims,
+            target=target(vmi, pods),
             create_error=create_error,
             keep_visible=keep_visible,
             label_early=label_early,
@@ -110,9 +111,26 @@ def plan(
 
 
 def current(vmi: VirtualMachineInstance, pods: Iterable[Pod]) -> Pod | None:
-    """Return the VMI's own pod: others may name it as their owner, and do not count."""
-    own = Key(vmi.metadata.namespace, pod_name(vmi))
+    """Return the pod that runs the VMI: others may name it as their owner, and do not count."""
+    own = Key(vmi.metadata.namespace, current_pod_name(vmi))
     return next((pod for pod in pods if key_of(pod) == own), None)
+
+
+def target(vmi: VirtualMachineInstance, pods: Iterable[Pod]) -> Pod | None:
+    """Return the pod to which the VMI migrates, once it is bound; None if it does not migrate."""
+    state = vmi.status.migration_state
+    if state is None or state.completed or vmi.status.node_name != state.source_node:
+        return None
+    return next(
+        (
+            pod
+            for pod in pods
+            if key_of(pod) == Key(vmi.metadata.namespace, state.target_pod)
+            and node_of(pod)
+            and _pod_phase(pod) not in _POD_ENDED
+        ),
+        None,
+    )
 
 
 def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
@@ -182,13 +200,15 @@ def patch(
     now: datetime,
     claims: Claims = NONE,
     *,
+    target: Pod | None = None,
     create_error: str = "",
     keep_visible: bool = False,
     label_early: bool = False,
 ) -> Document | None:
     """Return the merge patch of metadata and status; None if nothing changes.
 
-    ``label_early``: label the VMI with its node as soon as the pod is bound.
+    ``target``: the pod to which the VMI migrates; ``label_early``: label the VMI with its node as
+    soon as the pod is bound.
     """
     status: Document = {}
     metadata: Document = {}
@@ -209,7 +229,7 @@ def patch(
     if (changed := merged(old.conditions, desired, now)) is not None:
         status["conditions"] = changed
     if pod is not None and phase in _SCHEDULED:
-        status |= _placement(vmi, pod)
+        status |= _placement(vmi, pod, target)
         if (claims is not NONE or phase != old.phase) and (volumes := volume_status(vmi, claims)):
             status["volumeStatus"] = volumes
     labelled = pod is not None and (phase in _SCHEDULED or label_early) and node_of(pod)
@@ -226,11 +246,14 @@ def patch(
     return {"metadata": metadata, **({"status": status} if status else {})}
 
 
-def _placement(vmi: VirtualMachineInstance, pod: Pod) -> Document:
-    """Return the changed status fields about node and pod."""
+def _placement(vmi: VirtualMachineInstance, pod: Pod, target: Pod | None) -> Document:
+    """Return the changed status fields about node and pods."""
     assert pod.status is not None
     changed: Document = {}
-    active = {uid_of(pod): node_of(pod)}
+    active = {uid_of(each): node_of(each) for each in (pod, target) if each is not None}
+    leaves = vmi.status.evacuation_node_name
+    if leaves and vmi.status.node_name and leaves != vmi.status.node_name:
+        changed["evacuationNodeName"] = None  # it has left
     if vmi.status.node_name != node_of(pod):
         changed["nodeName"] = node_of(pod)
     if vmi.status.active_pods != active:

@@ -3,22 +3,20 @@
 from collections.abc import Sequence
 from functools import partial
 
-from lightkube.models.core_v1 import Namespace, Node, PersistentVolumeClaim, Pod
-from lightkube.models.storage_v1 import StorageClass
+from lightkube.models.core_v1 import Node, PersistentVolumeClaim, Pod
 
 from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.core.node_addresses import kubelet_port
-from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, KubeVirt, cpu_allocation_ratio
+from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import claims_of
 from corral.api.object import Key
-from corral.controllers.vmi import lifecycle, required_claims
-from corral.controllers.vmi.auto_limits import AutoLimits, auto_limits
-from corral.controllers.vmi.launcher_pod import pod_for
-from corral.controllers.vmi.required_claims import Claims, Sources
+from corral.controllers.vmi import lifecycle
+from corral.controllers.vmi.launcher_template import LauncherTemplate
+from corral.controllers.vmi.required_claims import Claims
 from corral.reconcile.batch import for_each
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -32,7 +30,6 @@ from corral.reconcile.objects import (
     key_of,
     uid_of,
 )
-from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.workqueue import WorkQueue
 
 VMI = VirtualMachineInstance
@@ -62,10 +59,7 @@ def controller(
         "vmi",
         loop.reconcile,
         queue=loop.queue,
-        sources=(
-            *(loop.vmis, loop.pods, loop.nodes, loop.claims, loop.data_volumes, loop.classes),
-            *(loop.namespaces, loop.quotas, loop.installations),
-        ),
+        sources=(loop.vmis, loop.pods, loop.nodes, *loop.template.informers),
         workers=WORKERS,
     )
 
@@ -80,27 +74,19 @@ class VMIs:
         self.vmis = context.informers.of(VMI)
         self.pods = context.informers.of(Pod)
         self.nodes = context.informers.of(Node)
-        self.claims = context.informers.of(PersistentVolumeClaim)
-        self.data_volumes = context.informers.of(DataVolume)
-        self.classes = context.informers.of(StorageClass)
-        self.namespaces = context.informers.of(Namespace)
-        self.quotas = retry_on_quota_increase(context, self.queue)
-        self.installations = context.informers.of(KubeVirt)
+        self.template = LauncherTemplate(context, self.queue, cpu_ratio, placement)
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
         self._expectations = Expectations[str](context.monotonic)
-        self._cpu_ratio = cpu_ratio
-        self._placement = placement
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.vmis.index("claim", _claim_index)
         self._ended: dict[str, float] = {}
         """When VMIs, by uid, ended by themselves, while they exist."""
-        self._sources = Sources(self.claims.get, self.data_volumes.get, self.classes.get)
         self.vmis.handle(self._vmi_changed)
         self.pods.handle(self._pod_changed)
-        self.claims.handle(self._claim_changed)
-        self.data_volumes.handle(self._claim_changed)
+        self.template.claims.handle(self._claim_changed)
+        self.template.data_volumes.handle(self._claim_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Sync one VMI (KubeVirt's lifecycle.go, execute)."""
@@ -111,7 +97,7 @@ class VMIs:
             return Result(requeue_after=unmet)
         pods = self.pods.indexed("controller", vmi.metadata.uid)
         now = self._context.clock()
-        needed = required_claims.resolve(vmi, self._sources)
+        needed = self.template.required_claims(vmi)
         visible = self._visible_seconds(vmi)
         decided = lifecycle.plan(
             vmi, pods, now, needed, keep_visible=visible > 0, label_early=self._is_remote(pods)
@@ -153,10 +139,7 @@ class VMIs:
 
     async def _create_pod(self, vmi: VMI, needed: Claims) -> Pod:
         self._expectations.expect(vmi.metadata.uid, creations=1)
-        ratio = cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio)
-        document = pod_for(
-            vmi, needed, cpu_ratio=ratio, auto=self._limits(vmi), placement=self._placement
-        )
+        document = self.template.pod(vmi, needed)
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:
@@ -173,11 +156,6 @@ class VMIs:
         text = f"Created virtual machine pod {key_of(pod).name}"
         self._recorder.event(vmi, "Normal", "SuccessfulCreate", text)
         return pod
-
-    def _limits(self, vmi: VMI) -> AutoLimits:
-        name = vmi.metadata.namespace
-        quotas = [each for each in self.quotas.items() if key_of(each).namespace == name]
-        return auto_limits(quotas, self.namespaces.get(Key("", name)))
 
     async def _delete_pods(self, vmi: VMI, decided: lifecycle.Plan) -> None:
         grace_seconds = 0 if decided.force else None
@@ -259,6 +237,8 @@ def _needs_sync(old: VMI, new: VMI) -> bool:
         or old.status.conditions != new.status.conditions
         or old.status.volume_status != new.status.volume_status
         or old.status.evacuation_node_name != new.status.evacuation_node_name
+        or old.status.migration_state != new.status.migration_state
+        or old.status.node_name != new.status.node_name
         or is_being_deleted(old) is not is_being_deleted(new)
         or (FINALIZER in old.metadata.finalizers) is not (FINALIZER in new.metadata.finalizers)
     )

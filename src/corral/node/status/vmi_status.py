@@ -6,7 +6,7 @@ Ready is written together with a new phase: the controller would write the same 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from lightkube.models.core_v1 import Pod
@@ -15,6 +15,7 @@ from corral.api.conditions import get_condition, remove_condition, set_condition
 from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.vmi.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.api.kinds.vmi.derived import guest_memory, processors
+from corral.api.kinds.vmi.live_migration import live_migratable, migration_method
 from corral.api.kinds.vmi.networks import Interface
 from corral.api.kinds.vmi.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document
@@ -31,18 +32,6 @@ _MAX_GUEST_INTERFACES = 16
 """Limit of reported interfaces that are not in the spec: a guest may create any number."""
 _OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
-
-LIVE_MIGRATABLE: Final = "LiveMigratable"
-_BRIDGED_TOO: Final = "kubevirt.io/allow-pod-bridge-network-live-migration"
-_UNPORTABLE: Final = (
-    "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod "
-    "network"
-)
-_BRIDGED: Final = ("InterfaceNotLiveMigratable", _UNPORTABLE)
-_NOWHERE: Final = (
-    "MigrationNotSupported",
-    "cannot migrate VMI: live migration is not supported, since all nodes are on this host",
-)
 
 
 def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str) -> Document:
@@ -110,6 +99,7 @@ def _running_facts(vmi: VirtualMachineInstance) -> Document:
         facts["machine"] = {"type": domain.machine.type}
     amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
     facts["memory"] = dict.fromkeys(amounts, str(guest_memory(domain)))
+    facts["migrationMethod"] = migration_method(vmi)
     return facts
 
 
@@ -131,7 +121,8 @@ def _conditions(
         "Paused": ("True", facts.paused, message) if facts.paused else None,
     }
     if facts.state is State.RUNNING:
-        desired[LIVE_MIGRATABLE] = live_migratable(vmi)
+        migratable = live_migratable(vmi)
+        desired[migratable.type] = (migratable.status, migratable.reason, migratable.message)
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"
         desired["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
@@ -215,25 +206,3 @@ def _range(vmi: VirtualMachineInstance, name: str) -> str:
         if network.name == name and network.pod is not None and network.pod.vm_network_cidr:
             return network.pod.vm_network_cidr
     return USER_NETWORK
-
-
-def live_migratable(vmi: VirtualMachineInstance) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition LiveMigratable.
-
-    The first obstacle decides, and the network comes first (virt-handler's
-    calculateLiveMigrationCondition).  Nothing migrates here: all nodes are on one host.
-    """
-    return ("False", *(_BRIDGED if _is_tied(vmi) else _NOWHERE))
-
-
-def _is_tied(vmi: VirtualMachineInstance) -> bool:
-    """Whether the guest has the address of its pod, which could not move with it."""
-    if _BRIDGED_TOO in vmi.metadata.annotations:
-        return False
-    pods = {network.name for network in vmi.spec.networks if network.pod is not None}
-    cards = vmi.spec.domain.devices.interfaces
-    return any(card.name in pods and not _is_portable(card) for card in cards)
-
-
-def _is_portable(card: Interface) -> bool:
-    return any(each is not None for each in (card.masquerade, card.passt_binding, card.binding))

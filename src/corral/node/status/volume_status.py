@@ -9,7 +9,7 @@ from itertools import count
 
 import msgspec
 
-from corral.api.kinds.vmi.derived import pod_name
+from corral.api.kinds.vmi.derived import current_pod_name
 from corral.api.kinds.vmi.disks import Disk, letters
 from corral.api.kinds.vmi.hotplug import READY, hotplug_disks
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -36,7 +36,7 @@ def volume_status(vmi: VirtualMachineInstance, facts: Facts) -> list[Document]:
 
 def _with(entry: Document, plugged: Plugged, vmi: VirtualMachineInstance) -> Document:
     """Add the state of a volume; its attachment pod is the machine's own: there is no other."""
-    pod: Document = {"attachPodName": pod_name(vmi)}
+    pod: Document = {"attachPodName": current_pod_name(vmi)}
     for uid in vmi.status.active_pods:
         pod["attachPodUID"] = uid
     how = {"phase": plugged.phase, "reason": plugged.reason, "message": plugged.message}

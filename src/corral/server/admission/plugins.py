@@ -17,6 +17,7 @@ from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.external_ips import ServiceExposure
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.admission.limit_ranger import LimitRanges
+from corral.server.admission.migrations import Migrations
 from corral.server.admission.node_restriction import NodeRestriction
 from corral.server.admission.priority import Priorities
 from corral.server.admission.service_allocation import Allocation, ServiceRanges
@@ -87,6 +88,7 @@ class Plugins:
                 ServiceExposure(store, services, authorizer).guards(),
                 signing.guards(),
                 NodeRestriction(store).guards(),
+                Migrations(store).guards(),
             ),
         )
 

@@ -11,11 +11,12 @@ from typing import Any, Final, TypeVar
 
 from lightkube.models.authorization_v1 import SubjectAccessReview
 
-from corral.api.encoding import encode
+from corral.api.encoding import decode_json, encode
 from corral.api.errors import BadRequest, Conflict, InternalError, NotFound
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
 from corral.api.object import Document, Key
+from corral.api.request import Response
 from corral.client.client import Client, path_of
 from corral.server.authn.token_review import user_info
 from corral.server.authz import components
@@ -47,6 +48,7 @@ class RemoteObjects:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._records: dict[tuple[str, Key], Record | None] = {}
+        self._lists: dict[tuple[str, str], dict[Key, Record]] = {}
         self._decisions: dict[tuple[Any, ...], bool] = {}
 
     async def evaluate(self, function: Callable[[], Awaitable[T]]) -> T:
@@ -63,6 +65,12 @@ class RemoteObjects:
         if (kind, key) not in self._records:
             raise _Missing(lambda: self._fetch(kind, key))
         return self._records[kind, key]
+
+    def latest_all(self, kind: str, namespace: str = "") -> dict[Key, Record]:
+        """Return all objects of a kind, in one namespace or in all."""
+        if (kind, namespace) not in self._lists:
+            raise _Missing(lambda: self._list(kind, namespace))
+        return self._lists[kind, namespace]
 
     def allows(self, attributes: Attributes, *, inside: bool = False) -> bool:
         """Return whether the API server grants a right; ``inside`` is for our own component."""
@@ -81,6 +89,7 @@ class RemoteObjects:
     def forget(self) -> None:
         """Forget the objects, which may have changed."""
         self._records.clear()
+        self._lists.clear()
 
     async def _fetch(self, kind: str, key: Key) -> None:
         self._records[kind, key] = None
@@ -91,6 +100,18 @@ class RemoteObjects:
         except (NotFound, BadRequest):  # the latter for a name that no object has
             return
         self._records[kind, key] = Record.of(kind, key, 0, 0, body, labels={})
+
+    async def _list(self, kind: str, namespace: str) -> None:
+        body = await self._client.request("GET", path_of(_KINDS[kind], Key(namespace, "")))
+        documents = decode_json(body)["items"]
+        keys = [
+            Key(each["metadata"].get("namespace", ""), each["metadata"]["name"])
+            for each in documents
+        ]
+        self._lists[kind, namespace] = {
+            key: Record.of(kind, key, 0, 0, encode(each), labels={})
+            for key, each in zip(keys, documents, strict=True)
+        }
 
     async def _review(self, key: tuple[Any, ...], attributes: Attributes) -> None:
         answer = await self._client.create(SubjectAccessReview, access_review(attributes))
@@ -153,6 +174,13 @@ class RemoteRest:
         if call.query.get("dryRun"):
             await self._send(call, new, "dryRun=All")
         return new
+
+    async def create_object(self, call: Call, document: Document) -> Response:
+        """Create an object."""
+        path = path_of(call.kind, Key(call.namespace, ""))
+        dry = "dryRun=All" if call.query.get("dryRun") else ""
+        body = await self._client.request("POST", path, query=dry, document=document)
+        return Response(status=201, body=body)
 
     def require_newest(self, kind: Kind, key: Key, record: Record | None) -> None:
         """Leave it to the API server, which compares the resourceVersion of a write."""

@@ -25,6 +25,7 @@ from corral.client.client import Client
 from corral.reconcile.events import Clock
 from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.instancetypes import Instancetypes
+from corral.server.admission.migrations import Migrations
 from corral.server.asgi import read_body, request_of, send_response
 from corral.server.extension import admission_review
 from corral.server.extension.admission_review import AdmissionRequest
@@ -170,7 +171,8 @@ class Webhooks:
         verdict = call.kind.validate(document, old, _trusted_name(call.user))
         if verdict.causes:
             raise call.kind.denied(name, verdict.causes, creating=old is None)
-        guard = CloneAuthorization(objects, objects).guards().get(storage(call.kind))
+        guards = CloneAuthorization(objects, objects).guards() | Migrations(objects).guards()
+        guard = guards.get(storage(call.kind))
         if guard is not None:
             guard(call, document, old)
         return admission_review.allowed(request.uid, warnings=verdict.warnings)

@@ -71,7 +71,7 @@ def _admit_all(_call: Call) -> None:
 
 
 class Updates(Protocol):
-    """Updates of objects, as subresources make them: of ``Rest``, or of another API server."""
+    """Writes of objects, as subresources make them: of ``Rest``, or of another API server."""
 
     @property
     def store(self) -> Objects:
@@ -81,6 +81,9 @@ class Updates(Protocol):
         self, call: Call, record: Record, new: Document, old: Document | None = None
     ) -> Document | None:
         """Return the document that an update stores; None if unchanged."""
+
+    async def create_object(self, call: Call, document: Document) -> Response:
+        """Create an object: defaults, admission, validation."""
 
     def require_newest(self, kind: Kind, key: Key, record: Record | None) -> None:
         """Check that a record is still the latest version of its object.  Raises Stale."""

@@ -1,8 +1,9 @@
 """KubeVirt: the object that installs and configures KubeVirt (kubevirt.io/v1).
 
 Nothing is installed here: the manager creates the one KubeVirt object and writes its status, since
-virtctl, user interfaces and operators read it.  Of its spec, ``cpuAllocationRatio`` and
-``referencePolicy`` have an effect; every other field gets a warning that names it.
+virtctl, user interfaces and operators read it.  Of its spec, ``cpuAllocationRatio``,
+``referencePolicy`` and most settings of ``migrations`` have an effect; every other field gets a
+warning that names it.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,13 @@ from corral.api.conditions import set_condition
 from corral.api.errors import Cause
 from corral.api.kind import Kind, Verdict, Version, Webhook, at
 from corral.api.kinds.columns import age, field
+from corral.api.kinds.vmi import live_migration, migration_configuration
+from corral.api.kinds.vmi.migration_configuration import (
+    DEFAULTS,
+    EFFECTIVE,
+    MigrationConfiguration,
+    merged,
+)
 from corral.api.kinds.vmi.vmi import GROUP
 from corral.api.object import AnyFields, Condition, Document, Key, Object, Struct
 
@@ -40,12 +48,13 @@ _CONDITIONS = (
     ("Created", "True", "AllResourcesCreated", "All resources were created."),
 )
 
-_SECTIONS = ("configuration", "developerConfiguration", "instancetype")
+_MIGRATIONS: Final = "spec.configuration.migrations"
+_SECTIONS = ("configuration", "developerConfiguration", "instancetype", "migrations")
 _IMPLEMENTED = (RATIO_FIELD, POLICY_FIELD)
 
 
 class KubeVirtSpec(Struct, kw_only=True):
-    """Desired state; only ``cpuAllocationRatio`` and ``referencePolicy`` have an effect.
+    """Desired state; of the configuration few fields have an effect.
 
     image_tag: the version of the images of KubeVirt's components.
     image_registry: where those images come from.
@@ -149,6 +158,21 @@ def reference_policy(kubevirt: KubeVirt | None) -> str:
     return value if value in POLICIES else REFERENCE
 
 
+def migration_settings(kubevirt: KubeVirt | None) -> MigrationConfiguration:
+    """Return the settings of migrations, with KubeVirt's defaults.
+
+    Invalid ones, which an earlier version may have stored, count as unset.
+    """
+    with suppress(ValueError):
+        return merged(DEFAULTS, _migrations(kubevirt.spec.configuration if kubevirt else {}))
+    return DEFAULTS
+
+
+def _migrations(configuration: Any) -> MigrationConfiguration:
+    """Return the configured settings.  Raises ValueError if one is invalid."""
+    return migration_configuration.read(at(configuration, "migrations"))
+
+
 SPEC: Final[Document] = {
     "certificateRotateStrategy": {},
     "configuration": {"developerConfiguration": {"featureGates": []}},
@@ -185,10 +209,11 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
         return Verdict(causes=[Cause("metadata.name", message)])
     configuration = at(document, "spec", "configuration")
     if old is None or configuration != at(old, "spec", "configuration"):
-        try:
-            _ratio(configuration)
-        except ValueError as error:
-            return Verdict(causes=[Cause(RATIO_FIELD, f"{RATIO_FIELD}: {error}")])
+        for field, check in ((RATIO_FIELD, _ratio), (_MIGRATIONS, _migrations)):
+            try:
+                _ = check(configuration)
+            except ValueError as error:
+                return Verdict(causes=[Cause(field, f"{field}: {error}")])
         policy = at(configuration, "instancetype", "referencePolicy")
         if policy is not None and policy not in POLICIES:
             supported = ", ".join(f'"{each}"' for each in POLICIES)
@@ -205,12 +230,16 @@ def _set_fields(document: Document, path: str) -> Iterator[str]:
     """Yield the paths of fields that are set and have no effect."""
     for name, value in document.items():
         here = f"{path}.{name}"
-        if value in (None, "", {}, []) or here in _IMPLEMENTED:
+        if value in (None, "", {}, []) or here in _IMPLEMENTED or _is_effective(path, name):
             continue
         if name in _SECTIONS and isinstance(value, dict):
             yield from _set_fields(value, here)
         else:
             yield here
+
+
+def _is_effective(path: str, name: str) -> bool:
+    return path == _MIGRATIONS and live_migration.ENABLED and name in EFFECTIVE
 
 
 KUBEVIRT_KIND = Kind(

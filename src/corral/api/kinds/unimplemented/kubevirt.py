@@ -1,6 +1,6 @@
 """KubeVirt's and CDI's kinds that are not implemented.
 
-Kinds that request an operation, such as a migration or a snapshot, are refused on create, as
+Kinds that request an operation, such as a snapshot, are refused on create, as
 KubeVirt does while their feature gate is off: an accepted object would look like work in progress,
 and its client would wait for ever.  Kinds that are settings are stored, with a warning.
 """
@@ -21,9 +21,7 @@ SNAPSHOT: Final = "snapshot.kubevirt.io"
 BACKUP: Final = "backup.kubevirt.io"
 EXPORT: Final = "export.kubevirt.io"
 CLONE: Final = "clone.kubevirt.io"
-MIGRATIONS: Final = "migrations.kubevirt.io"
 
-_ONE_HOST: Final = "all machines of corral are on one host, and none is moved"
 _NO_SNAPSHOTS: Final = "corral takes no snapshots of machines in this version"
 _NO_BACKUPS: Final = "corral makes no backups of machines in this version"
 _NO_EXPORTS: Final = "corral exports no disks in this version"
@@ -136,17 +134,6 @@ _READY: Final = (
 
 _OPERATIONS = (
     _operation(
-        "VirtualMachineInstanceMigration",
-        f"{GROUP}/v1",
-        "A request to migrate a running machine to another node.",
-        "vmim",
-        field("Phase", "status", "phase", description="phase of the migration"),
-        field("VMI", "spec", "vmiName", description="the machine that migrates"),
-        why=_ONE_HOST,
-        webhook=(f"migration-create-validator.{GROUP}", f"migration-update-validator.{GROUP}"),
-        others=(Version(name="v1alpha3", deprecated=True),),
-    ),
-    _operation(
         "VirtualMachineSnapshot",
         f"{SNAPSHOT}/v1beta1",
         "A request to snapshot a machine.",
@@ -258,15 +245,6 @@ _SETTINGS = (
         categories=("all",),
         status=False,
         others=(Version(name="v1alpha3"),),
-    ),
-    _kind(
-        "MigrationPolicy",
-        "migrationpolicies",
-        f"{MIGRATIONS}/v1alpha1",
-        "Migration settings of selected machines.",
-        age(),
-        validate=_warning_validator("MigrationPolicy", _ONE_HOST),
-        namespaced=False,
     ),
     _kind(
         "StorageProfile",

@@ -28,6 +28,8 @@ DEFAULT_GRACE_SECONDS = 30
 LONGEST_HOST_NAME = 63
 MOST_PROCESSORS = 255
 """The most CPUs that a PC can address without an IOMMU; QEMU does not start with more."""
+MIGRATION_UID = "kubevirt.io/migrationJobUID"
+"""The label of the target pod of a migration: the migration's uid."""
 INSTANCE_ID = "vmi.kubevirt.io/id"
 """The label by which a Service selects the pod of one VMI: see ``instance_id``."""
 _LONGEST_LABEL = 63
@@ -111,8 +113,30 @@ def pod_name(vmi: VirtualMachineInstance) -> str:
     hits AlreadyExists instead of making a second pod.  The node also tells by it the launcher pod
     from other pods that name the VMI as their owner.
     """
-    suffix = _suffix(vmi.metadata.uid)
-    return f"virt-launcher-{vmi.metadata.name}-"[: _LONGEST_POD_NAME - SUFFIX_LENGTH] + suffix
+    return _launcher_name(vmi, vmi.metadata.uid)
+
+
+def target_pod_name(vmi: VirtualMachineInstance, migration_uid: str) -> str:
+    """Return the name of the pod to which a migration moves a VMI: as ``pod_name``, by its uid."""
+    return _launcher_name(vmi, migration_uid)
+
+
+def current_pod_name(vmi: VirtualMachineInstance) -> str:
+    """Return the name of the pod that runs a VMI: that in which it started, or the last target.
+
+    It follows from the status, which no user can write: any pod may name the VMI as its owner.
+    """
+    state, node = vmi.status.migration_state, vmi.status.node_name
+    if state is None or not node:
+        return pod_name(vmi)
+    if node == state.target_node and state.target_pod:
+        return state.target_pod
+    return state.source_pod if node == state.source_node and state.source_pod else pod_name(vmi)
+
+
+def _launcher_name(vmi: VirtualMachineInstance, uid: str) -> str:
+    prefix = f"virt-launcher-{vmi.metadata.name}-"
+    return prefix[: _LONGEST_POD_NAME - SUFFIX_LENGTH] + _suffix(uid)
 
 
 @lru_cache(maxsize=4096)

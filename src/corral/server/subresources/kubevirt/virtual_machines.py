@@ -22,6 +22,7 @@ from corral.api.errors import (
 )
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.kubevirt.migration_kinds import MIGRATION
 from corral.api.kinds.kubevirt.virtualmachine import (
     ALWAYS,
     HALTED,
@@ -31,6 +32,7 @@ from corral.api.kinds.kubevirt.virtualmachine import (
     START,
     STOP,
 )
+from corral.api.kinds.vmi import live_migration
 from corral.api.kinds.vmi.vmi import FINAL_PHASES
 from corral.api.object import Document
 from corral.api.request import Response, User
@@ -62,6 +64,7 @@ class Options(msgspec.Struct, rename="camel"):
     grace_period_seconds: seconds to shut down, of a restart.
     dry_run: All to validate only.
     claim_name: the claim for a memory dump.
+    added_node_selector: labels of the nodes to which a VMI may migrate.
     """
 
     paused: bool = False
@@ -69,6 +72,7 @@ class Options(msgspec.Struct, rename="camel"):
     grace_period_seconds: int | None = None
     dry_run: list[str] | None = None
     claim_name: str = ""
+    added_node_selector: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,9 @@ async def answer(rest: Updates, nodes: "Nodes", call: Call) -> Response:
         )
     change = OPERATIONS[call.subresource](request)
     with_options = replace(call, query=kubevirt_options.query(call, options.dry_run))
+    if call.subresource == MIGRATE:
+        _ = await rest.create_object(*_migration(with_options, options))
+        return Response(status=202)
     staged = await _staged(rest, with_options, change, found, vmi)
     rest.require_newest(call.kind, call.key, found)
     rest.require_newest(VIRTUAL_MACHINE_INSTANCE, call.key, vmi)
@@ -174,6 +181,29 @@ def _require_own_vmi(request: Request) -> None:
     owners = at(request.vmi, "metadata", "ownerReferences") or ()
     if request.vmi is None or all(each["uid"] != request.vm["metadata"]["uid"] for each in owners):
         raise request.conflict("VMI is not started")
+
+
+def _migration(call: Call, options: Options) -> tuple[Call, Document]:
+    """Return the call that creates a migration of the VMI, and the migration."""
+    creation = replace(
+        call,
+        kind=MIGRATION,
+        version=MIGRATION.versions[0],
+        verb="create",
+        name="",
+        user=SERVER,
+        group=MIGRATION.group,
+        subresource="",
+    )
+    document: Document = {
+        "apiVersion": MIGRATION.api_version,
+        "kind": MIGRATION.name,
+        "metadata": {"generateName": "kubevirt-migrate-vm-", "namespace": call.namespace},
+        "spec": {"vmiName": call.name},
+    }
+    if options.added_node_selector:
+        document["spec"]["addedNodeSelector"] = options.added_node_selector
+    return creation, document
 
 
 # --------------------------------------------------------------------- storing
@@ -284,7 +314,9 @@ def _migrate(request: Request) -> Change:
         raise kubevirt_options.not_found(VIRTUAL_MACHINE_INSTANCE, request.name)
     if request.phase != "Running":
         raise request.conflict(_NOT_RUNNING)
-    raise BadRequest("live migration is not supported by this version")
+    if not live_migration.ENABLED:
+        raise BadRequest("live migration is not supported by this version")
+    return Change()
 
 
 def _stop_of(request: Request) -> Document:
@@ -313,6 +345,7 @@ def _dump(request: Request) -> Change:
     raise BadRequest(why)
 
 
+MIGRATE: Final = "migrate"
 PORT_FORWARD: Final = "portforward"
 EXPAND: Final = "expand-spec"
 """Returns the VirtualMachine with its instance type and preference applied."""
@@ -320,7 +353,7 @@ OPERATIONS: Mapping[str, Decide] = {
     "start": _start,
     "stop": _stop,
     "restart": _restart,
-    "migrate": _migrate,
+    MIGRATE: _migrate,
     "memorydump": _dump,
     "removememorydump": _dump,
 }

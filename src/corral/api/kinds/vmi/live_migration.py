@@ -1,0 +1,96 @@
+"""Whether and how a VMI can be live-migrated: its condition LiveMigratable, and its method.
+
+The rules, their order and their words are those of virt-handler (calculateLiveMigrationCondition);
+the first obstacle counts.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from corral.api.kinds.vmi.networks import Interface
+from corral.api.kinds.vmi.status import VolumeStatus
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.volumes import Volume, claims_of
+from corral.api.object import Condition
+
+ENABLED = False
+"""Whether machines can be migrated: until then migrations are refused, and no VMI is migratable."""
+NOWHERE: Final = "all machines of corral are on one host, and none is moved"
+CONDITION: Final = "LiveMigratable"
+
+BLOCK, LIVE = "BlockMigration", "LiveMigration"
+"""Methods of migration: with a copy of disks, or of memory alone."""
+
+_NOT_SUPPORTED: Final = (
+    "MigrationNotSupported",
+    "cannot migrate VMI: live migration is not supported, since all nodes are on this host",
+)
+_INTERFACE: Final = "InterfaceNotLiveMigratable"
+_DISKS: Final = "DisksNotLiveMigratable"
+_BRIDGED_TOO: Final = "kubevirt.io/allow-pod-bridge-network-live-migration"
+_TIED: Final = (
+    "cannot migrate VMI which does not use masquerade or a migratable plugin to connect to the pod "
+    "network"
+)
+_ALL_SHARED: Final = (
+    "live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
+)
+_SHARED: Final = "ReadWriteMany"
+
+
+def live_migratable(vmi: VirtualMachineInstance) -> Condition:
+    """Return the condition LiveMigratable of a VMI."""
+    reason, message = next(_obstacles(vmi), ("", ""))
+    status = "False" if reason else "True"
+    return Condition(type=CONDITION, status=status, reason=reason, message=message)
+
+
+def migration_method(vmi: VirtualMachineInstance) -> str:
+    """Return the method by which a VMI migrates."""
+    return BLOCK if any(_is_copied(vmi, volume) for volume in vmi.spec.volumes) else LIVE
+
+
+def _obstacles(vmi: VirtualMachineInstance) -> Iterator[tuple[str, str]]:
+    """Yield the reason and the message of each obstacle to a migration, in KubeVirt's order."""
+    if _is_tied(vmi):
+        yield _INTERFACE, _TIED
+    if not ENABLED:
+        yield _NOT_SUPPORTED
+    statuses = {each.name: each for each in vmi.status.volume_status}
+    for volume in vmi.spec.volumes:
+        if message := _disk_obstacle(volume, statuses):
+            yield _DISKS, message
+
+
+def _disk_obstacle(volume: Volume, statuses: Mapping[str, VolumeStatus]) -> str:
+    """Return why a volume cannot move with its machine; "" if it can."""
+    info = statuses[volume.name].persistent_volume_claim_info if volume.name in statuses else None
+    claim = "" if volume.ephemeral is not None else claims_of([volume]).get(volume.name, "")
+    if claim and info is None:
+        return f"cannot migrate VMI: Unable to determine if PVC {claim} is shared, {_ALL_SHARED}"
+    if claim and info is not None and _SHARED not in info.access_modes:
+        return f"cannot migrate VMI: PVC {claim} is not shared, {_ALL_SHARED}"
+    if volume.host_disk is not None and not volume.host_disk.shared:
+        return "cannot migrate VMI with non-shared HostDisk"
+    return ""
+
+
+def _is_copied(vmi: VirtualMachineInstance, volume: Volume) -> bool:
+    """Whether a volume is local to its node and written to, so that it is copied."""
+    if volume.persistent_volume_claim or volume.data_volume or volume.host_disk:
+        return False
+    disks = [disk for disk in vmi.spec.domain.devices.disks if disk.name == volume.name]
+    return not any(disk.cdrom is not None and disk.cdrom.readonly is not False for disk in disks)
+
+
+def _is_tied(vmi: VirtualMachineInstance) -> bool:
+    """Whether the guest has the address of its pod, which could not move with it."""
+    if _BRIDGED_TOO in vmi.metadata.annotations:
+        return False
+    pods = {network.name for network in vmi.spec.networks if network.pod is not None}
+    cards = vmi.spec.domain.devices.interfaces
+    return any(card.name in pods and not _is_portable(card) for card in cards)
+
+
+def _is_portable(card: Interface) -> bool:
+    return any(each is not None for each in (card.masquerade, card.passt_binding, card.binding))

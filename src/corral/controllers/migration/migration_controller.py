@@ -1,0 +1,434 @@
+"""Controller of migrations: acts on the plan, writes the VMI's migrationState and the status."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lightkube.models.core_v1 import Namespace, Pod
+
+from corral.api.errors import AlreadyExists, ApiError, Forbidden
+from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
+from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, migration_settings
+from corral.api.kinds.kubevirt.migration import (
+    FINALIZER,
+    TARGET_NODE,
+    MigrationPolicy,
+    VirtualMachineInstanceMigration,
+    matching_policy,
+)
+from corral.api.kinds.vmi.derived import MIGRATION_UID, current_pod_name, target_pod_name
+from corral.api.kinds.vmi.migration_configuration import MigrationConfiguration, merged
+from corral.api.kinds.vmi.migration_status import MigrationState
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.controllers.migration import history, vmi_patches
+from corral.controllers.migration.plan import Observed, Plan, plan
+from corral.controllers.migration.queue_order import Candidate, startable
+from corral.controllers.migration.status import status
+from corral.controllers.migration.target_pod import target_pod
+from corral.controllers.vmi.launcher_template import LauncherTemplate
+from corral.controllers.vmi.lifecycle import node_of
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.controller import Controller, Result, Source
+from corral.reconcile.deletion import remove
+from corral.reconcile.objects import (
+    controller_uid,
+    is_being_deleted,
+    key_of,
+    labels_of,
+    uid_of,
+)
+from corral.reconcile.workqueue import WorkQueue
+
+Migration = VirtualMachineInstanceMigration
+VMI = VirtualMachineInstance
+
+COMPONENT = "virtualmachine-controller"
+"""KubeVirt's migration controller shares the event recorder of VMIs."""
+_QUOTA = "exceeded quota"
+_POD_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+def controller(
+    context: ControllerContext, *, cpu_ratio: int = CPU_RATIO, placement: Placement = ANYWHERE
+) -> Controller[Key]:
+    """Return the controller of migrations; the options are those of launcher pods."""
+    loop = Migrations(context, cpu_ratio, placement)
+    return Controller("migration", loop.reconcile, queue=loop.queue, sources=loop.sources)
+
+
+class Migrations:
+    """Caches and state of the controller."""
+
+    def __init__(self, context: ControllerContext, cpu_ratio: int, placement: Placement) -> None:
+        self.queue = WorkQueue[Key]()
+        self.migrations = context.informers.of(Migration)
+        self.vmis = context.informers.of(VMI)
+        self.pods = context.informers.of(Pod)
+        self._policies = context.informers.of(MigrationPolicy)
+        self._namespaces = context.informers.of(Namespace)
+        self._template = LauncherTemplate(context, self.queue, cpu_ratio, placement)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
+        self._waiting: dict[Key, str] = {}
+        """Migrations that wait for a slot, and the node that each leaves."""
+        self._created: set[str] = set()
+        """Migrations, by uid, whose target pod was created, which the cache may not show."""
+        self._handed_off: set[str] = set()
+        """Migrations, by uid, that were handed off, which the cache may not show."""
+        self.sources: tuple[Source, ...] = (
+            *(self.migrations, self.vmis, self.pods, self._policies),
+            *self._template.informers,
+        )
+        self.migrations.index("vmi", lambda one: (str(_vmi_key(one)),))
+        self.pods.index("controller", lambda pod: (controller_uid(pod),))
+        self.migrations.handle(self._migration_changed)
+        self.vmis.handle(self._vmi_changed)
+        self.pods.handle(self._pod_changed)
+        self._template.installations.handle(lambda _old, _new: self._wake())
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Sync one migration (KubeVirt's migration.go, execute)."""
+        migration = self.migrations.get(key)
+        if migration is None:
+            return None
+        observed = self._observe(migration)
+        decided = plan(observed)
+        delay, refused = decided.requeue_seconds, None
+        if not decided.create_pod:
+            self._stop_waiting(key)
+        elif wait := self._backoff(observed):
+            self._stop_waiting(key)
+            delay = wait
+        elif self._acquire_slot(observed):
+            try:
+                observed = replace(observed, target=await self._create_pod(observed))
+                decided = plan(observed)
+            except ApiError as error:
+                refused = error
+        await self._write_vmi(observed, decided)
+        await self._write_status(observed, decided, refused)
+        await self._clean_up(observed, decided)
+        if refused is not None:
+            raise refused
+        return Result(delay) if delay > 0 else None
+
+    def _observe(self, migration: Migration) -> Observed:
+        vmi = self.vmis.get(_vmi_key(migration))
+        pods = self.pods.indexed("controller", vmi.metadata.uid) if vmi is not None else []
+        named = {key_of(pod).name: pod for pod in pods}
+        target = source = None
+        if vmi is not None:
+            target = named.get(target_pod_name(vmi, migration.metadata.uid))
+            source = named.get(_source_name(migration, vmi))
+        return Observed(
+            migration=migration,
+            vmi=vmi,
+            source=source,
+            target=target,
+            handed_off=migration.metadata.uid in self._handed_off,
+            taken=vmi is not None and self._is_taken(migration, vmi),
+            blocked=any(not _has_ended(pod) for pod in pods if pod not in (source, target))
+            or self._has_older(migration),
+            now=self._context.clock(),
+        )
+
+    def _others(self, migration: Migration) -> list[Migration]:
+        """Return the other migrations of its VMI."""
+        same = self.migrations.indexed("vmi", str(_vmi_key(migration)))
+        return [each for each in same if each.metadata.uid != migration.metadata.uid]
+
+    def _is_taken(self, migration: Migration, vmi: VMI) -> bool:
+        state = vmi.status.migration_state
+        uid = state.migration_uid if state is not None else ""
+        return any(
+            each.metadata.uid == uid and not each.is_final for each in self._others(migration)
+        )
+
+    def _has_older(self, migration: Migration) -> bool:
+        """Whether the VMI has an older migration that is not over."""
+        others = [each for each in self._others(migration) if not each.is_final]
+        return any(_age(each) < _age(migration) for each in others)
+
+    # -- starting ---------------------------------------------------------------------------
+
+    def _backoff(self, observed: Observed) -> float:
+        """Return for how long a migration waits after failures of earlier ones."""
+        migration, vmi = observed.migration, observed.vmi
+        assert vmi is not None
+        seconds = history.backoff_seconds(migration, self._others(migration), observed.now)
+        if seconds:
+            text = f"backoff migrating vmi {vmi.key}"
+            self._recorder.event(vmi, "Warning", "MigrationBackoff", text)
+        return seconds
+
+    def _acquire_slot(self, observed: Observed) -> bool:
+        """Report whether a migration may start now; else it waits for the end of another one."""
+        key = observed.migration.key
+        assert observed.vmi is not None
+        self._waiting[key] = observed.vmi.status.node_name
+        candidates = [
+            Candidate(migration, node)
+            for each, node in self._waiting.items()
+            if (migration := self.migrations.get(each)) is not None
+        ]
+        if key not in startable(candidates, list(self._running()), self._settings()):
+            return False
+        del self._waiting[key]
+        return True
+
+    def _running(self) -> Iterable[str]:
+        """Yield the source node of each migration that has a target pod."""
+        for migration in self.migrations.items():
+            vmi = self.vmis.get(_vmi_key(migration))
+            if migration.is_final or vmi is None or not self._has_target(migration, vmi):
+                continue
+            state = _own_state(migration, vmi)
+            yield state.source_node if state is not None else vmi.status.node_name
+
+    def _has_target(self, migration: Migration, vmi: VMI) -> bool:
+        name = target_pod_name(vmi, migration.metadata.uid)
+        pod = self.pods.get(Key(migration.metadata.namespace, name))
+        return pod is not None or migration.metadata.uid in self._created
+
+    def _stop_waiting(self, key: Key) -> None:
+        """Give up a place among those that wait, which may have kept others back."""
+        if self._waiting.pop(key, None) is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Enqueue the migrations that wait for a slot."""
+        for key in self._waiting:
+            self.queue.add(key)
+
+    def _settings(self) -> MigrationConfiguration:
+        return migration_settings(self._template.installations.get(KEY))
+
+    async def _create_pod(self, observed: Observed) -> Pod:
+        """Create the target pod.  Raises ApiError."""
+        migration, vmi = observed.migration, observed.vmi
+        assert vmi is not None
+        launcher = self._template.pod(vmi, self._template.required_claims(vmi))
+        document = target_pod(launcher, migration, vmi, vmi.status.node_name)
+        name = document["metadata"]["name"]
+        self._created.add(migration.metadata.uid)
+        try:
+            pod = await self._client.create(Pod, document)
+        except AlreadyExists:  # created before, by a request whose response was lost
+            pod = await self._client.get(Pod, name, vmi.key.namespace)
+            if controller_uid(pod) != vmi.metadata.uid:
+                raise
+        except ApiError as error:
+            self._created.discard(migration.metadata.uid)
+            self._wake()
+            text = f"Error creating pod: {error}"
+            self._recorder.event(vmi, "Warning", "FailedCreate", text)
+            raise
+        text = f"Created migration target pod {name}"
+        self._recorder.event(migration, "Normal", "SuccessfulCreate", text)
+        return pod
+
+    # -- writing ----------------------------------------------------------------------------
+
+    async def _write_vmi(self, observed: Observed, decided: Plan) -> None:
+        """Write the VMI's migrationState.  Raises ApiError, also Conflict if a node was first."""
+        vmi, migration = observed.vmi, observed.migration
+        if vmi is None:
+            return
+        if decided.fail_vmi:
+            await self._client.patch(
+                VMI,
+                vmi.key,
+                vmi_patches.failed(
+                    vmi, decided.fail_vmi, observed.now, cancelled=observed.cancelled
+                ),
+            )
+            text = (
+                f"VirtualMachineInstance migration uid {migration.metadata.uid} failed. "
+                f"reason: {decided.fail_vmi}"
+            )
+            self._recorder.event(vmi, "Warning", "FailedMigration", text)
+        elif decided.abort:
+            await self._client.patch(VMI, vmi.key, vmi_patches.abort_requested(vmi))
+            text = "Migration is ready to be canceled by virt-handler."
+            self._recorder.event(migration, "Normal", "SuccessfulAbortMigration", text)
+        elif decided.complete_vmi:
+            await self._client.patch(VMI, vmi.key, vmi_patches.completed(vmi, observed.now))
+        elif decided.hand_off:
+            await self._hand_off(observed)
+
+    async def _hand_off(self, observed: Observed) -> None:
+        """Hand the VMI to the target node, which prepares, and then the source, which migrates."""
+        vmi, migration = observed.vmi, observed.migration
+        if vmi is None or observed.source is None or observed.target is None:
+            return
+        policy, settings = self._resolve(vmi)
+        document = vmi_patches.hand_off(
+            vmi,
+            migration,
+            source=key_of(observed.source).name,
+            target=key_of(observed.target).name,
+            target_node=node_of(observed.target),
+            policy=policy,
+            settings=settings,
+        )
+        self._handed_off.add(migration.metadata.uid)
+        try:
+            await self._client.patch(VMI, vmi.key, document)
+        except ApiError as error:
+            self._handed_off.discard(migration.metadata.uid)
+            text = f"Failed to set MigrationStat in VMI status. :{error}"
+            self._recorder.event(migration, "Warning", "FailedHandOver", text)
+            raise
+        text = "Migration target pod is ready for preparation by virt-handler."
+        self._recorder.event(migration, "Normal", "SuccessfulHandOver", text)
+
+    def _resolve(self, vmi: VMI) -> tuple[MigrationPolicy | None, MigrationConfiguration]:
+        """Return the policy of a VMI, and the settings that it and the cluster give."""
+        namespace = self._namespaces.get(Key("", vmi.metadata.namespace))
+        labels = labels_of(namespace) if namespace is not None else {}
+        policy = matching_policy(self._policies.items(), vmi.metadata.labels, labels)
+        settings = self._settings()
+        return policy, settings if policy is None else merged(settings, policy.spec.settings)
+
+    async def _write_status(
+        self, observed: Observed, decided: Plan, refused: ApiError | None
+    ) -> None:
+        migration = observed.migration
+        for report in decided.reports if decided.passed or not migration.is_final else ():
+            self._recorder.event(migration, *report)
+        no_quota = isinstance(refused, Forbidden) and _QUOTA in refused.message
+        changed = status(
+            migration,
+            decided.passed,
+            _shown_state(observed),
+            observed.now,
+            cancelled=is_being_deleted(migration),
+            no_quota=no_quota,
+        )
+        if changed:
+            version = migration.metadata.resource_version
+            document = {"metadata": {"resourceVersion": version}, "status": changed}
+            await self._client.patch(Migration, migration.key, document, subresource="status")
+
+    async def _clean_up(self, observed: Observed, decided: Plan) -> None:
+        """Delete the target pod if the plan says so; release and tidy what is over."""
+        migration, vmi = observed.migration, observed.vmi
+        if decided.delete_pod and observed.target is not None:
+            await self._delete_pod(migration, observed.target, decided.delete_pod)
+        if not migration.is_final:
+            return
+        self._created.discard(migration.metadata.uid)
+        self._handed_off.discard(migration.metadata.uid)
+        state = observed.state
+        if vmi is not None and state is not None and TARGET_NODE in vmi.metadata.labels:
+            await self._client.patch(VMI, vmi.key, vmi_patches.unlabelled(vmi))
+        if FINALIZER in migration.metadata.finalizers:
+            kept = [each for each in migration.metadata.finalizers if each != FINALIZER]
+            version = migration.metadata.resource_version
+            document = {"metadata": {"resourceVersion": version, "finalizers": kept or None}}
+            await self._client.patch(Migration, migration.key, document)
+        if vmi is None and not is_being_deleted(migration):
+            await remove(self._client, Migration, migration.key, migration.metadata.uid)
+        for old in history.expired([*self._others(migration), migration]):
+            await self._expire(old)
+
+    async def _delete_pod(self, migration: Migration, pod: Pod, why: str) -> None:
+        """Delete a target pod at once: no guest runs in it."""
+        try:
+            await remove(self._client, Pod, key_of(pod), uid_of(pod), grace_seconds=0)
+        except ApiError as error:
+            text = f"Error deleting canceled migration target pod: {error}"
+            self._recorder.event(migration, "Warning", "FailedDelete", text)
+            raise
+        self._recorder.event(migration, "Normal", "SuccessfulDelete", why)
+
+    async def _expire(self, migration: Migration) -> None:
+        """Delete a migration that is over, and the pod that it has left behind."""
+        key = Key(migration.metadata.namespace, history.old_pod(migration))
+        pod = self.pods.get(key)
+        if pod is not None and _has_ended(pod):
+            await remove(self._client, Pod, key, uid_of(pod))
+        await remove(self._client, Migration, migration.key, migration.metadata.uid)
+
+    # -- events -----------------------------------------------------------------------------
+
+    def _migration_changed(self, old: Migration | None, new: Migration | None) -> None:
+        if new is not None:
+            self.queue.add(new.key)
+        if old is None or old.is_final or (new is not None and not new.is_final):
+            return
+        self._created.discard(old.metadata.uid)
+        self._handed_off.discard(old.metadata.uid)
+        _ = self._waiting.pop(old.key, None)
+        self._wake()
+        self._enqueue_of(_vmi_key(old))
+
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if old is None or new is None or _concerns(old, new):
+            self._enqueue_of(changed.key)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if MIGRATION_UID in labels_of(changed) or (new is None or _has_ended(new)):
+            name = ((changed.metadata and changed.metadata.annotations) or {}).get(
+                "kubevirt.io/domain", ""
+            )
+            self._enqueue_of(Key(key_of(changed).namespace, name))
+
+    def _enqueue_of(self, vmi: Key) -> None:
+        """Enqueue the migrations of a VMI that are not over, or have something left to do."""
+        for migration in self.migrations.indexed("vmi", str(vmi)):
+            if not migration.is_final or FINALIZER in migration.metadata.finalizers:
+                self.queue.add(migration.key)
+
+
+def _vmi_key(migration: Migration) -> Key:
+    return Key(migration.metadata.namespace, migration.spec.vmi_name)
+
+
+def _age(migration: Migration) -> tuple[str, str]:
+    return migration.metadata.creation_timestamp or "", migration.metadata.name
+
+
+def _own_state(migration: Migration, vmi: VMI) -> MigrationState | None:
+    state = vmi.status.migration_state
+    return state if state is not None and state.migration_uid == migration.metadata.uid else None
+
+
+def _source_name(migration: Migration, vmi: VMI) -> str:
+    """Return the pod that the VMI leaves, also when it has."""
+    state = _own_state(migration, vmi)
+    return state.source_pod if state is not None else current_pod_name(vmi)
+
+
+def _shown_state(observed: Observed) -> MigrationState | None:
+    """Return the migrationState that a migration shows: until the hand-off what is known of it."""
+    if observed.state is not None:
+        return observed.state
+    vmi, source, target = observed.vmi, observed.source, observed.target
+    if vmi is None or source is None or target is None or observed.migration.is_final:
+        return None
+    return MigrationState(
+        source_node=vmi.status.node_name,
+        source_pod=key_of(source).name,
+        target_node=node_of(target),
+        target_pod=key_of(target).name,
+    )
+
+
+def _has_ended(pod: Pod) -> bool:
+    return pod.status is not None and pod.status.phase in _POD_ENDED
+
+
+def _concerns(old: VMI, new: VMI) -> bool:
+    """Whether a change of a VMI may change the plan of its migrations."""
+    return (
+        old.status.phase != new.status.phase
+        or old.status.node_name != new.status.node_name
+        or old.status.migration_state != new.status.migration_state
+        or is_being_deleted(old) is not is_being_deleted(new)
+    )
