@@ -37,6 +37,7 @@ _ALL: Final = "create delete get list patch update watch"
 _CERTIFY: Final = "get list patch watch"
 """The verbs by which CA bundles are written."""
 _SETS: Final = "virtualmachineinstancereplicasets"
+_MIGRATIONS: Final = "virtualmachineinstancemigrations"
 _BOOTSTRAP: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
 _RENEWAL: Final = "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
 
@@ -52,8 +53,9 @@ _CONTROLLERS = role(
         "kubevirt.io",
         f"virtualmachines virtualmachines/finalizers virtualmachines/status {_SETS} "
         f"{_SETS}/finalizers {_SETS}/status virtualmachineinstances "
-        "virtualmachineinstances/finalizers",
+        f"virtualmachineinstances/finalizers {_MIGRATIONS} {_MIGRATIONS}/status",
     ),
+    rule(READ, "migrations.kubevirt.io", "migrationpolicies"),
     rule(f"{READ} patch update", "kubevirt.io", "kubevirts kubevirts/status"),
     rule(
         f"{READ} patch update",

@@ -71,6 +71,7 @@ RULES = (
     _rule(_KUBEVIRT, "apps", "controllerrevisions", _WRITE),
     _rule(_KUBEVIRT, "cdi.kubevirt.io", "*", _WRITE),
     _rule(_KUBEVIRT, "instancetype.kubevirt.io", "*", _READ),
+    _rule(_KUBEVIRT, "migrations.kubevirt.io", "migrationpolicies", _READ),
     _rule(_KUBEVIRT, "coordination.k8s.io", "leases", _WRITE),
     _rule(_STORAGE, "", "persistentvolumes events", _WRITE),
     _rule(_STORAGE, "", "persistentvolumeclaims", _READ | {"update", "patch"}),

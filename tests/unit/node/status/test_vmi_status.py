@@ -15,7 +15,7 @@ from corral.api.schema import schema_for
 from corral.node.hypervisor import Change, GuestInfo, GuestInterface
 from corral.node.state.facts import Facts, State, Trouble, fold
 from corral.node.status.pod_status import differs, pod_status
-from corral.node.status.vmi_status import instance_status, live_migratable
+from corral.node.status.vmi_status import instance_status
 
 NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:01:00Z"
@@ -343,33 +343,3 @@ def test_addresses_are_those_of_guest_info_if_available():
     assert changes["interfaces"][0]["interfaceName"] == "eth0"
     assert changes["interfaces"][0]["infoSource"] == "domain, guest-agent"
     assert changes["guestOSInfo"] == {"name": "Debian"}
-
-
-def machine(binding, **annotations):
-    interfaces = [{"name": "default", binding: {}}] if binding else []
-    document = {
-        "metadata": {"name": "vm", "annotations": annotations},
-        "spec": {
-            "domain": {"devices": {"interfaces": interfaces}},
-            "networks": [{"name": "default", "pod": {}}] if binding else [],
-        },
-    }
-    return msgspec.convert(document, VirtualMachineInstance)
-
-
-@pytest.mark.parametrize(
-    ("binding", "reason"),
-    [
-        ("bridge", "InterfaceNotLiveMigratable"),
-        ("masquerade", "MigrationNotSupported"),
-        ("passtBinding", "MigrationNotSupported"),
-        ("", "MigrationNotSupported"),
-    ],
-)
-def test_reasons_against_migration_begin_with_the_network(binding, reason):
-    assert live_migratable(machine(binding))[:2] == ("False", reason)
-
-
-def test_bridges_can_be_allowed_for_migration():
-    allowed = {"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
-    assert live_migratable(machine("bridge", **allowed))[1] == "MigrationNotSupported"

@@ -101,7 +101,7 @@ class VirtualMachineInstanceMigration(Object, kw_only=True):
         return PRIORITIES.get(self.spec.priority, PRIORITIES[USER])
 
 
-class Selectors(Struct, kw_only=True):
+class PolicySelectors(Struct, kw_only=True):
     """The VMIs that a policy is for: those that match both selectors.
 
     namespace_selector: labels of their namespace.
@@ -125,7 +125,7 @@ class PolicySpec(Struct, kw_only=True):
     experimental: settings without a stable meaning.
     """
 
-    selectors: Selectors
+    selectors: PolicySelectors
     allow_auto_converge: bool | None = None
     bandwidth_per_migration: Quantity | None = None
     completion_timeout_per_gib: int | None = msgspec.field(
@@ -177,7 +177,9 @@ def matching_policy(
     return min(matching, key=_rank, default=None)
 
 
-def _selects(selectors: Selectors, vmi: Mapping[str, str], namespace: Mapping[str, str]) -> bool:
+def _selects(
+    selectors: PolicySelectors, vmi: Mapping[str, str], namespace: Mapping[str, str]
+) -> bool:
     return (
         selectors.virtual_machine_instance_selector.items() <= vmi.items()
         and selectors.namespace_selector.items() <= namespace.items()

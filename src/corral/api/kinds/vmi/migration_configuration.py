@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from corral.api.object import AnyFields, Quantity, Struct
-from corral.api.quantity import amount
+from corral.api.quantity import parse
 
 DRAIN_TAINT: Final = "kubevirt.io/drain"
 PER_CLUSTER: Final = 5
@@ -106,10 +106,13 @@ def read(settings: Any) -> MigrationConfiguration:
     """
     try:
         read = msgspec.convert(settings or {}, MigrationConfiguration)
-        if read.bandwidth_per_migration is not None:
-            _ = amount(read.bandwidth_per_migration)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+    if read.bandwidth_per_migration is not None:
+        try:
+            _ = parse(read.bandwidth_per_migration)
+        except ValueError as error:
+            raise ValueError(f"bandwidthPerMigration: {error}") from None
     for name in _NOT_NEGATIVE:
         if (settings or {}).get(name, 0) < 0:
             raise ValueError(f"{name}: {settings[name]} is less than 0")

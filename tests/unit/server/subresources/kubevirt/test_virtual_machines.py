@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.unit.server.conftest import VMS
 
+from corral.api.kinds.vmi import live_migration
 from corral.api.object import Key
 from corral.server.node_proxy.forwarding import Forward
 from corral.server.subresources.kubevirt.virtual_machines import OPERATIONS
@@ -13,6 +14,7 @@ PATH = "/apis/subresources.kubevirt.io/{}/namespaces/default/virtualmachines/vm/
 CONFLICT = 'Operation cannot be fulfilled on virtualmachine.kubevirt.io "vm": '
 STORED = "virtualmachineinstances.kubevirt.io"
 KEY = Key("default", "vm")
+MIGRATIONS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations"
 START = {"action": "Start"}
 STOP = {"action": "Stop", "uid": "uid-1"}
 GIVEN = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -341,6 +343,20 @@ async def test_migration_is_rejected_with_a_reason(ask, store, phase, code, mess
     await store("Always", phase)
     answer = await ask("PUT", path("migrate"))
     assert (answer.status, answer["message"]) == (code, message)
+
+
+async def test_a_running_vm_is_migrated(ask, store, monkeypatch):
+    monkeypatch.setattr(live_migration, "ENABLED", True)
+    await store("Always", "Running")
+    wanted = {"addedNodeSelector": {"zone": "b"}}
+    tried = await ask("PUT", path("migrate"), {**wanted, "dryRun": ["All"]})
+    assert (tried.status, (await ask("GET", MIGRATIONS)).names) == (202, [])
+    assert (await ask("PUT", path("migrate"), wanted)).status == 202
+    (migration,) = (await ask("GET", MIGRATIONS))["items"]
+    assert migration["metadata"]["name"].startswith("kubevirt-migrate-vm-")
+    assert migration["spec"] == {"vmiName": "vm", **wanted}
+    again = await ask("PUT", path("migrate"))
+    assert (again.status, "in-flight migration detected" in again["message"]) == (400, True)
 
 
 async def test_portforward_is_that_of_the_vmi(ask, store):
