@@ -5,8 +5,9 @@ from typing import Any
 
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
-from corral.controllers import datavolume, migration, pool, replicaset, vm, vmi
+from corral.controllers import datavolume, pool, replicaset, vm, vmi
 from corral.controllers.metrics import SOURCES
+from corral.controllers.vmi import migration
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 from tests.unit.controllers.make import pod
-from tests.unit.controllers.migration.make import NOW, observed, target, vmi
+from tests.unit.controllers.vmi.migration.make import NOW, observed, target, vmi
 
-from corral.controllers.migration.plan import CANCELLED, TARGET_DOWN, plan
+from corral.controllers.vmi.migration.plan import CANCELLED, TARGET_DOWN, plan
 
 ADDRESS = {"targetNodeAddress": "192.0.2.2"}
 STARTED = {**ADDRESS, "startTimestamp": "2026-01-01T00:09:10Z"}

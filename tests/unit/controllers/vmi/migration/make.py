@@ -8,7 +8,7 @@ from tests.unit.controllers.make import make_vmi, pod
 from corral.api.kinds.kubevirt.migration import FINALIZER, VirtualMachineInstanceMigration
 from corral.api.kinds.vmi.derived import MIGRATION_UID, target_pod_name
 from corral.api.kinds.vmi.status import MigrationState
-from corral.controllers.migration.plan import Observed
+from corral.controllers.vmi.migration.plan import Observed
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 UID = "migration-1"

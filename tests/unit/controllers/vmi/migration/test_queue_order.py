@@ -1,10 +1,10 @@
 """Which migrations start first, and how many at once."""
 
 import pytest
-from tests.unit.controllers.migration.make import migration
+from tests.unit.controllers.vmi.migration.make import migration
 
 from corral.api.kinds.vmi.migration_configuration import MigrationConfiguration
-from corral.controllers.migration.queue_order import Candidate, startable
+from corral.controllers.vmi.migration.queue_order import Candidate, startable
 
 LIMITS = MigrationConfiguration(
     parallel_migrations_per_cluster=5, parallel_outbound_migrations_per_node=2

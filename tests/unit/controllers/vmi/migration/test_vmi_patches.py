@@ -1,10 +1,10 @@
 """What the controller writes into a VMI that migrates."""
 
-from tests.unit.controllers.migration.make import NOW, UID, migration, vmi
+from tests.unit.controllers.vmi.migration.make import NOW, UID, migration, vmi
 
 from corral.api.kinds.vmi.migration_configuration import DEFAULTS
 from corral.api.patch.merge import merge_patch
-from corral.controllers.migration import vmi_patches
+from corral.controllers.vmi.migration import vmi_patches
 
 EARLIER = {
     "migrationUid": "earlier",

@@ -1,9 +1,9 @@
 """The status of a migration."""
 
-from tests.unit.controllers.migration.make import NOW, migration
+from tests.unit.controllers.vmi.migration.make import NOW, migration
 
 from corral.api.kinds.vmi.status import MigrationState
-from corral.controllers.migration.status import status
+from corral.controllers.vmi.migration.status import status
 
 
 def test_each_phase_that_passes_is_recorded():

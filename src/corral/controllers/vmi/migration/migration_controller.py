@@ -20,13 +20,13 @@ from corral.api.kinds.vmi.migration_configuration import MigrationConfiguration,
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.controllers.migration import history, vmi_patches
-from corral.controllers.migration.plan import Observed, Plan, plan
-from corral.controllers.migration.queue_order import Candidate, startable
-from corral.controllers.migration.status import status
-from corral.controllers.migration.target_pod import target_pod
 from corral.controllers.vmi.launcher_template import LauncherTemplate
 from corral.controllers.vmi.lifecycle import node_of
+from corral.controllers.vmi.migration import history, vmi_patches
+from corral.controllers.vmi.migration.plan import Observed, Plan, plan
+from corral.controllers.vmi.migration.queue_order import Candidate, startable
+from corral.controllers.vmi.migration.status import status
+from corral.controllers.vmi.migration.target_pod import target_pod
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.deletion import remove

@@ -2,11 +2,11 @@
 
 import msgspec
 import pytest
-from tests.unit.controllers.migration.make import NOW, migration
+from tests.unit.controllers.vmi.migration.make import NOW, migration
 
 from corral.api.kinds.kubevirt.migration import EVACUATION
 from corral.api.kinds.vmi.status import MigrationState
-from corral.controllers.migration.history import backoff_seconds, expired, old_pod
+from corral.controllers.vmi.migration.history import backoff_seconds, expired, old_pod
 
 AUTOMATIC = {EVACUATION: "one"}
 THIS = migration("Pending", name="now", created="2026-01-01T00:09:50Z", annotations=AUTOMATIC)

@@ -2,11 +2,11 @@
 
 import pytest
 from tests.unit.controllers.make import make_vmi
-from tests.unit.controllers.migration.make import UID, migration
+from tests.unit.controllers.vmi.migration.make import UID, migration
 
 from corral.api.kinds.vmi.derived import pod_name, target_pod_name
-from corral.controllers.migration.target_pod import target_pod
 from corral.controllers.vmi.launcher_pod import pod_for
+from corral.controllers.vmi.migration.target_pod import target_pod
 
 EXCLUDED = {"key": "metadata.name", "operator": "NotIn", "values": ["one"]}
 
