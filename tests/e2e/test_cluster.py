@@ -4,20 +4,25 @@ The accounts have the rights of an installation, and no others.  ``./dev cluster
 this on any Kubernetes.
 """
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import time
 import urllib.request
+from http.client import HTTPSConnection
+from urllib.parse import urlencode
 
 import pytest
 import yaml
+from bench.cluster import trusting
 from tests.cluster import EXAMPLES, KUBECTL, ranges, until
 from tests.separate import NODE, Separate, separate
 from tests.terminal import Terminal
 
 from corral import pki
+from corral.api.images import IMAGES_PATH
 from corral.api.kinds.storage.common import WAITING_CLASS
 from corral.cluster.persistent_volumes.default_storage_class import storage_class
 
@@ -282,6 +287,27 @@ def test_the_serving_certificate_is_of_the_cluster(cluster, guest):
     path = cluster.directory / REAL / "pki" / "kubelet.crt"
     until("the serving certificate is signed", path.exists)
     assert set(pki.certificate_hosts(path.read_bytes())) == {REAL, "127.0.0.2"}
+
+
+def test_a_node_reads_images_of_another_and_nothing_else(cluster, guest):
+    address = next(
+        each["address"]
+        for each in cluster.node(REAL)["status"]["addresses"]
+        if each["type"] == "InternalIP"
+    )
+    other = cluster.directory / HOLLOW / "pki"
+    tls = trusting()
+    tls.load_cert_chain(other / "kubelet-client.crt", other / "kubelet-client.key")
+
+    def status(path: str) -> int:
+        port = cluster.nodes[REAL].port
+        with contextlib.closing(HTTPSConnection(address, port, context=tls, timeout=60)) as asked:
+            asked.request("GET", path)
+            return asked.getresponse().status
+
+    assert status(f"{IMAGES_PATH}?{urlencode({'reference': REFERENCE, 'file': ''})}") == 200
+    assert status(f"/containerLogs/{cluster.namespace}/{pod_of(cluster, guest)}/compute") == 403
+    assert status("/pods") == 403
 
 
 def test_logs_come_through_the_api_server(cluster, guest):

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from corral import pki
 from corral.aio import Background
 from corral.api.images import IMAGES_PATH
+from corral.api.kinds.auth.certificate_signing_request import NODE_USER_PREFIX
 from corral.api.kinds.storage.common import SHARED_CAPACITY, SHARED_LABEL, SHARED_PROVISIONER
 from corral.api.request import User
 from corral.client.client import Client
@@ -126,16 +127,18 @@ class Host:
         administrator: Client,
         acting: Callable[[User], ControllerContext],
         reach: Callable[[str], Kubeconfig],
+        user: str,
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
         """Start the nodes; return their controllers, which the caller starts.
 
         ``gone``: nodes without an agent, by name and uid; ``acting`` returns the context of a
-        component for its user; ``reach`` returns how this server authenticates to a node.
+        component for its user; ``reach`` returns how this server authenticates to a node, and
+        ``user`` as whom.
         """
         context = acting(PROVISIONER)
-        parts = self._parts(tasks, self._peers(context, reach), context, names)
+        parts = self._parts(tasks, self._peers(context, reach, user), context, names)
         controllers = self._volumes(parts, context, tasks, is_first=True) if names else []
         removal = node_remover(administrator, gone)
         tasks.start(removal.run(), name=removal.name)
@@ -163,7 +166,7 @@ class Host:
         provisioner_context: of the user who writes claims and volumes.  Returns the controllers
         that belong to the node, which are still to start.
         """
-        peers = self._peers(context, reach, first)
+        peers = self._peers(context, reach, f"{NODE_USER_PREFIX}{name}", first)
         parts = self._parts(tasks, peers, context, [name])
         parts = replace(parts, registration=registration)
         controllers = self._volumes(parts, provisioner_context, tasks, is_first=False)
@@ -184,11 +187,13 @@ class Host:
         self,
         context: ControllerContext,
         reach: Callable[[str], Kubeconfig],
+        user: str,
         first: Peer | None = None,
     ) -> Peers:
         """Return the hosts that may have an image."""
         nodes = context.informers.of(Node)
-        return Peers(nodes.items, own=self.agents.__contains__, reach=reach, first=first)
+        own = self.agents.__contains__
+        return Peers(nodes.items, own=own, reach=reach, user=user, first=first)
 
     def _parts(
         self, tasks: Background, peers: Peers, context: ControllerContext, names: Sequence[str]

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from corral.aio import Background
 from corral.api.addresses import Network
 from corral.api.errors import ApiError, Unavailable
+from corral.api.kinds.auth.certificate_signing_request import NODE_USER_PREFIX
 from corral.client.client import Client
 from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
@@ -93,7 +94,7 @@ class NodeProcess:
                 provisioning = context
                 if self.provisioner is not None:
                     provisioning = context.with_client(Client(Retrying(provisioner)))
-                first = Peer(transport.download)
+                first = Peer(transport.download, user=f"{NODE_USER_PREFIX}{self.membership.name}")
                 agent = self._start(host, context, provisioning, first, tasks)
                 app = host.node_app(agent.name)
                 async with self._serving(app, agent, client), self._api_in_namespace():

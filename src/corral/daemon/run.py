@@ -11,7 +11,7 @@ from corral.api.request import User
 from corral.config import Settings
 from corral.controllers import SOURCES
 from corral.daemon import process
-from corral.daemon.api import Api
+from corral.daemon.api import KUBELET_CLIENT, Api
 from corral.daemon.bootstrap import create_defaults
 from corral.daemon.component_users import CONTROLLER, STAND_IN
 from corral.daemon.controllers import controllers
@@ -67,6 +67,7 @@ async def run(
                 administrator=administrator,
                 acting=acting,
                 reach=api.reach,
+                user=KUBELET_CLIENT,
                 tasks=tasks,
                 metrics=metrics,
             )

@@ -236,7 +236,8 @@ class ApiServer:
         if self._images is None or request.path != IMAGES_PATH or request.method != "GET":
             return None
         self.authorizer.admit_path(request, user, IMAGES_PATH)
-        return Forward(app=self._images, path=IMAGES_PATH, query=request.query)
+        state = {"user": user.name}
+        return Forward(app=self._images, path=IMAGES_PATH, query=request.query, state=state)
 
     async def _execute(self, exchange: _Exchange, call: Call) -> Response:
         request = call.request

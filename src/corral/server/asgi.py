@@ -337,4 +337,5 @@ def _forwarded(scope: Scope, forward: Forward) -> Scope:
         "query_string": forward.query.encode("latin-1"),
         "root_path": "",
         "headers": headers,
+        "state": {**scope.get("state", {}), **forward.state},
     }

@@ -8,6 +8,7 @@ rights of Kubernetes' Node authorizer, since its user is ``system:node:NAME``; t
 from collections.abc import Iterator
 from typing import Final
 
+from corral.api.images import IMAGES_PATH
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP
 from corral.api.kinds.auth.rbac import (
     CLUSTER_ROLE,
@@ -27,10 +28,11 @@ from corral.daemon.install.options import (
     labeled,
 )
 from corral.daemon.rbac import kubevirt
-from corral.daemon.rbac.notation import READ, binding, group, role, rule
+from corral.daemon.rbac.notation import READ, binding, group, paths, role, rule
 
 CONTROLLERS_ROLE: Final = "corral:controllers"
 NODES_ROLE: Final = "corral:nodes"
+IMAGES_ROLE: Final = "corral:node-images"
 PROVISIONER_ROLE: Final = "corral:provisioner"
 _NO_LABELS: Final[dict[str, str]] = {}
 _ALL: Final = "create delete get list patch update watch"
@@ -111,6 +113,13 @@ All kubelets are in that group, so it reads what the network of machines is made
 VMIs alone: the policy of ``admission`` keeps a node to its own.
 """
 
+_IMAGES = role(IMAGES_ROLE, paths("get", IMAGES_PATH), labels=_NO_LABELS)
+"""The right to read images of other nodes, which asks the API server for it (SubjectAccessReview).
+
+The API server itself has nothing at that path.  Kubelets, which share the group, can read images
+that are there for every node.
+"""
+
 _PROVISIONER = role(
     PROVISIONER_ROLE,
     rule(f"{READ} patch update", "core", "persistentvolumeclaims persistentvolumeclaims/status"),
@@ -126,7 +135,7 @@ def documents(options: Options) -> Iterator[Document]:
     namespace = options.namespace
     for name in (CONTROLLERS, NODE):
         yield document("v1", SERVICE_ACCOUNT, name, namespace)
-    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES, _PROVISIONER):
+    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES, _IMAGES, _PROVISIONER):
         yield _typed(CLUSTER_ROLE.api_version, CLUSTER_ROLE.name, each)
     own = role(CONTROLLERS_ROLE, *_OWN_NAMESPACE, namespace=namespace, labels=_NO_LABELS)
     yield _typed(ROLE.api_version, ROLE.name, own)
@@ -139,6 +148,7 @@ def documents(options: Options) -> Iterator[Document]:
             to="system:auth-delegator", labels=_NO_LABELS,
         ),
         binding(NODES_ROLE, group(NODE_GROUP), labels=_NO_LABELS),
+        binding(IMAGES_ROLE, group(NODE_GROUP), labels=_NO_LABELS),
         binding(PROVISIONER_ROLE, node, labels=_NO_LABELS),
         binding("corral:node-bootstrapper", node, to="system:node-bootstrapper", labels=_NO_LABELS),
         binding("corral:node-autoapprove-bootstrap", node, to=_BOOTSTRAP, labels=_NO_LABELS),

@@ -10,7 +10,7 @@ from corral.node.images.credentials import Credential
 from corral.node.images.image import Source
 
 SECRETS_HEADER: Final = "corral-pull-secrets"
-"""Hashes of credentials that match the image, separated by commas."""
+"""Proofs of credentials that match the image, see ``secret_proofs``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,8 @@ class RequestedImage:
 class Offer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """An image that another host has; the fields are those of Image.
 
-    secret: the hash that permits it; empty if everyone may have it.
+    secret: the proof that permits it, or the hash that was proven by it; empty if everyone may have
+    it.
     """
 
     digest: str

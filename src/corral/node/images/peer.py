@@ -7,11 +7,14 @@ cluster trust each other with it, as they trust their registries.
 import asyncio
 import hashlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlencode
+
+from msgspec.structs import replace
 
 from corral.api.encoding import decode_as
 from corral.api.images import IMAGES_PATH
@@ -19,6 +22,7 @@ from corral.node.images.access import credential_hash
 from corral.node.images.error import pull_failed
 from corral.node.images.offer import SECRETS_HEADER, Offer, RequestedImage
 from corral.node.images.progress import Meter
+from corral.node.images.secret_proofs import SecretProofs
 
 Download = Callable[
     [str, Mapping[str, str]], AbstractAsyncContextManager[tuple[int, AsyncIterator[bytes]]]
@@ -31,18 +35,32 @@ _ZEROS: Final = bytes(_BLOCK)
 
 
 class Peer:
-    """The image store of another host; ``name`` names the host in messages."""
+    """The image store of another host.
 
-    def __init__(self, download: Download, name: str = "the first host") -> None:
+    ``name`` names the host in messages; ``user`` is as whom ``download`` authenticates, and ``now``
+    returns seconds since 1970: proofs of credentials are made for that user at that time.
+    """
+
+    def __init__(
+        self,
+        download: Download,
+        name: str = "the first host",
+        *,
+        user: str = "",
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._download = download
         self.name = name
+        self._user = user
+        self._now = now
 
     async def find(self, image: RequestedImage) -> Offer | None:
         """Return the image of a name, if it is there for these credentials.
 
         Raises ApiError and msgspec.DecodeError.
         """
-        path, headers = _request(image)
+        proofs = SecretProofs(self._user, image.reference, self._now())
+        path, headers = _request(image, proofs)
         async with self._download(path, headers) as (status, content):
             if status != 200:
                 return None
@@ -51,11 +69,14 @@ class Peer:
                 body += chunk
                 if len(body) > _MAX_OFFER_BYTES:
                     raise pull_failed(f"{self.name} answers with too much")
-        return decode_as(bytes(body), Offer)
+        offer = decode_as(bytes(body), Offer)
+        hashes = {proofs.prove(each): each for each in map(credential_hash, image.credentials)}
+        return replace(offer, secret=hashes.get(offer.secret, offer.secret))
 
     async def fetch(self, image: RequestedImage, offer: Offer, target: Path, meter: Meter) -> None:
         """Write the disk of an offer to a new file.  Raises ImageError, ApiError and OSError."""
-        path, headers = _request(image, offer.digest)
+        proofs = SecretProofs(self._user, image.reference, self._now())
+        path, headers = _request(image, proofs, offer.digest)
         sha256, received = hashlib.sha256(), 0
         with target.open("wb") as disk:
             async with self._download(path, headers) as (status, content):
@@ -76,12 +97,14 @@ class Peer:
             )
 
 
-def _request(image: RequestedImage, digest: str = "") -> tuple[str, dict[str, str]]:
+def _request(
+    image: RequestedImage, proofs: SecretProofs, digest: str = ""
+) -> tuple[str, dict[str, str]]:
     query = {"reference": image.reference, "file": image.file}
     if digest:
         query["digest"] = digest
-    hashes = ",".join(map(credential_hash, image.credentials))
-    return f"{IMAGES_PATH}?{urlencode(query)}", {SECRETS_HEADER: hashes} if hashes else {}
+    secrets = proofs.header(map(credential_hash, image.credentials))
+    return f"{IMAGES_PATH}?{urlencode(query)}", {SECRETS_HEADER: secrets} if secrets else {}
 
 
 async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -29,7 +29,8 @@ class Peers:
     """Finds the peers that may have an image, by the cached Nodes of the cluster.
 
     ``own`` reports whether a node is on this host; ``reach`` returns how this host authenticates
-    to a URL, and which authority it trusts there; ``first`` is the first host, unless this is it.
+    to a URL, and which authority it trusts there, ``user`` as whom; ``first`` is the first host,
+    unless this is it.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class Peers:
         *,
         own: Callable[[str], bool],
         reach: Callable[[str], Kubeconfig],
+        user: str = "",
         first: Peer | None = None,
     ) -> None:
         self._nodes = nodes
         self._own = own
         self._reach = reach
+        self._user = user
         self._first = first
 
     def __call__(self, reference: str) -> Sequence[Peer]:
@@ -63,7 +66,7 @@ class Peers:
         return found[:MAX_ASKED]
 
     def _peer(self, name: str, url: str) -> Peer:
-        return Peer(partial(self._download, name, url), f"node {name}")
+        return Peer(partial(self._download, name, url), f"node {name}", user=self._user)
 
     @asynccontextmanager
     async def _download(

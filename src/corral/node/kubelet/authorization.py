@@ -108,7 +108,10 @@ class KubeletAuthorization:
         await self._app(scope, receive, send)
 
     async def _admit(self, scope: Scope) -> None:
-        """Raise Unauthorized without a valid credential, Forbidden without the permission."""
+        """Name the user in the scope's ``state``.
+
+        Raises Unauthorized without a valid credential, Forbidden without the permission.
+        """
         user = await self._user(scope)
         if user is None:
             raise Unauthorized("Unauthorized")
@@ -126,6 +129,7 @@ class KubeletAuthorization:
             self._decisions.put(request, allowed, now + ttl)
         if not allowed:
             raise Forbidden(f"Forbidden ({request})")
+        scope["state"] = {**scope.get("state", {}), "user": user.name}
 
     async def _user(self, scope: Scope) -> User | None:
         certificate = scope.get("state", {}).get("certificate")

@@ -5,7 +5,7 @@ messages, and returns the kubelet of the node, an ASGI app to which ``asgi`` pas
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp
 
@@ -26,11 +26,15 @@ Nodes = Callable[[str], ASGIApp | None]
 
 @dataclass(slots=True, kw_only=True)
 class Forward(Response):
-    """A response that the app gives: the request is forwarded to it, with this path and query."""
+    """A response that the app gives: the request is forwarded to it, with this path and query.
+
+    state: what the app learns of the request beside it, in the ``state`` of its scope.
+    """
 
     app: ASGIApp
     path: str
     query: str
+    state: Mapping[str, str] = field(default_factory=dict)
 
 
 def serves(kind: Kind, subresource: str) -> bool:

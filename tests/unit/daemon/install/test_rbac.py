@@ -96,3 +96,14 @@ def test_the_provisioner_writes_claims_as_an_account():
 def test_no_kubelet_writes_volumes_or_claims(verb, resource):
     assert not may(rbac.NODES_ROLE, verb, "", resource)
     assert not may(rbac.NODES_ROLE, verb, "", f"{resource}/status")
+
+
+def test_nodes_may_read_images_of_each_other_and_no_other_path():
+    assert rules(rbac.IMAGES_ROLE) == [{"nonResourceURLs": ["/corral/images"], "verbs": ["get"]}]
+    bound = [
+        subject["name"]
+        for each in DOCUMENTS
+        if each["kind"] == "ClusterRoleBinding" and each["roleRef"]["name"] == rbac.IMAGES_ROLE
+        for subject in each["subjects"]
+    ]
+    assert bound == ["system:nodes"]

@@ -1,6 +1,7 @@
 """Images that are copied from another host: who gets which, and what is not believed."""
 
 import hashlib
+import time
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -9,12 +10,13 @@ from tests.unit.node.images.conftest import disk
 
 from corral.api.errors import Unavailable
 from corral.node.host.destinations import ANYWHERE, Destinations
-from corral.node.images.access import Access
+from corral.node.images.access import Access, credential_hash
 from corral.node.images.credentials import Credential, SecretName
 from corral.node.images.error import ERR_IMAGE_NEVER_PULL, ERR_IMAGE_PULL, ImageError
 from corral.node.images.image import Record
 from corral.node.images.limits import Limits
 from corral.node.images.peer import Peer
+from corral.node.images.secret_proofs import SKEW_SECONDS
 from corral.node.images.serving import ImageServer
 from corral.node.images.store import ImageStore
 
@@ -23,19 +25,33 @@ SECRET = Credential("docker.io", "ann", "secret", SecretName("default", "login",
 QUICK = Limits(attempts=1, retry_seconds=0.01)
 
 
+USER = "system:node:second"
+
+
 class First:
-    """The first host; ``away`` and ``spoils`` say how it fails."""
+    """The first host; ``away`` and ``spoils`` say how it fails.
+
+    ``user`` is as whom it knows its client, ``headers`` are those of the last request.
+    """
 
     def __init__(self, directory):
         self.store = ImageStore(directory)
+        self.user, self.now = USER, time.time()
+        self.headers = {}
         self.away = self.spoils = False
         self.paths = []
-        transport = httpx2.ASGITransport(ImageServer(self.store))
+        images = ImageServer(self.store, lambda: self.now)
+
+        async def app(scope, receive, send):
+            await images({**scope, "state": {"user": self.user}}, receive, send)
+
+        transport = httpx2.ASGITransport(app)
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://first")
 
     @asynccontextmanager
     async def download(self, path, headers):
         self.paths.append(path)
+        self.headers = headers
         if self.away:
             raise Unavailable("the API server does not answer")
         async with self._client.stream("GET", path, headers=headers) as response:
@@ -57,7 +73,7 @@ def first(tmp_path):
 
 @pytest.fixture
 def second(tmp_path, first):
-    peer = Peer(first.download)
+    peer = Peer(first.download, user=USER)
     return store_with(tmp_path, peer)
 
 
@@ -134,6 +150,30 @@ async def test_a_private_image_is_copied_only_with_its_credentials(first, second
     assert (copy.source, copy.access) == ("pull", Access.by(SECRET))
     with pytest.raises(ImageError):
         await second.ensure(NAME, policy="IfNotPresent")
+
+
+@pytest.mark.parametrize(
+    ("user", "late", "status"),
+    [
+        (USER, 0, 200),
+        (USER, SKEW_SECONDS - 60, 200),
+        ("system:node:thief", 0, 404),
+        (USER, SKEW_SECONDS + 60, 404),
+        (USER, -SKEW_SECONDS - 60, 404),
+    ],
+)
+async def test_what_proves_credentials_counts_for_its_sender_and_time_only(
+    first, second, tmp_path, user, late, status
+):
+    pulled(first, tmp_path, Access.by(SECRET))
+    await second.ensure(NAME, policy="IfNotPresent", credentials=[SECRET])
+    path, headers = first.paths[0], dict(first.headers)
+    assert credential_hash(SECRET) not in str(headers)
+    first.user, first.now = user, first.now + late
+    async with first.download(path, headers) as (answered, _):
+        assert answered == status
+    async with first.download(path.replace("debian", "other"), headers) as (answered, _):
+        assert answered == 404
 
 
 async def test_a_pulled_image_is_copied_unless_the_policy_is_always(first, second, tmp_path):

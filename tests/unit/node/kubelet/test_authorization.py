@@ -53,9 +53,11 @@ class Node:
             self._serve, Client(self.reviewer), "node1", now=lambda: self.now
         )
         self.served = []
+        self.users = []
 
     async def _serve(self, scope, _receive, send):
         self.served.append(scope["path"])
+        self.users.append(scope["state"]["user"])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"served"})
 
@@ -153,6 +155,7 @@ async def test_images_are_a_path_of_their_own(node):
     node.reviewer.allowed = lambda spec: "nonResourceAttributes" in spec
     assert (await node.ask(IMAGES_PATH, user="system:node:node2"))[0] == 200
     assert node.reviewer.reviews[0]["nonResourceAttributes"] == {"verb": "get", "path": IMAGES_PATH}
+    assert node.users == ["system:node:node2"]
     status, body = await node.ask(f"{IMAGES_PATH}/../exec/a/b/c", user="system:node:node2")
     assert status == 403
     assert "subresource=proxy" in body
