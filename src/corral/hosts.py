@@ -22,7 +22,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is one of the loopback's; a name is not."""
+    """Report whether an address is one of the loopback's; a name is not."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

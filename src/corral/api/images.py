@@ -3,7 +3,7 @@
 from typing import Final
 
 IMAGES_PATH: Final = "/corral/images"
-"""Where the API server, and the API of each node, serve images to nodes of other hosts."""
+"""Path at which the API server, and the API of each node, serve images to nodes of other hosts."""
 
 
 def pull_policy(image: str) -> str:

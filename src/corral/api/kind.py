@@ -163,17 +163,17 @@ class Kind:
     webhook: Webhook | None = None
     """KubeVirt's webhooks, if the kind is validated by some: gives refusals the same messages."""
     status_on_create: bool = False
-    """Whether the status of a create request is stored: a kubelet registers its node with one."""
+    """True if the status of a create request is stored: a kubelet registers its node with one."""
     create_only: bool = False
-    """Whether the kind is a virtual resource with the verb create only, as reviews are
+    """True if the kind is a virtual resource with the verb create only, as reviews are
     (``ApiServer.answers``)."""
     measured_kind: tuple[str, str] | None = None
     """Group and plural of the kind that objects are measurements of (metrics.k8s.io): they have its
     names and labels, and are not stored; only get and list are served."""
     has_deletecollection: bool = True
-    """Whether it has the verb deletecollection."""
+    """True if it has the verb deletecollection."""
     name_first: bool = True
-    """Whether tables begin with a column of the name; events have it last, in ``columns``."""
+    """True if tables begin with a column of the name; events have it last, in ``columns``."""
     stored_as: tuple[str, str] | None = None
     """Group and plural of the kind that objects are stored as, if this is another representation
     (events.k8s.io): ``read`` and ``write`` of its version convert them."""
@@ -184,7 +184,7 @@ class Kind:
     list_name: str = ""
     """The name of its lists, if that is not the name with ``List``."""
     closing: bool = False
-    """Whether create is refused, because its definition is being deleted."""
+    """True if create is refused, because its definition is being deleted."""
     begin_deletion: Callable[[Document, str], None] | None = None
     """Changes a document when its deletion begins, at a time (RFC 3339)."""
 
@@ -218,7 +218,7 @@ class Kind:
 
     @property
     def is_kept(self) -> bool:
-        """Whether objects are stored under this kind."""
+        """True if objects are stored under this kind."""
         return self.stored_as is None and not self.create_only and self.measured_kind is None
 
     @cached_property

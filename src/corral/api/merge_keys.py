@@ -20,7 +20,7 @@ PATCH_KEY: Final = "x-kubernetes-patch-merge-key"
 
 @dataclass(frozen=True, slots=True)
 class ListMerge:
-    """How a list is merged.
+    """The way that a list is merged.
 
     keys: of items, for server-side apply; without keys the list is a set of scalars, or ``atomic``.
     patch_key: the key for strategic merge patches, which replace the list unless ``patched``.

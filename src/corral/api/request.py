@@ -62,7 +62,7 @@ class Request:
     abort: Callable[[], None] | None = None
     """Aborts the connection with what is queued for it; None if there is none."""
     explained: bool = False
-    """Whether the audit log records the reason of the authorization decision."""
+    """True if the audit log records the reason of the authorization decision."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Annotations of the audit event, by admission plugins and webhooks."""
 

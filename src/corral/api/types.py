@@ -145,9 +145,9 @@ def object_schema(view: type[msgspec.Struct], nested: Nested) -> Schema:
 
 
 def descriptions(view: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """What the docstring of a Struct says of it, and of its fields by their names on the wire.
+    """Return the description of a Struct, and those of its fields by their names on the wire.
 
-    Of the fields that it has from another Struct that one's docstring tells.
+    Inherited fields have the descriptions of the Struct that declares them.
     """
     names = {field.name: field.encode_name for field in msgspec.structs.fields(view)}
     about = ""

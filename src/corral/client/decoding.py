@@ -97,7 +97,7 @@ _PREFIXES = {
     change: (prefix := b'{"type":"%s","object":' % change.encode(), len(prefix))
     for change in ("MODIFIED", "ADDED", "DELETED")
 }
-"""How corral's and Go's servers begin a line: then the object's offset is known."""
+"""Line prefixes of corral's and Go's servers: behind them the object begins."""
 
 
 class ResponseCache:

@@ -26,7 +26,7 @@ class KubeconfigError(Exception):
 
 
 TOKEN_SECONDS: Final = 60.0
-"""How long the token of a file is used before the file is read again, as in client-go."""
+"""Time before a file's token is read again, as in client-go."""
 
 
 class TokenFile:

@@ -25,7 +25,7 @@ from corral.failures import describe
 
 CONNECT_SECONDS: Final = 10.0
 GONE_SECONDS: Final = 60
-"""How long the other server may acknowledge nothing before its connection counts as lost."""
+"""Time without acknowledgement after which the connection to the other server counts as lost."""
 LARGEST_MESSAGE: Final = 1 << 20
 _CUT: Final = 1006
 """The code of a websocket that ended without a close frame (RFC 6455, 7.4.1)."""

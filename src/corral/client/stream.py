@@ -25,9 +25,9 @@ from corral.api.errors import ApiError, Unavailable, error_from_status
 PROTOCOL = Subprotocol("plain.kubevirt.io")
 MAX_MESSAGE_BYTES = 1 << 20
 CLOSE_SECONDS = 2
-"""How long a close may take: leaving a console must not wait for a dead server."""
+"""Longest close: leaving a console must not wait for a dead server."""
 DEAD_PEER_SECONDS = 300
-"""How long a server may leave data or TCP keep-alive probes unacknowledged."""
+"""Longest time that a server may leave data or TCP keep-alive probes unacknowledged."""
 
 
 class Stream:

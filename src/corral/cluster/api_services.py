@@ -70,7 +70,7 @@ class Catalog:
             try:
                 await self._client.create(CustomResourceDefinition, desired)
             except AlreadyExists:
-                return  # the cache will tell
+                return  # the cache will have it
         elif not _same(observed, desired):
             version = observed.metadata.resource_version
             desired["metadata"]["resourceVersion"] = version
@@ -90,7 +90,7 @@ class Catalog:
             try:
                 observed = await self._client.create(APIService, desired)
             except AlreadyExists:
-                return  # the cache will tell
+                return  # the cache will have it
         if observed.status is None or not observed.status.conditions:
             status = api_service.available_status(rfc3339(self._clock()))
             try:

@@ -71,7 +71,7 @@ class Installation:
             try:
                 await self._client.patch(KubeVirt, key, {"status": status}, subresource="status")
             except NotFound:
-                return  # the cache will tell
+                return  # the cache will follow
 
     async def _create(self, key: Key) -> None:
         try:

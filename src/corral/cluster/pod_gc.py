@@ -37,7 +37,7 @@ class LostPods:
         self._client = context.client
         self._monotonic = context.monotonic
         self._missing: dict[str, float] = {}
-        """When a node was first missed, by name."""
+        """Times at which nodes, by name, were first missed."""
         self.pods.index("node", lambda pod: (_node_of(pod),))
         self.pods.handle(self._pod_changed)
         self.nodes.handle(self._node_changed)

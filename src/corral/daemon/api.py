@@ -47,9 +47,9 @@ from corral.store import LogError, Store
 
 DAY_SECONDS = 86400
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"
-"""Who this server is to nodes, as kubeadm has it."""
+"""User name of this server at nodes, as kubeadm has it."""
 EVENT_SECONDS = 3600
-"""How long events are kept, as in Kubernetes."""
+"""Lifetime of events, as in Kubernetes."""
 log = structlog.get_logger()
 
 

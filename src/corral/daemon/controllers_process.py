@@ -93,7 +93,7 @@ class ControllersProcess:
                 await _until(terminated, work)
 
     async def _extension(self, client: Client) -> Extension | None:
-        """Return what is served to the API server, if anything.  Raises CannotStart."""
+        """Return the webhooks and the API for the API server, if installed.  Raises CannotStart."""
         if not self.install_namespace:
             return None
         try:

@@ -19,7 +19,7 @@ Of 48 MB that is more than the 4 MB by which the database grows when SQLite chec
 write-ahead log: SQLite starts that by itself, and would use up the whole reserve.
 """
 _PIECE: Final = 32 << 10
-"""What the deletion of a small object needs; the rest stays out of reach of other programs."""
+"""Bytes that deleting a small object needs; the rest stays out of reach of other programs."""
 _KEEP_SECONDS: Final = 30
 LEAST: Final = 1 << 20
 """Free bytes below which a manager could not start."""

@@ -1,11 +1,11 @@
-"""What keeps the manager from starting."""
+"""Errors that keep the manager from starting."""
 
 from dataclasses import dataclass
 
 
 @dataclass(eq=False)
 class CannotStart(Exception):
-    """Why the manager cannot start, and what to do."""
+    """The manager cannot start: the cause, and what to do."""
 
     message: str
     hint: str = ""

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class Extension:
-    """What is served to an API server; ``tls`` is how, ``namespace`` where it is installed."""
+    """The webhooks and the API of an installation in ``namespace``; ``tls`` serves them."""
 
     def __init__(
         self, client: Client, config: Kubeconfig, namespace: str, own: str, front_proxy: FrontProxy

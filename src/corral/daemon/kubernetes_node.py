@@ -48,7 +48,7 @@ from corral.node.status.node_status import RUNTIME
 from corral.reconcile.wait import wait_for
 
 RANGE_SECONDS: Final = 60.0
-"""How long a node waits for its pod range."""
+"""Longest wait of a node for its pod range."""
 _DAY_SECONDS: Final = 86400.0
 log = structlog.get_logger()
 

@@ -41,7 +41,7 @@ from corral.daemon.errors import CannotStart
 from corral.reconcile.wait import wait_for
 
 CERTIFICATE_SECONDS: Final = 60.0
-"""How long a node waits for its certificate; approval by rule takes milliseconds."""
+"""Longest wait of a node for its certificate; approval by rule takes milliseconds."""
 CLIENT: Final = "kubelet-client"
 SERVING: Final = "kubelet"
 SELF_SIGNED: Final = "kubelet-self-signed"
@@ -62,7 +62,7 @@ class NetworkSettings(
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Which cluster a data directory's node belongs to, as last known: ``node.json``."""
+    """The cluster of a data directory's node, as last observed: ``node.json``."""
 
     server: str
     name: str
@@ -162,14 +162,14 @@ async def _authority(server: str, ca_hash: str) -> str:
     if not secrets.compare_digest(found, ca_hash.strip().lower()):
         raise CannotStart(
             f"the authority of {server} has the hash {found}, not {ca_hash}",
-            "Somebody may answer in its place. If not, corral token create --print-join-command "
+            "Another may answer in its place. If not, corral token create --print-join-command "
             "on the first host prints the right hash.",
         )
     return authority
 
 
 def _refused(server: str, error: ApiError) -> CannotStart:
-    hint = "corral status on the first host says what is wrong there."
+    hint = "corral status on the first host shows the problem there."
     if isinstance(error, Forbidden | NotFound):
         hint = "Is it the API server of a corral that is as new as this one?"
     return CannotStart(f"{server} refuses: {error.message}", hint)
@@ -227,11 +227,11 @@ class Credentials:
         self._name = name
 
     serving_seconds: float = CERTIFICATE_SECONDS
-    """How long the node waits for its serving certificate before it asks anew."""
+    """Longest wait for the serving certificate before the node requests another one."""
 
     @property
     def clients(self) -> Path:
-        """The authorities of those who may ask this node."""
+        """The authorities of the clients that this node accepts."""
         return self._layout.clients
 
     def provisional(self, hosts: Sequence[str]) -> tuple[Path, Path] | None:  # noqa: ARG002
@@ -315,7 +315,7 @@ def _serves(certificate: Path, hosts: Sequence[str]) -> bool:
 
 
 def _is_due(certificate: Path) -> bool:
-    """Whether less than a third of a certificate's time is left."""
+    """Report whether less than a third of a certificate's time is left."""
     times = pki.certificate_times(certificate.read_bytes())
     if times is None:
         return True

@@ -140,9 +140,9 @@ class NodeProcess:
         return host.agents[self.membership.name]
 
     def _reach(self, url: str) -> Kubeconfig:
-        """Return how this node authenticates to another node, by its present certificate alone.
+        """Return the configuration of a client of another node, with our certificate alone.
 
-        The other node's Node names the URL, so a token would go to whoever writes that.  Raises
+        The other node's Node names the URL, so a token would go to any writer of that Node.  Raises
         Unavailable without a certificate.
         """
         try:

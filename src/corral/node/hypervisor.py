@@ -270,7 +270,7 @@ class Guest(Protocol):
 
     @property
     def halted(self) -> bool:
-        """Whether its vCPUs have never run: it waits for the first ``resume``."""
+        """True if its vCPUs have never run: it waits for the first ``resume``."""
 
     def usage(self) -> Usage | None:
         """Return its resource usage without waking it; None once it has ended."""
@@ -369,7 +369,7 @@ class Hypervisor(Protocol):
 
     name: str
     needs_drives: bool
-    """Whether it opens the files of the disks: a simulation does not."""
+    """True if it opens the files of the disks: a simulation does not."""
 
     async def prepare(self) -> None:
         """Probe the host, once, in the background; methods that need the result wait for it."""

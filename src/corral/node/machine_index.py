@@ -96,7 +96,7 @@ class MachineIndex:
 
 
 def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:
-    """Whether a machine runs with a volume; a hotplugged one counts once it is plugged in."""
+    """Report whether a machine runs with a volume; a hotplugged one counts once plugged in."""
     if volume in hotplug_disks(vmi.spec):
         plugged = (machine.facts.plugs or {}).get(volume)
         return plugged is not None and plugged.phase == READY
@@ -104,7 +104,7 @@ def _has(machine: Machine, vmi: VirtualMachineInstance, volume: str) -> bool:
 
 
 def _may_miss(machine: Machine, volume: Volume, image: str) -> bool:
-    """Whether a volume is of that image, and no other problem is known to block the machine."""
+    """Report whether a volume is of that image, and no other problem blocks the machine."""
     trouble = machine.facts.trouble
     return (
         volume.container_disk is not None

@@ -10,9 +10,9 @@ from corral import sockets
 
 CHUNK = 64 * 1024
 STALLED_SECONDS = 60.0
-"""How long the peer may read nothing before a write fails."""
+"""Time in which the peer reads nothing before a write fails."""
 LINGER_SECONDS = 10.0
-"""How long the peer may read nothing after the last write, and take to close the connection."""
+"""Longest time for the peer to read after the last write, and to close the connection."""
 _PAUSED_SECONDS = 3600
 """TCP keepalive: paused guests answer nothing for as long as they are paused, and keep theirs."""
 _UNIX_PIECE = 4096

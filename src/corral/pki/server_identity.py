@@ -1,6 +1,6 @@
 """A server's identity: CAs, certificates, keys and token, in one directory.
 
-Keys have mode 0600.  ``ensure`` creates what is missing or expires soon and keeps the rest, so that
+Keys have mode 0600.  ``ensure`` creates missing and soon expiring ones and keeps the rest, so that
 copied kubeconfigs remain valid; a running server calls ``renew`` once a day.
 """
 
@@ -103,7 +103,7 @@ def _require_trusted_files(directory: Path) -> None:
 
 
 def _server(directory: Path, listening: Sequence[str]) -> tuple[Path, Path]:
-    """The server's certificate and its key, made where what is there does not do."""
+    """Return the server certificate and its key; create a pair unless one is valid."""
     authority = authority_of(directory)
     certificate, key = directory / "server.crt", directory / "server.key"
     names = _general_names(listening)

@@ -80,7 +80,7 @@ class Informer(Generic[T]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first list has been stored."""
+        """True if the first list has been stored."""
         return self._synced.is_set()
 
     async def synced(self) -> None:

@@ -26,7 +26,7 @@ from corral.reconcile.events import Clock
 from corral.reconcile.objects import version_of
 
 _RELEASE_SECONDS: Final = 3.0
-"""How long a leader that ends tries to release its Lease."""
+"""Time for which a leader that ends tries to release its Lease."""
 _RELEASED_SECONDS: Final = 1
 """leaseDurationSeconds of a released Lease, as client-go's."""
 
@@ -56,7 +56,7 @@ class Timing:
 
 
 class _Record(NamedTuple):
-    """What changes with each renewal."""
+    """The fields that change with each renewal."""
 
     holder: str
     renewed: datetime | None
@@ -84,14 +84,14 @@ class LeaderElection:
         self._version = ""
         """The resourceVersion of ``_observed``."""
         self._observed_at = 0.0
-        """When ``_observed`` was first seen, on the event loop's clock."""
+        """Time at which ``_observed`` was first seen, on the event loop's clock."""
         self._observed_duration = 0.0
         self._acquired: datetime | None = None
         self._leads = False
 
     @property
     def leads(self) -> bool:
-        """Whether this candidate leads."""
+        """True if this candidate leads."""
         return self._leads
 
     @property

@@ -22,7 +22,7 @@ class Owner(NamedTuple):
     uid: str
     controller: bool
     blocks: bool
-    """Whether a foreground deletion of the owner waits for the object."""
+    """True if a foreground deletion of the owner waits for the object."""
 
     def document(self) -> Document:
         """Return the reference as it stands in ``metadata.ownerReferences``."""

@@ -16,7 +16,7 @@ class Commit:
     past: how many changes leave the window; forget: the revisions to delete from disk; compacted:
     the new compaction revision; discards: damaged objects to delete; began: monotonic seconds at
     the start.  After ``run``: ``failed`` are the writes that failed with ``error``, and
-    ``is_stored`` tells whether the others are on disk.
+    ``is_stored``: the others are on disk.
     """
 
     writes: Sequence[Write]

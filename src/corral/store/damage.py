@@ -139,7 +139,7 @@ class DamagedObjects:
 
     @property
     def is_staged(self) -> bool:
-        """Whether any deletion is staged."""
+        """True if any deletion is staged."""
         return bool(self._staged)
 
     def pop_staged(self) -> list[Discard]:

@@ -150,7 +150,7 @@ class Memory:
         """By kind."""
         self._window: deque[Event] = deque()
         self._unpacked: deque[tuple[int, str, Key]] = deque()
-        """When objects were written that were not packed since: seconds since 1970, kind and key.
+        """Writes of objects that were not packed since: seconds since 1970, kind and key.
         The versions are not held, which the window may drop."""
 
     def apply(self, record: Record, *, deleted: bool) -> Event:

@@ -129,7 +129,7 @@ class Store:
 
     @property
     def error_message(self) -> str:
-        """Why the last commit failed; "" if it did not."""
+        """Error of the last commit; "" if it succeeded."""
         return self._error_message
 
     @property

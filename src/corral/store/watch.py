@@ -79,7 +79,7 @@ class Watch:
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended and all changes were read."""
+        """True if it has ended and all changes were read."""
         return self.ended and not self._waiting
 
     @property

@@ -21,7 +21,7 @@ _SORTS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
 """Types of a scalar: in messages, and in Python."""
 MISSING: Final = object()
 BARE: Final[tuple[Any, ...]] = (None, {}, [])
-"""What is left of an object or a list when all parts are removed."""
+"""Empty values: an object or a list has one of them once all parts are removed."""
 _encode = msgspec.json.Encoder().encode
 
 

@@ -10,7 +10,7 @@ from corral.api.schema import structural
 _MAX_KINDS = 500
 _EMPTY: Document = {"metadata": {}}
 _EMPTY_NATIVE: Document = _EMPTY | {"spec": {}, "status": {}}
-"""What a new object is compared with: native types always have these parts."""
+"""Comparison base of a new object: native types always have these parts."""
 
 _cache: dict[int, "Versions"] = {}
 

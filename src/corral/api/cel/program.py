@@ -202,7 +202,7 @@ class Program:
 
     @cached_property
     def visits(self) -> int:
-        """How many nodes an estimate of its cost visits."""
+        """Number of nodes that an estimate of its cost visits."""
         return cost.visits(self.tree)
 
     @cached_property

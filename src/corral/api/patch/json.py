@@ -20,7 +20,7 @@ from corral.api.object import Document
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-"""What all ``copy`` operations of a patch may add: copies of copies grow exponentially."""
+"""Most bytes that the ``copy`` operations of a patch add: copies of copies grow exponentially."""
 MAX_SHIFTED = 100_000_000
 """List items that all operations may shift: a patch of a long list could take minutes."""
 

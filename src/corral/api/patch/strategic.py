@@ -21,7 +21,7 @@ Schema = Mapping[str, Any]
 
 
 class _Rule(NamedTuple):
-    """How a list is merged: by the key of its objects, or as a set of scalars."""
+    """The way that a list is merged: by the key of its objects, or as a set of scalars."""
 
     key: str
     items: Schema

@@ -25,7 +25,7 @@ class Place(ABC):
     @property
     @abstractmethod
     def _has_content(self) -> bool:
-        """Whether the schema has content for this path itself."""
+        """True if the schema has content for this path itself."""
 
     def __bool__(self) -> bool:
         return bool(self._has_content or self._below or self._rest or self._items)

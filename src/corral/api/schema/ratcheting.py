@@ -16,7 +16,7 @@ _JUNCTOR_PATH = re.compile(r'"(?P<path>[^"]*)" must ')
 """The begin of a junctor's message, after the value, which is empty."""
 _NO_VALUE = 'Invalid value: "": '
 _ENDS = ("", ".", "[")
-"""What follows a field's name in a path."""
+"""Text that may follow a field's name in a path."""
 _INDEX = re.compile(r"\[(?P<index>\d+)\]")
 
 

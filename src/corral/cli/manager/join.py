@@ -200,7 +200,7 @@ def join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeKind:
-    """How a node enters its cluster.
+    """A way for a node to enter its cluster.
 
     server: the API server's URL, as far as known; settings, process: change what the node is opened
     from.

@@ -35,7 +35,7 @@ _TITLES: Final = {CLIENT: "certificate", SERVING: "serving"}
 
 
 class _Answer(NamedTuple):
-    """What the API server says of this node; ``problem`` is set where it says nothing."""
+    """The API server's view of this node; ``problem`` is set where there is none."""
 
     nodes: list[Node]
     machines: list[VirtualMachineInstance]

@@ -49,7 +49,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--client-ca-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="CA certificates of those who may ask this node.  [default: the API server's, where the "
+    help="CA certificates of clients that the node accepts.  [default: the API server's, where the "
     "node may read them, else the kubeconfig's]",
 )
 @click.option(

@@ -33,7 +33,7 @@ from corral.node.storage import Storage
 
 QUERY_SECONDS = 30.0
 _CHECKS: Final = {
-    "/readyz/audit": ("audit log", "What it is to tell waits in memory"),
+    "/readyz/audit": ("audit log", "Its entries wait in memory"),
     "/readyz/objects": (
         "damaged on disk",
         "corral restore --damaged brings back what a backup holds, kubectl delete gives it up",
@@ -56,14 +56,14 @@ Exit codes:
      cannot be written
   2  the options are wrong
   3  no manager or agent runs
-What is wrong with the network alone leaves it at 0: machines start all the
-same, on QEMU's user network."""
+A problem of the network alone leaves it at 0: machines start all the same,
+on QEMU's user network."""
 
 
 @click.command(epilog=_EPILOG)
 @data_directory
 def status(layout: Layout) -> None:
-    """Show whether corral runs, its nodes and machines, and what is wrong."""
+    """Show whether corral runs, its nodes, machines and problems."""
     click.echo(field("corral", __version__))
     click.echo(field("data", str(layout.root)))
     if (member := Membership.load(layout)) is not None:

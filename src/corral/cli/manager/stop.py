@@ -130,7 +130,9 @@ async def end_machines(layout: Layout, grace_seconds: float) -> int:
     ]
     for outcome in await asyncio.gather(*ending, return_exceptions=True):
         if isinstance(outcome, StuckError):
-            raise Problem(str(outcome), "corral down ends them as soon as the kernel lets go.")
+            raise Problem(
+                str(outcome), "corral down ends them as soon as the kernel releases them."
+            )
         if outcome is not None:
             raise outcome
     try:

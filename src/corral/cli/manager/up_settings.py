@@ -53,7 +53,7 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
 
 
 def is_local(address: str) -> bool:
-    """Whether other hosts do not reach this one at an address that the API listens at."""
+    """Report whether other hosts do not reach this one at an address that the API listens at."""
     return hosts.is_wildcard(address) or address == "localhost" or hosts.is_loopback(address)
 
 

@@ -111,7 +111,7 @@ class Approver:
         return Result(requeue_after=_ADDRESS_SECONDS)  # the Node may be on its way
 
     async def _may(self, request: CertificateSigningRequest, subresource: str) -> bool:
-        """Whether the requestor may create this subresource of certificate requests."""
+        """Report whether the requestor may create this subresource of certificate requests."""
         spec = request.spec
         review: Document = {
             "metadata": {},
@@ -150,7 +150,7 @@ class Approver:
 
 
 def is_pending(request: CertificateSigningRequest) -> bool:
-    """Whether nobody has decided on a request."""
+    """Report whether nobody has decided on a request."""
     status: Any = request.status
     decided = {each.type for each in (status and status.conditions) or ()}
     return not decided & {APPROVED, DENIED, FAILED}

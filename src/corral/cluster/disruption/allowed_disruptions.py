@@ -30,7 +30,7 @@ class Unconfirmed:
     since: dict[str, str]
     overdue: Sequence[Pod]
     next_seconds: float | None
-    """When the next one becomes overdue."""
+    """Seconds until the next one becomes overdue."""
 
 
 def unconfirmed(budget: PodDisruptionBudget, pods: Sequence[Pod], now: datetime) -> Unconfirmed:

@@ -49,7 +49,7 @@ class Group:
     ports: tuple[Port, ...] = ()
     endpoints: Mapping[Identity, Endpoint] = field(default_factory=dict)
     may_be_empty: bool = False
-    """Whether to write an empty slice if there are no endpoints."""
+    """True if to write an empty slice if there are no endpoints."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How long nodes have been silent, as this process saw it, and whether they have fenced themselves.
+"""Silent nodes: for how long, as this process saw it, and whether they have fenced themselves.
 
 A node ends its exclusive machines 40 s after it has sent its last renewal, its watchdog a second
 later.  This process sees that renewal after it was sent; so once it has seen none for 50 s, they
@@ -62,7 +62,7 @@ class SilentNodes:
 
 
 def _fences_itself(node: Node) -> bool:
-    """Whether a node is silent, and has said that it ends its exclusive machines then."""
+    """Report whether a node is silent, and has said that it ends its exclusive machines then."""
     conditions = (node.status and node.status.conditions) or ()
     statuses = {each.type: each.status for each in conditions}
     return ready_status(node) == "Unknown" and statuses.get(node_lease.SELF_FENCING) == "True"

@@ -76,7 +76,7 @@ class TaintEvictions:
         self._recorder = context.recorder(COMPONENT)
         self._lifecycle_recorder = context.recorder("node-controller")
         self._since: dict[str, float] = {}
-        """When pods with a pending eviction, by uid, were first seen on the tainted node."""
+        """Times at which pods to evict, by uid, were first seen on the tainted node."""
         self.pods.index("node", lambda pod: (_node_of(pod),))
         self.nodes.handle(self._node_changed)
         self.pods.handle(self._pod_changed)

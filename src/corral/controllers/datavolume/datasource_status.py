@@ -41,7 +41,7 @@ class Observed:
 
 
 class Decision(NamedTuple):
-    """What to write.
+    """The status to write.
 
     status: the desired status.
     labels: labels to copy from the claim or its DataVolume, where they differ.

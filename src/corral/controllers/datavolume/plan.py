@@ -45,7 +45,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do.
+    """The actions of a sync.
 
     create: the claim to create.
     adopt: the patch that makes an existing claim the DataVolume's own.

@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why there is no claim: reason and message of CDI's event."""
+    """The cause of a missing claim: reason and message of CDI's event."""
 
     reason: str
     message: str

@@ -1,4 +1,4 @@
-"""Whether a VirtualMachine is available, and how many may be unavailable. Pure.
+"""Availability of VirtualMachines, and how many may be unavailable. Pure.
 
 Updates check the VMI itself: the status of its VirtualMachine lags behind.
 """

@@ -1,4 +1,4 @@
-"""What the operations on pools share: client, event recorder, expectations."""
+"""Common parts of the operations on pools: client, event recorder, expectations."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""When to save the memory of a VirtualMachine on scale-in, and what to do with its claim. Pure."""
+"""The plan for a VirtualMachine's memory on scale-in: when to save it, and its claim. Pure."""
 
 from enum import Enum
 
@@ -83,7 +83,7 @@ def save_step(
 
 
 class ClaimStep(Enum):
-    """What to do with a claim for memory."""
+    """The next action on a claim for memory."""
 
     KEEP = "it has memory, or is about to"
     UNSET = "a VMI was restored from it: remove the annotation of its VirtualMachine"

@@ -17,7 +17,7 @@ from corral.reconcile.objects import owner_reference
 
 
 class Step(Enum):
-    """What brings the VMI of an up-to-date VirtualMachine up to date."""
+    """The action that brings the VMI of an up-to-date VirtualMachine up to date."""
 
     NOTHING = "nothing: it is up to date"
     LABEL = "set the label: only the VirtualMachine changed"

@@ -30,7 +30,7 @@ VMI = VirtualMachineInstance
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about the VMI; at most one of ``create`` and ``delete``."""
+    """The actions on the VMI; at most one of ``create`` and ``delete``."""
 
     create: bool = False
     delete: bool = False

@@ -37,7 +37,7 @@ class StatusInputs:
     disks: Disks
     refused: Refused | None = None
     restart: str = ""
-    """Why the VMI needs a restart to match the spec; empty if it matches."""
+    """The cause of a restart that the VMI needs to match the spec; empty if it matches."""
 
 
 def status_of(

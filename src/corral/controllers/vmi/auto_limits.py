@@ -17,7 +17,7 @@ DEFAULT_RATIO: Final = 2.0
 
 
 class AutoLimits(NamedTuple):
-    """Whether to limit CPU; memory limit as a multiple of the request, 0 for none."""
+    """CPU limits on or off; memory limit as a multiple of the request, 0 for none."""
 
     cpu: bool = False
     memory_ratio: float = 0.0

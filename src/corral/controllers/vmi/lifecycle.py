@@ -50,7 +50,7 @@ changes: most VMIs are Scheduled by then, which saves a write each."""
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a VMI."""
+    """The actions on a VMI."""
 
     create_pod: bool = False
     delete_pods: tuple[Pod, ...] = ()
@@ -60,7 +60,7 @@ class Plan:
     """A merge patch of the VMI, guarded by the resource version."""
 
     requeue_seconds: float = 0.0
-    """When to sync again although nothing changes until then; 0: never."""
+    """Seconds until another sync although nothing changes until then; 0: none."""
 
 
 def plan(

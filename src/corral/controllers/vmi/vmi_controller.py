@@ -82,7 +82,7 @@ class VMIs:
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.vmis.index("claim", _claim_index)
         self._ended: dict[str, float] = {}
-        """When VMIs, by uid, ended by themselves, while they exist."""
+        """Times at which VMIs, by uid, ended by themselves, while they exist."""
         self.vmis.handle(self._vmi_changed)
         self.pods.handle(self._pod_changed)
         self.template.claims.handle(self._claim_changed)

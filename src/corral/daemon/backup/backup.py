@@ -43,12 +43,12 @@ from corral.store.offline import RestoreResult
 from corral.store.row import Row
 
 JUMP: Final = 1_000_000
-"""How far a restored store's revision jumps ahead of every revision given out before: a client that
+"""Jump of a restored store's revision ahead of every revision given out before: a client that
 saw later revisions than the backup's must not take new objects for ones that it has cached."""
 _ROOM: Final = ".restore-"
 """Prefix of the directory in which a restore unpacks a backup."""
 _NOTE: Final = "placed"
-"""The file in it that names what is moved beside the store before the store itself."""
+"""The file in it that names the files moved beside the store before the store itself."""
 _MAPS: Final = "configmaps"
 
 

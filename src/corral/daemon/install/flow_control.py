@@ -14,7 +14,7 @@ _API_VERSION: Final = "flowcontrol.apiserver.k8s.io/v1"
 _LEASES_PRECEDENCE: Final = 150
 """Before that of ServiceAccounts, 9000, and after ``system-leader-election``, 100."""
 _CONTROLLERS_PRECEDENCE: Final = 800
-"""That of ``kube-controller-manager``."""
+"""Precedence of ``kube-controller-manager``."""
 
 
 def documents(options: Options) -> Iterator[Document]:

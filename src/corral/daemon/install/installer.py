@@ -26,7 +26,7 @@ _ADVICE: Final = {
     DEFINITION.name: ": KubeVirt or CDI is installed here",
     "Namespace": ": choose another with --namespace",
 }
-"""How an error about an object of others goes on, by kind."""
+"""Advice for an error about an object of others, by kind."""
 
 Report = Callable[[str], None]
 """Receives a line of progress."""
@@ -67,7 +67,7 @@ async def install(client: Client, documents: Sequence[Document], report: Report)
 async def uninstall(client: Client, documents: Sequence[Document], report: Report) -> None:
     """Remove what ``install`` applied, with all objects of our kinds.  Raises as that.
 
-    Objects without our label stay: with a wrong name of the namespace that might be anybody's.
+    Objects without our label stay: a namespace named by mistake may belong to others.
     Definitions go first, while controllers still release the finalizers of their objects.
     """
     definitions = [each for each in documents if _is_definition(each)]

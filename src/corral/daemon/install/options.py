@@ -1,4 +1,4 @@
-"""What an installation on a Kubernetes is made from."""
+"""Options of an installation on a Kubernetes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +21,7 @@ OURS: Final = {MANAGED_BY: "corral", "app.kubernetes.io/part-of": "corral"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user of ``corral install`` chooses.
+    """Options of ``corral install``, as its user gave them.
 
     namespace: where the processes run.
     image: the image that both of them run; it holds corral and QEMU.

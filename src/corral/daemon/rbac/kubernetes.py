@@ -195,7 +195,7 @@ BINDINGS_OF_NAMESPACES = (
         namespace="kube-system",
     ),
 )
-"""Bindings, each in its namespace; anybody may read how to reach the API server (as kubeadm)."""
+"""Bindings, each in its namespace; all may read the address of the API server (as kubeadm)."""
 
 BINDINGS = (
     binding("corral:node-bootstrapper", _NEW_NODES, _NODES, to="system:node-bootstrapper"),

@@ -11,7 +11,7 @@ WRITE = "create delete deletecollection get list patch update watch"
 
 BOOTSTRAPPING = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-"""Annotation: unless it says ``false``, what is missing is added at each start."""
+"""Annotation: unless it is ``false``, missing rules are added at each start."""
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 """Begins the label by which a role becomes part of another."""
 

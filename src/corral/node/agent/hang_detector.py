@@ -17,11 +17,11 @@ from corral.node.machine.lifecycle import Machine
 from corral.node.state.machine_record import Stage
 
 INTERVAL_SECONDS = 10.0
-"""How often all machines are sampled."""
+"""Time between samples of all machines."""
 ANSWER_SECONDS = 10.0
-"""How long a ping may take: QEMU may be throttled by its CPU limit, or its disk be slow."""
+"""Longest ping: QEMU may be throttled by its CPU limit, or its disk be slow."""
 PINGS = 3
-"""How many pings in a row must fail, with no progress meanwhile, before QEMU is said to hang."""
+"""Number of pings in a row that fail, with no progress meanwhile, before QEMU counts as hung."""
 _RETURN_SECONDS = 300.0
 """Timeout of a ping to a hung QEMU; it is answered as soon as QEMU runs again."""
 
@@ -79,7 +79,7 @@ def _monitored_guest(machine: Machine) -> Guest | None:
 
 
 async def _hangs(guest: Guest) -> str:
-    """Return why QEMU is said to hang; empty if it does not, or has ended.  Raises GuestError."""
+    """Return why QEMU counts as hung; empty if it does not, or has ended.  Raises GuestError."""
     why = ""
     for _ in range(PINGS):
         before = guest.pulse()

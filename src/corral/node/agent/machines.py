@@ -30,7 +30,7 @@ from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.reconcile.context import ControllerContext
 
 REFRESH_SECONDS = 300.0
-"""How often each guest's agent is queried for its addresses, one machine after the other."""
+"""Time between queries of each guest agent for addresses, one machine after the other."""
 _FAULT_PAUSE_SECONDS = 10.0
 
 StartTasks = Callable[
@@ -103,7 +103,7 @@ class Machines:
         return self._machines.values()
 
     def runs(self, uid: str) -> bool:
-        """Whether a VMI has a machine here."""
+        """Report whether a VMI has a machine here."""
         return uid in self._uids
 
     async def prepare(self) -> None:

@@ -80,7 +80,7 @@ class PodSync:
         return None
 
     async def _is_certain(self, machine: Machine, vmi: VirtualMachineInstance | None) -> bool:
-        """Whether the VMI is cached, or certainly deleted: a cache alone may lag or miss it."""
+        """Report whether the VMI is cached or certainly deleted: the cache may lag or miss it."""
         of = machine.record
         key = Key(of.namespace, of.instance)
         kind = kind_of(VirtualMachineInstance)
@@ -156,7 +156,7 @@ class DeletedPods:
         pods.handle_deleted(self._on_deleted)
 
     async def is_deleted(self, key: Key, uid: str) -> bool:
-        """Whether the pod of this uid, which is in no cache, is deleted.  Raises ApiError."""
+        """Report whether the pod of this uid, which no cache has, is deleted.  Raises ApiError."""
         return uid in self._deleted or not await exists(self._client, key, uid, kind_of(Pod))
 
     async def remove(self, pod: Pod) -> None:

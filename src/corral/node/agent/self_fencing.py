@@ -46,7 +46,7 @@ from corral.reconcile.objects import uid_of
 WATCHDOG: Final = "watchdog"
 """The directory of the watchdog's process, in that of its node."""
 END_SECONDS: Final = 20.0
-"""How long replaced machines may take to end.  A killed QEMU that the kernel keeps for longer, for
+"""Longest end of replaced machines.  A killed QEMU that the kernel keeps for longer, for
 instance as its disk does not answer, executes no guest any more."""
 _RUN: Final = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
@@ -208,7 +208,7 @@ class SelfFencing:
             log.warning("killed machines have not ended yet", seconds=END_SECONDS)
 
     async def _exists(self, machine: Machine) -> bool:
-        """Whether a machine's pod and VMI exist: those damaged on the server are in no list.
+        """Report whether a machine's pod and VMI exist: those damaged on the server are in no list.
 
         The pod first: without it, the node may not read a VMI of that name on another node.
         """

@@ -57,7 +57,7 @@ class Query:
     size: int = MIN_UDP_BYTES
     """The largest datagram that the client accepts."""
     extended: bool = False
-    """Whether the client uses EDNS0, which the answer then has, too."""
+    """True if the client uses EDNS0, which the answer then has, too."""
     dnssec: bool = False
 
 
@@ -221,7 +221,7 @@ def addresses(packet: bytes) -> list[Record]:
 
 
 def _is_writable(data: object) -> bool:
-    """Whether a record's data is an address, or a name that fits into a packet."""
+    """Report whether a record's data is an address, or a name that fits into a packet."""
     return isinstance(data, str) or (isinstance(data, tuple) and is_name(data))
 
 

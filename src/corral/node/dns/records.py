@@ -95,7 +95,7 @@ def lowered(name: Name) -> Name:
 
 
 def is_name(name: Name) -> bool:
-    """Whether a name fits into a packet: labels of 1 to 63 octets, 255 in all (RFC 1035)."""
+    """Report whether a name fits into a packet: labels of 1 to 63 octets, 255 in all (RFC 1035)."""
     try:
         sizes = [len(label.encode("latin-1")) for label in name]
     except UnicodeEncodeError:

@@ -46,7 +46,7 @@ class Reply:
     ttls: tuple[tuple[int, int], ...]
     """Offset and value of the TTL of each record."""
     cache_seconds: int
-    """How long it may be cached; 0 for not at all."""
+    """Time for which it may be cached; 0 for not at all."""
 
     def packet_for(self, query: Query, age: int, max_bytes: int) -> bytes:
         """Return the response to a client with the same question, ``age`` seconds later."""
@@ -99,7 +99,7 @@ def decode_reply(packet: bytes, query: Query, id_: int) -> Reply:
 
 
 def _is_same(received: bytes, sent: bytes) -> bool:
-    """Whether two questions are equal except for the case of letters."""
+    """Report whether two questions are equal except for the case of letters."""
     return received[:-4].lower() == sent[:-4].lower() and received[-4:] == sent[-4:]
 
 

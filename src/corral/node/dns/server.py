@@ -115,7 +115,7 @@ class Dns:
         self._slices.handle(self._slice_changed)
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong, a line each."""
+        """Return the problems, a line each."""
         return [each for each in (self._health.problem, self._upstream.problem) if each]
 
     async def run(self) -> None:
@@ -201,7 +201,7 @@ class Dns:
             _ = tasks.start(self._serve_connection(connection, address[0]), name="dns connection")
 
     def _has_too_many_connections(self, source: str) -> bool:
-        """Whether a source, or all together, have reached the limit of connections."""
+        """Report whether a source, or all together, have reached the limit of connections."""
         return (
             self._connections[source] >= MAX_CONNECTIONS_PER_SOURCE
             or self._connections.total() >= MAX_CONNECTIONS
@@ -246,7 +246,7 @@ class Dns:
     # ---------------------------------------------------------------- answers
 
     def is_client(self, source: str) -> bool:
-        """Whether a source is a client."""
+        """Report whether a source is a client."""
         address = ip_address(source.partition("%")[0])
         return any(address in each for each in self._clients)
 

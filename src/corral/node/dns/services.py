@@ -30,7 +30,7 @@ class Endpoint:
     hostname: str
     is_ready: bool
     has_hostname: bool
-    """Whether the pod has a hostname: only then its address has a PTR record."""
+    """True if the pod has a hostname: only then its address has a PTR record."""
     ports: Sequence[Port]
 
 
@@ -44,7 +44,7 @@ class ServiceEntry:
     external_name: Name
     """The target of an ExternalName Service; empty for others."""
     publish_not_ready: bool
-    """Whether endpoints that are not ready are included (publishNotReadyAddresses)."""
+    """True if endpoints that are not ready are included (publishNotReadyAddresses)."""
     ports: Sequence[Port]
 
 

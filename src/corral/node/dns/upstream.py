@@ -147,7 +147,7 @@ class Upstream:
 
     @property
     def problem(self) -> str:
-        """Why names are not resolved; empty while they are."""
+        """The reason why names are not resolved; empty while they are."""
         return self._health.problem
 
 

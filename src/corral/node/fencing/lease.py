@@ -40,7 +40,7 @@ class NodeLease:
         self._stopped_file = directory / STOPPED
         self._clock = clock
         self.lapses = 1
-        """How often the Lease was found expired.  A node that starts knows of none that is valid.
+        """Number of expiries observed.  A node that starts knows of no valid Lease.
 
         What was read from the API before the last lapse may be outdated: meanwhile the cluster may
         have replaced machines of this node."""
@@ -49,7 +49,7 @@ class NodeLease:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._renewed = self._recorded()
         self.stopped = self._was_stopped()
-        """Whether machines run on without a valid Lease: nobody replaces them before ``resume``."""
+        """True if machines run on without a valid Lease: nobody replaces them before ``resume``."""
 
     def now(self) -> float:
         """Return the time to note before a renewal is sent."""
@@ -68,7 +68,7 @@ class NodeLease:
 
     @property
     def seconds_left(self) -> float:
-        """How long the Lease is valid for; 0 once it has expired."""
+        """Seconds for which the Lease is valid; 0 once it has expired."""
         self._check()
         return max(0.0, self._renewed + node_lease.SECONDS - self._clock())
 
@@ -78,7 +78,7 @@ class NodeLease:
 
     @property
     def ends_machines(self) -> bool:
-        """Whether exclusive machines may be replaced, so that they must not run."""
+        """True if exclusive machines may be replaced, so that they must not run."""
         return not (self.is_valid or self.stopped)
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ RETRY_SECONDS = 30.0
 LONGEST_RETRY_SECONDS = 300.0
 """Pauses between failed attempts to thaw a guest, doubled each time."""
 SHUTDOWN_SECONDS = 5.0
-"""How long a thaw may take when the manager stops."""
+"""Longest thaw when the manager stops."""
 
 log = structlog.get_logger()
 

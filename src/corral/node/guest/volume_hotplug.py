@@ -162,7 +162,7 @@ class _Plugging:
         return max(0.0, min(each.again_at for each in self.attempts.values()) - _now())
 
     def _is_due(self, volume: str, goal: object) -> bool:
-        """Whether to attempt a goal now; if so, schedule the next attempt."""
+        """Report whether to attempt a goal now; if so, schedule the next attempt."""
         before = self.attempts.get(volume)
         pause = FIRST_BACK_OFF_SECONDS
         if before is not None and before.goal == goal:
@@ -229,7 +229,7 @@ class _Plugging:
             self.machine.set_facts(replace(self.machine.facts, plugs={}))
 
     def _forget(self, present: Mapping[str, str], desired: Mapping[str, HotplugDisk]) -> None:
-        """Tell no more of disks that are out, nor of those that never got in."""
+        """Drop the status of disks that are unplugged or were never plugged in."""
         plugs = self.machine.facts.plugs or {}
         for volume in plugs.keys() - present.keys() - desired.keys():
             self._set_state(volume, None)

@@ -24,7 +24,7 @@ class HollowAgent:
         self._name = name
         self._set_load = set_load
         self.well = True
-        """Whether it answers pings; set by tests."""
+        """True if it answers pings; set by tests."""
         self.clock: float | None = None
         """The time that was last set."""
         self.keys: dict[str, Sequence[str]] = {}

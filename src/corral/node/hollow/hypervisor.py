@@ -69,7 +69,7 @@ class _State(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
-    """How hollow guests behave.
+    """The behaviour of hollow guests.
 
     ``start_failures`` and ``crashes`` are probabilities; a guest that crashes does so within
     ``crash_seconds`` after it is up.  ``cpu_share`` is the CPU usage that each reports, in CPUs.
@@ -187,11 +187,11 @@ class HollowGuest:
         """Pending changes."""
         self._paused = False
         self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
-        """How long it takes to obey the power button; set by tests."""
+        """Seconds until it obeys the power button; set by tests."""
         self.hung = False
-        """Whether it hangs; set by tests."""
+        """True if it hangs; set by tests."""
         self.stuck = False
-        """Whether it ignores being killed; set by tests."""
+        """True if it ignores being killed; set by tests."""
         self._cpu_nanos = 0
         self._counted_at = asyncio.get_running_loop().time()
         self.agent = HollowAgent(directory.name, self._set_load)

@@ -194,7 +194,7 @@ def _resolve(host: str, port: int, flags: int = 0) -> Sequence[str]:
 
 
 def _is_own_address(address: Address) -> bool:
-    """Whether the kernel routes an address to the host itself; no packet is sent."""
+    """Report whether the kernel routes an address to the host itself; no packet is sent."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((str(address), 9))

@@ -42,7 +42,7 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def can_be_direct(path: Path) -> bool:
-    """Whether a file supports O_DIRECT."""
+    """Report whether a file supports O_DIRECT."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW))
     except OSError:

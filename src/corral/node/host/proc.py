@@ -58,7 +58,7 @@ def acquire_lock(directory: Path) -> int | None:
 
 
 def runs(directory: Path) -> bool:
-    """Whether a process runs for this directory."""
+    """Report whether a process runs for this directory."""
     if not (directory / LOCK).exists():
         return False
     descriptor = acquire_lock(directory)
@@ -87,6 +87,6 @@ def lock_holder(lock: Path) -> int | None:
 
 
 def _locks(descriptor: Path) -> bool:
-    """Whether a descriptor holds a lock (fdinfo of Linux)."""
+    """Report whether a descriptor holds a lock (fdinfo of Linux)."""
     fdinfo = descriptor.parent.parent / "fdinfo" / descriptor.name
     return "FLOCK" in fdinfo.read_text(encoding="ascii")

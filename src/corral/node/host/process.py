@@ -33,7 +33,7 @@ from corral.node.host.proc import (
 )
 
 END_SECONDS = 10.0
-"""How long a killed process may take to end."""
+"""Longest end of a killed process."""
 _ENDING_SECONDS = 2.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _ENVIRONMENT = {
@@ -115,7 +115,7 @@ class Pulse(NamedTuple):
 
 
 def made_no_progress(before: Pulse | None, after: Pulse | None) -> bool:
-    """Whether a living process has done nothing between two samples, although it could have run."""
+    """Report whether a living process did nothing between two samples, although it could run."""
     if before is None or after is None:
         return False
     return before == after and not after.runnable
@@ -183,7 +183,7 @@ class Process:
         await self._ended.wait()
 
     async def is_ending(self) -> bool:
-        """Whether it is about to end: its sockets close shortly before it ends."""
+        """Report whether it is about to end: its sockets close shortly before it ends."""
         await wait_at_most(self._ended, _ENDING_SECONDS)
         return self.ended
 

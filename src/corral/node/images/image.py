@@ -11,7 +11,7 @@ from corral.node.images.credentials import Credential
 from corral.node.images.reference import Reference, parse
 
 Source = Literal["import", "pull", "copy"]
-"""How an image came: ``copy`` is that of an import, which another host of the cluster has."""
+"""Origin of an image: ``copy`` is that of an import, which another host of the cluster has."""
 
 
 class Record(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the disk replaces the container image, whichever ``path`` is requested."""
+        """True if the disk replaces the container image, whichever ``path`` is requested."""
         return self.source != "pull"
 
     def satisfies(self, policy: str) -> bool:

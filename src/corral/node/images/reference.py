@@ -47,7 +47,7 @@ class Reference:
 
     @property
     def loopback(self) -> bool:
-        """Whether the registry is on this host, so that plain HTTP is permitted."""
+        """True if the registry is on this host, so that plain HTTP is permitted."""
         return is_loopback(self.host)
 
 

@@ -128,7 +128,7 @@ class Registry:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the registry has required no authorization so far."""
+        """True if the registry has required no authorization so far."""
         return not self._authorization
 
     async def manifest(self) -> tuple[str, Manifest]:

@@ -23,9 +23,9 @@ from corral.client.client import Client
 
 ALLOWED_SECONDS: Final = 300.0
 DENIED_SECONDS: Final = 30.0
-"""How long decisions are cached (the kubelet's cacheAuthorizedTTL and cacheUnauthorizedTTL)."""
+"""Cache time of decisions (the kubelet's cacheAuthorizedTTL and cacheUnauthorizedTTL)."""
 TOKEN_SECONDS: Final = 120.0
-"""How long the user of a token is cached (the kubelet's authentication.webhook.cacheTTL)."""
+"""Cache time of a token's user (the kubelet's authentication.webhook.cacheTTL)."""
 MAX_CACHED: Final = 1024
 _VERBS: Final = {
     "GET": "get",
@@ -49,7 +49,7 @@ V = TypeVar("V")
 
 
 class _Request(NamedTuple):
-    """What a user asks of a node: a subresource, or a path that no subresource stands for."""
+    """A user's request to a node: for a subresource, or a path that no subresource stands for."""
 
     user: str
     groups: tuple[str, ...]

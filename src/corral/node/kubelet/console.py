@@ -11,7 +11,7 @@ from corral.node.streams import StreamLine
 
 OPEN_SECONDS = 30.0
 LEAVING_SECONDS = 1.0
-"""How long a disconnect of the client may take to arrive, when the next one is here already."""
+"""Longest time until the client's disconnect arrives, when the next one is here already."""
 
 
 class Occupied(Exception):

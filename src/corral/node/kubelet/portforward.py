@@ -28,7 +28,7 @@ MOST_PORTS = 64
 MOST_STREAMS = 1024
 """The most open streams of one websocket; others are refused."""
 AFTERWARDS_SECONDS = 10.0
-"""How long the guest may take to read pending data after the client has disconnected."""
+"""Longest time for the guest to read pending data after the client has disconnected."""
 MOST_WAITING_BYTES = 512 << 10
 """The most pending data of a connection while its guest does not read, exceeded by one message at
 most.  The client's other connections are blocked then, since SPDY's flow control is not used."""
@@ -53,7 +53,7 @@ class _Connection:
     input_ended: bool = False
     is_reset: bool = False
     """The client has dropped what the guest has not read yet."""
-    output_unwanted: asyncio.Event = field(default_factory=asyncio.Event)
+    output_dropped: asyncio.Event = field(default_factory=asyncio.Event)
     """Output of the guest is dropped."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """The client was notified of the end."""
@@ -78,7 +78,7 @@ class _Connection:
         self.input_ended = not piece
         self.pieces.put_nowait(piece)
         self.waiting += len(piece) + _PIECE_BYTES
-        while self.waiting >= MOST_WAITING_BYTES and not self.output_unwanted.is_set():
+        while self.waiting >= MOST_WAITING_BYTES and not self.output_dropped.is_set():
             self.room.clear()
             await self.room.wait()
 
@@ -89,7 +89,7 @@ class _Connection:
 
     def disconnect(self) -> None:
         """End the client's side; what it has sent before is still delivered."""
-        self.output_unwanted.set()
+        self.output_dropped.set()
         self.room.set()  # unblock the client's input
         if not self.input_ended:
             self.input_ended = True
@@ -268,8 +268,8 @@ async def _carry(
         async with Background() as tasks:
             reading = tasks.start(_to_client(connection, line, send), name="to client")
             writing = tasks.start(_to_guest(connection, line), name="to guest")
-            output_unwanted = tasks.start(connection.output_unwanted.wait(), name="unwanted")
-            await asyncio.wait({reading, output_unwanted}, return_when=asyncio.FIRST_COMPLETED)
+            output_dropped = tasks.start(connection.output_dropped.wait(), name="output dropped")
+            await asyncio.wait({reading, output_dropped}, return_when=asyncio.FIRST_COMPLETED)
             await _end(connection, notify)
             due = asyncio.get_running_loop().time() + AFTERWARDS_SECONDS
             if not connection.is_reset:
@@ -297,7 +297,7 @@ async def _to_client(
 ) -> None:
     """Read the guest's output even if it is dropped: a blocked guest may not read its input."""
     while content := await line.read():
-        if not connection.output_unwanted.is_set():
+        if not connection.output_dropped.is_set():
             await send(content)
 
 
@@ -311,7 +311,7 @@ async def _to_guest(connection: _Connection, line: StreamLine) -> None:
         except TimeoutError:
             is_writable = False
             connection.fault = f"port {connection.port} does not read any more"
-            connection.output_unwanted.set()
+            connection.output_dropped.set()
         except OSError:
             is_writable = False
         connection.done(piece)

@@ -27,7 +27,7 @@ PROTOCOLS: Final = (*_RESIZING, *(f"{_TUNNEL}{name}channel.k8s.io" for name in (
 """The supported ones, best first."""
 SHOWN: Final = "v5.channel.k8s.io"
 OPENING_SECONDS: Final = 30.0
-"""How long a client may take to open the requested streams, as at a kubelet."""
+"""Longest time for a client to open the requested streams, as at a kubelet."""
 LARGEST_EARLY_BYTES: Final = 64 * 1024
 """The most input that is kept while streams are missing: clients send it once all are open."""
 

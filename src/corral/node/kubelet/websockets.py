@@ -18,7 +18,7 @@ from corral.node.streams import Line
 PLAIN = "plain.kubevirt.io"
 
 AFTERWARDS_SECONDS = 10.0
-"""How long a guest that has closed may take to read what its client has sent before."""
+"""Longest time for a guest that has closed to read what its client has sent before."""
 NORMAL = 1000
 GOING_AWAY = 1001
 CUT = 1006

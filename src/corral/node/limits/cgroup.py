@@ -33,7 +33,7 @@ class Group(Protocol):
         """Return the names of the groups inside."""
 
     def is_delegated(self) -> bool:
-        """Whether systemd has delegated this group (Delegate=)."""
+        """Report whether systemd has delegated this group (Delegate=)."""
 
     def create(self) -> None:
         """Create the group, if it does not exist."""

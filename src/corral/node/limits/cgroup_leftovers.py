@@ -14,7 +14,7 @@ _UNLIMITED = {"cpu.max": "max", "cpu.cfs_quota_us": "-1"}
 
 
 def was_oom_killed(groups: Iterable[str]) -> bool:
-    """Whether the kernel has killed a process of a machine at its memory limit."""
+    """Report whether the kernel has killed a process of a machine at its memory limit."""
     return any(has_oom_kill(Directory(Path(path))) for path in groups)
 
 
@@ -34,7 +34,7 @@ def remove(groups: Iterable[str]) -> None:
 
 
 def has_oom_kill(group: Group) -> bool:
-    """Whether a process was killed in a group that was at its limit.
+    """Report whether a process was killed in a group that was at its limit.
 
     The kernel counts OOM kills for any reason, also those for want of memory of the whole host;
     that the limit was reached is a count of its own.
@@ -56,7 +56,7 @@ def _count(group: Group, setting: str, name: str) -> int:
 
 
 def _was_full(group: Group, setting: str) -> bool:
-    """Whether a group of version 1 has reached its limit; newer kernels leave its failcnt at 0."""
+    """Report whether a group of version 1 reached its limit; newer kernels keep failcnt at 0."""
     peak, limit = (
         _text(group, f"{setting}.max_usage_in_bytes"),
         _text(group, f"{setting}.limit_in_bytes"),

@@ -25,7 +25,7 @@ class MachineGroups:
     def sweep(self, existing: Collection[str]) -> None:
         """Remove groups of earlier managers that have no processes.
 
-        Those of ``existing`` machines (uids) stay: they tell why these ended.
+        Those of ``existing`` machines (uids) stay: they hold the cause of their end.
         """
         with suppress(OSError):
             for name in self._parent.children():
@@ -49,7 +49,7 @@ class MachineGroups:
         return group
 
     def contains(self, uid: str, pid: int) -> bool:
-        """Whether a process is in its machine's group already."""
+        """Report whether a process is in its machine's group already."""
         found = self._find_group(pid, self._prefix + uid)
         if found is not None:
             self._groups[uid] = found

@@ -52,7 +52,7 @@ def _delegation_hint() -> str:
 
 
 def _is_exclusive(group: Group) -> bool:
-    """Whether the group has no other manager and no foreign processes.
+    """Report whether the group has no other manager and no foreign processes.
 
     systemd marks groups that it delegates.  Without systemd the processes decide.
     """
@@ -62,7 +62,7 @@ def _is_exclusive(group: Group) -> bool:
 
 
 def _is_own_process(pid: str) -> bool:
-    """Whether a process is in our session, or our ancestor; pid 0 is outside of our namespace."""
+    """Report whether a process is of our session, or our ancestor; pid 0: of another namespace."""
     with suppress(OSError):  # it has ended meanwhile
         if pid == "0" or os.getsid(int(pid)) != os.getsid(0):
             return pid != "0" and os.getpid() in _ancestors(pid)

@@ -8,7 +8,7 @@ so the average is right however late samples are.
 from dataclasses import dataclass
 
 STOP_SECONDS = 0.05
-"""How long a process is stopped, at most twice as long: meanwhile its monitor does not answer."""
+"""Time for which a process is stopped, at most twice: meanwhile its monitor does not answer."""
 REPAID_SECONDS = 0.01
 """CPU time of the last run that is repaid in one stop, however long that takes with a small
 share."""
@@ -21,13 +21,13 @@ MAX_SAMPLE_SECONDS = 1.0
 _IDLE_SHARE = 0.1
 _MIN_SAMPLE_SECONDS = 0.002
 _BURST_SECONDS = 0.1
-"""How long unused share accumulates (the period of cgroups)."""
+"""Time over which unused share accumulates (the period of cgroups)."""
 _MAX_STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether the process may run now, and the seconds until the next sample."""
+    """The right of a process to run now, and the seconds until the next sample."""
 
     runs: bool
     next_seconds: float

@@ -119,7 +119,7 @@ class Limits:
         await asyncio.to_thread(cgroup_leftovers.lift_limits, groups)
 
     async def was_oom_killed(self, groups: Sequence[str]) -> bool:
-        """Whether a machine has ended at the memory limit of its groups."""
+        """Report whether a machine has ended at the memory limit of its groups."""
         return await asyncio.to_thread(cgroup_leftovers.was_oom_killed, groups)
 
     async def remove(self, uid: str, groups: Sequence[str]) -> None:

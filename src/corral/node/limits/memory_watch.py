@@ -40,7 +40,7 @@ class _Process:
 class ResidentSet:
     """Samples all machines, once per second."""
 
-    name = "looking at what is resident"
+    name = "sampling resident memory"
     blocks = False
 
     def __init__(self) -> None:

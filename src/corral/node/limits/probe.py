@@ -1,6 +1,6 @@
 """Finds the limiters that work on this host, by limiting a test process.
 
-A mounted hierarchy proves nothing: it may be read-only, belong to somebody else, or lack a
+A mounted hierarchy proves nothing: it may be read-only, belong to another manager, or lack a
 controller.  So a group is created where ours would be, with a limit, and a process is moved into
 it.
 """

@@ -58,7 +58,7 @@ from corral.node.state.machine_state import MachineState, OnStep
 from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 
 POWER_BUTTON_SECONDS = 5.0
-"""How long after the power button was pressed it is pressed again (as virt-handler does)."""
+"""Time after which the power button is pressed again (as virt-handler does)."""
 BOOTING_BUTTON_SECONDS = 1.0
 """The same while a guest boots: its kernel gets the event before a service there handles it."""
 _LONGEST_RETRY_SECONDS = 60.0
@@ -165,7 +165,7 @@ class Machine:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was requested to stop."""
+        """True if it was requested to stop."""
         return self._stop.is_set()
 
     def stop_unhealthy(self, why: str, seconds: float) -> None:
@@ -298,7 +298,7 @@ class Machine:
             await self._startup.run_guest(self._guest, vmi)
 
     def _starts_over(self, vmi: VirtualMachineInstance) -> bool:
-        """Whether a QEMU is of no use whose guest an earlier manager has not started.
+        """Report whether a QEMU is of no use whose guest an earlier manager has not started.
 
         It may have read its memory or not, or the machine may not run now.
         """
@@ -448,7 +448,7 @@ class Machine:
         await self._limits.destroy(guest)
 
     def _executes(self, guest: Guest) -> bool:
-        """Whether the guest has been started, so that it could shut down."""
+        """Report whether the guest has been started, so that it could shut down."""
         return not guest.halted and self.record.stage is not Stage.WAKING
 
     # -- the end

@@ -144,7 +144,7 @@ class MachineLimits:
             await self._limits.lift(record.uid, record.groups)
 
     def record_exceeded(self) -> bool:
-        """Whether the guest has exceeded its memory limit; if so, record that as its outcome."""
+        """Record an exceeded memory limit as the guest's outcome; return whether there was one."""
         if self._is_over.is_set():
             limit = self._state.record.bounds.memory_bytes
             self._state.record_outcome(out_of_memory(self._state.facts, limit))

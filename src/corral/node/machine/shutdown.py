@@ -18,7 +18,7 @@ from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
 
 _KILLING_SECONDS = 60.0
-"""How long one may take to be found, and to end after its deadline."""
+"""Longest time until one is found, and ends after its deadline."""
 
 
 class _NoEvents:

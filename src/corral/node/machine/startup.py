@@ -39,7 +39,7 @@ FIRST_BACK_OFF_SECONDS = 10.0
 LONGEST_BACK_OFF_SECONDS = 300.0
 """A kubelet's back-off when an image cannot be pulled; doubled each time."""
 _ERROR_SHOWN_SECONDS = 2.0
-"""How long the error itself is shown before the reason becomes a back-off."""
+"""Time for which the error itself is shown before the reason becomes a back-off."""
 
 Prepare = Callable[[], Awaitable[Mapping[str, Drive]]]
 ResumeGuest = Callable[[Guest, VirtualMachineInstance], Awaitable[None]]

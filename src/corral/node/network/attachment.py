@@ -16,7 +16,7 @@ from corral.node.network.allocator import Allocator, NoAddressFreeError
 from corral.node.network.netlink import NetworkError
 
 RANGE_TIMEOUT_SECONDS = 30.0
-"""How long a machine waits for the node's ranges before it reports their absence."""
+"""Time that a machine waits for the node's ranges before it reports their absence."""
 NO_SANDBOX = "FailedCreatePodSandBox"
 """Reason of a kubelet's event for a pod whose network cannot be set up."""
 

@@ -20,7 +20,7 @@ from corral.node.network.netlink import NetworkError
 PROGRAM: Final = "pasta"
 MTU: Final = 1500
 START_SECONDS: Final = 1.0
-"""How long its link may take to appear."""
+"""Longest time until its link appears."""
 
 
 class Egress(Helper):

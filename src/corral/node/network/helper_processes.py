@@ -54,7 +54,7 @@ class Helper:
 
     @property
     def problem(self) -> str:
-        """What is wrong with it; empty while it runs well."""
+        """The problem with it; empty while it runs well."""
         return self._health.problem
 
     async def ensure(self) -> Process:

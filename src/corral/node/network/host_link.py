@@ -15,7 +15,7 @@ from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Interface, Netlink, Network, NetworkError
 
 MAX_LINKS: Final = 64
-"""How many corrals may have a link on one host."""
+"""Most corrals that may have a link on one host."""
 _RANGES_HINT: Final = (
     "end this corral (corral down), and start it with other ranges: --pod-cidr and --service-cidr"
 )
@@ -177,7 +177,7 @@ def overlapping(
 
 
 def _add_routes(link: Netlink, destination: Network, number: int) -> None:
-    """Where another leads there already it stays: it may be another corral's."""
+    """Add the missing routes.  One that leads elsewhere stays: it may be another corral's."""
     host_address, inner_address = addresses(number)[0 if destination.version == 4 else 1]
     link.add_route(
         destination,

@@ -120,7 +120,7 @@ class MachineNetwork:
 
     @property
     def is_ready(self) -> bool:
-        """Whether ``prepare`` has succeeded."""
+        """True if ``prepare`` has succeeded."""
         return self._egress is not None
 
     @property
@@ -254,7 +254,7 @@ class MachineNetwork:
         }
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong, a line each."""
+        """Return the problems, a line each."""
         if self._unusable is not None:
             return [self._unusable.full_message]
         problems = [self._repair_health.problem, self._holder.problem]

@@ -106,7 +106,7 @@ def unwatch(notifications: socket.socket) -> None:
 
 
 def is_relevant(kind: int, body: bytes) -> bool:
-    """Whether a notification may mean the loss of something that the machine network needs."""
+    """Report whether a notification may be of something lost that the machine network needs."""
     if kind == _RTM_DELLINK:
         return _text(body[16:], _IFLA_IFNAME) in _OWN_NAMES
     if kind == _RTM_NEWLINK:

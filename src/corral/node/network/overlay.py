@@ -59,7 +59,7 @@ class Overlay:
         ).run
 
     def problems(self) -> Sequence[str]:
-        """What is wrong, a line each."""
+        """Return the problems, a line each."""
         return [self._health.problem] if self._health.problem else []
 
     def resync(self) -> None:

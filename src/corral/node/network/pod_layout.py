@@ -94,7 +94,7 @@ class Nic:
     tap: str
     bridge: LinkConfig
     joins_pod_link: bool
-    """Whether the pod's link is a port of the bridge, so that the guest has the pod's address."""
+    """True if the pod's link is a port of the bridge, so that the guest has the pod's address."""
     dhcp_link: Link
 
 

@@ -19,7 +19,7 @@ from corral.node.network.peers import Peer, mac_of, tunnel_address
 PORT: Final = 8472
 """The UDP port of outer packets (flannel's on Linux)."""
 HEADER_BYTES: Final = {4: 50, 6: 70}
-"""What encapsulation adds to a packet, by the IP version of the hosts' addresses."""
+"""Bytes that encapsulation adds to a packet, by the IP version of the hosts' addresses."""
 
 
 class Vxlan:

@@ -59,7 +59,7 @@ class NetworkPolicyController:
         self._namespaces = context.informers.of(Namespace)
         self._policies = context.informers.of(NetworkPolicy)
         self._table: Table | None = None
-        """What has been written; None for no table, or one of unknown content."""
+        """The table as written; None for no table, or one of unknown content."""
         self._is_removed = False
         self._changed_pods: set[Key] = set()
         self._changed_namespaces: set[str] = set()
@@ -70,7 +70,7 @@ class NetworkPolicyController:
         self._policies.handle(self._policy_changed)
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong, a line each."""
+        """Return the problems, a line each."""
         invalid = (
             f"the NetworkPolicy {key} is ignored: {message}"
             for key, message in self._invalid.items()

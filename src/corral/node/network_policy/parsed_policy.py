@@ -58,7 +58,7 @@ class Peer:
     def matches(
         self, policy_namespace: str, pod: "PodInfo", namespaces: Mapping[str, Mapping[str, str]]
     ) -> bool:
-        """Whether a pod matches, for a policy in a namespace."""
+        """Report whether a pod matches, for a policy in a namespace."""
         if self.namespaces is None:
             in_namespace = pod.namespace == policy_namespace
         else:
@@ -71,7 +71,7 @@ class Rule:
     """An ingress or egress rule: any of these peers, at any of these ports."""
 
     all_peers: bool
-    """Whether the rule names no peers: all addresses match, inside and outside."""
+    """True if the rule names no peers: all addresses match, inside and outside."""
     peers: Sequence[Peer]
     blocks: Mapping[int, Sequence[AddressRange]]
     """By IP version, the ranges of the ipBlocks."""

@@ -31,10 +31,10 @@ from corral.node.pressure.thresholds import (
 PERIOD_SECONDS = 10.0
 """Interval of observations (a kubelet's monitoring interval)."""
 TRANSITION_SECONDS = 300.0
-"""How long no threshold may be met before a pressure condition ends."""
+"""Time with no threshold met after which a pressure condition ends."""
 
 CLEANUP_SECONDS = 30.0
-"""How long an evicted machine may take to end before another one is evicted (a kubelet's)."""
+"""Longest end of an evicted machine before another one is evicted (a kubelet's)."""
 
 log = structlog.get_logger()
 
@@ -114,7 +114,7 @@ class Pressure:
             await self._reclaim(reclaimable[0])
 
     def _is_evicting(self) -> bool:
-        """Whether an evicted machine is still ending; after a timeout it does not block others."""
+        """Report whether an evicted machine still ends; after a timeout it blocks no others."""
         elapsed = asyncio.get_running_loop().time() - self._evicted_at
         return elapsed < CLEANUP_SECONDS and any(node.is_evicting() for node in self._nodes)
 
@@ -148,7 +148,7 @@ class Pressure:
         self._evict(short, resource)
 
     def _is_short(self) -> bool:
-        """Whether the disk is still too full; checked after each removed image."""
+        """Report whether the disk is still too full; checked after each removed image."""
         return any(
             each.threshold.of.condition == DISK_PRESSURE and each.threshold.of.is_reclaimable
             for each in shortages(self._thresholds, self._observe())

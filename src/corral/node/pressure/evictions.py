@@ -51,7 +51,7 @@ class Evictions:
                 yield Candidate(tenant.pod, _usage(tenant.machine, resource))
 
     def is_evicting(self) -> bool:
-        """Whether an evicted machine has not ended yet."""
+        """Report whether an evicted machine has not ended yet."""
         return any(tenant.machine.facts.evicted for tenant in self._index.running_pods())
 
     def evict(self, victim: Candidate, message: str) -> None:

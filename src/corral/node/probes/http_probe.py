@@ -162,5 +162,5 @@ def _printable(text: str) -> str:
 
 
 def succeeds(status: int) -> bool:
-    """Whether a kubelet accepts a status as success."""
+    """Report whether a kubelet accepts a status as success."""
     return HTTPStatus.OK <= status < HTTPStatus.BAD_REQUEST

@@ -118,7 +118,7 @@ class Prober:
         return None if result.failure and self._is_suspended(machine) else result
 
     def _is_suspended(self, machine: Machine) -> bool:
-        """Whether a guest is paused, saved or frozen: it cannot answer, which is no failure."""
+        """Report whether a guest is paused, saved or frozen: no answer is then no failure."""
         frozen = machine.facts.frozen
         if frozen is None and self._vmi is not None:
             frozen = self._vmi.status.fs_freeze_status == "frozen"  # by an earlier manager

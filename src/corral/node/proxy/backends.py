@@ -91,7 +91,7 @@ def _usable(candidates: list[tuple[Backend, Endpoint]]) -> tuple[Backend, ...]:
 
 
 def _is_ready(endpoint: Endpoint) -> bool:
-    """Whether an endpoint is ready; unset means yes (discovery/v1 EndpointConditions)."""
+    """Report whether an endpoint is ready; unset means yes (discovery/v1 EndpointConditions)."""
     return endpoint.conditions is None or endpoint.conditions.ready is not False
 
 

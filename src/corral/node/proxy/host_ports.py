@@ -37,7 +37,7 @@ SOURCE_RANGES_UNSUPPORTED = (
     "spec.loadBalancerSourceRanges is not supported, as clients' addresses are not visible here; "
     "without it the port is open to all"
 )
-"""Why a load balancer with source ranges is not opened: slirp4netns replaces source addresses."""
+"""Message for a load balancer with source ranges: slirp4netns replaces source addresses."""
 
 log = structlog.get_logger()
 
@@ -49,9 +49,9 @@ class PortRequest(NamedTuple):
     host: HostPort
     target_port: int
     is_load_balancer: bool
-    """Whether it is a load balancer's own port, not a node port."""
+    """True if it is a load balancer's own port, not a node port."""
     refusal: str = ""
-    """Why the port is not opened; empty if it may be."""
+    """Reason why the port is not opened; empty if it may be."""
 
 
 class PortForwarder(Protocol):
@@ -118,7 +118,7 @@ def status(
 
 
 def is_our_load_balancer(service: Service) -> bool:
-    """Whether a Service is a load balancer without a class, which would name another one."""
+    """Report whether a Service is a load balancer without a class, which would name another one."""
     spec = service.spec
     return spec is not None and spec.type == "LoadBalancer" and not spec.loadBalancerClass
 
@@ -151,7 +151,7 @@ def _port_requests_of(
 
 
 def allows_all_sources(ranges: Sequence[str]) -> bool:
-    """Whether ``spec.loadBalancerSourceRanges`` allows all sources, as an empty list does.
+    """Report whether ``spec.loadBalancerSourceRanges`` allows all sources, as an empty list does.
 
     As with kube-proxy it restricts a load balancer's own ports, not node ports.
     """
@@ -270,7 +270,7 @@ def _is_relevant(service: Service) -> bool:
 
 
 def _has_other_class(service: Service) -> bool:
-    """Whether another implementation serves a load balancer, and writes its status."""
+    """Report whether another implementation serves a load balancer, and writes its status."""
     spec = service.spec
     return spec is not None and spec.type == "LoadBalancer" and bool(spec.loadBalancerClass)
 

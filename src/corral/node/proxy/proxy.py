@@ -103,7 +103,7 @@ class Proxy:
             await tasks.start(rules, name="rules")
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong, a line each."""
+        """Return the problems, a line each."""
         return [f"{name}: {each.problem}" for name, each in self._health.items() if each.problem]
 
     async def _retry_loop(

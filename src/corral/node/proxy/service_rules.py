@@ -42,7 +42,7 @@ class Claim(NamedTuple):
 
 
 class Frontend(NamedTuple):
-    """Where clients connect: an address, or None for all of the node's own, and a port."""
+    """Address, or None for all of the node's own, and port that clients connect to."""
 
     protocol: str
     address: IPv4Address | IPv6Address | None
@@ -58,7 +58,7 @@ class ClusterAddresses:
     nodes: Sequence[IPv4Address | IPv6Address] = ()
 
     def contains(self, address: IPv4Address | IPv6Address) -> bool:
-        """Whether an address is a Service's or a pod's: it is never redirected."""
+        """Report whether an address is a Service's or a pod's: it is never redirected."""
         return any(address in each for each in (*self.services, *self.pods))
 
 

@@ -80,7 +80,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether QEMU ran at all: during its installation it lacks libraries for a while."""
+        """True if QEMU ran at all: during its installation it lacks libraries for a while."""
         return self.accelerator is Accelerator.KVM or bool(self.version)
 
 
@@ -151,7 +151,7 @@ def _obstacle() -> str:
 
 
 def _only_root() -> bool:
-    """Whether we may open the device but our machines may not.
+    """Report whether we may open the device but our machines may not.
 
     It is probed all the same, as ourselves: advice to change its mode must not be in vain.
     """

@@ -33,7 +33,7 @@ _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _READ_ONLY = (1 << 0).to_bytes(8, "little") + bytes(24)
 """A struct mount_attr that sets MOUNT_ATTR_RDONLY (mount_setattr(2))."""
 _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu")
-"""Where distributions keep programs and libraries, as links among these or as directories."""
+"""Directories of programs and libraries; in some distributions they are links to one another."""
 _SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/alternatives")
 """Files of the dynamic linker, and alternatives."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")

@@ -74,7 +74,7 @@ class QemuGuest:
 
     @property
     def halted(self) -> bool:
-        """Whether its vCPUs have never run."""
+        """True if its vCPUs have never run."""
         return self._state in {"prelaunch", "preconfig"}
 
     @property
@@ -152,7 +152,7 @@ class QemuGuest:
         await memories.cancel(self._monitor, self._saves)
 
     def _is_save_event(self, event: Event) -> bool:
-        """Whether an event is a side effect of a save, and not reported."""
+        """Report whether an event is a side effect of a save, and not reported."""
         if (end := memories.ended(event)) is not None:
             self._saves.put_nowait(end)
         is_hidden = self._saving and event["event"] in {"STOP", "RESUME"}

@@ -52,7 +52,7 @@ _LONGEST_POLL_SECONDS = 1.0
 T = TypeVar("T")
 
 LINGER_SECONDS = 5.0
-"""How long an agent may be disconnected before that is reported; a restart takes less."""
+"""Time for which an agent is disconnected before that is reported; a restart takes less."""
 PARTED: Event = {"event": "PARTED"}  # not QEMU's: the agent has been gone for that long
 
 

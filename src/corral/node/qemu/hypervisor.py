@@ -61,7 +61,7 @@ class Qemu:
         self._program = program
         self._finding: Finding | None = None
         self._shares_root = ""
-        """Why QEMU shares the host's root directory; empty if it has its own (chroot)."""
+        """Reason why QEMU shares the host's root directory; empty if it has its own (chroot)."""
         self._probing = asyncio.Lock()
         self._probed = asyncio.Event()
 
@@ -106,7 +106,7 @@ class Qemu:
         return self._finding
 
     def _needs_probe(self) -> bool:
-        """Whether the last probe found no complete QEMU, and there may be one now."""
+        """Report whether the last probe found no complete QEMU, and there may be one now."""
         finding = self._finding
         return finding is not None and not finding.is_whole and not self._is_missing()
 
@@ -175,7 +175,7 @@ class Qemu:
         try:
             process, links_down = await finished(
                 self._spawn(definition, accelerator),
-                unwanted=lambda spawned: spawned[0].release(),
+                discard=lambda spawned: spawned[0].release(),
             )
         except OSError as error:
             raise StartError("StartFailed", f"QEMU cannot be started: {describe(error)}") from error

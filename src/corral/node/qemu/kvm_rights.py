@@ -21,7 +21,7 @@ def group_of_machines(device: os.stat_result) -> int | None:
 
 
 def opens_for_machines(device: os.stat_result) -> bool:
-    """Whether machines, which run as users of their own, may open a device."""
+    """Report whether machines, which run as users of their own, may open a device."""
     return group_of_machines(device) is not None or device.st_mode & _ALL_OPEN == _ALL_OPEN
 
 

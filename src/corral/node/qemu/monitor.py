@@ -48,7 +48,7 @@ class MonitorError(GuestError):
 
 
 class NobodyListensError(MonitorError, HungError):
-    """Nobody listens on the monitor's socket, nor ever will again."""
+    """The monitor's socket has no listener, nor will it ever have one again."""
 
 
 class MonitorTimeoutError(MonitorError, NoAnswerError):
@@ -118,7 +118,7 @@ class Monitor:
         """Run a command that acts on the guest.  Raises MonitorError.
 
         QEMU has to answer a query first: a command that is sent while it hangs would be read and
-        obeyed when it runs again, long after its sender was told that it failed.
+        obeyed when it runs again, long after its sender got an error.
         """
         await self.execute("query-status")
         try:

@@ -216,7 +216,7 @@ class QemuPlugs:
 
 
 def _is_orphan(name: str, kept: set[str]) -> bool:
-    """Whether a block node, or the purpose of a descriptor, belongs to no present disk."""
+    """Report whether a block node, or the purpose of a descriptor, belongs to no present disk."""
     return name.startswith(PREFIX) and _top(name) not in kept
 
 

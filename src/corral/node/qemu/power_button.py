@@ -26,7 +26,7 @@ _NOTHING_THERE = 0xFFFF
 
 REBOOT_RECORD = "reboot.json"
 REBOOT_SECONDS = 180.0
-"""How long a guest may take to shut down for a reboot: KubeVirt's default grace period.
+"""Longest shutdown of a guest for a reboot: KubeVirt's default grace period.
 
 A guest that shuts down later does so for another reason, and stays down.
 """

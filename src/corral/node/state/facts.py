@@ -21,7 +21,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why a machine does not start: reason, message, and the volume concerned."""
+    """The cause that a machine does not start: reason, message, and the volume concerned."""
 
     reason: str
     message: str
@@ -50,30 +50,30 @@ class Facts:
     ready: bool | None = None
     """The result of the readiness probe; None before the first one."""
     silent: bool = False
-    """Whether QEMU neither answers nor runs, so that the guest's state is unknown."""
+    """True if QEMU neither answers nor runs, so that the guest's state is unknown."""
     agent_connected: bool = False
     agent_sessions: int = 0
-    """How often the agent has connected: a guest that reboots connects again."""
+    """Number of connections of the agent: a guest that reboots connects again."""
     credentials: str | None = None
-    """Why access credentials are not in force in the guest; empty if they are, None if unknown."""
+    """Reason why access credentials are not in force; empty if they are, None if unknown."""
     guest_info: GuestInfo | None = None
     frozen: bool | None = None
-    """Whether the guest's file systems are frozen; None after a restart of the manager: unknown."""
+    """True if the guest's file systems are frozen; None after a restart of the manager: unknown."""
     saving: bool = False
-    """Whether the guest is stopped while its memory is saved."""
+    """True if the guest is stopped while its memory is saved."""
     plugs: Mapping[str, Plugged] | None = None
     """Hotplugged disks, by volume; None until the hypervisor was queried."""
     unhealthy: str = ""
-    """Why its liveness probe failed; a machine that is ended for that has failed."""
+    """Message of its failed liveness probe; a machine that is ended for that has failed."""
     evicted: str = ""
-    """Why its node evicts it; a machine that is evicted has failed."""
+    """Message of its eviction by the node; a machine that is evicted has failed."""
     fenced: str = ""
-    """Why its node ends it, lest the cluster run a second one; such a machine has failed."""
+    """Message of its end lest the cluster run a second one; such a machine has failed."""
     outcome: Outcome | None = None
     message: str = ""
     """The message of the outcome."""
     out_of_memory: bool = False
-    """Whether it was ended for exceeding its memory limit."""
+    """True if it was ended for exceeding its memory limit."""
 
     @property
     def address(self) -> str:

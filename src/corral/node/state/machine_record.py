@@ -125,7 +125,7 @@ def unfinished(node_directory: Path) -> Iterator[tuple[Path, Record]]:
 
 
 def has_machines(node_directory: Path) -> bool:
-    """Whether a node's directory has machines, whatever their stage."""
+    """Report whether a node's directory has machines, whatever their stage."""
     machines = node_directory / MACHINES
     return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
 

@@ -116,7 +116,7 @@ def no_pressure() -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """How a node registers itself.
+    """The options of a node's registration.
 
     address: its InternalIP; kubelet_port: where its own API listens, 0 if nowhere but in this
     process; labels, taints: what its Node is created with, which users may change later.
@@ -140,7 +140,7 @@ class Host:
     labels: dict[str, str] = field(default_factory=dict)
     facts: Callable[[], Mapping[str, Any]] = dict
     retired: bool = False
-    """Whether it accepts no new machines, and ends with its last one."""
+    """True if it accepts no new machines, and ends with its last one."""
     limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
     storage: Callable[[], Mapping[str, str]] = dict

@@ -63,7 +63,7 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
 
 
 def differs(status: Document, pod: Pod) -> bool:
-    """Whether a field of this status differs from the pod's."""
+    """Report whether a field of this status differs from the pod's."""
     old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
     return any(
         # Most are equal as they are, which takes a tenth of the time.

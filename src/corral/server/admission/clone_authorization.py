@@ -30,7 +30,7 @@ _VM_SPEC_PATHS: Final = {
     VIRTUAL_MACHINE.plural: ("spec",),
     POOL.plural: ("spec", "virtualMachineTemplate", "spec"),
 }
-"""Where the spec of a VirtualMachine is, in the objects of each kind."""
+"""Paths to the spec of a VirtualMachine, in the objects of each kind."""
 _TEMPLATES: Final = "dataVolumeTemplates"
 
 

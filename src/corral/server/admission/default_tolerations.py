@@ -6,7 +6,7 @@ from corral.api.kinds.core.node_taints import NO_EXECUTE, NOT_READY, UNREACHABLE
 from corral.api.object import Document
 
 SECONDS: Final = 300
-"""How long pods stay on a node that is not ready or unreachable, unless they say otherwise."""
+"""Time that pods stay on a node that is not ready or unreachable, unless they say otherwise."""
 
 
 def admit_pod(pod: Document, old: Document | None) -> None:

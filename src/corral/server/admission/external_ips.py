@@ -1,7 +1,7 @@
 """Admission of Services' external IPs and restricted host ports.
 
-Traffic to an address in ``spec.externalIPs`` goes to the Service, whoever owns that address
-(CVE-2020-8554).  So addresses of this cluster are rejected, and others require the right to
+Traffic to an address in ``spec.externalIPs`` goes to the Service, even if another host owns
+it (CVE-2020-8554).  So addresses of this cluster are rejected, and others require the right to
 ``create`` ``services/externalips``; a load balancer's ports below 1024, and ports that the
 administrator reserves, require ``create`` on ``services/hostports``.  Existing values stay valid,
 as with Kubernetes' admission plugin DenyServiceExternalIPs.
@@ -49,7 +49,7 @@ class ServiceExposure:
         if added := [each for each in spec.get("externalIPs") or () if each not in previous]:
             if causes := list(self._conflicts(spec, added)):
                 raise SERVICE.invalid(document["metadata"]["name"], causes)
-            why = f"spec.externalIPs {', '.join(added)} would take what is sent to others"
+            why = f"spec.externalIPs {', '.join(added)} would receive the traffic of others"
             self._require(call, document, ADDRESSES, why)
         if ports := sorted(self._restricted_ports(spec) - self._restricted_ports(before)):
             shown = ", ".join(f"{number}/{protocol}" for number, protocol in ports)

@@ -34,7 +34,7 @@ class Audited:
     level: Level
     document: dict[str, Any]
     is_anonymous: bool = False
-    """Whether its sender is not authenticated."""
+    """True if its sender is not authenticated."""
 
     @property
     def id(self) -> str:
@@ -157,7 +157,7 @@ class Audit:
 
     @property
     def fault(self) -> str:
-        """Why the log cannot be written now; empty if it can."""
+        """Reason why the log cannot be written now; empty if it can."""
         fault = self._log.fault
         return f"{self._log.path} cannot be written: {fault}" if fault else ""
 

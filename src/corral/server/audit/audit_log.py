@@ -57,7 +57,7 @@ class Log:
         self._rest = b""
         self._offset = 0
         self.fault = ""
-        """Why the last write failed; "" if it did not."""
+        """Error of the last write; "" if it succeeded."""
         self._busy = False
         self._retry: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()

@@ -65,7 +65,7 @@ class _PlacedVmi:
 
     key: Key = _NO_KEY
     is_stored: bool = False
-    """Whether the VMI itself is stored: its pods may be seen before it, and after its deletion."""
+    """True if the VMI itself is stored: its pods may be seen before it, and after its deletion."""
     references: frozenset[Reference] = frozenset()
     pods: dict[Key, str] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What has changed in the store since an index of it was last synced."""
+"""Changes in the store since an index of it was last synced."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

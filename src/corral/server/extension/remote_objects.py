@@ -43,7 +43,7 @@ class _Missing(Exception):
 
 
 class RemoteObjects:
-    """What one request reads; ``client`` is of the API server."""
+    """Objects that one request reads; ``client`` is of the API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -126,10 +126,10 @@ class Webhooks:
         )
 
     def _user(self, request: AdmissionRequest) -> User:
-        """Return the user, who is our component where it is our controllers.
+        """Return the user: our component for our controllers, else one with no component's rights.
 
-        The functions of admission know components by their names, which anybody may have who
-        creates a ServiceAccount in a namespace ``kubevirt``: here they are nobody's.
+        The functions of admission know components by their names, and a ServiceAccount in any
+        namespace ``kubevirt`` may have one of these: here they carry no rights.
         """
         info = request.user_info
         if info.username == self._own:

@@ -46,7 +46,7 @@ in one iteration of the loop."""
 MAX_QUEUED_PER_FLOW = 512
 """Queued requests of one flow."""
 QUEUE_TIMEOUT_SECONDS = 15.0
-"""How long a request is queued before it is rejected, as in kube-apiserver."""
+"""Time for which a request is queued before it is rejected, as in kube-apiserver."""
 RETRY_SECONDS = 1
 
 BODIES = 32 << 20, 256 << 20

@@ -27,11 +27,11 @@ from corral.server.node_proxy.forwarding import Nodes
 from corral.store import Record
 
 FRESH_SECONDS: Final = 5.0
-"""How long a summary serves requests; nodes sample every 15 seconds."""
+"""Time for which a summary serves requests; nodes sample every 15 seconds."""
 RETRY_SECONDS: Final = 15.0
-"""How long requests do not wait for a node again that did not answer."""
+"""Time for which requests do not wait again for a node that did not answer."""
 DEADLINE_SECONDS: Final = 2.0
-"""How long a request waits for nodes."""
+"""Longest wait of a request for nodes."""
 LARGEST_SUMMARY: Final = 16 << 20
 """Bytes; the summary of 1000 pods has half a megabyte."""
 PATH: Final = "/stats/summary"

@@ -37,7 +37,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 WAIT_SECONDS = 3
-"""How long a read waits for a revision that is not committed yet."""
+"""Longest wait of a read for a revision that is not committed yet."""
 
 _CREATED_ON_UPDATE = frozenset(
     {
@@ -75,7 +75,7 @@ class Updates(Protocol):
 
     @property
     def store(self) -> Objects:
-        """Where the objects are read."""
+        """The store of the objects."""
 
     async def evaluate_update(
         self, call: Call, record: Record, new: Document, old: Document | None = None

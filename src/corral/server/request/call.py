@@ -64,7 +64,7 @@ class Call:
 
     @property
     def has_protobuf(self) -> bool:
-        """Whether its objects have protobuf, not only their metadata."""
+        """True if its objects have protobuf, not only their metadata."""
         return self.kind.native or self.subresource == "scale"
 
     @property

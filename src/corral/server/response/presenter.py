@@ -125,7 +125,7 @@ class Presenter:
 
     @property
     def is_first(self) -> bool:
-        """Whether the next watch event has the column definitions of a Table."""
+        """True if the next watch event has the column definitions of a Table."""
         return self._form is Form.TABLE and not self._columns_sent
 
     @property

@@ -35,7 +35,7 @@ PREFIXES = ("/v1beta1/", "/v1alpha1/")
 OPERATIONS = ("upload", "upload-async")
 PATHS = {f"{prefix}{operation}": operation for prefix in PREFIXES for operation in OPERATIONS}
 UPLOADS_PATH = "/uploads"
-"""Where nodes of other hosts receive uploads."""
+"""Path at which nodes of other hosts receive uploads."""
 
 _METHODS = ("HEAD", "POST")
 

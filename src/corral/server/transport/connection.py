@@ -34,13 +34,13 @@ from corral.server.transport.spdy_upgrade import (
 )
 
 REQUEST_SECONDS = 30.0
-"""How long a client may take to send a request, so that slow clients do not occupy connections."""
+"""Longest time to send a request, so that slow clients do not occupy connections."""
 KEEP_ALIVE_SECONDS = 90
-"""How long a connection may be idle between requests: longer than client-go keeps an idle one."""
+"""Longest idle time of a connection between requests: longer than client-go's."""
 MAX_HEAD_BYTES = 64 << 10
 """Limit of a request line with headers, and of chunk headers and trailers of a body."""
 LINGER_SECONDS = 1.0
-"""How long a rejected client may go on sending, so that it reads the error."""
+"""Time for which a rejected client may go on sending, so that it reads the error."""
 MAX_CONNECTIONS = 16384
 """Each takes some 30 KiB, and a descriptor.  Beyond the limit, the connections that have been idle
 longest are closed, unauthenticated ones first: clients open another when they need one."""
@@ -68,7 +68,7 @@ _HEAD_TOO_LARGE = (
 
 @dataclass(slots=True)
 class AuthenticationState:
-    """Whether a connection had an authenticated request (``state["authentication"]`` of scopes)."""
+    """The authentication state of a connection (``state["authentication"]`` of scopes)."""
 
     is_authenticated: bool = False
 
@@ -116,7 +116,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
 
     @property
     def _is_responding(self) -> bool:
-        """Whether a response is in progress."""
+        """True if a response is in progress."""
         cycle: Any = self.cycle
         return cycle is not None and not cycle.response_complete
 

@@ -23,7 +23,7 @@ class IdleTimeout:
         self._expired = expired
         self._timer: asyncio.TimerHandle | None = None
         self.due: float | None = None
-        """When it expires, by the loop's clock; None while it is stopped."""
+        """Time at which it expires, by the loop's clock; None while it is stopped."""
 
     def start(self, seconds: float) -> None:
         """Expire in so many seconds, instead of at an earlier start's time."""

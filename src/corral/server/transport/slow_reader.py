@@ -7,7 +7,7 @@ from typing import Any, Final
 from corral import sockets
 
 UNREAD_SECONDS: Final = 60.0
-"""How long a client may leave data unread, before its connection is aborted."""
+"""Time for which a client may leave data unread, before its connection is aborted."""
 
 
 class StallTimer:

@@ -19,10 +19,10 @@ from corral.server.transport.slow_reader import UNREAD_SECONDS, SlowReaderProtoc
 UPGRADE: Final = b"spdy/3.1"
 PREFIX: Final = "SPDY/3.1+"
 CLOSE_STALL_SECONDS: Final = 60.0
-"""How long a client may neither read nor close after the last message, before its connection is
+"""Time in which a client neither reads nor closes after the last message, before its connection is
 closed."""
 MAX_CLOSE_SECONDS: Final = 300.0
-"""How long the close may take in all, even if the client reads now and then."""
+"""Longest close in all, even if the client reads now and then."""
 
 log = structlog.get_logger()
 

@@ -81,7 +81,7 @@ def test_machines_without_an_image_wait_and_it_says_why():
 def test_an_audit_log_that_cannot_be_written_is_wrong():
     full = Response(status=500, body=b"internal server error: x is full\n")
     assert node_problems([NODE], _faults({"/readyz/audit": full})) == [
-        "audit log: x is full. What it is to tell waits in memory"
+        "audit log: x is full. Its entries wait in memory"
     ]
     for fine in (Response(status=404, body=b"404 page not found\n"), Response(body=b"ok")):
         assert not node_problems([NODE], _faults({"/readyz/audit": fine}))

@@ -1,4 +1,4 @@
-"""Bounding real processes by looking at what they hold."""
+"""Memory limits of real processes by samples of their resident memory."""
 
 import asyncio
 import errno

@@ -69,9 +69,7 @@ def test_a_hierarchy_without_controllers_is_not_used():
 
 def test_a_host_without_cgroups_uses_other_methods():
     found = ways()
-    assert (
-        found.description == "cpu by stopping and continuing, memory by looking at what is resident"
-    )
+    assert found.description == "cpu by stopping and continuing, memory by sampling resident memory"
     assert "not mounted" in found.reason
 
 

@@ -83,7 +83,7 @@ async def test_other_addresses_need_a_right(admin, editor):
     answer = await editor("POST", SERVICES, wanted)
     assert answer.status == 403
     assert answer["message"] == (
-        'services "web" is forbidden: spec.externalIPs 203.0.113.1 would take what is sent to '
+        'services "web" is forbidden: spec.externalIPs 203.0.113.1 would receive the traffic of '
         'others: User "bob" cannot create resource "services/externalips" in API group "" in the '
         'namespace "default"'
     )
@@ -106,7 +106,7 @@ async def test_existing_external_ips_stay_valid(admin, editor):
     more = {"spec": {"externalIPs": ["203.0.113.1", "203.0.113.2"]}}
     answer = await editor("PATCH", WEB, more, MERGE)
     assert answer.status == 403
-    assert "spec.externalIPs 203.0.113.2 would take" in answer["message"]
+    assert "spec.externalIPs 203.0.113.2 would receive" in answer["message"]
     assert (await editor("PATCH", WEB, {"spec": {"externalIPs": None}}, MERGE)).status == 200
 
 

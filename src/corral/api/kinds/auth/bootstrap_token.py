@@ -43,7 +43,7 @@ class BootstrapToken:
         return f"{self.id}.{self.secret}"
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether the token lets nobody in any more at ``now``."""
+        """Report whether the token lets nobody in any more at ``now``."""
         return self.expiration is not None and self.expiration <= now
 
     def document(self) -> Document:

@@ -20,7 +20,7 @@ class SourceName(Struct, kw_only=True):
 
 
 class DataSourceSource(Struct, kw_only=True):
-    """What the DataSource refers to: one of them, or nothing yet.
+    """The object that the DataSource refers to: one of them, or none yet.
 
     pvc: a claim.
     snapshot: a VolumeSnapshot.

@@ -29,7 +29,7 @@ Nothing runs in these containers: machines have the users and filters that their
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What launcher pods have beyond what their VMIs say, so that a cluster takes them.
+    """Parts of launcher pods beyond those from their VMIs, for the scheduler of a Kubernetes.
 
     node_selector, tolerations: by which they find their nodes.
     security_context: that of each container.

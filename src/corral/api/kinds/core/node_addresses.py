@@ -1,4 +1,4 @@
-"""Where a Node's kubelet is, and how old the Node is, by what the Node says."""
+"""Address and age of a kubelet, from its Node."""
 
 from lightkube.models.core_v1 import Node
 

@@ -37,7 +37,7 @@ _IDENTITIES: Final = frozenset({"value", "orValue", "or", "optional.of", "option
 _SUBLISTS: Final = frozenset({"slice", "sort", "distinct", "reverse"})
 """Functions that return items of a list as a list."""
 _LIST_FUNCTIONS: Final = _SUBLISTS | {"min", "max", "sum"}
-"""Those, and functions that return one item, or a value of its type."""
+"""The same, and functions that return one item, or a value of its type."""
 _SELECTING: Final = frozenset({"_[_]", "_[?_]", "_?._", "size"})
 """Functions that use only a part of their first argument: the part is parsed, not the whole."""
 _PARSERS: Final[Mapping[str, SchemaProps]] = {

@@ -74,13 +74,13 @@ class Rule:
 
     @cached_property
     def is_transition(self) -> bool:
-        """Whether the rule uses ``oldSelf``: it is then evaluated on updates only."""
+        """True if the rule uses ``oldSelf``: it is then evaluated on updates only."""
         texts = (self.text, self.declared.get("messageExpression", ""))
         return any(_OLD_SELF.search(text) for text in texts)
 
     @property
     def is_optional(self) -> bool:
-        """Whether ``oldSelf`` is optional: the rule is then evaluated on creates, too."""
+        """True if ``oldSelf`` is optional: the rule is then evaluated on creates, too."""
         return bool(self.declared.get("optionalOldSelf"))
 
     @property
@@ -277,7 +277,7 @@ class _Stored:
 
     @cached_property  # a list may have many items that all need it
     def is_unchanged(self) -> bool:
-        """Whether the value is unchanged, or else its nearest ancestor with a stored value."""
+        """True if the value is unchanged, or else its nearest ancestor with a stored value."""
         if self.value is not None:
             return same(self.now, self.value)
         return self.parent is not None and self.parent.is_unchanged

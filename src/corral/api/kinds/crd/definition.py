@@ -39,7 +39,7 @@ class DefinitionNames(Struct, kw_only=True):
 
 
 class DefinitionSchema(Struct, kw_only=True):
-    """How objects of a version are pruned, defaulted and checked.
+    """The schema by which objects of a version are pruned, defaulted and checked.
 
     open_apiv3_schema: the structural schema, in OpenAPI v3.
     """
@@ -125,7 +125,7 @@ class DefinitionVersion(Struct, kw_only=True):
 
 
 class DefinitionConversion(Struct, kw_only=True):
-    """How objects of one version become those of another.
+    """The conversion of objects between versions.
 
     strategy: None, for nothing but apiVersion changes; Webhook is not supported.
     webhook: the webhook that converts.

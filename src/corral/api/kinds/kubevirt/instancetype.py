@@ -84,7 +84,7 @@ class InstancetypeSpec(Struct, kw_only=True):
 
 
 class SpreadOptions(Struct, kw_only=True):
-    """How processors are spread.
+    """The spread of processors across units.
 
     across: SocketsCores (the default), CoresThreads or SocketsCoresThreads.
     ratio: how many of the smaller unit to one of the larger, 2 by default.

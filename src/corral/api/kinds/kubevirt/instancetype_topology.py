@@ -21,7 +21,7 @@ THREADS_OF_A_CORE = 2
 
 
 class Spread(NamedTuple):
-    """How processors are spread: across which units, and how many of the smaller per larger."""
+    """The spread of processors: across which units, and how many of the smaller per larger."""
 
     across: str
     ratio: int

@@ -31,7 +31,7 @@ class PoolTemplate(Struct, kw_only=True):
 
 
 class NameGeneration(Struct, kw_only=True):
-    """Which references get the number of their VirtualMachine appended.
+    """References that get the number of their VirtualMachine appended.
 
     append_index_to_config_map_refs: those to ConfigMaps.
     append_index_to_secret_refs: those to Secrets.
@@ -42,7 +42,7 @@ class NameGeneration(Struct, kw_only=True):
 
 
 class Selectors(Struct, kw_only=True):
-    """Which VirtualMachines may be chosen: those that match all selectors.
+    """Selectors of VirtualMachines that may be chosen: all must match.
 
     label_selector: matched against the labels in spec.template.metadata.
     node_selector_requirement_matcher: matched against spec.template.spec.nodeSelector.
@@ -53,7 +53,7 @@ class Selectors(Struct, kw_only=True):
 
 
 class SelectionPolicy(Struct, kw_only=True):
-    """Which VirtualMachines are chosen, and in what order.
+    """The choice of VirtualMachines, and its order.
 
     sort_policy: the order; Random by default.
     selectors: which may be chosen at all; every one by default.
@@ -88,7 +88,7 @@ class ProactiveScaleIn(Struct, kw_only=True):
 
 
 class ScaleInStrategy(Struct, kw_only=True):
-    """How the pool scales in: one of the three; proactive by default.
+    """The way that the pool scales in: one of the three; proactive by default.
 
     unmanaged: it does not.
     opportunistic: users choose the VirtualMachines to remove.
@@ -114,7 +114,7 @@ class ProactiveUpdate(Struct, kw_only=True):
 
 
 class UpdateStrategy(Struct, kw_only=True):
-    """How a changed template is rolled out: one of the three; proactive by default.
+    """The rollout of a changed template: one of the three; proactive by default.
 
     unmanaged: it does not.
     opportunistic: machines get it at their next start.
@@ -127,7 +127,7 @@ class UpdateStrategy(Struct, kw_only=True):
 
 
 class Autohealing(Struct, kw_only=True):
-    """When a VirtualMachine that fails to start is recreated.
+    """Recreation of a VirtualMachine that fails to start.
 
     start_up_failure_threshold: failed starts in a row; 3 by default.
     min_failing_to_start_duration: how long it must have been failing; 5m by default.

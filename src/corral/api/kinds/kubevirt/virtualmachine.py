@@ -149,7 +149,7 @@ class StartFailure(Struct, kw_only=True):
 
 
 class VolumeSnapshotStatus(Struct, kw_only=True):
-    """Whether a volume can be snapshotted.
+    """The ability of a volume to be snapshotted.
 
     name: the volume.
     enabled: whether it can.

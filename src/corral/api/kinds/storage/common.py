@@ -41,7 +41,7 @@ AVAILABLE, RELEASED, FAILED = "Available", "Released", "Failed"
 
 RETAIN, DELETE, RECYCLE = "Retain", "Delete", "Recycle"
 RECLAIM_POLICIES = (DELETE, RECYCLE, RETAIN)
-"""What happens to a PV whose PVC was deleted."""
+"""Reclaim policies: the fate of a PV whose PVC was deleted."""
 
 IMMEDIATE, WAIT_FOR_FIRST_CONSUMER = "Immediate", "WaitForFirstConsumer"
 

@@ -15,7 +15,7 @@ class SecretSource(Struct, kw_only=True):
 
 
 class CredentialSource(Struct, kw_only=True):
-    """Where credentials come from.
+    """The source of credentials.
 
     secret: a Secret that holds them.
     """
@@ -41,7 +41,7 @@ class PasswordsThroughAgent(Struct, kw_only=True):
 
 
 class KeyPropagation(Struct, kw_only=True):
-    """How keys come into the guest: exactly one way.
+    """The way of keys into the guest: exactly one.
 
     no_cloud: through a cloudInitNoCloud volume.
     config_drive: through a cloudInitConfigDrive volume.
@@ -54,7 +54,7 @@ class KeyPropagation(Struct, kw_only=True):
 
 
 class PasswordPropagation(Struct, kw_only=True):
-    """How passwords come into the guest.
+    """The way of passwords into the guest.
 
     qemu_guest_agent: through the guest agent.
     """

@@ -110,8 +110,8 @@ def pod_name(vmi: VirtualMachineInstance) -> str:
     """Return ``virt-launcher-<name>-xxxxx``, as KubeVirt's generateName does.
 
     The suffix is derived from the VMI's uid: a create that is retried because its response was lost
-    hits AlreadyExists instead of making a second pod.  The node also tells by it the launcher pod
-    from other pods that name the VMI as their owner.
+    hits AlreadyExists instead of making a second pod.  By it the node also
+    distinguishes the launcher pod from other pods that name the VMI as their owner.
     """
     return _launcher_name(vmi, vmi.metadata.uid)
 

@@ -144,7 +144,7 @@ class Efi(Struct, kw_only=True):
 
 
 class Bootloader(Struct, kw_only=True):
-    """Which firmware starts the guest: one of the two.
+    """The firmware that starts the guest: one of the two.
 
     bios: the classic firmware, the default.
     efi: UEFI firmware.

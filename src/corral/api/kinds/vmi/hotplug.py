@@ -33,7 +33,7 @@ class HotplugDisk(NamedTuple):
 
     @property
     def is_medium(self) -> bool:
-        """Whether the volume is the medium of a CD-ROM drive, which itself stays."""
+        """True if the volume is the medium of a CD-ROM drive, which itself stays."""
         return self.disk.cdrom is not None
 
 

@@ -9,7 +9,7 @@ from corral.api.object import AnyFields, Condition, Quantity, Struct, Time
 
 
 class PhaseTransition(Struct, kw_only=True):
-    """When a phase was entered.
+    """The time at which a phase was entered.
 
     phase: the phase.
     phase_transition_timestamp: when it was entered.

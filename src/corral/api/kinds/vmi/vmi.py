@@ -111,5 +111,5 @@ class VirtualMachineInstance(Object, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the VMI has reached a final phase."""
+        """True if the VMI has reached a final phase."""
         return self.status.phase in FINAL_PHASES

@@ -39,7 +39,7 @@ class FirstBoot:
 
     @property
     def manages_keys(self) -> bool:
-        """Whether to set SELinux's boolean that lets the guest agent write SSH keys."""
+        """True if to set SELinux's boolean that lets the guest agent write SSH keys."""
         if self.ga_manage_ssh is not None:
             return self.ga_manage_ssh
         return any(

@@ -2,7 +2,7 @@
 
 
 class DemoError(Exception):
-    """The demo guest cannot be built. message: what is wrong; hint: what to do."""
+    """The demo guest cannot be built. message: the cause; hint: what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message}; {hint}")

@@ -39,7 +39,7 @@ from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.node.volumes.source import FOLDER
 
 PENDING_SECONDS = 3.0
-"""How long a claim may take to be bound before an event reports that."""
+"""Time for which a claim may be unbound before an event reports that."""
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 10.0
 _DEVICES_BYTES = 32 << 20

@@ -31,7 +31,7 @@ _SOURCE_MAC, _PREFIX, _MTU, _NAME_SERVERS, _SEARCH = 1, 3, 5, 25, 31
 
 
 def is_solicitation(data: bytes, hops: int) -> bool:
-    """Whether an ICMPv6 message is a valid router solicitation (RFC 4861, 6.1.1)."""
+    """Report whether an ICMPv6 message is a valid router solicitation (RFC 4861, 6.1.1)."""
     return (
         len(data) >= _SOLICITATION_SIZE
         and data[0] == SOLICITATION

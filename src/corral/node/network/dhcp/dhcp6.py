@@ -117,7 +117,7 @@ def reply(packet: bytes, lease: Lease6, mac: bytes) -> bytes | None:
 
 
 def _is_ours(request: _Request, server: bytes) -> bool:
-    """Whether the message is valid for the server with this DUID (16)."""
+    """Report whether the message is valid for the server with this DUID (16)."""
     if request.message in _WITH_SERVER_ID:
         return bool(request.client) and request.server == server
     if request.message in _WITHOUT_SERVER_ID:

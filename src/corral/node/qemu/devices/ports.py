@@ -37,7 +37,7 @@ def ports(domain: Domain) -> list[str]:
 
 
 def is_disk_port(name: str) -> bool:
-    """Whether a device is a port for a virtio disk."""
+    """Report whether a device is a port for a virtio disk."""
     return name.startswith(_PREFIX) and name != f"{_PREFIX}0"
 
 

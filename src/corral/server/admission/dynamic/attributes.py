@@ -41,7 +41,7 @@ class AdmissionAttributes:
 
     @property
     def is_stored(self) -> bool:
-        """Whether ``document`` is the stored object, not the body of a subresource."""
+        """True if ``document`` is the stored object, not the body of a subresource."""
         shown = self.document or self.old or {}
         kind = self.call.kind
         return shown.get("kind") == kind.name and shown.get(

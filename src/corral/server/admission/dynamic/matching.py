@@ -81,7 +81,7 @@ class Selection:
     objects: LabelSelector
     exact: bool
     matches_all: bool
-    """Whether it matches all that is not excluded: a binding without rules."""
+    """True if it matches all that is not excluded: a binding without rules."""
 
     @classmethod
     def of(

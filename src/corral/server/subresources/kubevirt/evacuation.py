@@ -30,7 +30,7 @@ _ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why a pod is not evicted, and its VMI with the mark, to be stored."""
+    """The message of a refused eviction, and the VMI with the mark, to be stored."""
 
     why: str
     marked: Document | None = None

@@ -103,7 +103,7 @@ class Request:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a VMI in no final phase."""
+        """True if there is a VMI in no final phase."""
         return self.vmi is not None and self.phase not in FINAL_PHASES
 
     def conflict(self, why: str) -> Conflict:
