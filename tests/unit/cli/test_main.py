@@ -239,6 +239,22 @@ def test_a_fault_of_ours_is_not_dressed_up():
     assert "Free some space" in problem.hint
 
 
+@pytest.mark.parametrize("command", [["ls"], ["build-demo"]], ids=str)
+def test_the_first_image_command_creates_a_data_directory_for_its_owner_alone(
+    told, tmp_path, monkeypatch, command
+):
+    """Whatever the umask: a build of the demo guest is often the first command of all."""
+    monkeypatch.setenv("PATH", "")  # so that a build ends where it looks for apt-get
+    layout = Layout(tmp_path / "data")
+    mask = os.umask(0)
+    try:
+        told("image", *command, "--data-dir", layout.root)
+    finally:
+        os.umask(mask)
+    made = [layout.root, layout.images, *layout.images.iterdir()]
+    assert {each.stat().st_mode & 0o777 for each in made} == {0o700}
+
+
 def test_an_image_gets_further_names(told, tmp_path):
     disk = tmp_path / "disk.img"
     disk.write_bytes(b"\1" * 4096)

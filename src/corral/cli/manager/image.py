@@ -58,10 +58,11 @@ def build_demo_(layout: Layout, cache: Path | None, references: tuple[str, ...])
     """
     directory = (cache or layout.cache).absolute()
     line = ProgressLine()
+    store = _store(layout)  # creates the data directory, for its owner alone
 
     async def build() -> Image:
         disk = await build_demo(directory / "demo.img", cache=directory, progress=line.show)
-        return await _store(layout).import_disk(disk, references, progress=_show_in(line))
+        return await store.import_disk(disk, references, progress=_show_in(line))
 
     found = _run(build, line)
     click.echo(f"built {size(found.size)} in {line.seconds:.1f} s; manifests know it as")

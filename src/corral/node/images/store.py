@@ -470,9 +470,10 @@ class ImageStore:
         return self._references / f"{key[:32]}.json"
 
     def _make_directories(self) -> None:
-        """Create missing directories."""
+        """Create missing directories, for their owner alone: images may have needed a Secret."""
         for each in (self._disks, self._references, self._blobs, self._work):
-            each.mkdir(parents=True, exist_ok=True)
+            each.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            each.mkdir(mode=0o700, exist_ok=True)
         # The lock file is created before the first disk: disks without it have lost their records.
         if not self._lock.exists() and any(self._disks.iterdir()):
             self._incomplete.touch()
