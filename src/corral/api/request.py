@@ -30,6 +30,7 @@ class Certificate:
 
     begins, ends: seconds since 1970.
     fingerprint: SHA-256 in hexadecimal.
+    authorities: the fingerprints of the certificates that verify it; none in a resumed session.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Certificate:
     begins: float
     ends: float
     fingerprint: str
+    authorities: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)

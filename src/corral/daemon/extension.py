@@ -3,9 +3,8 @@
 All processes serve them, the leader and others.
 """
 
-import asyncio
 import ssl
-from typing import Final, Self
+from typing import Self
 
 import structlog
 from lightkube.models.authentication_v1 import SelfSubjectReview
@@ -13,13 +12,15 @@ from lightkube.models.core_v1 import ConfigMap
 from starlette.types import ASGIApp
 
 from corral import pki
-from corral.api.errors import ApiError, NotFound
+from corral.api.errors import NotFound
+from corral.api.kinds import kind_of
 from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
 from corral.controllers import serving_certificate
 from corral.controllers.serving_certificate import Data
 from corral.daemon.errors import CannotStart
 from corral.reconcile.context import ControllerContext, wall_clock
+from corral.reconcile.informer import Informer
 from corral.server.extension.aggregated_api import AggregatedApi
 from corral.server.extension.app import ExtensionApp
 from corral.server.extension.front_proxy import CONFIG, FrontProxy
@@ -27,8 +28,6 @@ from corral.server.extension.proxied_nodes import ProxiedNodes
 from corral.server.extension.webhooks import Webhooks
 from corral.server.transport.listener import bare_context, trust_clients
 
-REFRESH_SECONDS: Final = 3600.0
-"""Time between two reads of the front proxy's CA: kube-apiserver publishes a new one before use."""
 log = structlog.get_logger()
 
 
@@ -39,6 +38,9 @@ class Extension:
         self, client: Client, config: Kubeconfig, namespace: str, own: str, front_proxy: FrontProxy
     ) -> None:
         self.tls = bare_context()
+        # A resumed session shows no authorities, by which ``FrontProxy`` trusts a client.
+        self.tls.options |= ssl.OP_NO_TICKET
+        self.tls.num_tickets = 0
         self.namespace = namespace
         self._client = client
         self._own = own
@@ -77,18 +79,33 @@ class Extension:
         )
 
     async def run(self, context: ControllerContext) -> None:
-        """Follow the certificate, and the authorities of the front proxy, until cancelled."""
+        """Follow the certificate, and the configuration of the front proxy, until cancelled.
+
+        The configuration is watched by its name: a role permits that alone.
+        """
         serving_certificate.follow(context, self.namespace, self._show)
+        proxies = Informer(
+            self._client,
+            ConfigMap,
+            kind_of(ConfigMap),
+            namespace=CONFIG.namespace,
+            fields=f"metadata.name={CONFIG.name}",
+        )
+        proxies.handle(self._on_front_proxy)
         try:
-            while True:
-                await asyncio.sleep(REFRESH_SECONDS)
-                try:
-                    self._front_proxy = await _front_proxy(self._client)
-                    self._trust()
-                except (ApiError, CannotStart, ssl.SSLError) as error:
-                    log.warning("front proxy's CA not read", error=str(error))
+            await proxies.run()
         finally:
             await self._nodes.aclose()
+
+    def _on_front_proxy(self, _old: ConfigMap | None, new: ConfigMap | None) -> None:
+        """Trust the present front proxies alone; a deleted configuration comes back."""
+        if new is None:
+            return
+        try:
+            self._front_proxy = FrontProxy.of(new.data or {})
+            self._trust()
+        except (ValueError, ssl.SSLError) as error:
+            log.warning("front proxies not trusted", configmap=str(CONFIG), error=str(error))
 
     def _trust(self) -> None:
         if self._front_proxy.authority:

@@ -1,7 +1,7 @@
 """The API server as an ASGI app: requests, streaming watches, and websockets to VMIs."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import lru_cache, partial
 from urllib.parse import unquote
@@ -158,14 +158,24 @@ class _TerminatedSend:
                     await self._send(self._ending)
 
 
-def request_of(scope: Scope, method: str) -> Request:
-    """Return a request without its body."""
+def _is_user_header(name: str) -> bool:
+    return name.startswith(USER_HEADERS)
+
+
+def request_of(
+    scope: Scope, method: str, *, is_user_header: Callable[[str], bool] = _is_user_header
+) -> Request:
+    """Return a request without its body.
+
+    Lines of one header are joined by commas (RFC 9110, section 5.3); those of headers that name the
+    user by newlines, as each is a value.
+    """
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         if name in headers:
             # Group names may contain commas, but no header value contains a newline.
-            between = "\n" if name.startswith(USER_HEADERS) else ","
+            between = "\n" if is_user_header(name) else ", "
             value = f"{headers[name]}{between}{value}"
         headers[name] = value
     return Request(

@@ -47,6 +47,7 @@ from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.extension import front_proxy
 from corral.server.transport.listener import listening
 from corral.store import Store
 
@@ -322,6 +323,27 @@ async def test_the_aggregated_api_starts_a_machine(installed, replica_set):
         answer = await front_proxy.put(f"{installed.address}{path}", json={}, headers=user)
         assert answer.status_code == 202, answer.text
     await installed.until(lambda found: found, "db", kind=VIRTUAL_MACHINE_INSTANCE)
+
+
+async def test_a_front_proxy_of_a_replaced_authority_is_trusted_no_more(installed):
+    user = {"x-remote-user": "admin", "x-remote-group": "system:masters"}
+    present = trustme.CA()
+    config = {"data": {"requestheader-client-ca-file": present.cert_pem.bytes().decode()}}
+    url = f"{installed.address}/apis/subresources.kubevirt.io/v1"
+    async with contextlib.AsyncExitStack() as stack:
+        clients = []
+        for authority in (PROXIES, present):
+            tls = await trusting(installed)
+            authority.issue_cert("proxy", common_name="front-proxy-client").configure_cert(tls)
+            client = httpx2.AsyncClient(verify=tls, trust_env=False)
+            clients.append(await stack.enter_async_context(client))
+        former, latter = clients
+        assert (await former.get(url, headers=user)).status_code == 200
+        await installed.admin.patch(ConfigMap, front_proxy.CONFIG, config)
+        async with asyncio.timeout(20):
+            while (await former.get(url, headers=user)).status_code != 401:
+                await asyncio.sleep(0.05)
+        assert (await latter.get(url, headers=user)).status_code == 200
 
 
 async def test_others_are_not_taken_for_the_front_proxy(installed):

@@ -63,11 +63,13 @@ class AggregatedApi:
         self._discovery = Discovery(KindTable(), _LISTED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_user_header = self._front_proxy().is_user_header
         if scope["type"] == "websocket":
             method = scope.get("state", {}).get("method", "GET")
-            response = await self.handle(request_of(scope, method))
+            request = request_of(scope, method, is_user_header=is_user_header)
+            response = await self.handle(request)
         else:
-            request = request_of(scope, scope["method"])
+            request = request_of(scope, scope["method"], is_user_header=is_user_header)
             response = await self.handle(request, partial(read_body, request, receive))
         if isinstance(response, Forward):
             await forward(scope, response, receive, send)

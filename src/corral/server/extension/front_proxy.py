@@ -4,9 +4,13 @@ kube-system/extension-apiserver-authentication has the CA of the proxy's client 
 names that it may have, and the names of the headers.
 """
 
+import hashlib
+import re
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Self
 from urllib.parse import unquote
 
@@ -18,10 +22,11 @@ from corral.api.request import Request, User
 
 CONFIG: Final = Key("kube-system", "extension-apiserver-authentication")
 AUTHORITY: Final = "requestheader-client-ca-file"
+_PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _decode: Final = msgspec.json.Decoder(list[str]).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FrontProxy:
     """The front proxies that are trusted.
 
@@ -51,13 +56,24 @@ class FrontProxy:
             extra=_headers(data, "requestheader-extra-headers-prefix"),
         )
 
+    @cached_property
+    def authorities(self) -> frozenset[str]:
+        """The fingerprints of the CA certificates."""
+        ders = map(ssl.PEM_cert_to_DER_cert, _PEM.findall(self.authority))
+        return frozenset(hashlib.sha256(der).hexdigest() for der in ders)
+
+    def is_user_header(self, name: str) -> bool:
+        """Return whether a header, in lower case, names the user, so that each line is a value."""
+        names = (*self.user, *self.uid, *self.group)
+        return name in names or name.startswith(tuple(self.extra))
+
     def authenticate(self, request: Request) -> User:
         """Return the user of a request.  Raises Unauthorized.
 
-        The connection's certificate is one of ``authority``: the TLS handshake has checked that.
+        The TLS handshake trusts the authorities of earlier configurations, too: this does not.
         """
         certificate = request.certificate
-        if certificate is None or not self.authority:
+        if certificate is None or self.authorities.isdisjoint(certificate.authorities):
             raise Unauthorized("Unauthorized")
         if self.names and certificate.name not in self.names:
             raise Unauthorized("Unauthorized")

@@ -4,14 +4,16 @@ The API server has checked the schema of an object that is to be validated, but 
 is to be mutated: that passes unchanged where it does not fit, and is refused by the API server.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 import structlog
 from starlette.types import Receive, Scope, Send
 
 from corral.api.encoding import copied
-from corral.api.errors import ApiError, BadRequest, Cause, InternalError
+from corral.api.errors import ApiError, BadRequest, Cause, InternalError, TooManyRequests
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
 from corral.api.kinds.cdi.kinds import DATA_VOLUME
@@ -37,6 +39,10 @@ MUTATE_PATH: Final = "/admission/mutate"
 VALIDATE_PATH: Final = "/admission/validate"
 CONTROLLERS: Final = User(name="system:serviceaccount:kubevirt:kubevirt-controller")
 """Our own controllers, as the functions of admission know them."""
+MAX_REVIEWS: Final = 64
+"""Reviews at once: each holds its body and the objects that it needs, some MiB at most."""
+WAIT_SECONDS: Final = 9.0
+"""How long others wait for their turn: API servers give up after ten seconds, by our manifests."""
 _VERBS: Final[Mapping[str, str]] = {"CREATE": "create", "UPDATE": "update"}
 _METADATA: Final = frozenset({"metadata"})
 _PLAIN: Final = Kind(group="", plural="", versions=(), view=VIRTUAL_MACHINE_INSTANCE.view)
@@ -71,6 +77,7 @@ class Webhooks:
         self._client = client
         self._own = own
         self._clock = clock
+        self._turns = asyncio.Semaphore(MAX_REVIEWS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = request_of(scope, scope["method"])
@@ -80,10 +87,25 @@ class Webhooks:
 
     async def _answer(self, request: Request, receive: Receive) -> Response:
         try:
-            body = await read_body(request, receive)
-            return json_response(await self.review(request.path, body))
+            async with self._turn():
+                body = await read_body(request, receive)
+                return json_response(await self.review(request.path, body))
         except ApiError as error:
             return error_response(error)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait for one of MAX_REVIEWS turns.  Raises TooManyRequests."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError:
+            why = f"corral's controllers have {MAX_REVIEWS} reviews to answer before this one"
+            raise TooManyRequests(why) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     async def review(self, path: str, body: bytes) -> bytes:
         """Return the response to an AdmissionReview.  Raises BadRequest for one that is none."""

@@ -3,6 +3,7 @@
 An upgrade turns a connection into a websocket or a SPDY tunnel.
 """
 
+import _ssl
 import asyncio
 import hashlib
 import heapq
@@ -396,4 +397,13 @@ def client_certificate(tls: ssl.SSLObject | None) -> Certificate | None:
         begins=ssl.cert_time_to_seconds(peer["notBefore"]),
         ends=ssl.cert_time_to_seconds(peer["notAfter"]),
         fingerprint=hashlib.sha256(tls.getpeercert(binary_form=True) or b"").hexdigest(),
+        authorities=tuple(hashlib.sha256(each).hexdigest() for each in _verified_chain(tls)[1:]),
     )
+
+
+def _verified_chain(tls: Any) -> list[bytes]:
+    """Return the certificates (DER) of the peer and of its authorities; none if it has resumed."""
+    if hasattr(tls, "get_verified_chain"):  # Python 3.13
+        return list(tls.get_verified_chain())
+    chain = tls._sslobj.get_verified_chain() or ()  # noqa: SLF001 - public from Python 3.13 on
+    return [each.public_bytes(_ssl.ENCODING_DER) for each in chain]

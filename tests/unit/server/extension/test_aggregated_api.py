@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import trustme
 from starlette.responses import PlainTextResponse
 
 from corral.api.request import Certificate, Request
@@ -11,8 +12,15 @@ from corral.server.node_proxy.forwarding import Forward
 ROOT = "/apis/subresources.kubevirt.io/v1"
 VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
-PROXIES = FrontProxy(authority="PEM", user=("x-remote-user",), group=("x-remote-group",))
-PROXY = Certificate(name="front-proxy-client", begins=0, ends=1e12, fingerprint="")
+CA = trustme.CA().cert_pem.bytes().decode()
+PROXIES = FrontProxy(authority=CA, user=("x-remote-user",), group=("x-remote-group",))
+PROXY = Certificate(
+    name="front-proxy-client",
+    begins=0,
+    ends=1e12,
+    fingerprint="",
+    authorities=tuple(PROXIES.authorities),
+)
 NODE = PlainTextResponse("the node's")
 STATUS = {"content-type": "application/merge-patch+json"}
 
@@ -148,3 +156,34 @@ async def test_the_version_is_kubevirts(proxied):
 async def test_expand_spec_reads_what_it_refers_to(ask, proxied, vm):
     response = await proxied("GET", f"{ROOT}/namespaces/default/virtualmachines/db/expand-spec")
     assert json.loads(response.body)["metadata"]["name"] == "db"
+
+
+async def test_each_line_of_a_header_of_the_front_proxy_is_a_group(client):
+    proxies = FrontProxy(authority=CA, user=("x-user",), group=("x-group",), extra=("x-more-",))
+    seen = []
+
+    class Seeing(FrontProxy):
+        def authenticate(self, request):
+            seen.append(super().authenticate(request))
+            return seen[-1]
+
+    api = AggregatedApi(client, {}.get, lambda: Seeing(**vars(proxies)))
+    lines = [("x-user", "jane"), ("x-group", "a,b"), ("x-group", "c"), ("x-more-k", "1"),
+             ("x-more-k", "2"), ("accept", "application/json"), ("accept", "*/*")]  # fmt: skip
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": ROOT,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in lines],
+        "state": {"certificate": PROXY},
+    }
+    await api(scope, None, send)
+    assert sent[0]["status"] == 200
+    (user,) = seen
+    assert (user.name, user.groups, user.extra) == ("jane", ("a,b", "c"), {"k": ("1", "2")})

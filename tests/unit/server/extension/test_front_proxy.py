@@ -1,11 +1,18 @@
+import hashlib
+import ssl
+
 import pytest
+import trustme
 
 from corral.api.errors import Unauthorized
 from corral.api.request import Certificate, Request
 from corral.server.extension.front_proxy import FrontProxy
 
+CA = trustme.CA()
+DER = ssl.PEM_cert_to_DER_cert(CA.cert_pem.bytes().decode())
+FINGERPRINT = hashlib.sha256(DER).hexdigest()
 DATA = {
-    "requestheader-client-ca-file": "PEM",
+    "requestheader-client-ca-file": CA.cert_pem.bytes().decode(),
     "requestheader-allowed-names": '["front-proxy-client"]',
     "requestheader-username-headers": '["X-Remote-User"]',
     "requestheader-uid-headers": '["X-Remote-Uid"]',
@@ -14,8 +21,8 @@ DATA = {
 }
 
 
-def proxied(name="front-proxy-client", ends=1e12, **headers):
-    certificate = Certificate(name=name, begins=0, ends=ends, fingerprint="")
+def proxied(name="front-proxy-client", ends=1e12, by=FINGERPRINT, **headers):
+    certificate = Certificate(name=name, begins=0, ends=ends, fingerprint="", authorities=(by,))
     named = {key.replace("_", "-"): value for key, value in headers.items()}
     return Request(method="GET", path="/apis", certificate=certificate, headers=named)
 
@@ -38,9 +45,10 @@ def test_the_user_of_the_headers():
         Request(method="GET", path="/apis", headers={"x-remote-user": "jane"}),
         proxied(name="mallory", x_remote_user="jane"),
         proxied(ends=1, x_remote_user="jane"),
+        proxied(by="of an authority that was trusted before", x_remote_user="jane"),
         proxied(x_remote_group="system:masters"),
     ],
-    ids=["no certificate", "another name", "expired", "no user"],
+    ids=["no certificate", "another name", "expired", "another authority", "no user"],
 )
 def test_headers_of_others_are_not_believed(request_):
     with pytest.raises(Unauthorized):

@@ -1,3 +1,4 @@
+import asyncio
 import base64
 import copy
 import json
@@ -212,3 +213,47 @@ async def test_reviews_without_a_rule_are_bad_requests(webhooks, machine, change
         await webhooks.review(
             MUTATE_PATH, request(machine | {"apiVersion": "kubevirt.io/v1"}, **changed)
         )
+
+
+async def test_reviews_beyond_a_limit_wait_for_their_turn(client, monkeypatch):
+    monkeypatch.setattr("corral.server.extension.webhooks.MAX_REVIEWS", 2)
+    webhooks = Webhooks(client, "", clock)
+    go, reading = asyncio.Event(), []
+    answered = []
+
+    async def ask(number):
+        async def receive():
+            reading.append(number)
+            await go.wait()
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message):
+            answered.append(message.get("status"))
+
+        scope = {"type": "http", "method": "POST", "path": VALIDATE_PATH, "headers": [],
+                 "query_string": b""}  # fmt: skip
+        await webhooks(scope, receive, send)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(ask(number))
+        await asyncio.sleep(0.01)
+        assert reading == [0, 1]
+        go.set()
+    assert sorted(reading) == [0, 1, 2, 3, 4]
+    assert answered.count(400) == 5  # they are no reviews
+
+
+@pytest.mark.looptime
+async def test_a_review_that_gets_no_turn_is_put_off(client, monkeypatch):
+    monkeypatch.setattr("corral.server.extension.webhooks.MAX_REVIEWS", 0)
+    webhooks = Webhooks(client, "", clock)
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": VALIDATE_PATH, "headers": [],
+             "query_string": b""}  # fmt: skip
+    await webhooks(scope, None, send)
+    assert sent[0]["status"] == 429
