@@ -45,6 +45,9 @@ class Killed(BaseException):
 class Host:
     """A machine on which agents come and go, and hollow guests stay."""
 
+    provisioner: User | None = None
+    """The user who writes claims, unless the node does."""
+
     def __init__(
         self,
         directory: Path,
@@ -76,11 +79,19 @@ class Host:
         )
         self.hypervisor = Hollow(self.behaviour)
         images = ImageStore(self.directory / "images")
+        provisioner = self.provisioner and Client(
+            InProcess(self.whole.server.handle, self.provisioner)
+        )
         self.agent = Agent(
             context,
             "node1",
             self.directory,
-            HostParts(images=images, storage=self.storage, networks=HollowNetworks()),
+            HostParts(
+                images=images,
+                storage=self.storage,
+                networks=HollowNetworks(),
+                provisioner=provisioner,
+            ),
             hypervisor=self.hypervisor,
             capacity=CAPACITY,
             address="192.0.2.1",

@@ -3,11 +3,12 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from tests.sim.test_agent import Host, node
 
-from corral.api.errors import NotFound
+from corral.api.errors import Forbidden, NotFound
 from corral.api.kinds.vmi.saved_memory import (
     IDENTITY,
     RESTORE_FROM,
@@ -19,11 +20,14 @@ from corral.api.kinds.vmi.saved_memory import (
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.api.request import Response
+from corral.daemon.component_users import PROVISIONER
 from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.hypervisor import GuestError
 from corral.node.storage import Storage
 from corral.node.storage.provisioner import controller as provisioner
 from corral.node.storage.saved_memory import SavedMemory
+from corral.server.app import ApiServer
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
@@ -170,6 +174,27 @@ async def test_a_vmi_resumes_from_the_memory_of_an_earlier_one(tmp_path):
         await event_message(host, "vm", "Restored")
         await unmarked(host)
         assert not place_of(host).exists()
+
+
+async def test_memory_is_saved_and_restored_where_nodes_write_no_claims(tmp_path, monkeypatch):
+    """Kubernetes' NodeRestriction refuses it: the provisioner annotates claims."""
+    monkeypatch.setattr(Host, "provisioner", PROVISIONER)
+    handle = ApiServer.handle
+
+    async def restricted(server, request):
+        is_node = request.user is not None and request.user.name.startswith("system:node:")
+        if is_node and request.method != "GET" and "persistentvolumeclaims" in request.path:
+            status = Forbidden("node is not allowed to write claims")
+            return Response(status=403, body=msgspec.json.encode(status.status()))
+        return await handle(server, request)
+
+    monkeypatch.setattr(ApiServer, "handle", restricted)
+    async with host_with_storage(tmp_path) as host:
+        await running(host, "vm")
+        mark = await saved(host)
+        await running(host, "vm", resume_annotations("memory", mark))
+        await event_message(host, "vm", "Restored")
+        await unmarked(host)
 
 
 async def test_the_clock_of_a_restored_guest_is_set(tmp_path):

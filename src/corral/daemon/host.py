@@ -168,7 +168,7 @@ class Host:
         """
         peers = self._peers(context, reach, f"{NODE_USER_PREFIX}{name}", first)
         parts = self._parts(tasks, peers, context, [name])
-        parts = replace(parts, registration=registration)
+        parts = replace(parts, registration=registration, provisioner=provisioner_context.client)
         controllers = self._volumes(parts, provisioner_context, tasks, is_first=False)
         directory = self._settings.layout.nodes / name
         agent = self.agents[name] = self._agent(

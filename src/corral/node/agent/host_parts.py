@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corral.api.object import Document
+from corral.client.client import Client
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
@@ -24,6 +25,7 @@ class HostParts:
     listed_images: ``status.images`` of the Nodes.
     storage: the volumes of claims; storage_facts: annotations of the Node about them.
     shared: the shared directory, if the host has one.
+    provisioner: the client that writes claims, unless that of the node does.
     host_disks: the directory whose files machines may have as disks.
     limits: sets resource limits of machines.
     network: connects to guests; networks: attaches machines and allocates addresses.
@@ -38,6 +40,7 @@ class HostParts:
     listed_images: Callable[[], Sequence[Document]] = list
     storage: Storage | None = None
     shared: SharedStorage | None = None
+    provisioner: Client | None = None
     storage_facts: Callable[[], Mapping[str, str]] = dict
     host_disks: Path | None = None
     limits: Limits | None = None

@@ -67,7 +67,8 @@ class Machines:
         self.dependencies = Dependencies(
             client, host.images, storages, host.host_disks, needed=hypervisor.needs_drives
         )
-        self.saved_memories = SavedMemoryClaims(client, storages) if storages else None
+        writer = host.provisioner or client
+        self.saved_memories = SavedMemoryClaims(client, storages, writer) if storages else None
         self.logs = Logs()
         self.due = due
         self.empty = asyncio.Event()

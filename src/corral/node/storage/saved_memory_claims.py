@@ -18,10 +18,14 @@ from corral.reconcile.objects import version_of
 
 
 class SavedMemoryClaims:
-    """Finds the saved memory of a claim."""
+    """Finds the saved memory of a claim; ``writer`` is the client that may annotate claims.
 
-    def __init__(self, client: Client, storages: Sequence[Storage]) -> None:
+    On a Kubernetes that is the provisioner's: NodeRestriction lets no node write a claim.
+    """
+
+    def __init__(self, client: Client, storages: Sequence[Storage], writer: Client) -> None:
         self._client = client
+        self._writer = writer
         self._claims = Claims(client, storages)
 
     async def find(self, key: Key) -> SavedMemory:
@@ -40,7 +44,7 @@ class SavedMemoryClaims:
             if mark_of(claim) != mark:
                 version = {"resourceVersion": version_of(claim)}
                 metadata = version | {"annotations": mark_annotation(mark)}
-                await self._client.patch(PersistentVolumeClaim, key, {"metadata": metadata})
+                await self._writer.patch(PersistentVolumeClaim, key, {"metadata": metadata})
 
 
 def _mark(memory: SavedMemory) -> Mark | None:
