@@ -18,6 +18,7 @@ from corral.api.errors import ApiError, BadRequest, InternalError
 from corral.api.object import Document
 from corral.node.hypervisor import Finished, GuestError
 from corral.node.kubelet import websockets
+from corral.node.kubelet.exec_options import ExecOptions
 from corral.node.machine.lifecycle import Machine
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -29,7 +30,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 async def execute(websocket: WebSocket, machine: Machine) -> None:
-    """Run one command, given by the query (core/v1 PodExecOptions)."""
+    """Run one command, given by the query (``exec_options``)."""
     offered = websocket.scope.get("subprotocols") or []
     protocol = next((one for one in PROTOCOLS if one in offered), None)
     if protocol is None:
@@ -66,12 +67,12 @@ def exit_status(exit_code: int) -> Document:
 
 async def _run_to_end(websocket: WebSocket, machine: Machine, protocol: str) -> Finished | None:
     """Run the command; None if the client has disconnected.  Raises ApiError."""
-    query = websocket.query_params
+    options = ExecOptions.of(websocket.query_params)
     record = machine.record
     console = f"corral console {record.instance} -n {record.namespace}"
-    if not query.getlist("command"):
+    if not options.command:
         raise BadRequest("you must specify at least 1 command for the container")
-    if query.get("tty") == "true":
+    if options.tty:
         raise BadRequest(
             "there is no terminal: commands are run by the guest's agent, one at a time; "
             f"leave -t out, or open the console: {console}"
@@ -84,14 +85,14 @@ async def _run_to_end(websocket: WebSocket, machine: Machine, protocol: str) -> 
             f"its console opens with: {console}"
         )
     typed = b""
-    if query.get("stdin") == "true":
+    if options.stdin:
         if protocol != PROTOCOLS[0]:
             raise BadRequest(f"input needs the subprotocol {PROTOCOLS[0]}, which signals its end")
         content = await _input(websocket)
         if content is None:
             return None
         typed = content
-    result = await _while_connected(websocket, machine, query.getlist("command"), typed)
+    result = await _while_connected(websocket, machine, options.command, typed)
     if isinstance(result, GuestError):
         raise InternalError(f"Internal error occurred: {result}") from result
     return result

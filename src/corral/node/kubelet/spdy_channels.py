@@ -16,6 +16,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from corral.node.kubelet import spdy, websockets
+from corral.node.kubelet.exec_options import ExecOptions
 from corral.node.kubelet.spdy import Frame, Opened, Ping, Reset, SpdyError
 
 _TUNNEL: Final = "SPDY/3.1+"
@@ -50,9 +51,9 @@ def channels(websocket: WebSocket) -> WebSocket:
     protocol = next((one for one in offered if one in PROTOCOLS), None)
     if protocol is None:
         return websocket
-    query = websocket.query_params
-    requested = {name for name in ("stdin", "stdout", "stderr") if query.get(name) == "true"}
-    if query.get("tty") == "true":
+    options = ExecOptions.of(websocket.query_params)
+    requested = options.streams()
+    if options.tty:
         requested.discard("stderr")  # a terminal has one output
         requested |= {"resize"} if protocol in _RESIZING else set()
     streams = _Streams(websocket, protocol, {"error"} | requested)

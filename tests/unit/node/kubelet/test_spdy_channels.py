@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -117,6 +118,22 @@ def test_input_is_read_to_the_end_of_its_stream(command, machine):
     running.type(b"", last=True)
     assert msgspec.json.decode(running.said()["error"])["status"] == "Success"
     assert machine.guest.agent.ran == [(["cat"], b"typed before all is open, and after")]
+
+
+def test_a_refusal_waits_for_the_streams_that_kube_apiserver_names(command, machine):
+    machine.facts = replace(machine.facts, agent_connected=False)
+    running = command("command=ls&input=1&output=1&error=1")
+    running.open("error")
+    running.open("stdin", "stdout", "stderr")
+    assert "no guest agent is connected" in running.said()["error"].decode()
+
+
+def test_input_comes_by_kube_apiservers_names(command, machine):
+    running = command("command=cat&input=1&output=1")
+    running.open("error", "stdin", "stdout")
+    running.type(b"typed", last=True)
+    assert msgspec.json.decode(running.said()["error"])["status"] == "Success"
+    assert machine.guest.agent.ran == [(["cat"], b"typed")]
 
 
 def test_a_stream_can_be_opened_with_fin(command, machine):
