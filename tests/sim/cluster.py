@@ -38,6 +38,7 @@ from corral.node.fencing.lease import NodeLease
 from corral.node.hollow.hypervisor import Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, Usage
 from corral.node.images.store import ImageStore
+from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.pressure import Pressure, parse_thresholds
 from corral.node.state.machine_record import MACHINES
@@ -166,6 +167,7 @@ class Cluster:
         self._stand_ins = tuple(stand_ins)
         self._networks = networks
         self._hypervisors: dict[str, Hollow] = {}
+        self._targets = MigrationTargets()
         self.samplers = Samplers() if samplers is None else samplers
         self.server = server
         self.clock = clock
@@ -253,6 +255,7 @@ class Cluster:
                 sampler=sampler,
                 pressure=pressure,
                 registration=Registration(kubelet_port=10250 if joined else 0),
+                targets=self._targets,
             ),
             hypervisor=hypervisor,
             capacity=capacity,
@@ -306,7 +309,9 @@ class Cluster:
     def guests(self, machine: Machine) -> list[HollowGuest]:
         """The same, or none where no manager has it at the moment."""
         guests = self._hypervisors[machine.status.node_name].guests
-        return [guests[path] for path in guests if path.name == machine.metadata.uid]
+        # One that has migrated has the directory of its pod.
+        names = {machine.metadata.uid, *machine.status.active_pods}
+        return [guests[path] for path in guests if path.name in names]
 
     def directory(self, machine: Machine) -> Path:
         """Return the directory of a machine on its node."""

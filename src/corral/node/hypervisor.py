@@ -5,7 +5,8 @@
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -102,7 +103,8 @@ class Definition:
     """A machine to start: its VMI, the files of its volumes, and its own directory.
 
     Without a ``network`` its interfaces use the hypervisor's user network; with a ``memory`` its
-    guest resumes from there instead of booting.
+    guest resumes from there instead of booting; one that ``receives`` gets its guest from another
+    machine (``Guest.receive``).
     """
 
     vmi: VirtualMachineInstance
@@ -110,6 +112,40 @@ class Definition:
     drives: Mapping[str, Drive] = field(default_factory=dict)
     network: Network | None = None
     memory: Memory | None = None
+    receives: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrationOptions:
+    """The settings of a live migration: KubeVirt's migrationConfiguration.
+
+    bandwidth: bytes a second, 0 for no limit.
+    progress_seconds: after which it fails if it makes no progress, 0 for no limit.
+    completion_seconds: after which it fails, unless ``post_copy`` lets it go on; 0 for no limit.
+    auto_converge: whether the guest may be slowed down; post_copy: whether it may run on the target
+    before all of its memory is there.
+    """
+
+    bandwidth: int = 0
+    progress_seconds: float = 0.0
+    completion_seconds: float = 0.0
+    auto_converge: bool = False
+    post_copy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """Where a guest is sent to.
+
+    memory: a stream to the other hypervisor.
+    disks: volumes whose disks are copied.
+    open_disk: opens a stream to such a disk there.
+    """
+
+    memory: socket.socket
+    disks: Sequence[str] = ()
+    open_disk: Callable[[str], Awaitable[socket.socket]]
+    options: MigrationOptions = MigrationOptions()
 
 
 class Usage(NamedTuple):
@@ -326,6 +362,32 @@ class Guest(Protocol):
 
     async def cancel_save(self) -> None:
         """Cancel a save that has begun; the guest stays stopped."""
+
+    async def send(self, vmi: VirtualMachineInstance, outgoing: Outgoing) -> None:
+        """Send the running guest to another machine; return once all is sent, and it is stopped.
+
+        ``changes`` has to be iterated over meanwhile.  After a failure, and if cancelled, the guest
+        may be stopped until ``stay``.  Raises GuestError.
+        """
+
+    async def stay(self) -> None:
+        """End a migration that has failed, and run the guest on; also an earlier manager's."""
+
+    async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
+        """Let disks of a machine that receives its guest be written by the other one."""
+
+    async def open_disks(self) -> socket.socket:
+        """Open a stream to the disks that are offered."""
+
+    async def receive(self, memory: socket.socket) -> None:
+        """Read the guest's memory from a stream to its end; the guest runs with ``resume``.
+
+        Before ``changes`` is iterated over.  Raises GuestError.
+        """
+
+    @property
+    def received(self) -> bool:
+        """Whether its memory is complete, and it has not run here yet."""
 
     async def shape(self) -> tuple[str, ...]:
         """Return what another machine must have in common with this one to resume its memory."""

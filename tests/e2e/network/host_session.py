@@ -6,10 +6,11 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
 
+from corral.node.host.linux_namespaces import CLONE_NEWNET, unshare
 from corral.node.network import netlink
 from corral.node.network.host_link import HostLink, addresses, alias
 from corral.node.network.namespace_nft_rules import HOST_LINK
-from corral.node.network.namespaces import CLONE_NEWNET, Namespace, unshare
+from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Netlink
 
 DIRECTORY = Path("/nowhere/corral")

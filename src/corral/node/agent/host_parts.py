@@ -9,6 +9,7 @@ from corral.client.client import Client
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
+from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.attachment import Networks
 from corral.node.network.guest_ports import Network
@@ -34,6 +35,7 @@ class HostParts:
     sampler: samples the resource usage of machines.
     pressure: watches memory, disk and PIDs of the host.
     registration: how the nodes register.
+    targets: the machines of this host that receive guests from others.
     """
 
     images: ImageStore
@@ -51,6 +53,7 @@ class HostParts:
     sampler: Sampler = field(default_factory=Sampler)
     pressure: Pressure | None = None
     registration: Registration = field(default_factory=Registration)
+    targets: MigrationTargets = field(default_factory=MigrationTargets)
 
     @property
     def storages(self) -> Sequence[Storage]:

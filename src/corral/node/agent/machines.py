@@ -75,8 +75,6 @@ class Machines:
         """Set while there are no machines."""
         self.empty.set()
         self._machines: dict[Key, Machine] = {}
-        self._uids: set[str] = set()
-        """The uids of their VMIs."""
         self.index = MachineIndex(
             self._machines,
             context.informers.of(Pod, fields=f"spec.nodeName={node}"),
@@ -88,6 +86,7 @@ class Machines:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._hypervisor = hypervisor
         self._limits = host.limits
+        self._targets = host.targets
         self._boot_slots = BootSlots(hypervisor.boots_at_once, size=boots_at_once)
         self._lease = lease
         self._starts = ExclusiveStarts(client, lease)
@@ -104,8 +103,9 @@ class Machines:
         return self._machines.values()
 
     def runs(self, uid: str) -> bool:
-        """Report whether a VMI has a machine here."""
-        return uid in self._uids
+        """Report whether a VMI has a machine here that has not ended: one that migrated away has."""
+        own = map(self._machines.get, self.index.pods_of(uid))
+        return any(each is not None and not each.facts.ended for each in own)
 
     async def prepare(self) -> None:
         """Probe the host for resource limits and the hypervisor."""
@@ -126,7 +126,7 @@ class Machines:
                 continue
             key = Key(record.namespace, record.pod)
             if record.stage is not Stage.ENDED:
-                self.networking.restore(record.uid, record.addresses)
+                self.networking.restore(record.id, record.addresses)
             log.info("machine adopted", instance=f"{record.namespace}/{record.instance}")
             machine = self.begin(key, record, self.index.instance(record.uid))
             if self._lease is not None and self._lease.ends_machines and record.exclusive:
@@ -154,21 +154,21 @@ class Machines:
         )
         machine = Machine(
             record,
-            self._directory / record.uid,
+            self._directory / record.id,
             hypervisor=self._hypervisor,
             networking=self.networking,
             boot_slots=self._boot_slots,
             recorder=recorder,
-            on_step=partial(self._on_step, record.uid),
+            on_step=partial(self._on_step, record),
             saved_memories=self.saved_memories,
             limits=self._limits,
             start_guest_tasks=partial(self._start_tasks, vmi, recorder),
+            targets=self._targets,
             users=self.index.users,
             require=self._starts.require,
             leases=self._leases,
         )
         self._machines[key] = machine
-        self._uids.add(record.uid)
         self.empty.clear()
         self.logs.follow(machine.directory)
         task = self._tasks.start(self._live(machine, vmi), name=f"machine-{record.instance}")
@@ -180,10 +180,10 @@ class Machines:
         tasks = [self._living[pod] for pod in pods if pod in self._living]
         return not tasks or not (await asyncio.wait(tasks, timeout=seconds))[1]
 
-    def _on_step(self, uid: str, step: str) -> None:
+    def _on_step(self, record: Record, step: str) -> None:
         if step == "spawned":  # its console log exists from now on
-            self.logs.follow(self._directory / uid)
-        self._step(uid, step)
+            self.logs.follow(self._directory / record.id)
+        self._step(record.uid, step)
 
     async def _live(self, machine: Machine, vmi: VirtualMachineInstance | None) -> None:
         while not machine.facts.ended:
@@ -220,7 +220,6 @@ class Machines:
         self._machines.pop(key, None)
         self._living.pop(key, None)
         self._starts.forget(machine.record.uid)
-        self._uids.discard(machine.record.uid)
         if not self._machines:
             self.empty.set()
 

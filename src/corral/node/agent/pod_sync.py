@@ -9,6 +9,7 @@ from corral.api.kinds.vmi.saved_memory import saves_to
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.agent.machines import Machines
+from corral.node.agent.migration_sync import MigrationSync
 from corral.node.guest.guest_tasks import GuestTasks
 from corral.node.machine.lifecycle import Machine
 from corral.node.state import machine_record as records
@@ -50,7 +51,10 @@ class PodSync:
         self._machines = machines
         self._guest_tasks = guest_tasks
         self._deleted_pods = DeletedPods(context, pods, machines)
-        self._status_manager = StatusManager(context, host.address, machines.saved_memories)
+        self._migrations = MigrationSync(context.client, host.name)
+        self._status_manager = StatusManager(
+            context, host.name, host.address, machines.saved_memories
+        )
 
     async def sync(self, key: Key) -> Result | None:
         """Pass the API's requests on to the pod's machine, and write changed status.
@@ -74,6 +78,8 @@ class PodSync:
             machine.mark_exclusive()  # before a claim is plugged in
         self._guest_tasks.wake(machine.record.uid)
         self._pass_on_requests(machine, pod, vmi)
+        if vmi is not None:
+            await self._migrations.sync(machine, vmi)
         await self._status_manager.sync(machine, pod, vmi)
         if machine.facts.ended and is_being_deleted(pod):
             await self._deleted_pods.remove(pod)

@@ -8,6 +8,7 @@ in its machine's directory, so it outlives the manager as a real one does.
 import asyncio
 import os
 import random
+import socket
 import struct
 import time
 import zlib
@@ -30,10 +31,12 @@ from corral.node.hypervisor import (
     LAST,
     Change,
     Definition,
+    GuestError,
     GuestInfo,
     Memory,
     MemoryMisfitError,
     NoAnswerError,
+    Outgoing,
     StartError,
     StuckError,
     Usage,
@@ -56,7 +59,8 @@ class _State(msgspec.Struct):
 
     memory: a value that only this guest has, or one that resumes from its memory.
     load: its CPU usage, in CPUs.
-    stopped: it was saved, and does nothing any more.
+    stopped: it was saved or sent, and does nothing any more.
+    receiving: its guest is not here yet.
     """
 
     up_at: float
@@ -65,6 +69,7 @@ class _State(msgspec.Struct):
     fails_at: float | None = None
     halted: bool = True
     stopped: bool = False
+    receiving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +77,8 @@ class Behaviour:
     """The behaviour of hollow guests.
 
     ``start_failures`` and ``crashes`` are probabilities; a guest that crashes does so within
-    ``crash_seconds`` after it is up.  ``cpu_share`` is the CPU usage that each reports, in CPUs.
+    ``crash_seconds`` after it is up.  ``cpu_share`` is the CPU usage that each reports, in CPUs;
+    a migration takes ``migration_seconds``.
     """
 
     boot_seconds: float = 0.0
@@ -81,6 +87,7 @@ class Behaviour:
     crashes: float = 0.0
     crash_seconds: float = 10.0
     cpu_share: float = 0.0
+    migration_seconds: float = 0.0
     seed: int = 0
 
 
@@ -123,6 +130,7 @@ class Hollow:
         state = _State(up_at=up_at, memory=memory, load=behaviour.cpu_share)
         if definition.memory is not None:
             state = _saved_state(definition.memory)
+        state.receiving = definition.receives
         if self._random.random() < behaviour.crashes:
             state.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
         guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, state)
@@ -163,14 +171,22 @@ class HollowNetworks:
         return families(vmi)
 
     async def attach(
-        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
+        self, owner: str, vmi: VirtualMachineInstance, addresses: Iterable[str], *, held: bool
     ) -> None: ...
 
     async def adopt(
-        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
+        self,
+        owner: str,
+        vmi: VirtualMachineInstance,
+        addresses: Iterable[str],
+        pid: int,
+        *,
+        held: bool,
     ) -> None: ...
 
-    def detach(self, uid: str) -> None: ...
+    async def take_over(self, owner: str) -> None: ...
+
+    def detach(self, owner: str) -> None: ...
 
 
 class HollowGuest:
@@ -196,7 +212,7 @@ class HollowGuest:
         self._counted_at = asyncio.get_running_loop().time()
         self.agent = HollowAgent(directory.name, self._set_load)
         self.plugs = HollowPlugs(directory)
-        if not (state.halted or state.stopped):
+        if not (state.halted or state.stopped or state.receiving):
             self._run()
 
     @property
@@ -337,6 +353,43 @@ class HollowGuest:
 
     async def cancel_save(self) -> None:
         """Do nothing: it is saved at once."""
+
+    async def send(self, vmi: VirtualMachineInstance, outgoing: Outgoing) -> None:  # noqa: ARG002
+        await asyncio.sleep(self._hypervisor.behaviour.migration_seconds)
+        self._cancel_timers()
+        self._account()
+        self._state.stopped = True
+        self.write()
+        content = msgspec.json.encode(self._state)
+        try:
+            await asyncio.get_running_loop().sock_sendall(outgoing.memory, content)
+            outgoing.memory.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise GuestError(f"its memory cannot be sent: {error.strerror}") from error
+
+    async def stay(self) -> None:
+        if self._state.stopped:
+            await self.resume()
+
+    async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
+        """Do nothing: it has no disks."""
+
+    async def open_disks(self) -> socket.socket:
+        raise GuestError("a hollow machine has no disks")
+
+    async def receive(self, memory: socket.socket) -> None:
+        loop, content = asyncio.get_running_loop(), b""
+        while part := await loop.sock_recv(memory, 1 << 16):
+            content += part
+        try:
+            self._state = msgspec.json.decode(content, type=_State)
+        except msgspec.DecodeError as error:
+            raise GuestError(f"its memory is not whole: {error}") from error
+        self.write()
+
+    @property
+    def received(self) -> bool:
+        return self._state.stopped
 
     async def replug(self, vmi: VirtualMachineInstance) -> None:
         """Do nothing: it has no links."""

@@ -38,6 +38,9 @@ from corral.node.machine.boot_slots import BootSlots, Slot
 from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.memory.restore import MemoryRestore
 from corral.node.machine.memory.save import MemorySave
+from corral.node.machine.migration.arrival import Arrival
+from corral.node.machine.migration.departure import Departure
+from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.machine.resource_limits import MachineLimits
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, Prepare, Startup, Users
 from corral.node.network.attachment import NO_SANDBOX, Networking
@@ -50,6 +53,7 @@ from corral.node.state.facts import (
     destroyed,
     end_type,
     fold,
+    migrated,
     never_started,
     not_booted,
 )
@@ -92,6 +96,7 @@ class Machine:
         start_guest_tasks: StartGuestTasks,
         saved_memories: SavedMemoryClaims | None = None,
         limits: Limits | None = None,
+        targets: MigrationTargets | None = None,
         users: Users = lambda _vmi, _volume: "",
         require: Callable[[Record], None] = lambda _record: None,
         leases: MachineLeases | None = None,
@@ -119,6 +124,17 @@ class Machine:
             users=users,
             require=require,
             leases=self._leases,
+        )
+        targets = targets if targets is not None else MigrationTargets()
+        self.departure = Departure(self._state, targets.reach)
+        self.arrival = Arrival(
+            self._state,
+            hypervisor=hypervisor,
+            networking=networking,
+            targets=targets,
+            limits=self._limits,
+            arrived=self._on_arrived,
+            require=require,
         )
         self._guest: Guest | None = None
         self._agent_up = Signal()
@@ -160,6 +176,7 @@ class Machine:
         if not self._stop.is_set():
             self._stop.set()
             self._save.request("")
+            self.departure.cancel()
             if self._guest is not None and seconds > 0:
                 self._recorder.vmi_event("Normal", "ShuttingDown", "Signaled Graceful Shutdown")
 
@@ -183,7 +200,8 @@ class Machine:
 
         A machine whose guest has not been started yet waits instead (``ExclusiveStarts``).
         """
-        if self.record.stage not in (Stage.DEFINED, Stage.ENDED) and not self.facts.fenced:
+        runs_nothing = (Stage.DEFINED, Stage.SENT, Stage.ENDED)
+        if self.record.stage not in runs_nothing and not self.facts.fenced:
             self._state.record_cause(fenced=FENCED_MESSAGE)
             self.stop(0)
 
@@ -280,9 +298,17 @@ class Machine:
 
     async def _bring_up(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         """Start the guest, or resume where an earlier manager was."""
+        if self.record.arrival and self._guest is not None and not self.record.started_at:
+            await self._adopt_network(self._guest, vmi)
+            await run_until(self._stop, self.arrival.resume(self._guest))
+            return
         if self._guest is not None and self._unstarted and self._starts_over(vmi):
             await self._kill()
             await self._release()
+        if self._guest is None and self._unstarted and self.record.arrival:
+            await run_until(self._stop, self.arrival.run(vmi, prepare))
+            await self._find_guest()
+            return
         if self._guest is None:
             self._restore.reset_interrupted()
             if self._unstarted:
@@ -356,14 +382,25 @@ class Machine:
 
     @property
     def _unstarted(self) -> bool:
-        return self.record.stage is Stage.DEFINED
+        return self.record.stage in {Stage.DEFINED, Stage.RECEIVING}
 
     async def _adopt_network(self, guest: Guest, vmi: VirtualMachineInstance) -> None:
-        if wrong := await self._networking.adopt(vmi, self.record.addresses, guest.pid):
+        record = self.record
+        wrong = await self._networking.adopt(
+            record.id,
+            vmi,
+            record.addresses,
+            guest.pid,
+            held=record.stage in {Stage.RECEIVING, Stage.SENT},
+        )
+        if wrong:
             self._recorder.pod_event("Warning", NO_SANDBOX, wrong)
 
     def _on_started(self, guest: Guest, slot: Slot) -> None:
         self._guest, self._slot, self._booting = guest, slot, True
+
+    def _on_arrived(self, guest: Guest) -> None:
+        self._guest = guest
 
     # -- with a running guest
 
@@ -378,6 +415,7 @@ class Machine:
             self._start_guest_tasks(self, tasks)
             self._save.start_tasks(tasks, guest, vmi, prepare)
             self._restore.start_tasks(tasks, guest, vmi)
+            self.departure.start_tasks(tasks, guest, vmi)
             self._limits.guard(tasks, guest)
             if self._slot is None:  # an earlier manager may have lowered its priority for its boot
                 self._limits.lower_priority(guest, False)  # noqa: FBT003
@@ -432,7 +470,8 @@ class Machine:
         """
         now, listens = asyncio.get_running_loop().time, False
         while (left := self._deadline - now()) > 0 and self._executes(guest):
-            if self._save.idle.is_set() and not self.facts.silent:
+            is_idle = self._save.idle.is_set() and self.departure.idle.is_set()
+            if is_idle and not self.facts.silent:
                 agent = self.facts.agent_connected
                 listens = listens or agent or await guest.listens_to_power_button()
                 if not listens:
@@ -444,12 +483,16 @@ class Machine:
             await wait_at_most(self._recheck, min(left, pause))
         if listens and self._executes(guest):  # it did not shut down in time
             self._recorder.vmi_event("Normal", "Deleted", "Signaled Deletion")
-        self._state.record_outcome(destroyed(self.facts, in_order=self._stop_in_order))
+        if self.record.stage is Stage.SENT:
+            self._state.record_outcome(migrated(self.facts))
+        else:
+            self._state.record_outcome(destroyed(self.facts, in_order=self._stop_in_order))
         await self._limits.destroy(guest)
 
     def _executes(self, guest: Guest) -> bool:
         """Report whether the guest has been started, so that it could shut down."""
-        return not guest.halted and self.record.stage is not Stage.WAKING
+        stages = {Stage.WAKING, Stage.RECEIVING, Stage.SENT}
+        return not guest.halted and self.record.stage not in stages
 
     # -- the end
 
@@ -462,7 +505,9 @@ class Machine:
         await self._limits.remove()
         if facts.evicted:
             await asyncio.to_thread(records.strip, self.directory)
-        self._networking.release(self.record.uid)
+        self._networking.release(self.record.id)
         self.set_facts(facts)
+        if facts.elsewhere:
+            return  # nothing of the VMI's has ended
         event_type = end_type(facts, stopping=self._stop.is_set())
         self._recorder.vmi_event(event_type, "Stopped", facts.message)

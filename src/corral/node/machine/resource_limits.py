@@ -77,10 +77,10 @@ class MachineLimits:
         if self._limits is None or guest.pid is None:
             return
         try:
-            paths = await self._limits.cgroup_paths(record.uid, guest.pid, record.bounds)
+            paths = await self._limits.cgroup_paths(record.id, guest.pid, record.bounds)
             self._record_groups(paths)
             await self._limits.apply(
-                record.uid, guest.pid, record.bounds, fresh=fresh, on_exceeded=self._on_exceeded
+                record.id, guest.pid, record.bounds, fresh=fresh, on_exceeded=self._on_exceeded
             )
         except ProcessLookupError:
             raise
@@ -110,7 +110,7 @@ class MachineLimits:
         """Lower a guest's CPU priority, in QEMU and in its control group."""
         guest.lower_priority(low)
         if self._limits is not None:
-            self._limits.lower_priority(self._state.record.uid, low)
+            self._limits.lower_priority(self._state.record.id, low)
 
     def guard(self, tasks: Background, guest: Guest) -> None:
         """End a guest that exceeds its memory limit, where the kernel does not.
@@ -141,7 +141,7 @@ class MachineLimits:
         """Lift the CPU limit of a guest that is being ended."""
         if self._limits is not None:
             record = self._state.record
-            await self._limits.lift(record.uid, record.groups)
+            await self._limits.lift(record.id, record.groups)
 
     def record_exceeded(self) -> bool:
         """Record an exceeded memory limit as the guest's outcome; return whether there was one."""
@@ -157,7 +157,7 @@ class MachineLimits:
     def release(self) -> None:
         """Stop watching the guest: the manager stops, or the guest has ended."""
         if self._limits is not None:
-            self._limits.release(self._state.record.uid)
+            self._limits.release(self._state.record.id)
 
     async def add_outcome(self, facts: Facts) -> Facts:
         """Return the facts of an ended guest: OOM-killed, if the kernel says so."""
@@ -170,4 +170,4 @@ class MachineLimits:
     async def remove(self) -> None:
         """Remove the control groups, once the outcome of the guest is recorded."""
         if self._limits is not None:
-            await self._limits.remove(self._state.record.uid, self._state.record.groups)
+            await self._limits.remove(self._state.record.id, self._state.record.groups)

@@ -144,13 +144,13 @@ class Startup:
     async def _attach_network(self, vmi: VirtualMachineInstance) -> Network | None:
         """Record the addresses before they are assigned, and attach the machine to its network."""
         state = self._state
-        addresses = await self._networking.addresses(vmi)
+        addresses = await self._networking.addresses(state.record.id, vmi)
         on_record = (state.directory / records.NAME).exists()
         if addresses != state.record.addresses or not on_record:
             state.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             state.write(msgspec.structs.replace(state.record, addresses=addresses))
             state.step("defined")
-        network = await self._networking.attach(vmi, addresses)
+        network = await self._networking.attach(state.record.id, vmi, addresses)
         state.set_facts(replace(state.facts, addresses=addresses))
         return network
 

@@ -9,11 +9,15 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
+import structlog
+
 from corral.aio import wait_at_most
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Network, StartError
 from corral.node.network.allocator import Allocator, NoAddressFreeError
 from corral.node.network.netlink import NetworkError
+
+log = structlog.get_logger()
 
 RANGE_TIMEOUT_SECONDS = 30.0
 """Time that a machine waits for the node's ranges before it reports their absence."""
@@ -28,21 +32,36 @@ class Networks(Protocol):
         """Return the IP versions that a VMI needs addresses of."""
 
     async def attach(
-        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
+        self, owner: str, vmi: VirtualMachineInstance, addresses: Iterable[str], *, held: bool
     ) -> Network | None:
-        """Create the network of a VMI that is about to start.  Raises NetworkError."""
+        """Create the network of a VMI that is about to start.  Raises NetworkError.
+
+        held: nothing leads to it until ``take_over``: another machine has the addresses.
+        """
 
     async def adopt(
-        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
+        self,
+        owner: str,
+        vmi: VirtualMachineInstance,
+        addresses: Iterable[str],
+        pid: int,
+        *,
+        held: bool,
     ) -> Network | None:
         """Adopt the network of a VMI that runs in a process already.  Raises NetworkError."""
 
-    def detach(self, uid: str) -> None:
-        """Release the network of a VMI."""
+    async def take_over(self, owner: str) -> None:
+        """Lead the addresses to a network that was held.  Raises NetworkError."""
+
+    def detach(self, owner: str) -> None:
+        """Release the network of a machine."""
 
 
 class Networking:
-    """The pod network of one node; without ``networks`` machines have no addresses."""
+    """The pod network of one node; without ``networks`` machines have no addresses.
+
+    Machines are named by ``owner``, the ``id`` of their records.
+    """
 
     def __init__(self, networks: Networks | None) -> None:
         self._networks = networks
@@ -61,17 +80,24 @@ class Networking:
             return
         self._ranges = list(ranges)
         self._allocator = Allocator([ip_network(each) for each in ranges])
-        for uid, addresses in self._allocated.items():
-            self._allocator.reserve(uid, map(ip_address, addresses))
+        for owner, addresses in self._allocated.items():
+            self._allocator.reserve(owner, map(ip_address, addresses))
         self._assigned.set()
 
-    def restore(self, uid: str, addresses: Sequence[str]) -> None:
+    def restore(self, owner: str, addresses: Sequence[str]) -> None:
         """Restore the allocation of a machine that an earlier manager has started."""
         if addresses:
-            self._allocated[uid] = addresses
-            self._allocator.reserve(uid, map(ip_address, addresses))
+            self._allocated[owner] = addresses
+            self._allocator.reserve(owner, map(ip_address, addresses))
 
-    async def addresses(self, vmi: VirtualMachineInstance) -> tuple[str, ...]:
+    def keep(self, owner: str, addresses: Sequence[str]) -> tuple[str, ...]:
+        """Return the addresses of a machine that migrates here, of whatever node they are."""
+        if self._networks is None:
+            return ()
+        self.restore(owner, addresses)
+        return tuple(addresses)
+
+    async def addresses(self, owner: str, vmi: VirtualMachineInstance) -> tuple[str, ...]:
         """Return the addresses of the pod of a VMI that is about to start, one for each IP family.
 
         They are the same on each call while the node's ranges stay the same.  Raises StartError.
@@ -84,28 +110,40 @@ class Networking:
                 "the node has no range of addresses yet (spec.podCIDR)",
                 "on a cluster, kube-controller-manager assigns it: --allocate-node-cidrs",
             )
-        uid = vmi.metadata.uid
         try:
-            allocated = self._allocator.allocate(uid, self._networks.families(vmi))
+            allocated = self._allocator.allocate(owner, self._networks.families(vmi))
         except NoAddressFreeError as error:
             raise _no_sandbox(str(error)) from error
         addresses = tuple(str(address) for address in allocated)
-        if tuple(self._allocated.get(uid, addresses)) != addresses:
-            self._networks.detach(uid)  # it was created for addresses of the node's former ranges
-        self._allocated[uid] = addresses
+        if tuple(self._allocated.get(owner, addresses)) != addresses:
+            self._networks.detach(owner)  # it was created for addresses of the node's former ranges
+        self._allocated[owner] = addresses
         return addresses
 
-    async def attach(self, vmi: VirtualMachineInstance, addresses: Sequence[str]) -> Network | None:
+    async def attach(
+        self,
+        owner: str,
+        vmi: VirtualMachineInstance,
+        addresses: Sequence[str],
+        *,
+        held: bool = False,
+    ) -> Network | None:
         """Create the network in which a VMI is about to start.  Raises StartError."""
         if self._networks is None:
             return None
         try:
-            return await self._networks.attach(vmi.metadata.uid, vmi, addresses)
+            return await self._networks.attach(owner, vmi, addresses, held=held)
         except NetworkError as error:
             raise _no_sandbox(error.message, error.hint) from error
 
     async def adopt(
-        self, vmi: VirtualMachineInstance, addresses: Sequence[str], pid: int | None
+        self,
+        owner: str,
+        vmi: VirtualMachineInstance,
+        addresses: Sequence[str],
+        pid: int | None,
+        *,
+        held: bool = False,
     ) -> str:
         """Adopt and repair the network of a running VMI; return its problem, or an empty string.
 
@@ -114,17 +152,29 @@ class Networking:
         if self._networks is None or not addresses or pid is None:
             return ""
         try:
-            await self._networks.adopt(vmi.metadata.uid, vmi, addresses, pid)
+            await self._networks.adopt(owner, vmi, addresses, pid, held=held)
         except NetworkError as error:
             return error.full_message
         return ""
 
-    def release(self, uid: str) -> None:
+    async def take_over(self, owner: str) -> None:
+        """Lead the addresses of a machine that has migrated here to it.
+
+        A failure is repaired as that of any link: the guest is this machine's in any case.
+        """
+        if self._networks is None:
+            return
+        try:
+            await self._networks.take_over(owner)
+        except NetworkError as error:
+            log.warning("the addresses of a machine do not lead to it", error=error.full_message)
+
+    def release(self, owner: str) -> None:
         """Release the addresses and the network of a machine that has ended."""
-        self._allocated.pop(uid, None)
-        self._allocator.release(uid)
+        self._allocated.pop(owner, None)
+        self._allocator.release(owner)
         if self._networks is not None:
-            self._networks.detach(uid)
+            self._networks.detach(owner)
 
 
 def _no_sandbox(reason: str, hint: str = "") -> StartError:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from corral.node.host import process
+from corral.node.host.linux_namespaces import CLONE_NEWUSER, enter
 from corral.node.host.proc import acquire_lock
 from corral.node.host.process import Identity
-from corral.node.network.namespaces import CLONE_NEWUSER, Namespace, enter
+from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
 
 SLEEP: Final = ("sleep", "infinity")

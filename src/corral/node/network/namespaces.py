@@ -5,37 +5,16 @@ entered one without root's rights may not return to the host's namespace, so eac
 of its own, which ends with it.
 """
 
-import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self, TypeVar, TypeVarTuple
 
 from corral.aio import own_thread
-
-CLONE_NEWUSER = 0x10000000
-CLONE_NEWNET = 0x40000000
+from corral.node.host.linux_namespaces import CLONE_NEWNET, enter, unshare
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def unshare(flags: int) -> None:
-    """Move the calling thread into new namespaces (unshare(2)).  Raises OSError."""
-    _check(_libc.unshare(flags))
-
-
-def enter(descriptor: int, flag: int) -> None:
-    """Move the calling thread into a namespace (setns(2)).  Raises OSError."""
-    _check(_libc.setns(descriptor, flag))
-
-
-def _check(result: int) -> None:
-    if result != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
 
 
 def _single_thread() -> ThreadPoolExecutor:

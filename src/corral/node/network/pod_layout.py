@@ -15,7 +15,7 @@ and filtered.  Names and ranges are KubeVirt's (``eth0``, ``k6t-eth0``, ``tap0``
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import (
     AddressValueError,
     IPv4Address,
@@ -111,6 +111,19 @@ class Layout:
     rules: str
     """The nftables rules of a new pod namespace."""
     mtu: int
+    addresses: tuple[Address, ...] = ()
+    """The pod's."""
+    later: LinkConfig | None = None
+    """The machine namespace's end of the link once the addresses lead to it; None if they do."""
+
+    def held(self) -> "Layout":
+        """Return the layout while the addresses lead to another machine."""
+        end = replace(self.machine_end, routes=(), neighbours=())
+        return self if self.later else replace(self, machine_end=end, later=self.machine_end)
+
+    def whole(self) -> "Layout":
+        """Return the layout once the addresses lead here."""
+        return replace(self, machine_end=self.later, later=None) if self.later else self
 
     @property
     def replacement_rules(self) -> str:
@@ -144,11 +157,19 @@ def families(vmi: VirtualMachineInstance) -> tuple[int, ...]:
 
 
 def plan(
-    vmi: VirtualMachineInstance, addresses: Sequence[Address], settings: PodNetworkSettings
+    vmi: VirtualMachineInstance,
+    addresses: Sequence[Address],
+    settings: PodNetworkSettings,
+    *,
+    link: str = "",
 ) -> Layout:
-    """Return the layout of the pod of a VMI with these addresses, one for each IP family."""
+    """Return the layout of the pod of a VMI with these addresses, one for each IP family.
+
+    link: the name of its link in the machine namespace, by default that of the VMI.
+    """
     interface = interface_of(vmi)
     uid = vmi.metadata.uid
+    link = link or link_name(uid)
     pod_mac = mac(uid, "")
     nic, rules = None, ""
     if interface is not None and interface.masquerade is not None:
@@ -158,7 +179,7 @@ def plan(
     is_bridged = nic is not None and nic.joins_pod_link
     return Layout(
         machine_end=LinkConfig(
-            name=link_name(uid),
+            name=link,
             mac=MACHINE_MAC,
             routes=tuple((_host_network(one), None) for one in addresses),
             neighbours=tuple(
@@ -176,10 +197,11 @@ def plan(
             routes=tuple(_routes(addresses, settings)),
         ),
         nic=nic,
-        machine_sysctls=tuple(_machine_sysctls(link_name(uid), addresses, is_bridged=is_bridged)),
+        machine_sysctls=tuple(_machine_sysctls(link, addresses, is_bridged=is_bridged)),
         pod_sysctls=_pod_sysctls(addresses),
         rules=rules,
         mtu=settings.mtu,
+        addresses=tuple(addresses),
     )
 
 

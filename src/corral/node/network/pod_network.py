@@ -23,7 +23,14 @@ from corral.failures import describe
 from corral.node.network import dhcp, netlink, nft
 from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import SYSCTL, Address, NetworkError
-from corral.node.network.pod_layout import Layout, LinkConfig, PodNetworkSettings, families, plan
+from corral.node.network.pod_layout import (
+    Layout,
+    LinkConfig,
+    PodNetworkSettings,
+    families,
+    link_name,
+    plan,
+)
 
 TUN = "/dev/net/tun"
 _TUNSETIFF = 0x400454CA
@@ -102,28 +109,56 @@ class PodNetworks:
             self.close()
 
     async def attach(
-        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str]
+        self, owner: str, vmi: VirtualMachineInstance, addresses: Iterable[str], *, held: bool
     ) -> PodNetwork:
-        """Create the network of a VMI that is about to start.  Raises NetworkError."""
-        if uid not in self._pods:
-            layout = plan(vmi, _parsed(addresses), self._settings)
-            self._pods[uid] = await self._in_thread(_create, self._machine, layout)
-        self._pods[uid].start_responder()
-        return self._pods[uid]
+        """Create the network of a VMI that is about to start.  Raises NetworkError.
+
+        held: nothing leads to it until ``take_over``.
+        """
+        if owner not in self._pods:
+            layout = self._plan(owner, vmi, addresses, held=held)
+            self._pods[owner] = await self._in_thread(_create, self._machine, layout)
+        self._pods[owner].start_responder()
+        return self._pods[owner]
+
+    def _plan(
+        self, owner: str, vmi: VirtualMachineInstance, addresses: Iterable[str], *, held: bool
+    ) -> Layout:
+        layout = plan(vmi, _parsed(addresses), self._settings, link=link_name(owner))
+        return layout.held() if held else layout
 
     async def adopt(
-        self, uid: str, vmi: VirtualMachineInstance, addresses: Iterable[str], pid: int
+        self,
+        owner: str,
+        vmi: VirtualMachineInstance,
+        addresses: Iterable[str],
+        pid: int,
+        *,
+        held: bool,
     ) -> PodNetwork:
         """Adopt and repair the network of a VMI whose QEMU runs already.  Raises NetworkError."""
-        if uid not in self._pods:
-            layout = plan(vmi, _parsed(addresses), self._settings)
-            self._pods[uid] = await self._in_thread(_adopt, self._machine, layout, pid)
-        self._pods[uid].start_responder()
-        return self._pods[uid]
+        if owner not in self._pods:
+            layout = self._plan(owner, vmi, addresses, held=held)
+            self._pods[owner] = await self._in_thread(_adopt, self._machine, layout, pid)
+        self._pods[owner].start_responder()
+        return self._pods[owner]
 
-    def detach(self, uid: str) -> None:
-        """Close the network of a VMI."""
-        if (network := self._pods.pop(uid, None)) is not None:
+    async def take_over(self, owner: str) -> None:
+        """Lead the addresses of a network that was held to it.  Raises NetworkError.
+
+        Routes and neighbours replace those of the machine that had the addresses, if it is here.
+        """
+        network = self._pods[owner]
+        before = network.layout
+        network.layout = before.whole()
+        for other in self._pods.values():
+            if other is not network and other.layout.addresses == before.addresses:
+                other.layout = other.layout.held()
+        await self._machine.call(_configure_machine_end, network.layout)
+
+    def detach(self, owner: str) -> None:
+        """Close the network of a machine."""
+        if (network := self._pods.pop(owner, None)) is not None:
             network.close()
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class Handles:
 class Domain:
     """A VMI with its drives by volume name, on an accelerator.
 
-    ``resumes``: from a saved memory, instead of booting.
+    ``resumes``: from a saved memory or another machine's, instead of booting.
     """
 
     vmi: VirtualMachineInstance

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -11,13 +11,22 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.counters import Counters
 from corral.node.host.process import Process, Pulse
-from corral.node.hypervisor import Change, GuestError, GuestInfo, Memory, StuckError, Usage
-from corral.node.qemu import migration_file as memories, power_button
+from corral.node.hypervisor import (
+    Change,
+    GuestError,
+    GuestInfo,
+    Memory,
+    Outgoing,
+    StuckError,
+    Usage,
+)
+from corral.node.qemu import live_migration, migration_file as memories, power_button
 from corral.node.qemu.counters import count
 from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import bridged
 from corral.node.qemu.guest_agent import AgentError, AgentLink, QemuAgent
+from corral.node.qemu.live_migration import SourceMigration
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.plugs import QemuPlugs
 from corral.node.qemu.power_button import Reboot
@@ -48,6 +57,7 @@ _STATES = {
 END: Event = {"event": "END"}  # not QEMU's: its process has ended
 SILENCE: Event = {"event": "SILENCE"}  # not QEMU's: its monitor connection has closed
 FLUSH_SECONDS = 5.0
+_RECEIVED = "received"  # not a state of QEMU's
 _LOW_PRIORITY_NICE = 15  # niceness: a thirtieth of the share of the others
 _IDLE_SAMPLES = 6
 _SAMPLE_SECONDS = 0.25
@@ -70,6 +80,7 @@ class QemuGuest:
         self._link = AgentLink(monitor.events)
         self.agent = QemuAgent(directory / AGENT)
         self.plugs = QemuPlugs(monitor)
+        self._migration = SourceMigration(monitor, process.identity.pid)
         process.on_end(lambda: monitor.events.put_nowait(END))
 
     @property
@@ -109,11 +120,13 @@ class QemuGuest:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
             self.plugs.on_event(event)
-            if self._is_save_event(event):
+            self._migration.on_event(event)
+            if self._is_save_event(event) or self._is_migration_event(event):
                 continue
             change = self._link.debounce(event, translate(event))
             if (change := await self._rebooted(change)) is not None:
                 yield change
+        self._migration.on_event(END)
         self.agent.close()
         await self._monitor.close()
         yield Change.GONE if event is END else Change.LOST
@@ -159,6 +172,36 @@ class QemuGuest:
         if event["event"] == "RESUME":
             self._saving = False
         return is_hidden
+
+    async def send(self, vmi: VirtualMachineInstance, outgoing: Outgoing) -> None:
+        """Send the guest; STOP and RESUME are not reported until it stays.  Raises GuestError."""
+        await self._migration.send(vmi, outgoing)
+
+    async def stay(self) -> None:
+        await self._migration.stay()
+
+    def _is_migration_event(self, event: Event) -> bool:
+        """Whether an event is a side effect of a migration, and not reported."""
+        return self._migration.is_active and event["event"] in {"STOP", "RESUME"}
+
+    async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
+        nodes = [node_of(vmi, volume) for volume in disks]
+        await live_migration.offer_disks(self._monitor, self._directory, nodes)
+
+    async def open_disks(self) -> socket.socket:
+        try:
+            return connect(self._directory / live_migration.DISKS)
+        except OSError as error:
+            raise GuestError(f"the disks cannot be reached: {describe(error)}") from error
+
+    async def receive(self, memory: socket.socket) -> None:
+        await live_migration.receive(self._monitor, memory)
+        self._state = _RECEIVED
+
+    @property
+    def received(self) -> bool:
+        """Whether its guest is stopped; while it is received, QEMU's state is ``inmigrate``."""
+        return self._state in {_RECEIVED, "paused"}
 
     async def load(self, memory: Memory) -> None:
         """Load a saved memory: the guest resumes from there with ``resume``.

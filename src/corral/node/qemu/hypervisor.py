@@ -210,7 +210,7 @@ class Qemu:
                 handles=handles,
                 accelerator=accelerator,
                 drives=definition.drives,
-                resumes=definition.memory is not None,
+                resumes=definition.memory is not None or definition.receives,
             )
             start = partial(
                 launch,

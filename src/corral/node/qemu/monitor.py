@@ -21,6 +21,9 @@ TRAY_MOVED = "DEVICE_TRAY_MOVED"
 _USED_EVENTS = frozenset(
     {
         "BLOCK_IO_ERROR",
+        "BLOCK_JOB_CANCELLED",
+        "BLOCK_JOB_COMPLETED",
+        "BLOCK_JOB_READY",
         "DEVICE_DELETED",
         "GUEST_PANICKED",
         "MIGRATION",

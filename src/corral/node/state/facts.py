@@ -37,6 +37,35 @@ class Plugged:
     message: str = ""
 
 
+class Progress(Enum):
+    """How far a live migration is, as one of its sides observes it."""
+
+    AWAITED = "awaited"  # the target cannot receive yet
+    PREPARED = "prepared"  # the target can receive
+    ARRIVED = "arrived"  # the guest runs on the target
+    SENDING = "sending"  # the source sends, and runs the guest
+    SENT = "sent"  # the source has handed the guest over
+    FAILED = "failed"  # the source goes on running the guest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """The latest live migration of a machine, by its uid.
+
+    failure: why it has failed.  abort: the result of its cancellation, in KubeVirt's words.
+    """
+
+    uid: str
+    progress: Progress
+    failure: str = ""
+    abort: str = ""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the other side runs the guest, and reports its status."""
+        return self.progress in {Progress.AWAITED, Progress.PREPARED, Progress.SENT}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The observed state of a machine."""
@@ -74,6 +103,12 @@ class Facts:
     """The message of the outcome."""
     out_of_memory: bool = False
     """True if it was ended for exceeding its memory limit."""
+    migration: Migration | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its guest runs on the other side of a migration."""
+        return self.migration is not None and self.migration.is_elsewhere
 
     @property
     def address(self) -> str:
@@ -102,6 +137,9 @@ FENCED = (
     " cluster may run another one."
 )
 SAVED = "The VirtualMachineInstance was saved."
+INTERRUPTED = "the agent of the source node was restarted"
+"""Why a migration has failed whose source does not know any more."""
+MIGRATED = "The VirtualMachineInstance was migrated to another node."
 
 _OUTCOMES = {
     Change.POWERED_OFF: (Outcome.SUCCEEDED, SHUT_DOWN),
@@ -200,6 +238,16 @@ def out_of_memory(facts: Facts, limit: int) -> Facts:
 def saved(facts: Facts) -> Facts:
     """Return the facts of a machine that was saved: its guest executes nothing any more."""
     return _with_outcome(facts, Outcome.SUCCEEDED, SAVED)
+
+
+def migrated(facts: Facts) -> Facts:
+    """Return the facts of a machine that runs on the target of a migration."""
+    return _with_outcome(facts, Outcome.SUCCEEDED, MIGRATED)
+
+
+def not_received(facts: Facts, why: str) -> Facts:
+    """Return the facts of a migration's target whose guest has not run there."""
+    return _with_outcome(facts, Outcome.FAILED, f"The migration target failed: {why}")
 
 
 def not_booted(facts: Facts) -> Facts:

@@ -16,10 +16,11 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral import files
+from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.limits.bounds import Bounds, bounds_of
-from corral.reconcile.objects import key_of, uid_of
+from corral.reconcile.objects import key_of, labels_of, uid_of
 
 NAME = "machine.json"
 MACHINES = "machines"
@@ -33,6 +34,10 @@ class Stage(Enum):
     WAKING = "Waking"  # its guest resumes from a memory, once the seal of that is broken
     STARTED = "Started"  # its guest runs, or ran: if nothing runs now, it has crashed
     SAVING = "Saving"  # its guest runs, until its memory is sealed
+    RECEIVING = "Receiving"  # its guest runs on the source of a migration, and has not run here
+    ARRIVING = "Arriving"  # its guest is to run here: the source has handed it over
+    SENDING = "Sending"  # its guest runs, until the target of a migration has all of it
+    SENT = "Sent"  # the target runs the guest: it executes nothing here any more
     ENDED = "Ended"
 
 
@@ -54,6 +59,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     groups: the control groups that limit it, or were about to.
     unhealthy: why its liveness probe failed; evicted: why its node evicted it.
     exclusive: whether two of it must never run; fenced: why its node ended it for that.
+    arrival: the uid of the migration that it came by.
+    departure: the uid of the latest one that moves it away; departure_node: to this node.
     """
 
     namespace: str
@@ -76,6 +83,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     evicted: str = ""
     exclusive: bool = False
     fenced: str = ""
+    arrival: str = ""
+    departure: str = ""
+    departure_node: str = ""
+
+    @property
+    def id(self) -> str:
+        """The name of its directory, its network and its control groups.
+
+        The uid of its VMI, or, since both sides of a migration may be on one host, that of the pod
+        that it has migrated to.
+        """
+        return self.pod_uid if self.arrival else self.uid
 
     def started(self) -> "Record":
         """Return the record of the machine whose guest starts now."""
@@ -87,7 +106,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
-    """Return the first record of a machine, from its VMI and pod."""
+    """Return the first record of a machine, from its VMI and pod.
+
+    The pod of a migration's target is labelled with the migration's uid.
+    """
     key = key_of(pod)
     return Record(
         namespace=key.namespace,
@@ -97,6 +119,7 @@ def new(pod: Pod, vmi: VirtualMachineInstance) -> Record:
         pod_uid=uid_of(pod),
         bounds=bounds_of(pod),
         exclusive=is_exclusive(vmi),
+        arrival=labels_of(pod).get(MIGRATION_UID, ""),
     )
 
 

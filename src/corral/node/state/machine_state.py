@@ -11,9 +11,13 @@ from corral.node.hypervisor import Change, Guest, GuestError, StuckError
 from corral.node.state import machine_record as records
 from corral.node.state.events import MachineEvents
 from corral.node.state.facts import (
+    INTERRUPTED,
+    MIGRATED,
     SILENT,
     STUCK,
     Facts,
+    Migration,
+    Progress,
     State,
     Trouble,
     fold,
@@ -49,6 +53,7 @@ class MachineState:
             outcome=record.outcome,
             message=record.message,
             out_of_memory=record.out_of_memory,
+            migration=_migration(record),
         )
         self.recorder = recorder
         self.step = step
@@ -152,3 +157,18 @@ class MachineState:
             self.write(ended)
         except OSError as error:  # a full disk: the next manager would find it crashed
             log.warning("the end of a machine is not recorded", error=str(error))
+
+
+def _migration(record: Record) -> Migration | None:
+    """Return the migration that a machine was part of when an earlier manager was killed."""
+    if record.departure:
+        if record.stage is Stage.SENDING:
+            return Migration(uid=record.departure, progress=Progress.SENDING)
+        if record.stage is Stage.SENT or record.message == MIGRATED:
+            return Migration(uid=record.departure, progress=Progress.SENT)
+        return Migration(uid=record.departure, progress=Progress.FAILED, failure=INTERRUPTED)
+    if record.arrival:
+        has_run = record.stage in {Stage.ARRIVING, Stage.STARTED} or record.started_at
+        progress = Progress.ARRIVED if has_run else Progress.AWAITED
+        return Migration(uid=record.arrival, progress=progress)
+    return None

@@ -6,11 +6,11 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.priority_class import CRITICAL_PRIORITY
-from corral.api.kinds.vmi.derived import pod_name
+from corral.api.kinds.vmi.derived import MIGRATION_UID, pod_name, target_pod_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.state.facts import Trouble
-from corral.reconcile.objects import key_of, owners_of
+from corral.reconcile.objects import key_of, labels_of, owners_of
 
 NOT_A_MACHINE = "NotAVirtualMachine"
 NOT_ITS_OWN = "NotTheInstancesOwnPod"
@@ -32,10 +32,12 @@ def objection(pod: Pod) -> Trouble | None:
 def rejection(pod: Pod, vmi: VirtualMachineInstance, *, runs: bool) -> Trouble | None:
     """Return why a pod cannot run its VMI; None for the VMI's own pod.
 
-    A second machine of a VMI would share the first one's directory and guest.  ``runs``: this node
-    already has the VMI's machine.
+    A second machine of a VMI would share the first one's guest.  ``runs``: this node already has
+    the VMI's machine.
     """
-    own = Key(vmi.metadata.namespace, pod_name(vmi))
+    migration = labels_of(pod).get(MIGRATION_UID, "")
+    name = target_pod_name(vmi, migration) if migration else pod_name(vmi)
+    own = Key(vmi.metadata.namespace, name)
     if key_of(pod) == own and not runs:
         return None
     return Trouble(

@@ -10,7 +10,7 @@ from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.core.pod import quality_of_service
 from corral.api.kinds.vmi.derived import COMPUTE, UNPAUSED
 from corral.api.object import Document
-from corral.node.state.facts import OOM_KILLED, Facts, State, Trouble
+from corral.node.state.facts import OOM_KILLED, Facts, Progress, State, Trouble
 from corral.node.state.machine_record import Outcome
 
 _KILLED = 137
@@ -21,7 +21,9 @@ def pod_phase(facts: Facts) -> str:
     """Return Running from the guest's first instruction until the machine has ended."""
     if facts.ended and facts.outcome is not None:
         return facts.outcome.value
-    return "Running" if facts.state is State.RUNNING else "Pending"
+    # A pod that a VMI migrates to runs before the guest is there, as a launcher does in KubeVirt.
+    runs = facts.state is State.RUNNING or facts.elsewhere
+    return "Running" if runs else "Pending"
 
 
 def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
@@ -55,7 +57,7 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
         status |= _evicted(facts, status["conditions"], now)
     if sidecars:
         status["initContainerStatuses"] = sidecars
-    if facts.addresses or phase == "Running":
+    if (facts.addresses or phase == "Running") and not _is_awaited(facts):
         # A machine behind QEMU's user network is reached, if at all, where its host is.
         addresses = facts.addresses or (host_ip,)
         status |= {"podIP": addresses[0], "podIPs": [{"ip": one} for one in addresses]}
@@ -80,6 +82,12 @@ def _plain(value: object) -> object:
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value
+
+
+def _is_awaited(facts: Facts) -> bool:
+    """Whether the pod's addresses are still those of the pod that the guest comes from."""
+    migration = facts.migration
+    return migration is not None and migration.progress in {Progress.AWAITED, Progress.PREPARED}
 
 
 def _conditions(
@@ -153,7 +161,9 @@ def _container(facts: Facts, container: Container, part: str, old: Document, now
         "name": container.name,
         "image": container.image or "",
         "imageID": "",
-        "ready": phase == "Running" and not facts.silent and _passes(facts, container, previous),
+        "ready": phase == "Running"
+        and not (facts.silent or facts.elsewhere)
+        and _passes(facts, container, previous),
         "started": phase == "Running",
         "restartCount": 0,
         "state": state,

@@ -6,11 +6,12 @@ from weakref import WeakKeyDictionary
 from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.api.object import Key
+from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.node.machine.lifecycle import Machine
 from corral.node.state.facts import Facts, State
 from corral.node.state.machine_record import Stage
+from corral.node.status.migration_status import NODE_NAME, migration_changes
 from corral.node.status.pod_status import differs, pod_status
 from corral.node.status.vmi_status import instance_status
 from corral.node.storage.saved_memory_claims import SavedMemoryClaims
@@ -33,13 +34,21 @@ class _Written:
 
 
 class StatusManager:
-    """Writes changed status.  ``address``: the node's; ``saved_memories``: annotates claims."""
+    """Writes changed status.  ``node``: this node, at ``address``.
+
+    ``saved_memories``: annotates claims.
+    """
 
     def __init__(
-        self, context: ControllerContext, address: str, saved_memories: SavedMemoryClaims | None
+        self,
+        context: ControllerContext,
+        node: str,
+        address: str,
+        saved_memories: SavedMemoryClaims | None,
     ) -> None:
         self._client = context.client
         self._clock = context.clock
+        self._node = node
         self._address = address
         self._saved_memories = saved_memories
         self._marked: WeakKeyDictionary[Machine, Stage] = WeakKeyDictionary()
@@ -50,7 +59,7 @@ class StatusManager:
         facts = machine.facts
         # Nor is a moment worth a write in which a guest is about to end.
         passing = facts.state in _QUIET or (facts.outcome is not None and not facts.ended)
-        if passing and facts.trouble is None:
+        if passing and facts.trouble is None and facts.migration is None:
             return
         await self._mark(machine)
         now = rfc3339(self._clock())
@@ -61,16 +70,32 @@ class StatusManager:
             changed = await self.write_pod(pod, facts)
             written.pod, pod = pod if changed is None else None, changed or pod
         if vmi is not None and written.vmi is not vmi:
-            if changes := instance_status(facts, vmi, pod, now):
+            if document := self._changes(machine, vmi, pod, now):
                 version = {"resourceVersion": vmi.metadata.resource_version}
-                document = {"metadata": version, "status": changes}
+                document["metadata"] = document.get("metadata", {}) | version
                 written.vmi = await self._client.patch(VirtualMachineInstance, vmi.key, document)
+                if NODE_NAME in document["metadata"].get("labels", ()):
+                    written.vmi = None  # now the VMI is this node's, and the rest is written
+                    machine.arrival.mark_reported()
             else:
                 written.vmi = vmi
         if facts.ended and vmi is not None and not is_being_deleted(vmi):
             # The VMI first: the VMI controller concludes from the end of the pod how the VMI ended.
             # The pod of a VMI that is being deleted is deleted right after this: no write.
             await self.write_pod(pod, facts)
+
+    def _changes(
+        self, machine: Machine, vmi: VirtualMachineInstance, pod: Pod, now: str
+    ) -> Document:
+        """Return the changes of a VMI: those of its migration first, which say whose it is."""
+        facts = machine.facts
+        migrates = migration_changes(
+            machine.record, facts, vmi, node=self._node, address=self._address, now=now
+        )
+        if migrates or facts.elsewhere:
+            return migrates
+        changes = instance_status(facts, vmi, pod, now)
+        return {"status": changes} if changes else {}
 
     async def write_pod(self, pod: Pod, facts: Facts) -> Pod | None:
         """Write the pod's status; return the written pod, or None if it has not changed."""

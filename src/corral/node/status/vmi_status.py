@@ -38,9 +38,11 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: st
     """Return the changes of the VMI's status; ``now`` is their time.
 
     ``pod`` is the machine's, and shows the facts already, except the end.  Until the VMI is
-    Scheduled it belongs to the controller, so only trouble and the end are written.
+    Scheduled it belongs to the controller, so only trouble and the end are written.  While the
+    guest runs on the other side of a migration, it is that side's.
     """
-    if not (vmi.status.phase in _OURS or facts.ended or facts.trouble is not None):
+    is_ours = vmi.status.phase in _OURS or facts.ended or facts.trouble is not None
+    if facts.elsewhere or not is_ours:
         return {}
     changes: Document = {}
     if (phase := _phase(facts, vmi.status.phase)) != vmi.status.phase:

@@ -1,0 +1,101 @@
+"""Passes a VMI's ``status.migrationState`` on to its machine: on the source, and on the target."""
+
+from typing import Any
+
+import msgspec
+from lightkube.models.core_v1 import Pod
+
+from corral.api.errors import NotFound
+from corral.api.kinds.vmi.derived import guest_memory
+from corral.api.kinds.vmi.migration_status import MigrationState
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.quantity import amount
+from corral.client.client import Client
+from corral.node.hypervisor import MigrationOptions
+from corral.node.machine.lifecycle import Machine
+from corral.node.machine.migration.departure import Order
+from corral.node.machine.migration.handover import Target
+from corral.node.state.machine_record import Stage
+
+_FAILED = "the migration failed"
+
+
+class MigrationSync:
+    """Passes migrations on to the machines of one node."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._client = client
+        self._node = node
+
+    async def sync(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
+        """Sync one machine with the migration of its VMI.  Raises ApiError."""
+        state, record = vmi.status.migration_state, machine.record
+        if state is None:
+            return
+        if record.arrival and not record.started_at:
+            await self._sync_target(machine, state)
+        elif record.stage is Stage.SENT:
+            await self._sync_sent(machine, vmi, state)
+        elif state.source_node == self._node and state.source_pod in {"", record.pod}:
+            self._sync_source(machine, vmi, state)
+
+    async def _sync_target(self, machine: Machine, state: MigrationState) -> None:
+        record = machine.record
+        if state.migration_uid != record.arrival:
+            return
+        if state.failed:
+            machine.arrival.end(state.failure_reason or _FAILED)
+        elif machine.arrival.awaits_addresses and state.target_pod == record.pod:
+            try:
+                source = await self._client.get(Pod, state.source_pod, record.namespace)
+            except NotFound:
+                machine.arrival.end(f"the pod {state.source_pod} is gone")
+                return
+            ips = (source.status and source.status.podIPs) or ()
+            machine.arrival.arrange([each.ip for each in ips if each.ip])
+
+    def _sync_source(
+        self, machine: Machine, vmi: VirtualMachineInstance, state: MigrationState
+    ) -> None:
+        if state.completed or vmi.is_final or not state.target_node_address:
+            return
+        if state.abort_requested:
+            machine.departure.cancel()
+        options = _options(vmi, state)
+        machine.departure.request(
+            Order(uid=state.migration_uid, node=state.target_node, options=options)
+        )
+
+    async def _sync_sent(
+        self, machine: Machine, vmi: VirtualMachineInstance, state: MigrationState
+    ) -> None:
+        """Report what the API says of the target: it may not answer any more."""
+        if vmi.status.node_name != self._node:
+            machine.departure.observe(Target.RUNNING)
+            return
+        try:
+            pod = await self._client.get(Pod, state.target_pod, vmi.metadata.namespace)
+        except NotFound:
+            machine.departure.observe(Target.ABSENT)
+            return
+        if pod.status is not None and pod.status.phase in {"Succeeded", "Failed"}:
+            machine.departure.observe(Target.ABSENT)
+
+
+def _options(vmi: VirtualMachineInstance, state: MigrationState) -> MigrationOptions:
+    """Return the settings of a migration: ``migrationConfiguration``, as the controller wrote it.
+
+    The time to complete grows with the guest's memory and disks; a part of a GiB counts as one.
+    """
+    settings: dict[str, Any] = msgspec.to_builtins(state.migration_configuration) or {}
+    return MigrationOptions(
+        bandwidth=amount(settings.get("bandwidthPerMigration")).rounded_up(),
+        progress_seconds=float(settings.get("progressTimeout") or 0),
+        completion_seconds=float(settings.get("completionTimeoutPerGiB") or 0) * _gibibytes(vmi),
+        auto_converge=bool(settings.get("allowAutoConverge")),
+        post_copy=bool(settings.get("allowPostCopy")),
+    )
+
+
+def _gibibytes(vmi: VirtualMachineInstance) -> int:
+    return max(1, -(-guest_memory(vmi.spec.domain).rounded_up() // (1 << 30)))

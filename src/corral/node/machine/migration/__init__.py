@@ -1,0 +1,1 @@
+"""Live migration: the guest of a machine goes on running in a machine of another node."""

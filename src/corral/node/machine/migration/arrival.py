@@ -1,0 +1,230 @@
+"""Receives the guest of a machine from another node; the manager may be killed after each step.
+
+    recorded: Defined       the pod runs; where the guest comes from is not known yet
+    QEMU waits for a guest
+    recorded: Receiving     the source may send: it runs the guest meanwhile
+    QEMU has all of it
+    recorded: Arriving      the source has handed the guest over (``handover``)
+    the pod's address leads here
+    the guest runs
+    recorded: Started
+
+A manager that finds Receiving ends the machine, unless QEMU has all of the guest: then the source
+may have handed it over.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from corral.aio import Signal, finished, run_until
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.failures import describe
+from corral.node.hypervisor import Definition, Guest, GuestError, Hypervisor, StartError
+from corral.node.machine.drives import DriveError
+from corral.node.machine.migration.handover import TargetStep, target_step
+from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
+from corral.node.machine.resource_limits import MachineLimits
+from corral.node.machine.startup import Prepare
+from corral.node.network.attachment import Networking
+from corral.node.state.facts import Migration, Progress, not_received
+from corral.node.state.machine_record import Record, Stage
+from corral.node.state.machine_state import MachineState
+
+STOPPED = "it was stopped"
+
+
+class Arrival:
+    """Receives one machine's guest; ``arrived`` gets it once it is told to run."""
+
+    def __init__(
+        self,
+        state: MachineState,
+        *,
+        hypervisor: Hypervisor,
+        networking: Networking,
+        targets: MigrationTargets,
+        limits: MachineLimits,
+        arrived: Callable[[Guest], None],
+        require: Callable[[Record], None],
+    ) -> None:
+        self._state = state
+        self._hypervisor = hypervisor
+        self._networking = networking
+        self._targets = targets
+        self._limits = limits
+        self._on_arrived = arrived
+        self._require = require
+        self._addresses: Sequence[str] = ()
+        self._arranged = Signal()
+        self._ended = Signal()
+        self._failure = ""
+        self._target: LocalTarget | None = None
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether it has nothing to receive (any more)."""
+        return self._state.record.stage not in {Stage.DEFINED, Stage.RECEIVING}
+
+    @property
+    def awaits_addresses(self) -> bool:
+        """Whether it does not know yet which pod's addresses it takes over."""
+        return not self._arranged.is_set() and not self._is_over
+
+    def arrange(self, addresses: Sequence[str]) -> None:
+        """Set the addresses of the source's pod, which the guest keeps."""
+        self._addresses = addresses
+        self._arranged.set()
+
+    def end(self, why: str) -> None:
+        """End it, unless the guest is its own: the migration has failed."""
+        if not self._is_over and (self._target is None or not self._target.is_told):
+            self._failure = self._failure or why
+            self._ended.set()
+
+    def mark_reported(self) -> None:
+        """Record that the API shows the guest here."""
+        if self._target is not None:
+            self._target.is_reported = True
+            self._target.notify()
+            self._targets.remove(self._state.record.arrival)
+
+    async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+        """Receive the guest; without one, the outcome is set."""
+        try:
+            await run_until(self._ended, self._run(vmi, prepare))
+        finally:
+            self._retract()
+        if not self._is_over:
+            await self._fail()
+
+    async def resume(self, guest: Guest) -> None:
+        """Go on with a QEMU that an earlier manager has started."""
+        if self._state.record.stage is Stage.ARRIVING:
+            await self._run_guest(guest, paused=self._state.record.paused)
+        elif guest.received:
+            try:
+                await run_until(self._ended, self._offer(guest, ()))
+            finally:
+                self._retract()
+            if not self._is_over:
+                await self._fail()
+        else:
+            self._failure = "the agent of the target node was restarted"
+            await self._fail()
+
+    async def _run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+        guest: Guest | None = None
+        try:
+            self._state.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._state.write(self._state.record)
+            self._state.step("defined")
+            await self._arranged.wait()
+            guest = await self._prepare(vmi, prepare)
+            await self._offer(guest, self._copied)
+        except (DriveError, StartError, GuestError, OSError) as error:
+            self._failure = self._failure or _describe(error)
+        finally:
+            if guest is not None and not self._is_over:
+                await guest.release()
+
+    async def _prepare(self, vmi: VirtualMachineInstance, prepare: Prepare) -> Guest:
+        """Start a QEMU that waits for the guest, in a network that nothing leads to yet."""
+        state = self._state
+        owner = state.record.id
+        addresses = self._networking.keep(owner, self._addresses)
+        state.write(msgspec.structs.replace(state.record, addresses=addresses))
+        network = await self._networking.attach(owner, vmi, addresses, held=True)
+        drives = await prepare()
+        state.step("prepared")
+        self._copied = [
+            name for name, drive in drives.items() if drive.ephemeral and not drive.read_only
+        ]
+        definition = Definition(
+            vmi=vmi, directory=state.directory, drives=drives, network=network, receives=True
+        )
+        guest = await self._hypervisor.start(definition)
+        try:
+            state.step("spawned")
+            await self._limits.apply(guest)
+            self._require(state.record)
+            await guest.offer_disks(vmi, self._copied)
+        except BaseException:
+            await state.destroy(guest)
+            await guest.release()
+            raise
+        return guest
+
+    _copied: Sequence[str] = ()
+
+    async def _offer(self, guest: Guest, disks: Sequence[str]) -> None:
+        """Register as a target, and act on what the source says until it has decided."""
+        state = self._state
+        if state.record.stage is not Stage.RECEIVING:
+            state.write(msgspec.structs.replace(state.record, stage=Stage.RECEIVING))
+        target = self._target = LocalTarget(guest, disks)
+        self._targets.add(state.record.arrival, target)
+        self._report(Progress.PREPARED)
+        state.step("receiving")
+        if not target.is_complete:
+            await self._receive(guest, target)
+        while (step := self._next(target)) is TargetStep.WAIT:
+            target.changed.clear()
+            await target.changed.wait()
+        if step is TargetStep.RUN:
+            # Once told, it runs the guest: it is not to be cancelled half-way.
+            await finished(self._run_guest(guest, paused=target.paused))
+            target.is_running = True
+            target.notify()
+        else:
+            self._failure = target.failure
+
+    async def _receive(self, guest: Guest, target: LocalTarget) -> None:
+        await target.memory_opened.wait()
+        assert target.memory is not None
+        await guest.receive(target.memory)
+        target.is_complete = True
+        self._state.step("received")
+        target.notify()
+
+    def _next(self, target: LocalTarget) -> TargetStep:
+        return target_step(
+            self._state.record.stage,
+            complete=target.is_complete,
+            told=target.is_told,
+            cancelled=bool(target.failure),
+        )
+
+    async def _run_guest(self, guest: Guest, *, paused: bool) -> None:
+        """Run the guest here.  Raises OSError if that cannot be recorded."""
+        state = self._state
+        state.write(msgspec.structs.replace(state.record, stage=Stage.ARRIVING, paused=paused))
+        state.set_facts(replace(state.facts, addresses=state.record.addresses))
+        self._report(Progress.ARRIVED)
+        state.step("arriving")
+        await self._networking.take_over(state.record.id)
+        if await state.resume_guest(guest, paused=paused):
+            state.write(state.record.started())
+        self._on_arrived(guest)
+
+    def _report(self, progress: Progress) -> None:
+        state = self._state
+        migration = Migration(uid=state.record.arrival, progress=progress)
+        state.set_facts(replace(state.facts, migration=migration))
+
+    def _retract(self) -> None:
+        """Report to the source that the guest will not run here."""
+        if not self._is_over:
+            self._targets.remove(self._state.record.arrival)
+            if self._target is not None:
+                self._target.fail(self._failure or STOPPED)
+
+    async def _fail(self) -> None:
+        state = self._state
+        state.record_outcome(not_received(state.facts, self._failure or STOPPED))
+        await self._hypervisor.end(state.directory)
+
+
+def _describe(error: Exception) -> str:
+    return error.message if isinstance(error, DriveError) else describe(error)

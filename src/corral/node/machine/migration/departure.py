@@ -1,0 +1,240 @@
+"""Sends the guest of a machine to another node; the manager may be killed after each step.
+
+    recorded: Sending       the guest runs here; its memory and disks are copied meanwhile
+    QEMU has sent all       the guest is stopped
+    the target is complete
+    recorded: Sent          from here on the guest is the target's (``handover``)
+    the target runs the guest, and the API shows that
+    QEMU is destroyed
+    recorded: Ended
+
+A manager that finds Sending cancels the migration: the guest runs on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from corral.aio import Background, Signal, wait_at_most
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.failures import describe
+from corral.node.hypervisor import Guest, GuestError, MigrationOptions, NoAnswerError, Outgoing
+from corral.node.machine.migration.handover import SourceStep, Target, source_step
+from corral.node.machine.migration.targets import MigrationTarget
+from corral.node.state.facts import INTERRUPTED, Migration, Progress, migrated
+from corral.node.state.machine_record import Stage
+from corral.node.state.machine_state import MachineState
+
+MIGRATED = "Migrated"
+"""Reason of KubeVirt's events about the end of a migration."""
+CANCELLED = "Live migration aborted"
+"""Why a migration has failed that was cancelled (KubeVirt's failureReason)."""
+_RETRY_SECONDS = 1.0
+
+Reach = Callable[[str, str], Awaitable[MigrationTarget]]
+"""Returns the target of a migration, by its uid and node.  Raises NoAnswerError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A migration that a source is to run: its uid, its target, and its settings."""
+
+    uid: str
+    node: str
+    options: MigrationOptions
+
+
+class Departure:
+    """Sends one machine's guest on request."""
+
+    def __init__(self, state: MachineState, reach: Reach) -> None:
+        self._state = state
+        self._reach = reach
+        self._order: Order | None = None
+        self._requested = Signal()
+        self._cancelled = Signal()
+        self._recheck = Signal()
+        self._observed = Target.UNKNOWN
+        self.idle = Signal(is_set=True)
+        """Cleared while the guest may be stopped, so that requests to it would be lost."""
+
+    def request(self, order: Order) -> None:
+        """Migrate, unless this migration has been run, or another one is."""
+        if order.uid != self._state.record.departure and self.idle.is_set():
+            self._order = order
+            self._requested.set()
+
+    def cancel(self) -> None:
+        """Cancel the migration, unless the guest has been handed over."""
+        self._cancelled.set()
+
+    def observe(self, target: Target) -> None:
+        """Set what the API says of the target, which counts while it does not answer itself.
+
+        ABSENT: its pod is gone or has failed; RUNNING: the VMI's status shows the guest there.
+        """
+        if target is not self._observed:
+            self._observed = target
+            self._recheck.set()
+
+    def start_tasks(
+        self, tasks: Background, guest: Guest, vmi: VirtualMachineInstance | None
+    ) -> None:
+        """Start the task that sends the guest on request, which ends it here."""
+        if self._state.record.stage is Stage.SENDING:
+            tasks.start(self._stay(guest, None, INTERRUPTED), name="cancel migration")
+        if self._state.record.stage is Stage.SENT:
+            self._requested.set()
+        if vmi is not None:
+            tasks.whenever(self._requested, self._run, guest, vmi, name="migrate")
+
+    async def _run(self, guest: Guest, vmi: VirtualMachineInstance) -> None:
+        if self._state.facts.outcome is not None:
+            return
+        self.idle.clear()
+        try:
+            if self._state.record.stage is Stage.SENT:
+                await self._hand_over(guest)
+            elif self._order is not None:
+                await self._migrate(guest, vmi, self._order)
+        finally:
+            self.idle.set()
+
+    async def _migrate(self, guest: Guest, vmi: VirtualMachineInstance, order: Order) -> None:
+        state = self._state
+        self._cancelled.clear()
+        self._observed = Target.UNKNOWN
+        paused = bool(state.facts.paused)
+        state.write(
+            msgspec.structs.replace(
+                state.record,
+                stage=Stage.SENDING,
+                departure=order.uid,
+                departure_node=order.node,
+                paused=paused,
+            )
+        )
+        state.set_facts(
+            replace(state.facts, migration=Migration(uid=order.uid, progress=Progress.SENDING))
+        )
+        state.step("sending")
+        state.recorder.vmi_event("Normal", "Migrating", "VirtualMachineInstance is migrating.")
+        target: MigrationTarget | None = None
+        try:
+            target = await self._reach(order.uid, order.node)
+            failure = await self._send(guest, vmi, target, order)
+        except (GuestError, OSError) as error:
+            failure = describe(error)
+        known = Target.ABSENT if target is None else await target.state()
+        step = source_step(
+            state.record.stage, known, sent=not failure, fails=bool(failure) or self._stops
+        )
+        if step is not SourceStep.HAND_OVER:
+            await self._stay(guest, target, failure or CANCELLED)
+            return
+        state.write(msgspec.structs.replace(state.record, stage=Stage.SENT))
+        self._report(Progress.SENT)
+        state.step("sent")
+        await self._hand_over(guest)
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the guest is to stay, or has ended."""
+        return self._cancelled.is_set() or self._state.facts.outcome is not None
+
+    async def _send(
+        self, guest: Guest, vmi: VirtualMachineInstance, target: MigrationTarget, order: Order
+    ) -> str:
+        """Send the guest until both sides have reported success; return why it has failed."""
+        async with Background() as tasks:
+            cancelled = tasks.start(self._cancelled.wait(), name="cancelled")
+            sending = tasks.start(self._transfer(guest, vmi, target, order), name="send")
+            await asyncio.wait({cancelled, sending}, return_when=asyncio.FIRST_COMPLETED)
+            return sending.result() if sending.done() else CANCELLED
+
+    async def _transfer(
+        self, guest: Guest, vmi: VirtualMachineInstance, target: MigrationTarget, order: Order
+    ) -> str:
+        try:
+            outgoing = Outgoing(
+                memory=await target.open_memory(),
+                disks=target.disks,
+                open_disk=target.open_disk,
+                options=order.options,
+            )
+            await guest.send(vmi, outgoing)
+            self._state.step("transferred")
+            await target.complete()
+        except (GuestError, OSError) as error:
+            return describe(error)
+        return ""
+
+    async def _stay(self, guest: Guest, target: MigrationTarget | None, failure: str) -> None:
+        """Run the guest on here, and end the target."""
+        state = self._state
+        if target is not None:
+            await target.cancel(failure)
+        if state.facts.outcome is None:
+            try:
+                await guest.stay()
+            except GuestError:  # it hangs half-way
+                await state.destroy(guest)
+        state.write(msgspec.structs.replace(state.record, stage=Stage.STARTED))
+        self._report(Progress.FAILED, failure)
+        state.step("stayed")
+        migration = state.facts.migration
+        if migration is not None:
+            message = f"migration uid {migration.uid} failed. reason:{migration.failure}"
+            state.recorder.vmi_event("Warning", MIGRATED, f"VirtualMachineInstance {message}")
+
+    def _report(self, progress: Progress, failure: str = "") -> None:
+        migration = self._state.facts.migration
+        if migration is not None:
+            abort = "Succeeded" if failure == CANCELLED else migration.abort
+            changed = replace(
+                migration, progress=progress, failure=failure or migration.failure, abort=abort
+            )
+            self._state.set_facts(replace(self._state.facts, migration=changed))
+
+    async def _hand_over(self, guest: Guest) -> None:
+        """Tell the target to run the guest until that is certain, or it is certainly gone."""
+        state = self._state
+        while True:
+            self._recheck.clear()
+            target, known = await self._target()
+            step = source_step(state.record.stage, known, sent=True, fails=False)
+            if step is SourceStep.STAY:
+                await self._stay(guest, target, "the target ended before it ran the guest")
+                return
+            if step is SourceStep.END and target is None:
+                break
+            if target is not None and await self._told(target):
+                break
+            await wait_at_most(self._recheck, _RETRY_SECONDS)
+        state.step("handed over")
+        node = state.record.departure_node
+        state.recorder.vmi_event(
+            "Normal", MIGRATED, f"The VirtualMachineInstance migrated to node {node}."
+        )
+        state.record_outcome(migrated(state.facts))
+        await state.destroy(guest)
+
+    async def _target(self) -> tuple[MigrationTarget | None, Target]:
+        """Return the target, if it can be reached, and how far it is."""
+        record = self._state.record
+        try:
+            target = await self._reach(record.departure, record.departure_node)
+            return target, await target.state()
+        except NoAnswerError:
+            return None, self._observed
+
+    async def _told(self, target: MigrationTarget) -> bool:
+        """Have the target run the guest; return whether the API shows it there."""
+        try:
+            await target.run_guest(paused=self._state.record.paused)
+            await target.reported()
+        except GuestError:
+            return False
+        return True

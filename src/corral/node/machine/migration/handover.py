@@ -1,0 +1,75 @@
+"""The hand-over of a guest between the two sides of a migration.  Pure.
+
+Each side acts on its own record and on what it knows of the other, so that at every instant at most
+one side runs the guest, whichever of managers, QEMUs and links ends in between.
+
+The decision is the source's: it records Sent once both QEMUs have reported that the target is
+complete.  Until then the guest is the source's, and from then on the target's.  Only a target that
+has certainly ended without running the guest gives it back.
+"""
+
+from enum import Enum
+
+from corral.node.state.machine_record import Stage
+
+
+class Target(Enum):
+    """The target, as its source observes it."""
+
+    UNKNOWN = "unknown"  # it does not answer
+    ABSENT = "absent"  # it has ended, and has not run the guest
+    RECEIVING = "receiving"
+    COMPLETE = "complete"  # it has all of the guest, and waits
+    RUNNING = "running"  # it has been told to run the guest
+
+
+class SourceStep(Enum):
+    """The next step of the source."""
+
+    SEND = "send"  # wait for both QEMUs
+    STAY = "stay"  # run the guest on, and end the target
+    HAND_OVER = "hand over"  # record Sent, then tell the target to run the guest
+    WAIT = "wait"  # run nothing, until the target is known
+    END = "end"  # the guest runs on the target: remove what is left here
+
+
+class TargetStep(Enum):
+    """The next step of the target."""
+
+    RECEIVE = "receive"
+    WAIT = "wait"  # run nothing, until the source has decided
+    RUN = "run"
+    END = "end"
+
+
+def source_step(stage: Stage, target: Target, *, sent: bool, fails: bool) -> SourceStep:
+    """Return the next step of the source from the stage that it has recorded.
+
+    sent: whether its QEMU has sent everything, so that its guest is stopped.
+    fails: whether the migration has failed or is cancelled.
+    """
+    if stage is Stage.SENT:
+        return {
+            Target.RUNNING: SourceStep.END,
+            Target.COMPLETE: SourceStep.HAND_OVER,
+            Target.ABSENT: SourceStep.STAY,
+        }.get(target, SourceStep.WAIT)
+    if stage is not Stage.SENDING or fails or target is Target.ABSENT:
+        return SourceStep.STAY
+    # A target that runs the guest before Sent is recorded has not been told so by this source.
+    return SourceStep.HAND_OVER if sent and target is Target.COMPLETE else SourceStep.SEND
+
+
+def target_step(stage: Stage, *, complete: bool, told: bool, cancelled: bool) -> TargetStep:
+    """Return the next step of the target from the stage that it has recorded.
+
+    complete: whether its QEMU has all of the guest.
+    told: whether the source has told it to run the guest; cancelled: or to end.
+    """
+    if stage in {Stage.ARRIVING, Stage.STARTED}:
+        return TargetStep.RUN
+    if cancelled and not told:
+        return TargetStep.END
+    if complete:
+        return TargetStep.RUN if told else TargetStep.WAIT
+    return TargetStep.RECEIVE if stage in {Stage.DEFINED, Stage.RECEIVING} else TargetStep.END

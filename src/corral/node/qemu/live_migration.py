@@ -1,0 +1,248 @@
+"""QEMU's live migration: memory over a descriptor, disks by mirrors into the target's NBD server.
+
+The sequence is libvirt's for storage that is not shared.  The source pauses before it switches
+over (``pause-before-switchover``), so it never does so without its manager; the target is started
+with ``-S``, so its guest waits for its manager as well.
+"""
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from corral.aio import Background
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.hypervisor import GuestError, MigrationOptions, Outgoing
+from corral.node.qemu.devices.disks import node_of
+from corral.node.qemu.monitor import Event, Monitor, MonitorError
+from corral.node.qemu.sockets import listen
+from corral.node.qemu.stream_listener import StreamListener
+
+DISKS = "disks.sock"
+_NAME = "migration"  # of the descriptor on its way to QEMU
+_UNBOUNDED = 1 << 40  # bytes a second; QEMU limits migrations for the network's sake by default
+_DOWNTIME_MILLISECONDS = 300
+_COMPLETED, _PRE_SWITCHOVER = "completed", "pre-switchover"
+_FAILED = frozenset({"failed", "cancelled"})
+_ACTIVE = frozenset(
+    {"setup", "active", "device", "cancelling", "pre-switchover", "postcopy-active"}
+)
+_STOPPED = frozenset({"paused", "postmigrate", "finish-migrate"})
+_JOB_EVENTS = {
+    "BLOCK_JOB_READY": "ready",
+    "BLOCK_JOB_COMPLETED": "completed",
+    "BLOCK_JOB_CANCELLED": "completed",
+}
+
+
+class SourceMigration:
+    """The migration of one guest away from its QEMU, whose process is ``pid``.
+
+    ``on_event`` gets QEMU's events.
+    """
+
+    def __init__(self, monitor: Monitor, pid: int) -> None:
+        self._monitor = monitor
+        self._pid = pid
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._jobs: dict[str, str] = {}
+        self._status = ""
+        self.is_active = False
+        """Whether STOP and RESUME are side effects of it."""
+
+    def on_event(self, event: Event) -> None:
+        """Take an event, if it is about the migration."""
+        name, data = event["event"], event.get("data", {})
+        if name == "MIGRATION":
+            self._status = data.get("status", "")
+        elif name in _JOB_EVENTS:
+            # A mirror that has failed completes, too, with an error.
+            state = "failed" if data.get("error") else _JOB_EVENTS[name]
+            self._jobs[data.get("device", "")] = state
+        elif name != "END":
+            return
+        self._events.put_nowait(event)
+
+    async def send(self, vmi: VirtualMachineInstance, outgoing: Outgoing) -> None:
+        """Send the guest; return once all is sent, and it is stopped.  Raises GuestError."""
+        self.is_active = True
+        self._jobs, self._status = {}, ""
+        async with Background() as tasks:
+            try:
+                nodes = [node_of(vmi, volume) for volume in outgoing.disks]
+                for volume, node in zip(outgoing.disks, nodes, strict=True):
+                    await self._mirror(tasks, outgoing, volume, node)
+                await self._until(lambda: all(self._jobs.get(_job(one)) for one in nodes))
+                await self._send_memory(outgoing)
+                await self._until(lambda: self._status == _PRE_SWITCHOVER)
+                for node in nodes:
+                    await self._finish_mirror(node)
+                await self._monitor.execute("migrate-continue", {"state": _PRE_SWITCHOVER})
+                await self._until(lambda: self._status == _COMPLETED)
+            finally:
+                outgoing.memory.close()
+
+    async def _mirror(self, tasks: Background, outgoing: Outgoing, volume: str, node: str) -> None:
+        """Start to copy a disk, and all that is written from now on."""
+
+        async def open_disk() -> socket.socket:
+            return await outgoing.open_disk(volume)
+
+        try:
+            listener = await StreamListener.create(self._pid, open_disk)
+        except OSError as error:
+            raise GuestError(f"the disk {volume} cannot be copied: {error.strerror}") from error
+        tasks.start(self._relay(listener, node), name=f"disk {volume}")
+        remote = {
+            "driver": "nbd",
+            "node-name": _target(node),
+            "server": listener.address,
+            "export": node,
+            "discard": "unmap",
+        }
+        await self._monitor.execute("blockdev-add", remote)
+        mirror = {
+            "job-id": _job(node),
+            "device": node,
+            "target": _target(node),
+            "sync": "top",
+            "copy-mode": "write-blocking",
+            "on-target-error": "report",
+        }
+        await self._monitor.execute("blockdev-mirror", mirror)
+
+    async def _relay(self, listener: StreamListener, node: str) -> None:
+        """Relay a disk's stream; its end before that of the mirror fails the migration."""
+        with suppress(GuestError, OSError):
+            await listener.run()
+        if self._jobs.get(_job(node)) != "completed":
+            self.on_event({"event": "BLOCK_JOB_COMPLETED", "data": _lost(node)})
+
+    async def _send_memory(self, outgoing: Outgoing) -> None:
+        await _set_capabilities(self._monitor, outgoing.options, source=True)
+        parameters = {
+            "max-bandwidth": outgoing.options.bandwidth or _UNBOUNDED,
+            "downtime-limit": _DOWNTIME_MILLISECONDS,
+        }
+        await self._monitor.execute("migrate-set-parameters", parameters)
+        await self._monitor.lend(outgoing.memory.fileno(), "getfd", {"fdname": _NAME})
+        outgoing.memory.close()  # so that QEMU's end is the only one
+        await self._monitor.execute("migrate", {"uri": f"fd:{_NAME}"})
+
+    async def _finish_mirror(self, node: str) -> None:
+        """End a mirror whose target is the same as its source: the guest is stopped."""
+        await self._monitor.execute("block-job-cancel", {"device": _job(node)})
+        await self._until(lambda: self._jobs.get(_job(node)) == "completed")
+        await self._monitor.execute("blockdev-del", {"node-name": _target(node)})
+
+    async def _until(self, condition: Any) -> None:
+        """Wait for events until a condition holds.  Raises GuestError if something has failed."""
+        while not condition():
+            if self._status in _FAILED:
+                raise GuestError(await self._why_failed())
+            for job, state in self._jobs.items():
+                if state == "failed":
+                    raise GuestError(f"the copy of a disk has failed ({job})")
+            await self._next_event()
+
+    async def _why_failed(self) -> str:
+        status = await self._monitor.execute("query-migrate")
+        return f"QEMU cannot send its memory: {status.get('error-desc', self._status)}"
+
+    async def stay(self) -> None:
+        """End a migration, also an earlier manager's, and run the guest on.  Raises GuestError."""
+        monitor = self._monitor
+        try:
+            async with asyncio.timeout(_CANCEL_SECONDS):
+                if (await monitor.execute("query-migrate")).get("status") in _ACTIVE:
+                    self._status = ""
+                    await monitor.execute("migrate_cancel")
+                    while self._status not in _ENDED:
+                        await self._next_event()
+                await self._end_mirrors()
+        except TimeoutError as error:
+            raise GuestError("its migration cannot be cancelled") from error
+        if (await monitor.execute("query-status"))["status"] in _STOPPED:
+            await monitor.execute("cont")
+        self.is_active = False
+
+    async def _end_mirrors(self) -> None:
+        """End the mirrors, and remove the nodes that they have written to."""
+        monitor = self._monitor
+        jobs = [each["device"] for each in await monitor.execute("query-block-jobs")]
+        for job in (each for each in jobs if each.startswith(_PREFIX)):
+            self._jobs.pop(job, None)
+            with suppress(MonitorError):  # it ends at this moment
+                await monitor.execute("block-job-cancel", {"device": job, "force": True})
+            while self._jobs.get(job) not in _JOB_ENDS:
+                await self._next_event()
+        named = await monitor.execute("query-named-block-nodes", {"flat": True})
+        for node in (each["node-name"] for each in named):
+            if node.startswith(_PREFIX):
+                await monitor.execute("blockdev-del", {"node-name": node})
+
+    async def _next_event(self) -> None:
+        if (await self._events.get())["event"] == "END":
+            raise GuestError("QEMU has ended")
+
+
+_PREFIX = "move-"
+_CANCEL_SECONDS = 10.0
+_JOB_ENDS = frozenset({"completed", "failed"})
+_ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+def _job(node: str) -> str:
+    return f"{_PREFIX}{node}"
+
+
+def _target(node: str) -> str:
+    return f"{_PREFIX}to-{node}"
+
+
+def _lost(node: str) -> Mapping[str, str]:
+    return {"device": _job(node), "error": "the connection to the target is lost"}
+
+
+async def _set_capabilities(monitor: Monitor, options: MigrationOptions, *, source: bool) -> None:
+    states = {
+        "events": True,
+        "pause-before-switchover": source,
+        "auto-converge": source and options.auto_converge,
+    }
+    listed = [{"capability": name, "state": state} for name, state in states.items()]
+    await monitor.execute("migrate-set-capabilities", {"capabilities": listed})
+
+
+async def offer_disks(monitor: Monitor, directory: Path, nodes: Sequence[str]) -> None:
+    """Serve the disks of a QEMU that receives its guest, at ``DISKS`` in its directory."""
+    if not nodes:
+        return
+    with listen(directory / DISKS) as listening:
+        await monitor.lend(listening.fileno(), "getfd", {"fdname": DISKS})
+    address = {"type": "fd", "data": {"str": DISKS}}
+    await monitor.execute("nbd-server-start", {"addr": address})
+    for node in nodes:
+        export = {"type": "nbd", "id": node, "node-name": node, "name": node, "writable": True}
+        await monitor.execute("block-export-add", export)
+
+
+async def receive(monitor: Monitor, memory: socket.socket) -> None:
+    """Read a guest's memory to its end.  Raises GuestError."""
+    await _set_capabilities(monitor, MigrationOptions(), source=False)
+    try:
+        await monitor.lend(memory.fileno(), "getfd", {"fdname": _NAME})
+    finally:
+        memory.close()
+    await monitor.execute("migrate-incoming", {"uri": f"fd:{_NAME}"})
+    while True:
+        event = await monitor.events.get()
+        status = event.get("data", {}).get("status") if event["event"] == "MIGRATION" else None
+        if status == _COMPLETED:
+            break
+        if status in _FAILED or event["event"] == "END":  # QEMU exits if it cannot load it
+            raise GuestError("QEMU cannot receive the guest")
+    if any(one["id"] for one in await monitor.execute("query-block-exports")):
+        await monitor.execute("nbd-server-stop")
