@@ -18,10 +18,10 @@ class Broken(HollowNetworks):
     def __init__(self) -> None:
         self.detached: list[str] = []
 
-    async def attach(self, uid, vmi, addresses):
+    async def attach(self, owner, vmi, addresses, *, held):
         raise NetworkError("the link cannot be made", "Make room.")
 
-    async def adopt(self, uid, vmi, addresses, pid):
+    async def adopt(self, owner, vmi, addresses, pid, *, held):
         raise NetworkError("the link is gone", "Look for it.")
 
     def detach(self, uid):
@@ -35,20 +35,20 @@ def vmi(uid: str = "u") -> VirtualMachineInstance:
 
 async def test_without_networks_there_are_no_addresses():
     networking = Networking(None)
-    assert await networking.addresses(vmi()) == ()
-    assert await networking.attach(vmi(), ()) is None
+    assert await networking.addresses("vm", vmi()) == ()
+    assert await networking.attach("vm", vmi(), ()) is None
     networking.release("u")
 
 
 async def test_a_machine_waits_for_the_pod_range_of_its_node():
     networking = Networking(HollowNetworks())
-    waiting = asyncio.ensure_future(networking.addresses(vmi()))
+    waiting = asyncio.ensure_future(networking.addresses("vm", vmi()))
     await asyncio.sleep(0)
     assert not waiting.done()
     networking.assign([])
     networking.assign(["10.244.0.0/24", "fd00::/64"])
     assert await waiting == ("10.244.0.2", "fd00::2")
-    assert await networking.addresses(vmi()) == ("10.244.0.2", "fd00::2")
+    assert await networking.addresses("vm", vmi()) == ("10.244.0.2", "fd00::2")
 
 
 @pytest.mark.looptime
@@ -56,7 +56,7 @@ async def test_a_node_without_a_pod_range_reports_it():
     loop = asyncio.get_running_loop()
     begun = loop.time()
     with pytest.raises(StartError, match=r"no range of addresses yet \(spec.podCIDR\)") as raised:
-        await Networking(HollowNetworks()).addresses(vmi())
+        await Networking(HollowNetworks()).addresses("vm", vmi())
     assert raised.value.reason == NO_SANDBOX
     assert loop.time() - begun == pytest.approx(RANGE_TIMEOUT_SECONDS)
 
@@ -64,12 +64,12 @@ async def test_a_node_without_a_pod_range_reports_it():
 async def test_an_exhausted_range_is_reported_until_an_address_is_free():
     networking = Networking(HollowNetworks())
     networking.assign(["10.244.0.0/30"])
-    await networking.addresses(vmi("first"))
+    await networking.addresses("first", vmi("first"))
     with pytest.raises(StartError, match="no address is free") as raised:
-        await networking.addresses(vmi("second"))
+        await networking.addresses("second", vmi("second"))
     assert raised.value.reason == NO_SANDBOX
     networking.release("first")
-    assert await networking.addresses(vmi("second")) == ("10.244.0.2",)
+    assert await networking.addresses("second", vmi("second")) == ("10.244.0.2",)
 
 
 async def test_recorded_addresses_stay_with_their_machines():
@@ -77,24 +77,24 @@ async def test_recorded_addresses_stay_with_their_machines():
     networking.restore("old", ["10.244.0.2"])
     networking.restore("of a user network", [])
     networking.assign(["10.244.0.0/24"])
-    assert await networking.addresses(vmi("new")) == ("10.244.0.3",)
+    assert await networking.addresses("new", vmi("new")) == ("10.244.0.3",)
 
 
 async def test_a_reregistered_node_has_its_new_ranges():
     networks = Broken()
     networking = Networking(networks)
     networking.assign(["10.244.0.0/24"])
-    assert await networking.addresses(vmi("old")) == ("10.244.0.2",)
+    assert await networking.addresses("old", vmi("old")) == ("10.244.0.2",)
     networking.release("old")
-    assert await networking.addresses(vmi("waiting")) == ("10.244.0.3",)
+    assert await networking.addresses("waiting", vmi("waiting")) == ("10.244.0.3",)
     networking.assign(["10.244.0.0/24"])  # nothing new: a freed address still rests
-    assert await networking.addresses(vmi("later")) == ("10.244.0.4",)
+    assert await networking.addresses("later", vmi("later")) == ("10.244.0.4",)
     networking.assign([])
     networking.assign(["10.244.7.0/24"])
-    assert await networking.addresses(vmi("new")) == ("10.244.7.2",)
+    assert await networking.addresses("new", vmi("new")) == ("10.244.7.2",)
     assert networks.detached == ["old"]
     # one that did not come to run yet is joined anew
-    assert await networking.addresses(vmi("waiting")) == ("10.244.7.3",)
+    assert await networking.addresses("waiting", vmi("waiting")) == ("10.244.7.3",)
     assert networks.detached == ["old", "waiting"]
 
 
@@ -102,10 +102,10 @@ async def test_failures_are_reported_with_the_remedy():
     networks = Broken()
     networking = Networking(networks)
     with pytest.raises(StartError, match=r"the link cannot be made \(Make room.\)") as raised:
-        await networking.attach(vmi(), ["10.244.0.2"])
+        await networking.attach("vm", vmi(), ["10.244.0.2"])
     assert raised.value.reason == NO_SANDBOX
-    assert "the link is gone" in await networking.adopt(vmi(), ["10.244.0.2"], 1)
-    assert await networking.adopt(vmi(), [], 1) == ""
-    assert await networking.adopt(vmi(), ["10.244.0.2"], None) == ""
+    assert "the link is gone" in await networking.adopt("vm", vmi(), ["10.244.0.2"], 1)
+    assert await networking.adopt("vm", vmi(), [], 1) == ""
+    assert await networking.adopt("vm", vmi(), ["10.244.0.2"], None) == ""
     networking.release("u")
     assert networks.detached == ["u"]

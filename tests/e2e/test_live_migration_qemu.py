@@ -1,0 +1,138 @@
+"""Live migration between two real QEMUs: memory, a disk that is copied, console, cancellation."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from tests.console import serial
+from tests.real_machine import definition, hypervisor, new_directory, seen
+
+from corral.aio import Background
+from corral.node.hypervisor import Change, GuestError, MigrationOptions, Outgoing
+from corral.node.machine.migration.targets import LocalTarget
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+WRITTEN = "head -c 4000000 /dev/urandom > /root/file; sync; md5sum /root/file"
+
+
+@pytest.fixture
+async def qemu(tmp_path):
+    async with hypervisor(tmp_path) as qemu:
+        yield qemu
+
+
+@pytest.fixture
+async def source(qemu, tmp_path, demo_disk):
+    """A guest that has booted, whose changes are read."""
+    guest = await qemu.start(definition(new_directory(tmp_path), demo_disk))
+    async with followed(guest) as changes:
+        await guest.resume()
+        await changes.until(Change.AGENT_CONNECTED)
+        yield guest, changes
+
+
+class Changes:
+    """The changes of a guest."""
+
+    def __init__(self) -> None:
+        self.seen: list[Change] = []
+        self._more = asyncio.Event()
+
+    async def read(self, changes: AsyncIterator[Change]) -> None:
+        async for change in changes:
+            self.seen.append(change)
+            self._more.set()
+
+    async def until(self, wanted: Change) -> None:
+        async with asyncio.timeout(300):
+            while wanted not in self.seen:
+                self._more.clear()
+                await self._more.wait()
+
+
+@asynccontextmanager
+async def followed(guest):
+    changes = Changes()
+    try:
+        async with Background() as tasks:
+            tasks.start(changes.read(guest.changes()), name="changes")
+            yield changes
+    finally:
+        await guest.release()
+
+
+async def receiver(qemu, tmp_path, demo_disk, uid):
+    """A machine that waits for the guest, with an empty disk above the same image."""
+    planned = definition(new_directory(tmp_path), demo_disk)
+    vmi = planned.vmi
+    vmi.metadata.uid = uid
+    guest = await qemu.start(replace(planned, vmi=vmi, receives=True))
+    await guest.offer_disks(vmi, ["root"])
+    return vmi, guest, LocalTarget(guest, ["root"])
+
+
+async def send(guest, vmi, target, **options):
+    outgoing = Outgoing(
+        memory=await target.open_memory(),
+        disks=target.disks,
+        open_disk=target.open_disk,
+        options=MigrationOptions(**options),
+    )
+    await guest.send(vmi, outgoing)
+
+
+async def test_a_guest_goes_on_with_its_memory_its_disk_and_its_console(
+    qemu, source, tmp_path, demo_disk
+):
+    guest, changes = source
+    async with serial(guest) as console:
+        await console.log_in("root", "root")
+        before = await console.types(WRITTEN, r"[0-9a-f]{32}  /root/file")
+        await console.types("n=41; echo kept-$n", "kept-41")
+    vmi, there, target = await receiver(qemu, tmp_path, demo_disk, "u")
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(send(guest, vmi, target))
+        while target.memory is None:
+            await asyncio.sleep(0)
+        await there.receive(target.memory)
+    assert there.received
+    assert Change.PAUSED not in changes.seen
+    async with followed(there):
+        await there.resume()
+        async with serial(there) as console:
+            await console.types("echo again-$((n + 1))", "again-42")
+            await console.types("echo 3 > /proc/sys/vm/drop_caches", "#")
+            after = await console.types("md5sum /root/file", r"[0-9a-f]{32}  /root/file")
+        assert digest(after) == digest(before)
+
+
+def digest(said: str) -> str:
+    return next(word for word in said.split() if len(word) == 32)
+
+
+async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk):
+    guest, changes = source
+    vmi, there, target = await receiver(qemu, tmp_path, demo_disk, "u")
+    sending = asyncio.create_task(send(guest, vmi, target, bandwidth=1 << 20))
+    while target.memory is None:
+        await asyncio.sleep(0)
+    receiving = asyncio.create_task(there.receive(target.memory))
+    await asyncio.sleep(1)
+    await there.destroy()
+    with pytest.raises(GuestError):
+        await sending
+    with pytest.raises(GuestError):
+        await receiving
+    await guest.stay()
+    assert (await guest.query_guest_info()) is not None
+    assert Change.PAUSED not in changes.seen
+    vmi, again, target = await receiver(qemu, tmp_path, demo_disk, "u")
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(send(guest, vmi, target))
+        while target.memory is None:
+            await asyncio.sleep(0)
+        await again.receive(target.memory)
+    await there.release()
+    await again.release()
