@@ -12,7 +12,6 @@ from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSe
 from corral.api.kinds.vmi.derived import MIGRATION_UID, target_pod_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Vmi
 from corral.node.hypervisor import Change
-from corral.node.state.machine_record import Stage, read
 
 pytestmark = pytest.mark.looptime
 UID = "11111111-2222-3333-4444-555555555555"
@@ -82,7 +81,9 @@ async def ended(c, vmi):
     """Wait for the end of the migration; return the VMI."""
 
     async def is_over():
-        return (await c.client.get(Vmi, vmi.metadata.name, "default")).status.migration_state.completed
+        return (
+            await c.client.get(Vmi, vmi.metadata.name, "default")
+        ).status.migration_state.completed
 
     await c.until(is_over)
     return await c.client.get(Vmi, vmi.metadata.name, "default")
