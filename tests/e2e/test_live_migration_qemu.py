@@ -66,14 +66,12 @@ async def followed(guest):
         await guest.release()
 
 
-async def receiver(qemu, tmp_path, demo_disk, uid):
+async def receiver(qemu, tmp_path, demo_disk):
     """A machine that waits for the guest, with an empty disk above the same image."""
     planned = definition(new_directory(tmp_path), demo_disk)
-    vmi = planned.vmi
-    vmi.metadata.uid = uid
-    guest = await qemu.start(replace(planned, vmi=vmi, receives=True))
-    await guest.offer_disks(vmi, ["root"])
-    return vmi, guest, LocalTarget(guest, ["root"])
+    guest = await qemu.start(replace(planned, receives=True))
+    await guest.offer_disks(planned.vmi, ["root"])
+    return planned.vmi, guest, LocalTarget(guest, ["root"])
 
 
 async def send(guest, vmi, target, **options):
@@ -94,7 +92,7 @@ async def test_a_guest_goes_on_with_its_memory_its_disk_and_its_console(
         await console.log_in("demo", "demo")
         before = await console.types(WRITTEN, DIGEST)
         await console.types("n=41; echo kept-$n", "kept-41")
-    vmi, there, target = await receiver(qemu, tmp_path, demo_disk, "u")
+    vmi, there, target = await receiver(qemu, tmp_path, demo_disk)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(send(guest, vmi, target))
         while target.memory is None:
@@ -116,7 +114,7 @@ def digest(said: str) -> str:
 
 async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk):
     guest, changes = source
-    vmi, there, target = await receiver(qemu, tmp_path, demo_disk, "u")
+    vmi, there, target = await receiver(qemu, tmp_path, demo_disk)
     sending = asyncio.create_task(send(guest, vmi, target, bandwidth=1 << 20))
     while target.memory is None:
         await asyncio.sleep(0)
@@ -127,14 +125,14 @@ async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk
         await sending
     with pytest.raises(GuestError):
         await receiving
+    await there.release()
     await guest.stay()
     assert (await guest.query_guest_info()) is not None
     assert Change.PAUSED not in changes.seen
-    vmi, again, target = await receiver(qemu, tmp_path, demo_disk, "u")
+    vmi, again, target = await receiver(qemu, tmp_path, demo_disk)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(send(guest, vmi, target))
         while target.memory is None:
             await asyncio.sleep(0)
         await again.receive(target.memory)
-    await there.release()
     await again.release()

@@ -1,0 +1,72 @@
+"""The hand-over between the sides of a migration: every state, and every order of crashes."""
+
+from itertools import product
+
+import pytest
+
+from corral.node.machine.migration.handover import (
+    SourceStep,
+    Target,
+    TargetStep,
+    source_step,
+    target_step,
+)
+from corral.node.state.machine_record import Stage
+
+FLAGS = (False, True)
+
+
+@pytest.mark.parametrize("target", Target)
+@pytest.mark.parametrize("stage", Stage)
+def test_a_source_gives_its_guest_up_only_when_both_sides_are_complete(stage, target):
+    for sent, fails in product(FLAGS, FLAGS):
+        step = source_step(stage, target, sent=sent, fails=fails)
+        if stage is Stage.SENDING and step is SourceStep.HAND_OVER:
+            assert sent
+            assert not fails
+            assert target is Target.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("target", "step"),
+    [
+        (Target.UNKNOWN, SourceStep.WAIT),
+        (Target.RECEIVING, SourceStep.WAIT),
+        (Target.COMPLETE, SourceStep.HAND_OVER),
+        (Target.RUNNING, SourceStep.END),
+        (Target.ABSENT, SourceStep.STAY),
+    ],
+)
+def test_a_source_that_has_sent_resumes_only_if_the_target_is_known_to_be_gone(target, step):
+    for sent, fails in product(FLAGS, FLAGS):
+        assert source_step(Stage.SENT, target, sent=sent, fails=fails) is step
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_target_runs_the_guest_only_once_it_is_told(stage):
+    for complete, told, cancelled in product(FLAGS, FLAGS, FLAGS):
+        step = target_step(stage, complete=complete, told=told, cancelled=cancelled)
+        if step is TargetStep.RUN and stage not in {Stage.ARRIVING, Stage.STARTED}:
+            assert complete
+            assert told
+
+
+def test_a_target_that_was_told_is_not_cancelled_any_more():
+    for stage in (Stage.RECEIVING, Stage.ARRIVING):
+        assert target_step(stage, complete=True, told=True, cancelled=True) is TargetStep.RUN
+
+
+def test_a_cancelled_target_ends():
+    for complete in FLAGS:
+        step = target_step(Stage.RECEIVING, complete=complete, told=False, cancelled=True)
+        assert step is TargetStep.END
+
+
+def test_no_state_has_two_sides_that_run_the_guest():
+    """The source runs it in Sending; the target is told to run it after Sent is recorded."""
+    for target, sent, fails in product(Target, FLAGS, FLAGS):
+        step = source_step(Stage.SENDING, target, sent=sent, fails=fails)
+        if step is SourceStep.STAY:
+            # The source has told nothing yet, and cancels the target.
+            told = target_step(Stage.RECEIVING, complete=True, told=False, cancelled=True)
+            assert told is TargetStep.END
