@@ -387,7 +387,7 @@ class Guest(Protocol):
 
     @property
     def received(self) -> bool:
-        """Whether its memory is complete, and it has not run here yet."""
+        """Report whether its memory is complete, and it has not run here yet."""
 
     async def shape(self) -> tuple[str, ...]:
         """Return what another machine must have in common with this one to resume its memory."""

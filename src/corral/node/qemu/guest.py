@@ -181,7 +181,7 @@ class QemuGuest:
         await self._migration.stay()
 
     def _is_migration_event(self, event: Event) -> bool:
-        """Whether an event is a side effect of a migration, and not reported."""
+        """Report whether an event is a side effect of a migration, and not reported."""
         return self._migration.is_active and event["event"] in {"STOP", "RESUME"}
 
     async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
@@ -200,7 +200,7 @@ class QemuGuest:
 
     @property
     def received(self) -> bool:
-        """Whether its guest is stopped; while it is received, QEMU's state is ``inmigrate``."""
+        """Report whether its guest is stopped; while it is received, QEMU's state is ``inmigrate``."""
         return self._state in {_RECEIVED, "paused"}
 
     async def load(self, memory: Memory) -> None:

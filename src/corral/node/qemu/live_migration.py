@@ -50,7 +50,7 @@ class SourceMigration:
         self._jobs: dict[str, str] = {}
         self._status = ""
         self.is_active = False
-        """Whether STOP and RESUME are side effects of it."""
+        """True while STOP and RESUME are side effects of it."""
 
     def on_event(self, event: Event) -> None:
         """Take an event, if it is about the migration."""

@@ -62,7 +62,7 @@ class Migration:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the other side runs the guest, and reports its status."""
+        """Report whether the other side runs the guest, and reports its status."""
         return self.progress in {Progress.AWAITED, Progress.PREPARED, Progress.SENT}
 
 
@@ -107,7 +107,7 @@ class Facts:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its guest runs on the other side of a migration."""
+        """Report whether its guest runs on the other side of a migration."""
         return self.migration is not None and self.migration.is_elsewhere
 
     @property

@@ -85,7 +85,7 @@ def _plain(value: object) -> object:
 
 
 def _is_awaited(facts: Facts) -> bool:
-    """Whether the pod's addresses are still those of the pod that the guest comes from."""
+    """Report whether the pod's addresses are still those of the pod that the guest comes from."""
     migration = facts.migration
     return migration is not None and migration.progress in {Progress.AWAITED, Progress.PREPARED}
 

@@ -64,12 +64,12 @@ class Arrival:
 
     @property
     def _is_over(self) -> bool:
-        """Whether it has nothing to receive (any more)."""
+        """Report whether it has nothing to receive (any more)."""
         return self._state.record.stage not in {Stage.DEFINED, Stage.RECEIVING}
 
     @property
     def awaits_addresses(self) -> bool:
-        """Whether it does not know yet which pod's addresses it takes over."""
+        """Report whether it does not know yet which pod's addresses it takes over."""
         return not self._arranged.is_set() and not self._is_over
 
     def arrange(self, addresses: Sequence[str]) -> None:

@@ -141,7 +141,7 @@ class Departure:
 
     @property
     def _stops(self) -> bool:
-        """Whether the guest is to stay, or has ended."""
+        """Report whether the guest is to stay, or has ended."""
         return self._cancelled.is_set() or self._state.facts.outcome is not None
 
     async def _send(
