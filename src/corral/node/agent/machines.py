@@ -103,7 +103,7 @@ class Machines:
         return self._machines.values()
 
     def runs(self, uid: str) -> bool:
-        """Report whether a VMI has a machine here that has not ended: one that migrated away has."""
+        """Report whether a VMI has a machine here that has not ended, as one that moved has."""
         own = map(self._machines.get, self.index.pods_of(uid))
         return any(each is not None and not each.facts.ended for each in own)
 

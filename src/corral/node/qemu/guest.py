@@ -200,7 +200,7 @@ class QemuGuest:
 
     @property
     def received(self) -> bool:
-        """Report whether its guest is stopped; while it is received, QEMU's state is ``inmigrate``."""
+        """Report whether its guest is stopped; QEMU's state is ``inmigrate`` until then."""
         return self._state in {_RECEIVED, "paused"}
 
     async def load(self, memory: Memory) -> None:
