@@ -1,9 +1,11 @@
-"""Names of container images."""
+"""Names of container images, and the paths by which hosts give each other images and volumes."""
 
 from typing import Final
 
 IMAGES_PATH: Final = "/corral/images"
 """Path at which the API server, and the API of each node, serve images to nodes of other hosts."""
+VOLUMES_PATH: Final = "/corral/volumes"
+"""Path at which they serve volumes to nodes of other hosts that clone a claim."""
 
 
 def pull_policy(image: str) -> str:

@@ -79,7 +79,7 @@ class Api:
             services=network.service_ranges(),
             account_key=identity.account_key,
             uploads=host.uploads,
-            images=host.serve_images,
+            host=host.serve,
             metrics=metrics,
             adapter=adapter,
             audit=audit,

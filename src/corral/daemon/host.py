@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral import pki
 from corral.aio import Background
-from corral.api.images import IMAGES_PATH
+from corral.api.images import IMAGES_PATH, VOLUMES_PATH
 from corral.api.kinds.auth.certificate_signing_request import NODE_USER_PREFIX
 from corral.api.kinds.storage.common import SHARED_CAPACITY, SHARED_LABEL, SHARED_PROVISIONER
 from corral.api.request import User
@@ -45,9 +45,11 @@ from corral.node.storage.capacity import FreeCapacity
 from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
 from corral.node.storage.population import Populator, Uploads
+from corral.node.storage.population.other_storages import OtherStorages
 from corral.node.storage.provision_plan import Backend
 from corral.node.storage.provisioner import controller as provisioner
 from corral.node.storage.shared_storage import SharedStorage
+from corral.node.storage.volume_serving import VolumeServer
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 
@@ -66,6 +68,7 @@ class Host:
         self.uploads = Uploads()
         self.sampler = Sampler()
         self._images: ImageServer | None = None
+        self._exported: VolumeServer | None = None
         self._shared_capacity: FreeCapacity | None = None
         self._settings = settings
         self._network = network
@@ -101,8 +104,8 @@ class Host:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             path = scope["path"] if scope["type"] == "http" else ""
-            if path == IMAGES_PATH:
-                await self.serve_images(scope, receive, send)
+            if path in (IMAGES_PATH, VOLUMES_PATH):
+                await self.serve(scope, receive, send)
             elif path.startswith(_UPLOADS):
                 await self.uploads({**scope, "path": path.removeprefix(_UPLOADS)}, receive, send)
             else:
@@ -110,9 +113,10 @@ class Host:
 
         return app
 
-    async def serve_images(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the images of this host to nodes of other hosts."""
-        app = self._images or PlainTextResponse("this host has no images", 404)
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the images and volumes of this host to nodes of other hosts."""
+        served = self._images if scope["path"] == IMAGES_PATH else self._exported
+        app = served or PlainTextResponse("this host has none", 404)
         await app(scope, receive, send)
 
     def hypervisors(self) -> list[Hypervisor]:
@@ -138,8 +142,11 @@ class Host:
         ``user`` as whom.
         """
         context = acting(PROVISIONER)
-        parts = self._parts(tasks, self._peers(context, reach, user), context, names)
-        controllers = self._volumes(parts, context, tasks, is_first=True) if names else []
+        peers = self._peers(context, reach, user)
+        parts = self._parts(tasks, peers, context, names)
+        controllers = []
+        if names:
+            controllers = self._volumes(parts, context, tasks, peers, is_first=True)
         removal = node_remover(administrator, gone)
         tasks.start(removal.run(), name=removal.name)
         for name in names:
@@ -169,7 +176,7 @@ class Host:
         peers = self._peers(context, reach, f"{NODE_USER_PREFIX}{name}", first)
         parts = self._parts(tasks, peers, context, [name])
         parts = replace(parts, registration=registration, provisioner=provisioner_context.client)
-        controllers = self._volumes(parts, provisioner_context, tasks, is_first=False)
+        controllers = self._volumes(parts, provisioner_context, tasks, peers, is_first=False)
         directory = self._settings.layout.nodes / name
         agent = self.agents[name] = self._agent(
             name,
@@ -276,7 +283,13 @@ class Host:
             agent.register_again()
 
     def _volumes(
-        self, parts: HostParts, context: ControllerContext, tasks: Background, *, is_first: bool
+        self,
+        parts: HostParts,
+        context: ControllerContext,
+        tasks: Background,
+        peers: Peers,
+        *,
+        is_first: bool,
     ) -> list[Controller[Any]]:
         """Return the controllers that provision and populate claims.
 
@@ -285,11 +298,13 @@ class Host:
         assert parts.storage is not None
         grow = partial(grow_claim, self.agents.values())
         host = HostNodes(is_own=self.agents.__contains__, is_first=is_first)
-        self._populate(parts, parts.storage, context, tasks)
+        self._exported = VolumeServer(context.client, parts.storages)
+        others = OtherStorages(parts.storages, peers.with_storage)
+        self._populate(parts, parts.storage, context, tasks, others)
         made = [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
         if parts.shared is not None and is_first:
             storage = parts.shared.storage
-            self._populate(parts, storage, context, tasks)
+            self._populate(parts, storage, context, tasks, others)
             self._shared_capacity = FreeCapacity(storage, self._register_again, SHARED_CAPACITY)
             tasks.start(self._shared_capacity.run(), name="shared storage capacity")
             backend = Backend(storage.id, SHARED_LABEL, SHARED_PROVISIONER)
@@ -299,7 +314,12 @@ class Host:
         return made
 
     def _populate(
-        self, parts: HostParts, storage: Storage, context: ControllerContext, tasks: Background
+        self,
+        parts: HostParts,
+        storage: Storage,
+        context: ControllerContext,
+        tasks: Background,
+        others: OtherStorages,
     ) -> None:
         """Start populating the claims of a storage."""
         populator = Populator(
@@ -309,6 +329,7 @@ class Host:
             self.uploads,
             needed=not self._settings.hollow,
             destinations=parts.destinations,
+            others=others,
         )
         tasks.start(populator.run(), name=populator.name)
 

@@ -14,7 +14,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from corral.api.errors import ApiError, InternalError, TooLarge
-from corral.api.images import IMAGES_PATH
+from corral.api.images import IMAGES_PATH, VOLUMES_PATH
 from corral.api.kinds import KINDS
 from corral.api.kinds.table import KindTable
 from corral.api.request import Request, Response, User
@@ -79,6 +79,10 @@ def _no_nodes(_name: str) -> None:
     return None
 
 
+_HOST_PATHS = frozenset({IMAGES_PATH, VOLUMES_PATH})
+"""Paths beside the API that the host of the server answers."""
+
+
 class ApiServer:
     """A Kubernetes API over a store.
 
@@ -87,8 +91,8 @@ class ApiServer:
     ranges of Services' addresses and ports.  ``account_key`` signs tokens of ServiceAccounts.
     ``observed`` reads present usage, by the resource of metrics.k8s.io that reports it;
     ``remote_nodes`` finds the kubelets of nodes whose usage it lacks.
-    ``uploads`` receives the content of PVCs from authorized clients; ``images`` serves the
-    images of this host to nodes of other hosts.  ``metrics`` is the registry
+    ``uploads`` receives the content of PVCs from authorized clients; ``host`` serves the
+    images and volumes of this host to nodes of other hosts.  ``metrics`` is the registry
     behind ``/metrics``, to which the server adds its own.  ``adapter`` serves custom and external
     metrics; without it there are no such APIs.
     """
@@ -103,7 +107,7 @@ class ApiServer:
         services: ServiceRanges | None = None,
         account_key: SigningKey | None = None,
         uploads: ASGIApp | None = None,
-        images: ASGIApp | None = None,
+        host: ASGIApp | None = None,
         observed: Mapping[str, Observe] = MappingProxyType({}),
         remote_nodes: Nodes = _no_nodes,
         metrics: Registry | None = None,
@@ -132,7 +136,7 @@ class ApiServer:
         self.watches = Watches(self.rest, self.fairness)
         self.subresources = Subresources(self.rest, nodes)
         self.uploads = Uploads(store, now, uploads, nodes)
-        self._images = images
+        self._host = host
         self._verbs = Verbs(
             self.rest,
             self.watches,
@@ -209,7 +213,7 @@ class ApiServer:
         if self._audit is not None:
             exchange.audited = self._audit.request_received(request, parsed_route, user, sender)
         if parsed_route is None:
-            return self._serve_images(request, user) or await self.documents.answer(request, user)
+            return self._serve_host(request, user) or await self.documents.answer(request, user)
         if self._adapter is not None and self._adapter.serves(parsed_route):
             exchange.labels = RequestLabels.by_method(request.method)._replace(
                 group=parsed_route.group, version=parsed_route.version
@@ -231,13 +235,14 @@ class ApiServer:
             request.body = await exchange.read_body()
             return await self._execute(exchange, call)
 
-    def _serve_images(self, request: Request, user: User) -> Response | None:
-        """Return where to forward a request for an image; None for other requests."""
-        if self._images is None or request.path != IMAGES_PATH or request.method != "GET":
+    def _serve_host(self, request: Request, user: User) -> Response | None:
+        """Return where to forward a request for an image or a volume; None for other requests."""
+        path = request.path
+        if self._host is None or path not in _HOST_PATHS or request.method != "GET":
             return None
-        self.authorizer.admit_path(request, user, IMAGES_PATH)
+        self.authorizer.admit_path(request, user, path)
         state = {"user": user.name}
-        return Forward(app=self._images, path=IMAGES_PATH, query=request.query, state=state)
+        return Forward(app=self._host, path=path, query=request.query, state=state)
 
     async def _execute(self, exchange: _Exchange, call: Call) -> Response:
         request = call.request

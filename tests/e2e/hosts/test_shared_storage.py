@@ -74,6 +74,8 @@ def two(tmp_path_factory, demo_disk):
         made.api.one.call("POST", POOLS, member_with_claim())
         until("it runs", lambda: list(made.running().values()) == ["host2"])
         first.kubectl("uncordon", "host1")
+        until("its agent answers", lambda: agent_answers(made))
+        guest(made, "echo kept > /dev/vdb; sync")
         yield made
         first.kubectl("delete", "vmpool", "db", check=False)
 
@@ -142,8 +144,6 @@ def back_to_second(made) -> None:
 
 def test_a_member_goes_on_with_its_disk_when_its_host_is_cut_off(two):
     second = two.hosts[1]
-    until("its agent answers", lambda: agent_answers(two))
-    guest(two, "echo kept > /dev/vdb; sync")
     second.link("down")
     try:
         ended, begun = watch(two, 150)

@@ -122,6 +122,10 @@ class Scheduler:
         infos = list(self._nodes.values())
         if pod_volumes.reason and infos:
             return fit.no_node(pod_volumes.reason, infos)
+        if pod_volumes.sources:
+            beside = fit.choose(pod, infos, pod_volumes.unfit_reason_beside_sources)
+            if beside.node:
+                return beside
         return fit.choose(pod, infos, pod_volumes.unfit_reason)
 
     async def _bind_volumes(self, node: Node, pod_volumes: PodVolumes) -> None:

@@ -82,6 +82,8 @@ class PodVolumes:
     reason: why no node fits, whichever it is.
     volumes: the volumes to reach; None for one that does not exist.
     delayed: claims with delayed binding, whose volumes are selected with the node.
+    sources: the volumes that DataVolumes copy: beside them a copy costs nothing, elsewhere it is
+        sent from host to host.
     is_in_use: whether another pod uses a ReadWriteOncePod claim.
     is_filling: whether a claim is not populated yet: the pod is bound afterwards.
     """
@@ -89,6 +91,7 @@ class PodVolumes:
     reason: str = ""
     volumes: Sequence[PersistentVolume | None] = ()
     delayed: Sequence[_DelayedClaim] = ()
+    sources: Sequence[PersistentVolume] = ()
     is_in_use: bool = False
     is_filling: bool = False
 
@@ -104,6 +107,12 @@ class PodVolumes:
         if (bindings := self.bindings(node)) is None:
             return NOTHING_TO_BIND
         return "" if self._fits(bindings, node) else NO_SPACE
+
+    def unfit_reason_beside_sources(self, node: Node) -> str:
+        """Return the same, but only the nodes fit that reach the volumes to copy."""
+        if not all(reaches(volume, node) for volume in self.sources):
+            return UNREACHABLE
+        return self.unfit_reason(node)
 
     def _fits(self, bindings: Sequence[Binding], node: Node) -> bool:
         """Report whether a node's storage has the space that its provisioner needs.
@@ -151,6 +160,7 @@ def pod_volumes(pod: Pod, listers: Listers) -> PodVolumes:
     """Return the constraints of a pod's claims."""
     volumes: list[PersistentVolume | None] = []
     delayed: list[_DelayedClaim] = []
+    sources: list[PersistentVolume] = []
     is_in_use = is_filling = False
     for key in claims_of(pod):
         claim = listers.claim(key)
@@ -164,10 +174,14 @@ def pod_volumes(pod: Pod, listers: Listers) -> PodVolumes:
             is_filling = is_filling or not is_populated(claim)
         elif (candidate := _delayed_claim(claim, listers)) is not None:
             delayed.append(candidate)
-            volumes += _source_volumes(claim, listers)
+            source = _source_volumes(claim, listers)
+            if claim.spec.dataSource or claim.spec.dataSourceRef:
+                volumes += source  # the provisioner clones within one storage
+            else:
+                sources += source
         else:
             return PodVolumes(UNBOUND)
-    return PodVolumes("", volumes, delayed, is_in_use, is_filling)
+    return PodVolumes("", volumes, delayed, sources, is_in_use, is_filling)
 
 
 def reaches(volume: PersistentVolume, node: Node) -> bool:
@@ -196,10 +210,8 @@ def _delayed_claim(claim: PersistentVolumeClaim, listers: Listers) -> _DelayedCl
     return _DelayedClaim(claim, storage_class, list(listers.volumes_of_class(name)))
 
 
-def _source_volumes(
-    claim: PersistentVolumeClaim, listers: Listers
-) -> Iterable[PersistentVolume | None]:
-    """Yield the volume that a claim is cloned from: a clone is made where its source lies."""
+def _source_volumes(claim: PersistentVolumeClaim, listers: Listers) -> Iterable[PersistentVolume]:
+    """Yield the volume that a claim is cloned from."""
     key = source_claim(claim)
     source = listers.claim(key) if key is not None else None
     if source is not None and source.spec is not None and source.spec.volumeName:

@@ -1,6 +1,6 @@
 """Bootstrap roles and bindings of Kubernetes, as far as corral serves their resources."""
 
-from corral.api.images import IMAGES_PATH
+from corral.api.images import IMAGES_PATH, VOLUMES_PATH
 from corral.api.kinds.auth.bootstrap_token import NODE_GROUP as BOOTSTRAP_NODE_GROUP
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP
 from corral.api.kinds.auth.rbac import GROUP, SERVICE_ACCOUNT
@@ -128,6 +128,7 @@ ROLES = (
         rule("*", "core", "nodes/log nodes/metrics nodes/proxy nodes/stats"),
     ),
     role("corral:node-images", paths("get", IMAGES_PATH)),
+    role("corral:node-volumes", paths("get", VOLUMES_PATH)),
     role(
         "system:node-bootstrapper",
         rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
@@ -207,6 +208,7 @@ BINDINGS = (
         to="system:kubelet-api-admin",
     ),
     binding("corral:node-images", _NODES, group(KUBELET_CLIENTS)),
+    binding("corral:node-volumes", _NODES, group(KUBELET_CLIENTS)),
     binding("corral:node-auth-delegator", _NODES, to="system:auth-delegator"),
     binding("cluster-admin", group("system:masters")),
     binding("system:basic-user", _AUTHENTICATED),

@@ -39,6 +39,7 @@ class Peer:
 
     ``name`` names the host in messages; ``user`` is as whom ``download`` authenticates, and ``now``
     returns seconds since 1970: proofs of credentials are made for that user at that time.
+    ``download`` requests other paths of the host, too.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Peer:
         user: str = "",
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._download = download
+        self.download = download
         self.name = name
         self._user = user
         self._now = now
@@ -61,7 +62,7 @@ class Peer:
         """
         proofs = SecretProofs(self._user, image.reference, self._now())
         path, headers = _request(image, proofs)
-        async with self._download(path, headers) as (status, content):
+        async with self.download(path, headers) as (status, content):
             if status != 200:
                 return None
             body = bytearray()
@@ -79,12 +80,12 @@ class Peer:
         path, headers = _request(image, proofs, offer.digest)
         sha256, received = hashlib.sha256(), 0
         with target.open("wb") as disk:
-            async with self._download(path, headers) as (status, content):
+            async with self.download(path, headers) as (status, content):
                 if status != 200:
                     raise pull_failed(
                         f"{self.name} does not send {image.reference}: status {status}"
                     )
-                async for chunk in _gathered(content):
+                async for chunk in gathered(content):
                     received += len(chunk)
                     if received > offer.size:
                         break
@@ -107,7 +108,7 @@ def _request(
     return f"{IMAGES_PATH}?{urlencode(query)}", {SECRETS_HEADER: secrets} if secrets else {}
 
 
-async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield content in larger chunks: each is written by a thread."""
     pending = bytearray()
     async for chunk in content:

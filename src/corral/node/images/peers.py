@@ -15,9 +15,10 @@ from lightkube.models.core_v1 import Node
 
 from corral.api.kinds.core.node_addresses import by_age, internal_ips, kubelet_port
 from corral.api.kinds.core.node_taints import ready_status
+from corral.api.kinds.storage.common import SHARED_LABEL, STORAGE_LABEL
 from corral.client.kubeconfig import Kubeconfig
 from corral.node.images.peer import Peer
-from corral.reconcile.objects import key_of
+from corral.reconcile.objects import key_of, labels_of
 
 MAX_ASKED: Final = 3
 """Nodes that are asked for one image: those that have pulled it may be many."""
@@ -52,6 +53,20 @@ class Peers:
         """Return the peers that may have the image of a complete name."""
         first = [self._first] if self._first is not None else []
         return [*first, *(self._peer(name, url) for name, url in self._having(reference))]
+
+    def with_storage(self, storage: str) -> Peer | None:
+        """Return a host that reaches the storage of an id; None if no ready node has it."""
+        for node in sorted(self._nodes(), key=by_age):
+            labels = labels_of(node)
+            if storage not in (labels.get(STORAGE_LABEL), labels.get(SHARED_LABEL)):
+                continue
+            if self._own(key_of(node).name) or ready_status(node) != "True":
+                continue
+            if url := url_of(node):
+                return self._peer(key_of(node).name, url)
+            if self._first is not None:  # a node of the API server's process has no port of its own
+                return self._first
+        return None
 
     def _having(self, reference: str) -> list[tuple[str, str]]:
         """Return the nodes of other hosts that name an image, with their URLs; the oldest first."""

@@ -59,8 +59,7 @@ class SharedLeases:
 
         Raises InUse with a message that names the holders, StorageError and OSError.
         """
-        self._unreleased.discard((handle, uid))
-        await own_thread(self._acquire, handle, Holder(self._host, uid), alone)
+        await own_thread(lambda: self.take(handle, uid, alone=alone))
 
     async def has(self, handle: str, uid: str, *, alone: bool) -> bool:
         """Report whether a machine still has a lease.  Raises OSError."""
@@ -69,7 +68,7 @@ class SharedLeases:
 
     async def release(self, handle: str, uid: str) -> None:
         """Release a lease of a machine that has ended; later, if that fails now."""
-        await own_thread(self._release, handle, uid)
+        await own_thread(self.give, handle, uid)
 
     def recover(self, runs: Callable[[str], bool]) -> dict[str, set[str]]:
         """Release the leases of holders that ended with an earlier process.
@@ -82,13 +81,13 @@ class SharedLeases:
             if runs(holder.name):
                 kept.setdefault(holder.name, set()).add(handle)
             else:
-                self._release(handle, holder.name)
+                self.give(handle, holder.name)
         return kept
 
     def retry(self) -> None:
         """Release what could not be released before."""
         for handle, name in list(self._unreleased):
-            self._release(handle, name)
+            self.give(handle, name)
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Call a function in the event loop."""
@@ -108,21 +107,25 @@ class SharedLeases:
     def exclusive(self, volume: StoredVolume) -> Iterator[None]:
         """Hold the lease of a volume, so that no machine has its disk.  Raises InUse."""
         name = f"{_OPERATION}{secrets.token_hex(8)}"
-        self._acquire(volume.handle, Holder(self._host, name), alone=True)
+        self.take(volume.handle, name, alone=True)
         try:
             yield
         finally:
-            self._release(volume.handle, name)
+            self.give(volume.handle, name)
 
-    # -- parts
+    # -- of both, blocking
 
-    def _acquire(self, handle: str, holder: Holder, alone: bool) -> None:  # noqa: FBT001
+    def take(self, handle: str, name: str, *, alone: bool) -> None:
+        """Acquire a lease for a holder of this host.  Raises as ``acquire``."""
+        self._unreleased.discard((handle, name))
+        holder = Holder(self._host, name)
         try:
             self._leases.acquire(handle, holder, alone=alone, is_over=self._is_over)
         except Leased as error:
             raise InUse(self._explain(error)) from error
 
-    def _release(self, handle: str, name: str) -> None:
+    def give(self, handle: str, name: str) -> None:
+        """Release a lease of a holder of this host; later, if that fails now."""
         try:
             self._leases.release(handle, Holder(self._host, name))
         except OSError as error:
@@ -138,8 +141,11 @@ class SharedLeases:
             return False
         if holder.name.startswith(_OPERATION):
             return True
-        query = asyncio.run_coroutine_threadsafe(self._has_no_pod(holder.name), self._loop)
-        return query.result()
+        return self.has_ended(holder.name)
+
+    def has_ended(self, uid: str) -> bool:
+        """Report whether the API says that the machine of a VMI is over."""
+        return asyncio.run_coroutine_threadsafe(self._has_no_pod(uid), self._loop).result()
 
     async def _has_no_pod(self, uid: str) -> bool:
         """Report whether no pod of a VMI is left that has not ended; False if that is unknown."""

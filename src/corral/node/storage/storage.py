@@ -14,6 +14,7 @@ The methods block; controllers call them in threads.
 
 import fcntl
 import os
+import secrets
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -259,6 +260,25 @@ class Storage:
             file = self.work_directory(target) / "clone"
             clones.copy(origin, file)
         return self.populate(target, file, "raw")
+
+    @contextmanager
+    def exported(self, handle: str) -> Iterator[Path]:
+        """Yield a raw disk with the content of a volume, which nobody writes meanwhile.
+
+        Raises NoSuchVolume, InUse, StorageError and OSError.
+        """
+        origin = self.get(handle)
+        with self.exclusive(origin):
+            if origin.record.format == "raw" and not origin.layers:
+                yield origin.disk.path
+                return
+            staged = self._staging / f"{handle}.{secrets.token_hex(4)}.export"
+            staged.mkdir(mode=0o700)
+            try:
+                clones.copy(origin, staged / "disk")
+                yield staged / "disk"
+            finally:
+                _erase(staged)
 
     # -------------------------------------------------------------------- size
 

@@ -213,18 +213,26 @@ def test_volumes_are_provisioned_where_there_is_space(left, names, annotations, 
     assert found.unfit_reason(with_space(left)) == why
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"dataSource": {"kind": "PersistentVolumeClaim", "name": "golden"}},
-        {"annotations": {"corral.dev/populate": '{"source":{"pvc":{"name":"golden"}}}'}},
-    ],
-)
-def test_a_clone_is_provisioned_where_its_source_lies(how):
-    copy = claim(storageClassName="late", **how)
+def test_a_clone_is_provisioned_where_its_source_lies():
+    copy = claim(
+        storageClassName="late", dataSource={"kind": "PersistentVolumeClaim", "name": "golden"}
+    )
     golden = claim("golden", BOUND, volumeName="disk")
     found = pod_volumes(
         pod("data"), listers(copy, golden, volume(nodeAffinity=HERE), storage_class())
     )
     assert found.unfit_reason(node("one")) == volume_binding.UNREACHABLE
     assert found.unfit_reason(node("two", **{"corral.dev/storage": "s2"})) == ""
+
+
+def test_a_copy_by_a_data_volume_may_be_made_anywhere_but_best_beside_its_source():
+    populate = {"corral.dev/populate": '{"source":{"pvc":{"name":"golden"}}}'}
+    copy = claim("data", populate, storageClassName="late")
+    golden = claim("golden", BOUND, volumeName="disk")
+    found = pod_volumes(
+        pod("data"), listers(copy, golden, volume(nodeAffinity=HERE), storage_class())
+    )
+    beside, elsewhere = node("two", **{"corral.dev/storage": "s2"}), node("one")
+    assert found.unfit_reason(elsewhere) == found.unfit_reason(beside) == ""
+    assert found.unfit_reason_beside_sources(elsewhere) == volume_binding.UNREACHABLE
+    assert found.unfit_reason_beside_sources(beside) == ""

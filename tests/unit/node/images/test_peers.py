@@ -6,6 +6,7 @@ from bench.cluster import free_port
 from lightkube.models.core_v1 import Node
 
 from corral.api.errors import Unavailable
+from corral.api.kinds.storage.common import SHARED_LABEL, STORAGE_LABEL
 from corral.client.kubeconfig import Kubeconfig
 from corral.node.images.peer import Peer
 from corral.node.images.peers import MAX_ASKED, Peers, url_of
@@ -72,5 +73,34 @@ async def test_a_node_that_does_not_answer_is_named():
     )
     (peer,) = peers(NAME)
     with pytest.raises(Unavailable, match=f"node one at https://127.0.0.1:{port} does not"):
-        async with peer._download("/", {}):
+        async with peer.download("/", {}):
             pass
+
+
+def with_label(each, key, value):
+    each.metadata.labels = {key: value}
+    return each
+
+
+def host_of(storage, *nodes, own=(), first=None):
+    peers = Peers(lambda: nodes, own=lambda name: name in own, reach=None, first=first)
+    found = peers.with_storage(storage)
+    return found and found.name
+
+
+def test_the_host_of_a_storage_is_found_by_the_label_of_its_node():
+    nodes = [
+        with_label(node("one", port=0), STORAGE_LABEL, "s1"),
+        with_label(node("two"), STORAGE_LABEL, "s2"),
+        with_label(node("silent", ready="Unknown"), STORAGE_LABEL, "s3"),
+        with_label(node("here"), SHARED_LABEL, "shared"),
+        with_label(node("there", age=9), SHARED_LABEL, "shared"),
+        node("none"),
+    ]
+    first = Peer(None)
+    assert host_of("s1", *nodes, first=first) == "the first host"
+    assert host_of("s1", *nodes) is None
+    assert host_of("s2", *nodes) == "node two"
+    assert host_of("s3", *nodes) is None
+    assert host_of("shared", *nodes, own=["here"]) == "node there"
+    assert host_of("s4", *nodes) is None

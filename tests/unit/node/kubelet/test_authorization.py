@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from corral.api.errors import Unavailable
-from corral.api.images import IMAGES_PATH
+from corral.api.images import IMAGES_PATH, VOLUMES_PATH
 from corral.api.request import Response
 from corral.client.client import Client
 from corral.node.kubelet.authorization import (
@@ -151,12 +151,13 @@ async def test_the_cache_is_bounded(node):
     assert len(node.reviewer.reviews) == MAX_CACHED + 2
 
 
-async def test_images_are_a_path_of_their_own(node):
+@pytest.mark.parametrize("path", [IMAGES_PATH, VOLUMES_PATH])
+async def test_images_and_volumes_are_paths_of_their_own(node, path):
     node.reviewer.allowed = lambda spec: "nonResourceAttributes" in spec
-    assert (await node.ask(IMAGES_PATH, user="system:node:node2"))[0] == 200
-    assert node.reviewer.reviews[0]["nonResourceAttributes"] == {"verb": "get", "path": IMAGES_PATH}
+    assert (await node.ask(path, user="system:node:node2"))[0] == 200
+    assert node.reviewer.reviews[0]["nonResourceAttributes"] == {"verb": "get", "path": path}
     assert node.users == ["system:node:node2"]
-    status, body = await node.ask(f"{IMAGES_PATH}/../exec/a/b/c", user="system:node:node2")
+    status, body = await node.ask(f"{path}/../exec/a/b/c", user="system:node:node2")
     assert status == 403
     assert "subresource=proxy" in body
 

@@ -142,3 +142,12 @@ async def test_a_node_writes_no_volume_of_a_shared_directory(ask, two):
     terms = document["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
     terms[0]["matchExpressions"][0]["key"] = SHARED_LABEL
     assert (await two("POST", VOLUMES, document)).status == 403
+
+
+async def test_a_node_does_not_change_what_its_claim_is_a_copy_of(ask, two):
+    """Else it could read any claim of other hosts, as the source of a copy."""
+    await claim(ask, "mine", "two", {"pvc": {"name": "golden"}})
+    other = annotate(**{POPULATE: json.dumps({"source": {"pvc": {"name": "secret"}}})})
+    answer = await two("PATCH", f"{CLAIMS}/mine", other, MERGE)
+    assert answer.status == 422
+    assert "metadata.annotations[corral.dev/populate]" in answer.text

@@ -13,7 +13,7 @@ from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds.cdi import population
 from corral.api.kinds.storage.common import BOUND
 from corral.api.object import Document, Key
-from corral.api.volume_binding import USED_BY, claim_index, is_finished
+from corral.api.volume_binding import USED_BY, claim_index, is_finished, storage_of
 from corral.failures import describe
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.images.image import Image
@@ -23,6 +23,7 @@ from corral.node.images.store import ImageStore
 from corral.node.storage.population import job as jobs
 from corral.node.storage.population.error import NotReady, PopulationError
 from corral.node.storage.population.job import Job
+from corral.node.storage.population.other_storages import OtherStorages
 from corral.node.storage.population.sources import Sources
 from corral.node.storage.population.upload import Uploads
 from corral.node.storage.provision_plan import handle_in
@@ -49,6 +50,7 @@ class Populator:
 
     needed: False for hollow machines, which never read their disks: nothing is downloaded then.
     destinations: the addresses that a URL of a tenant may lead to.
+    others: copies claims whose volumes lie in other storages.
     """
 
     name = "filling"
@@ -62,6 +64,7 @@ class Populator:
         *,
         needed: bool = True,
         destinations: Destinations = FOR_TENANTS,
+        others: OtherStorages | None = None,
     ) -> None:
         self.queue = WorkQueue[Key]()
         self.claims = context.informers.of(Claim)
@@ -71,7 +74,13 @@ class Populator:
         self._storage = storage
         self._needed = needed
         self._sources = Sources(
-            context.client, storage, images, uploads, self, destinations=destinations
+            context.client,
+            storage,
+            images,
+            uploads,
+            self,
+            destinations=destinations,
+            others=others or OtherStorages(),
         )
         self._tasks: dict[str, tuple[Job, asyncio.Task[None]]] = {}
         """By uid of the claim."""
@@ -115,6 +124,14 @@ class Populator:
         """Return the handle of a claim's volume, if it lies in this storage."""
         volume = self.volume_of(claim)
         return (volume and handle_in(volume, self._storage.id)) or None
+
+    def place_of(self, claim: Claim) -> tuple[str, str] | None:
+        """Return the storage of a claim's volume, by its id, and the volume's handle there."""
+        volume = self.volume_of(claim)
+        storage = storage_of(volume) if volume is not None else ""
+        if volume is None or not (handle := handle_in(volume, storage or self._storage.id)):
+            return None
+        return storage or self._storage.id, handle
 
     def users_of(self, key: Key) -> list[Pod]:
         """Return the pods that use a claim and have not ended."""

@@ -34,6 +34,7 @@ from corral.node.storage.population.content import (
 )
 from corral.node.storage.population.error import NO_SPACE, ImageTooLarge, NotReady, PopulationError
 from corral.node.storage.population.job import Job
+from corral.node.storage.population.other_storages import OtherStorages
 from corral.node.storage.population.partial_content import PartialContent, write_sparse
 from corral.node.storage.population.upload import Uploads
 from corral.node.storage.reflink import reflink
@@ -52,6 +53,7 @@ class ClaimLister(Protocol):
 
     def claim(self, key: Key) -> PersistentVolumeClaim | None: ...
     def handle_of(self, claim: PersistentVolumeClaim) -> str | None: ...
+    def place_of(self, claim: PersistentVolumeClaim) -> tuple[str, str] | None: ...
     def users_of(self, key: Key) -> list[Pod]: ...
 
 
@@ -67,6 +69,7 @@ class Sources:
         lister: ClaimLister,
         *,
         destinations: Destinations,
+        others: OtherStorages,
     ) -> None:
         self._client = client
         self._destinations = destinations
@@ -74,6 +77,7 @@ class Sources:
         self._images = images
         self._uploads = uploads
         self._lister = lister
+        self._others = others
 
     async def populate(
         self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]
@@ -89,7 +93,7 @@ class Sources:
             elif source.registry is not None:
                 await self._registry(job, source.registry, report)
             elif source.pvc is not None:
-                await self._copy(job, source.pvc)
+                await self._copy(job, source.pvc, report)
             elif source.upload is not None:
                 await self._upload(job, report, ready)
             elif source.blank is None:
@@ -163,13 +167,21 @@ class Sources:
     def check(self, job: Job) -> None:
         """Raises NotReady if a claim to copy is missing, not populated, or used by a pod."""
         if job.source.pvc is not None:
-            self._source_handle(job, job.source.pvc)
+            self._source(job, job.source.pvc)
 
-    async def _copy(self, job: Job, source: ClaimCopy) -> None:
-        await asyncio.to_thread(self._storage.clone, self._source_handle(job, source), job.handle)
+    async def _copy(self, job: Job, copied: ClaimCopy, report: Report) -> None:
+        source = self._source(job, copied)
+        if (handle := self._lister.handle_of(source)) is not None:
+            await asyncio.to_thread(self._storage.clone, handle, job.handle)
+            return
+        place = self._lister.place_of(source)
+        assert place is not None
+        work = await asyncio.to_thread(self._storage.work_directory, job.handle)
+        file = await self._others.copy(job, key_of(source), place, work, report)
+        await asyncio.to_thread(self._storage.populate, job.handle, file, "raw")
 
-    def _source_handle(self, job: Job, source: ClaimCopy) -> str:
-        """Return the handle of the volume to copy.  Raises NotReady."""
+    def _source(self, job: Job, source: ClaimCopy) -> PersistentVolumeClaim:
+        """Return the claim to copy.  Raises NotReady."""
         key = Key(source.namespace or job.key.namespace, source.name)
         claim = self._lister.claim(key)
         if claim is None:
@@ -179,10 +191,9 @@ class Sources:
                 f"pod {key_of(pod)} using PersistentVolumeClaim {key.name}",
                 reason="CloneSourceInUse",
             )
-        handle = self._lister.handle_of(claim)
-        if handle is None or not population.is_populated(claim):
+        if self._lister.place_of(claim) is None or not population.is_populated(claim):
             raise NotReady("The source PVC is not fully imported", reason="ImportPVCNotReady")
-        return handle
+        return claim
 
     async def _upload(self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]) -> None:
         work = await asyncio.to_thread(self._storage.work_directory, job.handle)

@@ -17,6 +17,7 @@ from corral.node.host.destinations import ANYWHERE
 from corral.node.storage.population import http_download, sources
 from corral.node.storage.population.error import NotReady, PopulationError
 from corral.node.storage.population.job import Job
+from corral.node.storage.population.other_storages import OtherStorages
 from corral.node.storage.population.partial_content import PartialContent
 from corral.node.storage.population.sources import Sources, _download
 
@@ -36,6 +37,15 @@ class Present:
 
     def handle_of(self, _claim):
         return self._handle
+
+    def place_of(self, _claim):
+        return ("s1", self._handle) if self._handle else None
+
+
+def check(present):
+    """Check the preconditions of a copy."""
+    others = OtherStorages()
+    Sources(None, None, None, None, present, destinations=ANYWHERE, others=others).check(COPY)
 
 
 def golden(**annotations):
@@ -65,9 +75,9 @@ COPY = Job(
 )
 def test_a_copy_waits_until_its_source_is_there_and_filled_and_at_rest(present, reason):
     with pytest.raises(NotReady) as waits:
-        Sources(None, None, None, None, present, destinations=ANYWHERE).check(COPY)
+        check(present)
     assert waits.value.reason == reason
-    Sources(None, None, None, None, Present(golden()), destinations=ANYWHERE).check(COPY)
+    check(Present(golden()))
 
 
 async def test_a_silent_server_leaves_threads_to_who_needs_one_for_a_moment(work):
@@ -103,7 +113,15 @@ async def test_the_certificates_of_a_config_map_judge_the_server(storage, monkey
     storage.provision(COPY.handle, COPY.capacity)
     source = HttpSource(url="https://images.example/disk", cert_config_map="authorities")
     job = replace(COPY, source=Source(http=source))
-    over = Sources(SimpleNamespace(get=get), storage, None, None, None, destinations=ANYWHERE)
+    over = Sources(
+        SimpleNamespace(get=get),
+        storage,
+        None,
+        None,
+        None,
+        destinations=ANYWHERE,
+        others=OtherStorages(),
+    )
     with pytest.raises(PopulationError, match="enough"):
         await over.populate(job, lambda *_: None, None)
     assert [request.authorities for request in asked] == ["first\nsecond"]
