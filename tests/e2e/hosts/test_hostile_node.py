@@ -8,6 +8,7 @@ from tests.cluster import until
 from tests.hosts import API_PORT, HOLLOW, KUBELET_PORT, certificate_of
 
 from corral import pki
+from corral.api.images import IMAGES_PATH
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -125,6 +126,7 @@ def test_a_node_cannot_read_objects_of_others(thief, path):
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
+        ("POST", "/api/v1/nodes/host1/proxy/exec/default/x/compute?command=id", None),
         ("PATCH", "/api/v1/nodes/host1", LABELS),
         ("PATCH", "/api/v1/nodes/host1/status", {"status": {"conditions": []}}),
         ("DELETE", "/api/v1/nodes/host1", None),
@@ -232,7 +234,18 @@ def test_a_node_cannot_get_the_certificate_of_another(
 def test_the_kubelet_of_another_node_rejects_it(target):
     other = target.hosts[2]
     stolen = certificate_of(target.hosts[1])
-    for path in ("/metrics/resource", "/stats/summary", "/containerLogs/default/x/compute"):
+    pod = pod_of(target, "victim")
+    for path in (
+        "/pods",
+        "/metrics",
+        "/metrics/resource",
+        "/stats/summary",
+        "/containerLogs/default/x/compute",
+        f"/exec/default/{pod}/compute?command=id&output=1",
+        f"/portForward/default/{pod}",
+        "/uploads/",
+        f"{IMAGES_PATH}/../pods",
+    ):
         url = (other.address, KUBELET_PORT)
         assert target.hosts[1].request(url, "GET", path, tls=stolen)[0] == 403, path
         assert target.hosts[1].request(url, "GET", path, tls=trusting())[0] == 401, path

@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.server.conftest import CLAIMS, MACHINES, MAPS, PODS, Outside
 
+from corral.api.kinds import KINDS
 from corral.api.request import User
 
 NODES = "/api/v1/nodes"
@@ -13,6 +14,26 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 LABELS = {"metadata": {"labels": {"seen": "yes"}}}
 SELECTED = "?labelSelector=kubevirt.io/nodeName="
 COMPUTE = {"containers": [{"name": "compute", "image": "i"}]}
+
+
+OF_OTHERS = {
+    "endpoints": "get list",
+    "endpointslices.discovery.k8s.io": "get list",
+    "events": "create update patch",
+    "events.events.k8s.io": "create update patch",
+    "namespaces": "get list",
+    "networkpolicies.networking.k8s.io": "get list",
+    "nodes": "get list create",
+    "persistentvolumeclaims": "get list",
+    "persistentvolumes": "get list create",
+    "pods": "get list",
+    "services": "get list",
+    "storageclasses.storage.k8s.io": "get list",
+}
+"""All that a node may do to objects that are not its own: what networks and volumes are made from.
+
+Creation of Nodes and volumes is the authorizer's word alone: NodeRestriction permits its own ones.
+"""
 
 
 def node(ask, name):
@@ -171,3 +192,36 @@ async def test_a_node_writes_volumes_of_its_own_storage_only(cluster):
     assert (await cluster("POST", VOLUMES, volume("kubernetes.io/hostname", "n2"))).status == 201
     assert (await n1("DELETE", f"{VOLUMES}/n2-volume")).status == 403
     assert (await n1("DELETE", f"{VOLUMES}/n1-volume")).status == 200
+
+
+def collections():
+    """The path of each built-in resource, with its name and group."""
+    for kind in KINDS:
+        root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
+        namespace = "/namespaces/default" if kind.namespaced else ""
+        yield f"{kind.plural}.{kind.group}".rstrip("."), f"{root}{namespace}/{kind.plural}"
+
+
+async def permitted(send):
+    """What a node may do to objects of others, or of all: by resource."""
+    found = {}
+    for resource, path in collections():
+        tried = {
+            "get": ("GET", f"{path}/on-n2"),
+            "list": ("GET", path),
+            "create": ("POST", path),
+            "update": ("PUT", f"{path}/on-n2"),
+            "patch": ("PATCH", f"{path}/on-n2"),
+            "delete": ("DELETE", f"{path}/on-n2"),
+            "deletecollection": ("DELETE", path),
+        }
+        for verb, (method, target) in tried.items():
+            headers = {"content-type": "application/merge-patch+json"} if verb == "patch" else {}
+            body = {} if method in ("POST", "PUT", "PATCH") else None
+            if (await send(method, target, body, headers)).status != 403:
+                found.setdefault(resource, []).append(verb)
+    return {resource: " ".join(verbs) for resource, verbs in found.items()}
+
+
+async def test_the_rights_of_a_node_over_objects_of_others_are_these(cluster):
+    assert await permitted(node(cluster, "n1")) == OF_OTHERS
