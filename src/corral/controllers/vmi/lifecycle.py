@@ -43,9 +43,10 @@ _OUR_SYNCHRONIZED = IMAGE_REASONS | {FAILED_CREATE, CLAIM_MISSING}
 _UNSCHEDULED = frozenset({"", "Pending"})
 _SCHEDULED = frozenset({"Scheduled", "Running", UNKNOWN})
 _POD_ENDED = frozenset({"Succeeded", "Failed"})
-QUIET_SECONDS = 3.0
+QUIET_SECONDS = 10.0
 """Age of a pod, to the second, until which the phase Scheduling is not written if nothing else
-changes: most VMIs are Scheduled by then, which saves a write each."""
+changes: most VMIs are Scheduled by then, also when a thousand are created at once, which saves a
+write each.  Faults are written at once."""
 
 
 @dataclass(frozen=True, slots=True)
