@@ -14,7 +14,7 @@ import msgspec
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.vmi import UNKNOWN, VirtualMachineInstance
-from corral.api.object import Document
+from corral.api.object import Condition, Document
 from corral.reconcile.objects import is_being_deleted, owner_reference
 
 BURST = 250
@@ -52,18 +52,20 @@ def plan(
 
     ``backing_off`` suppresses creation: the back-off of the set is running.
     """
-    vmis = list(owned)
-    active = [vmi for vmi in vmis if is_active(vmi)]
+    active: list[VirtualMachineInstance] = []
+    inactive: list[VirtualMachineInstance] = []
+    for vmi in owned:
+        (active if is_active(vmi) else inactive).append(vmi)
     difference = len(active) - desired_replicas(replica_set)
     acts = not (replica_set.spec.paused or is_being_deleted(replica_set))
-    inactive = (each for each in vmis if not is_active(each) and not is_being_deleted(each))
+    unclean = (each for each in inactive if not is_being_deleted(each))
     return Plan(
         replicas=len(active),
         ready_replicas=sum(map(is_ready, active)),
         difference=difference,
         create=min(max(-difference, 0), burst) if acts and not backing_off else 0,
         delete=vmis_to_delete(active, min(max(difference, 0), burst)) if acts else (),
-        clean=tuple(islice(inactive, burst)) if acts else (),
+        clean=tuple(islice(unclean, burst)) if acts else (),
     )
 
 
@@ -75,24 +77,29 @@ def desired_replicas(replica_set: VirtualMachineInstanceReplicaSet) -> int:
 
 def is_active(vmi: VirtualMachineInstance) -> bool:
     """Report whether a VMI counts: not finished, being deleted, Unknown, or losing its pod."""
-    lost = vmi.status.phase == UNKNOWN or _pod_terminates(vmi)
-    return not (vmi.is_final or is_being_deleted(vmi) or lost)
+    return not (
+        is_being_deleted(vmi)  # the cheapest first: a set evaluates all of its VMIs in each sync
+        or vmi.is_final
+        or vmi.status.phase == UNKNOWN
+        or _pod_terminates(vmi)
+    )
 
 
 def is_ready(vmi: VirtualMachineInstance) -> bool:
-    return any(
-        condition.type == "Ready" and condition.status == "True"
-        for condition in vmi.status.conditions
-    )
+    ready = _ready_condition(vmi)
+    return ready is not None and ready.status == "True"
 
 
 def _pod_terminates(vmi: VirtualMachineInstance) -> bool:
-    return any(
-        condition.type == "Ready"
-        and condition.status == "False"
-        and condition.reason == "PodTerminating"
-        for condition in vmi.status.conditions
-    )
+    ready = _ready_condition(vmi)
+    return ready is not None and ready.status == "False" and ready.reason == "PodTerminating"
+
+
+def _ready_condition(vmi: VirtualMachineInstance) -> Condition | None:
+    for condition in vmi.status.conditions:  # half the time of next() with a generator
+        if condition.type == "Ready":
+            return condition
+    return None
 
 
 def vmis_to_delete(
