@@ -23,6 +23,15 @@ def run(code: str) -> int:
     return subprocess.run([sys.executable, "-c", code], check=False).returncode
 
 
+def test_a_name_of_a_module_is_had_without_its_package():
+    code = "import sys, corral, uvicorn.config; from uvicorn import Config"
+    assert run(f"{code}; assert Config is uvicorn.config.Config") == 0
+    assert run(f"{code}; assert 'uvicorn.main' not in sys.modules") == 0
+    assert (
+        run(f"{code}; import uvicorn.lifespan.off; assert 'uvicorn.main' not in sys.modules") == 0
+    )
+
+
 def test_every_deferred_package_is_tested():
     assert set(USES) == set(PACKAGES)
 

@@ -40,6 +40,7 @@ from corral.node.network.api_relay import relay
 from corral.node.status.node_status import Registration
 from corral.reconcile import metrics as controller_metrics
 from corral.reconcile.context import ControllerContext
+from corral.server.flowcontrol.memory_trim import return_memory
 from corral.server.transport.listener import ListenOptions, ServeError, listening, tls_context
 
 KUBELET_PORT: Final = 10250
@@ -101,6 +102,7 @@ class NodeProcess:
                     tasks.start(self._renew(client, transport), name="certificates")
                     log.info("ready", node=agent.name, server=self.membership.server)
                     announce(self._summary())
+                    return_memory()  # some MiB of the start
                     await terminated.wait()
                     log.info("stopping")
                     await agent.stop()

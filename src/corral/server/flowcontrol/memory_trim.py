@@ -18,7 +18,7 @@ class MemoryTrim:
     """Counts ended streams, and calls ``trim`` after many of them."""
 
     def __init__(self, trim: Callable[[], object] | None = None) -> None:
-        self._trim = trim or _trim
+        self._trim = trim or return_memory
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -33,7 +33,7 @@ class MemoryTrim:
         self._trim()
 
 
-def _trim() -> None:
+def return_memory() -> None:
     """Call glibc's malloc_trim(3); do nothing with other C libraries."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
