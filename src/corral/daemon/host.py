@@ -304,6 +304,7 @@ class Host:
         made = [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
         if parts.shared is not None and is_first:
             storage = parts.shared.storage
+            storage.sweep()
             self._populate(parts, storage, context, tasks, others)
             self._shared_capacity = FreeCapacity(storage, self._register_again, SHARED_CAPACITY)
             tasks.start(self._shared_capacity.run(), name="shared storage capacity")

@@ -135,14 +135,6 @@ def node_options(command: C) -> C:
             help="Whose files machines may have as disks (hostDisk).  [default: none]",
         ),
         click.option(
-            "--shared-storage",
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
-            default=None,
-            metavar="DIRECTORY",
-            help="Where this host mounts the shared directory of corral up --shared-storage.  "
-            "[default: none]",
-        ),
-        click.option(
             "--machine",
             type=click.Choice(["qemu", "hollow"]),
             default="qemu",
@@ -178,6 +170,14 @@ def node_options(command: C) -> C:
 @click.argument("server", metavar="[URL]", required=False)
 @click.option("--token", help="A token of the cluster: corral token create prints one.")
 @click.option("--ca-hash", help="The hash of the cluster's authority, sha256:…")
+@click.option(
+    "--shared-storage",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIRECTORY",
+    help="Where this host mounts the shared directory of corral up --shared-storage.  "
+    "[default: none]",
+)
 @node_options
 def join(
     layout: Layout, server: str | None, token: str | None, ca_hash: str | None, **chosen: Any
@@ -324,6 +324,7 @@ def _run(
 
 def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
     hollow = Hollow(boot_seconds=chosen["hollow_boot_seconds"])
+    shared: Path | None = chosen.get("shared_storage")  # not of corral node
     return Settings(
         directory=layout.root,
         hollow=hollow if chosen["machine"] == "hollow" else None,
@@ -333,7 +334,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         network=chosen["network"],
         service_address=chosen["service_address"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
-        shared_storage=chosen["shared_storage"].absolute() if chosen["shared_storage"] else None,
+        shared_storage=shared.absolute() if shared else None,
     )
 
 

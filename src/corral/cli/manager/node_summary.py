@@ -8,6 +8,7 @@ from lightkube.models.core_v1 import Node
 
 from corral.api.kinds.core.node_addresses import internal_ips, kubelet_port
 from corral.api.kinds.core.node_pressure import pressures
+from corral.api.kinds.storage.common import SHARED_CONDITION
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
 from corral.cli.output import field, size
@@ -101,6 +102,12 @@ def node_problems(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
         f"node {_name(node)} starts no machine: {missing}"
         for node in nodes
         if (missing := _annotation(node, MISSING))
+    ]
+    wrong += [
+        f"node {_name(node)} {each.message.removeprefix('corral ')}"
+        for node in nodes
+        for each in (node.status and node.status.conditions) or ()
+        if each.type == SHARED_CONDITION and each.status == "False" and each.message
     ]
     if not nodes:
         wrong.append("no node: machines have nowhere to run; the manager's log may say why")

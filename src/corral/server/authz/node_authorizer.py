@@ -25,7 +25,7 @@ from corral.api.object import Document, Key
 from corral.api.request import User
 from corral.server.authz import node_claims
 from corral.server.authz.attributes import Attributes
-from corral.server.authz.node_claims import is_claim_at, is_volume_at
+from corral.server.authz.node_claims import is_claim_at, is_shared_claim_at, is_volume_at
 from corral.server.authz.stored_changes import StoredChanges
 from corral.server.request.call import storage
 from corral.store import Record, Store
@@ -221,7 +221,7 @@ class NodeAuthorizer:
         claim = self._document(storage(CLAIM), attributes)
         if claim is None:
             return False
-        return is_claim_at(claim, node, self._store)
+        return is_claim_at(claim, node, self._store) or is_shared_claim_at(claim, node, self._store)
 
     def _volume(self, node: str, attributes: Attributes) -> bool:
         if attributes.subresource not in ("", "status"):

@@ -12,6 +12,7 @@ from lightkube.models.core_v1 import PersistentVolumeClaim
 from corral.api.encoding import decode_as
 from corral.api.kind import at
 from corral.api.kinds.cdi.population import is_populated, populate_request
+from corral.api.kinds.core.pod import POD
 from corral.api.kinds.storage.common import SELECTED_NODE, SHARED_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
@@ -48,6 +49,36 @@ def is_claim_at(claim: Document, node: str, store: Store) -> bool:
         volume = store.latest(storage(PERSISTENT_VOLUME), Key("", name))
         return volume is not None and is_volume_at(volume.document(), node, store)
     return bool(at(claim, "metadata", "annotations", SELECTED_NODE) == node)
+
+
+def is_shared_claim_at(claim: Document, node: str, store: Store) -> bool:
+    """Report whether a claim lies in a shared directory, and a pod on a node uses it.
+
+    The node reports the memory that it has saved there.
+    """
+    metadata = claim["metadata"]
+    volume = store.latest(
+        storage(PERSISTENT_VOLUME), Key("", at(claim, "spec", "volumeName") or "")
+    )
+    if volume is None or not _is_shared(volume.document()):
+        return False
+    for record in store.objects(storage(POD), metadata.get("namespace") or ""):
+        pod = record.document()
+        if at(pod, "spec", "nodeName") == node and any(
+            at(each, "persistentVolumeClaim", "claimName") == metadata["name"]
+            for each in at(pod, "spec", "volumes") or ()
+        ):
+            return True
+    return False
+
+
+def _is_shared(volume: Document) -> bool:
+    terms = at(volume, "spec", "nodeAffinity", "required", "nodeSelectorTerms") or ()
+    return any(
+        expression.get("key") == SHARED_LABEL
+        for term in terms
+        for expression in term.get("matchExpressions") or ()
+    )
 
 
 def names(store: Store, node: str, namespace: str, reference: Reference) -> bool:

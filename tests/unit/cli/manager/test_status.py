@@ -39,6 +39,13 @@ def test_a_node_that_can_start_no_machine_is_wrong():
     assert node_problems([bare], "") == ["node a starts no machine: qemu is not installed: get it"]
 
 
+def test_a_node_that_has_lost_the_shared_directory_is_wrong():
+    lost = {"type": "SharedStorage", "status": "False", "message": "corral cannot use /mnt: gone"}
+    document = {"metadata": {"name": "a"}, "status": {"conditions": [*READY, lost]}}
+    node = msgspec.convert(document, Node)
+    assert node_problems([node], "") == ["node a cannot use /mnt: gone"]
+
+
 def test_a_retired_node_has_no_size():
     retired = msgspec.convert(
         {

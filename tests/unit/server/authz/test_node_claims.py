@@ -151,3 +151,28 @@ async def test_a_node_does_not_change_what_its_claim_is_a_copy_of(ask, two):
     answer = await two("PATCH", f"{CLAIMS}/mine", other, MERGE)
     assert answer.status == 422
     assert "metadata.annotations[corral.dev/populate]" in answer.text
+
+
+@pytest.mark.parametrize(("where", "status"), [("two", 200), ("one", 403)])
+async def test_a_node_reports_on_claims_of_a_shared_directory_that_its_pods_use(
+    ask, two, where, status
+):
+    document = volume("shared", "s", "data")
+    terms = document["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    terms[0]["matchExpressions"][0]["key"] = SHARED_LABEL
+    assert (await ask("POST", VOLUMES, document)).status == 201
+    await claim(ask, "data")
+    bound = {"spec": {"volumeName": "shared"}}
+    assert (await ask("PATCH", f"{CLAIMS}/data", bound, MERGE)).status == 200
+    pod = {
+        "metadata": {"name": "user"},
+        "spec": {
+            "nodeName": where,
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    }
+    assert (await ask("POST", "/api/v1/namespaces/default/pods", pod)).status == 201
+    saved = annotate(**{"corral.dev/saved-memory": "{}"})
+    assert (await two("PATCH", f"{CLAIMS}/data", saved, MERGE)).status == status
+    assert (await two("PATCH", f"{VOLUMES}/shared", annotate(a="b"), MERGE)).status == 403
