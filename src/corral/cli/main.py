@@ -50,6 +50,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "unpause": "corral.cli.virtctl.lifecycle",
         "soft-reboot": "corral.cli.virtctl.lifecycle",
         "reset": "corral.cli.virtctl.lifecycle",
+        "migrate": "corral.cli.virtctl.migration",
+        "migrate-cancel": "corral.cli.virtctl.migration",
         "evacuate-cancel": "corral.cli.virtctl.evacuation",
         "addvolume": "corral.cli.virtctl.volumes",
         "removevolume": "corral.cli.virtctl.volumes",

@@ -5,7 +5,7 @@ from typing import Any
 
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
-from corral.controllers import datavolume, pool, replicaset, vm, vmi
+from corral.controllers import datavolume, evacuation, pool, replicaset, vm, vmi
 from corral.controllers.metrics import SOURCES
 from corral.controllers.vmi import migration
 from corral.reconcile.context import ControllerContext
@@ -20,6 +20,7 @@ CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     vm.controller,
     datavolume.controller,
     datavolume.datasources,
+    evacuation.controller,
 )
 """Factories; each makes one controller, and controllers meet only in the API's objects. Those
 that create launcher pods are made below: they take options."""

@@ -1,0 +1,109 @@
+"""Controller of evacuations: creates a migration for each VMI that is to leave its node."""
+
+from lightkube.models.core_v1 import Node
+
+from corral.api.errors import ApiError
+from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, migration_settings
+from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration
+from corral.api.kinds.vmi.migration_configuration import DRAIN_TAINT
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.controllers.evacuation.plan import is_drained, is_to_leave, may_migrate, migration_of
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.expectations import Expectations
+from corral.reconcile.objects import is_being_deleted, key_of
+from corral.reconcile.workqueue import WorkQueue
+
+Migration = VirtualMachineInstanceMigration
+VMI = VirtualMachineInstance
+
+COMPONENT = "evacuation-controller"
+
+
+def controller(context: ControllerContext) -> Controller[Key]:
+    loop = Evacuations(context)
+    return Controller("evacuation", loop.reconcile, queue=loop.queue, sources=loop.sources)
+
+
+class Evacuations:
+    """Caches and state of the controller; the keys are those of VMIs."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self.queue = WorkQueue[Key]()
+        self._vmis = context.informers.of(VMI)
+        self._nodes = context.informers.of(Node)
+        self._migrations = context.informers.of(Migration)
+        self._installations = context.informers.of(KubeVirt)
+        self.sources = (self._vmis, self._nodes, self._migrations, self._installations)
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
+        self._expectations = Expectations[str](context.monotonic)
+        self._vmis.index("node", lambda vmi: (vmi.status.node_name,))
+        self._migrations.index("vmi", lambda one: (str(_vmi_key(one)),))
+        self._vmis.handle(self._vmi_changed)
+        self._nodes.handle(self._node_changed)
+        self._migrations.handle(self._migration_changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Create a migration of a VMI that is to leave its node, unless it has one."""
+        vmi = self._vmis.get(key)
+        if vmi is None:
+            return None
+        node = self._nodes.get(Key("", vmi.status.node_name))
+        if not is_to_leave(vmi, node, self._taint()):
+            return None
+        if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
+            return Result(unmet)
+        if may_migrate(vmi, self._migrations.indexed("vmi", str(key))):
+            await self._migrate(vmi)
+        return None
+
+    def _taint(self) -> str:
+        settings = migration_settings(self._installations.get(KEY))
+        return settings.node_drain_taint_key or DRAIN_TAINT
+
+    async def _migrate(self, vmi: VMI) -> None:
+        self._expectations.expect(vmi.metadata.uid, creations=1)
+        try:
+            migration = await self._client.create(Migration, migration_of(vmi))
+        except ApiError as error:
+            self._expectations.creation_observed(vmi.metadata.uid)
+            text = f"Error creating a Migration: {error}"
+            self._recorder.event(vmi, "Warning", "FailedCreate", text)
+            raise
+        text = f"Created Migration {migration.metadata.name}"
+        self._recorder.event(vmi, "Normal", "SuccessfulCreate", text)
+
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        if new is not None and (old is None or _concerns(old, new)):
+            self.queue.add(new.key)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        taint = self._taint()
+        if new is not None and is_drained(new, taint) and not is_drained(old, taint):
+            for vmi in self._vmis.indexed("node", key_of(new).name):
+                self.queue.add(vmi.key)
+
+    def _migration_changed(self, old: Migration | None, new: Migration | None) -> None:
+        changed = new or old
+        assert changed is not None
+        key = _vmi_key(changed)
+        if old is None and (vmi := self._vmis.get(key)) is not None:
+            self._expectations.creation_observed(vmi.metadata.uid)
+        if new is None or new.is_final:
+            self.queue.add(key)
+
+
+def _vmi_key(migration: Migration) -> Key:
+    return Key(migration.metadata.namespace, migration.spec.vmi_name)
+
+
+def _concerns(old: VMI, new: VMI) -> bool:
+    """Whether a change of a VMI may mean that it is to leave its node."""
+    return (
+        old.status.evacuation_node_name != new.status.evacuation_node_name
+        or old.status.node_name != new.status.node_name
+        or old.status.conditions != new.status.conditions
+        or is_being_deleted(old) is not is_being_deleted(new)
+    )

@@ -1,0 +1,68 @@
+"""Which VMIs are to leave their node by a migration (KubeVirt's evacuation.go).  Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from lightkube.models.core_v1 import Node
+
+from corral.api.kinds.kubevirt.migration import (
+    CRITICAL,
+    EVACUATION,
+    MAINTENANCE,
+    VirtualMachineInstanceMigration,
+)
+from corral.api.kinds.vmi import live_migration
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Document
+from corral.reconcile.objects import is_being_deleted
+
+EVICTION_SOURCE: Final = "kubevirt.io/eviction-source"
+_DESCHEDULER: Final = "descheduler"
+_BY_MIGRATION: Final = frozenset({"LiveMigrate", "LiveMigrateIfPossible"})
+
+
+def is_to_leave(vmi: VirtualMachineInstance, node: Node | None, taint: str) -> bool:
+    """Return whether a VMI is to leave its node: an eviction marked it, or the node is drained.
+
+    ``node`` is the VMI's node, ``taint`` the key of the taint of drained nodes.
+    """
+    marked = vmi.status.evacuation_node_name
+    return (bool(marked) and marked == vmi.status.node_name) or is_drained(node, taint)
+
+
+def is_drained(node: Node | None, taint: str) -> bool:
+    """Return whether a node has the taint of drained nodes."""
+    taints = (node.spec and node.spec.taints) if node is not None else None
+    return any((each.key, each.effect) == (taint, "NoSchedule") for each in taints or ())
+
+
+def may_migrate(
+    vmi: VirtualMachineInstance, migrations: Iterable[VirtualMachineInstanceMigration]
+) -> bool:
+    """Return whether a migration of a VMI is to be created; ``migrations`` are its own so far."""
+    return (
+        vmi.spec.eviction_strategy in _BY_MIGRATION
+        and not vmi.is_final
+        and not is_being_deleted(vmi)
+        and any(
+            each.type == live_migration.CONDITION and each.status == "True"
+            for each in vmi.status.conditions
+        )
+        and all(each.is_final for each in migrations)
+    )
+
+
+def migration_of(vmi: VirtualMachineInstance) -> Document:
+    """Return the migration by which a VMI leaves its node."""
+    descheduled = vmi.metadata.annotations.get(EVICTION_SOURCE) == _DESCHEDULER
+    return {
+        "metadata": {
+            "generateName": "kubevirt-evacuation-",
+            "namespace": vmi.metadata.namespace,
+            "annotations": {EVACUATION: vmi.status.node_name},
+        },
+        "spec": {
+            "vmiName": vmi.metadata.name,
+            "priority": MAINTENANCE if descheduled else CRITICAL,
+        },
+    }
