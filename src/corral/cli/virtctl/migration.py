@@ -30,9 +30,9 @@ _HOST_NAME: Final = "kubernetes.io/hostname"
 @click.option(
     "--addedNodeSelector",
     "selector",
-    metavar="KEY=VALUE,...",
+    metavar="KEY=VALUE",
     default="",
-    help="Labels that the target node must have, beside the machine's own selector.",
+    help="A label that the target node must have, too; several with commas.",
 )
 @dry_run
 @options.session

@@ -380,9 +380,13 @@ class Migrations:
             self._enqueue_of(Key(key_of(changed).namespace, name))
 
     def _enqueue_of(self, vmi: Key) -> None:
-        """Enqueue the migrations of a VMI that are not over, or have something left to do."""
+        """Enqueue the migrations of a VMI that are not over, or have something left to do.
+
+        All of them go with the VMI.
+        """
+        is_gone = self.vmis.get(vmi) is None
         for migration in self.migrations.indexed("vmi", str(vmi)):
-            if not migration.is_final or FINALIZER in migration.metadata.finalizers:
+            if is_gone or not migration.is_final or FINALIZER in migration.metadata.finalizers:
                 self.queue.add(migration.key)
 
 
