@@ -1,8 +1,8 @@
 """Hosts that share a directory, with what befalls them: no disk is ever had by two machines.
 
 Time is a number here, and each host acts in turns of its own; the leases, the heartbeats and the
-decision to take a lease over are the real ones, on real files.  One machine is to run, with one
-disk; what the control plane and the fencing of nodes do with it is ADR 0054's, in a few lines.
+decision to take a lease over are the real ones, on real files.  Two machines want one disk; what
+the control plane and the fencing of nodes do with them is ADR 0054's, in a few lines.
 """
 
 import random
@@ -62,7 +62,7 @@ class Host:
 
 
 class Site:
-    """The hosts, and the pods of the one machine: ``pods`` names the host of each uid."""
+    """The hosts, and the pods of the machines: ``pods`` names the host of each uid."""
 
     def __init__(self, directory, chance):
         self.directory, self.chance, self.now = directory, chance, 0.0
@@ -85,12 +85,12 @@ class Site:
     # -- the control plane
 
     def control(self):
-        """Replace the machine where its node has been silent; let it be somewhere."""
+        """Replace machines whose node has been silent; there are two, which want the one disk."""
         for uid, name in list(self.pods.items()):
             if self.now - self.hosts[name].renewed >= node_lease.REPLACEMENT_SECONDS:
                 del self.pods[uid]
         ready = [each.name for each in self.hosts.values() if self.now - each.renewed < 15]
-        if not self.pods and ready:
+        while len(self.pods) < 2 and ready:
             self.made += 1
             self.pods[f"uid{self.made}"] = self.chance.choice(ready)
 
@@ -151,10 +151,10 @@ class Site:
             host.leases.give(DISK, uid)
 
     def start(self, host):
-        mine = {uid for uid, name in self.pods.items() if name == host.name}
+        mine = [uid for uid, name in self.pods.items() if name == host.name]
         if not host.reaches_api or not mine or host.qemus:
             return
-        (uid,) = mine
+        uid = self.chance.choice(mine)
         before = LeaseFiles(self.directory).holders(DISK)
         try:
             host.leases.take(DISK, uid, alone=True)
