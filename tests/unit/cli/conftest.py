@@ -1,4 +1,4 @@
-"""A user of commands whose cluster is down."""
+"""The kubeconfig of an unreachable cluster."""
 
 import pytest
 

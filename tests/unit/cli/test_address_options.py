@@ -19,7 +19,7 @@ from corral.cli.main import corral
 from corral.config import POD_CIDRS, SERVICE_CIDRS
 
 
-def test_a_range_of_each_ip_version_is_read_that_of_ipv4_first():
+def test_ranges_have_ipv4_first():
     both = (ip_network("10.1.0.0/16"), ip_network("fd01::/56"))
     assert Ranges().convert("10.1.0.0/16", None, None) == both[:1]
     assert Ranges().convert("fd01::/56, 10.1.0.0/16", None, None) == both
@@ -27,7 +27,7 @@ def test_a_range_of_each_ip_version_is_read_that_of_ipv4_first():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("10.1.0.0", "too small"),
         ("10.1.0.1/16", "has host bits set"),
@@ -37,24 +37,24 @@ def test_a_range_of_each_ip_version_is_read_that_of_ipv4_first():
         ("ten", "does not appear to be"),
     ],
 )
-def test_a_range_that_cannot_be_used_is_told(text, told):
-    with pytest.raises(click.BadParameter, match=told):
+def test_invalid_ranges_are_rejected(text, message):
+    with pytest.raises(click.BadParameter, match=message):
         Ranges().convert(text, None, None)
 
 
-def test_an_address_is_read():
+def test_addresses_are_parsed():
     assert Address().convert("192.0.2.1", None, None) == ip_address("192.0.2.1")
     with pytest.raises(click.BadParameter, match="does not appear"):
         Address().convert("here", None, None)
 
 
-def test_ranges_with_common_addresses_are_told():
+def test_overlapping_ranges_are_found():
     assert overlapping(POD_CIDRS, SERVICE_CIDRS) == ""
     wide = (ip_network("10.0.0.0/8"),)
     assert overlapping(wide, SERVICE_CIDRS) == "10.0.0.0/8 and 10.96.0.0/12"
 
 
-def test_blocks_are_any_number_of_ranges_and_addresses():
+def test_cidrs_are_ranges_and_addresses():
     found = Cidrs().convert("127.0.0.0/8, 192.0.2.7,fd01::/64,10.0.0.0/8", None, None)
     assert list(map(str, found)) == ["127.0.0.0/8", "192.0.2.7/32", "fd01::/64", "10.0.0.0/8"]
     assert Cidrs().convert(found, None, None) == found
@@ -62,14 +62,14 @@ def test_blocks_are_any_number_of_ranges_and_addresses():
         Cidrs().convert("10.1.0.1/16", None, None)
 
 
-def test_ports_are_single_ones_and_ranges():
+def test_ports_are_numbers_and_ranges():
     found = Ports().convert("5432, 8000-8099,1-1", None, None)
     assert found == (range(5432, 5433), range(8000, 8100), range(1, 2))
     assert Ports().convert(format_ranges(found), None, None) == found
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "9-8", "a", "", "1-2-3", "-5"])
-def test_what_is_no_port_is_told(text):
+def test_invalid_ports_are_rejected(text):
     with pytest.raises(click.BadParameter, match="is no port from 1 to 65535"):
         Ports().convert(text, None, None)
 
@@ -83,12 +83,12 @@ def test_what_is_no_port_is_told(text):
         ("", ""),
     ],
 )
-def test_addresses_of_web_servers(typed, url):
+def test_urls_of_web_servers_are_normalized(typed, url):
     assert WebUrl().convert(typed, None, None) == url
 
 
 @pytest.mark.parametrize(
-    ("typed", "why"),
+    ("typed", "message"),
     [
         ("localhost:9090", "must be http://HOST:PORT"),
         ("ftp://host", "must be http://HOST:PORT"),
@@ -102,13 +102,13 @@ def test_addresses_of_web_servers(typed, url):
         ("http://host/\x1b", "must be http://HOST:PORT"),
     ],
 )
-def test_what_is_no_address_is_refused_with_the_reason(typed, why):
-    with pytest.raises(click.BadParameter, match=why) as raised:
+def test_invalid_urls_are_rejected_with_the_reason(typed, message):
+    with pytest.raises(click.BadParameter, match=message) as raised:
         WebUrl().convert(typed, None, None)
     assert "secret" not in str(raised.value)
 
 
-def test_rules_without_a_prometheus_are_refused(tmp_path):
+def test_metric_rules_without_prometheus_are_rejected(tmp_path):
     rules = tmp_path / "rules.yaml"
     rules.write_text("defaults: true")
     run = CliRunner().invoke(

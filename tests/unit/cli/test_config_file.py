@@ -1,4 +1,4 @@
-"""Options in a file mean what they mean on the command line, and a wrong one is named."""
+"""Options in a configuration file."""
 
 import click
 import pytest
@@ -20,7 +20,7 @@ def write(tmp_path):
     return write
 
 
-def test_keys_are_the_flags(write, tmp_path):
+def test_keys_are_the_names_of_flags(write, tmp_path):
     path = write(
         f"data-dir: {tmp_path}/lab\nbind: 127.0.0.1:7443\nboots: 2\nnetwork: false\n"
         "pod-cidr: 10.9.0.0/16\n"
@@ -33,13 +33,13 @@ def test_keys_are_the_flags(write, tmp_path):
     assert [str(each) for each in context.params["pod_cidr"]] == ["10.9.0.0/16"]
 
 
-def test_flags_go_before_the_file(write):
+def test_flags_take_precedence_over_the_file(write):
     path = write("boots: 2\nname: one\n")
     params = join.make_context("join", ["--config", path, "--boots", "3"]).params
     assert (params["boots"], params["name"]) == (3, "one")
 
 
-def test_what_may_be_repeated_is_a_list(write):
+def test_repeatable_options_are_lists(write):
     path = write("label: [rack=b, a=c]\ntaint: ['lab=x:NoSchedule']\n")
     params = node.make_context("node", ["--config", path]).params
     assert params["labels"] == (("rack", "b"), ("a", "c"))
@@ -53,7 +53,7 @@ def test_a_required_option_may_stand_in_the_file(write):
     assert params["leader_elect"] is False
 
 
-def test_a_unit_names_the_file_and_not_what_is_in_it(write):
+def test_options_for_a_unit_name_the_file_not_its_content(write):
     path = write("boots: 2\nname: one\n")
     context = join.make_context("join", ["--config", path, "--no-network"])
     assert hints.options(context) == ["--config", path, "--no-network"]
@@ -75,13 +75,13 @@ def test_a_unit_names_the_file_and_not_what_is_in_it(write):
         ("a: [", "config.yaml"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_key(write, text, message):
+def test_an_invalid_file_is_rejected_with_the_key(write, text, message):
     with pytest.raises(click.BadParameter) as caught:
         up.make_context("up", ["--config", write(text)])
     assert message in caught.value.format_message()
 
 
-def test_a_list_is_required_where_an_option_may_be_repeated(write):
+def test_a_repeatable_option_must_be_a_list(write):
     with pytest.raises(click.BadParameter, match="label: must be a list"):
         join.make_context("join", ["--config", write("label: rack=b")])
 

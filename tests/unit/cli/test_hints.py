@@ -1,4 +1,4 @@
-"""Hints name the command that brings back the manager that was there."""
+"""Hints: commands that start a manager with its earlier options."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ from corral.config import Layout
 
 @pytest.fixture
 def layout(tmp_path, monkeypatch):
-    """A data directory that is not the usual one, and whose name has a blank."""
+    """A data directory that is not the default, with a blank in its name."""
     monkeypatch.delenv("CORRAL_DATA_DIR", raising=False)
     place = Layout(tmp_path / "a lab")
     place.root.mkdir()
@@ -36,7 +36,7 @@ def given(*arguments, where="elsewhere"):
     return hints.options(context), context.params
 
 
-def test_what_was_given_and_nothing_else_is_told(tmp_path, monkeypatch):
+def test_options_of_a_hint_are_those_given(tmp_path, monkeypatch):
     (tmp_path / "tokens").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CORRAL_UP_NODES", "2")
@@ -71,6 +71,7 @@ OPTIONS = {
     "--keep-ports": "5000-6000,53",
     "--allow-destination": "10.0.0.0/8,192.168.7.1",
     "--host-disks": "/",
+    "--shared-storage": "/tmp",
     "--prometheus": "http://127.0.0.1:9090",
     "--metric-rules": __file__,
     "--audit-log": "/var/log/audit.log",
@@ -85,11 +86,11 @@ OPTIONS = {
 }
 
 
-def test_every_option_is_written_as_it_is_read():
-    """A unit of systemd, and whoever follows a hint, start the same manager again."""
-    known = {each.name for each in up.params} - hints._NOT_SETTINGS
+def test_every_option_of_up_round_trips():
+    """A systemd unit, and a user who follows a hint, start the same manager."""
+    names = {each.name for each in up.params} - hints._NOT_SETTINGS
     context = up.make_context("up", list(OPTIONS)[:0])
-    assert {up.make_parser(context)._long_opt[each].dest for each in OPTIONS} == known
+    assert {up.make_parser(context)._long_opt[each].dest for each in OPTIONS} == names
     for name, value in OPTIONS.items():
         words, params = given(name, *([value] if value else []))
         assert words[0] == name
@@ -111,23 +112,24 @@ JOIN_OPTIONS = {
     "--eviction-hard": "memory.available<5%",
     "--eviction-pressure-transition-period": "1m30s",
     "--host-disks": "/",
+    "--shared-storage": "/tmp",
     "--machine": "hollow",
     "--hollow-boot-seconds": "1.5",
     "--verbose": None,
 }
 
 
-def test_every_option_of_an_agent_is_written_as_it_is_read(layout):
-    known = {each.name for each in join.params} - hints._NOT_SETTINGS
+def test_every_option_of_join_round_trips(layout):
+    names = {each.name for each in join.params} - hints._NOT_SETTINGS
     context = join.make_context("join", [])
-    assert {join.make_parser(context)._long_opt[each].dest for each in JOIN_OPTIONS} == known
+    assert {join.make_parser(context)._long_opt[each].dest for each in JOIN_OPTIONS} == names
     for name, value in JOIN_OPTIONS.items():
         words = [name, *([value] if value else [])]
         context = join.make_context("join", ["--data-dir", str(layout.root), *words])
         assert hints.options(context) == words
 
 
-def test_an_agent_is_started_as_last_time_without_its_token(layout):
+def test_the_hint_for_an_agent_has_its_options_without_the_token(layout):
     words = ["https://192.0.2.1:6443", "--token", "abcdef.0123456789abcdef", "--label", "a=b"]
     context = join.make_context("join", [*words, "--data-dir", str(layout.root), "--port", "10260"])
     layout.membership.write_text("{}")
@@ -162,7 +164,7 @@ def test_hints_name_the_directory_and_the_options(layout, capsys):
         assert command in capsys.readouterr().err
 
 
-def test_the_api_stays_where_it_was_unless_somebody_says_otherwise(layout):
+def test_the_last_bind_address_is_the_default(layout):
     where = str(layout.root)
     assert given(where=where)[1]["bind"] == ("127.0.0.1", 6443)
     hints.remember(layout, ["--bind", "[::1]:7443", "--nodes", "2"])
@@ -176,7 +178,7 @@ def test_the_api_stays_where_it_was_unless_somebody_says_otherwise(layout):
         given(where=where)
 
 
-def test_options_that_are_left_out_are_told(layout):
+def test_options_missing_since_the_last_start_are_listed(layout):
     assert hints.missing_options(layout, []) == ""
     hints.remember(layout, ["--bind", ":1", "--nodes", "2", "--no-network", "--host-disks", "/a b"])
     assert hints.missing_options(layout, ["--bind", ":2", "--nodes", "2"]) == (
@@ -184,17 +186,17 @@ def test_options_that_are_left_out_are_told(layout):
     )
 
 
-def test_of_somebody_elses_kubeconfig_no_directory_is_known(tmp_path):
+def test_a_foreign_kubeconfig_has_no_data_directory(tmp_path):
     (tmp_path / "kubeconfig").write_text("")
     assert hints.of_kubeconfig(tmp_path / "kubeconfig") is None
 
 
-def test_a_spoilt_file_is_as_good_as_none(layout):
+def test_an_invalid_options_file_is_ignored(layout):
     layout.options.write_text('{"bind": 1}')
     assert hints.up(layout) == f"corral up --detach --data-dir '{layout.root}'"
 
 
-def test_the_command_that_is_told_brings_the_manager_back(layout):
+def test_the_command_of_a_hint_restarts_the_manager(layout):
     options = ["--machine", "hollow", "--no-network", "--bind", f"127.0.0.1:{free_port()}"]
 
     def corral(*words):
@@ -209,8 +211,8 @@ def test_the_command_that_is_told_brings_the_manager_back(layout):
         assert stopped.stdout == "The manager has ended; no machine runs on.\n"
         refused = corral("up", "--detach", "--data-dir", str(layout.root), "--bind", "192.0.2.1:1")
         assert refused.returncode == 1
-        told = corral("status", "--data-dir", str(layout.root)).stderr
-        command = shlex.split(told.partition("Start one: ")[2])
+        output = corral("status", "--data-dir", str(layout.root)).stderr
+        command = shlex.split(output.partition("Start one: ")[2])
         assert command == ["corral", *again_with(layout, options)]
         again_begun = corral(*command[1:])
         assert again_begun.returncode == 0, again_begun.stderr
@@ -225,7 +227,7 @@ def again_with(layout, options):
     return ["up", "--detach", "--data-dir", str(layout.root), *bind, *network, *machine]
 
 
-def test_ranges_that_the_directory_keeps_are_not_told_as_left_out(layout):
+def test_stored_ranges_do_not_count_as_missing_options(layout):
     last, _ = given("--pod-cidr", "10.251.0.0/16", "--nodes", "2", where=str(layout.root))
     hints.remember(layout, last)
     assert hints.missing_options(layout, []) == "--nodes 2"

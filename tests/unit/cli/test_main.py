@@ -1,4 +1,4 @@
-"""Commands say what is wrong in a line or two, by file and reason, and never with a traceback."""
+"""Errors of commands: file and reason in a line or two, never a traceback."""
 
 import os
 import subprocess
@@ -18,19 +18,19 @@ from corral.node.state import machine_record as records
 
 
 @pytest.fixture
-def told(capsys):
-    """Run a command; answers its exit code and what it printed."""
+def run_command(capsys):
+    """Run a command; return its exit code and output."""
 
-    def told(*arguments):
+    def run_command(*arguments):
         code = run(list(map(str, arguments)))
         printed = capsys.readouterr()
         return code, printed.out + printed.err
 
-    return told
+    return run_command
 
 
-def spoil(directory: Path, what: str, how: str) -> None:
-    path = directory / what
+def spoil(directory: Path, name: str, how: str) -> None:
+    path = directory / name
     if how == "directory":
         path.mkdir()
     else:
@@ -40,14 +40,14 @@ def spoil(directory: Path, what: str, how: str) -> None:
 UP = ["up", "--machine", "hollow"]
 
 
-def test_a_ratio_that_shares_nothing_is_refused(told, tmp_path):
-    code, said = told(*UP, "--cpu-allocation-ratio", "0", "--data-dir", tmp_path)
+def test_an_allocation_ratio_of_zero_is_rejected(run_command, tmp_path):
+    code, output = run_command(*UP, "--cpu-allocation-ratio", "0", "--data-dir", tmp_path)
     assert code == 2
-    assert "--cpu-allocation-ratio" in said
+    assert "--cpu-allocation-ratio" in output
 
 
 @pytest.mark.parametrize(
-    ("what", "how", "command"),
+    ("name", "how", "command"),
     [
         ("lock", "directory", UP),
         ("lock", "directory", ["down"]),
@@ -58,72 +58,74 @@ def test_a_ratio_that_shares_nothing_is_refused(told, tmp_path):
         ("nodes", "file", UP),
     ],
 )
-def test_a_spoilt_data_directory_is_named(told, tmp_path, what, how, command):
-    spoil(tmp_path, what, how)
+def test_an_invalid_data_directory_is_named(run_command, tmp_path, name, how, command):
+    spoil(tmp_path, name, how)
     where = ["--bind", f"127.0.0.1:{free_port()}"] if command is UP else []
-    code, said = told(*command, *where, "--data-dir", tmp_path)
+    code, output = run_command(*command, *where, "--data-dir", tmp_path)
     assert code == 1
-    assert said.startswith("error: ")
-    assert str(tmp_path / what) in said
-    assert "Traceback" not in said
+    assert output.startswith("error: ")
+    assert str(tmp_path / name) in output
+    assert "Traceback" not in output
 
 
-def test_other_addresses_than_machines_have_are_refused(told, tmp_path):
+def test_a_range_without_the_addresses_of_machines_is_rejected(run_command, tmp_path):
     save(Layout(tmp_path), Ranges())
     machine = tmp_path / "nodes" / "here" / "machines" / "uid"
     machine.mkdir(parents=True)
     record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
     records.write(machine, record)
-    code, said = told("up", "--new-store", "--pod-cidr", "10.230.0.0/16", "--data-dir", tmp_path)
+    code, output = run_command(
+        "up", "--new-store", "--pod-cidr", "10.230.0.0/16", "--data-dir", tmp_path
+    )
     assert code == 1
-    assert "have addresses in 10.244.0.0/16,fd00:10:244::/56" in said
-    assert "corral down" in said
+    assert "have addresses in 10.244.0.0/16,fd00:10:244::/56" in output
+    assert "corral down" in output
     assert load(Layout(tmp_path)) == Ranges()
 
 
-def test_machines_that_run_on_without_a_manager_are_told_of(told, tmp_path):
+def test_status_reports_machines_that_run_without_a_manager(run_command, tmp_path):
     machine = tmp_path / "nodes" / "here" / "machines" / "uid"
     machine.mkdir(parents=True)
     record = records.Record(namespace="a", instance="b", uid="uid", pod="c", pod_uid="d")
     records.write(machine, record.started())
-    code, said = told("status", "--data-dir", tmp_path)
+    code, output = run_command("status", "--data-dir", tmp_path)
     assert code == 3
-    assert "error: no manager runs here\n" in said
+    assert "error: no manager runs here\n" in output
     descriptor = acquire_lock(machine)
     assert descriptor is not None
     try:
-        code, said = told("status", "--data-dir", tmp_path)
+        code, output = run_command("status", "--data-dir", tmp_path)
     finally:
         os.close(descriptor)
     assert code == 3
-    assert "error: no manager runs here, but 1 machine runs on\n" in said
-    assert f"corral up --detach --data-dir {tmp_path} takes over" in said
+    assert "error: no manager runs here, but 1 machine runs on\n" in output
+    assert f"corral up --detach --data-dir {tmp_path} takes over" in output
 
 
-def test_disks_that_lost_their_names_are_told_of(told, tmp_path):
+def test_disks_without_names_are_warned_of(run_command, tmp_path):
     disks = tmp_path / "images" / "disks"
     disks.mkdir(parents=True)
     (disks / "sha256-0.raw").touch()
-    code, said = told("image", "ls", "--data-dir", tmp_path)
+    code, output = run_command("image", "ls", "--data-dir", tmp_path)
     assert code == 0
-    assert said.startswith(f"warning: 1 of the disks in {disks} have lost their names: copy what")
+    assert output.startswith(f"warning: 1 of the disks in {disks} have lost their names: copy what")
 
 
-def test_a_stray_file_among_the_nodes_harms_nothing(told, tmp_path):
+def test_a_stray_file_in_the_nodes_directory_is_ignored(run_command, tmp_path):
     (tmp_path / "nodes").mkdir()
     (tmp_path / "nodes" / "stray").write_text("")
     (tmp_path / "lock").write_text("")
-    assert told("down", "--data-dir", tmp_path) == (
+    assert run_command("down", "--data-dir", tmp_path) == (
         0,
         "No manager ran; 0 machines shut down.\n",
     )
 
 
 @pytest.mark.parametrize(("command", "expected"), [("kubeconfig", 1), ("status", 3)])
-def test_what_needs_a_manager_says_how_to_start_one(told, tmp_path, command, expected):
-    code, said = told(command, "--data-dir", tmp_path)
+def test_commands_that_need_a_manager_name_corral_up(run_command, tmp_path, command, expected):
+    code, output = run_command(command, "--data-dir", tmp_path)
     assert code == expected
-    assert "corral up" in said
+    assert "corral up" in output
 
 
 @pytest.mark.parametrize(
@@ -135,24 +137,24 @@ def test_what_needs_a_manager_says_how_to_start_one(told, tmp_path, command, exp
         ("xyzzy", ""),
     ],
 )
-def test_an_unknown_command_is_refused_with_the_one_that_was_meant(told, typed, advice):
-    code, said = told(typed)
+def test_an_unknown_command_is_rejected_with_the_similar_one(run_command, typed, advice):
+    code, output = run_command(typed)
     assert code == 2
-    assert said.strip().endswith(f"No such command '{typed}'. {advice}".strip())
+    assert output.strip().endswith(f"No such command '{typed}'. {advice}".strip())
 
 
-def test_help_breaks_no_option_value(told):
-    code, said = told("up", "--help")
+def test_help_breaks_no_option_value(run_command):
+    code, output = run_command("up", "--help")
     assert code == 0
-    assert all(each in said for each in THRESHOLDS.split(","))
+    assert all(each in output for each in THRESHOLDS.split(","))
 
 
-def test_ending_what_never_ran_is_no_error(told, tmp_path):
-    assert told("stop", "--data-dir", tmp_path)[0] == 0
-    assert told("down", "--data-dir", tmp_path)[0] == 0
+def test_stop_and_down_without_a_manager_succeed(run_command, tmp_path):
+    assert run_command("stop", "--data-dir", tmp_path)[0] == 0
+    assert run_command("down", "--data-dir", tmp_path)[0] == 0
 
 
-def test_a_detached_manager_tells_its_caller_why_it_did_not_start(tmp_path):
+def test_a_detached_manager_reports_why_it_did_not_start(tmp_path):
     (tmp_path / "store.sqlite").write_text("not a database, whatever its name says")
     command = [sys.executable, "-m", "corral", "up", "--detach", "--machine", "hollow"]
     done = subprocess.run(
@@ -167,7 +169,7 @@ def test_a_detached_manager_tells_its_caller_why_it_did_not_start(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_no_manager_begins_without_objects_beside_what_it_had(tmp_path):
+def test_a_missing_store_beside_volumes_prevents_the_start(tmp_path):
     volume = tmp_path / "storage" / "volumes" / "pvc-1"
     volume.mkdir(parents=True)
     command = [sys.executable, "-m", "corral", "up", "--machine", "hollow", "--no-network"]
@@ -187,7 +189,7 @@ def test_no_manager_begins_without_objects_beside_what_it_had(tmp_path):
     assert volume.exists()
 
 
-def test_a_directory_that_may_not_be_written_is_refused_clearly(tmp_path):
+def test_an_unwritable_directory_is_an_error_without_traceback(tmp_path):
     private = tmp_path / "private"
     private.mkdir(mode=0o500)
     for each in (tmp_path, *tmp_path.parents):
@@ -218,18 +220,18 @@ def test_a_directory_that_may_not_be_written_is_refused_clearly(tmp_path):
         ("localhost:80", ("localhost", 80)),
     ],
 )
-def test_addresses_are_read_as_people_write_them(text, expected):
+def test_bind_addresses_are_parsed(text, expected):
     assert BindAddress().convert(text, None, None) == expected
 
 
 @pytest.mark.parametrize("text", ["host:port", "127.0.0.1:0", "127.0.0.1:65536", "[::1]:x"])
-def test_a_port_that_is_none_is_refused(told, tmp_path, text):
-    code, said = told("up", "--bind", text, "--data-dir", tmp_path)
+def test_an_invalid_port_is_rejected(run_command, tmp_path, text):
+    code, output = run_command("up", "--bind", text, "--data-dir", tmp_path)
     assert code == 2
-    assert "the port must be a number from 1 to 65535" in said
+    assert "the port must be a number from 1 to 65535" in output
 
 
-def test_a_fault_of_ours_is_not_dressed_up():
+def test_bugs_are_raised_and_os_errors_reported():
     with pytest.raises(ExceptionGroup):
         from_os_error(ExceptionGroup("tasks", [KeyError("a bug")]))
     nested = ExceptionGroup("tasks", [ExceptionGroup("more", [OSError(28, "No space", "/x")])])
@@ -241,31 +243,31 @@ def test_a_fault_of_ours_is_not_dressed_up():
 
 @pytest.mark.parametrize("command", [["ls"], ["build-demo"]], ids=str)
 def test_the_first_image_command_creates_a_data_directory_for_its_owner_alone(
-    told, tmp_path, monkeypatch, command
+    run_command, tmp_path, monkeypatch, command
 ):
     """Whatever the umask: a build of the demo guest is often the first command of all."""
     monkeypatch.setenv("PATH", "")  # so that a build ends where it looks for apt-get
     layout = Layout(tmp_path / "data")
     mask = os.umask(0)
     try:
-        told("image", *command, "--data-dir", layout.root)
+        run_command("image", *command, "--data-dir", layout.root)
     finally:
         os.umask(mask)
     made = [layout.root, layout.images, *layout.images.iterdir()]
     assert {each.stat().st_mode & 0o777 for each in made} == {0o700}
 
 
-def test_an_image_gets_further_names(told, tmp_path):
+def test_an_image_gets_further_names(run_command, tmp_path):
     disk = tmp_path / "disk.img"
     disk.write_bytes(b"\1" * 4096)
     where = ["--data-dir", tmp_path / "data"]
-    assert told("image", "import", disk, "lab/one:1", *where)[0] == 0
-    code, said = told("image", "tag", "lab/one:1", "lab/two:1", "lab/three:1", *where)
-    assert (code, said) == (0, "lab/two:1 is lab/one:1\nlab/three:1 is lab/one:1\n")
-    listed = told("image", "ls", *where)[1]
+    assert run_command("image", "import", disk, "lab/one:1", *where)[0] == 0
+    code, output = run_command("image", "tag", "lab/one:1", "lab/two:1", "lab/three:1", *where)
+    assert (code, output) == (0, "lab/two:1 is lab/one:1\nlab/three:1 is lab/one:1\n")
+    listed = run_command("image", "ls", *where)[1]
     assert "lab/two:1" in listed
     assert "lab/three:1" in listed
-    assert told("image", "tag", "lab/none:1", "lab/four:1", *where)[0] == 1
+    assert run_command("image", "tag", "lab/none:1", "lab/four:1", *where)[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -275,8 +277,8 @@ def test_an_image_gets_further_names(told, tmp_path):
         *("lightkube.core.client", "prometheus_client.exposition", "uvicorn.main"),
     ],
 )
-def test_a_start_imports_no_library_that_most_never_need(library):
-    """Where bytecode is not kept, each start compiles all that it imports."""
+def test_a_start_imports_no_rarely_needed_library(library):
+    """Without a bytecode cache each start compiles all that it imports."""
     code = "import sys; import corral.cli.manager.up, corral.daemon.run; "
     code += f"sys.exit('{library}' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Commands are written as virtctl's: switches with values, options before the command."""
+"""The grammar of commands, as virtctl's: flags with values, options before the command."""
 
 import click
 import pytest
@@ -20,7 +20,7 @@ from corral.cli.options import Command
         (["--", "--on=true"], (False, "", ("--on=true",))),
     ],
 )
-def test_switches_may_have_values(arguments, expected):
+def test_flags_may_have_values(arguments, expected):
     seen = []
 
     @click.command(cls=Command)
@@ -34,7 +34,7 @@ def test_switches_may_have_values(arguments, expected):
     assert seen == [expected]
 
 
-def test_a_switch_that_is_neither_true_nor_false_is_refused(capsys, nobody_home):
+def test_an_invalid_value_of_a_flag_is_rejected(capsys, nobody_home):
     assert run(["port-forward", "--stdio=maybe", "vmi/x", "22"]) == 2
     assert "--stdio" in capsys.readouterr().err
 
@@ -49,13 +49,13 @@ def test_a_switch_that_is_neither_true_nor_false_is_refused(capsys, nobody_home)
         (["guestosinfo", "web", "--context=other"], "away"),
     ],
 )
-def test_where_the_namespace_comes_from(arguments, namespace, nobody_home, monkeypatch):
-    asked = []
+def test_the_namespace_is_by_option_then_context(arguments, namespace, nobody_home, monkeypatch):
+    namespaces = []
     monkeypatch.setattr(
-        "corral.cli.virtctl.guest._show", lambda session, *_: asked.append(session.namespace)
+        "corral.cli.virtctl.guest._show", lambda session, *_: namespaces.append(session.namespace)
     )
     assert run(arguments) == 0
-    assert asked == [namespace]
+    assert namespaces == [namespace]
 
 
 @pytest.mark.parametrize(
@@ -76,39 +76,39 @@ def test_where_the_namespace_comes_from(arguments, namespace, nobody_home, monke
         ["evacuate-cancel", "node", "one"],
     ],
 )
-def test_a_cluster_that_does_not_answer_is_said_so(arguments, nobody_home, capsys):
+def test_an_unreachable_cluster_is_an_error(arguments, nobody_home, capsys):
     assert run(arguments) == 1
-    said = capsys.readouterr().err
-    assert "127.0.0.1:1 does not answer" in said
-    assert "corral up" in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert "127.0.0.1:1 does not answer" in output
+    assert "corral up" in output
+    assert "Traceback" not in output
 
 
-def test_another_context_must_exist(nobody_home, capsys):
+def test_a_missing_context_is_an_error(nobody_home, capsys):
     assert run(["--context", "no-such", "guestosinfo", "web"]) == 1
     assert 'contexts has no entry named "no-such"' in capsys.readouterr().err
 
 
 def _helps(command, path=()):
-    """The help of a command and of all below it, by their names."""
+    """Yield the help of a command and of all its subcommands, by name."""
     context = click.Context(command, info_name=" ".join(("corral", *path)), terminal_width=80)
     yield " ".join(path), command.get_help(context)
     for name in command.list_commands(context) if isinstance(command, click.Group) else ():
         yield from _helps(command.get_command(context, name), (*path, name))
 
 
-def test_help_is_whole_and_as_wide_as_a_terminal():
+def test_help_is_complete_in_80_columns():
     helps = dict(_helps(corral))
     assert {"", "up", "image", "image pull", "create vm"} <= helps.keys()
     for name, text in helps.items():
-        _usage, _, told = text.partition("\n\n")
-        wrong = [line for line in text.splitlines() if len(line) > 80]
-        wrong += [line for line in told.splitlines() if line.endswith("...") or "RANGE" in line]
-        assert wrong == [], name
+        _usage, _, body = text.partition("\n\n")
+        faults = [line for line in text.splitlines() if len(line) > 80]
+        faults += [line for line in body.splitlines() if line.endswith("...") or "RANGE" in line]
+        assert faults == [], name
     assert "--machine [qemu|hollow]" in helps["up"]
 
 
-def test_the_code_of_a_command_that_exits_is_the_programs(monkeypatch):
+def test_the_exit_code_is_that_of_the_command(monkeypatch):
     @click.command()
     def version():
         raise click.exceptions.Exit(7)

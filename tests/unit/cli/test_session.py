@@ -1,4 +1,4 @@
-"""What commands tell of refusals, and what to do then."""
+"""Errors of API requests as commands report them, with hints."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="ho
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "hint"),
+    ("error", "expected", "hint"),
     [
         (
             NotFound("404 page not found"),
@@ -40,19 +40,19 @@ SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="ho
         ),
     ],
 )
-def test_what_is_not_there_is_told_by_its_kind(error, told, hint):
+def test_the_hint_for_a_missing_object_lists_its_kind(error, expected, hint):
     with pytest.raises(Problem) as problem, SESSION.api_errors("fetching"):
         raise error
-    assert (problem.value.message, problem.value.hint) == (told, hint)
+    assert (problem.value.message, problem.value.hint) == (expected, hint)
 
 
-def test_who_is_not_let_in_is_told_by_which_file():
+def test_the_hint_for_unauthorized_names_the_kubeconfig():
     with pytest.raises(Problem, match="Unauthorized") as problem, SESSION.api_errors():
         raise Unauthorized("Unauthorized")
     assert problem.value.hint.startswith("The certificate or token in / is not valid")
 
 
-def test_a_type_that_stands_alone_is_explained_alone():
+def test_the_hint_for_an_unknown_type_lists_types():
     with pytest.raises(Problem) as problem:
         kind_of("vmirs")
     assert problem.value.hint == "Write vmi or vm."

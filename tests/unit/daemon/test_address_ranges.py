@@ -1,4 +1,4 @@
-"""Which ranges of addresses a data directory has, and how long."""
+"""Address ranges of a data directory, and their use."""
 
 import os
 from ipaddress import ip_network

@@ -1,4 +1,4 @@
-"""Tests of controllers alone: who acts, what their health is, and how they end."""
+"""The process of controllers alone: election, health, shutdown."""
 
 import asyncio
 import contextlib
@@ -87,7 +87,7 @@ class Running:
 
 @pytest.fixture(autouse=True)
 def process_settings():
-    """A process sets its umask, and freezes what the garbage collector has to look at."""
+    """Restore the umask and the garbage collector's frozen objects: a process changes both."""
     umask = os.umask(0o022)
     yield
     os.umask(umask)

@@ -1,4 +1,4 @@
-"""What is found beside a store that is missing, and who may read it."""
+"""Files beside a missing store, and their modes."""
 
 import os
 import sqlite3
@@ -28,7 +28,7 @@ def emptied(layout):
 
 
 def without_its_log(layout):
-    """What is left where somebody removes the write-ahead log that holds everything."""
+    """Create a store whose write-ahead log, with all content, was removed."""
     connection = sqlite3.connect(layout.store)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()

@@ -73,7 +73,7 @@ class View(Struct, kw_only=True):
 
 @dataclass
 class Cluster:
-    """A cluster: its administrator's client, and what it takes to reach it."""
+    """A cluster: its administrator's client, URL and CA."""
 
     server: ApiServer
     port: int
@@ -118,7 +118,7 @@ class Cluster:
 
 @asynccontextmanager
 async def bare():
-    """A server with Kubernetes' own kinds, and what makes others of definitions."""
+    """A server with Kubernetes' own kinds, and the controllers of definitions."""
     store = Store.in_memory()
     server = ApiServer(store, KUBERNETES, authenticator=Authenticator({"secret": ADMINISTRATOR}))
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -288,7 +288,7 @@ async def test_users_do_not_write_the_status_of_vmis(installed, replica_set):
 
 
 async def test_a_node_changes_its_own_vmis_alone(cluster, replica_set):
-    """No controllers run: who is in the group of nodes passes the webhooks."""
+    """No controllers run: users in the group of nodes bypass the webhooks."""
     await installer.install(cluster.admin, documents(), lambda _line: None)
     maker = cluster.client("maker", "system:masters", "system:nodes")
     spec = replica_set["spec"]["template"]["spec"]

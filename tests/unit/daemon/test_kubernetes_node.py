@@ -1,4 +1,4 @@
-"""Tests of how a node enters a cluster whose API server keeps none of corral's ConfigMaps."""
+"""A node that joins a Kubernetes, which has none of corral's ConfigMaps."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ class World:
 
 @pytest.fixture
 def running(tmp_path):
-    """Return a server, with what approves and signs requests, and allocates pod ranges."""
+    """Return a server, with controllers that approve and sign requests and allocate pod ranges."""
 
     @asynccontextmanager
     async def running(*, allocates=True, signs=True):

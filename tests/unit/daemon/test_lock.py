@@ -69,7 +69,7 @@ def test_a_full_disk_is_told_by_the_files_name():
 
 
 def test_a_lock_that_is_taken_away_meanwhile_is_none(tmp_path, monkeypatch):
-    """Who fails may remove a directory that it has made, just when another is about to lock it."""
+    """A failing manager may remove its directory just before another one locks it."""
     lock, flock = tmp_path / "lock", fcntl.flock
 
     def late(descriptor, operation):

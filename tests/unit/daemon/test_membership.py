@@ -1,4 +1,4 @@
-"""What a joined host keeps of its cluster: the membership, and certificates that are renewed."""
+"""A joined host's membership, and its certificates that are renewed."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What is told of the network where there is none."""
+"""The machine network's summary, with and without a network."""
 
 from ipaddress import ip_address, ip_network
 

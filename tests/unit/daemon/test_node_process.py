@@ -1,4 +1,4 @@
-"""The process of a joined node: what it consists of."""
+"""The process of a joined node: its parts."""
 
 import subprocess
 import sys

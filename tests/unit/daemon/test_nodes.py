@@ -1,4 +1,4 @@
-"""Tests of the start: what users have made is not to keep a manager from it."""
+"""The nodes of a manager at its start: objects of users do not prevent it."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ GROUP = "/apis/admissionregistration.k8s.io/v1"
 
 @pytest.fixture
 async def server():
-    """A server with what every cluster has, and the node ``earlier`` with two pods."""
+    """A server with every cluster's objects, and the node ``earlier`` with two pods."""
     store = Store.in_memory()
     server = ApiServer(store)
     await create_defaults(server)
@@ -54,7 +54,7 @@ async def names(client, view):
 
 
 async def refuse(server, client, **rule):
-    """Make a policy that lets nothing of a sort be done."""
+    """Create a policy that rejects an operation."""
     everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"]}
     policy = {
         "metadata": {"name": "never"},
@@ -73,7 +73,7 @@ async def refuse(server, client, **rule):
 
 @asynccontextmanager
 async def removing(client, gone):
-    """Remove nodes; the block gets what waits until the loop has come to an outcome."""
+    """Remove nodes; the block gets a function that waits for the outcome."""
     loop = node_remover(client, gone)
 
     async def until(outcome):

@@ -1,4 +1,4 @@
-"""Tests of requests for certificates: what is read of them, and what is signed."""
+"""Certificate signing requests: parsing and signing."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -38,15 +38,15 @@ def request(key=None, *, name="eve", groups=("lab",)):
     ],
     ids=["P-256", "P-384", "Ed25519", "RSA"],
 )
-def test_a_request_tells_who_it_is_for(make_key):
+def test_a_request_has_name_and_groups(make_key):
     key = make_key()
-    wanted = pki.read_request(b"some words before\n" + request(key, groups=("lab", "night")))
-    assert (wanted.name, wanted.groups) == ("eve", ("lab", "night"))
-    assert wanted.key == key.public_key()
+    parsed = pki.read_request(b"some words before\n" + request(key, groups=("lab", "night")))
+    assert (parsed.name, parsed.groups) == ("eve", ("lab", "night"))
+    assert parsed.key == key.public_key()
 
 
 def changed(content):
-    """The same with another name, which its key has not signed."""
+    """Return the same request with another name, which its key has not signed."""
     der = x509.load_pem_x509_csr(content).public_bytes(serialization.Encoding.DER)
     forged = der.replace(b"eve", b"bob")
     return x509.load_der_x509_csr(forged).public_bytes(PEM)
@@ -65,7 +65,7 @@ def changed(content):
     ],
     ids=["nothing", "no end", "a key", "no request"],
 )
-def test_anything_else_is_refused(content, fault):
+def test_other_content_is_rejected(content, fault):
     with pytest.raises(ValueError, match=fault):
         pki.read_request(content)
 
@@ -79,7 +79,7 @@ def test_anything_else_is_refused(content, fault):
     ],
     ids=["forged", "forged RSA", "a strange key"],
 )
-def test_a_signature_that_cannot_be_verified_is_refused(make, fault):
+def test_an_invalid_signature_is_rejected(make, fault):
     content = make()
     with pytest.raises(ValueError, match=fault):
         pki.read_request(content)
@@ -88,7 +88,7 @@ def test_a_signature_that_cannot_be_verified_is_refused(make, fault):
 @pytest.mark.parametrize(
     ("seconds", "days"), [(None, 365), (3600, 1 / 24), (10 * 365 * 86400, 365)]
 )
-def test_a_certificate_says_who_asks_and_lasts_as_long_as_wanted(tmp_path, seconds, days):
+def test_a_certificate_has_the_subject_and_the_requested_lifetime(tmp_path, seconds, days):
     pki.ensure(tmp_path / "pki")
     key = certificates.new_key()
     signed = pki.sign_request(tmp_path / "pki", request(key, groups=("lab", "night")), seconds)
@@ -103,7 +103,7 @@ def test_a_certificate_says_who_asks_and_lasts_as_long_as_wanted(tmp_path, secon
     assert pki.certificate_end(signed) == certificate.not_valid_after_utc
 
 
-def test_nothing_of_a_request_but_its_subject_is_signed(tmp_path):
+def test_only_the_subject_of_a_request_is_signed(tmp_path):
     pki.ensure(tmp_path / "pki")
     builder = x509.CertificateSigningRequestBuilder(
         x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "eve")])
@@ -114,7 +114,7 @@ def test_nothing_of_a_request_but_its_subject_is_signed(tmp_path):
     assert not constraints.value.ca
 
 
-def test_nobody_gets_a_certificate_without_a_name(tmp_path):
+def test_a_request_without_a_name_is_rejected(tmp_path):
     pki.ensure(tmp_path / "pki")
     with pytest.raises(ValueError, match="no common name"):
         pki.sign_request(tmp_path / "pki", request(name=""), None)
@@ -132,6 +132,6 @@ def test_nobody_gets_a_certificate_without_a_name(tmp_path):
         (b"-----BEGIN CERTIFICATE-----\nbm90aGluZw==\n-----END CERTIFICATE-----", "x509: "),
     ],
 )
-def test_what_is_no_certificate_is_told(content, fault):
+def test_an_invalid_certificate_is_an_error(content, fault):
     assert pki.certificate_fault(content).startswith(fault)
     assert pki.certificate_end(content) is None

@@ -22,7 +22,7 @@ def names(identity):
     )
 
 
-def test_what_is_made_is_private_and_covers_this_machine(tmp_path):
+def test_created_files_are_private_and_cover_this_host(tmp_path):
     identity = pki.ensure(tmp_path / "pki", ["10.0.0.7", "vm.example.com"])
     assert {"127.0.0.1", "::1", "localhost", "10.0.0.7", "vm.example.com"} <= names(identity)
     assert (tmp_path / "pki").stat().st_mode & 0o777 == 0o700
@@ -33,7 +33,7 @@ def test_what_is_made_is_private_and_covers_this_machine(tmp_path):
     assert context.cert_store_stats()["x509_ca"] == 1
 
 
-def test_a_second_time_nothing_changes(tmp_path):
+def test_existing_files_are_kept(tmp_path):
     first = pki.ensure(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert pki.ensure(tmp_path) == first
@@ -50,7 +50,7 @@ def test_another_host_gets_a_new_certificate_of_the_same_authority(tmp_path):
 
 
 @pytest.mark.parametrize(("days", "renewed"), [(340, {"server.crt", "server.key"}), (3640, None)])
-def test_certificates_are_renewed_before_they_end(tmp_path, monkeypatch, days, renewed):
+def test_certificates_are_renewed_before_they_expire(tmp_path, monkeypatch, days, renewed):
     pki.ensure(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -66,7 +66,7 @@ def test_certificates_are_renewed_before_they_end(tmp_path, monkeypatch, days, r
     assert changed == (renewed or {*after} - {"token", "service-accounts.pem"})
 
 
-def test_a_pair_that_a_crash_cut_in_two_is_made_anew(tmp_path):
+def test_an_incomplete_pair_is_replaced(tmp_path):
     pki.ensure(tmp_path)
     (tmp_path / "server.crt").unlink()
     identity = pki.ensure(tmp_path)
@@ -76,14 +76,14 @@ def test_a_pair_that_a_crash_cut_in_two_is_made_anew(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key", "server.crt", "server.key", "token"])
-def test_a_broken_file_is_named(tmp_path, name):
+def test_an_invalid_file_is_named(tmp_path, name):
     pki.ensure(tmp_path)
     (tmp_path / name).write_bytes(b"\xff broken")
     with pytest.raises(pki.PkiError, match=name.replace(".", r"\.")):
         pki.ensure(tmp_path)
 
 
-def test_files_that_do_not_belong_together_are_named(tmp_path):
+def test_a_key_that_does_not_match_is_named(tmp_path):
     pki.ensure(tmp_path / "a")
     pki.ensure(tmp_path / "b")
     (tmp_path / "a" / "ca.key").write_bytes((tmp_path / "b" / "ca.key").read_bytes())
@@ -99,7 +99,7 @@ def test_the_kubeconfig_names_server_authority_and_token(tmp_path):
     assert document["current-context"] == document["contexts"][0]["name"]
 
 
-def test_a_private_file_is_replaced_whole(tmp_path):
+def test_a_private_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -111,7 +111,7 @@ def test_a_private_file_is_replaced_whole(tmp_path):
 
 @pytest.mark.parametrize("name", [".", "ca.key", "server.key", "token", "server.crt"])
 @pytest.mark.parametrize("mode", [0o777, 0o620])
-def test_what_others_can_write_is_not_trusted(tmp_path, name, mode):
+def test_files_writable_by_others_are_rejected(tmp_path, name, mode):
     pki.ensure(tmp_path)
     (tmp_path / name).chmod(mode)
     with pytest.raises(pki.PkiError, match=r"can be written by others .*chmod go-w"):
@@ -120,7 +120,7 @@ def test_what_others_can_write_is_not_trusted(tmp_path, name, mode):
     pki.ensure(tmp_path)
 
 
-def test_a_token_that_somebody_else_put_there_is_not_trusted(tmp_path, monkeypatch):
+def test_a_token_owned_by_another_user_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "token"
     path.write_text("x" * 40)
     if os.geteuid() == 0:
@@ -134,27 +134,27 @@ def test_a_token_that_somebody_else_put_there_is_not_trusted(tmp_path, monkeypat
 @pytest.mark.parametrize(
     "token", [b"short", b"x" * 31 + b"\xff", b"two words of a token that is long"]
 )
-def test_a_token_is_read_as_it_is_or_not_at_all(tmp_path, token):
+def test_a_token_is_complete_or_rejected(tmp_path, token):
     (tmp_path / "token").write_bytes(token)
     with pytest.raises(pki.PkiError, match="token holds no token"):
         pki.ensure(tmp_path)
 
 
-def test_a_directory_that_cannot_be_used_is_named(tmp_path):
+def test_an_unusable_directory_is_named(tmp_path):
     (tmp_path / "pki").write_bytes(b"")
     with pytest.raises(pki.PkiError, match=r"certificates in .*/pki cannot be used"):
         pki.ensure(tmp_path / "pki")
 
 
 @pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
-def test_who_listens_everywhere_is_found_at_real_addresses(tmp_path, monkeypatch, wildcard):
+def test_a_wildcard_address_covers_the_addresses_of_the_host(tmp_path, monkeypatch, wildcard):
     monkeypatch.setattr(hosts, "addresses", lambda: ["10.9.8.7", "2001:db8::7"])
     identity = pki.ensure(tmp_path, [wildcard])
     assert {"10.9.8.7", "2001:db8::7", "127.0.0.1"} <= names(identity)
     assert wildcard not in names(identity)
 
 
-def test_the_kubeconfig_of_who_listens_everywhere_names_one_place(tmp_path, monkeypatch):
+def test_a_wildcard_address_is_loopback_in_the_kubeconfig(tmp_path, monkeypatch):
     identity = pki.ensure(tmp_path)
 
     def server(address):
@@ -166,7 +166,7 @@ def test_the_kubeconfig_of_who_listens_everywhere_names_one_place(tmp_path, monk
     assert server("[::]:6443") == "https://[2001:db8::7]:6443"
 
 
-def test_host_names_are_written_as_dns_has_them(tmp_path):
+def test_host_names_are_encoded_for_dns(tmp_path):
     assert "xn--mnchen-3ya.example" in names(pki.ensure(tmp_path, ["m\u00fcnchen.example"]))
     with pytest.raises(pki.PkiError, match="cannot stand in a certificate"):
         pki.ensure(tmp_path, ["\u00fc" * 64])
@@ -190,7 +190,7 @@ async def shown(context, authority):
     return certificate["serialNumber"]
 
 
-async def test_a_running_server_gets_a_new_certificate_before_the_old_one_ends(tmp_path):
+async def test_a_running_server_renews_its_certificate(tmp_path):
     identity = pki.ensure(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(identity.certificate, identity.key)
@@ -201,7 +201,7 @@ async def test_a_running_server_gets_a_new_certificate_before_the_old_one_ends(t
     assert await shown(context, identity.authority) != first
 
 
-def test_a_renewal_that_fails_says_so_and_breaks_nothing(tmp_path):
+def test_a_failed_renewal_is_an_error(tmp_path):
     identity = pki.ensure(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(identity.certificate, identity.key)
@@ -210,7 +210,7 @@ def test_a_renewal_that_fails_says_so_and_breaks_nothing(tmp_path):
         pki.renew(tmp_path, [], context)
 
 
-def test_nobody_can_pass_for_what_forwards_requests(tmp_path):
+def test_the_front_proxy_authority_has_no_stored_key(tmp_path):
     pki.ensure(tmp_path)
     authority = pki.front_proxy_authority(tmp_path)
     assert pki.front_proxy_authority(tmp_path) == authority

@@ -9,14 +9,14 @@ from corral.pki import certificates
 HOSTS = ("corral-controllers.corral-system.svc", "127.0.0.1")
 
 
-def test_missing_data_is_made():
+def test_missing_data_is_created():
     data = pki.renewed({}, HOSTS, "corral")
     assert set(data) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
     assert set(pki.certificate_hosts(data["tls.crt"])) == set(HOSTS)
     ssl.create_default_context(cadata=data["ca.crt"].decode())
 
 
-def test_good_data_stays():
+def test_valid_data_is_kept():
     data = pki.renewed({}, HOSTS, "corral")
     assert pki.renewed(data, HOSTS, "corral") is data
 
@@ -32,7 +32,7 @@ def test_a_damaged_certificate_is_issued_again_by_the_same_authority(name, damag
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key"])
-def test_a_damaged_authority_is_made_anew(name):
+def test_a_damaged_authority_is_replaced(name):
     data = pki.renewed({}, HOSTS, "corral")
     repaired = pki.renewed({**data, name: b"garbage"}, HOSTS, "corral")
     assert repaired["ca.key"] != data["ca.key"]
@@ -45,7 +45,7 @@ def test_other_hosts_need_another_certificate():
 
 
 def at(monkeypatch, days):
-    """Let certificates be issued and judged some days from now."""
+    """Set the clock of certificates some days ahead."""
 
     class Later(datetime):
         @classmethod
@@ -65,7 +65,7 @@ def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left(monkeypatch):
     assert renewed["ca.crt"] == data["ca.crt"]
 
 
-def test_a_new_authority_stands_before_the_one_that_is_still_valid(monkeypatch):
+def test_a_new_authority_precedes_the_valid_one(monkeypatch):
     data = pki.renewed({}, HOSTS, "corral")
     at(monkeypatch, 3400)
     renewed = pki.renewed(data, HOSTS, "corral")

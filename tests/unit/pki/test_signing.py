@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from corral.pki import PkiError, SigningKey
 
 
-def test_a_key_is_kept(tmp_path):
+def test_an_existing_key_is_kept(tmp_path):
     path = tmp_path / "key.pem"
     key = SigningKey.load_or_create(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -17,7 +17,7 @@ def test_a_key_is_kept(tmp_path):
     assert again.has_signed(b"content", key.sign(b"content"))
 
 
-def test_what_is_changed_was_not_signed():
+def test_changed_content_has_no_valid_signature():
     key = SigningKey()
     signature = key.sign(b"content")
     assert key.has_signed(b"content", signature)

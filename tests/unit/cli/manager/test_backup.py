@@ -1,4 +1,4 @@
-"""Tests of the commands that keep objects and bring them back."""
+"""``corral backup`` and ``corral restore``."""
 
 import asyncio
 
@@ -33,19 +33,19 @@ def corral(layout, command, *arguments):
     return run([command, "--data-dir", str(layout.root), *map(str, arguments)])
 
 
-def test_what_was_kept_is_told_and_brought_back(layout, tmp_path, capsys):
+def test_a_backup_is_described_and_restored(layout, tmp_path, capsys):
     file = tmp_path / "file"
     assert corral(layout, "backup", file) == 0
     assert "holds the objects up to revision 1" in capsys.readouterr().out
     assert corral(layout, "restore", "--check", file) == 0
-    said = capsys.readouterr().out
-    assert "holds       store.sqlite, pki: " in said
-    assert "objects" not in said
+    output = capsys.readouterr().out
+    assert "holds       store.sqlite, pki: " in output
+    assert "objects" not in output
     assert corral(Layout(tmp_path / "other"), "restore", file) == 0
     assert "objects     1, in" in capsys.readouterr().out
 
 
-def test_a_backup_says_what_it_replaces_and_where_it_cannot_be(layout, tmp_path, capsys):
+def test_a_backup_replaces_an_older_one_and_needs_a_directory(layout, tmp_path, capsys):
     file = tmp_path / "file"
     assert corral(layout, "backup", file) == 0
     assert "older" not in capsys.readouterr().out
@@ -57,19 +57,19 @@ def test_a_backup_says_what_it_replaces_and_where_it_cannot_be(layout, tmp_path,
     assert f"there is no directory {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
 
-def test_the_next_step_is_for_the_same_directory(layout, tmp_path, capsys, monkeypatch):
+def test_the_printed_command_names_the_data_directory(layout, tmp_path, capsys, monkeypatch):
     file, other = tmp_path / "file", Layout(tmp_path / "an other")
     monkeypatch.delenv("CORRAL_DATA_DIR", raising=False)
     assert corral(layout, "backup", file) == 0
     assert corral(other, "restore", file) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.endswith(f"corral up --detach --data-dir '{other.root}'")
+    output = " ".join(capsys.readouterr().out.split())
+    assert output.endswith(f"corral up --detach --data-dir '{other.root}'")
     monkeypatch.setenv("CORRAL_DATA_DIR", str(other.root))
     assert corral(other, "restore", file) == 0
     assert capsys.readouterr().out.endswith("corral up --detach\n")
 
 
-def test_a_store_in_use_is_left_alone(layout, tmp_path, capsys):
+def test_a_store_in_use_is_not_restored(layout, tmp_path, capsys):
     file = tmp_path / "file"
     with lock.acquire(layout.lock, url=""):
         assert corral(layout, "backup", file) == 0
@@ -77,7 +77,7 @@ def test_a_store_in_use_is_left_alone(layout, tmp_path, capsys):
     assert "a manager runs on" in capsys.readouterr().err
 
 
-def test_what_is_no_backup_is_refused(layout, tmp_path, capsys):
+def test_other_files_are_neither_replaced_nor_restored(layout, tmp_path, capsys):
     file = tmp_path / "letter"
     file.write_text("dear")
     for arguments in (["backup", file], ["restore", file], ["restore", "--check", file]):
@@ -88,7 +88,7 @@ def test_what_is_no_backup_is_refused(layout, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_what_fails_leaves_nothing_behind(layout, tmp_path, capsys, there):
+def test_a_failed_restore_leaves_no_files(layout, tmp_path, capsys, there):
     file, fresh = tmp_path / "file", Layout(tmp_path / "new" / "fresh")
     assert corral(layout, "backup", file) == 0
     file.write_bytes(file.read_bytes()[:-1])
@@ -101,7 +101,7 @@ def test_what_fails_leaves_nothing_behind(layout, tmp_path, capsys, there):
     assert not there or list(fresh.root.iterdir()) == [fresh.lock], "others may have it open"
 
 
-def test_a_directory_that_cannot_be_held_is_not_left_behind(layout, tmp_path, monkeypatch):
+def test_a_directory_that_cannot_be_locked_is_removed_again(layout, tmp_path, monkeypatch):
     def held(*_, **__):
         raise lock.AlreadyRunning(None)
 
@@ -112,8 +112,8 @@ def test_a_directory_that_cannot_be_held_is_not_left_behind(layout, tmp_path, mo
     assert not (tmp_path / "new").exists()
 
 
-def test_no_manager_begins_where_a_restore_was_cut(layout, tmp_path, capsys):
-    """It would have the certificates of the backup, and none of its objects."""
+def test_no_manager_starts_on_an_interrupted_restore(layout, tmp_path, capsys):
+    """Its certificates would be the backup's, without the objects."""
     fresh = Layout(tmp_path / "fresh")
     room = fresh.root / ".restore-x"
     room.mkdir(parents=True)
@@ -121,9 +121,9 @@ def test_no_manager_begins_where_a_restore_was_cut(layout, tmp_path, capsys):
     # Nobody has this address: a manager that begins there ends at once.
     up = ("up", "--machine", "hollow", "--bind", "192.0.2.1:6443")
     assert corral(fresh, *up) == 1
-    said = " ".join(capsys.readouterr().err.split())
-    assert "a restore to" in said
-    assert said.endswith(f"remove first {fresh.root}/.restore-*."), "and no certificates"
+    output = " ".join(capsys.readouterr().err.split())
+    assert "a restore to" in output
+    assert output.endswith(f"remove first {fresh.root}/.restore-*."), "and no certificates"
     assert sorted(each.name for each in fresh.root.iterdir()) == [".restore-x", "lock"]
     layout.store.rename(fresh.store)
     assert corral(fresh, *up) == 1
@@ -131,7 +131,7 @@ def test_no_manager_begins_where_a_restore_was_cut(layout, tmp_path, capsys):
     assert not room.exists()
 
 
-def test_what_fails_leaves_a_data_directory_as_it_was(layout, tmp_path):
+def test_a_failed_restore_leaves_the_data_directory_unchanged(layout, tmp_path):
     with lock.acquire(layout.lock, url=""):
         pass
     before = sorted(layout.root.rglob("*"))

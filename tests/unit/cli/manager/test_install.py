@@ -14,15 +14,15 @@ def test_print_writes_manifests_that_kubectl_reads(capsys):
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_a_cluster_must_be_named(command, capsys):
+def test_a_kubeconfig_is_required(command, capsys):
     assert run([command]) == 1
-    said = capsys.readouterr().err
-    assert "no cluster is named" in said
-    assert "--kubeconfig" in said
+    output = capsys.readouterr().err
+    assert "no cluster is named" in output
+    assert "--kubeconfig" in output
 
 
 @pytest.mark.parametrize("command", ["install", "uninstall"])
-def test_a_cluster_that_does_not_answer_is_told(command, capsys, nobody_home):
+def test_an_unreachable_cluster_is_an_error(command, capsys, nobody_home):
     assert run([command, "--kubeconfig", str(nobody_home)]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
 

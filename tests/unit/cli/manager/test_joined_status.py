@@ -1,4 +1,4 @@
-"""What ``corral status`` and its neighbours say on a host that has joined another's cluster."""
+"""``corral status``, ``stop`` and ``down`` on a joined host."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from corral.daemon.membership import Membership, NetworkSettings
 
 @pytest.fixture
 def layout(tmp_path):
-    """A joined host whose server is not there."""
+    """A joined host whose server is unreachable."""
     layout = Layout(tmp_path)
     network = NetworkSettings("10.42.0.0/16", "10.43.0.0/16")
     Membership("https://127.0.0.1:1", "h2", network).save(layout)
@@ -25,11 +25,11 @@ def test_a_joined_host_names_its_node_server_and_agent(layout, capsys):
     assert "manager" not in out + err
 
 
-def test_a_host_without_its_certificate_cannot_ask_the_server(layout, capsys):
+def test_a_missing_certificate_is_reported(layout, capsys):
     run(["status", "--data-dir", str(layout.root)])
     assert "server cannot be asked: " in " ".join(capsys.readouterr().out.split())
 
 
-def test_stop_and_down_speak_of_the_agent(layout, capsys):
+def test_stop_reports_the_agent(layout, capsys):
     assert run(["stop", "--data-dir", str(layout.root)]) == 0
     assert capsys.readouterr().out == f"No agent runs on {layout.root}.\n"

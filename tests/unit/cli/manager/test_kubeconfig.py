@@ -1,4 +1,4 @@
-"""Tests of what is asked of ``corral kubeconfig`` before anybody else is."""
+"""Options of ``corral kubeconfig``, checked before any request."""
 
 from datetime import timedelta
 
@@ -22,12 +22,12 @@ def corral(here, *arguments):
     return run(["kubeconfig", "--data-dir", str(here), *arguments])
 
 
-def test_alone_it_prints_the_way_in(here, capsys):
+def test_without_options_it_prints_the_path(here, capsys):
     assert corral(here) == 0
     assert capsys.readouterr().out == f"{here / 'kubeconfig'}\n"
 
 
-def test_it_tells_programs_without_kubeconfigs_whom_to_trust(here, capsys):
+def test_ca_prints_the_path_of_the_ca_certificate(here, capsys):
     assert corral(here, "--ca") == 0
     assert capsys.readouterr().out == f"{here / 'pki' / 'ca.crt'}\n"
 
@@ -50,7 +50,7 @@ def test_it_tells_programs_without_kubeconfigs_whom_to_trust(here, capsys):
         (["--user", "ben", "-o", "/nonexistent/x"], "there is no directory /nonexistent"),
     ],
 )
-def test_a_wish_that_says_too_little_is_refused(here, capsys, arguments, fault):
+def test_contradictory_or_missing_options_are_rejected(here, capsys, arguments, fault):
     assert corral(here, *arguments) == 1
     assert fault in capsys.readouterr().err
 
@@ -71,19 +71,19 @@ def test_a_wish_that_says_too_little_is_refused(here, capsys, arguments, fault):
         ),
     ],
 )
-def test_names_and_times_that_cannot_be_are_refused(here, capsys, arguments):
+def test_invalid_names_and_durations_are_rejected(here, capsys, arguments):
     assert corral(here, *arguments) == 2
     assert "Invalid value for" in capsys.readouterr().err
 
 
-def test_who_cannot_be_asked_gives_no_certificate(here, capsys):
+def test_an_unreachable_server_is_an_error(here, capsys):
     assert corral(here, "--user", "ben", "--role", "view", "-n", "lab") == 1
-    told = capsys.readouterr()
-    assert "does not answer" in told.err
-    assert not told.out
+    output = capsys.readouterr()
+    assert "does not answer" in output.err
+    assert not output.out
 
 
-def test_a_role_counts_in_one_namespace_or_in_all():
+def test_a_role_is_bound_in_one_namespace_or_in_all():
     request = UserGrant(user="ben", role="edit", namespace="lab", lifetime=timedelta(days=1))
     assert request.binding()["metadata"]["namespace"] == "lab"
     everywhere = UserGrant(

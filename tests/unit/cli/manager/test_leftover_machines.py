@@ -1,4 +1,4 @@
-"""What is said of machines that run on without a manager."""
+"""Messages about machines that run without a manager."""
 
 import os
 
@@ -11,9 +11,9 @@ from corral.node.state import machine_record as records
 
 
 @pytest.mark.parametrize(
-    ("count", "told"), [(0, ""), (1, "1 machine runs on"), (2, "2 machines run on")]
+    ("count", "expected"), [(0, ""), (1, "1 machine runs on"), (2, "2 machines run on")]
 )
-def test_machines_are_counted_by_their_locks(tmp_path, count, told):
+def test_running_machines_are_counted_by_their_locks(tmp_path, count, expected):
     held = []
     for number in range(2):
         machine = tmp_path / "nodes" / "here" / "machines" / f"uid{number}"
@@ -22,14 +22,14 @@ def test_machines_are_counted_by_their_locks(tmp_path, count, told):
         records.write(machine, record.started())
         held += [acquire_lock(machine)] if number < count else []
     try:
-        assert leftover_machines.running_on(Layout(tmp_path)) == told
+        assert leftover_machines.running_on(Layout(tmp_path)) == expected
     finally:
         for descriptor in held:
             os.close(descriptor)
 
 
 @pytest.mark.parametrize("many", ["", "2 machines run on"])
-def test_who_ends_a_manager_by_a_key_is_told_which_machines_run_on(monkeypatch, tmp_path, many):
+def test_an_interrupted_manager_reports_running_machines(monkeypatch, tmp_path, many):
     monkeypatch.setattr(leftover_machines, "running_on", lambda _: many)
     ended = up._ended(Layout(tmp_path))
     if many:

@@ -1,4 +1,4 @@
-"""A manager that systemd has started tells when it is up, in sd_notify(3)'s words."""
+"""Readiness for systemd, by sd_notify(3)."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ from corral.cli.manager.sd_notify import notifying
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_who_asked_is_told(monkeypatch, tmp_path, abstract):
+def test_the_socket_gets_ready_and_stopping(monkeypatch, tmp_path, abstract):
     path = f"@corral-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(path.replace("@", "\0"))
@@ -23,7 +23,7 @@ def test_who_asked_is_told(monkeypatch, tmp_path, abstract):
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "/no/such/socket"])
-def test_where_nobody_listens_nothing_happens(monkeypatch, address):
+def test_an_unused_socket_is_ignored(monkeypatch, address):
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     with notifying() as notifier:
         notifier.ready("up")

@@ -1,4 +1,4 @@
-"""Tests of how ``corral status`` says what it has learned."""
+"""The output of ``corral status``."""
 
 import msgspec
 from lightkube.models.core_v1 import Node
@@ -19,12 +19,12 @@ def machine(phase, node):
     return VirtualMachineInstance(spec=None, status=Status(phase=phase, node_name=node))
 
 
-def test_a_host_without_a_node_is_wrong():
+def test_a_host_without_a_node_is_a_problem():
     (wrong,) = node_problems([], "")
     assert wrong.startswith("no node: ")
 
 
-def test_a_node_under_pressure_says_so():
+def test_a_node_under_pressure_is_a_problem():
     conditions = [*READY, {"type": "DiskPressure", "status": "True"}]
     short = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": conditions}}, Node)
     assert "a: ready, DiskPressure; " in node_line(short)
@@ -33,7 +33,7 @@ def test_a_node_under_pressure_says_so():
     assert "--eviction-pressure-transition-period" in wrong
 
 
-def test_a_node_that_can_start_no_machine_is_wrong():
+def test_a_node_that_can_start_no_machine_is_a_problem():
     metadata = {"name": "a", "annotations": {MISSING: "qemu is not installed: get it"}}
     bare = msgspec.convert({"metadata": metadata, "status": {"conditions": READY}}, Node)
     assert node_problems([bare], "") == ["node a starts no machine: qemu is not installed: get it"]
@@ -58,34 +58,34 @@ def test_a_retired_node_has_no_size():
     assert "cpus" not in node_line(retired)
 
 
-def test_machines_of_nodes_that_are_not_there_do_not_count_as_running():
+def test_machines_of_missing_nodes_do_not_count_as_running():
     machines = [machine("Running", "a"), machine("Running", "gone"), machine("Running", "a")]
     assert phases_of(machines, {"a"}) == "2 Running, 1 of nodes that are gone"
     assert phases_of([machine("", "")], {"a"}) == "1 Pending"
     assert phases_of([], {"a"}) == "none"
 
 
-def test_machines_without_a_node_wait_and_it_says_why():
+def test_unscheduled_machines_wait_with_their_reason():
     full, running = machine("Scheduling", ""), machine("Running", "a")
-    said = "0/1 nodes are available: 1 Insufficient cpu."
-    full.status.conditions.append(Condition(type="PodScheduled", status="False", message=said))
+    output = "0/1 nodes are available: 1 Insufficient cpu."
+    full.status.conditions.append(Condition(type="PodScheduled", status="False", message=output))
     running.status.conditions.append(Condition(type="PodScheduled", status="True"))
-    assert waiting([full, running, full]) == [f"2 have no node: {said}"]
-    assert waiting([full]) == [f"1 has no node: {said}"]
+    assert waiting([full, running, full]) == [f"2 have no node: {output}"]
+    assert waiting([full]) == [f"1 has no node: {output}"]
     assert not waiting([running])
 
 
-def test_machines_without_an_image_wait_and_it_says_why():
+def test_machines_without_an_image_wait_with_their_reason():
     pulling, running = machine("Scheduling", "a"), machine("Running", "a")
-    said = 'container image "lab:1" is not there'
+    output = 'container image "lab:1" is not there'
     for each in (pulling, running):
         each.status.conditions.append(
-            Condition(type="Synchronized", status="False", reason="ErrImagePull", message=said)
+            Condition(type="Synchronized", status="False", reason="ErrImagePull", message=output)
         )
-    assert waiting([pulling, running]) == [f"1 has no start: {said}"]
+    assert waiting([pulling, running]) == [f"1 has no start: {output}"]
 
 
-def test_an_audit_log_that_cannot_be_written_is_wrong():
+def test_an_unwritable_audit_log_is_a_problem():
     full = Response(status=500, body=b"internal server error: x is full\n")
     assert node_problems([NODE], _faults({"/readyz/audit": full})) == [
         "audit log: x is full. Its entries wait in memory"
@@ -94,7 +94,9 @@ def test_an_audit_log_that_cannot_be_written_is_wrong():
         assert not node_problems([NODE], _faults({"/readyz/audit": fine}))
 
 
-def test_damaged_objects_are_wrong():
-    said = {"/readyz/objects": Response(status=500, body=b'internal server error: x "y" is lost\n')}
-    (wrong,) = node_problems([NODE], _faults(said))
+def test_damaged_objects_are_a_problem():
+    output = {
+        "/readyz/objects": Response(status=500, body=b'internal server error: x "y" is lost\n')
+    }
+    (wrong,) = node_problems([NODE], _faults(output))
     assert wrong.startswith('damaged on disk: x "y" is lost. corral restore --damaged')

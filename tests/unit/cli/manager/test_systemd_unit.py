@@ -1,4 +1,4 @@
-"""The unit that systemd starts a manager by comes and goes, and means what was asked for."""
+"""Systemd units of managers and agents."""
 
 import os
 import shlex
@@ -18,26 +18,26 @@ AWKWARD = "/srv/my lab%h $HOME ü\"'\\;"
 
 @pytest.fixture
 def systemctl(tmp_path, monkeypatch):
-    """A systemctl that writes down what it is told, for a user without a systemd that runs."""
-    told, path = tmp_path / "told", tmp_path / "bin"
+    """A systemctl that records its arguments."""
+    calls, path = tmp_path / "told", tmp_path / "bin"
     path.mkdir()
     version = 'case "$*" in *--version) echo systemd 257;; esac'
-    (path / "systemctl").write_text(f'#!/bin/sh\necho "$SYSTEMD_OFFLINE $*" >>{told}\n{version}\n')
+    (path / "systemctl").write_text(f'#!/bin/sh\necho "$SYSTEMD_OFFLINE $*" >>{calls}\n{version}\n')
     (path / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{path}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    return told
+    return calls
 
 
 def options(text, name):
-    """The words of a setting as systemd reads them, which are a shell's here but for two signs."""
+    """Return the words of a setting as systemd parses them: as a shell, but for two characters."""
     line = text.replace("\\\n", " ").partition(f"\n{name}=")[2].partition("\n")[0]
     return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(line)]
 
 
-def test_options_stay_as_they_are_whatever_they_hold():
+def test_options_are_quoted_for_systemd():
     given = ["--bind", "[::1]:7443", "--host-disks", AWKWARD]
     text = systemd_unit.text(Layout(Path(AWKWARD)), given, of_user=False, version=257)
     assert options(text, "ExecStart")[1:] == [
@@ -56,19 +56,19 @@ def test_options_stay_as_they_are_whatever_they_hold():
 def test_machines_outlive_a_manager_of_systemd():
     for of_user in (False, True):
         lines = systemd_unit.text(Layout(Path("/x")), [], of_user=of_user, version=257).splitlines()
-        wanted = ("Type=notify", "KillMode=process", "Delegate=yes", "OOMPolicy=continue")
-        assert {*wanted, "DelegateSubgroup=corral-manager", "Restart=on-failure"} <= set(lines)
+        required = ("Type=notify", "KillMode=process", "Delegate=yes", "OOMPolicy=continue")
+        assert {*required, "DelegateSubgroup=corral-manager", "Restart=on-failure"} <= set(lines)
 
 
-def test_an_older_systemd_is_made_room_for():
+def test_an_older_systemd_gets_the_settings_it_supports():
     text = systemd_unit.text(Layout(Path("/x")), [], of_user=False, version=252)
     assert "DelegateSubgroup" not in text
     assert 'echo "-cpu -memory"' in text
 
 
-@pytest.mark.parametrize(("told", "version"), [("systemd 252 (252.39-1)\n+PAM", 252), ("", 0)])
-def test_the_version_is_read(told, version):
-    assert systemd_unit._version(told) == version
+@pytest.mark.parametrize(("calls", "version"), [("systemd 252 (252.39-1)\n+PAM", 252), ("", 0)])
+def test_the_version_of_systemd_is_parsed(calls, version):
+    assert systemd_unit._version(calls) == version
 
 
 def test_each_data_directory_has_a_unit_of_its_own(monkeypatch, tmp_path):
@@ -87,17 +87,17 @@ def test_each_data_directory_has_a_unit_of_its_own(monkeypatch, tmp_path):
     ]
 
 
-def test_a_unit_comes_and_goes(systemctl, tmp_path, capsys):
+def test_a_unit_is_installed_and_removed(systemctl, tmp_path, capsys):
     where = ["--data-dir", str(tmp_path / "data")]
     assert run(["up", "--systemd", "--bind", ":7443", "--no-network", *where]) == 0
     (path,) = (tmp_path / "config" / "systemd" / "user").iterdir()
     assert options(path.read_text(), "ExecStart")[5:] == [
         *where, "--bind", "127.0.0.1:7443", "--no-network",
     ]  # fmt: skip
-    said = capsys.readouterr().out
-    assert f"{path} is written, and enabled" in said
-    assert "loginctl enable-linger" in said
-    assert f"corral stop --data-dir {tmp_path}/data --systemd removes the unit" in said
+    output = capsys.readouterr().out
+    assert f"{path} is written, and enabled" in output
+    assert "loginctl enable-linger" in output
+    assert f"corral stop --data-dir {tmp_path}/data --systemd removes the unit" in output
     assert systemctl.read_text().splitlines()[-1] == f"1 --user enable --quiet {path.name}"
     assert run(["stop", "--systemd", *where]) == 0
     assert systemctl.read_text().splitlines()[-1] == f"1 --user disable --quiet {path.name}"
@@ -107,27 +107,27 @@ def test_a_unit_comes_and_goes(systemctl, tmp_path, capsys):
     assert f"There is no {path}" in capsys.readouterr().out
 
 
-def test_where_systemd_is_not_another_way_is_told(monkeypatch, tmp_path, capsys):
+def test_without_systemd_the_error_names_detach(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run(["up", "--systemd", "--data-dir", str(tmp_path)]) == 1
-    said = capsys.readouterr().err
-    assert "systemd is not installed here" in said
-    assert f"corral up --detach --data-dir {tmp_path}" in said
+    output = capsys.readouterr().err
+    assert "systemd is not installed here" in output
+    assert f"corral up --detach --data-dir {tmp_path}" in output
 
 
-def test_what_systemd_refuses_is_told(systemctl, tmp_path, capsys):
+def test_a_failure_of_systemctl_is_an_error(systemctl, tmp_path, capsys):
     (tmp_path / "bin" / "systemctl").write_text("#!/bin/sh\necho 'no such bus' >&2\nexit 1\n")
     assert run(["up", "--systemd", "--data-dir", str(tmp_path)]) == 1
-    assert "systemctl --user enable --quiet" in (said := capsys.readouterr().err)
-    assert "no such bus" in said
+    assert "systemctl --user enable --quiet" in (output := capsys.readouterr().err)
+    assert "no such bus" in output
 
 
-def test_a_manager_of_somebody_elses_is_not_started_twice(systemctl, tmp_path, capsys):
+def test_a_running_manager_gets_no_unit(systemctl, tmp_path, capsys):
     with lock.acquire(tmp_path / "lock", url="https://127.0.0.1:1"):
         assert run(["up", "--systemd", "--data-dir", str(tmp_path)]) == 1
-    said = capsys.readouterr().err
-    assert f"corral runs already on {tmp_path} (process {os.getpid()}" in said
-    assert "corral stop" in said
+    output = capsys.readouterr().err
+    assert f"corral runs already on {tmp_path} (process {os.getpid()}" in output
+    assert "corral stop" in output
     assert not (tmp_path / "config").exists()
 
 

@@ -1,4 +1,4 @@
-"""Tests of what is told of further users, against a server in this process."""
+"""Grants of further users, against a server in this process."""
 
 from contextlib import asynccontextmanager
 
@@ -39,7 +39,7 @@ def binding(user, role, **metadata):
     }
 
 
-async def test_who_was_let_in_is_listed_and_what_is_taken_and_what_stays_is_told(client):
+async def test_grants_are_listed_and_revoked_and_other_bindings_reported(client):
     made = {"labels": dict(users.LABELS)}
     await client.create(RoleBinding, binding("ann", "edit", namespace="lab", **made))
     await client.create(RoleBinding, binding("ann", "scaler", namespace="lab"))
@@ -52,7 +52,7 @@ async def test_who_was_let_in_is_listed_and_what_is_taken_and_what_stays_is_told
     assert await users.list_grants(None) == "benny  view everywhere"
 
 
-async def test_the_name_of_nobody_is_doubted(client):
+async def test_revoking_an_unknown_user_is_reported(client):
     assert "No role of nobodyhere was found: is that its name?" in await users.revoke(
         None, "nobodyhere"
     )

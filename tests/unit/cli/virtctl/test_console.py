@@ -1,4 +1,4 @@
-"""How a console ends is told."""
+"""The end of a console session, and its messages."""
 
 import array
 import asyncio
@@ -19,7 +19,7 @@ from corral.client.stream import StreamLost
 
 
 class Ending:
-    """A stream that prints something, and ends as a test says."""
+    """A stream that prints something, then ends by the given exception."""
 
     def __init__(self, error: Exception | None = None, close_reason: str = "") -> None:
         self._error = error
@@ -32,7 +32,7 @@ class Ending:
 
 
 class Listening:
-    """A stream that prints nothing, and keeps what it is sent."""
+    """A stream that prints nothing, and records its input."""
 
     close_reason = ""
 
@@ -51,8 +51,8 @@ class Listening:
 
 
 @pytest.fixture(autouse=True)
-def nobody_types(monkeypatch):
-    """The standard input stays open: its end would end the console."""
+def open_stdin(monkeypatch):
+    """Keep standard input open: its end would end the console."""
     reading, writing = os.pipe()
     with open(reading) as nothing:  # noqa: PTH123
         monkeypatch.setattr("sys.stdin", nothing)
@@ -60,24 +60,24 @@ def nobody_types(monkeypatch):
     os.close(writing)
 
 
-def test_a_machine_that_hangs_up_ends_it(capfdbinary):
+def test_the_end_of_the_stream_ends_the_console(capfdbinary):
     asyncio.run(_attach(Ending(), "web"))
-    said = capfdbinary.readouterr()
-    assert said.out == b"hello"
-    assert b"Successfully connected to web console." in said.err
+    output = capfdbinary.readouterr()
+    assert output.out == b"hello"
+    assert b"Successfully connected to web console." in output.err
 
 
-def test_a_reason_is_told():
+def test_the_reason_of_a_close_is_reported():
     with pytest.raises(Problem, match=r"^another client came$"):
         asyncio.run(_attach(Ending(close_reason="another client came"), "web"))
 
 
-def test_a_lost_connection_is_told():
+def test_a_lost_connection_is_reported():
     with pytest.raises(Problem, match="The console was disconnected"):
         asyncio.run(_attach(Ending(StreamLost("")), "web"))
 
 
-def test_the_end_of_a_file_ends_it_once_all_is_sent(monkeypatch, tmp_path):
+def test_the_end_of_input_ends_the_console_once_all_is_sent(monkeypatch, tmp_path):
     file, machine = tmp_path / "input", Listening()
     file.write_bytes(b"typed\n" * 50_000)
     with file.open() as opened:
@@ -106,7 +106,7 @@ except Exit as left:
 
 
 KEPT_BYTES = 4095
-"""What Linux keeps of a terminal's output for a reader.
+"""Bytes of a terminal's output that Linux buffers for a reader.
 
 Whether there is room for more is not to be asked of it: it may say so and wake nobody who waits.
 """
@@ -119,7 +119,7 @@ def _unread(terminal):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
-def test_a_terminal_that_nobody_reads_is_still_left_as_it_was(number):
+def test_an_unread_terminal_is_restored(number):
     """The machine prints more than the terminal takes: a write that waits would wait for ever."""
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)

@@ -1,4 +1,4 @@
-"""The Service that ``corral expose`` makes is the one that virtctl makes."""
+"""``corral expose`` creates the same Service as virtctl."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_a_set_is_exposed_by_its_selector_and_owns_the_service():
 
 
 @pytest.mark.parametrize("kind", [MACHINE, "VirtualMachine"])
-def test_one_machine_is_exposed_by_its_id(kind):
+def test_a_vmi_is_exposed_by_its_id(kind):
     service = service_for(a_machine("x" * 70), kind, ServiceOptions(name="s", port=1))
     ((label, value),) = service["spec"]["selector"].items()
     assert label == "vmi.kubevirt.io/id"
@@ -98,7 +98,7 @@ def test_all_flags_reach_the_service():
     }
 
 
-def test_without_a_port_those_of_the_pod_network_are_taken():
+def test_ports_default_to_those_of_the_pod_network():
     spec = listening({"port": 80, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}, {"port": 7})
     expected = [
         {"name": "port-1", "port": 80, "protocol": "TCP"},
@@ -113,7 +113,7 @@ def test_without_a_port_those_of_the_pod_network_are_taken():
 
 
 @pytest.mark.parametrize(
-    ("owner", "kind", "said"),
+    ("owner", "kind", "message"),
     [
         (a_set(), SET, f"cannot expose {SET} without any selector labels"),
         (
@@ -135,13 +135,13 @@ def test_without_a_port_those_of_the_pod_network_are_taken():
         ),
     ],
 )
-def test_what_cannot_be_exposed(owner, kind, said):
-    with pytest.raises(Problem, match=said):
+def test_invalid_targets_are_rejected(owner, kind, message):
+    with pytest.raises(Problem, match=message):
         service_for(owner, kind, ServiceOptions(name="s"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["vmpool", "x"], "unsupported resource type: vmpool"),
         (["vmi", "x", "--protocol", "SCTP"], "unknown protocol: SCTP"),
@@ -151,6 +151,6 @@ def test_what_cannot_be_exposed(owner, kind, said):
         (["vmi", "x", "--ip-family-policy", "x"], "unknown IPFamilyPolicy/s: x"),
     ],
 )
-def test_flags_are_refused_in_virtctls_words(arguments, said, nobody_home, capsys):
+def test_invalid_flags_are_rejected_with_virtctls_messages(arguments, message, nobody_home, capsys):
     assert run(["expose", *arguments, "--name", "s"]) == 1
-    assert f"error: {said}\n" in capsys.readouterr().err
+    assert f"error: {message}\n" in capsys.readouterr().err

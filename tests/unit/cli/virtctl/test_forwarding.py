@@ -1,4 +1,4 @@
-"""Forwarded ports: each client has a stream of its own, and what happens to one harms no other."""
+"""Forwarded ports: each client has a stream of its own, independent of others."""
 
 import asyncio
 import socket
@@ -29,12 +29,12 @@ WEB = Target("vmi", "web", "lab")
         ("tcp/22", Port("tcp", 22, 22)),
     ],
 )
-def test_ports(text, expected):
+def test_ports_are_parsed(text, expected):
     assert ports_of([text]) == [expected]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "invalid port, missing local and/or remote port"),
         ("tcp/", "invalid port, missing local and/or remote port"),
@@ -46,13 +46,13 @@ def test_ports(text, expected):
         ("-1", "-1 is no port number"),
     ],
 )
-def test_what_is_no_port(text, said):
-    with pytest.raises(Problem, match=said):
+def test_invalid_ports_are_rejected(text, message):
+    with pytest.raises(Problem, match=message):
         ports_of([text])
 
 
 class Machine:
-    """A stream to a machine that does what a test says: reads what it is sent, sends answers."""
+    """A stream to a machine: records input, sends the answers of a test."""
 
     def __init__(self) -> None:
         self.sent = asyncio.Queue()
@@ -124,7 +124,7 @@ async def test_each_connection_has_its_stream_and_half_closes(session):
         writer.close()
 
 
-async def test_a_refused_port_is_told_and_others_live_on(session, capsys):
+async def test_a_refused_port_is_reported_and_others_go_on(session, capsys):
     async with listening(session, Port("tcp", 0, 80)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         machine = await session.machines.get()
@@ -134,8 +134,8 @@ async def test_a_refused_port_is_told_and_others_live_on(session, capsys):
         with pytest.raises(ConnectionResetError):
             await refused.read()
         unused.close()
-        said = capsys.readouterr().err
-        assert f"error handling connection for {port}: dial tcp 10.244.0.2:80: refused" in said
+        message = capsys.readouterr().err
+        assert f"error handling connection for {port}: dial tcp 10.244.0.2:80: refused" in message
 
         machine.say(b"still here", None)
         assert await reader.read() == b"still here"
@@ -153,13 +153,13 @@ async def test_a_lost_stream_resets_its_client(session, capsys):
     assert "the server is going away" in capsys.readouterr().err
 
 
-async def test_a_taken_port_is_told(session):
+async def test_a_port_in_use_is_an_error(session):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        said = f"cannot listen on tcp 127.0.0.1:{number}: Address already in use"
-        with pytest.RaisesGroup(pytest.RaisesExc(Problem, match=said)):
+        message = f"cannot listen on tcp 127.0.0.1:{number}: Address already in use"
+        with pytest.RaisesGroup(pytest.RaisesExc(Problem, match=message)):
             async with listening(session, Port("tcp", number, 80)):
                 pass
 
@@ -196,19 +196,19 @@ async def test_each_udp_client_has_its_stream(session, monkeypatch):
             assert await machine.sent.get() == b"again"
 
 
-async def test_a_refused_udp_port_is_told(session, capsys):
+async def test_a_refused_udp_port_is_reported(session, capsys):
     session.refusal = BadRequest("no network interfaces are present")
     with socket.socket(type=socket.SOCK_DGRAM) as client:
         async with listening(session, Port("udp", 0, 53)) as port:
             client.sendto(b"x", ("127.0.0.1", port))
-            said = ""
-            while "no network interfaces are present" not in said:
+            message = ""
+            while "no network interfaces are present" not in message:
                 await asyncio.sleep(0.01)
-                said += capsys.readouterr().err
+                message += capsys.readouterr().err
 
 
-async def test_a_machine_that_stays_silent_is_left(monkeypatch):
-    """After the client said all: a server that ignores half-closed connections holds nobody."""
+async def test_a_silent_machine_is_disconnected(monkeypatch):
+    """After the client's half-close: a server that ignores it blocks no client."""
     monkeypatch.setattr(forwarding, "IDLE_SECONDS", 0.1)
     machine, taken = Machine(), []
 

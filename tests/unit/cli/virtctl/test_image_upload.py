@@ -1,4 +1,4 @@
-"""``corral image-upload``: what is asked for, what is created, what is refused and how."""
+"""``corral image-upload``: options, created objects, errors."""
 
 import click
 import pytest
@@ -11,7 +11,7 @@ from corral.node.storage.population.error import ImageTooLarge
 
 
 def read(*arguments):
-    """The request that a command line says."""
+    """Return the options of a command line."""
     command = image_upload.image_upload
     context = click.Context(command)
     command.parse_args(context, ["--image-path", "disk.img", *arguments])
@@ -24,7 +24,7 @@ def document(*arguments):
     return upload_options.document_for(read(*arguments))
 
 
-def test_a_data_volume():
+def test_a_data_volume_is_created():
     assert document("dv", "fedora", "--size=10Gi") == {
         "metadata": {"name": "fedora", "annotations": {}, "labels": {}},
         "spec": {
@@ -34,7 +34,7 @@ def test_a_data_volume():
     }
 
 
-def test_a_claim():
+def test_a_claim_is_created():
     flags = ("--size", "1Gi", "--storage-class", "fast", "--block-volume", "--force-bind")
     made = document("PVC", "fedora", *flags)
     assert made["spec"] == {
@@ -49,7 +49,7 @@ def test_a_claim():
     }
 
 
-def test_what_machines_of_it_are_is_labelled():
+def test_default_instance_type_and_preference_are_labels():
     made = document("dv", "a", "--default-instancetype=small", "--default-preference=linux")
     assert made["metadata"]["labels"] == {
         "instancetype.kubevirt.io/default-instancetype": "small",
@@ -73,7 +73,7 @@ def test_what_machines_of_it_are_is_labelled():
         ("the checksum differs", "Correct that, and upload again with --no-create."),
     ],
 )
-def test_an_upload_that_was_not_taken_says_what_to_do(message, advice):
+def test_a_failed_upload_has_a_hint(message, advice):
     assert image_upload._hint("dv", Key("lab", "debian"), message) == advice
 
 
@@ -98,7 +98,7 @@ def test_an_upload_that_was_not_taken_says_what_to_do(message, advice):
         ),
     ],
 )
-def test_a_refusal_in_the_words_of_virtctl(arguments, words):
-    with pytest.raises(Problem) as told:
+def test_invalid_flags_are_rejected_with_virtctls_messages(arguments, words):
+    with pytest.raises(Problem) as problem:
         read(*arguments)
-    assert told.value.message.startswith(words)
+    assert problem.value.message.startswith(words)

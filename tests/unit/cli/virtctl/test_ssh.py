@@ -27,13 +27,13 @@ def test_the_proxy_command_is_a_forwarded_port():
     assert given[2:] == ["me@vmi.web.lab"]
 
 
-def test_the_users_own_options_stand_before_ours():
-    wanted = Options(
+def test_the_users_options_precede_ours():
+    options = Options(
         local_ssh_opts=["-o UserKnownHostsFile=/dev/null", "-v"],
         known_hosts="/tmp/known hosts%",
         identity_file="~/.ssh/id",
     )
-    given = arguments(Destination(WEB, ""), wanted, ["vmi.web.lab", "uptime"])
+    given = arguments(Destination(WEB, ""), options, ["vmi.web.lab", "uptime"])
     assert given[2:] == [
         "-o UserKnownHostsFile=/dev/null", "-v",
         "-o", 'UserKnownHostsFile="/tmp/known hosts%%"',
@@ -48,14 +48,14 @@ def test_names_cannot_become_commands_of_the_shell_or_of_ssh():
     assert shlex.split(proxy)[-2] == "vmi/$(reboot) %%h/lab"
 
 
-def test_places():
+def test_destinations_are_parsed():
     assert str(parse_destination("me@vmi/web/lab", "here", "you")) == "me@vmi.web.lab"
     assert str(parse_destination("vm/web", "here", "you")) == "you@vm.web.here"
     assert str(parse_destination("vmi/web", "here", "")) == "vmi.web.here"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("@vmi/web", "expected username before '@'"),
         ("me@", "expected target after '@'"),
@@ -63,12 +63,12 @@ def test_places():
         ("me@web", "target must contain type and name separated by '/'"),
     ],
 )
-def test_what_is_no_place(text, said):
-    with pytest.raises(Problem, match=said):
+def test_invalid_destinations_are_rejected(text, message):
+    with pytest.raises(Problem, match=message):
         parse_destination(text, "here", "")
 
 
-def test_ends_of_scp():
+def test_scp_arguments_are_local_or_remote():
     place, ends = scp_ends("a.txt", "me@vmi/web/lab:b.txt", "here", "")
     assert str(place) == "me@vmi.web.lab"
     assert ends == ["a.txt", "me@vmi.web.lab:b.txt"]
@@ -77,28 +77,28 @@ def test_ends_of_scp():
 
 
 @pytest.mark.parametrize(
-    ("ends", "said"),
+    ("ends", "message"),
     [
         (("a", "b"), 'none of the two provided locations seems to be a remote location: "a" to'),
         (("vmi/a:1", "vmi/b:2"), "copying from a remote location to another remote location is"),
     ],
 )
-def test_scp_needs_one_machine(ends, said):
-    with pytest.raises(Problem, match=said):
+def test_scp_needs_one_machine(ends, message):
+    with pytest.raises(Problem, match=message):
         scp_ends(*ends, "here", "")
 
 
 def test_a_missing_program_is_named(nobody_home, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run(["ssh", "me@vmi/web"]) == 1
-    said = capsys.readouterr().err
-    assert "error: there is no ssh on this host" in said
-    assert "openssh-client" in said
+    message = capsys.readouterr().err
+    assert "error: there is no ssh on this host" in message
+    assert "openssh-client" in message
 
 
 @pytest.fixture
 def instead(nobody_home, tmp_path):
-    """Run a command of corral, whose ssh and scp are replaced by what a test says."""
+    """Run a command of corral with a test's script in place of ssh and scp."""
 
     def run_with(script: str, *command: str) -> subprocess.CompletedProcess[str]:
         programs = tmp_path / "programs"
@@ -116,8 +116,8 @@ def instead(nobody_home, tmp_path):
     return run_with
 
 
-def test_what_ssh_starts_speaks_to_the_same_cluster(instead, nobody_home):
-    """It is told whom to speak to; its exit code is ours."""
+def test_the_proxy_command_uses_the_same_cluster(instead, nobody_home):
+    """The proxy command gets kubeconfig and context; its exit code is ours."""
     done = instead(
         'echo "$KUBECONFIG" "$CORRAL_CONTEXT"; echo "$@"; exit 7',
         "--context", "other", "ssh", "-t", "-v", "-c", "ls /", "--known-hosts=", "me@vmi/web",

@@ -1,4 +1,4 @@
-"""Standard input and output are read and written beside other work, whatever they are."""
+"""Asynchronous standard input and output: pipes, files, terminals."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ async def all_of(descriptor: int) -> bytes:
         return b"".join([data async for data in stdio.read(descriptor)])
 
 
-async def test_a_pipe_is_read_and_written_while_others_work():
+async def test_a_pipe_does_not_block_other_tasks():
     reading, writing = os.pipe()
     data = os.urandom(300_000)  # more than a pipe holds: a write that waits would wait for ever
 
@@ -38,7 +38,7 @@ async def test_a_file_is_read_to_its_end(tmp_path):
         assert await all_of(opened.fileno()) == b"x" * 200_000
 
 
-async def test_output_that_nobody_reads_says_so():
+async def test_a_closed_output_is_an_error():
     reading, writing = os.pipe()
     os.close(reading)
     with pytest.raises(BrokenPipeError):
@@ -46,7 +46,7 @@ async def test_output_that_nobody_reads_says_so():
     os.close(writing)
 
 
-async def test_a_terminal_that_goes_away_has_said_all():
+async def test_a_closed_terminal_is_the_end_of_input():
     ours, theirs = pty.openpty()
     os.close(ours)
     assert await all_of(theirs) == b""
@@ -69,6 +69,6 @@ def test_a_terminal_is_raw_for_the_block_alone():
     os.close(theirs)
 
 
-def test_what_is_no_terminal_is_left_alone(tmp_path):
+def test_a_file_is_not_made_raw(tmp_path):
     with closing((tmp_path / "file").open("w")) as file, stdio.raw(file.fileno()):
         pass

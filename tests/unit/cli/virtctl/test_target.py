@@ -1,4 +1,4 @@
-"""Machines are named as virtctl names them, and refused in its words."""
+"""Targets of commands, with virtctl's grammar and messages."""
 
 import pytest
 
@@ -21,12 +21,12 @@ from corral.cli.virtctl.target import Target, parse_target, vm_target, vmi_targe
         ("vmi.web.of.mine.there", Target("vmi", "web.of.mine", "there")),
     ],
 )
-def test_targets(text, expected):
+def test_targets_are_parsed(text, expected):
     assert parse_target(text, "here") == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected_message"),
     [
         ("", "target cannot be empty"),
         ("web", "target must contain type and name separated by '/'"),
@@ -37,8 +37,8 @@ def test_targets(text, expected):
         ("pod/web", "unsupported resource type 'pod'"),
     ],
 )
-def test_what_names_no_machine(text, said):
-    with pytest.raises(Problem, match=f"^{said}$"):
+def test_invalid_targets_are_rejected(text, expected_message):
+    with pytest.raises(Problem, match=f"^{expected_message}$"):
         parse_target(text, "here")
 
 
@@ -48,7 +48,7 @@ def test_a_console_needs_no_type():
     assert vmi_target("vmi/web/there", "here") == Target("vmi", "web", "there")
 
 
-def test_the_console_of_a_virtual_machine_is_its_machines():
+def test_the_console_of_a_vm_is_that_of_its_vmi():
     assert vmi_target("vm/web", "here") == Target("vmi", "web", "here")
 
 
@@ -63,7 +63,7 @@ def test_a_virtual_machine_may_be_called_vm():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected_message"),
     [
         (["vmi", "web"], "vmi web is no VirtualMachine: it runs once, from its start on"),
         (["vmi/web"], "vmi web is no VirtualMachine: it runs once, from its start on"),
@@ -72,13 +72,13 @@ def test_a_virtual_machine_may_be_called_vm():
         (["vm", ""], "name cannot be empty"),
     ],
 )
-def test_what_names_no_virtual_machine(words, said):
+def test_invalid_virtual_machines_are_rejected(words, expected_message):
     with pytest.raises(Problem) as problem:
         vm_target(words, "here")
-    assert problem.value.message == said
+    assert problem.value.message == expected_message
 
 
-def test_a_name_cannot_leave_its_place_in_the_path():
+def test_names_are_escaped_in_the_path():
     path = parse_target("vmi/a?b#c", "x").path("console")
     assert path == (
         "/apis/subresources.kubevirt.io/v1/namespaces/x/virtualmachineinstances/a%3Fb%23c/console"

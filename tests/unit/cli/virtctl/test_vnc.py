@@ -26,7 +26,7 @@ sys.exit(int({{code}}))
 
 
 class Screen:
-    """A machine's screen: greets, and ends when it was answered."""
+    """A machine's screen: greets, and ends after the answer."""
 
     close_reason = ""
 
@@ -46,7 +46,7 @@ class Screen:
 
 
 class Staying(Screen):
-    """One that goes on when it was answered."""
+    """A screen that stays open after the answer."""
 
     async def __aiter__(self):
         yield GREETING
@@ -83,16 +83,16 @@ async def test_a_viewer_is_started_at_the_local_port(tmp_path):
     assert session.screen.answer == b"seen"
 
 
-async def test_a_proxy_alone_tells_its_port(capsys):
+async def test_proxy_only_prints_the_port(capsys):
     session = Session()
     async with asyncio.timeout(60):
         showing = asyncio.ensure_future(_show(session, "/vnc", proxy(proxy_only=True)))
-        said = ""
-        while not said:
+        output = ""
+        while not output:
             await asyncio.sleep(0.01)
-            said = capsys.readouterr().out
-        assert said.startswith('{"port":')
-        reader, writer = await asyncio.open_connection("127.0.0.1", json.loads(said)["port"])
+            output = capsys.readouterr().out
+        assert output.startswith('{"port":')
+        reader, writer = await asyncio.open_connection("127.0.0.1", json.loads(output)["port"])
         assert await reader.read(100) == GREETING
         writer.write(b"seen")
         assert await reader.read() == b""
@@ -101,7 +101,7 @@ async def test_a_proxy_alone_tells_its_port(capsys):
     assert session.screen.answer == b"seen"
 
 
-async def test_what_a_viewer_says_last_is_delivered():
+async def test_the_last_data_of_a_viewer_is_delivered():
     port, session = free_port(), Session(Staying)
     async with asyncio.timeout(60):
         showing = asyncio.ensure_future(_show(session, "/vnc", proxy(proxy_only=True, port=port)))
@@ -118,7 +118,7 @@ async def test_what_a_viewer_says_last_is_delivered():
     assert session.screen.is_delivered
 
 
-async def test_a_viewer_that_fails_is_told():
+async def test_a_failed_viewer_is_an_error():
     with pytest.raises(ExceptionGroup) as raised:
         await _show(Session(), "/vnc", proxy(viewer=("/bin/false", "{}:{}")))
     assert str(cause_of(raised.value)) == "/bin/false ended with exit code 1"
@@ -132,11 +132,11 @@ async def test_a_viewer_that_fails_is_told():
         ("remote-viewer", "/opt/mine", ("/opt/mine", "vnc://{}:{}")),
     ],
 )
-def test_a_viewer_that_was_named(kind, path, expected):
+def test_a_named_viewer_is_used(kind, path, expected):
     assert viewer_of(kind, path) == expected
 
 
-def test_the_first_viewer_that_there_is(tmp_path, monkeypatch):
+def test_the_first_installed_viewer_is_used(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Problem, match="could not find remote-viewer or vncviewer binary in"):
         viewer_of(None, "")
@@ -146,10 +146,10 @@ def test_the_first_viewer_that_there_is(tmp_path, monkeypatch):
     assert viewer_of(None, "") == (str(program), "{}:{}")
 
 
-def test_a_screen_may_be_asked_for_without_displacing(nobody_home, monkeypatch):
+def test_preserve_session_is_passed_on(nobody_home, monkeypatch):
     asked = []
 
-    async def show(_session, path, _wish):
+    async def show(_session, path, _options):
         asked.append(path)
 
     monkeypatch.setattr("corral.cli.virtctl.vnc._show", show)

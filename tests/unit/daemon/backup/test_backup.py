@@ -1,4 +1,4 @@
-"""Tests of backups: what was there is there again, and nothing else is taken for a backup."""
+"""Backups: restored completely, and other files rejected."""
 
 import asyncio
 import errno
@@ -33,7 +33,7 @@ def document(name, **more):
 
 
 def revoked(**times):
-    """The map that says of which users certificates are revoked."""
+    """Return the ConfigMap of users with revoked certificates."""
     named = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**MAP._asdict()}}
     return {**named, "data": {USERS: json.dumps(times)}}
 
@@ -181,7 +181,7 @@ def test_other_files_are_no_backups(layout, tmp_path, content):
 
 
 def packed(file, tmp_path, change):
-    """A backup with a store that was changed by somebody who knows how to count."""
+    """A backup whose store was changed, with checksums that match."""
     path = tmp_path / "changed.sqlite"
     head, rest = head_of(file)
     size = head["parts"][0]["bytes"]
@@ -316,7 +316,7 @@ async def test_a_restore_that_is_cut_leaves_one_store_or_the_other(layout, file,
 
 
 def test_a_restore_that_fails_at_the_last_leaves_no_certificates(layout, file, monkeypatch):
-    """A server would begin with them, and with no objects."""
+    """A server would start with these certificates, and without objects."""
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -355,7 +355,7 @@ def test_a_restore_that_fails_keeps_the_store_of_before_the_last_one(layout, fil
 
 
 def killed_restore(layout, file, names=2):
-    """A restore that is killed once so many names have changed: after two the store is to come."""
+    """Kill a restore after so many renames: after two the store would follow."""
     script = f"""
 import os
 from pathlib import Path
@@ -412,7 +412,7 @@ async def another(tmp_path):
 
 
 def beside(layout):
-    """What there is of a cluster beside its store."""
+    """Return the files of a cluster beside its store."""
     files = [*layout.pki.glob("*"), *layout.root.glob("ranges.json")]
     return {path.relative_to(layout.root): path.read_bytes() for path in files}
 
@@ -421,7 +421,7 @@ def beside(layout):
 def test_a_restore_after_others_that_were_killed_leaves_nothing_of_them(
     layout, file, another, tmp_path, cuts
 ):
-    """Who was let in by one cluster is not let in by another."""
+    """Credentials of one cluster are not valid in another."""
     fresh = Layout(tmp_path / "fresh")
     for names in cuts:
         killed_restore(fresh, another, names)
@@ -459,7 +459,7 @@ def test_a_store_without_certificates_gets_none_of_a_restore_that_was_killed(
 
 
 def test_what_is_no_room_of_a_restore_is_removed_and_not_followed(layout, file, tmp_path):
-    """Others may have put it there, and it is not to stop anybody."""
+    """Others may have created it; it must not block a restore."""
     fresh, elsewhere = Layout(tmp_path / "fresh"), tmp_path / "elsewhere"
     for place in (layout, fresh):
         elsewhere.mkdir(exist_ok=True)
@@ -474,7 +474,7 @@ def test_what_is_no_room_of_a_restore_is_removed_and_not_followed(layout, file, 
 
 
 def test_a_restore_that_cannot_tidy_up_is_done_all_the_same(layout, file, monkeypatch):
-    """And what is left of it does not keep a manager from its start."""
+    """Its leftovers do not prevent a manager's start."""
 
     def busy(*_, **__):
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))

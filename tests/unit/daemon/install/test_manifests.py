@@ -1,4 +1,4 @@
-"""What an installation consists of: that it is whole, and that its parts fit each other."""
+"""The manifests of an installation: complete and consistent."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tests of the rights of an installation: its processes may do what they do, and no more."""
+"""The RBAC rules of an installation: what its processes need, and no more."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def may(name, verb, group, resource):
 
 
 async def watched():
-    """What our controllers list and watch."""
+    """Return the resources that our controllers list and watch."""
     store = Store.in_memory()
     client = Client(InProcess(ApiServer(store).handle, ADMINISTRATOR))
     context = ControllerContext(client)

@@ -38,7 +38,7 @@ def test_a_machine_without_flags_has_a_name_and_memory():
     }
 
 
-def test_volumes_have_their_order_and_their_places():
+def test_volumes_have_boot_orders_and_buses():
     document = vm(
         "--volume-import=type:blank,size:1Gi,name:scratch",
         "--volume-pvc=src:disk,bootorder:2",
@@ -79,28 +79,28 @@ def test_volumes_have_their_order_and_their_places():
         ),
     ],
 )
-def test_imports_have_their_source(text, spec):
+def test_imports_have_a_source(text, spec):
     (made,) = vm(f"--volume-import={text}")["spec"]["dataVolumeTemplates"]
     assert made["metadata"]["name"].startswith("imported-volume-")
     made["spec"].pop("storage")
     assert made["spec"] == spec
 
 
-def test_a_volume_that_can_is_asked_for_what_suits_it():
+def test_the_instance_type_is_inferred_from_a_volume():
     document = vm("--volume-pvc=src:disk")
     asked = {"inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"}
     assert document["spec"]["instancetype"] == document["spec"]["preference"] == asked
     assert template(document)["domain"]["memory"] == {"guest": "512Mi"}
 
 
-def test_what_must_be_inferred_has_no_memory_of_its_own():
+def test_required_inference_leaves_out_the_memory():
     document = vm("--volume-pvc=src:disk", "--infer-instancetype", "--preference=cores")
     assert document["spec"]["instancetype"] == {"inferFromVolume": "disk"}
     assert document["spec"]["preference"] == {"name": "cores"}
     assert "memory" not in template(document)["domain"]
 
 
-def test_memory_that_is_given_stands_against_a_guess():
+def test_given_memory_prevents_inference():
     document = vm("--volume-pvc=src:disk", "--memory=1Gi")
     assert "instancetype" not in document["spec"]
     assert template(document)["domain"]["memory"] == {"guest": "1Gi"}
@@ -114,7 +114,7 @@ def test_an_instance_type_may_be_of_the_namespace():
     }
 
 
-def test_the_first_boot_is_told(tmp_path):
+def test_flags_of_the_first_boot_become_cloud_init(tmp_path):
     secret = tmp_path / "password"
     secret.write_text("gocubsgo\n")
     document = vm("--user=me", f"--password-file={secret}", "--ssh-key=ssh-ed25519 A")
@@ -129,7 +129,7 @@ def test_the_first_boot_is_told(tmp_path):
     }
 
 
-def test_own_settings_are_passed_on():
+def test_given_user_data_is_passed_on():
     encoded = base64.b64encode(b"#cloud-config\n").decode()
     document = vm(f"--cloud-init-user-data={encoded}", "--cloud-init=configDrive")
     (volume,) = template(document)["volumes"]
@@ -153,14 +153,14 @@ def test_own_settings_are_passed_on():
         ),
     ],
 )
-def test_credentials_come_out_of_secrets(text, credential):
+def test_access_credentials_refer_to_secrets(text, credential):
     (found,) = template(vm(f"--access-cred={text}"))["accessCredentials"]
-    ((kind, wanted),) = credential.items()
-    assert found == {kind: {"source": {"secret": {"secretName": "keys"}}, **wanted}}
+    ((kind, expected),) = credential.items()
+    assert found == {kind: {"source": {"secret": {"secretName": "keys"}}, **expected}}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--run-strategy=Ever"], 'invalid RunStrategy "Ever"'),
         (["--volume-containerdisk=name:a"], "src must be specified"),
@@ -193,10 +193,10 @@ def test_credentials_come_out_of_secrets(text, credential):
         (["--password-file=/nowhere/at/all", "--user=me"], "/nowhere/at/all"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, told):
+def test_invalid_flags_are_rejected(arguments, message):
     with pytest.raises(Problem) as refused:
         vm(*arguments)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_an_instance_type():
@@ -232,7 +232,7 @@ def test_a_preference():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["instancetype", "--cpu=0", "--memory=1Gi"], "greater than zero"),
         (["instancetype", "--cpu=1", "--memory=x"], '"--memory" flag'),
@@ -241,7 +241,7 @@ def test_a_preference():
         (["preference", "--cpu-topology=round"], "sockets, cores, threads or spread"),
     ],
 )
-def test_what_no_type_or_preference_can_be_is_refused(arguments, told):
+def test_invalid_instance_types_and_preferences_are_rejected(arguments, message):
     with pytest.raises(Problem) as refused:
         create(*arguments)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
