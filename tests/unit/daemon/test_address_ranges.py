@@ -18,19 +18,19 @@ OURS = Ranges(
 )
 
 
-def test_at_first_there_are_the_defaults_which_go_with_each_other():
+def test_default_ranges_are_companions():
     assert chosen(None, None, None) == Ranges(POD_CIDRS, SERVICE_CIDRS)
     assert companion(POD_CIDRS[0], 56) == POD_CIDRS[1]
     assert companion(SERVICE_CIDRS[0], 112) == SERVICE_CIDRS[1]
 
 
-def test_ranges_of_ipv6_go_with_those_of_ipv4_that_are_told():
+def test_given_ipv4_ranges_get_companions_of_ipv6():
     assert chosen(None, OURS.pods[:1], OURS.services[:1]) == OURS
     named = (OURS.pods[0], ip_network("fd77::/56"))
     assert chosen(None, named, None) == Ranges(named, SERVICE_CIDRS)
 
 
-def test_what_is_known_is_taken_where_nothing_else_is_told():
+def test_stored_ranges_are_kept_unless_others_are_given():
     other = (ip_network("10.1.0.0/16"), ip_network("fd77::/56"))
     assert chosen(OURS, None, None) == OURS
     assert chosen(OURS, other, None) == Ranges(other, OURS.services)
@@ -43,13 +43,13 @@ networks = st.tuples(st.integers(0, 2**32 - 1), st.integers(8, 28)).map(
 
 
 @given(networks, networks)
-def test_ranges_of_ipv6_overlap_only_where_those_of_ipv4_begin_alike(one, other):
+def test_companions_overlap_only_if_their_ipv4_ranges_begin_alike(one, other):
     overlap = companion(one, 56).overlaps(companion(other, 112))
     assert overlap == (one.network_address == other.network_address)
     assert companion(one, 56).is_private
 
 
-def test_they_are_kept_with_the_data_directory_for_nobody_else_to_read(tmp_path):
+def test_ranges_are_stored_in_a_private_file(tmp_path):
     layout = Layout(tmp_path)
     assert load(layout) is None
     save(layout, OURS)
@@ -61,13 +61,13 @@ def test_they_are_kept_with_the_data_directory_for_nobody_else_to_read(tmp_path)
 @pytest.mark.parametrize(
     "content", [b"", b"{}", b'{"pods":["ten"],"services":[]}', b'{"pods":[],"services":[]}']
 )
-def test_a_spoilt_file_is_as_good_as_none(tmp_path, content):
+def test_an_invalid_file_is_ignored(tmp_path, content):
     layout = Layout(tmp_path)
     layout.ranges.write_bytes(content)
     assert load(layout) is None
 
 
-def test_they_are_in_use_until_machines_have_ended(tmp_path):
+def test_ranges_are_in_use_until_machines_have_ended(tmp_path):
     layout = Layout(tmp_path)
     assert not in_use(layout)
     machine = layout.nodes / "here" / "machines" / "uid"
@@ -79,7 +79,7 @@ def test_they_are_in_use_until_machines_have_ended(tmp_path):
     assert not in_use(layout)
 
 
-def test_they_are_in_use_while_their_network_is_held(tmp_path):
+def test_ranges_are_in_use_while_the_network_exists(tmp_path):
     layout = Layout(tmp_path)
     holder = layout.network / "holder"
     holder.mkdir(parents=True)

@@ -141,7 +141,7 @@ async def holder(admin):
     return (await admin.get(Lease, LEASE.name, LEASE.namespace)).spec.holderIdentity
 
 
-async def test_controllers_act_until_they_are_asked_to_end(admin, start):
+async def test_controllers_run_until_sigterm(admin, start):
     recorder = Recorder()
     running = start(recorder)
     await running.health()
@@ -154,7 +154,7 @@ async def test_controllers_act_until_they_are_asked_to_end(admin, start):
     assert not await holder(admin), "another may lead at once"
 
 
-async def test_one_of_two_acts_and_the_other_follows(admin, start):
+async def test_one_of_two_processes_leads(admin, start):
     first, second = Recorder(), Recorder()
     leader = start(first)
     await new_map(admin, "a")
@@ -168,14 +168,14 @@ async def test_one_of_two_acts_and_the_other_follows(admin, start):
     assert {await second.names.get(), await second.names.get()} == {"a", "b"}
 
 
-async def test_a_process_without_an_election_acts_at_once(admin, start):
+async def test_without_leader_election_controllers_start_at_once(admin, start):
     recorder = Recorder()
     start(recorder, lease=None)
     await new_map(admin, "a")
     assert await recorder.names.get() == "a"
 
 
-async def test_a_leader_ends_when_another_holds_the_lease(admin, start):
+async def test_a_leader_ends_when_it_loses_the_lease(admin, start):
     recorder = Recorder()
     running = start(recorder)
     await new_map(admin, "a")
@@ -185,13 +185,13 @@ async def test_a_leader_ends_when_another_holds_the_lease(admin, start):
         await running.task
 
 
-async def test_controllers_that_may_not_list_say_what_is_missing(start):
+async def test_missing_list_rights_are_named(start):
     status, text = await start(Recorder(), token="wrong").get()
     assert status == 503
     assert "no list yet of configmaps" in text
 
 
-async def test_a_taken_port_is_an_error_with_a_reason(start):
+async def test_a_port_in_use_is_an_error(start):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

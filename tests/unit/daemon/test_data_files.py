@@ -35,7 +35,7 @@ def without_its_log(layout):
     assert layout.store.stat().st_size > 0
 
 
-def test_a_new_directory_is_none_that_has_lost_something(layout):
+def test_a_new_directory_has_no_orphaned_data(layout):
     assert data_files.unknown(layout) == ""
     layout.images.mkdir()
     layout.pki.mkdir()
@@ -44,7 +44,7 @@ def test_a_new_directory_is_none_that_has_lost_something(layout):
 
 
 @pytest.mark.parametrize("lost", [lambda _: None, emptied, without_its_log])
-def test_what_only_the_store_knows_of_tells_that_it_is_missing(layout, lost):
+def test_data_without_its_store_is_counted(layout, lost):
     lost(layout)
     assert data_files.unknown(layout) == ""
     machine(layout)
@@ -59,14 +59,14 @@ def test_what_only_the_store_knows_of_tells_that_it_is_missing(layout, lost):
     )
 
 
-async def test_where_the_store_is_nothing_is_missing(layout):
+async def test_data_beside_its_store_is_not_counted(layout):
     machine(layout)
     volume(layout)
     await Store.open(layout.store).close()
     assert data_files.unknown(layout) == ""
 
 
-def test_another_file_is_no_store_that_was_lost(layout):
+def test_an_invalid_store_is_not_a_missing_one(layout):
     machine(layout)
     layout.store.write_bytes(b"dear " * 1000)
     assert data_files.unknown(layout) == "", "whoever opens it says what is wrong"
@@ -76,7 +76,7 @@ def modes(layout):
     return {each.name: each.stat().st_mode & 0o777 for each in layout.root.iterdir()}
 
 
-def test_nobody_else_looks_into_what_is_ours(layout):
+def test_our_files_are_made_private(layout):
     layout.root.chmod(0o755)
     for each in (layout.images, layout.nodes, layout.storage, layout.root / "theirs"):
         each.mkdir(mode=0o755)
@@ -97,7 +97,7 @@ def test_nobody_else_looks_into_what_is_ours(layout):
     assert layout.root.stat().st_mode & 0o777 == 0o755
 
 
-def test_links_and_what_others_own_stay_as_they_are(layout, tmp_path, monkeypatch):
+def test_modes_of_links_and_foreign_files_are_kept(layout, tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     elsewhere.chmod(0o755)

@@ -26,14 +26,14 @@ def kept(tmp_path, disk):
     return kept
 
 
-def test_it_holds_blocks_that_nobody_else_can_have(tmp_path, kept):
+def test_the_reserve_allocates_blocks(tmp_path, kept):
     found = (tmp_path / "reserve").stat()
     assert kept.size == found.st_size == BYTES
     assert found.st_blocks * 512 >= BYTES
     assert found.st_mode & 0o777 == 0o600
 
 
-def test_it_is_given_up_piece_by_piece(tmp_path, kept):
+def test_the_reserve_shrinks_piece_by_piece(tmp_path, kept):
     pieces = 0
     while kept.give():
         pieces += 1
@@ -43,13 +43,13 @@ def test_it_is_given_up_piece_by_piece(tmp_path, kept):
     assert not kept.give()
 
 
-def test_there_is_nothing_to_give_where_there_is_none(tmp_path, disk):
+def test_a_missing_reserve_gives_nothing(tmp_path, disk):
     assert not Reserve(tmp_path / "reserve").give()
     assert Reserve(tmp_path / "nowhere" / "reserve").size == 0
     assert not Reserve(tmp_path / "nowhere" / "reserve").fill()
 
 
-def test_it_is_made_whole_only_where_there_is_room_for_more(kept, disk):
+def test_the_reserve_is_refilled_only_if_as_much_stays_free(kept, disk):
     while kept.size > BYTES // 2:
         kept.give()
     missing = BYTES - kept.size
@@ -63,14 +63,14 @@ def test_it_is_made_whole_only_where_there_is_room_for_more(kept, disk):
     assert kept.fill(), "it is whole"
 
 
-def test_a_small_disk_loses_a_small_part(tmp_path, disk):
+def test_the_reserve_of_a_small_disk_is_small(tmp_path, disk):
     disk.f_blocks = disk.f_bavail = 48 * MiB // 4096
     kept = Reserve(tmp_path / "reserve")
     assert kept.fill()
     assert kept.size == 48 * MiB // 8
 
 
-def test_who_starts_gets_what_it_takes(kept, disk):
+def test_the_reserve_gives_a_start_the_space_it_needs(kept, disk):
     disk.f_bavail = LEAST // 4096
     kept.make_way()
     assert kept.size == BYTES
@@ -83,7 +83,7 @@ def test_who_starts_gets_what_it_takes(kept, disk):
     assert kept.size == 0
 
 
-def test_a_disk_that_fills_meanwhile_gives_none(tmp_path, disk, monkeypatch):
+def test_a_full_disk_leaves_no_reserve(tmp_path, disk, monkeypatch):
     def full(*_):
         raise OSError(28, os.strerror(28))
 

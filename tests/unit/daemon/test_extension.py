@@ -250,7 +250,7 @@ async def test_a_replica_set_becomes_vmis_with_pods(installed, replica_set):
     )
 
 
-async def test_a_bad_replica_set_is_refused_in_kubevirts_words(installed, replica_set):
+async def test_an_invalid_replica_set_is_rejected_with_kubevirts_message(installed, replica_set):
     replica_set["spec"]["selector"]["matchLabels"] = {"app": "other"}
     with pytest.raises(
         Invalid,
@@ -277,7 +277,7 @@ async def test_columns_are_those_of_the_embedded_server(installed, replica_set):
     assert table["rows"][0]["cells"][:2] == ["web", 2]
 
 
-async def test_users_do_not_write_the_status_of_vmis(installed, replica_set):
+async def test_users_cannot_write_the_status_of_vmis(installed, replica_set):
     await create_set(installed, replica_set)
     vmis = await installed.until(lambda found: found, kind=VIRTUAL_MACHINE_INSTANCE)
     key = Key("default", vmis[0].metadata["name"])
@@ -287,7 +287,7 @@ async def test_users_do_not_write_the_status_of_vmis(installed, replica_set):
     assert "nodeName" not in changed.status
 
 
-async def test_a_node_changes_its_own_vmis_alone(cluster, replica_set):
+async def test_a_node_writes_only_its_own_vmis(cluster, replica_set):
     """No controllers run: users in the group of nodes bypass the webhooks."""
     await installer.install(cluster.admin, documents(), lambda _line: None)
     maker = cluster.client("maker", "system:masters", "system:nodes")
@@ -346,7 +346,7 @@ async def test_a_front_proxy_of_a_replaced_authority_is_trusted_no_more(installe
         assert (await latter.get(url, headers=user)).status_code == 200
 
 
-async def test_others_are_not_taken_for_the_front_proxy(installed):
+async def test_only_the_front_proxy_may_name_users(installed):
     path = "/apis/subresources.kubevirt.io/v1"
     user = {"x-remote-user": "admin", "x-remote-group": "system:masters"}
     tls = await trusting(installed)
@@ -363,13 +363,13 @@ async def trusting(cluster):
     return ssl.create_default_context(cadata=bundle.decode())
 
 
-async def test_without_controllers_objects_are_refused(cluster, replica_set):
+async def test_without_controllers_objects_are_rejected(cluster, replica_set):
     await installer.install(cluster.admin, documents(), lambda _line: None)
     with pytest.raises(ApiError, match="failed calling webhook"):
         await create_set(cluster, replica_set)
 
 
-async def test_claims_are_filled_by_annotation_for_our_controllers_alone(cluster):
+async def test_only_our_controllers_populate_claims_by_annotation(cluster):
     await installer.install(cluster.admin, documents(), lambda _line: None)
     claim = {
         "metadata": {"name": "a", "annotations": {"corral.dev/populate": "{}"}},
@@ -387,7 +387,7 @@ async def test_claims_are_filled_by_annotation_for_our_controllers_alone(cluster
         await cluster.admin.patch(PersistentVolumeClaim, Key("default", "a"), change)
 
 
-async def test_uninstall_removes_what_install_has_applied(cluster):
+async def test_uninstall_removes_all_applied_objects(cluster):
     applied, deleted = [], []
     await installer.install(cluster.admin, documents(), applied.append)
     await installer.install(cluster.admin, documents(), lambda _line: None)  # once more: no change
@@ -413,7 +413,7 @@ async def test_definitions_of_others_are_left_alone(cluster):
     ]
 
 
-async def test_controllers_without_an_installation_say_so(cluster):
+async def test_controllers_require_an_installation(cluster):
     process = ControllersProcess(
         config=Kubeconfig(
             server=f"https://127.0.0.1:{cluster.port}",
@@ -444,7 +444,7 @@ async def test_a_namespace_of_others_is_left_alone(cluster):
     assert (await cluster.admin.get(Namespace, "default")).metadata.deletionTimestamp is None
 
 
-async def test_objects_that_would_be_lost_are_counted(cluster, replica_set):
+async def test_uninstall_counts_the_objects_to_delete(cluster, replica_set):
     assert await installer.lost_objects(cluster.admin) == {}
     await installer.install(cluster.admin, documents(), lambda _line: None)
     template = replica_set["spec"]["template"]

@@ -21,12 +21,12 @@ def client(faults):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-def test_a_process_without_fault_is_ok(client, path):
+def test_a_healthy_process_is_ok(client, path):
     response = client.get(path)
     assert (response.status_code, response.text) == (200, "ok")
 
 
-def test_a_process_that_cannot_act_yet_is_alive_but_not_ready(client, faults):
+def test_a_process_is_alive_before_it_is_ready(client, faults):
     faults.append("no list yet of pods")
     assert client.get("/healthz").status_code == 200
     response = client.get("/readyz")

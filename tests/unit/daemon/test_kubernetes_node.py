@@ -115,7 +115,7 @@ async def test_a_member_keeps_its_certificate(running):
         assert certificate_of(world.layout, CLIENT) == before
 
 
-async def test_a_certificate_that_has_ended_is_requested_again(running, monkeypatch):
+async def test_an_expired_certificate_is_requested_again(running, monkeypatch):
     async with running() as world:
         await world.node().enter(world.layout, "n1")
         path = world.layout.pki / f"{CLIENT}.crt"
@@ -139,14 +139,14 @@ async def test_all_pods_have_the_range_of_a_flag(running):
         assert entered.network.pod_cidrs == "10.244.0.0/16"
 
 
-async def test_a_range_that_nobody_allocates_is_created_with_the_node(running):
+async def test_a_node_without_a_range_allocator_creates_its_range(running):
     async with running(allocates=False) as world:
         entered = await world.node(pod_cidrs=["10.5.0.0/24"]).enter(world.layout, "n1")
         assert entered.network.pod_cidrs == "10.5.0.0/24"
         assert (await world.admin.get(Node, "n1")).spec.podCIDRs == ["10.5.0.0/24"]
 
 
-async def test_a_range_that_does_not_come_is_reported(running, monkeypatch):
+async def test_a_missing_range_is_reported(running, monkeypatch):
     monkeypatch.setattr(kubernetes_node, "RANGE_SECONDS", 0.05)
     async with running(allocates=False) as world:
         with pytest.raises(CannotStart, match=r"Node n1 has had no spec\.podCIDRs") as caught:
@@ -154,7 +154,7 @@ async def test_a_range_that_does_not_come_is_reported(running, monkeypatch):
         assert "--pod-cidr" in caught.value.hint
 
 
-async def test_a_token_that_nobody_knows_is_reported(running):
+async def test_an_unknown_token_is_reported(running):
     async with running() as world:
         with pytest.raises(CannotStart, match="does not know the user of the kubeconfig"):
             await world.node(token="wrong").enter(world.layout, "n1")
@@ -195,7 +195,7 @@ async def test_a_data_directory_is_of_one_node(running):
             await world.node().enter(world.layout, "n2")
 
 
-async def test_authorities_of_clients_are_the_flags_or_the_servers(running):
+async def test_the_client_ca_is_that_of_the_flag_or_the_server(running):
     async with running() as world:
         await world.node(clients="mine").enter(world.layout, "n1")
         assert world.layout.clients.read_text() == "mine"
@@ -209,7 +209,7 @@ async def test_authorities_of_clients_are_the_flags_or_the_servers(running):
         assert other.layout.clients.read_text() == "theirs"
 
 
-async def test_a_certificate_is_served_until_one_is_signed(running):
+async def test_a_self_signed_certificate_serves_until_one_is_signed(running):
     async with running() as world:
         node = world.node()
         await node.enter(world.layout, "n1")

@@ -31,11 +31,11 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def test_nobody_holds_a_directory_that_was_never_used(tmp_path):
+def test_an_unused_directory_has_no_manager(tmp_path):
     assert manager.find(tmp_path / "lock") is None
 
 
-def test_a_second_manager_is_refused_and_told_who_is_first(holder):
+def test_a_second_manager_is_rejected_with_the_first(holder):
     lock, process = holder
     with pytest.raises(manager.AlreadyRunning) as refused, manager.acquire(lock, url=""):
         pass
@@ -43,7 +43,7 @@ def test_a_second_manager_is_refused_and_told_who_is_first(holder):
     assert manager.find(lock) == refused.value.manager
 
 
-def test_stopping_waits_for_the_end(holder):
+def test_stop_waits_for_the_end(holder):
     lock, process = holder
     assert manager.find(lock).stop(5)
     assert manager.find(lock) is None
@@ -59,16 +59,16 @@ def test_a_killed_manager_leaves_no_lock(holder):
         assert manager.find(lock) == manager.Manager(os.getpid(), "https://127.0.0.1:2")
 
 
-def test_a_full_disk_is_told_by_the_files_name():
+def test_an_error_of_a_full_disk_names_the_file():
     with (
         Path("/dev/full").open("wb") as full,
-        pytest.raises(OSError, match="No space left") as told,
+        pytest.raises(OSError, match="No space left") as caught,
     ):
         manager._write(Path("/data/lock"), full.fileno(), b"{}")
-    assert told.value.filename == "/data/lock"
+    assert caught.value.filename == "/data/lock"
 
 
-def test_a_lock_that_is_taken_away_meanwhile_is_none(tmp_path, monkeypatch):
+def test_a_removed_lock_file_is_created_again(tmp_path, monkeypatch):
     """A failing manager may remove its directory just before another one locks it."""
     lock, flock = tmp_path / "lock", fcntl.flock
 

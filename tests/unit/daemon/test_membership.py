@@ -89,7 +89,7 @@ def credentials(layout):
     return Credentials(layout, "node1")
 
 
-def test_a_membership_is_read_as_it_was_saved(layout):
+def test_a_membership_round_trips(layout):
     assert Membership.load(layout) is None
     member = Membership(SERVER, "node1", NetworkSettings("10.244.0.0/16", "10.96.0.0/12", "vxlan"))
     member.save(layout)
@@ -97,7 +97,7 @@ def test_a_membership_is_read_as_it_was_saved(layout):
     assert json.loads(layout.membership.read_text())["network"]["podCIDRs"] == "10.244.0.0/16"
 
 
-def test_a_missing_file_is_named_with_what_helps(layout):
+def test_a_missing_file_is_named_with_the_remedy(layout):
     with pytest.raises(CannotStart, match=r"kubelet-client\.crt is missing") as failure:
         config_of(layout, SERVER)
     assert "Join again, with a token" in failure.value.hint
@@ -138,14 +138,14 @@ async def renewed(signer, layout, *, seconds):
     (layout.pki / "kubelet-client.crt").write_bytes(certificate)
 
 
-async def test_a_denied_request_says_why(signer, credentials):
+async def test_a_denied_request_has_its_message(signer, credentials):
     signer.denial = "not today"
     with pytest.raises(CannotStart, match="certificate of node node1 was refused: not today"):
         await credentials.serving(Client(signer), HOSTS)
     assert credentials.served(HOSTS) is None
 
 
-async def test_a_host_that_leaves_keeps_no_key(signer, layout, credentials):
+async def test_leaving_removes_the_keys(signer, layout, credentials):
     await credentials.serving(Client(signer), HOSTS)
     await renewed(signer, layout, seconds=NEVER_DUE)
     Membership(SERVER, "node1", NetworkSettings("", "")).save(layout)
@@ -157,7 +157,7 @@ async def test_a_host_that_leaves_keeps_no_key(signer, layout, credentials):
     forget(layout)
 
 
-async def test_a_server_that_is_away_is_said(signer, layout):
+async def test_an_unreachable_server_is_an_error(signer, layout):
     authority = signer.authority.authority.read_text()
     config = Kubeconfig(server="https://127.0.0.1:1", authority=authority, token="t")
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 does not answer"):

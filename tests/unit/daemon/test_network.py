@@ -14,7 +14,7 @@ from corral.node.network.netlink import NetworkError
 @pytest.mark.parametrize(
     "chosen", [{"network": False}, {"hollow": Hollow()}, {"controllers": False}]
 )
-async def test_where_none_is_wished_for_nothing_is_made_or_told(tmp_path, chosen):
+async def test_a_disabled_network_is_neither_created_nor_reported(tmp_path, chosen):
     network = Networking.join(Settings(directory=tmp_path, **chosen))
     await network.prepare()
     assert network.machines is None
@@ -23,7 +23,7 @@ async def test_where_none_is_wished_for_nothing_is_made_or_told(tmp_path, chosen
     assert not (tmp_path / "network").exists()
 
 
-async def test_a_network_that_cannot_be_made_says_why_and_what_to_install(tmp_path, monkeypatch):
+async def test_a_network_without_nftables_names_the_package(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_network.namespace_holder, "join", lambda *_: None)
     monkeypatch.setattr(
         machine_network.nft, "unavailable_reason", lambda: "libnftables.so.1 is missing"
@@ -37,7 +37,7 @@ async def test_a_network_that_cannot_be_made_says_why_and_what_to_install(tmp_pa
     }
 
 
-async def test_a_user_who_may_have_no_network_is_told_why(tmp_path, monkeypatch):
+async def test_a_user_without_namespaces_gets_the_reason(tmp_path, monkeypatch):
     def refused(*_):
         raise NetworkError("no user namespace can be made", "The system forbids it")
 
@@ -47,14 +47,14 @@ async def test_a_user_who_may_have_no_network_is_told_why(tmp_path, monkeypatch)
     assert network.facts()["reason"] == "no user namespace can be made. The system forbids it"
 
 
-def test_the_api_server_is_trusted_by_the_names_that_machines_use(tmp_path):
+def test_the_api_server_has_the_names_that_machines_use(tmp_path):
     settings = Settings(directory=tmp_path, service_cidrs=(ip_network("10.99.0.0/16"),))
     names = api_names(settings)
     assert {"kubernetes", "kubernetes.default.svc.cluster.local", "10.99.0.1"} <= set(names)
     assert networking.DOMAIN == "cluster.local"
 
 
-def test_downloads_of_tenants_reach_neither_pods_nor_services_nor_links(tmp_path):
+def test_downloads_cannot_reach_pods_services_or_link_local_addresses(tmp_path):
     allowed = (ip_network("127.0.0.1/32"),)
     found = networking.destinations(Settings(directory=tmp_path, allowed_destinations=allowed))
     for each in (
@@ -69,7 +69,7 @@ def test_downloads_of_tenants_reach_neither_pods_nor_services_nor_links(tmp_path
     assert not found.refusal_reason(ip_address("127.0.0.1"))
 
 
-def test_services_take_neither_addresses_of_pods_nor_ports_that_are_kept(tmp_path):
+def test_services_cannot_use_addresses_of_pods_or_kept_ports(tmp_path):
     kept = (range(8000, 8100),)
     found = Networking(Settings(directory=tmp_path, kept_ports=kept), None).service_ranges()
     assert found.kept_ports == kept

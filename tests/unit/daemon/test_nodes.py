@@ -85,7 +85,7 @@ async def removing(client, gone):
         yield until
 
 
-async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, settings):
+async def test_a_removed_node_is_deleted_with_its_pods(server, client, settings):
     played, gone = await sync_nodes(settings, client)
     assert (played, [*gone]) == (list(node_names(settings)), ["earlier"])
     assert await names(client, Node) == []
@@ -94,7 +94,7 @@ async def test_a_node_that_is_no_more_goes_with_its_pods(server, client, setting
     assert await names(client, Pod) == []
 
 
-async def test_a_node_of_another_host_stays_when_the_manager_starts(server, client, settings):
+async def test_nodes_of_other_hosts_are_kept(server, client, settings):
     endpoints = {"daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}}}
     await client.patch(Node, Key("", "earlier"), {"status": endpoints}, subresource="status")
     _, gone = await sync_nodes(settings, client)
@@ -112,14 +112,14 @@ class Emptied:
         return
 
 
-async def test_a_retired_node_goes_with_its_last_machine(server, client):
+async def test_a_retired_node_is_deleted_with_its_last_machine(server, client):
     gone = {}
     loop = node_remover(client, gone)
     await play(Emptied(), client, gone, loop)
     assert (len(loop.queue), [*gone]) == (1, ["earlier"])
 
 
-async def test_a_retired_node_that_somebody_has_deleted_ends_no_manager(server, client):
+async def test_a_deleted_retired_node_is_no_error(server, client):
     await client.delete(Node, Key("", "earlier"), grace_seconds=0)
     gone = {}
     await play(Emptied(), client, gone, node_remover(client, gone))
@@ -130,9 +130,7 @@ async def allow(client):
     await client.request("DELETE", f"{GROUP}/validatingadmissionpolicybindings/never")
 
 
-async def test_pods_that_may_not_be_deleted_keep_no_manager_from_its_start(
-    server, client, settings
-):
+async def test_a_rejected_deletion_of_pods_prevents_no_start(server, client, settings):
     await refuse(server, client, resources=["pods"])
     _, gone = await sync_nodes(settings, client)
     assert await names(client, Node) == []
@@ -144,9 +142,7 @@ async def test_pods_that_may_not_be_deleted_keep_no_manager_from_its_start(
         assert await names(client, Pod) == []
 
 
-async def test_a_node_that_may_not_be_deleted_keeps_its_pods_and_goes_later(
-    server, client, settings
-):
+async def test_a_rejected_deletion_of_a_node_is_retried(server, client, settings):
     await refuse(server, client, resources=["nodes"])
     _, gone = await sync_nodes(settings, client)
     async with removing(client, gone) as until:
@@ -159,9 +155,7 @@ async def test_a_node_that_may_not_be_deleted_keeps_its_pods_and_goes_later(
         assert await names(client, Pod) == []
 
 
-async def test_a_list_of_pods_that_is_refused_ends_no_manager(
-    server, client, settings, monkeypatch
-):
+async def test_a_rejected_list_of_pods_is_no_error(server, client, settings, monkeypatch):
     async def refused(*_, **__):
         raise Forbidden("not now")
 
@@ -174,7 +168,7 @@ async def test_a_list_of_pods_that_is_refused_ends_no_manager(
     assert await names(client, Pod) == []
 
 
-async def test_another_node_of_that_name_is_let_alone(server, client, settings):
+async def test_a_recreated_node_is_kept(server, client, settings):
     _, gone = await sync_nodes(settings, client)
     await client.create(Node, {"metadata": {"name": "earlier"}})
     async with removing(client, gone) as until:
@@ -183,7 +177,7 @@ async def test_another_node_of_that_name_is_let_alone(server, client, settings):
     assert await names(client, Pod) == ["a", "b"]
 
 
-async def test_who_refuses_everything_keeps_no_manager_from_its_start(server, client, settings):
+async def test_a_policy_that_rejects_everything_prevents_no_start(server, client, settings):
     own = node_names(settings)[0]
     retired = {"metadata": {"name": own, "annotations": {"corral.dev/retired": "true"}}}
     await client.create(Node, retired)
@@ -195,9 +189,7 @@ async def test_who_refuses_everything_keeps_no_manager_from_its_start(server, cl
     assert await names(client, CDIConfig) == []
 
 
-async def test_a_conflict_that_a_webhook_tells_of_is_no_other_node(
-    server, client, settings, monkeypatch
-):
+async def test_a_conflict_of_a_webhook_is_not_another_node(server, client, settings, monkeypatch):
     async def refused(*_, **__):
         raise Conflict("admission webhook denied the request")
 
@@ -212,7 +204,7 @@ async def test_a_conflict_that_a_webhook_tells_of_is_no_other_node(
         assert await names(client, Pod) == []
 
 
-async def test_another_node_of_that_name_keeps_its_pods(server, client):
+async def test_a_node_with_another_uid_keeps_its_pods(server, client):
     async with removing(client, {"earlier": "another-uid"}) as until:
         await until("success")
     assert await names(client, Node) == ["earlier"]

@@ -67,7 +67,7 @@ def file(layout):
     return layout.root.parent / "file"
 
 
-async def test_a_backup_of_an_open_store_holds_what_was_there(layout, file, tmp_path):
+async def test_a_backup_of_an_open_store_is_complete(layout, file, tmp_path):
     assert file.stat().st_mode & 0o777 == 0o600
     fresh = Layout(tmp_path / "fresh")
     restored = backup.restore(fresh, file)
@@ -86,7 +86,7 @@ async def test_a_backup_of_an_open_store_holds_what_was_there(layout, file, tmp_
     ]
 
 
-async def test_who_watched_before_has_to_list_anew(layout, file):
+async def test_revisions_before_a_restore_are_compacted(layout, file):
     before = Store.open(layout.store)
     seen = before.revision
     await before.close()
@@ -106,7 +106,7 @@ async def test_who_watched_before_has_to_list_anew(layout, file):
     await kept.close()
 
 
-async def test_a_backup_takes_the_place_of_a_backup_and_of_nothing_else(layout, file, tmp_path):
+async def test_a_backup_replaces_only_a_backup(layout, file, tmp_path):
     backup.make(layout, file)
     assert backup.check(file).revision == 6
     other = tmp_path / "letter"
@@ -117,7 +117,7 @@ async def test_a_backup_takes_the_place_of_a_backup_and_of_nothing_else(layout, 
     assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
 
 
-def test_there_is_nothing_to_keep_where_nothing_was(tmp_path):
+def test_an_empty_directory_has_no_backup(tmp_path):
     with pytest.raises(BackupError, match="there is no store"):
         backup.make(Layout(tmp_path), tmp_path / "file")
 
@@ -160,7 +160,7 @@ def flipped(_head, rest):
         renamed("store.sqlite"),
     ],
 )
-def test_what_is_damaged_or_foreign_changes_nothing(layout, file, change):
+def test_a_damaged_backup_changes_nothing(layout, file, change):
     head, rest = head_of(file)
     rest = change(head, rest)
     put(file, head, rest)
@@ -173,7 +173,7 @@ def test_what_is_damaged_or_foreign_changes_nothing(layout, file, change):
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"x" * 100_000, b"{}\n", b"\xff\xfe", b"[1]\n"])
-def test_other_files_are_no_backups(layout, tmp_path, content):
+def test_other_files_are_rejected(layout, tmp_path, content):
     other = tmp_path / "other"
     other.write_bytes(content)
     with pytest.raises(BackupError, match="no backup that corral has made"):
@@ -221,7 +221,7 @@ def sql(statement):
         lambda path: os.truncate(path, 8192),
     ],
 )
-def test_a_store_that_is_none_of_corrals_is_not_restored(layout, file, tmp_path, change):
+def test_a_foreign_store_is_not_restored(layout, file, tmp_path, change):
     packed(file, tmp_path, change)
     before = layout.store.read_bytes()
     with pytest.raises(BackupError):
@@ -245,11 +245,11 @@ async def killed(layout):
     log.write_bytes(content)
 
 
-async def test_a_backup_after_a_kill_loses_nothing_behind_a_damaged_place(layout, file):
+async def test_a_backup_has_the_writes_after_a_damaged_frame(layout, file):
     await killed(layout)
-    said = []
-    backup.make(layout, file, said.append)
-    (line,) = said
+    messages = []
+    backup.make(layout, file, messages.append)
+    (line,) = messages
     assert "was damaged in" in line
     store = Store.open(layout.store)
     assert store.get(KIND, key("last")) is not None
@@ -260,7 +260,7 @@ async def test_a_backup_after_a_kill_loses_nothing_behind_a_damaged_place(layout
     await store.close()
 
 
-async def test_a_revocation_behind_a_damaged_place_outlasts_a_restore(layout, file):
+async def test_a_revocation_after_a_damaged_frame_survives_a_restore(layout, file):
     await killed(layout)
     assert backup.restore(layout, file).revoked == ("anna",)
 
@@ -268,11 +268,11 @@ async def test_a_revocation_behind_a_damaged_place_outlasts_a_restore(layout, fi
 FIRST, SECOND, THIRD = (f"2026-0{month}-01T00:00:00Z" for month in (1, 2, 3))
 
 
-@pytest.mark.parametrize("known", [{}, {"anna": FIRST, "ben": THIRD, "eve": FIRST}])
-async def test_certificates_that_were_revoked_since_stay_so(layout, file, known):
-    if known:
+@pytest.mark.parametrize("later", [{}, {"anna": FIRST, "ben": THIRD, "eve": FIRST}])
+async def test_later_revocations_survive_a_restore(layout, file, later):
+    if later:
         store = Store.open(layout.store)
-        await store.write(KIND, MAP, revoked(**known))
+        await store.write(KIND, MAP, revoked(**later))
         await store.close()
         file.unlink()
         backup.make(layout, file)
@@ -280,18 +280,18 @@ async def test_certificates_that_were_revoked_since_stay_so(layout, file, known)
     await store.write(KIND, MAP, revoked(anna=SECOND, ben=SECOND))
     await store.close()
     restored = backup.restore(layout, file)
-    assert restored.revoked == (("anna",) if known else ("anna", "ben"))
+    assert restored.revoked == (("anna",) if later else ("anna", "ben"))
     store = Store.open(layout.store)
     record = store.get(KIND, MAP)
     times = json.loads(record.document()["data"][USERS])
-    assert times == {"ben": SECOND, **known, "anna": SECOND}
+    assert times == {"ben": SECOND, **later, "anna": SECOND}
     assert record.document()["metadata"]["resourceVersion"] == str(record.revision)
     await store.write(KIND, key("next"), document("next"))
     await store.close()
     assert backup.restore(layout, file).revoked == restored.revoked
 
 
-async def test_nobody_is_let_in_where_it_was_unknown_who_is_refused(layout, file):
+async def test_all_certificates_are_revoked_if_the_list_is_unreadable(layout, file):
     store = Store.open(layout.store)
     await store.write(KIND, MAP, revoked() | {"data": {USERS: "{"}})
     await store.close()
@@ -301,7 +301,7 @@ async def test_nobody_is_let_in_where_it_was_unknown_who_is_refused(layout, file
     await store.close()
 
 
-async def test_a_restore_that_is_cut_leaves_one_store_or_the_other(layout, file, monkeypatch):
+async def test_an_interrupted_restore_leaves_the_old_or_the_new_store(layout, file, monkeypatch):
     def cut(*_):
         raise KeyboardInterrupt
 
@@ -315,7 +315,7 @@ async def test_a_restore_that_is_cut_leaves_one_store_or_the_other(layout, file,
     assert backup.restore(layout, file).objects == 2
 
 
-def test_a_restore_that_fails_at_the_last_leaves_no_certificates(layout, file, monkeypatch):
+def test_a_restore_that_fails_at_the_store_leaves_no_certificates(layout, file, monkeypatch):
     """A server would start with these certificates, and without objects."""
 
     def full(*_):
@@ -329,9 +329,7 @@ def test_a_restore_that_fails_at_the_last_leaves_no_certificates(layout, file, m
 
 
 @pytest.mark.parametrize("step", ["sync_directory", "sync_file"])
-def test_a_restore_that_fails_on_the_way_takes_back_what_it_has_placed(
-    layout, file, monkeypatch, step
-):
+def test_a_failed_restore_removes_its_files(layout, file, monkeypatch, step):
     def broken(_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -342,7 +340,7 @@ def test_a_restore_that_fails_on_the_way_takes_back_what_it_has_placed(
     assert list(fresh.root.iterdir()) == []
 
 
-def test_a_restore_that_fails_keeps_the_store_of_before_the_last_one(layout, file, monkeypatch):
+def test_a_failed_restore_keeps_the_store_before_the_last_restore(layout, file, monkeypatch):
     def refused(*_):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
@@ -379,7 +377,7 @@ def rooms(layout):
     return list(layout.root.glob(".restore-*"))
 
 
-def test_a_killed_restore_is_known_until_another_has_come_to_its_end(layout, file):
+def test_a_killed_restore_is_detected_until_another_succeeds(layout, file):
     fresh, damaged = Layout(file.parent / "fresh"), file.with_name("damaged")
     assert backup.sweep(fresh), "nothing was there"
     killed_restore(fresh, file)
@@ -394,7 +392,7 @@ def test_a_killed_restore_is_known_until_another_has_come_to_its_end(layout, fil
     assert not rooms(fresh)
 
 
-def test_what_a_killed_restore_leaves_beside_a_store_goes(layout, file):
+def test_leftovers_of_a_killed_restore_are_removed(layout, file):
     killed_restore(layout, file, names=1)
     assert rooms(layout)
     assert backup.sweep(layout)
@@ -418,9 +416,7 @@ def beside(layout):
 
 
 @pytest.mark.parametrize("cuts", [(1,), (2,), (2, 1), (2, 3)])
-def test_a_restore_after_others_that_were_killed_leaves_nothing_of_them(
-    layout, file, another, tmp_path, cuts
-):
+def test_a_restore_removes_leftovers_of_killed_restores(layout, file, another, tmp_path, cuts):
     """Credentials of one cluster are not valid in another."""
     fresh = Layout(tmp_path / "fresh")
     for names in cuts:
@@ -430,7 +426,7 @@ def test_a_restore_after_others_that_were_killed_leaves_nothing_of_them(
     assert not rooms(fresh)
 
 
-def test_a_restore_that_can_neither_go_on_nor_back_is_known(layout, file, another, monkeypatch):
+def test_a_restore_that_cannot_be_undone_prevents_a_start(layout, file, another, monkeypatch):
     def broken(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -446,9 +442,7 @@ def test_a_restore_that_can_neither_go_on_nor_back_is_known(layout, file, anothe
     assert beside(fresh) == beside(layout)
 
 
-def test_a_store_without_certificates_gets_none_of_a_restore_that_was_killed(
-    layout, another, tmp_path
-):
+def test_files_of_a_killed_restore_are_undone(layout, another, tmp_path):
     layout.pki.rename(tmp_path / "kept")
     before = beside(layout)
     killed_restore(layout, another, names=2)
@@ -458,7 +452,7 @@ def test_a_store_without_certificates_gets_none_of_a_restore_that_was_killed(
     assert not rooms(layout)
 
 
-def test_what_is_no_room_of_a_restore_is_removed_and_not_followed(layout, file, tmp_path):
+def test_links_at_the_restore_directory_are_removed_not_followed(layout, file, tmp_path):
     """Others may have created it; it must not block a restore."""
     fresh, elsewhere = Layout(tmp_path / "fresh"), tmp_path / "elsewhere"
     for place in (layout, fresh):
@@ -473,7 +467,7 @@ def test_what_is_no_room_of_a_restore_is_removed_and_not_followed(layout, file, 
     assert (elsewhere / "file").read_text() == "mine"
 
 
-def test_a_restore_that_cannot_tidy_up_is_done_all_the_same(layout, file, monkeypatch):
+def test_a_restore_succeeds_if_its_cleanup_fails(layout, file, monkeypatch):
     """Its leftovers do not prevent a manager's start."""
 
     def busy(*_, **__):
@@ -507,7 +501,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_only_the_log_of_writes_holds_is_in_a_backup_and_not_played_into_another(
+async def test_a_backup_includes_the_write_ahead_log_which_a_restore_removes(
     layout, file, tmp_path
 ):
     """A manager that was killed leaves its last writes beside the store."""
@@ -541,7 +535,7 @@ async def damaged(layout):
     return found
 
 
-async def test_a_damaged_store_takes_no_backups_place(layout, file):
+async def test_a_damaged_store_does_not_replace_a_backup(layout, file):
     before = file.read_bytes()
     damage(layout, b'"name":"late"')
     with pytest.raises(BackupError, match='configmaps "late" in namespace default cannot be read'):
@@ -549,13 +543,13 @@ async def test_a_damaged_store_takes_no_backups_place(layout, file):
     assert file.read_bytes() == before
 
 
-async def test_damaged_objects_come_back_and_all_others_stay(layout, file):
+async def test_damaged_objects_are_restored_and_others_kept(layout, file):
     damage(layout, b"second")
     damage(layout, b'"name":"late"')
     assert await damaged(layout) == [key("a"), key("late")]
-    mended = backup.restore_damaged(layout, file)
-    assert [each.key for each in mended.restored] == [key("a")]
-    assert [each.key for each in mended.missing] == [key("late")]
+    result = backup.restore_damaged(layout, file)
+    assert [each.key for each in result.restored] == [key("a")]
+    assert [each.key for each in result.missing] == [key("late")]
     store = Store.open(layout.store)
     assert [each.key for each in store.damaged] == [key("late")]
     record = store.get(KIND, key("a"))
@@ -566,6 +560,6 @@ async def test_damaged_objects_come_back_and_all_others_stay(layout, file):
     assert not [each for each in layout.root.iterdir() if each.name.startswith("tmp")]
 
 
-def test_there_is_nothing_to_mend_without_a_store(file, tmp_path):
+def test_damaged_objects_need_a_store(file, tmp_path):
     with pytest.raises(BackupError, match="there is no store"):
         backup.restore_damaged(Layout(tmp_path / "nowhere"), file)

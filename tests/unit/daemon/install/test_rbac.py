@@ -46,7 +46,7 @@ async def watched():
     return found
 
 
-async def test_controllers_may_list_and_watch_what_they_cache():
+async def test_controllers_may_list_and_watch_cached_kinds():
     resources = await watched()
     assert "resourcequotas" in resources
     assert len(resources) > 10
@@ -69,12 +69,12 @@ async def test_controllers_may_list_and_watch_what_they_cache():
         ("kubevirt.io", "virtualmachineinstances"),
     ],
 )
-def test_nodes_may_read_what_kubernetes_lets_no_node_read(group, resource):
+def test_nodes_may_read_kinds_that_the_node_authorizer_denies(group, resource):
     assert may(rbac.NODES_ROLE, "list", group, resource)
     assert may(rbac.NODES_ROLE, "watch", group, resource)
 
 
-def test_nobody_reads_secrets_of_users():
+def test_no_role_grants_secrets_of_users():
     for name in (rbac.CONTROLLERS_ROLE, rbac.NODES_ROLE, rbac.PROVISIONER_ROLE):
         assert not any(may(name, verb, "", "secrets") for verb in ("get", "list", "watch"))
 
