@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from lightkube.models.core_v1 import Node
@@ -12,8 +12,10 @@ from tests.sim.hosts import Joined, count, watch
 from tests.sim.pools import pool
 from tests.sim.test_dead_nodes import running, spread, tolerating, tolerations
 
+from corral.api.errors import NotFound
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.cluster import node_lifecycle, pod_gc, scheduler, taint_eviction
 from corral.daemon.stand_ins import STAND_INS
 from corral.node.hollow.hypervisor import Hollow
@@ -43,6 +45,18 @@ class Late(Hollow):
     async def start(self, definition):
         self.asked.set()
         await self.ready.wait()
+        return await super().start(definition)
+
+
+class Slow(Hollow):
+    """Takes up to a minute for some starts, by a seed: the node may be cut off meanwhile."""
+
+    def __init__(self, dice):
+        super().__init__()
+        self._dice = dice
+
+    async def start(self, definition):
+        await asyncio.sleep(self._dice.choice((0, 0, self._dice.uniform(0, 60))))
         return await super().start(definition)
 
 
@@ -209,14 +223,23 @@ class Faults:
         self._dice = dice
 
     async def one(self):
-        """Let something fail for a while, then heal it."""
+        """Let something fail for a while, perhaps while a member starts, then heal it."""
         name = self._dice.choice(NODES)
         await asyncio.sleep(self._dice.uniform(0, 40))
+        if self._dice.random() < 0.5:
+            await self._restart_a_member()
+            await asyncio.sleep(self._dice.uniform(0, 2))
         kinds = (self._partition, self._partition, self._dead_agent, self._dead_and_cut)
         await self._dice.choice((*kinds, self._slow_requests, self._dead_control_plane))(name)
 
     def _seconds(self):
         return self._dice.choice((self._dice.uniform(1, 60), self._dice.uniform(38, 55)))
+
+    async def _restart_a_member(self):
+        """Delete a VMI: its VirtualMachine starts another one of that name."""
+        if found := await self._c.machines():
+            with suppress(NotFound):
+                await self._c.client.delete(Machine, self._dice.choice(found).key)
 
     async def _partition(self, name):
         link = self._c.joined[name].link
@@ -271,6 +294,10 @@ async def test_a_member_never_runs_twice(census, seed):
         for name in NODES
     }
     async with hosts(census, CONCERNED, **joined) as c:
+        for name in NODES:
+            c.kill_agent(name)
+            c._hypervisors[name] = Slow(dice)
+            c.start_node(name)
         await c.client.create(Pool, members(dice.choice((0, 0, 5, 20)), replicas=2))
         faults = Faults(c, dice)
         for _ in range(dice.choice((1, 2, 3))):
@@ -282,5 +309,5 @@ async def test_a_member_never_runs_twice(census, seed):
                 each.status.phase == "Running" and lives(census, each) for each in found
             )
 
-        await c.until(all_run, 200, every=1)
+        await c.until(all_run, 300, every=1)
         assert census.most == 2
