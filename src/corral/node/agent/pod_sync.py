@@ -53,7 +53,11 @@ class PodSync:
         self._deleted_pods = DeletedPods(context, pods, machines)
         self._migrations = MigrationSync(context.client, host.name)
         self._status_manager = StatusManager(
-            context, host.name, host.address, machines.saved_memories
+            context,
+            host.name,
+            host.address,
+            machines.saved_memories,
+            alone=bool(host.registration.kubelet_port),
         )
 
     async def sync(self, key: Key) -> Result | None:

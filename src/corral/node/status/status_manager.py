@@ -36,7 +36,7 @@ class _Written:
 class StatusManager:
     """Writes changed status.  ``node``: this node, at ``address``.
 
-    ``saved_memories``: annotates claims.
+    ``saved_memories``: annotates claims; ``alone``: no other node is on this host.
     """
 
     def __init__(
@@ -45,12 +45,15 @@ class StatusManager:
         node: str,
         address: str,
         saved_memories: SavedMemoryClaims | None,
+        *,
+        alone: bool = False,
     ) -> None:
         self._client = context.client
         self._clock = context.clock
         self._node = node
         self._address = address
         self._saved_memories = saved_memories
+        self._alone = alone
         self._marked: WeakKeyDictionary[Machine, Stage] = WeakKeyDictionary()
         self._written: WeakKeyDictionary[Machine, _Written] = WeakKeyDictionary()
 
@@ -94,7 +97,7 @@ class StatusManager:
         )
         if migrates or facts.elsewhere:
             return migrates
-        changes = instance_status(facts, vmi, pod, now)
+        changes = instance_status(facts, vmi, pod, now, alone=self._alone)
         return {"status": changes} if changes else {}
 
     async def write_pod(self, pod: Pod, facts: Facts) -> Pod | None:

@@ -34,12 +34,15 @@ _OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
 
-def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str) -> Document:
+def instance_status(
+    facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str, *, alone: bool = False
+) -> Document:
     """Return the changes of the VMI's status; ``now`` is their time.
 
     ``pod`` is the machine's, and shows the facts already, except the end.  Until the VMI is
     Scheduled it belongs to the controller, so only trouble and the end are written.  While the
-    guest runs on the other side of a migration, it is that side's.
+    guest runs on the other side of a migration, it is that side's.  ``alone``: no other node is on
+    this host.
     """
     is_ours = vmi.status.phase in _OURS or facts.ended or facts.trouble is not None
     if facts.elsewhere or not is_ours:
@@ -51,7 +54,7 @@ def instance_status(facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: st
             changes |= _running_facts(vmi)
     old = msgspec.to_builtins(vmi.status.conditions)
     readiness = ready_condition(pod, phase) if changes else None
-    if (conditions := _conditions(facts, vmi, old, readiness, now)) != old:
+    if (conditions := _conditions(facts, vmi, old, readiness, now, alone=alone)) != old:
         changes["conditions"] = conditions
     if facts.state is State.RUNNING:
         interfaces = _interfaces(vmi, facts)
@@ -111,6 +114,8 @@ def _conditions(
     conditions: Sequence[Document],
     readiness: Condition | None,
     now: str,
+    *,
+    alone: bool,
 ) -> list[Document]:
     """Return the conditions: the node's only while they hold, others unchanged.
 
@@ -123,7 +128,7 @@ def _conditions(
         "Paused": ("True", facts.paused, message) if facts.paused else None,
     }
     if facts.state is State.RUNNING:
-        migratable = live_migratable(vmi)
+        migratable = live_migratable(vmi, alone=alone)
         desired[migratable.type] = (migratable.status, migratable.reason, migratable.message)
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"

@@ -8,6 +8,7 @@ from lightkube.models.core_v1 import Container, Pod, PodStatus
 
 from corral.api.kinds.core.pod import ready
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.vmi import live_migration
 from corral.api.kinds.vmi.addresses import mac
 from corral.api.kinds.vmi.networks import Bridge
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -254,10 +255,15 @@ def test_image_errors_are_left_to_the_controller():
     assert condition(changes, "Synchronized")["reason"] == "ErrImagePull"
 
 
-def test_a_running_vmi_is_not_migratable():
+@pytest.mark.parametrize(("alone", "status"), [(True, "False"), (False, "True")])
+def test_a_running_vmi_is_migratable_unless_its_node_is_alone_on_its_host(
+    alone, status, monkeypatch
+):
+    monkeypatch.setattr(live_migration, "ENABLED", True)
     assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), a_pod(), NOW)
-    told = condition(instance_status(RUNNING, vmi(), a_pod(), NOW), "LiveMigratable")
-    assert (told["status"], told["reason"]) == ("False", "MigrationNotSupported")
+    told = condition(instance_status(RUNNING, vmi(), a_pod(), NOW, alone=alone), "LiveMigratable")
+    assert told["status"] == status
+    assert told.get("reason") == ("MigrationNotSupported" if alone else None)
 
 
 def test_a_pod_has_its_addresses_before_its_machine_runs():

@@ -25,6 +25,10 @@ _NOT_SUPPORTED: Final = (
     "MigrationNotSupported",
     "cannot migrate VMI: live migration is not supported, since all nodes are on this host",
 )
+_ALONE: Final = (
+    "MigrationNotSupported",
+    "cannot migrate VMI: machines migrate between nodes of one host, and this node has its own",
+)
 _INTERFACE: Final = "InterfaceNotLiveMigratable"
 _DISKS: Final = "DisksNotLiveMigratable"
 _BRIDGED_TOO: Final = "kubevirt.io/allow-pod-bridge-network-live-migration"
@@ -38,9 +42,9 @@ _ALL_SHARED: Final = (
 _SHARED: Final = "ReadWriteMany"
 
 
-def live_migratable(vmi: VirtualMachineInstance) -> Condition:
-    """Return the condition LiveMigratable of a VMI."""
-    reason, message = next(_obstacles(vmi), ("", ""))
+def live_migratable(vmi: VirtualMachineInstance, *, alone: bool = False) -> Condition:
+    """Return the condition LiveMigratable of a VMI; ``alone``: no other node is on its host."""
+    reason, message = next(_obstacles(vmi, alone=alone), ("", ""))
     status = "False" if reason else "True"
     return Condition(type=CONDITION, status=status, reason=reason, message=message)
 
@@ -50,12 +54,14 @@ def migration_method(vmi: VirtualMachineInstance) -> str:
     return BLOCK if any(_is_copied(vmi, volume) for volume in vmi.spec.volumes) else LIVE
 
 
-def _obstacles(vmi: VirtualMachineInstance) -> Iterator[tuple[str, str]]:
+def _obstacles(vmi: VirtualMachineInstance, *, alone: bool) -> Iterator[tuple[str, str]]:
     """Yield the reason and the message of each obstacle to a migration, in KubeVirt's order."""
     if _is_tied(vmi):
         yield _INTERFACE, _TIED
     if not ENABLED:
         yield _NOT_SUPPORTED
+    if alone:
+        yield _ALONE
     statuses = {each.name: each for each in vmi.status.volume_status}
     for volume in vmi.spec.volumes:
         if message := _disk_obstacle(volume, statuses):

@@ -81,11 +81,6 @@ EFFECTIVE: Final = frozenset(
         "parallelMigrationsPerCluster",
         "allowAutoConverge",
         "bandwidthPerMigration",
-        "completionTimeoutPerGiB",
-        "maxDowntimeMs",
-        "progressTimeout",
-        "allowPostCopy",
-        "allowWorkloadDisruption",
     }
 )
 """Settings that have an effect; clients that set another one get a warning."""

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lightkube.models.core_v1 import Namespace, Pod
+from lightkube.models.core_v1 import Namespace, Node, Pod
 
 from corral.api.errors import AlreadyExists, ApiError, Forbidden
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
+from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, migration_settings
 from corral.api.kinds.kubevirt.migration import (
     FINALIZER,
@@ -64,6 +65,7 @@ class Migrations:
         self.migrations = context.informers.of(Migration)
         self.vmis = context.informers.of(VMI)
         self.pods = context.informers.of(Pod)
+        self._nodes = context.informers.of(Node)
         self._policies = context.informers.of(MigrationPolicy)
         self._namespaces = context.informers.of(Namespace)
         self._template = LauncherTemplate(context, self.queue, cpu_ratio, placement)
@@ -77,7 +79,7 @@ class Migrations:
         self._handed_off: set[str] = set()
         """Migrations, by uid, that were handed off, which the cache may not show."""
         self.sources: tuple[Source, ...] = (
-            *(self.migrations, self.vmis, self.pods, self._policies),
+            *(self.migrations, self.vmis, self.pods, self._nodes, self._policies),
             *self._template.informers,
         )
         self.migrations.index("vmi", lambda one: (str(_vmi_key(one)),))
@@ -209,7 +211,7 @@ class Migrations:
         migration, vmi = observed.migration, observed.vmi
         assert vmi is not None
         launcher = self._template.pod(vmi, self._template.required_claims(vmi))
-        document = target_pod(launcher, migration, vmi, vmi.status.node_name)
+        document = target_pod(launcher, migration, vmi, self._excluded(vmi))
         name = document["metadata"]["name"]
         self._created.add(migration.metadata.uid)
         try:
@@ -227,6 +229,11 @@ class Migrations:
         text = f"Created migration target pod {name}"
         self._recorder.event(migration, "Normal", "SuccessfulCreate", text)
         return pod
+
+    def _excluded(self, vmi: VMI) -> list[str]:
+        """Return the nodes to which a VMI does not migrate: its own, and those of other hosts."""
+        remote = [key_of(node).name for node in self._nodes.items() if kubelet_port(node)]
+        return sorted({vmi.status.node_name, *remote})
 
     # -- writing ----------------------------------------------------------------------------
 

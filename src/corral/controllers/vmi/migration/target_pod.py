@@ -1,5 +1,6 @@
 """The target pod of a migration: a launcher pod of the same VMI, on another node.  Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from corral.api.kinds.kubevirt.migration import JOB_NAME, VirtualMachineInstanceMigration
@@ -14,15 +15,16 @@ def target_pod(
     launcher: Document,
     migration: VirtualMachineInstanceMigration,
     vmi: VirtualMachineInstance,
-    source_node: str,
+    excluded: Sequence[str],
 ) -> Document:
     """Return the target pod, from a launcher pod of the VMI as it is created today.
 
-    A selector of the migration narrows that of the VMI, and never replaces a value of it.
+    It does not run on the ``excluded`` nodes.  A selector of the migration narrows that of the VMI,
+    and never replaces a value of it.
     """
     metadata, spec = launcher["metadata"], launcher["spec"]
     selector = {**migration.spec.added_node_selector, **(spec.get("nodeSelector") or {})}
-    affinity = _elsewhere(spec.get("affinity") or {}, source_node)
+    affinity = _elsewhere(spec.get("affinity") or {}, excluded)
     return {
         "metadata": {
             **metadata,
@@ -38,16 +40,17 @@ def target_pod(
     }
 
 
-def _elsewhere(affinity: Document, node: str) -> Document:
-    """Return an affinity that also excludes a node.
+def _elsewhere(affinity: Document, nodes: Sequence[str]) -> Document:
+    """Return an affinity that also excludes some nodes.
 
-    Terms of a required node affinity are alternatives, so each of them gets the condition.
+    Terms of a required node affinity are alternatives, so each of them gets the conditions; those
+    on names have one value each.
     """
-    other = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    others = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     of_nodes = affinity.get("nodeAffinity") or {}
     terms = (of_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
     narrowed = [
-        {**term, "matchFields": [*(term.get("matchFields") or ()), other]} for term in terms
+        {**term, "matchFields": [*(term.get("matchFields") or ()), *others]} for term in terms
     ]
     required = {"nodeSelectorTerms": narrowed}
     return {**affinity, "nodeAffinity": {**of_nodes, _REQUIRED: required}}

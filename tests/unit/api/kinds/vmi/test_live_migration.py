@@ -14,8 +14,8 @@ ALL_SHARED = (
 )
 
 
-@pytest.fixture
-def enabled(monkeypatch):
+@pytest.fixture(autouse=True)
+def _enabled(monkeypatch):
     monkeypatch.setattr(live_migration, "ENABLED", True)
 
 
@@ -36,8 +36,8 @@ def vmi(binding="masquerade", volumes=(), disks=(), modes=None, **annotations):
     return msgspec.convert(document, VirtualMachineInstance)
 
 
-def obstacle(machine):
-    found = live_migratable(machine)
+def obstacle(machine, *, alone=False):
+    found = live_migratable(machine, alone=alone)
     assert found.type == "LiveMigratable"
     assert (found.status == "True") is not bool(found.reason)
     return found.reason
@@ -53,23 +53,20 @@ def obstacle(machine):
     ],
 )
 def test_reasons_against_migration_begin_with_the_network(binding, reason):
-    assert obstacle(vmi(binding)) == reason
+    assert obstacle(vmi(binding), alone=True) == reason
 
 
-@pytest.mark.usefixtures("enabled")
 @pytest.mark.parametrize("binding", ["masquerade", "passtBinding", ""])
 def test_a_vmi_without_obstacles_is_migratable(binding):
     assert obstacle(vmi(binding, [CONTAINER_DISK])) == ""
 
 
-@pytest.mark.usefixtures("enabled")
 def test_bridges_can_be_allowed_for_migration():
     allowed = {"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
     assert obstacle(vmi("bridge")) == "InterfaceNotLiveMigratable"
     assert obstacle(vmi("bridge", **allowed)) == ""
 
 
-@pytest.mark.usefixtures("enabled")
 @pytest.mark.parametrize(
     ("modes", "message"),
     [
@@ -84,7 +81,6 @@ def test_claims_must_be_shared(modes, message):
     assert found.reason == ("DisksNotLiveMigratable" if message else "")
 
 
-@pytest.mark.usefixtures("enabled")
 def test_disks_of_the_host_must_be_shared():
     disk = {"name": "host", "hostDisk": {"path": "/x.img", "type": "Disk"}}
     shared = {"name": "host", "hostDisk": {**disk["hostDisk"], "shared": True}}

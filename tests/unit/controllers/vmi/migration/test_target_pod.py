@@ -8,12 +8,14 @@ from corral.api.kinds.vmi.derived import pod_name, target_pod_name
 from corral.controllers.vmi.launcher_pod import pod_for
 from corral.controllers.vmi.migration.target_pod import target_pod
 
-EXCLUDED = {"key": "metadata.name", "operator": "NotIn", "values": ["one"]}
+EXCLUDED = [
+    {"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("one", "remote")
+]
 
 
 def made(spec=None, **fields):
     machine = make_vmi(name="vm", spec={"domain": {"devices": {}}, **(spec or {})})
-    return machine, target_pod(pod_for(machine), migration(**fields), machine, "one")
+    return machine, target_pod(pod_for(machine), migration(**fields), machine, ["one", "remote"])
 
 
 def test_a_target_pod_is_a_launcher_of_its_own_name():
@@ -30,7 +32,7 @@ def test_a_target_pod_is_a_launcher_of_its_own_name():
 
 
 @pytest.mark.parametrize("terms", [0, 1, 2])
-def test_it_runs_anywhere_but_on_the_source_node(terms):
+def test_it_runs_anywhere_but_on_excluded_nodes(terms):
     required = [
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": [str(number)]}]}
         for number in range(terms)
@@ -39,7 +41,7 @@ def test_it_runs_anywhere_but_on_the_source_node(terms):
     affinity = {"nodeAffinity": {field: {"nodeSelectorTerms": required}}} if terms else None
     _, pod = made({"affinity": affinity} if terms else {})
     found = pod["spec"]["affinity"]["nodeAffinity"][field]["nodeSelectorTerms"]
-    assert found == [{**term, "matchFields": [EXCLUDED]} for term in required or [{}]]
+    assert found == [{**term, "matchFields": EXCLUDED} for term in required or [{}]]
 
 
 def test_a_selector_of_the_migration_only_narrows():
