@@ -71,6 +71,9 @@ class End:
 
         return self.inside.run(read)
 
+    def forwards(self):
+        return self.inside.run(netlink.get_sysctl, "ipv4/conf/eth0/forwarding")
+
 
 def make(host, number, backend, *, address=None):
     """Return a host whose backend a function makes, given the host, its namespace and address."""
@@ -160,6 +163,20 @@ async def test_nothing_stays_behind_the_last_link(two):
             return [*link.rules(4, TABLE), *link.routes(4, table=TABLE)], link.links().keys()
 
     assert one.inside.run(left) == ([], {"lo", "eth0"})
+    assert one.forwards() == "0"
+    assert not list(one.host.directory.iterdir())
+
+
+async def test_a_host_that_forwarded_before_or_does_for_others_goes_on(two):
+    one, other = two
+    other.inside.run(netlink.set_sysctl, "ipv4/conf/eth0/forwarding", 1)
+    for each, peer in ((one, other), (other, one)):
+        await each.lead_to(peer)
+        await each.lead_to(peer)
+    one.inside.run(netlink.set_sysctl, "ipv4/ip_forward", 1)
+    for each in two:
+        each.inside.run(host_gateway.remove, each.host.directory)
+        assert each.forwards() == "1"
 
 
 async def test_without_routes_to_peers_the_main_table_leads_there(two):

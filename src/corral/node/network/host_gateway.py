@@ -20,10 +20,22 @@ from ipaddress import IPv4Address, ip_interface
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from corral import files
+from corral.node.host.proc import boot_id
 from corral.node.network import netlink
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.namespaces import Namespace
-from corral.node.network.netlink import Address, Link, Netlink, Network, NetworkError, set_sysctl
+from corral.node.network.netlink import (
+    Address,
+    Link,
+    Netlink,
+    Network,
+    NetworkError,
+    get_sysctl,
+    set_sysctl,
+)
 from corral.node.network.peers import Peer, mac_of, tunnel_address
 
 TABLE: Final = 244
@@ -35,6 +47,14 @@ _INNER_ALIAS: Final = "corral host-gw"
 """Alias of the link's end in the machine namespace, which a VXLAN device does not have."""
 _NEXT_HOP: Final = IPv4Address("169.254.1.1")
 """Next hop in the machine namespace: a fixed neighbour, for which the host needs no address."""
+_FORWARDING: Final = "forwarding.json"
+
+
+class _Forwarding(msgspec.Struct):
+    """The record of links of the host that did not forward before."""
+
+    boot: str
+    links: set[str]
 
 
 class HostGateway:
@@ -52,6 +72,7 @@ class HostGateway:
         pod_cidrs: Sequence[Network],
         routes_peers: bool,
     ) -> None:
+        self._directory = directory
         self._name = link_name(directory)
         self._machines = machines
         self._host = Namespace.current()
@@ -111,8 +132,8 @@ class HostGateway:
         with netlink.opened() as link:
             lower = link_with(link, self._address)
             link.change(self._name)
-            for name in (self._name, lower.name):
-                set_sysctl(f"ipv4/conf/{name}/forwarding", 1)
+            _let_forward(self._directory, lower.name)
+            set_sysctl(_forwarding(self._name), 1)
             for each in self._pod_cidrs:
                 link.add_rule(each, table=TABLE, priority=RULE_PRIORITY)
             routes: dict[Network, tuple[str, Address]] = {}
@@ -163,7 +184,7 @@ def link_name(directory: Path) -> str:
 
 
 def remove(directory: Path) -> None:
-    """On the host: remove the link of a data directory, and with the last one rules and table."""
+    """On the host: remove the link of a data directory, and with the last one all else."""
     with netlink.opened() as link:
         link.delete(link_name(directory))
         if not any(name.startswith(PREFIX) for name in link.links()):
@@ -171,6 +192,38 @@ def remove(directory: Path) -> None:
                 link.delete_rule(rule, table=TABLE)
             for each, device in link.routes(4, table=TABLE):
                 link.delete_route(each, link=device, table=TABLE)
+            _restore_forwarding(directory, link)
+    (directory / _FORWARDING).unlink(missing_ok=True)
+
+
+def _let_forward(directory: Path, name: str) -> None:
+    """Let a link of the host forward, after a record of links that did not."""
+    if get_sysctl(_forwarding(name)) != "0":
+        return
+    path, boot = directory / _FORWARDING, boot_id()
+    record = files.read_json(path, _Forwarding)
+    if record is None or record.boot != boot:
+        record = _Forwarding(boot, set())
+    record.links.add(name)
+    files.replace(path, msgspec.json.encode(record))
+    set_sysctl(_forwarding(name), 1)
+
+
+def _restore_forwarding(directory: Path, link: Netlink) -> None:
+    """Switch off what ``_let_forward`` has switched on.
+
+    A host that forwards by ``ip_forward`` now has become a router for somebody else, for instance
+    Docker, which needs the links.
+    """
+    record = files.read_json(directory / _FORWARDING, _Forwarding)
+    if record is None or record.boot != boot_id() or get_sysctl("ipv4/ip_forward") != "0":
+        return
+    for name in record.links & link.links().keys():
+        set_sysctl(_forwarding(name), 0)
+
+
+def _forwarding(name: str) -> str:
+    return f"ipv4/conf/{name}/forwarding"
 
 
 def link_with(link: Netlink, address: Address) -> Link:

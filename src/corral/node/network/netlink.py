@@ -425,6 +425,14 @@ def opened() -> Iterator[Netlink]:
         yield Netlink(netlink)
 
 
+def get_sysctl(name: str) -> str:
+    """Return ``net/NAME`` of the calling thread's namespace.  Raises NetworkError."""
+    try:
+        return (SYSCTL / name).read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise NetworkError(f"net/{name} cannot be read: {error.strerror}") from error
+
+
 def set_sysctl(name: str, value: int | str) -> None:
     """Set ``net/NAME`` in the calling thread's namespace, such as ``ipv4/ip_forward``.
 
