@@ -28,7 +28,7 @@ def start_detached(layout: Layout) -> dict[str, str]:
     Raises Problem with the error that it reports.
     """
     reading, writing = os.pipe()
-    with layout.log.open("ab") as log:
+    with os.fdopen(os.open(layout.log, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600)) as log:
         child = subprocess.Popen(
             [*self_command.COMMAND, *sys.argv[1:], "--no-detach",
              "--ready-fd", str(writing)],

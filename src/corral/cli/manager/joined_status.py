@@ -49,7 +49,7 @@ def report(layout: Layout, member: Membership) -> None:
     if running is not None:
         click.echo(field("agent", f"process {running.pid}"))
     answer = asyncio.run(_query(layout, member))
-    for line in (*_lines(layout, answer), *_certificates(layout)):
+    for line in (*_lines(layout, answer, runs=running is not None), *_certificates(layout)):
         click.echo(line)
     if running is None:
         raise _not_running(layout)
@@ -86,10 +86,14 @@ async def _query(layout: Layout, member: Membership) -> _Answer:
         return _Answer([], [], f"does not answer: {error}")
 
 
-def _lines(layout: Layout, answer: _Answer) -> Iterator[str]:
+def _lines(layout: Layout, answer: _Answer, *, runs: bool) -> Iterator[str]:
+    """Return the lines of server, node and machines.
+
+    Without an agent, the API has machines that may have ended here since.
+    """
     yield field("server", answer.problem or "answers")
-    if answer.nodes:
-        yield from node_lines(answer.nodes)
+    yield from node_lines(answer.nodes)
+    if answer.nodes and runs:
         yield from machine_lines(answer.nodes, answer.machines)
     elif left := leftover_machines.running_on(layout):
         yield field("machines", left)

@@ -1,8 +1,13 @@
 """``corral status``, ``stop`` and ``down`` on a joined host."""
 
+import msgspec
 import pytest
+from lightkube.models.core_v1 import Node
+from lightkube.models.meta_v1 import ObjectMeta
 
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.cli.main import run
+from corral.cli.manager.joined_status import _Answer, _lines
 from corral.config import Layout
 from corral.daemon.membership import Membership, NetworkSettings
 
@@ -33,3 +38,15 @@ def test_a_missing_certificate_is_reported(layout, capsys):
 def test_stop_reports_the_agent(layout, capsys):
     assert run(["stop", "--data-dir", str(layout.root)]) == 0
     assert capsys.readouterr().out == f"No agent runs on {layout.root}.\n"
+
+
+def test_without_an_agent_the_api_is_not_asked_what_runs(layout):
+    """After ``corral down`` it has the machines as they were."""
+    machine = msgspec.convert({"spec": {"domain": {"devices": {}}}}, VirtualMachineInstance)
+    answer = _Answer([Node(metadata=ObjectMeta(name="h2"))], [machine])
+    with_agent, without = (
+        [line for line in _lines(layout, answer, runs=runs) if line.startswith("machines")]
+        for runs in (True, False)
+    )
+    assert len(with_agent) == 1
+    assert without == []
