@@ -17,12 +17,13 @@ from lightkube.models.core_v1 import Node, Pod
 from corral.aio import Background
 from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.storage.common import SHARED_LABEL, STORAGE_LABEL
+from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.agent.hang_detector import HangDetector
 from corral.node.agent.host_parts import HostParts
 from corral.node.agent.machines import Machines
-from corral.node.agent.pod_sync import PodSync
+from corral.node.agent.pod_sync import FINAL, PodSync
 from corral.node.agent.self_fencing import SelfFencing
 from corral.node.fencing.lease import NodeLease
 from corral.node.guest.guest_tasks import GuestTasks
@@ -82,6 +83,8 @@ class Agent:
         self._step = step
         self._queue: WorkQueue[Key] = WorkQueue()
         self._pods = context.informers.of(Pod, fields=f"spec.nodeName={name}")
+        self._moved = context.informers.of(Pod, labels=MIGRATION_UID)
+        """Pods that VMIs have migrated to, or are about to."""
         self._instances = context.informers.of(VirtualMachineInstance)
         self._self = context.informers.of(Node, fields=f"metadata.name={name}")
         self._host = _host(
@@ -162,6 +165,8 @@ class Agent:
             tasks.start(HangDetector(self._machines.values).run(), name="hangs")
             await self._pods.synced()
             await self._instances.synced()
+            await self._moved.synced()
+            self._moved.handle(self._on_moved)
             await self._machines.adopt(tasks)
             if self._fencing is not None:
                 tasks.start(self._heartbeat.run(), name="heartbeat")
@@ -197,6 +202,16 @@ class Agent:
     def _on_pod(self, old: Pod | None, new: Pod | None) -> None:
         if (pod := new or old) is not None:
             self._queue.add(key_of(pod))
+
+    def _on_moved(self, old: Pod | None, new: Pod | None) -> None:
+        """Reserve the address of a machine that has left this node, while its pod runs."""
+        if (pod := new or old) is None or (pod.spec and pod.spec.nodeName) == self.name:
+            return
+        status = new.status if new is not None else None
+        runs = status is not None and status.phase not in FINAL
+        ips = (status.podIPs or ()) if status is not None and runs else ()
+        addresses = [each.ip for each in ips if each.ip]
+        self._machines.networking.observe(f"pod {key_of(pod)}", addresses)
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         if new is None:

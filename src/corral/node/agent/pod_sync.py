@@ -30,7 +30,7 @@ from corral.reconcile.objects import (
     uid_of,
 )
 
-_FINAL = frozenset({"Succeeded", "Failed"})
+FINAL = frozenset({"Succeeded", "Failed"})
 
 
 class PodSync:
@@ -103,7 +103,7 @@ class PodSync:
         if is_being_deleted(pod):
             await self._deleted_pods.remove(pod)
             return None
-        if pod.status is not None and pod.status.phase in _FINAL:
+        if pod.status is not None and pod.status.phase in FINAL:
             return None
         if (objection := pod_admission.objection(pod)) is not None:
             if await self._status_manager.write_pod(pod, Facts(trouble=objection)):

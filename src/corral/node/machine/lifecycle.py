@@ -125,7 +125,7 @@ class Machine:
             require=require,
             leases=self._leases,
         )
-        targets = targets if targets is not None else MigrationTargets()
+        targets = self._targets = targets if targets is not None else MigrationTargets()
         self.departure = Departure(self._state, targets.reach)
         self.arrival = Arrival(
             self._state,
@@ -408,6 +408,8 @@ class Machine:
         self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare
     ) -> None:
         """Follow a guest to its end, or until the connection to it is lost."""
+        if not self.facts.elsewhere:
+            self._targets.directories[self.record.uid] = self.directory
         async with Background() as tasks:
             tasks.when(self._stop, self._shut_down, guest, name="shut down")
             tasks.start(guest.watch(), name="watch")
@@ -505,6 +507,8 @@ class Machine:
         await self._limits.remove()
         if facts.evicted:
             await asyncio.to_thread(records.strip, self.directory)
+        if self._targets.directories.get(self.record.uid) == self.directory:
+            del self._targets.directories[self.record.uid]
         self._networking.release(self.record.id)
         self.set_facts(facts)
         if facts.elsewhere:

@@ -56,8 +56,12 @@ class Allocator:
     def release(self, owner: str) -> None:
         """Release the addresses of an owner."""
         addresses = self._allocated.pop(owner, ())
+        if not addresses:
+            return
+        # Both sides of a migration have the same ones.
+        others = {each for held in self._allocated.values() for each in held}
         for range_ in self._ranges:
-            range_.allocated.difference_update(addresses)
+            range_.allocated.difference_update(set(addresses) - others)
 
 
 class _Range:

@@ -97,6 +97,17 @@ class Networking:
         self.restore(owner, addresses)
         return tuple(addresses)
 
+    def observe(self, pod: str, addresses: Sequence[str]) -> None:
+        """Reserve the addresses of a pod of another node, which may be of this node's ranges.
+
+        A machine that migrates keeps its address.  Without addresses the reservation ends.
+        """
+        if addresses:
+            self.restore(pod, addresses)
+        elif pod in self._allocated:
+            self._allocated.pop(pod)
+            self._allocator.release(pod)
+
     async def addresses(self, owner: str, vmi: VirtualMachineInstance) -> tuple[str, ...]:
         """Return the addresses of the pod of a VMI that is about to start, one for each IP family.
 

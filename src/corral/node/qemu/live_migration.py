@@ -30,6 +30,10 @@ _ACTIVE = frozenset(
     {"setup", "active", "device", "cancelling", "pre-switchover", "postcopy-active"}
 )
 _STOPPED = frozenset({"paused", "postmigrate", "finish-migrate"})
+_SAMPLE_SECONDS = 1.0
+STUCK = "Live migration stuck for {:g} seconds and has been aborted"
+INCOMPLETE = "Live migration is not completed after {:g} seconds and has been aborted"
+"""KubeVirt's messages of progressTimeout and completionTimeoutPerGiB."""
 _JOB_EVENTS = {
     "BLOCK_JOB_READY": "ready",
     "BLOCK_JOB_COMPLETED": "completed",
@@ -49,6 +53,7 @@ class SourceMigration:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._jobs: dict[str, str] = {}
         self._status = ""
+        self._failure = ""
         self.is_active = False
         """True while STOP and RESUME are side effects of it."""
 
@@ -68,21 +73,32 @@ class SourceMigration:
     async def send(self, vmi: VirtualMachineInstance, outgoing: Outgoing) -> None:
         """Send the guest; return once all is sent, and it is stopped.  Raises GuestError."""
         self.is_active = True
-        self._jobs, self._status = {}, ""
+        self._jobs, self._status, self._failure = {}, "", ""
+        failure: GuestError | None = None
         async with Background() as tasks:
             try:
-                nodes = [node_of(vmi, volume) for volume in outgoing.disks]
-                for volume, node in zip(outgoing.disks, nodes, strict=True):
-                    await self._mirror(tasks, outgoing, volume, node)
-                await self._until(lambda: all(self._jobs.get(_job(one)) for one in nodes))
-                await self._send_memory(outgoing)
-                await self._until(lambda: self._status == _PRE_SWITCHOVER)
-                for node in nodes:
-                    await self._finish_mirror(node)
-                await self._monitor.execute("migrate-continue", {"state": _PRE_SWITCHOVER})
-                await self._until(lambda: self._status == _COMPLETED)
+                await self._send(tasks, vmi, outgoing)
+            except GuestError as error:
+                failure = error  # raised below, since a task group would wrap it
             finally:
                 outgoing.memory.close()
+        if failure is not None:
+            raise failure
+
+    async def _send(
+        self, tasks: Background, vmi: VirtualMachineInstance, outgoing: Outgoing
+    ) -> None:
+        nodes = [node_of(vmi, volume) for volume in outgoing.disks]
+        for volume, node in zip(outgoing.disks, nodes, strict=True):
+            await self._mirror(tasks, outgoing, volume, node)
+        await self._until(lambda: all(self._jobs.get(_job(one)) for one in nodes))
+        await self._send_memory(outgoing)
+        tasks.start(self._limit(outgoing.options), name="limits")
+        await self._until(lambda: self._status == _PRE_SWITCHOVER)
+        for node in nodes:
+            await self._finish_mirror(node)
+        await self._monitor.execute("migrate-continue", {"state": _PRE_SWITCHOVER})
+        await self._until(lambda: self._status == _COMPLETED)
 
     async def _mirror(self, tasks: Background, outgoing: Outgoing, volume: str, node: str) -> None:
         """Start to copy a disk, and all that is written from now on."""
@@ -140,12 +156,36 @@ class SourceMigration:
     async def _until(self, condition: Any) -> None:
         """Wait for events until a condition holds.  Raises GuestError if something has failed."""
         while not condition():
+            if self._failure:
+                raise GuestError(self._failure)
             if self._status in _FAILED:
                 raise GuestError(await self._why_failed())
             for job, state in self._jobs.items():
                 if state == "failed":
                     raise GuestError(f"the copy of a disk has failed ({job})")
             await self._next_event()
+
+    async def _limit(self, options: MigrationOptions) -> None:
+        """Fail a migration that takes too long, or makes no progress.
+
+        QEMU reports neither as an event: its counters are read once a second (virt-launcher's way).
+        """
+        now = asyncio.get_running_loop().time
+        begun = progressed = now()
+        least = -1
+        while not self._failure:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            counters = {}
+            with suppress(MonitorError):  # its end is an event
+                counters = await self._monitor.execute("query-migrate")
+            left = counters.get("ram", {}).get("remaining", least)
+            if least < 0 or left < least:
+                least, progressed = left, now()
+            if 0 < options.progress_seconds < now() - progressed:
+                self._failure = STUCK.format(options.progress_seconds)
+            elif 0 < options.completion_seconds < now() - begun:
+                self._failure = INCOMPLETE.format(options.completion_seconds)
+        self._events.put_nowait({"event": "LIMIT"})
 
     async def _why_failed(self) -> str:
         status = await self._monitor.execute("query-migrate")

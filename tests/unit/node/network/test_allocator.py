@@ -84,3 +84,16 @@ def test_an_exhausted_family_leaks_nothing_of_the_other():
 def test_a_too_small_range_has_no_addresses(range_):
     with pytest.raises(NoAddressFreeError, match="all 0 are taken"):
         allocator(range_).allocate("a")
+
+
+def test_an_address_that_two_machines_have_is_free_once_both_released_it():
+    one = allocator("10.244.0.0/29")
+    [address] = one.allocate("source")
+    one.reserve("target", [address])  # a migration keeps it
+    one.release("source")
+    others = [one.allocate(name)[0] for name in "abcd"]
+    assert address not in others
+    with pytest.raises(NoAddressFreeError):
+        one.allocate("e")
+    one.release("target")
+    assert one.allocate("e") == (address,)

@@ -109,3 +109,22 @@ async def test_failures_are_reported_with_the_remedy():
     assert await networking.adopt("vm", vmi(), ["10.244.0.2"], None) == ""
     networking.release("u")
     assert networks.detached == ["u"]
+
+
+async def test_the_address_of_a_machine_that_moved_to_another_node_stays_reserved():
+    networking = Networking(HollowNetworks())
+    networking.assign(["10.244.0.0/29"])
+    assert await networking.addresses("moves", vmi("moves")) == ("10.244.0.2",)
+    networking.observe("pod default/target", ["10.244.0.2"])
+    networking.release("moves")
+    others = [await networking.addresses(name, vmi(name)) for name in "abcd"]
+    assert ("10.244.0.2",) not in others
+    networking.observe("pod default/target", [])
+    assert await networking.addresses("e", vmi("e")) == ("10.244.0.2",)
+
+
+async def test_a_machine_keeps_an_address_of_another_nodes_range():
+    networking = Networking(HollowNetworks())
+    networking.assign(["10.244.0.0/24"])
+    assert networking.keep("arrived", ["10.244.7.2"]) == ("10.244.7.2",)
+    assert Networking(None).keep("arrived", ["10.244.7.2"]) == ()

@@ -13,6 +13,7 @@ A manager that finds Receiving ends the machine, unless QEMU has all of the gues
 may have handed it over.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ from corral.node.network.attachment import Networking
 from corral.node.state.facts import Migration, Progress, not_received
 from corral.node.state.machine_record import Record, Stage
 from corral.node.state.machine_state import MachineState
+from corral.node.volumes.source import FOLDER
 
 STOPPED = "it was stopped"
 
@@ -136,6 +138,8 @@ class Arrival:
         addresses = self._networking.keep(owner, self._addresses)
         state.write(msgspec.structs.replace(state.record, addresses=addresses))
         network = await self._networking.attach(owner, vmi, addresses, held=True)
+        folder = state.directory / FOLDER
+        await asyncio.to_thread(self._targets.copy_images, state.record.uid, folder)
         drives = await prepare()
         state.step("prepared")
         self._copied = [

@@ -4,12 +4,16 @@ A target is registered on its host while it can receive.  The source is the only
 """
 
 import socket
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
 
 from corral.aio import Signal
 from corral.node.hypervisor import Guest, GuestError, NoAnswerError
 from corral.node.machine.migration.handover import Target
+
+_IMAGES: Final = ("*.image.*", "*.iso")
+"""Files of container disks, and disks with files for the guest."""
 
 
 class MigrationTarget(Protocol):
@@ -113,7 +117,7 @@ class LocalTarget:
             self.memory.close()
         self.notify()
 
-    async def _until(self, condition: "Condition") -> None:
+    async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._fail_if_over()
             await self._waiters.wait()
@@ -123,17 +127,15 @@ class LocalTarget:
             raise GuestError(f"the target failed: {self.failure}")
 
 
-class Condition(Protocol):
-    """A condition of a target."""
-
-    def __call__(self) -> bool: ...
-
-
 class MigrationTargets:
-    """The targets on this host, by the uid of their migration."""
+    """The targets on this host, by the uid of their migration.
+
+    ``directories``: of the machines whose guests run on this host, by the uid of their VMI.
+    """
 
     def __init__(self) -> None:
         self._targets: dict[str, LocalTarget] = {}
+        self.directories: dict[str, Path] = {}
 
     def add(self, uid: str, target: LocalTarget) -> None:
         self._targets[uid] = target
@@ -141,12 +143,19 @@ class MigrationTargets:
     def remove(self, uid: str) -> None:
         self._targets.pop(uid, None)
 
-    def get(self, uid: str) -> LocalTarget | None:
-        return self._targets.get(uid)
+    def copy_images(self, uid: str, folder: Path) -> None:
+        """Give a target the files that its source's disks are based on, and never write to.
 
-    @property
-    def targets(self) -> Mapping[str, LocalTarget]:
-        return self._targets
+        Both must be the same to the byte: the image of a tag may have been replaced since the
+        source's start, and a Secret may have changed.  Raises GuestError and OSError.
+        """
+        if (source := self.directories.get(uid)) is None:
+            raise GuestError("the source is not on this host: machines migrate within a host")
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for pattern in _IMAGES:
+            for each in (source / folder.name).glob(pattern):
+                (folder / each.name).unlink(missing_ok=True)
+                (folder / each.name).hardlink_to(each)
 
     async def reach(self, uid: str, node: str) -> MigrationTarget:
         """Return the target of a migration.  Raises NoAnswerError."""

@@ -1,0 +1,163 @@
+"""A machine that migrates, as its user sees it: its address, connections, memory and disks stay."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+
+import pytest
+from tests.cluster import Outside, outside, ranges, until
+from tests.console import console
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
+PORT = 5000
+MOST_SECONDS = 3.0
+"""The longest gap in a connection: on a loaded machine it is many times that of an idle one."""
+COUNT = "(i=0; while :; do echo $i; i=$((i+1)); usleep 20000; done) | nc -l -p %d"
+"""A counter in the guest's memory, each value of which is sent once."""
+
+
+@pytest.fixture(scope="module")
+def user(demo_disk, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("corral")
+    with outside("--nodes", "2", *ranges(__file__), directory=directory) as user:
+        user.corral("image", "import", str(demo_disk), REFERENCE)
+        user.kubectl("create", "-f", "-", input=json.dumps(machine()))
+        until("the guest is ready", lambda: is_ready(user))
+        yield user
+
+
+def machine() -> dict:
+    disks = ("root", "scratch")
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "vm"},
+        "spec": {
+            "domain": {
+                "memory": {"guest": "128Mi"},
+                "devices": {
+                    "rng": {},
+                    "interfaces": [{"name": "default", "masquerade": {}}],
+                    "disks": [{"name": name, "disk": {"bus": "virtio"}} for name in disks],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": REFERENCE}},
+                {"name": "scratch", "emptyDisk": {"capacity": "64Mi"}},
+            ],
+        },
+    }
+
+
+def status(user: Outside) -> dict:
+    return user.get("vmi", "vm").get("status", {})
+
+
+def is_ready(user: Outside) -> bool:
+    return {"Ready", "AgentConnected"} <= {
+        one["type"] for one in status(user).get("conditions", []) if one["status"] == "True"
+    }
+
+
+def in_guest(user: Outside, command: str) -> str:
+    """Run a command in the guest, by the pod that is on its node."""
+    node = status(user)["nodeName"]
+    [pod] = [
+        each
+        for each in user.items("pod")
+        if (each["spec"]["nodeName"], each["status"]["phase"]) == (node, "Running")
+    ]
+    return user.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", command)
+
+
+def migrate(user: Outside, name: str) -> dict:
+    """Migrate the machine; return the migration once it is over."""
+    migration = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": name},
+        "spec": {"vmiName": "vm"},
+    }
+    user.kubectl("create", "-f", "-", input=json.dumps(migration))
+
+    def is_over() -> bool:
+        found = user.get("vmim", name).get("status", {})
+        return found.get("phase") in {"Succeeded", "Failed"}
+
+    until("the migration is over", is_over, 120)
+    return user.get("vmim", name)
+
+
+class Stream:
+    """A TCP connection to the guest's counter, which is read all the time."""
+
+    def __init__(self, address: str) -> None:
+        self._connection = socket.create_connection((address, PORT), timeout=60)
+        self.values: list[int] = []
+        self.longest_gap = 0.0
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        before = time.monotonic()
+        try:
+            with self._connection.makefile() as lines:
+                for line in lines:
+                    now = time.monotonic()
+                    self.longest_gap, before = max(self.longest_gap, now - before), now
+                    self.values.append(int(line))
+        except (OSError, ValueError) as error:
+            self.failure = error
+
+    def count(self, more: int) -> None:
+        """Wait for more values."""
+        desired = len(self.values) + more
+        until("the connection goes on", lambda: len(self.values) >= desired, 60)
+
+    def close(self) -> None:
+        self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._connection.close()
+
+
+def test_a_machine_migrates_with_its_address_its_connections_its_memory_and_its_disks(user):
+    before = status(user)
+    address = before["interfaces"][0]["ipAddress"]
+    booted = in_guest(user, "cat /proc/sys/kernel/random/boot_id")
+    in_guest(user, "echo root > /root/note; echo scratch > /dev/vdb; sync")
+    in_guest(user, f"setsid sh -c '{COUNT % PORT}' > /dev/null 2>&1 < /dev/null &")
+    until("the counter listens", lambda: ":1388 " in in_guest(user, "cat /proc/net/tcp"))
+    stream = Stream(address)
+    stream.count(20)
+    for name in ("there", "back"):
+        source = status(user)["nodeName"]
+        migration = migrate(user, name)
+        state = migration["status"]["migrationState"]
+        assert migration["status"]["phase"] == "Succeeded", migration
+        assert status(user)["nodeName"] == state["targetNode"] != source
+        stream.count(100)
+    stream.close()
+    assert stream.failure is None
+    assert stream.longest_gap < MOST_SECONDS
+    assert stream.values == list(range(len(stream.values)))
+    until("the guest is ready", lambda: is_ready(user))
+    assert status(user)["interfaces"][0]["ipAddress"] == address
+    assert in_guest(user, "cat /proc/sys/kernel/random/boot_id") == booted
+    assert in_guest(user, "cat /root/note").strip() == "root"
+    assert in_guest(user, "dd if=/dev/vdb bs=512 count=1 iflag=direct 2>/dev/null").startswith(
+        "scratch"
+    )
+    asyncio.run(type_to(user))
+
+
+async def type_to(user: Outside) -> None:
+    """The console takes input after a migration."""
+    async with console(user, "vm") as screen:
+        await screen.log_in("demo", "demo")
+        await screen.types("echo heard-$((40 + 2))", "heard-42")

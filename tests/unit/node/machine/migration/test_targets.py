@@ -1,0 +1,84 @@
+"""Targets of migrations on this host: what the source is told, and the files that both have."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from corral.node.hypervisor import GuestError, NoAnswerError
+from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
+
+
+@pytest.fixture
+def target():
+    return LocalTarget(SimpleNamespace(received=False), ["root"])
+
+
+async def test_a_migration_without_a_target_here_has_no_answer():
+    with pytest.raises(NoAnswerError, match="node b has no target for this migration"):
+        await MigrationTargets().reach("m", "b")
+
+
+async def test_the_source_waits_until_the_target_is_complete(target):
+    waiting = asyncio.ensure_future(target.complete())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert await target.state() is Target.RECEIVING
+    target.is_complete = True
+    target.notify()
+    await waiting
+    assert await target.state() is Target.COMPLETE
+
+
+async def test_a_target_that_ends_fails_the_source(target):
+    waiting = asyncio.ensure_future(target.complete())
+    await asyncio.sleep(0)
+    target.fail("QEMU has ended")
+    with pytest.raises(GuestError, match="the target failed: QEMU has ended"):
+        await waiting
+    assert await target.state() is Target.ABSENT
+    with pytest.raises(GuestError):
+        await target.run_guest(paused=False)
+
+
+async def test_a_target_that_was_told_to_run_the_guest_is_not_cancelled(target):
+    telling = asyncio.ensure_future(target.run_guest(paused=False))
+    await asyncio.sleep(0)
+    await target.cancel("too late")
+    assert not target.failure
+    target.is_running = True
+    target.notify()
+    await telling
+    assert await target.state() is Target.RUNNING
+
+
+async def test_memory_is_received_once(target):
+    (await target.open_memory()).close()
+    with pytest.raises(GuestError):
+        await target.open_memory()
+    assert target.memory is not None
+    target.memory.close()
+
+
+async def test_a_disk_that_is_not_copied_cannot_be_opened(target):
+    with pytest.raises(GuestError, match="the target has no disk other"):
+        await target.open_disk("other")
+
+
+def test_a_target_has_the_files_that_its_source_never_writes(tmp_path):
+    targets = MigrationTargets()
+    source, folder = tmp_path / "source" / "volumes", tmp_path / "target" / "volumes"
+    source.mkdir(parents=True)
+    for name in ("root.image.raw", "seed.iso", "root.qcow2"):
+        (source / name).write_text(name)
+    targets.directories["u"] = tmp_path / "source"
+    for _ in range(2):  # an attempt may be repeated
+        targets.copy_images("u", folder)
+    assert sorted(each.name for each in folder.iterdir()) == ["root.image.raw", "seed.iso"]
+    assert (folder / "root.image.raw").samefile(source / "root.image.raw")
+
+
+def test_a_source_of_another_host_is_refused(tmp_path):
+    with pytest.raises(GuestError, match="the source is not on this host"):
+        MigrationTargets().copy_images("u", tmp_path)
