@@ -411,9 +411,15 @@ def _family(address: Address) -> str:
 
 
 def _port_matches(ports: Sequence[Port]) -> Iterator[str]:
-    """Return matches for the declared ports; one that matches all if none is declared."""
+    """Return matches for the declared ports; one that matches all if none is declared.
+
+    Undeclared ports are closed to new connections only: a guest that migrates brings its own along,
+    and the first packet here may be the peer's, which would be answered with a reset.
+    """
     if not ports:
         yield ""
+        return
+    yield "tcp flags & syn == 0x0 "
     for protocol in ("tcp", "udp"):
         numbers = sorted({one.port for one in ports if (one.protocol or "TCP").lower() == protocol})
         if numbers:

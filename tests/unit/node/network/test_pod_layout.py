@@ -130,6 +130,7 @@ def test_only_declared_ports_are_forwarded_to_the_guest():
     rules = plan(vmi({"ports": ports}), [POD], SITE).rules
     inward = [line.strip() for line in rules.splitlines() if "dnat" in line and "daddr" in line]
     assert inward == [
+        'iifname "eth0" ip daddr 10.244.0.7 tcp flags & syn == 0x0 dnat ip to 10.0.2.2',
         'iifname "eth0" ip daddr 10.244.0.7 tcp dport { 80, 443 } dnat ip to 10.0.2.2',
         'iifname "eth0" ip daddr 10.244.0.7 udp dport { 53 } dnat ip to 10.0.2.2',
     ]
