@@ -14,6 +14,7 @@ USES = {
         "CollectorRegistry",
         "prometheus_client.exposition",
     ),
+    "structlog": ("structlog.typing", "get_logger", "structlog.dev"),
     "uvicorn": ("uvicorn.config", "Server", "uvicorn.main"),
 }
 """By package: the module that corral imports, a name of the package, and what it imports for it."""
@@ -55,3 +56,12 @@ def test_a_package_that_is_imported_already_stays_as_it_is(package):
     code = f"import {package}; before = vars({package}).copy(); import corral; "
     code += f"assert vars({package}).get('__getattr__') is before.get('__getattr__')"
     assert run(code) == 0
+
+
+def test_structlog_does_not_import_rich(tmp_path, monkeypatch):
+    (tmp_path / "rich.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = "import sys, corral, structlog; structlog.get_logger(); assert 'rich' not in sys.modules"
+    assert run(code) == 0
+    assert run(f"{code}; import rich") == 0
+    assert run("import rich, corral, structlog; structlog.get_logger(); rich.__file__") == 0
