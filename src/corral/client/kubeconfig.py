@@ -101,7 +101,9 @@ def load(path: Path, context: str = "") -> Kubeconfig:
     """
     try:
         document = yaml.load(path.read_text())
-    except (OSError, UnicodeDecodeError, ApiError) as error:
+    except OSError as error:
+        raise KubeconfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, ApiError) as error:
         raise KubeconfigError(f"{path} cannot be read as a kubeconfig: {error}") from error
     if not isinstance(document, dict):
         raise KubeconfigError(f"{path} is not a kubeconfig: it holds no mapping")

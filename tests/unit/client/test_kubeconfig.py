@@ -119,8 +119,9 @@ def test_errors_name_the_file_and_the_field(write, change, words):
 
 
 def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(KubeconfigError, match="nowhere"):
+    with pytest.raises(KubeconfigError, match="/nowhere cannot be read: No such file") as caught:
         load(tmp_path / "nowhere")
+    assert str(caught.value).count("nowhere") == 1
 
 
 def test_client_certificate_and_ca_are_used(write, tmp_path):

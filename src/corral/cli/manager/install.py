@@ -109,7 +109,7 @@ def _run(path: Path | None, work: Callable[["Client"], Awaitable[None]]) -> None
     if path is None:
         raise Problem(
             "no cluster is named",
-            "Name its kubeconfig with --kubeconfig; corral install --print only writes manifests.",
+            "Name the kubeconfig of an administrator with --kubeconfig.",
         )
 
     async def run() -> None:

@@ -51,9 +51,8 @@ Exit codes:
   0  the manager runs, or on a joined host the agent, and machines can be
      started
   1  something is wrong: it does not answer, the certificate of a joined
-     host has ended, a node is not ready, is short
-     of something or has no QEMU, an object is damaged, or the audit log
-     cannot be written
+     host has ended, a node is not ready, is under pressure or has no QEMU,
+     an object is damaged, or the audit log cannot be written
   2  the options are wrong
   3  no manager or agent runs
 A problem of the network alone leaves it at 0: machines start all the same,
