@@ -44,12 +44,18 @@ class MachineIndex:
         return self._machines.get(key)
 
     def machine_of_instance(self, key: Key, uid: str) -> Machine | None:
-        """Return the machine of a VMI, by name and uid."""
-        for pod in self.pods_of(uid):
-            machine = self._machines.get(pod)
-            if machine is not None and machine.record.instance == key.name:
-                return machine
-        return None
+        """Return the machine of a VMI, by name and uid.
+
+        A VMI that has migrated may have several: the one that has its guest, or else any.
+        """
+        found = [
+            machine
+            for pod in self.pods_of(uid)
+            if (machine := self._machines.get(pod)) is not None
+            and machine.record.instance == key.name
+        ]
+        own = (each for each in found if not (each.facts.ended or each.facts.elsewhere))
+        return next(own, next(iter(found), None))
 
     def machines_with(self, claim: Key) -> Iterator[tuple[Machine, VirtualMachineInstance, str]]:
         """Iterate over machines that use a claim, with their VMIs and the claim's volumes."""

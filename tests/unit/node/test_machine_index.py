@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from lightkube.models.core_v1 import Pod
 
 from corral.api.kinds.vmi.hotplug import ATTACHED, READY
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.machine_index import MachineIndex
-from corral.node.state.facts import Facts, Plugged, State, Trouble
+from corral.node.state.facts import Facts, Migration, Plugged, Progress, State, Trouble
 
 RUNS = Facts(state=State.RUNNING)
 
@@ -103,3 +104,25 @@ def test_only_those_that_may_miss_an_image_wait_for_it(facts, waits):
     machines = index((one, facts))
     assert bool(list(machines.without("docker.io/lab/disk:1"))) == waits
     assert not list(machines.without("docker.io/lab/disk:2"))
+
+
+def test_the_machine_of_a_vmi_that_came_back_is_the_one_with_its_guest():
+    left, here = Key("default", "left"), Key("default", "here")
+    migration = Migration(uid="m", progress=Progress.SENT)
+    record = SimpleNamespace(uid="u", instance="vm")
+    machines = {
+        left: SimpleNamespace(facts=Facts(state=State.ENDED, migration=migration), record=record),
+        here: SimpleNamespace(facts=RUNS, record=record),
+    }
+
+    class Pods(Instances):
+        def indexed(self, _name, _uid):
+            return [
+                msgspec.convert({"metadata": {"name": key.name, "namespace": "default"}}, Pod)
+                for key in machines
+            ]
+
+    found = MachineIndex(machines, Pods(), Instances())
+    assert found.machine_of_instance(Key("default", "vm"), "u") is machines[here]
+    del machines[here]
+    assert found.machine_of_instance(Key("default", "vm"), "u") is machines[left]

@@ -75,6 +75,8 @@ class Machines:
         """Set while there are no machines."""
         self.empty.set()
         self._machines: dict[Key, Machine] = {}
+        self._of_vmis: dict[str, set[Key]] = {}
+        """The pods of the machines, by the uid of their VMI: one that comes back has several."""
         self.index = MachineIndex(
             self._machines,
             context.informers.of(Pod, fields=f"spec.nodeName={node}"),
@@ -104,7 +106,7 @@ class Machines:
 
     def runs(self, uid: str) -> bool:
         """Report whether a VMI has a machine here that has not ended, as one that moved has."""
-        own = map(self._machines.get, self.index.pods_of(uid))
+        own = map(self._machines.get, self._of_vmis.get(uid, ()))
         return any(each is not None and not each.facts.ended for each in own)
 
     async def prepare(self) -> None:
@@ -169,6 +171,7 @@ class Machines:
             leases=self._leases,
         )
         self._machines[key] = machine
+        self._of_vmis.setdefault(record.uid, set()).add(key)
         self.empty.clear()
         self.logs.follow(machine.directory)
         task = self._tasks.start(self._live(machine, vmi), name=f"machine-{record.instance}")
@@ -218,6 +221,10 @@ class Machines:
         self.logs.forget(machine.directory)
         await machine.erase()
         self._machines.pop(key, None)
+        pods = self._of_vmis.get(machine.record.uid, set())
+        pods.discard(key)
+        if not pods:
+            self._of_vmis.pop(machine.record.uid, None)
         self._living.pop(key, None)
         self._starts.forget(machine.record.uid)
         if not self._machines:
