@@ -130,6 +130,8 @@ def _words(parameter: click.Parameter, value: Any) -> Iterator[str]:
             yield from (name, f"{key}{text}:{effect}")
         case str() as address, int() as port:
             yield from (name, f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+        case (Path(), *_):
+            yield from (name, ",".join(map(str, value)))
         case tuple():
             yield from (name, format_ranges(value))
         case Path():

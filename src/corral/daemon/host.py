@@ -231,7 +231,7 @@ class Host:
             storage_facts=self._storage_facts,
             host_disks=settings.host_disks,
             limits=None if settings.hollow else Limits(layout.root, existing=layout.machines),
-            network=EchoNetwork() if settings.hollow else network.machines,
+            network=EchoNetwork() if settings.hollow else network.connections,
             networks=network.pods,
             network_facts=network.facts,
             destinations=reached,

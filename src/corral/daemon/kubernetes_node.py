@@ -31,7 +31,7 @@ from corral.client.client import Client
 from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
-from corral.config import Layout
+from corral.config import CNI, Layout
 from corral.daemon.errors import CannotStart
 from corral.daemon.membership import (
     SELF_SIGNED,
@@ -62,7 +62,7 @@ class KubernetesNode:
     clients: the CA certificates (PEM) of the node's own clients; empty for the API server's.
     cluster_cidrs, service_cidrs: the ranges of all pods and of Services, separated by commas; all
     pods have those of this node if empty.
-    backend: vxlan or none.
+    backend: of BACKENDS.
     labels, taints, pod_cidrs: what the Node is created with.
     """
 
@@ -135,7 +135,8 @@ class KubernetesNode:
                     forget(layout)  # its certificate is no use under another name
                 raise
             await self.credentials(layout, name).authorities(client)
-            return await _ranges(client, name)
+            # With CNI the plugins know the ranges; some clusters give their nodes none.
+            return _ranges_of(node) if self.backend == CNI else await _ranges(client, name)
 
     def _refused(self, name: str, error: ApiError) -> CannotStart:
         server = self.config.server

@@ -19,13 +19,16 @@ from corral.cluster import (
     node_ipam,
     service_ip_repair,
 )
-from corral.config import HOST_GW, NONE, VXLAN, Settings
+from corral.config import CNI, HOST_GW, NONE, VXLAN, Settings
 from corral.node.agent.agent import Agent
 from corral.node.dns.server import Dns
 from corral.node.hollow.hypervisor import HollowNetworks
 from corral.node.host.destinations import Destinations
+from corral.node.network.cni import networks as cni
+from corral.node.network.cni.networks import CniNetworks, CniSettings
+from corral.node.network.host_connections import HostConnections
 from corral.node.network.host_gateway import HostGateway
-from corral.node.network.machine_network import MachineNetwork, families
+from corral.node.network.machine_network import USER_NETWORK, MachineNetwork, families
 from corral.node.network.namespace_nft_rules import API_PORT, HOST_RANGES, LINK_RANGES
 from corral.node.network.netlink import Address, NetworkError
 from corral.node.network.overlay import Backend, Overlay
@@ -44,6 +47,7 @@ from corral.reconcile.controller import Controller
 from corral.server.transport.listener import ServeError, listening_on
 
 if TYPE_CHECKING:  # a joined node has no API server, and does not import one
+    from corral.node.network.guest_ports import Network
     from corral.server.admission.service_allocation import ServiceRanges
 
 API_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -74,20 +78,29 @@ def vni_of(authority: str) -> int:
     return int(public_key_hash(authority).removeprefix("sha256:")[:6], 16)
 
 
+def between_hosts(backend: str) -> str:
+    """Return how traffic travels between hosts, for ``corral status``."""
+    return f"between hosts by {'your routes' if backend == NONE else backend}, not encrypted"
+
+
 class Networking:
     """The machine network, if enabled, and its DNS, proxy, policies and overlay.
 
-    ``machines`` is the network after ``prepare``, ``pods`` attaches pods to it; both are None
-    without a network.
+    ``machines`` is the network after ``prepare``, ``pods`` attaches pods to it, ``connections``
+    reach them; all are None without a network.  With the backend ``cni`` there is no ``machines``:
+    Services, policies and DNS are the cluster's.
     """
 
     def __init__(self, settings: Settings, desired: MachineNetwork | None) -> None:
         self.machines: MachineNetwork | None = None
-        self.pods: PodNetworks | HollowNetworks | None = (
+        self.pods: PodNetworks | CniNetworks | HollowNetworks | None = (
             HollowNetworks() if settings.hollow else None
         )
+        self.connections: Network | None = None
         self._settings = settings
         self._desired = desired
+        self._unusable: NetworkError | None = None
+        """Why pods cannot be on the network of CNI."""
         self._served: list[Dns | NetworkPolicyController | Proxy | Overlay] = []
 
     @classmethod
@@ -98,6 +111,8 @@ class Networking:
         starts.
         """
         if settings.hollow or not settings.controllers or not settings.network:
+            return cls(settings, None)
+        if settings.network_backend == CNI:
             return cls(settings, None)
         layout = settings.layout
         desired = MachineNetwork(
@@ -116,16 +131,62 @@ class Networking:
 
     async def prepare(self) -> None:
         """Create or adopt the network; on failure, ``facts`` has the reason."""
+        if self._uses_cni:
+            await self._prepare_cni()
         if self._desired is None:
             return
         try:
+            await self._leave_cni()
             await self._desired.prepare()
             self.pods = self._pods(self._desired)
         except NetworkError as error:
             self._desired.mark_unusable(error)
             log.warning("no network for machines", reason=error.message, hint=error.hint)
         else:
-            self.machines = self._desired
+            self.machines = self.connections = self._desired
+
+    @property
+    def _uses_cni(self) -> bool:
+        settings = self._settings
+        enabled = settings.controllers and settings.network and not settings.hollow
+        return enabled and settings.network_backend == CNI
+
+    async def _prepare_cni(self) -> None:
+        settings = self._settings
+        networks = CniNetworks(
+            settings.layout.network,
+            CniSettings(
+                configurations=settings.cni_conf_dir,
+                plugins=settings.cni_bin_dirs,
+                dns=(settings.cluster_dns,) if settings.cluster_dns is not None else (),
+                domain=DOMAIN,
+                host=read_host_resolver(),
+            ),
+        )
+        try:
+            await networks.prepare(self._living())
+        except NetworkError as error:
+            self._unusable = error
+            log.warning("no network for machines", reason=error.message, hint=error.hint)
+        else:
+            self.pods, self.connections = networks, HostConnections()
+
+    async def _leave_cni(self) -> None:
+        """Release what another start has left of CNI.  Raises NetworkError while machines run."""
+        directory = self._settings.layout.network
+        cni.require_unused(directory, self._living())
+        try:
+            await cni.remove(directory)
+        except NetworkError as error:
+            log.warning("CNI", reason=error.message, hint=error.hint)
+
+    def _living(self) -> set[str]:
+        """Return the uids of the machines that have not ended."""
+        return {
+            record.id
+            for node in self._settings.layout.node_directories()
+            for _, record in records.unfinished(node)
+        }
 
     def _pods(self, machines: MachineNetwork) -> PodNetworks:
         pod_settings = PodNetworkSettings(
@@ -164,9 +225,16 @@ class Networking:
 
     def facts(self) -> Mapping[str, str]:
         """Return the annotations of Nodes about the network."""
+        if self._unusable is not None:
+            return {"network": USER_NETWORK, "reason": self._unusable.full_message}
+        if isinstance(self.pods, CniNetworks):
+            return self.pods.facts()
         if self._desired is None:
             return {}
         facts = self._desired.facts()
+        if any(isinstance(each, Overlay) and each.has_peers for each in self._served):
+            backend = self._settings.network_backend
+            facts = {**facts, "network": f"{facts['network']}; {between_hosts(backend)}"}
         served = [problem for each in self._served for problem in each.problems()]
         return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *served)))}
 
@@ -204,31 +272,44 @@ class Networking:
         """Return the controllers of pod CIDRs and of built-in Services."""
         versions = families()
         pods = [each for each in self._settings.pod_cidrs if each.version in versions]
-        services, gateway = self._settings.service_cidrs[0], pods[0][1]
         return (
             node_ipam.controller(self._settings.nodes, *pods),
             service_ip_repair.controller(
                 *self._settings.service_cidrs,
                 repaired=(builtin_services.KUBERNETES, builtin_services.DNS),
             ),
-            builtin_services.controller(
-                builtin_services.kubernetes(services[1], gateway, API_PORT),
-                builtin_services.dns(services[DNS_HOST], gateway),
-            ),
+            builtin_services.controller(*self._builtin_services(pods[0][1])),
             control_plane_objects.controller(*self.service_ranges().networks),
         )
+
+    def _builtin_services(self, gateway: Address) -> Sequence[builtin_services.Builtin]:
+        """Return the Services of the API and of DNS, which is served in the machine network only.
+
+        Machines of CNI reach the API where other hosts do.
+        """
+        settings, services = self._settings, self._settings.service_cidrs[0]
+        if self._uses_cni:
+            host = ip_address(settings.node_address or host_address())
+            return [builtin_services.kubernetes(services[1], host, settings.port)]
+        return [
+            builtin_services.kubernetes(services[1], gateway, API_PORT),
+            builtin_services.dns(services[DNS_HOST], gateway),
+        ]
 
     def start(
         self, context: ControllerContext, agents: Mapping[str, Agent], tasks: Background
     ) -> None:
         """Start the repair of the network and its DNS, proxy, policies and overlay."""
-        if self.machines is None:
-            return
 
         def notify_agents() -> None:
             for agent in agents.values():
                 agent.register_again()
 
+        if isinstance(self.pods, CniNetworks):
+            self.pods.on_change = notify_agents
+            tasks.start(self.pods.run(), name="pod networks")
+        if self.machines is None:
+            return
         self.machines.on_change = notify_agents
         tasks.start(self.machines.run(), name="network")
         if isinstance(self.pods, PodNetworks):

@@ -66,6 +66,7 @@ def both_ways(made):
 
 def test_hosts_of_one_link_route_to_each_others_guests(guests):
     assert both_ways(guests)
+    assert "between hosts by host-gw, not encrypted" in guests.first.corral("status", check=False)
     for host, other in (guests.hosts, guests.hosts[::-1]):
         routes = on(host, "route", "show", "table", str(TABLE))
         (theirs,) = (line for line in routes.splitlines() if "eth0" in line)

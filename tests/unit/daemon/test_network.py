@@ -47,6 +47,22 @@ async def test_a_user_without_namespaces_gets_the_reason(tmp_path, monkeypatch):
     assert network.facts()["reason"] == "no user namespace can be made. The system forbids it"
 
 
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [("vxlan", "between hosts by vxlan, not encrypted"), ("none", "by your routes, not encrypted")],
+)
+def test_the_status_says_that_traffic_between_hosts_is_not_encrypted(backend, words):
+    assert words in networking.between_hosts(backend)
+
+
+async def test_plugins_need_root(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    network = Networking.join(Settings(directory=tmp_path, network_backend="cni"))
+    await network.prepare()
+    assert network.pods is None
+    assert "CNI plugins need root" in network.facts()["reason"]
+
+
 def test_the_api_server_has_the_names_that_machines_use(tmp_path):
     settings = Settings(directory=tmp_path, service_cidrs=(ip_network("10.99.0.0/16"),))
     names = api_names(settings)

@@ -21,6 +21,7 @@ from corral.cli.address_options import Address
 from corral.cli.config_file import config_option
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
+from corral.cli.manager.cni_options import cni_options
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import eviction_hard, pressure_options
 from corral.cli.manager.sd_notify import notifying
@@ -119,6 +120,7 @@ def node_options(command: C) -> C:
             show_default=True,
             help="Give machines addresses, Services and names, or else QEMU's user network alone.",
         ),
+        cni_options,
         click.option(
             "--service-address",
             type=Address(),
@@ -332,6 +334,8 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
         pressure_seconds=parse_duration(chosen["pressure_period"]),
         network=chosen["network"],
+        cni_conf_dir=chosen["cni_conf_dir"].absolute(),
+        cni_bin_dirs=chosen["cni_bin_dirs"],
         service_address=chosen["service_address"],
         host_disks=chosen["host_disks"].absolute() if chosen["host_disks"] else None,
         shared_storage=shared.absolute() if shared else None,

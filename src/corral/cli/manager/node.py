@@ -83,7 +83,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice(BACKENDS),
     default=VXLAN,
     show_default=True,
-    help="How machines of different nodes reach each other; none leaves routes to you.",
+    help="How machines of different nodes reach each other; none leaves routes to you, cni the "
+    "network of machines to the cluster's CNI plugins.",
 )
 @node_options
 def node(layout: Layout, given: Path | None, bootstrap: Path | None, **chosen: Any) -> None:

@@ -116,6 +116,7 @@ async def end_machines(layout: Layout, grace_seconds: float) -> int:
     from corral.node.hypervisor import StuckError  # noqa: PLC0415
     from corral.node.limits.limits import Limits  # noqa: PLC0415
     from corral.node.machine import shutdown  # noqa: PLC0415
+    from corral.node.network.cni import networks as cni  # noqa: PLC0415
     from corral.node.network.machine_network import remove  # noqa: PLC0415  only where machines are
     from corral.node.network.netlink import NetworkError  # noqa: PLC0415
     from corral.node.qemu.hypervisor import Qemu  # noqa: PLC0415
@@ -139,6 +140,7 @@ async def end_machines(layout: Layout, grace_seconds: float) -> int:
         for node in layout.node_directories():
             await watchdog(node).end()
         await remove(layout.network)
+        await cni.remove(layout.network)
     except NetworkError as error:
         raise Problem(error.message, error.hint) from error
     return len(ended)

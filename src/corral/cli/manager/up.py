@@ -25,6 +25,7 @@ from corral.cli.config_file import config_option
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.backup import make_private, require_complete_restore, require_store
+from corral.cli.manager.cni_options import cni_options
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import pressure_options
 from corral.cli.manager.sd_notify import Notifier, notifying
@@ -109,8 +110,9 @@ def _bind_address(
     default=VXLAN,
     show_default=True,
     help="How machines of different hosts reach each other; host-gw needs hosts on one link, none "
-    "leaves routes to you.",
+    "leaves routes to you, cni the network of machines to the host's CNI plugins.",
 )
+@cni_options
 @click.option(
     "--pod-cidr",
     type=Ranges(),

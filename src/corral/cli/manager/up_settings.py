@@ -37,6 +37,8 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         pressure_seconds=parse_duration(chosen["pressure_period"]),
         network=chosen["network"],
         network_backend=chosen["network_backend"],
+        cni_conf_dir=chosen["cni_conf_dir"].absolute(),
+        cni_bin_dirs=chosen["cni_bin_dirs"],
         pod_cidrs=ranges.pods,
         service_cidrs=ranges.services,
         service_address=chosen["service_address"],

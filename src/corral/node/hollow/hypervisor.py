@@ -41,6 +41,7 @@ from corral.node.hypervisor import (
     StuckError,
     Usage,
 )
+from corral.node.network.attachment import PodReference
 from corral.node.network.pod_layout import families
 from corral.node.status.node_status import Capacity
 from corral.node.streams import StreamLine
@@ -169,6 +170,15 @@ class HollowNetworks:
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
         return families(vmi)
+
+    async def allocate(
+        self,
+        owner: str,
+        pod: PodReference,
+        vmi: VirtualMachineInstance,
+        ranges: Sequence[str],
+    ) -> None:
+        """Return None: addresses are of the node's ranges."""
 
     async def attach(
         self, owner: str, vmi: VirtualMachineInstance, addresses: Iterable[str], *, held: bool

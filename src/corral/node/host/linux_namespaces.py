@@ -12,15 +12,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def unshare(flags: int) -> None:
     """Move the calling thread into new namespaces (unshare(2)).  Raises OSError."""
-    _check(_libc.unshare(flags))
+    check(_libc.unshare(flags))
 
 
 def enter(descriptor: int, flag: int) -> None:
     """Move the calling thread into a namespace (setns(2)).  Raises OSError."""
-    _check(_libc.setns(descriptor, flag))
+    check(_libc.setns(descriptor, flag))
 
 
-def _check(result: int) -> None:
+def check(result: int) -> None:
+    """Raise OSError for the result of a failed call of libc."""
     if result != 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

@@ -29,7 +29,7 @@ from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.drives import DriveError
 from corral.node.machine.memory.restore import MemoryRestore
 from corral.node.machine.resource_limits import MachineLimits
-from corral.node.network.attachment import NO_SANDBOX, Networking
+from corral.node.network.attachment import NO_SANDBOX, Networking, PodReference
 from corral.node.state import machine_record as records
 from corral.node.state.facts import State, Trouble, start_failed
 from corral.node.state.machine_record import Record
@@ -142,9 +142,11 @@ class Startup:
             await self._attempt(vmi, prepare)
 
     async def _attach_network(self, vmi: VirtualMachineInstance) -> Network | None:
-        """Record the addresses before they are assigned, and attach the machine to its network."""
+        """Record the addresses, and attach the machine to its network."""
         state = self._state
-        addresses = await self._networking.addresses(state.record.id, vmi)
+        record = state.record
+        pod = PodReference(record.namespace, record.pod, record.pod_uid)
+        addresses = await self._networking.addresses(record.id, vmi, pod)
         on_record = (state.directory / records.NAME).exists()
         if addresses != state.record.addresses or not on_record:
             state.directory.mkdir(parents=True, exist_ok=True, mode=0o700)

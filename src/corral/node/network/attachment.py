@@ -1,13 +1,14 @@
 """Allocation of pod addresses on a node, and attachment of machines to the network.
 
 Addresses come from the node's ranges (Node.spec.podCIDRs), which kube-controller-manager, or its
-stand-in, assigns; machines wait until then.  The allocations are part of the machine records.
+stand-in, assigns; machines wait until then.  With the backend ``cni`` plugins allocate them.  The
+addresses are part of the machine records.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address, ip_network
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -25,11 +26,27 @@ NO_SANDBOX = "FailedCreatePodSandBox"
 """Reason of a kubelet's event for a pod whose network cannot be set up."""
 
 
+class PodReference(NamedTuple):
+    """The launcher pod of a VMI."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
 class Networks(Protocol):
     """Attaches machines to the pod network; all methods are idempotent."""
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
         """Return the IP versions that a VMI needs addresses of."""
+
+    async def allocate(
+        self, owner: str, pod: PodReference, vmi: VirtualMachineInstance, ranges: Sequence[str]
+    ) -> tuple[str, ...] | None:
+        """Return the addresses of a pod; None if they are to be of the node's ranges.
+
+        ``ranges``: of the node, as far as known.  Raises NetworkError.
+        """
 
     async def attach(
         self, owner: str, vmi: VirtualMachineInstance, addresses: Iterable[str], *, held: bool
@@ -108,13 +125,25 @@ class Networking:
             self._allocated.pop(pod)
             self._allocator.release(pod)
 
-    async def addresses(self, owner: str, vmi: VirtualMachineInstance) -> tuple[str, ...]:
+    async def addresses(
+        self, owner: str, vmi: VirtualMachineInstance, pod: PodReference
+    ) -> tuple[str, ...]:
         """Return the addresses of the pod of a VMI that is about to start, one for each IP family.
 
         They are the same on each call while the node's ranges stay the same.  Raises StartError.
         """
         if self._networks is None:
             return ()
+        try:
+            given = await self._networks.allocate(owner, pod, vmi, self._ranges)
+        except NetworkError as error:
+            raise _no_sandbox(error.message, error.hint) from error
+        return given if given is not None else await self._of_ranges(owner, vmi, self._networks)
+
+    async def _of_ranges(
+        self, owner: str, vmi: VirtualMachineInstance, networks: Networks
+    ) -> tuple[str, ...]:
+        """Return addresses of the node's ranges, once it has some."""
         await wait_at_most(self._assigned, RANGE_TIMEOUT_SECONDS)
         if not self._assigned.is_set():
             raise _no_sandbox(
@@ -122,12 +151,12 @@ class Networking:
                 "on a cluster, kube-controller-manager assigns it: --allocate-node-cidrs",
             )
         try:
-            allocated = self._allocator.allocate(owner, self._networks.families(vmi))
+            allocated = self._allocator.allocate(owner, networks.families(vmi))
         except NoAddressFreeError as error:
             raise _no_sandbox(str(error)) from error
         addresses = tuple(str(address) for address in allocated)
         if tuple(self._allocated.get(owner, addresses)) != addresses:
-            self._networks.detach(owner)  # it was created for addresses of the node's former ranges
+            networks.detach(owner)  # it was created for addresses of the node's former ranges
         self._allocated[owner] = addresses
         return addresses
 

@@ -5,13 +5,21 @@ entered one without root's rights may not return to the host's namespace, so eac
 of its own, which ends with it.
 """
 
+import ctypes
+import fcntl
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Self, TypeVar, TypeVarTuple
 
 from corral.aio import own_thread
-from corral.node.host.linux_namespaces import CLONE_NEWNET, enter, unshare
+from corral.node.host.linux_namespaces import CLONE_NEWNET, check, enter, unshare
+
+_MS_BIND, _MNT_DETACH = 0x1000, 2  # linux/mount.h, sys/mount.h
+_NS_GET_NSTYPE = 0xB703  # linux/nsfs.h
+_libc = ctypes.CDLL(None, use_errno=True)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -49,6 +57,16 @@ class Namespace:
         """Return the namespace of a process.  Raises OSError, for instance if it has ended."""
         return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
+    def bind(self, path: Path) -> None:
+        """Mount it on a file, which keeps it without a process, as ``ip netns`` does.
+
+        Raises OSError.
+        """
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        source = f"/proc/self/fd/{self.descriptor}".encode()
+        check(_libc.mount(source, os.fsencode(path), None, _MS_BIND, None))
+
     def enter(self) -> None:
         """Move the calling thread into the namespace (``aio.own_thread``).  Raises OSError."""
         enter(self.descriptor, CLONE_NEWNET)
@@ -83,6 +101,27 @@ class Namespace:
     def _inside(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         self.enter()
         return function(*arguments)
+
+
+def is_bound(path: Path) -> bool:
+    """Whether a network namespace is mounted on a file, as this process sees it.
+
+    The mount may be in the mount namespace of an earlier process only; the file is there then.
+    """
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return fcntl.ioctl(descriptor, _NS_GET_NSTYPE) == CLONE_NEWNET
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def unbind(path: Path) -> None:
+    """Undo ``Namespace.bind``, as far as it was done.  Raises OSError."""
+    if is_bound(path):
+        check(_libc.umount2(os.fsencode(path), _MNT_DETACH))
+    path.unlink(missing_ok=True)
 
 
 def _current() -> int:

@@ -34,7 +34,7 @@ class Backend(Protocol):
 class Overlay:
     """The peers of this host, whose address is ``address``, as a backend leads to them.
 
-    ``on_change`` is called when ``problems`` changes.
+    ``on_change`` is called when ``problems`` or ``has_peers`` changes.
     """
 
     def __init__(
@@ -53,6 +53,9 @@ class Overlay:
         self._versions = {each.version for each in pod_cidrs}
         self._health = Health("the network between hosts", on_change)
         self._applied: dict[Address, Peer] = {}
+        self._on_change = on_change
+        self.has_peers = False
+        """Whether there are other hosts."""
         self._nodes.handle(self._changed)
         self.run = Controller(
             "overlay", self._reconcile, queue=self._queue, sources=(self._nodes,), workers=1
@@ -96,6 +99,9 @@ class Overlay:
             return Result(requeue_after=RETRY_SECONDS)
         self._applied = desired
         self._health.report("")
+        if self.has_peers != bool(desired):
+            self.has_peers = bool(desired)
+            self._on_change()
         return None
 
 

@@ -99,18 +99,36 @@ class Nic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class GuestLayout:
+    """What stands behind a pod's interface: the guest's network interface and its rules."""
+
+    nic: Nic | None
+    pod_sysctls: tuple[tuple[str, int], ...]
+    """Sysctls under /proc/sys/net in the pod namespace."""
+    rules: str
+    """The nftables rules of a new pod namespace."""
+    mtu: int
+    pod_mac: str
+    """MAC address of the pod's interface, which is never the guest's."""
+
+    @property
+    def replacement_rules(self) -> str:
+        """The rules as a transaction that replaces existing tables.
+
+        It deletes tables, which costs the kernel many milliseconds: new namespaces use ``rules``.
+        """
+        tables = (f"inet {TABLE}", f"bridge {antispoof.TABLE}")
+        return "".join(f"table {one}\ndelete table {one}\n" for one in tables) + self.rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout(GuestLayout):
     """The two ends of a pod's link, and the guest's network interface."""
 
     machine_end: LinkConfig
     pod_end: LinkConfig
-    nic: Nic | None
     machine_sysctls: tuple[tuple[str, int], ...]
     """Sysctls under /proc/sys/net in the machine namespace."""
-    pod_sysctls: tuple[tuple[str, int], ...]
-    rules: str
-    """The nftables rules of a new pod namespace."""
-    mtu: int
     addresses: tuple[Address, ...] = ()
     """The pod's."""
     later: LinkConfig | None = None
@@ -124,15 +142,6 @@ class Layout:
     def whole(self) -> "Layout":
         """Return the layout once the addresses lead here."""
         return replace(self, machine_end=self.later, later=None) if self.later else self
-
-    @property
-    def replacement_rules(self) -> str:
-        """The rules as a transaction that replaces existing tables.
-
-        It deletes tables, which costs the kernel many milliseconds: new namespaces use ``rules``.
-        """
-        tables = (f"inet {TABLE}", f"bridge {antispoof.TABLE}")
-        return "".join(f"table {one}\ndelete table {one}\n" for one in tables) + self.rules
 
 
 def link_name(uid: str) -> str:
@@ -167,15 +176,10 @@ def plan(
 
     link: the name of its link in the machine namespace, by default that of the VMI.
     """
-    interface = interface_of(vmi)
     uid = vmi.metadata.uid
     link = link or link_name(uid)
-    pod_mac = mac(uid, "")
-    nic, rules = None, ""
-    if interface is not None and interface.masquerade is not None:
-        nic, rules = _masquerade(vmi, interface, addresses, settings)
-    elif interface is not None:
-        nic, rules = _bridge(vmi, interface, addresses, settings)
+    guest = plan_guest(vmi, addresses, settings)
+    nic, pod_mac = guest.nic, guest.pod_mac
     is_bridged = nic is not None and nic.joins_pod_link
     return Layout(
         machine_end=LinkConfig(
@@ -198,10 +202,30 @@ def plan(
         ),
         nic=nic,
         machine_sysctls=tuple(_machine_sysctls(link, addresses, is_bridged=is_bridged)),
+        pod_sysctls=guest.pod_sysctls,
+        rules=guest.rules,
+        mtu=guest.mtu,
+        pod_mac=pod_mac,
+        addresses=tuple(addresses),
+    )
+
+
+def plan_guest(
+    vmi: VirtualMachineInstance, addresses: Sequence[Address], settings: PodNetworkSettings
+) -> GuestLayout:
+    """Return what stands behind the interface of a pod with these addresses."""
+    interface = interface_of(vmi)
+    nic, rules = None, ""
+    if interface is not None and interface.masquerade is not None:
+        nic, rules = _masquerade(vmi, interface, addresses, settings)
+    elif interface is not None:
+        nic, rules = _bridge(vmi, interface, addresses, settings)
+    return GuestLayout(
+        nic=nic,
         pod_sysctls=_pod_sysctls(addresses),
         rules=rules,
         mtu=settings.mtu,
-        addresses=tuple(addresses),
+        pod_mac=mac(vmi.metadata.uid, ""),
     )
 
 

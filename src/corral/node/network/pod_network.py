@@ -6,10 +6,7 @@ removes its links, rules and routes.
 """
 
 import asyncio
-import fcntl
-import os
 import socket
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -20,21 +17,26 @@ import structlog
 from corral.aio import Background, own_thread
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
-from corral.node.network import dhcp, netlink, nft
+from corral.node.network import dhcp, netlink
+from corral.node.network.attachment import PodReference
+from corral.node.network.guest_link import (
+    PodNetwork,
+    configure_link,
+    ensure_bridge,
+    open_guest_end,
+    repair_guest_end,
+    set_sysctls,
+)
 from corral.node.network.namespaces import Namespace
-from corral.node.network.netlink import SYSCTL, Address, NetworkError
+from corral.node.network.netlink import Address, NetworkError
 from corral.node.network.pod_layout import (
     Layout,
-    LinkConfig,
     PodNetworkSettings,
     families,
     link_name,
     plan,
 )
 
-TUN = "/dev/net/tun"
-_TUNSETIFF = 0x400454CA
-_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000  # linux/if_tun.h
 _RTMGRP_LINK = 1
 _RECEIVE_BYTES = 1 << 16
 _DEBOUNCE_SECONDS = 0.5
@@ -48,42 +50,12 @@ Ts = TypeVarTuple("Ts")
 log = structlog.get_logger()
 
 
-class PodNetwork:
-    """The network of one pod, while its VMI runs.
-
-    ``taps``: descriptors of the guest's tap devices, by the name of the interface; QEMU inherits
-    them.  After a restart of the manager only QEMU has them.
-    """
+class LinkedPodNetwork(PodNetwork):
+    """The network of a pod whose interface is a link to the machine namespace."""
 
     def __init__(self, namespace: Namespace, layout: Layout) -> None:
+        super().__init__(namespace, layout)
         self.layout = layout
-        self.taps: dict[str, int] = {}
-        self.responder = dhcp.Responder(layout.nic.dhcp_link) if layout.nic is not None else None
-        self._namespace = namespace
-        self._is_responding = False
-
-    async def call(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Call a function in a thread in the pod's namespace."""
-        return await self._namespace.call(function, *arguments)
-
-    def duplicate_namespace(self) -> Namespace:
-        """Return its namespace with a descriptor of its own, which outlives ``close``."""
-        return Namespace(os.dup(self._namespace.descriptor))
-
-    def start_responder(self) -> None:
-        """Start to answer the guest's DHCP requests and router solicitations."""
-        if self.responder is not None and not self._is_responding:
-            self._is_responding = True
-            self.responder.start()
-
-    def close(self) -> None:
-        """Close the descriptors; the namespace goes once QEMU has ended as well."""
-        if self.responder is not None:
-            self.responder.close()
-        for descriptor in self.taps.values():
-            os.close(descriptor)
-        self.taps.clear()
-        self._namespace.close()
 
 
 class PodNetworks:
@@ -92,12 +64,21 @@ class PodNetworks:
     def __init__(self, machine: Namespace, settings: PodNetworkSettings) -> None:
         self._machine = machine
         self._settings = settings
-        self._pods: dict[str, PodNetwork] = {}
+        self._pods: dict[str, LinkedPodNetwork] = {}
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
         """Return the IP versions that the pod of a VMI needs addresses of."""
         return families(vmi)
+
+    async def allocate(
+        self,
+        owner: str,
+        pod: PodReference,
+        vmi: VirtualMachineInstance,
+        ranges: Sequence[str],
+    ) -> None:
+        """Return None: addresses are of the node's ranges."""
 
     async def run(self) -> None:
         """Send router advertisements, and restore links that are removed, until cancelled."""
@@ -203,8 +184,8 @@ class PodNetworks:
         ]
 
     async def _in_thread(
-        self, function: Callable[[*Ts], PodNetwork], *arguments: *Ts
-    ) -> PodNetwork:
+        self, function: Callable[[*Ts], LinkedPodNetwork], *arguments: *Ts
+    ) -> LinkedPodNetwork:
         """Run a function in a thread.  If the caller is cancelled, the result is closed."""
         async with self._semaphore:
             future = own_thread(function, *arguments)
@@ -217,7 +198,7 @@ class PodNetworks:
                 raise NetworkError(f"the pod's network cannot be created: {error}") from error
 
 
-def _close_abandoned(future: "asyncio.Future[PodNetwork]") -> None:
+def _close_abandoned(future: "asyncio.Future[LinkedPodNetwork]") -> None:
     if not future.cancelled() and future.exception() is None:
         future.result().close()
 
@@ -229,11 +210,11 @@ def _parsed(addresses: Iterable[str]) -> tuple[Address, ...]:
 # -- Functions for threads, which move from one namespace to the next and then end.
 
 
-def _create(machine: Namespace, layout: Layout) -> PodNetwork:
+def _create(machine: Namespace, layout: Layout) -> LinkedPodNetwork:
     """Create a namespace, and configure all of it."""
     machine.enter()
     _remove(layout.machine_end.name)  # of a former namespace that the kernel has not yet removed
-    network = PodNetwork(Namespace.unshare_thread(), layout)
+    network = LinkedPodNetwork(Namespace.unshare_thread(), layout)
     try:
         _configure_pod(network, machine.descriptor)
         machine.enter()
@@ -244,10 +225,10 @@ def _create(machine: Namespace, layout: Layout) -> PodNetwork:
     return network
 
 
-def _adopt(machine: Namespace, layout: Layout, pid: int) -> PodNetwork:
+def _adopt(machine: Namespace, layout: Layout, pid: int) -> LinkedPodNetwork:
     """Adopt the namespace of a process, and configure what is missing of it."""
     namespace = Namespace.of_process(pid)
-    network = PodNetwork(namespace, layout)
+    network = LinkedPodNetwork(namespace, layout)
     try:
         _repair(machine, namespace, layout)
         if network.responder is not None:
@@ -292,38 +273,28 @@ def _link_notifications() -> socket.socket:
 
 
 def _configure_machine_end(layout: Layout) -> None:
-    _set_sysctls(layout.machine_sysctls)
+    set_sysctls(layout.machine_sysctls)
     with netlink.opened() as links:
         links.change(layout.machine_end.name)
-        _configure_link(links, layout.machine_end)
+        configure_link(links, layout.machine_end)
 
 
-def _configure_pod(network: PodNetwork, machine: int) -> None:
-    layout, nic = network.layout, network.layout.nic
+def _configure_pod(network: LinkedPodNetwork, machine: int) -> None:
     with netlink.opened() as links:
-        _ensure_links(links, layout, machine)
-        if nic is not None:
-            network.taps[nic.name] = open_tap(nic.tap)
-            links.change(nic.tap, master=nic.bridge.name, mtu=layout.mtu)
-            nft.apply(layout.rules)
-    if network.responder is not None:
-        network.responder.open()
+        _ensure_links(links, network.layout, machine)
+        open_guest_end(links, network, network.layout)
 
 
 def _repair_pod(layout: Layout, machine: int) -> None:
     """Repair all but the taps, which only QEMU has."""
     with netlink.opened() as links:
         _ensure_links(links, layout, machine)
-        nft.apply(layout.replacement_rules)
-        if layout.nic is not None and not links.index(layout.nic.tap):
-            log.warning(
-                "the tap of a network interface was removed: restart the VM to get a new one"
-            )
+        repair_guest_end(links, layout)
 
 
 def _ensure_links(links: netlink.Netlink, layout: Layout, machine: int) -> None:
-    _set_sysctls(layout.pod_sysctls)
-    end = layout.pod_end
+    ensure_bridge(links, layout)
+    end, nic = layout.pod_end, layout.nic
     if not links.index(end.name):
         links.add_veth(
             end.name,
@@ -333,41 +304,6 @@ def _ensure_links(links: netlink.Netlink, layout: Layout, machine: int) -> None:
             mac=end.mac,
             peer_mac=layout.machine_end.mac,
         )
-    nic = layout.nic
-    if nic is not None:
-        links.add_bridge(nic.bridge.name, mac=nic.bridge.mac, mtu=layout.mtu)
-        _configure_link(links, nic.bridge)
     joins = nic is not None and nic.joins_pod_link
     links.change(end.name, master=nic.bridge.name if nic is not None and joins else None)
-    _configure_link(links, end)
-
-
-def _configure_link(links: netlink.Netlink, config: LinkConfig) -> None:
-    for address in config.addresses:
-        links.add_address(config.name, address)
-    for neighbour, mac in config.neighbours:
-        links.add_neighbour(config.name, neighbour, mac)
-    for destination, router in config.routes:
-        links.add_route(destination, link=config.name, via=router)
-
-
-def _set_sysctls(settings: Iterable[tuple[str, int]]) -> None:
-    """Set sysctls, as far as this kernel has them."""
-    for name, value in settings:
-        if (SYSCTL / name).exists():
-            netlink.set_sysctl(name, value)
-
-
-def open_tap(name: str) -> int:
-    """Create a tap device in the calling thread's namespace; return its descriptor."""
-    try:
-        descriptor = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise NetworkError(f"{TUN} cannot be opened: {error.strerror}") from error
-    try:
-        flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
-        fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
-    except OSError as error:
-        os.close(descriptor)
-        raise NetworkError(f"the device {name} cannot be created: {error.strerror}") from error
-    return descriptor
+    configure_link(links, end)

@@ -88,7 +88,7 @@ def _policy(
 ) -> tuple[list[str], list[str], list[str]]:
     if spec.dns_policy == "None":
         return [], [], []
-    if spec.dns_policy == "Default":
+    if spec.dns_policy == "Default" or not cluster:  # as a kubelet without --cluster-dns
         servers = [address for one in host.servers for address in _reachable(one, cluster)]
         return servers, list(host.searches), list(host.options)
     services = [f"{namespace}.svc.{domain}", f"svc.{domain}", domain]

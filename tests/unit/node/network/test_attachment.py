@@ -8,8 +8,24 @@ import pytest
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hollow.hypervisor import HollowNetworks
 from corral.node.hypervisor import StartError
-from corral.node.network.attachment import NO_SANDBOX, RANGE_TIMEOUT_SECONDS, Networking
+from corral.node.network.attachment import (
+    NO_SANDBOX,
+    RANGE_TIMEOUT_SECONDS,
+    Networking,
+    PodReference,
+)
 from corral.node.network.netlink import NetworkError
+
+POD = PodReference("default", "virt-launcher-u", "p")
+
+
+class Plugins(HollowNetworks):
+    """Networks that give addresses of their own."""
+
+    async def allocate(self, owner, pod, vmi, ranges):
+        if not ranges:
+            raise NetworkError("no ranges", "Wait.")
+        return (f"192.0.2.{len(pod.name)}",)
 
 
 class Broken(HollowNetworks):
@@ -35,20 +51,20 @@ def vmi(uid: str = "u") -> VirtualMachineInstance:
 
 async def test_without_networks_there_are_no_addresses():
     networking = Networking(None)
-    assert await networking.addresses("vm", vmi()) == ()
+    assert await networking.addresses("vm", vmi(), POD) == ()
     assert await networking.attach("vm", vmi(), ()) is None
     networking.release("u")
 
 
 async def test_a_machine_waits_for_the_pod_range_of_its_node():
     networking = Networking(HollowNetworks())
-    waiting = asyncio.ensure_future(networking.addresses("vm", vmi()))
+    waiting = asyncio.ensure_future(networking.addresses("vm", vmi(), POD))
     await asyncio.sleep(0)
     assert not waiting.done()
     networking.assign([])
     networking.assign(["10.244.0.0/24", "fd00::/64"])
     assert await waiting == ("10.244.0.2", "fd00::2")
-    assert await networking.addresses("vm", vmi()) == ("10.244.0.2", "fd00::2")
+    assert await networking.addresses("vm", vmi(), POD) == ("10.244.0.2", "fd00::2")
 
 
 @pytest.mark.looptime
@@ -56,7 +72,7 @@ async def test_a_node_without_a_pod_range_reports_it():
     loop = asyncio.get_running_loop()
     begun = loop.time()
     with pytest.raises(StartError, match=r"no range of addresses yet \(spec.podCIDR\)") as raised:
-        await Networking(HollowNetworks()).addresses("vm", vmi())
+        await Networking(HollowNetworks()).addresses("vm", vmi(), POD)
     assert raised.value.reason == NO_SANDBOX
     assert loop.time() - begun == pytest.approx(RANGE_TIMEOUT_SECONDS)
 
@@ -64,12 +80,12 @@ async def test_a_node_without_a_pod_range_reports_it():
 async def test_an_exhausted_range_is_reported_until_an_address_is_free():
     networking = Networking(HollowNetworks())
     networking.assign(["10.244.0.0/30"])
-    await networking.addresses("first", vmi("first"))
+    await networking.addresses("first", vmi("first"), POD)
     with pytest.raises(StartError, match="no address is free") as raised:
-        await networking.addresses("second", vmi("second"))
+        await networking.addresses("second", vmi("second"), POD)
     assert raised.value.reason == NO_SANDBOX
     networking.release("first")
-    assert await networking.addresses("second", vmi("second")) == ("10.244.0.2",)
+    assert await networking.addresses("second", vmi("second"), POD) == ("10.244.0.2",)
 
 
 async def test_recorded_addresses_stay_with_their_machines():
@@ -77,24 +93,24 @@ async def test_recorded_addresses_stay_with_their_machines():
     networking.restore("old", ["10.244.0.2"])
     networking.restore("of a user network", [])
     networking.assign(["10.244.0.0/24"])
-    assert await networking.addresses("new", vmi("new")) == ("10.244.0.3",)
+    assert await networking.addresses("new", vmi("new"), POD) == ("10.244.0.3",)
 
 
 async def test_a_reregistered_node_has_its_new_ranges():
     networks = Broken()
     networking = Networking(networks)
     networking.assign(["10.244.0.0/24"])
-    assert await networking.addresses("old", vmi("old")) == ("10.244.0.2",)
+    assert await networking.addresses("old", vmi("old"), POD) == ("10.244.0.2",)
     networking.release("old")
-    assert await networking.addresses("waiting", vmi("waiting")) == ("10.244.0.3",)
+    assert await networking.addresses("waiting", vmi("waiting"), POD) == ("10.244.0.3",)
     networking.assign(["10.244.0.0/24"])  # nothing new: a freed address still rests
-    assert await networking.addresses("later", vmi("later")) == ("10.244.0.4",)
+    assert await networking.addresses("later", vmi("later"), POD) == ("10.244.0.4",)
     networking.assign([])
     networking.assign(["10.244.7.0/24"])
-    assert await networking.addresses("new", vmi("new")) == ("10.244.7.2",)
+    assert await networking.addresses("new", vmi("new"), POD) == ("10.244.7.2",)
     assert networks.detached == ["old"]
     # one that did not come to run yet is joined anew
-    assert await networking.addresses("waiting", vmi("waiting")) == ("10.244.7.3",)
+    assert await networking.addresses("waiting", vmi("waiting"), POD) == ("10.244.7.3",)
     assert networks.detached == ["old", "waiting"]
 
 
@@ -114,13 +130,13 @@ async def test_failures_are_reported_with_the_remedy():
 async def test_the_address_of_a_machine_that_moved_to_another_node_stays_reserved():
     networking = Networking(HollowNetworks())
     networking.assign(["10.244.0.0/29"])
-    assert await networking.addresses("moves", vmi("moves")) == ("10.244.0.2",)
+    assert await networking.addresses("moves", vmi("moves"), POD) == ("10.244.0.2",)
     networking.observe("pod default/target", ["10.244.0.2"])
     networking.release("moves")
-    others = [await networking.addresses(name, vmi(name)) for name in "abcd"]
+    others = [await networking.addresses(name, vmi(name), POD) for name in "abcd"]
     assert ("10.244.0.2",) not in others
     networking.observe("pod default/target", [])
-    assert await networking.addresses("e", vmi("e")) == ("10.244.0.2",)
+    assert await networking.addresses("e", vmi("e"), POD) == ("10.244.0.2",)
 
 
 async def test_a_machine_keeps_an_address_of_another_nodes_range():
@@ -128,3 +144,12 @@ async def test_a_machine_keeps_an_address_of_another_nodes_range():
     networking.assign(["10.244.0.0/24"])
     assert networking.keep("arrived", ["10.244.7.2"]) == ("10.244.7.2",)
     assert Networking(None).keep("arrived", ["10.244.7.2"]) == ()
+
+
+async def test_networks_may_give_addresses_of_their_own():
+    networking = Networking(Plugins())
+    with pytest.raises(StartError, match=r"Failed to create pod sandbox: no ranges") as raised:
+        await networking.addresses("vm", vmi(), POD)
+    assert raised.value.reason == NO_SANDBOX
+    networking.assign(["10.244.0.0/24"])
+    assert await networking.addresses("vm", vmi(), POD) == ("192.0.2.15",)
