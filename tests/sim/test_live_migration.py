@@ -254,3 +254,19 @@ async def test_the_target_of_a_migration_that_ends_is_no_replica():
             if any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
         ]
         assert ready == [before.status.node_name]
+
+
+async def test_a_target_node_that_dies_costs_the_migration_alone():
+    async with cluster(nodes=2) as c:
+        [before] = await started(c)
+        memory = running(c)
+        c.kill_agent(next(name for name in c.agents if name != before.status.node_name))
+        await migrate(c, before)
+        done = await in_phase(c, "Failed", "Succeeded")
+        await asyncio.sleep(600)
+        after = await vmi(c, before)
+        assert done.status.phase == "Failed"
+        assert (after.status.phase, after.status.node_name) == ("Running", before.status.node_name)
+        assert after.metadata.uid == before.metadata.uid
+        assert running(c) == memory
+        assert (await c.replica_set("test")).status.ready_replicas == 1

@@ -26,6 +26,7 @@ from corral.api.kinds.core.node_taints import (
     taints,
     tolerates,
 )
+from corral.api.kinds.vmi.derived import current_pod_name
 from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
@@ -149,11 +150,14 @@ class TaintEvictions:
         return None
 
     def _vmi_of(self, pod: Pod) -> VMI | None:
+        """Return the VMI that runs in a pod; None for one that it migrates to, or has left."""
         owner = controller_of(pod)
         if owner is None or owner.kind != VMI.kind:
             return None
         vmi = self.vmis.get(Key(key_of(pod).namespace, owner.name))
-        return vmi if vmi is not None and vmi.metadata.uid == owner.uid else None
+        if vmi is None or vmi.metadata.uid != owner.uid:
+            return None
+        return vmi if current_pod_name(vmi) == key_of(pod).name else None
 
     async def _fail(self, vmi: VMI, node: str) -> None:
         if vmi.is_final:
