@@ -17,7 +17,7 @@ from corral.api.addresses import (
 
 
 @given(st.ip_addresses())
-def test_every_address_is_read_as_it_is_written(address):
+def test_addresses_round_trip(address):
     assert parse_address(str(address)) == address
     assert address_faults(str(address)) == []
 
@@ -29,7 +29,7 @@ def test_invalid_addresses(text):
     assert address_faults(text) == ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
 
 
-def test_a_block_may_be_written_by_any_address_in_it():
+def test_a_network_may_have_host_bits():
     assert parse_network("10.9.8.7/24") == ip_network("10.9.8.0/24")
     assert parse_network("2001:db8::1/64") == ip_network("2001:db8::/64")
     assert network_faults("0.0.0.0/0") == []
@@ -59,12 +59,12 @@ def test_invalid_networks(text):
         ("nowhere", "must be a valid IP address"),
     ],
 )
-def test_addresses_that_lead_nowhere_in_particular(text, fault):
+def test_special_addresses_are_detected(text, fault):
     assert special_faults(text) == [fault]
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "192.0.2.1", "224.0.1.1", "fd00::1", "2001:db8::1"])
-def test_addresses_that_services_may_lead_to(text):
+def test_addresses_of_endpoints(text):
     assert special_faults(text) == []
     assert ip_address(text) == parse_address(text)
 
@@ -90,5 +90,5 @@ def test_names_of_ports(name):
         ("a-", "must not begin or end with a hyphen"),
     ],
 )
-def test_wrong_names_of_ports(name, fault):
+def test_invalid_names_of_ports(name, fault):
     assert port_name_faults(name) == [fault]

@@ -25,25 +25,25 @@ def test_a_new_condition_is_added_at_the_end():
     ]
 
 
-def test_a_condition_that_turns_says_when():
+def test_a_changed_status_sets_the_transition_time():
     assert set_condition([READY, PAUSED], "Ready", "True", now=NOW) == [
         {"type": "Ready", "status": "True", "lastTransitionTime": NOW},
         PAUSED,
     ]
 
 
-def test_a_condition_that_stays_keeps_its_time_and_changes_its_reason():
+def test_an_unchanged_status_keeps_the_transition_time():
     [ready] = set_condition([READY], "Ready", "False", reason="GuestNotRunning", now=NOW)
     assert ready == READY | {"reason": "GuestNotRunning"}
 
 
-def test_what_others_noted_in_a_condition_is_kept():
+def test_unknown_fields_of_a_condition_are_kept():
     old = READY | {"lastProbeTime": None}
     [ready] = set_condition([old], "Ready", "True", now=NOW)
     assert "lastProbeTime" in ready
 
 
-def test_what_was_given_is_not_changed():
+def test_arguments_are_not_changed():
     given_list = [dict(READY)]
     set_condition(given_list, "Ready", "True", now=NOW)
     remove_condition(given_list, "Ready")
@@ -58,7 +58,7 @@ def test_a_condition_is_found_and_removed():
 
 
 @given(st.lists(st.sampled_from(["True", "False", "Unknown"]), min_size=1, max_size=8))
-def test_the_time_is_that_of_the_last_turn(statuses):
+def test_the_transition_time_is_that_of_the_last_change(statuses):
     conditions = None
     turned = 0
     for moment, status in enumerate(statuses):

@@ -47,7 +47,7 @@ def test_an_encoded_document_begins_with_its_version():
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES))
-def test_documents_come_back_as_they_were(document):
+def test_documents_round_trip(document):
     assert same(decode_json(encode(document)), document)
 
 
@@ -74,13 +74,13 @@ def test_an_invalid_document_is_a_bad_request(body):
         decode_json(body, "Pod")
 
 
-def test_whole_numbers_are_read_as_such_however_they_are_written():
+def test_integral_numbers_are_integers():
     read = decode_json(b'{"a":[3.0, 3e2, -0.0, 1.5, 1e30, 12345678901234567890]}')
     assert encode(read) == b'{"a":[3,300,0,1.5,1e30,12345678901234567890]}'
     assert [type(value) for value in read["a"]] == [int, int, int, float, float, int]
 
 
-def test_the_message_says_what_was_expected_and_what_came():
+def test_the_message_has_expected_and_actual_type():
     with pytest.raises(BadRequest) as refusal:
         decode_json(b'{"kind": "Pod", "metadata": {"name": oops}}', "Pod")
     assert refusal.value.message.startswith(
@@ -108,13 +108,13 @@ def test_the_deepest_document_can_be_walked():
     assert encode(document) == body
 
 
-def test_patches_that_are_no_json_are_bad_requests():
+def test_malformed_patches_are_bad_requests():
     with pytest.raises(BadRequest, match=r"^error decoding patch: "):
         decode_any(b"[{")
     assert decode_any(b"[1]") == [1]
 
 
-def test_keys_that_come_twice_are_found_with_their_paths():
+def test_duplicate_keys_are_found_with_their_paths():
     body = b"""{"spec": {"a": 1, "a": 2, "a": 3, "list": [{}, {"b": 1, "b": 1}]},
                "kind": "x", "kind": "y", "other": {"a": 1}}"""
     assert duplicate_keys(body) == ["kind", "spec.a", "spec.list[1].b"]
@@ -125,7 +125,7 @@ def test_the_first_of_many_duplicate_keys_are_reported():
     assert len(duplicate_keys(f"{{{twice}}}".encode())) == 100
 
 
-def test_a_duplicate_key_may_hide_too_deep_nesting():
+def test_too_deep_nesting_under_a_duplicate_key_is_rejected():
     body = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b',"a":1}'
     with pytest.raises(BadRequest, match="exceeded max depth"):
         duplicate_keys(body)
@@ -153,7 +153,7 @@ def test_a_document_has_no_key_twice(value):
 
 
 @given(VALUES)
-def test_a_copy_is_the_same_and_shares_nothing(value):
+def test_a_copy_is_equal_and_shares_nothing(value):
     twin = copied(value)
     assert same(twin, value)
     assert twin is not value or not isinstance(value, dict | list)
@@ -172,7 +172,7 @@ def test_depth_is_counted_in_levels(levels):
     assert too_deep(value) == (levels > DEEPEST)
 
 
-def test_keys_are_counted_only_where_one_came_twice(monkeypatch):
+def test_keys_are_counted_only_if_one_is_duplicate(monkeypatch):
     monkeypatch.setattr(encoding, "Counter", None)
     assert duplicate_keys(b'{"a":{"b":[{},{"c":1}]},"d":{}}') == []
     with pytest.raises(TypeError):
@@ -189,5 +189,5 @@ def test_a_body_has_a_bounded_number_of_values(item):
         decode_any(b"[" + most.replace(b"[", b"[1,", 1) + b"]")
 
 
-def test_commas_in_texts_are_no_values():
+def test_commas_in_strings_do_not_count():
     assert decode_json(b'{"a":"' + b"1," * MAX_VALUES + b'"}')["a"].startswith("1,1,")

@@ -1,4 +1,4 @@
-"""What does not fit the types of Kubernetes' own kinds is told as Go's decoder tells it."""
+"""Mismatched types of native kinds, with the messages of Go's decoder."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_the_first_mismatch_is_reported(spec, fault):
 
 
 @pytest.mark.parametrize("amount", ["1Q", "", "-", [], True, {"a": 1}], ids=repr)
-def test_amounts_have_their_own_words(amount):
+def test_quantities_have_their_own_messages(amount):
     resources = {"requests": {"cpu": amount}}
     document = {"spec": {"containers": [{"name": "c", "resources": resources}]}}
     assert expected(POD, document).startswith(
@@ -80,11 +80,11 @@ def test_amounts_have_their_own_words(amount):
         (5, "json: cannot unmarshal number into Go value of type string"),
     ],
 )
-def test_times_have_theirs(moment, fault):
+def test_times_have_their_own_messages(moment, fault):
     assert expected(POD, {"metadata": {"creationTimestamp": moment}}) == fault
 
 
-def test_bytes_are_in_base_64():
+def test_invalid_base64_is_reported():
     secret = KINDS.by_kind("", "Secret")
     assert (
         expected(secret, {"data": {"a": "YQ==", "b": "!"}}) == "illegal base64 data at input byte 0"
@@ -93,13 +93,13 @@ def test_bytes_are_in_base_64():
     assert expected(secret, {"data": {"a": "YWI="}}) == ""
 
 
-def test_what_fits_is_not_spoken_of():
+def test_valid_documents_have_no_mismatch():
     document = {"spec": {"replicas": 2**31 - 1, "template": {"spec": POD_SPEC}, "paused": None}}
     assert expected(DEPLOYMENT, document) == ""
     assert expected(DEPLOYMENT, {"spec": {"strategy": {"rollingUpdate": {"maxSurge": "x"}}}}) == ""
 
 
-def test_the_types_of_many_values_are_looked_at_once(monkeypatch):
+def test_types_of_many_values_are_checked_once(monkeypatch):
     made = []
     real = go_decoder.object_schema
     monkeypatch.setattr(
@@ -111,7 +111,7 @@ def test_the_types_of_many_values_are_looked_at_once(monkeypatch):
     assert 0 < len(made) < 10
 
 
-def test_all_bytes_are_in_base_64():
+def test_any_invalid_base64_is_reported():
     maps = KINDS.by_kind("", "ConfigMap")
     assert expected(maps, {"binaryData": {"a": "YWI!"}}) == "illegal base64 data at input byte 3"
     hooks = KINDS.by_kind("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
@@ -140,7 +140,7 @@ def test_all_bytes_are_in_base_64():
         ),
     ],
 )
-def test_what_a_decoder_gives_up_at_does_not_fit_the_schema(kind, document, fault):
+def test_documents_that_the_decoder_rejects_do_not_match_the_schema(kind, document, fault):
     found = KINDS.by_kind("", kind)
     assert schema_for(found).check(document)
     assert expected(found, document) == fault

@@ -21,7 +21,7 @@ def faults(metadata: dict[str, Any], kind: str = "ConfigMap") -> list[tuple[str,
     return [(cause.field, cause.message) for cause in causes]
 
 
-def test_what_an_update_leaves_as_it_was_is_not_looked_at_again():
+def test_unchanged_metadata_is_not_validated_again():
     row = KINDS.by_kind("", "ConfigMap")
     assert row is not None
     old = {"metadata": {"name": "A", "labels": {"-": ""}, "annotations": {"-": ""}}}
@@ -37,36 +37,36 @@ def test_names_are_dns_subdomains(name):
 
 
 @pytest.mark.parametrize("name", ["A", "-a", "a-", "a..b", "a_b", "a/b", "ü", "a" * 254, "a\n"])
-def test_other_names_are_refused(name):
+def test_invalid_names_are_rejected(name):
     [(field, message)] = faults({"name": name})
     assert field == "metadata.name"
     assert message.startswith(f'Invalid value: "{name[:200]}')
 
 
-def test_the_message_says_what_a_name_is():
+def test_the_message_has_the_format_of_names():
     [(_, message)] = faults({"name": "A"})
     assert SUBDOMAIN in message
     [(_, message)] = faults({"name": "a.b"}, "Namespace")
     assert LABEL in message
 
 
-def test_an_object_has_a_name():
+def test_a_name_is_required():
     assert faults({"name": ""}) == [
         ("metadata.name", "Required value: name or generateName is required")
     ]
 
 
 @pytest.mark.parametrize("base", ["test", "virt-launcher-vm-", "a.b-"])
-def test_what_names_are_generated_from_may_end_in_a_dash(base):
+def test_generate_name_may_end_in_a_dash(base):
     assert faults({"generateName": base}) == []
 
 
-def test_what_names_are_generated_from_is_a_name_otherwise():
+def test_an_invalid_generate_name_is_rejected():
     [(field, _)] = faults({"generateName": "Test-"})
     assert field == "metadata.generateName"
 
 
-def test_labels_are_checked_key_and_value():
+def test_keys_and_values_of_labels_are_validated():
     assert faults({"labels": {"kubevirt.io/domain": "lab05-cirros", "empty": ""}}) == []
     [(field, message)] = faults({"labels": {"a b": "c"}})
     assert (field, message[:24]) == ("metadata.labels", 'Invalid value: "a b": na')
@@ -76,7 +76,7 @@ def test_labels_are_checked_key_and_value():
     assert cause.field == "spec.template.metadata.labels"
 
 
-def test_annotations_hold_any_text_up_to_a_size():
+def test_the_size_of_annotations_is_limited():
     assert faults({"annotations": {"Example.com/a": "any\ntext {}"}}) == []
     assert faults({"annotations": {"a": "x" * (256 * 1024 - 1)}}) == []
     assert faults({"annotations": {"a": "x" * (256 * 1024)}}) == [
@@ -90,7 +90,7 @@ def owner(**fields: Any) -> dict[str, Any]:
     return {"apiVersion": "kubevirt.io/v1", "kind": "A", "name": "a", "uid": "1"} | fields
 
 
-def test_owners_are_named_in_full_and_one_controls():
+def test_owner_references_are_complete_with_one_controller():
     assert faults({"ownerReferences": [owner(controller=True), owner(name="b")]}) == []
     assert faults({"ownerReferences": [owner(uid="")]}) == [
         ("metadata.ownerReferences[0].uid", 'Invalid value: "": uid must not be empty')
@@ -105,7 +105,7 @@ def test_owners_are_named_in_full_and_one_controls():
     assert message.endswith("in references for A/a and A/b")
 
 
-def test_finalizers_are_names_that_may_be_qualified():
+def test_finalizers_are_qualified_names():
     held = ["kubevirt.io/foregroundDeleteVirtualMachine", "foregroundDeletion"]
     assert faults({"finalizers": held}) == []
     [(field, message)] = faults({"finalizers": ["example.com/not a name"]})
@@ -113,7 +113,7 @@ def test_finalizers_are_names_that_may_be_qualified():
     assert message.startswith('Invalid value: "example.com/not a name": name part must consist of')
 
 
-def test_dependents_are_not_deleted_first_and_left_behind_at_once():
+def test_orphan_and_foreground_deletion_are_exclusive():
     assert faults({"finalizers": ["orphan", "foregroundDeletion"]}) == [
         (
             "metadata.finalizers",
@@ -140,7 +140,7 @@ def test_dependents_are_not_deleted_first_and_left_behind_at_once():
         {"name": "-" * 600_000},
     ],
 )
-def test_a_refusal_is_short_however_much_is_wrong(metadata):
+def test_the_size_of_an_error_is_limited(metadata):
     row = KINDS.by_kind("", "ConfigMap")
     assert row is not None
     causes = check_metadata(row, {"metadata": {"name": "x", **metadata}})
@@ -160,7 +160,7 @@ def test_too_many_causes_are_limited():
 
 
 @given(st.text(max_size=30))
-def test_no_text_is_a_name_unless_dns_would_take_it(name):
+def test_any_valid_name_is_a_dns_subdomain(name):
     alphabet = set("abcdefghijklmnopqrstuvwxyz0123456789-.")
     if not faults({"name": name}):
         assert set(name) <= alphabet
@@ -168,7 +168,7 @@ def test_no_text_is_a_name_unless_dns_would_take_it(name):
 
 
 @pytest.mark.parametrize("finalizer", ["example.com/mine", "kubernetes", "orphan"])
-def test_a_finalizer_says_whose_it_is_or_is_kubernetes_own(finalizer):
+def test_qualified_and_standard_finalizers_are_accepted(finalizer):
     assert faults({"finalizers": [finalizer]}) == []
 
 
@@ -185,7 +185,7 @@ def test_native_kinds_accept_standard_finalizers_only():
     assert metadata_warnings(row, old) == []
 
 
-def test_of_custom_kinds_they_are_with_a_warning():
+def test_custom_kinds_accept_unqualified_finalizers_with_a_warning():
     row = KINDS.by_kind("kubevirt.io", "VirtualMachine")
     assert row is not None
     new = {"metadata": {"name": "x", "finalizers": ["mine", "yours", "example.com/mine"]}}

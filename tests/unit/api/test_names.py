@@ -27,7 +27,7 @@ def test_label_keys(key):
         ("a\n", "name part must consist of alphanumeric characters"),
     ],
 )
-def test_wrong_label_keys(key, fault):
+def test_invalid_label_keys(key, fault):
     assert label_key_faults(key)[0].startswith(fault)
 
 

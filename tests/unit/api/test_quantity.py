@@ -62,7 +62,7 @@ def test_quantities_are_printed_canonically(written, canonical):
         ("1\n", "regular expression"),
     ],
 )
-def test_an_invalid_quantity_is_refused(written, fault):
+def test_an_invalid_quantity_is_rejected(written, fault):
     with pytest.raises(ValueError, match=fault):
         parse(written)
 
@@ -81,7 +81,7 @@ def test_an_invalid_amount_is_zero():
     assert amount("1Ki") == parse(1024)
 
 
-def test_sums_keep_the_form_of_what_they_began_with():
+def test_sums_keep_the_format_of_the_first_quantity():
     assert str(parse("1Gi") + parse("64M")) == "1111076Ki"
     assert str(parse("1Gi") + parse("1024M") - parse("1024M")) == "1Gi"
     assert str(parse("0") + parse("1Gi")) == "1Gi"
@@ -99,14 +99,14 @@ def test_the_value_is_exact_and_rounds_away_from_zero(number, suffix, sign):
 
 
 @given(st.integers(-LARGEST, LARGEST), st.sampled_from(Form))
-def test_the_canonical_text_is_worth_the_same(nanos, form):
+def test_the_canonical_form_has_the_same_value(nanos, form):
     amount = Amount(nanos, form)
     assert parse(str(amount)) == amount
     assert "." not in str(amount)
 
 
 @given(st.integers(), st.integers())
-def test_amounts_are_ordered_by_what_they_are_worth(left, right):
+def test_quantities_are_ordered_by_value(left, right):
     assert (Amount(left) < Amount(right, Form.BINARY)) == (left < right)
     assert (Amount(left) == Amount(right, Form.BINARY)) == (left == right)
 

@@ -1,4 +1,4 @@
-"""What objects take of quotas, as Kubernetes' evaluators reckon it."""
+"""Quota usage of objects, as Kubernetes' evaluators compute it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -37,7 +37,7 @@ def texts(amounts):
     return {name: str(one) for name, one in amounts.items()}
 
 
-def test_a_pod_takes_what_it_asks_for_under_all_the_names_for_it():
+def test_usage_of_a_pod_has_every_name_of_a_resource():
     requests = {"cpu": "100m", "hugepages-2Mi": "4Mi", "example.org/gpu": "2"}
     limits = {"memory": "1Gi", "hugepages-2Mi": "4Mi", "example.org/gpu": "2"}
     assert texts(usage_of(POD, a_pod(requests=requests, limits=limits)).amounts) == {
@@ -53,13 +53,13 @@ def test_a_pod_takes_what_it_asks_for_under_all_the_names_for_it():
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_is_over_is_only_counted(phase):
+def test_a_finished_pod_counts_only_as_object(phase):
     pod = a_pod(status={"phase": phase}, requests={"cpu": "1"})
     assert usage_of(POD, pod).amounts == {"count/pods": ONE}
 
 
-def test_a_pod_that_should_be_gone_for_long_takes_nothing_more():
-    """Its node may never tell that it is gone."""
+def test_a_pod_after_its_grace_period_counts_only_as_object():
+    """Its node may never report its end."""
     metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
     charged = usage_of(POD, a_pod(metadata=metadata, requests={"cpu": "1"}))
     assert charged.at(NOW + timedelta(seconds=30))["cpu"] == parse("1")
@@ -74,7 +74,7 @@ def test_a_pod_that_should_be_gone_for_long_takes_nothing_more():
     assert charges.next_decrease(later) is None
 
 
-def test_of_scopes_that_nothing_is_in_any_more_nothing_is_kept():
+def test_empty_scopes_are_dropped():
     charges = UsageTotals(POD, lambda pod: usage_of(POD, pod))
     spec = ResourceQuotaSpec(hard={"pods": "5"})
     for number in range(5):
@@ -85,7 +85,7 @@ def test_of_scopes_that_nothing_is_in_any_more_nothing_is_kept():
         assert len(charges._groups) == 2
 
 
-def test_a_pod_whose_grace_is_beyond_all_calendars_takes_what_it_takes():
+def test_a_pod_with_an_endless_grace_period_keeps_its_usage():
     metadata = {
         "deletionTimestamp": "8361-01-01T00:00:00Z",
         "deletionGracePeriodSeconds": 200_000_000_000,
@@ -95,7 +95,7 @@ def test_a_pod_whose_grace_is_beyond_all_calendars_takes_what_it_takes():
     assert charged.at(NOW)["cpu"] == parse("1")
 
 
-def test_sidecars_count_and_every_container_has_to_speak():
+def test_sidecars_count_and_every_container_needs_requests():
     log = {"name": "log", "image": "i", "restartPolicy": "Always"}
     loud = {**log, "resources": {"requests": {"cpu": "5m"}}}
     pod = a_pod(init=[loud], requests={"cpu": "100m"})
@@ -107,7 +107,7 @@ def test_sidecars_count_and_every_container_has_to_speak():
     )
 
 
-def test_storage_that_was_granted_counts_where_it_is_more():
+def test_usage_of_a_claim_is_the_larger_of_request_and_capacity():
     document = {
         "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}},
         "status": {"allocatedResources": {"storage": "3Gi"}},
@@ -121,14 +121,14 @@ def test_storage_that_was_granted_counts_where_it_is_more():
     }
 
 
-def test_a_balanced_service_without_ports_on_nodes_counts_those_that_were_named():
+def test_requested_node_ports_of_a_load_balancer_count():
     ports = [{"port": 80, "nodePort": 30080}, {"port": 81}]
     spec = {"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": False}
     accepted = usage_of(SERVICE, msgspec.convert({"spec": spec}, Service)).amounts
     assert accepted["services.nodeports"] == accepted["services.loadbalancers"] == ONE
 
 
-def test_what_has_an_old_name_is_counted_by_both():
+def test_kinds_with_an_old_name_count_by_both():
     assert set(usage_of(CONFIG_MAP, None).amounts) == {"configmaps", "count/configmaps"}
     assert set(usage_of(VIRTUAL_MACHINE, None).amounts) == {"count/virtualmachines.kubevirt.io"}
 
@@ -142,7 +142,7 @@ def test_what_has_an_old_name_is_counted_by_both():
         (CONFIG_MAP, []),
     ],
 )
-def test_a_quota_is_about_each_kind_by_its_own_names(kind, names):
+def test_a_quota_matches_each_kind_by_its_names(kind, names):
     listed = [
         *("count/pods", "limits.cpu", "requests.example.org/gpu", "requests.storage", "services"),
         *("fast.storageclass.storage.k8s.io/requests.storage", "count/podsx", "secrets"),
@@ -151,7 +151,7 @@ def test_a_quota_is_about_each_kind_by_its_own_names(kind, names):
     assert matching_names(spec, kind, Usage({})) == names
 
 
-def test_bounds_that_hold_are_not_named():
+def test_only_exceeded_limits_are_named():
     hard, accepted = {"a": parse("2"), "b": parse("2")}, {"a": parse("1"), "b": ONE}
     assert exceeded(hard, accepted, {"a": ONE, "b": ONE}) == ""
     assert exceeded(hard, accepted, {"a": parse("1001m"), "b": ONE}) == (
@@ -164,7 +164,7 @@ def test_bounds_that_hold_are_not_named():
         st.dictionaries(st.integers(1, 12), st.integers(0, 3), max_size=8), min_size=1, max_size=6
     )
 )
-def test_sums_that_are_kept_are_those_of_all_objects(states):
+def test_incremental_sums_are_those_of_all_objects(states):
     """``states`` are, by version, how many processors each object asks for at one time."""
     charges = UsageTotals(POD, lambda pod: usage_of(POD, pod))
     spec = ResourceQuotaSpec(hard={"requests.cpu": "9", "pods": "9"})

@@ -53,7 +53,7 @@ def test_a_table_has_the_name_first_and_ages_in_words():
     assert row(KIND, THING) == ["a", 3, "13s", "m"]
 
 
-def test_kubernetes_own_kinds_tell_ages_as_text():
+def test_ages_of_native_kinds_are_strings():
     native = replace(KIND, native=True)
     types = [column["type"] for column in table(native, metadata={})["columnDefinitions"]]
     assert types == ["string", "integer", "string", "string"]
@@ -61,7 +61,7 @@ def test_kubernetes_own_kinds_tell_ages_as_text():
     assert ours == ["string", "integer", "date", "string"]
 
 
-def test_ages_grow_though_cells_are_kept():
+def test_ages_grow_although_cells_are_cached():
     kept = cells(KIND, THING)
     assert printed(kept, NOW)[2] == "13s"
     assert printed(kept, NOW + 60)[2] == "73s"

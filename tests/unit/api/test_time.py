@@ -42,7 +42,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
         (8 * 365 * DAY + DAY, "8y"),
     ],
 )
-def test_ages_read_as_kubectl_prints_them(seconds, text):
+def test_ages_have_the_format_of_kubectl(seconds, text):
     assert human_duration(seconds) == text
 
 
@@ -61,18 +61,18 @@ def test_times_are_utc_in_whole_seconds():
         (datetime.max.replace(tzinfo=UTC), "9999-12-31T23:59:59Z"),
     ],
 )
-def test_a_part_of_a_second_is_cut_off_in_any_year(moment, text):
+def test_fractions_of_seconds_are_truncated_in_any_year(moment, text):
     """A float of the year 9999 has no microseconds left."""
     assert rfc3339(moment) == text
 
 
 @given(st.floats(0, 4e9).map(lambda seconds: datetime.fromtimestamp(seconds, UTC)))
-def test_what_is_written_is_read_again(moment):
+def test_times_round_trip(moment):
     assert parse_rfc3339(rfc3339_micro(moment)) == moment
     assert parse_rfc3339(rfc3339(moment)) == moment.replace(microsecond=0)
 
 
-def test_other_zones_and_nanoseconds_are_read():
+def test_other_zones_and_nanoseconds_are_parsed():
     assert rfc3339(parse_rfc3339("2024-01-31T14:00:00.123456789+02:00")) == "2024-01-31T12:00:00Z"
 
 
@@ -87,7 +87,7 @@ def test_other_zones_and_nanoseconds_are_read():
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000000Z"),
     ],
 )
-def test_times_are_read_as_go_reads_them(text, moment):
+def test_times_are_parsed_as_in_go(text, moment):
     assert rfc3339_micro(parse_rfc3339(text)) == moment
 
 
@@ -111,7 +111,7 @@ def test_times_are_read_as_go_reads_them(text, moment):
         "9999-12-31T23:59:59-01:00",
     ],
 )
-def test_an_invalid_time_is_refused(text):
+def test_an_invalid_time_is_rejected(text):
     with pytest.raises(ValueError, match=r"."):
         parse_rfc3339(text)
 
@@ -123,6 +123,6 @@ def test_an_invalid_time_is_refused(text):
         *((75.5, "1m15.5s"), (3600, "1h0m0s"), (0, "0s")),
     ],
 )
-def test_a_span_is_written_as_go_writes_it(seconds, text):
+def test_durations_have_the_format_of_go(seconds, text):
     assert go_duration(seconds) == text
     assert parse_duration(text) == pytest.approx(seconds, abs=0.001)

@@ -3,7 +3,7 @@ import uuid
 from corral.api.uid import random_uuid
 
 
-def test_a_random_uuid_is_what_the_library_reads_as_one():
+def test_a_random_uuid_is_valid_for_the_library():
     texts = [random_uuid() for _ in range(500)]
     for text in texts:
         read = uuid.UUID(text)

@@ -1,4 +1,4 @@
-"""Which volume suits a claim, and what a volume says of its claim."""
+"""The choice of a volume for a claim, and its claimRef."""
 
 import msgspec
 import pytest
@@ -70,13 +70,13 @@ def test_a_volume_being_deleted_is_not_bound():
     assert best(claim(), [going]) is None
 
 
-def test_where_a_claim_waits_for_its_node_only_kept_volumes_count():
+def test_a_claim_that_waits_for_its_node_gets_only_reserved_volumes():
     kept = volume("kept", claimRef=reference())
     assert name_of(best(claim(), [volume("free")], reserved_only=True)) is None
     assert name_of(best(claim(), [volume("free"), kept], reserved_only=True)) == "kept"
 
 
-def test_a_volume_must_reach_where_it_is_needed():
+def test_a_volume_must_be_accessible_from_the_node():
     offered = [volume("near", "9Gi"), volume("far")]
     found = best(claim(), offered, reaches=lambda each: each.metadata.name == "near")
     assert name_of(found) == "near"
@@ -92,11 +92,11 @@ def test_a_volume_must_reach_where_it_is_needed():
         (volume("a", modes=["ReadOnlyMany"]), "incompatible accessMode"),
     ],
 )
-def test_a_volume_that_is_named_but_does_not_suit_says_why(offered, why):
+def test_a_named_volume_that_does_not_match_has_a_reason(offered, why):
     assert fault(claim(), offered) == why
 
 
-def test_a_volume_is_reserved_once_and_only_of_the_version_that_was_seen():
+def test_a_volume_is_reserved_once_at_the_observed_version():
     patch = claim_patch(volume("a"), claim())
     assert patch["metadata"] == {
         "resourceVersion": "3",

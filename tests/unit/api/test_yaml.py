@@ -41,7 +41,7 @@ from corral.api.errors import ApiError, BadRequest, TooLarge
         ("_1", "_1"),
     ],
 )
-def test_values_are_what_kubectl_reads(text, value):
+def test_values_are_parsed_as_in_kubectl(text, value):
     read = yaml.load(f"a: {text}\n")["a"]
     assert read == value
     assert type(read) is type(value)
@@ -115,21 +115,21 @@ def test_several_documents():
         ("{" * 100_000, "exceeded max depth"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_line(text, message):
+def test_invalid_documents_are_rejected_with_the_line(text, message):
     with pytest.raises(BadRequest) as refusal:
         yaml.load(text)
     assert refusal.value.message.startswith("yaml: ")
     assert message in refusal.value.message
 
 
-def test_aliases_cannot_multiply_a_small_text():
+def test_the_size_of_expanded_aliases_is_limited():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     with pytest.raises(BadRequest, match="excessive aliasing"):
         yaml.load("\n".join(lines))
 
 
-def test_a_large_text_is_refused():
+def test_a_large_document_is_rejected():
     with pytest.raises(TooLarge):
         yaml.load("a: " + "x" * yaml.LARGEST_BYTES)
 
@@ -164,12 +164,12 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=4), VALUES, max_size=3))
-def test_what_is_written_is_read_again(document):
+def test_documents_round_trip(document):
     assert same(yaml.load(yaml.dump(document)), document)
 
 
 @given(st.text(alphabet="ab1:{}[]&*!<-?#|'\"\n ,~", max_size=30) | st.binary(max_size=30))
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_parsed_or_rejected(text):
     try:
         found = list(yaml.load_all(text))
     except ApiError:

@@ -1,4 +1,4 @@
-"""Applying configurations by several managers: what becomes of the object and of the account."""
+"""Server-side apply by several managers: the object and its managed fields."""
 
 import pytest
 from tests.unit.api.apply.test_types import SCHEMA, leaf
@@ -15,7 +15,7 @@ class Thing(Object):
 
 
 def rename(old, new):
-    """What makes a version of another in which a field has another name."""
+    """Return the conversion between versions in which a field has different names."""
 
     def turn(document):
         spec = document.get("spec") or {}
@@ -54,7 +54,7 @@ VERSIONS = Versions(
 
 
 class Live:
-    """An object and its account; ``now`` is the number of writes."""
+    """An object and its managed fields; ``now`` is the number of writes."""
 
     def __init__(self):
         self.document = {}
@@ -142,7 +142,7 @@ def test_unmanaged_fields_stay(live):
     assert live.spec == {"text": "a", "either": 1}
 
 
-def test_a_map_that_others_added_to_stays(live):
+def test_a_map_with_fields_of_others_stays(live):
     live.apply("one", struct={"a": "1"})
     live.update("two", struct={"a": "1", "b": "1"})
     live.apply("one", text="x")
@@ -167,7 +167,7 @@ def test_values_of_a_set_have_managers_each(live):
 
 
 def test_an_empty_applied_object_keeps_unmanaged_fields(live):
-    """Defaults fill it, and belong to nobody."""
+    """Defaults fill it, and have no manager."""
     live.apply("one", struct={}, any={"x": {}}, text="a")
     live.document["spec"]["struct"]["a"] = "default"
     live.document["spec"]["any"]["x"]["y"] = 1
@@ -178,7 +178,7 @@ def test_an_empty_applied_object_keeps_unmanaged_fields(live):
     assert live.spec == {"struct": {"a": "default"}, "any": {"x": {"y": 1}}}
 
 
-def test_an_object_that_is_bare_now_stays(live):
+def test_an_emptied_object_stays(live):
     live.apply("one", struct={"a": "1"}, byName=[{"name": "n"}])
     live.apply("one", struct={}, byName=[])
     assert live.spec == {"struct": {}, "byName": []}
@@ -193,7 +193,7 @@ def test_an_atomic_list_is_one_field(live):
     assert live.managers == {"two": leaf("list")}
 
 
-def test_removing_what_others_manage_needs_no_force(live):
+def test_removing_fields_of_other_managers_needs_no_force(live):
     live.apply("one", struct={"a": "1"})
     live.update("two")
     assert live.managers == {}
@@ -253,7 +253,7 @@ def test_a_field_not_applied_any_more_in_another_version_is_removed(live):
     assert live.spec == {"either": 1}
 
 
-def test_entries_of_versions_that_are_no_more_are_dropped(live):
+def test_entries_of_removed_versions_are_dropped(live):
     live.apply("one", text="a")
     live.account[0]["apiVersion"] = "lab/v0"
     live.apply("two", text="b")

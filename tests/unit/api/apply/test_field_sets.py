@@ -44,13 +44,13 @@ def test_the_operations_are_those_of_sets_of_paths(one, other):
 
 
 @given(SETS, SETS)
-def test_nothing_is_left_of_a_path_that_is_not_in_the_set(one, other):
+def test_empty_results_have_no_paths(one, other):
     for left in (difference(one, other), intersection(one, other)):
         assert bool(left) == bool(members(left))
 
 
 @given(SETS, SETS)
-def test_arguments_stay_as_they_were(one, other):
+def test_arguments_are_not_changed(one, other):
     before = repr((one, other))
     union(one, other), difference(one, other), intersection(one, other)
     assert repr((one, other)) == before
@@ -70,7 +70,7 @@ def test_arguments_stay_as_they_were(one, other):
         ({}, []),
     ],
 )
-def test_paths_are_written_as_messages_write_them(fields, shown):
+def test_paths_are_formatted_as_in_messages(fields, shown):
     assert list(paths(fields)) == shown
 
 
@@ -92,7 +92,7 @@ def test_paths_are_written_as_messages_write_them(fields, shown):
         ({"v:" + "[" * 5000: {}}, False),
     ],
 )
-def test_what_a_client_sends_must_be_such_a_tree(fields, valid):
+def test_invalid_field_sets_are_detected(fields, valid):
     assert are_valid(fields) == valid
 
 

@@ -1,4 +1,4 @@
-"""The account of who manages what."""
+"""The entries of managed fields."""
 
 from corral.api.apply import managers
 from corral.api.apply.field_sets import LEAF
@@ -9,8 +9,8 @@ def unchanged(_version):
     return LEAF, LEAF
 
 
-def test_an_account_of_many_writers_is_worked_off_in_one_go(monkeypatch):
-    """A client may send some ten thousand; to make it anew for each took ten seconds and more."""
+def test_entries_of_many_managers_are_merged_at_once(monkeypatch):
+    """A client may send ten thousand; merging them one by one took over ten seconds."""
     writers = [Writer(f"m{number:03}", "Update", f"v{number % 2}") for number in range(500)]
     entries = [
         writer.entry({"f:data": {f"f:{writer.manager}": {}}}, f"t{writer.manager}")

@@ -1,4 +1,4 @@
-"""Which paths of documents differ, are managed, merged and taken away, by the type of each part."""
+"""Typed documents: comparison, managed fields, merging and removal of paths."""
 
 import pytest
 
@@ -125,7 +125,7 @@ def leaf(*names):
          {"f:any": {"f:x": {}}}, {"f:any": {"f:x": {"f:y": {}}}}),
     ],
 )  # fmt: skip
-def test_what_differs(old, new, changed, removed):
+def test_changed_and_removed_fields(old, new, changed, removed):
     expected = ({"f:spec": changed} if changed else {}, {"f:spec": removed} if removed else {})
     if not old or not new:  # an empty spec is a leaf while the other is empty, too
         old, new = {"either": 0, **old}, {"either": 0, **new}
@@ -174,7 +174,7 @@ def test_fields_of_an_applied_configuration(spec, fields):
         ({"struct": {"a": "1"}}, {"struct": {}}, {"struct": {"a": "1"}}),
     ],
 )  # fmt: skip
-def test_a_configuration_is_laid_over_what_there_is(live, target, merged):
+def test_a_configuration_is_merged_into_the_live_object(live, target, merged):
     assert TYPED.merged(thing(**live), thing(**target)) == thing(**merged)
 
 
@@ -194,7 +194,7 @@ def test_a_configuration_is_laid_over_what_there_is(live, target, merged):
         ("abc", "bxcy", "abxcy"),
     ],
 )  # fmt: skip
-def test_items_of_both_keep_their_order(live, target, merged):
+def test_merged_sets_keep_both_orders(live, target, merged):
     """The applied order is kept; what only lives comes before what it stood before."""
     found = TYPED.merged(thing(set=list(live)), thing(set=list(target)))
     assert "".join(found["spec"]["set"]) == merged
@@ -220,7 +220,7 @@ def test_paths_are_removed(spec, fields, left):
     assert TYPED.without(thing(**spec), {"f:spec": fields}) == thing(**left)
 
 
-def test_what_nothing_is_left_of_may_stay_bare():
+def test_emptied_objects_and_lists_may_be_kept():
     spec = {"struct": {"a": "1"}, "set": ["a"], "byName": [{"name": "n"}]}
     fields = {"f:struct": {"f:a": {}}, "f:set": {'v:"a"': {}},
               "f:byName": {'k:{"name":"n"}': {"f:name": {}}}}  # fmt: skip
@@ -276,5 +276,5 @@ def test_values_of_the_wrong_type_are_reported(spec, fault):
 
 
 @pytest.mark.parametrize("spec", [{"any": {"x": [{"y": 1}]}}, {"either": 1}, {"struct": None}])
-def test_what_may_be_is_no_fault(spec):
+def test_valid_values_have_no_faults(spec):
     assert TYPED.faults(thing(**spec)) == []

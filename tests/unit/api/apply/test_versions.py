@@ -23,7 +23,7 @@ def lists(schema, path=""):
 @pytest.mark.parametrize(
     ("kind", "version"), SERVED, ids=[f"{kind.resource}-{version}" for kind, version in SERVED]
 )
-def test_every_kind_has_types_and_its_lists_their_keys(kind, version):
+def test_every_kind_has_types_and_list_keys(kind, version):
     versions = versions_of(kind)
     assert versions.form(f"{kind.group}/{version}".lstrip("/")) in ("", version)
     assert versions.typed(version).faults({"metadata": {"name": "a", "labels": {"x": "y"}}}) == []
@@ -32,7 +32,7 @@ def test_every_kind_has_types_and_its_lists_their_keys(kind, version):
         assert set(schema["x-kubernetes-list-map-keys"]) <= present.keys(), path
 
 
-def test_what_comes_of_a_kind_is_made_once():
+def test_types_of_a_kind_are_cached():
     kind, _ = SERVED[0]
     assert versions_of(kind) is versions_of(kind)
     assert versions_of(kind).typed("") is versions_of(kind).typed("")

@@ -1,4 +1,4 @@
-"""What expressions are reckoned to do."""
+"""Cost estimates of CEL expressions."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_python_function_costs_a_call_and_its_conversions(name):
         "self.items.transformMap(i, x, x).size() > 0",
     ],
 )
-def test_a_list_that_is_copied_in_each_round_is_too_much(rule):
+def test_copying_a_list_in_each_iteration_is_too_expensive(rule):
     much = {"items": list(range(2000))}
     assert work(rule, much) > MAX_COST
     with pytest.raises(CelError, match="cost limit exceeded"):
@@ -49,22 +49,22 @@ def test_the_cost_of_a_list_includes_its_items():
     assert work("self.rows.all(x, self.rows == self.rows)", nested) > 300 * 90_000 * 10
 
 
-def test_calls_without_data_are_no_gift():
+def test_calls_without_data_have_a_cost():
     rule = "self.items.all(x, semver('1.0.0').isLessThan(semver('1.0.1')))"
     assert work(rule, {"items": list(range(1000))}) > 1000 * 3 * CALL
 
 
-def test_access_checks_are_bounded_to_a_hundred():
-    """Each time may take a millisecond where somebody has thousands of rules."""
+def test_access_checks_are_limited_to_a_hundred():
+    """A check may take a millisecond for a user with thousands of rules."""
     rule = "self.items.all(x, authorizer.path(x).check('get').allowed())"
     program = compile_expression(rule, {"self": "dyn", "authorizer": "map"})
     for many, is_much in ((100, False), (200, True)):
         size = size_of({"self": {"items": ["/a"] * many}})
         assert (program.estimated_cost(size) > MAX_COST) is is_much
-    why = compile_expression(
+    reasons = compile_expression(
         rule.replace("allowed()", "reason() != ''"), {"self": "dyn", "authorizer": "map"}
     )
-    assert why.estimated_cost(size_of({"self": {"items": ["/a"] * 20}})) > MAX_COST
+    assert reasons.estimated_cost(size_of({"self": {"items": ["/a"] * 20}})) > MAX_COST
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def nested(loops, innermost="true"):
     return innermost
 
 
-def test_too_many_nested_loops_are_refused():
-    """Each doubles and more what it takes to reckon: thirty would keep the server busy for ever."""
+def test_too_many_nested_loops_are_rejected():
+    """Each more than doubles the time of an estimate: thirty would never end."""
     for loops in (9, 30):
         with pytest.raises(CelError, match="too many nested loops"):
             compile_expression(nested(loops), {"self": "dyn"})
@@ -100,32 +100,32 @@ def test_too_many_nested_loops_are_refused():
         assert compile_expression(short, {"self": "dyn"}).run({"self": {"items": [1]}})
 
 
-def test_names_that_are_bound_are_no_loops_to_reckon_with():
+def test_bindings_do_not_count_as_nested_loops():
     rule = "true"
     for number in reversed(range(25)):
         rule = f"cel.bind(v{number}, self.items, {rule})"
     assert compile_expression(rule, {"self": "dyn"}).run({"self": {"items": [1]}})
 
 
-def test_what_takes_long_to_reckon_is_reckoned_once_for_all_values_of_about_a_size(monkeypatch):
-    reckoned = []
+def test_expensive_estimates_are_cached_by_approximate_size(monkeypatch):
+    estimated = []
     exactly = cost.estimate
-    monkeypatch.setattr(cost, "estimate", lambda *of: reckoned.append(of[1]) or exactly(*of))
+    monkeypatch.setattr(cost, "estimate", lambda *of: estimated.append(of[1]) or exactly(*of))
     compiled = compile_expression(nested(7), {"self": "dyn"})
     for count in range(40, 60):
         compiled.estimated_cost(size_of({"self": {"items": list(range(count))}}))
-    assert len(reckoned) < 5
+    assert len(estimated) < 5
 
 
 @pytest.mark.parametrize(
     "rule", [nested(3), nested(2, "cel.bind(a, self.least, a < v1)"), "[1, 2]"]
 )
 def test_an_estimate_visits_as_many_nodes_as_predicted(rule, monkeypatch):
-    looked = []
+    visited = []
     size = cost._Estimator.size
     monkeypatch.setattr(
-        cost._Estimator, "size", lambda *arguments: looked.append(1) or size(*arguments)
+        cost._Estimator, "size", lambda *arguments: visited.append(1) or size(*arguments)
     )
     compiled = compile_expression(rule, {"self": "dyn"})
     cost.estimate(compiled.tree, Size(10, 10, 10, 1000))
-    assert len(looked) == cost.visits(compiled.tree)
+    assert len(visited) == cost.visits(compiled.tree)

@@ -65,7 +65,7 @@ def value(text, **given):
         ("object.?nope.or(object.?name).value()", "web-1"),
     ],
 )
-def test_libraries_of_kubernetes_have_the_values_they_have_there(text, expected):
+def test_functions_have_the_values_of_kubernetes(text, expected):
     assert value(text) == expected
 
 
@@ -107,7 +107,7 @@ def test_a_network_has_its_bits_as_a_number(bits):
         "[optional.of(1)].exists(x, x.hasValue())",
     ],
 )
-def test_optional_values_are_refused_where_they_would_break_the_library(text):
+def test_optional_values_that_would_crash_the_library_are_rejected(text):
     with pytest.raises(CelError, match="an optional value cannot be a result"):
         compile_expression(text, {"object": "dyn"})
 
@@ -157,7 +157,7 @@ def test_access_checks(text, check):
     assert recorder.checks == [check]
 
 
-def test_decisions_are_cached_and_reasons_only_looked_up_on_request():
+def test_decisions_are_cached_and_reasons_fetched_on_request():
     recorder = Recorder()
     check = "authorizer.path('/x').check('get')"
     again = f"[1, 2, 3].all(x, {check}.allowed()) && {check}.allowed()"

@@ -1,4 +1,4 @@
-"""What instance types and preferences make of a template (KubeVirt's pkg/instancetype/apply)."""
+"""Instance types and preferences applied to templates (KubeVirt's pkg/instancetype/apply)."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ def applied(template_, type_=None, preferred=None):
     return template_["spec"]
 
 
-def test_a_type_gives_processors_and_memory():
+def test_an_instance_type_sets_cpu_and_memory():
     spec = applied(template(), instancetype())
     assert spec["domain"]["cpu"] == {"sockets": 4, "cores": 1, "threads": 1}
     assert spec["domain"]["memory"] == {"guest": "1Gi"}
@@ -54,12 +54,12 @@ def test_a_type_gives_processors_and_memory():
         ),
     ],
 )
-def test_processors_are_laid_out_as_preferred(cpu, layout):
+def test_the_cpu_topology_is_the_preferred_one(cpu, layout):
     spec = applied(template(), instancetype(), preference(cpu=cpu))
     assert tuple(spec["domain"]["cpu"][part] for part in ("sockets", "cores", "threads")) == layout
 
 
-def test_one_processor_is_one_however_it_is_preferred():
+def test_a_single_vcpu_has_one_topology():
     one = instancetype(cpu={"guest": 1})
     spec = applied(template(), one, preference(cpu={"preferredCPUTopology": "cores"}))
     assert spec["domain"]["cpu"] == {"sockets": 1, "cores": 1, "threads": 1}
@@ -73,7 +73,7 @@ def test_one_processor_is_one_however_it_is_preferred():
         ({"across": "SocketsCoresThreads", "ratio": 4}, "threads per core 2 and Spec.Prefer"),
     ],
 )
-def test_processors_that_cannot_be_spread_are_refused(options, expected):
+def test_vcpus_that_cannot_be_spread_are_rejected(options, expected):
     cpu = {"preferredCPUTopology": "spread", "spreadOptions": options}
     (cause,) = apply(template(), instancetype(), preference(cpu=cpu))
     assert cause.field == "instancetype.spec.cpu.guest"
@@ -98,7 +98,7 @@ def test_processors_that_cannot_be_spread_are_refused(options, expected):
         (template({"cpu": {"model": "Nehalem"}}), "domain.cpu.model"),
     ],
 )
-def test_what_the_type_settles_may_not_be_said_again(spec, field):
+def test_fields_of_the_instance_type_conflict_with_the_template(spec, field):
     settled = instancetype(
         cpu={"guest": 4, "model": "host-model"}, nodeSelector={"c": "d"}, schedulerName="mine"
     )
@@ -108,7 +108,7 @@ def test_what_the_type_settles_may_not_be_said_again(spec, field):
     assert cause.message == expected
 
 
-def test_what_the_type_does_not_say_may_be_said():
+def test_fields_unset_in_the_instance_type_may_be_in_the_template():
     spec = applied(
         template({"cpu": {"model": "host-passthrough"}}, nodeSelector={"a": "b"}), instancetype()
     )
@@ -123,7 +123,7 @@ def test_overcommitted_memory_is_requested_in_part():
     assert spec["domain"]["resources"]["requests"]["memory"] == "114085072"
 
 
-def test_annotations_come_along_and_conflict():
+def test_annotations_are_copied_and_conflict():
     some = instancetype(annotations={"a": "1"})
     whole = template() | {"metadata": {"annotations": {"b": "2"}}}
     assert apply(whole, some, preference(annotations={"b": "3", "c": "4"})) == []
@@ -132,7 +132,7 @@ def test_annotations_come_along_and_conflict():
     assert cause.field == "annotations.a"
 
 
-def test_devices_are_as_preferred_by_default():
+def test_unset_devices_get_the_preferred_values():
     devices = {
         "disks": [
             {"name": "root"},
@@ -197,13 +197,13 @@ def test_devices_are_as_preferred_by_default():
         ({"preferredEfi": {}}, {"bios": {}}, {"bios": {}}),
     ],
 )
-def test_firmware_is_as_preferred_unless_it_is_named(firmware, own, loader):
+def test_unset_firmware_gets_the_preferred_value(firmware, own, loader):
     domain = {"firmware": {"bootloader": own}} if own else {}
     spec = applied(template(domain), None, preference(firmware=firmware))
     assert spec["domain"]["firmware"]["bootloader"] == loader
 
 
-def test_the_rest_is_as_preferred():
+def test_other_unset_fields_get_the_preferred_values():
     preferred = preference(
         features={"preferredSmm": {"enabled": True}, "preferredHyperv": {"relaxed": {}}},
         machine={"preferredMachineType": "pc"},

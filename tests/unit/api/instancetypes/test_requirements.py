@@ -1,4 +1,4 @@
-"""What a preference needs (KubeVirt's pkg/instancetype/preference/requirements)."""
+"""Requirements of preferences (KubeVirt's pkg/instancetype/preference/requirements)."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ def preference(topology=None, across=None, **requirements):
 TYPE = msgspec.convert({"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}, InstancetypeSpec)
 
 
-def test_a_type_that_has_enough_will_do():
+def test_a_sufficient_instance_type_is_accepted():
     needs = preference(cpu={"guest": 2}, memory={"guest": "1024Mi"}, architecture="amd64")
     assert unmet({"architecture": "amd64", "domain": {}}, TYPE, needs) == []
     assert unmet({"domain": {}}, TYPE, None) == []
@@ -27,7 +27,7 @@ CHECKED = "failure checking preference requirements: "
 
 
 @pytest.mark.parametrize(
-    ("needs", "field", "why"),
+    ("needs", "field", "message"),
     [
         (
             {"cpu": {"guest": 3}, "memory": {"guest": "2Gi"}},
@@ -52,9 +52,9 @@ CHECKED = "failure checking preference requirements: "
         ),
     ],
 )
-def test_a_type_that_has_too_little_is_refused_for_the_first_lack(needs, field, why):
+def test_an_insufficient_instance_type_is_rejected_with_the_first_cause(needs, field, message):
     (cause,) = unmet({"architecture": "amd64", "domain": {}}, TYPE, preference(**needs))
-    assert (cause.field, cause.message) == (field, CHECKED + why)
+    assert (cause.field, cause.message) == (field, CHECKED + message)
     assert cause.reason == "FieldValueNotFound"
 
 
@@ -69,7 +69,7 @@ def test_a_type_that_has_too_little_is_refused_for_the_first_lack(needs, field, 
         ("spread", "CoresThreads", {"cores": 1, "threads": 2}, ["cores", "threads"]),
     ],
 )
-def test_what_the_machine_itself_has_counts_as_it_is_preferred(topology, across, cpu, fields):
+def test_vcpus_of_the_template_count_by_the_preferred_topology(topology, across, cpu, fields):
     needs = preference(topology, across, cpu={"guest": 3})
     (cause,) = unmet({"domain": {"cpu": cpu}}, None, needs)
     assert cause.field == ", ".join(f"spec.template.spec.domain.cpu.{field}" for field in fields)
@@ -77,7 +77,7 @@ def test_what_the_machine_itself_has_counts_as_it_is_preferred(topology, across,
 
 
 @pytest.mark.parametrize("memory", [{}, {"guest": "512Mi"}])
-def test_a_machine_without_a_type_must_have_it_itself(memory):
+def test_without_an_instance_type_the_template_must_suffice(memory):
     needs = preference(memory={"guest": "1Gi"})
     (cause,) = unmet({"domain": {"memory": memory}}, None, needs)
     has = memory.get("guest", "0")

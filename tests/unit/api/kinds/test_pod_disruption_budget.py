@@ -96,8 +96,8 @@ def test_invalid_budgets_are_rejected(spec, field, message):
 
 
 def test_new_conditions_must_be_complete():
-    said = {"type": "DisruptionAllowed", "status": "", "reason": "Known"}
-    document = {"metadata": {"name": "budget"}, "status": {"conditions": [said]}}
+    conditions = {"type": "DisruptionAllowed", "status": "", "reason": "Known"}
+    document = {"metadata": {"name": "budget"}, "status": {"conditions": [conditions]}}
     found = validate(document, None, "").causes
     assert [(cause.field, cause.message) for cause in found] == [
         ("status.conditions[0].status", "Required value"),
@@ -120,8 +120,8 @@ class Compared(dict):
 
 def test_comparing_conditions_is_not_quadratic():
     def document(reason):
-        said = [Compared(type=f"T{index}", reason=reason) for index in range(60)]
-        return {"metadata": {"name": "budget"}, "status": {"conditions": said}}
+        conditions = [Compared(type=f"T{index}", reason=reason) for index in range(60)]
+        return {"metadata": {"name": "budget"}, "status": {"conditions": conditions}}
 
     old = document("before")
     assert len(validate(document("now"), old, "").causes) == 100
@@ -180,7 +180,7 @@ def test_tables_are_kubernetes(spec, shown):
     assert columns[2].cell(budget(**spec)) == 0
 
 
-def test_the_condition_follows_what_is_allowed():
+def test_the_condition_follows_the_allowed_disruptions():
     status = {"disruptionsAllowed": 1, "observedGeneration": 2}
     (first,) = disruption_conditions(status, NOW)
     assert first == {

@@ -105,7 +105,7 @@ def test_every_operation_has_a_name_of_its_own(documents):
     assert len(names) == len(set(names))
 
 
-def test_every_reference_leads_somewhere(documents):
+def test_every_reference_resolves(documents):
     for path, document in documents.items():
         text = json.dumps(document)
         referred = {part.partition('"')[0] for part in text.split(f'"{REFERENCE}')[1:]}

@@ -115,7 +115,7 @@ def test_the_index_has_every_document_with_its_hash():
 
 
 @pytest.mark.parametrize("where", [CORE, EXAMPLE])
-def test_every_reference_leads_somewhere(where):
+def test_every_reference_resolves(where):
     body = OPENAPI.document(where).body.decode()
     schemas = json.loads(body)["components"]["schemas"]
     references = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', body))
@@ -172,7 +172,7 @@ def operations(where):
     }
 
 
-def test_operations_say_what_they_take():
+def test_operations_have_parameters_and_media_types():
     paths = document(EXAMPLE)["paths"]
     home = "/apis/example.io/v1alpha1/namespaces/{namespace}/things"
     assert set(paths) == {home, f"{home}/{{name}}", "/apis/example.io/v1alpha1/things"}
@@ -190,7 +190,7 @@ def test_operations_say_what_they_take():
     assert "application/strategic-merge-patch+json" in strategic
 
 
-def test_operations_have_the_names_that_generated_clients_know():
+def test_operation_ids_are_kubernetes():
     core = operations(CORE)
     pods = "/api/v1/namespaces/{namespace}/pods"
     assert core[pods, "get"]["operationId"] == "listCoreV1NamespacedPod"
@@ -262,7 +262,7 @@ def test_no_keyword_is_empty():
             assert b'"%b":{}' % word not in text
 
 
-def test_both_forms_of_v2_tell_the_same():
+def test_both_encodings_of_v2_are_equivalent():
     whole = json.loads(OPENAPI.whole(protobuf=False).body)
     message = dict(fields(OPENAPI.whole(protobuf=True).body))
     paths = [dict(fields(item))[1] for _, item in fields(message[8])]
@@ -275,7 +275,7 @@ def test_both_forms_of_v2_tell_the_same():
     }
 
 
-def test_old_clients_leave_old_forms_to_the_server():
+def test_types_unknown_to_old_clients_are_unconstrained():
     old = Version(name="v1alpha1", read=lambda document: None)
     openapi = OpenAPI(KindTable((replace(THING, versions=(*V1, old)),)))
     openapi.make_v3()

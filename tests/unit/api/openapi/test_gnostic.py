@@ -1,4 +1,4 @@
-"""What is written is read back with the numbers of gnostic's OpenAPIv2.proto, told here again."""
+"""Encoding of OpenAPI v2, decoded with the field numbers of gnostic's OpenAPIv2.proto."""
 
 import json
 import struct
@@ -16,7 +16,7 @@ def read(message):
 
 
 def only(message, *path):
-    """What one field after the other leads to, each being there once."""
+    """Return the value at a path of fields, each present once."""
     for number in path:
         (message,) = read(message)[number]
     return message

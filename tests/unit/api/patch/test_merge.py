@@ -34,13 +34,13 @@ def test_merge_patches(target, patch, merged):
 
 
 @pytest.mark.parametrize("patch", [None, [], "a", 1])
-def test_a_patch_that_is_no_object_is_refused(patch):
+def test_a_patch_must_be_an_object(patch):
     with pytest.raises(BadRequest, match=r"^Invalid JSON Patch"):
         merge_patch({}, patch)
 
 
 @given(OBJECTS, OBJECTS)
-def test_a_merge_patch_changes_neither_argument_and_works_once(target, patch):
+def test_a_merge_patch_is_idempotent_and_changes_no_argument(target, patch):
     before = copied(target), copied(patch)
     merged = merge_patch(target, patch)
     assert (target, patch) == before
@@ -48,7 +48,7 @@ def test_a_merge_patch_changes_neither_argument_and_works_once(target, patch):
 
 
 @given(OBJECTS, OBJECTS)
-def test_fields_that_a_patch_does_not_name_stay(target, patch):
+def test_fields_missing_in_a_patch_stay(target, patch):
     merged = merge_patch(target, patch)
     assert {key: merged[key] for key in target.keys() - patch.keys()} == {
         key: target[key] for key in target.keys() - patch.keys()
@@ -67,13 +67,13 @@ FULL = st.dictionaries(
 
 
 @given(OBJECTS, FULL)
-def test_the_difference_makes_one_document_of_the_other(before, after):
+def test_the_difference_patches_one_document_into_the_other(before, after):
     patch = difference(before, after)
     assert merge_patch(copied(before), patch) == after
     assert (patch == {}) is (before == after)
 
 
-def test_the_difference_names_what_changes_and_nothing_else():
+def test_the_difference_has_only_changed_fields():
     before = {"a": 1, "b": {"c": 1, "d": [1], "e": {}}, "gone": {"x": 1}}
     after = {"a": 1, "b": {"c": 2, "d": [1], "f": 3}}
     assert difference(before, after) == {"b": {"c": 2, "e": None, "f": 3}, "gone": None}

@@ -56,9 +56,9 @@ def test_a_list_is_replaced_on_demand():
     )
 
 
-def test_what_stands_beside_the_wish_to_replace_a_list_is_no_element():
-    wish = {"$patch": "replace", "name": "b"}
-    assert strategic_merge(pod(A, B), pod(wish, {"name": "c"})) == pod({"name": "c"})
+def test_the_replace_directive_is_not_an_element():
+    directive = {"$patch": "replace", "name": "b"}
+    assert strategic_merge(pod(A, B), pod(directive, {"name": "c"})) == pod({"name": "c"})
     assert strategic_merge(pod(A, B), pod(5, {"$patch": "replace"})) == pod(5)
 
 
@@ -70,7 +70,7 @@ def test_what_stands_beside_the_wish_to_replace_a_list_is_no_element():
         ([], "unknown patch type found: \\[\\]"),
     ],
 )
-def test_elements_of_a_list_are_deleted_or_replace_it_and_nothing_else(directive, fault):
+def test_invalid_directives_of_list_elements_are_rejected(directive, fault):
     with pytest.raises(BadRequest, match=fault):
         strategic_merge(pod(A), pod({"$patch": directive, "name": "a"}))
 
@@ -85,7 +85,7 @@ def test_an_object_is_replaced_or_emptied_on_demand():
     assert merged == {"metadata": {"labels": {"a": "1", "b": "2", "c": "3"}}}
 
 
-def test_keys_that_are_not_retained_go():
+def test_keys_that_are_not_retained_are_removed():
     volume = {"name": "v", "emptyDir": {}}
     change = {"name": "v", "hostPath": {"path": "/"}, "$retainKeys": ["name", "hostPath"]}
     patched = strategic_merge(pod(volumes=[volume]), {"spec": {"volumes": [change]}})
@@ -126,8 +126,8 @@ def test_conditions_and_addresses_are_merged_by_type():
     assert [each["type"] for each in merged] == ["New", "Ready"]
 
 
-def test_the_same_name_means_what_its_type_says():
-    """Only some lists of each name are merged; which, the type tells whose field it is."""
+def test_merge_keys_depend_on_the_type_of_the_field():
+    """Lists of one field name have merge keys in some types only."""
     one, two = {"name": "one"}, {"name": "two"}
     account = {"secrets": [one], "imagePullSecrets": [one]}
     change = {"secrets": [two], "imagePullSecrets": [two]}
@@ -149,7 +149,7 @@ def test_the_same_name_means_what_its_type_says():
     assert strategic_merge(first, second, *definitions) == second
 
 
-def test_the_order_is_the_clients_and_what_only_the_server_knows_keeps_its_place():
+def test_the_patch_order_applies_and_other_items_keep_their_place():
     server = [{"name": name} for name in "abxc"]
     order = [{"name": name} for name in "cba"]
     patch = {"spec": {"$setElementOrder/containers": order, "containers": [{"name": "b", "n": 1}]}}
@@ -161,18 +161,18 @@ def test_the_order_is_the_clients_and_what_only_the_server_knows_keeps_its_place
     assert sorted(names) == ["a", "b", "c", "x"]
 
 
-def test_an_order_alone_makes_no_list():
+def test_an_order_directive_alone_creates_no_list():
     patch = {"metadata": {"$setElementOrder/finalizers": ["a"]}}
     assert strategic_merge({"metadata": {}}, patch) == {"metadata": {}}
 
 
-def test_null_removes():
+def test_null_removes_a_field():
     assert strategic_merge(pod(A), {"spec": {"containers": None}}) == {"spec": {}}
     assert strategic_merge({}, {"spec": {"a": {"b": None}}}) == {"spec": {"a": {}}}
 
 
 @pytest.mark.parametrize("order", [[], ["b"], ["c", "b"]])
-def test_an_order_names_all_that_is_changed_or_added_in_the_same_sequence(order):
+def test_an_order_directive_includes_all_patched_items_in_order(order):
     patch = pod({"name": "b", "image": "three"}, {"name": "c"}, {"name": "a", "$patch": "delete"})
     patch["spec"]["$setElementOrder/containers"] = [{"name": name} for name in order]
     with pytest.raises(BadRequest, match=r"doesn't match \$setElementOrder list"):
@@ -182,7 +182,7 @@ def test_an_order_names_all_that_is_changed_or_added_in_the_same_sequence(order)
     assert [container["name"] for container in patched["spec"]["containers"]] == ["b", "c"]
 
 
-def test_an_order_of_plain_values_names_all_that_is_added():
+def test_an_order_directive_of_scalars_includes_all_added_values():
     patch = {"metadata": {"$setElementOrder/finalizers": ["old"], "finalizers": ["new"]}}
     with pytest.raises(BadRequest, match="doesn't match"):
         strategic_merge({"metadata": {"finalizers": ["old"]}}, patch)
@@ -209,7 +209,7 @@ def test_an_order_of_plain_values_names_all_that_is_added():
         ({"$retainKeys": ["a"], "b": 1}, "invalid patch format of retainKeys"),
     ],
 )
-def test_senseless_patches_are_bad_requests(patch, message):
+def test_invalid_patches_are_bad_requests(patch, message):
     with pytest.raises(BadRequest, match=message):
         strategic_merge({}, patch)
 
@@ -256,7 +256,7 @@ def test_without_lists_and_directives_it_is_a_merge_patch(document, patch):
 
 
 def test_keys_to_retain_are_looked_up_not_searched():
-    """A ConfigMap and a patch of it have room for a hundred thousand: to search takes minutes."""
+    """A ConfigMap may have a hundred thousand keys: a linear search would take minutes."""
     document = {"data": {Compared(f"a{number}"): "" for number in range(300)}}
     retained = [f"a{number}" for number in range(150, 450)]
     Compared.times = 0

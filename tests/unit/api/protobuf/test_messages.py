@@ -22,7 +22,7 @@ def test_every_type_in_the_table_is_supported():
             assert field.type in (present if field.is_message else SCALARS), (each.name, field)
 
 
-def test_no_field_of_the_table_is_lost_when_it_is_read():
+def test_every_field_of_the_table_is_decoded():
     text = resources.files("corral.api.protobuf").joinpath("messages.txt").read_text()
     lines = [line for line in text.splitlines() if not line.startswith(("#", "@"))]
     assert len(lines) > 600
@@ -31,7 +31,7 @@ def test_no_field_of_the_table_is_lost_when_it_is_read():
     )
 
 
-def test_every_kind_of_kubernetes_that_is_served_has_its_message():
+def test_every_served_kind_of_kubernetes_has_a_message():
     served = [(version, kind.name) for version, kind in SERVED]
     assert len(served) > 50
     assert [each for each in served if kind_message(*each) is None] == []
@@ -48,7 +48,7 @@ def test_an_unknown_kind_has_no_message():
     assert ("apps/v1", "DeploymentList") in set(all_kinds())
 
 
-def test_the_table_is_not_read_before_it_is_needed():
+def test_the_table_is_loaded_lazily():
     """It takes milliseconds, which a manager's start does not wait for."""
     program = (
         "from corral.server.app import ApiServer; from corral.api.protobuf import messages; "

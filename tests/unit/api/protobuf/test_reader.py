@@ -212,13 +212,13 @@ def body(api_version, kind, raw, *rest):
 
 
 @pytest.mark.parametrize(("sent", "document"), SENT)
-def test_what_kubectl_sends_is_read(sent, document):
+def test_a_body_of_kubectl_is_decoded(sent, document):
     read = decode(bytes.fromhex(sent))
     assert {key: read[key] for key in document} == document
     assert set(read) - set(document) <= {"spec", "status"}
 
 
-def test_a_pod_is_read():
+def test_a_pod_is_decoded():
     container = message(
         (1, "c"),
         (2, "image"),
@@ -319,7 +319,7 @@ def test_a_pod_is_read():
     }
 
 
-def test_a_map_to_lists_of_texts_is_read():
+def test_a_map_of_string_lists_is_decoded():
     """Whom a question about rights is about may bear more than groups: extra."""
     values = message((1, b"JTI=1"), (1, b"JTI=2"))
     spec = message((3, b"bob"), (4, b"devs"), (5, message((1, b"id"), (2, values))), (6, b"7"))
@@ -332,7 +332,7 @@ def test_a_map_to_lists_of_texts_is_read():
     }
 
 
-def test_a_role_and_a_binding_are_read():
+def test_a_role_and_a_binding_are_decoded():
     rule = message((1, b"get"), (1, b"list"), (2, b""), (3, b"pods"), (4, b"web"))
     sent = body("rbac.authorization.k8s.io/v1", "Role", message((2, rule)))
     assert decode(sent)["rules"] == [
@@ -479,14 +479,14 @@ def nested(depth):
         ),
     ],
 )
-def test_what_cannot_be_read_is_a_bad_request(sent, fault):
+def test_malformed_bodies_are_bad_requests(sent, fault):
     with pytest.raises(BadRequest) as refusal:
         decode(sent)
     assert refusal.value.message == fault
 
 
 @pytest.mark.parametrize("depth", [DEEPEST // 2, DEEPEST + 1, 5000])
-def test_too_deep_nesting_is_refused(depth):
+def test_too_deep_nesting_is_rejected(depth):
     if depth < DEEPEST:
         assert decode(schema(nested(depth - 10)))["kind"] == SCHEMA[1]
         return
@@ -494,7 +494,7 @@ def test_too_deep_nesting_is_refused(depth):
         decode(schema(nested(depth)))
 
 
-def test_what_json_would_nest_too_deeply_is_refused_likewise():
+def test_too_deep_json_within_is_rejected():
     """A message is one level; what it is in JSON may be two."""
     raw = b""
     for _ in range(DEEPEST * 2 // 3):
@@ -525,7 +525,7 @@ def test_unknown_fields_are_ignored(unknown):
     assert decode(body("v1", "Pod", pod))["spec"] == {"nodeName": "node"}
 
 
-def test_what_comes_again_is_added_to_or_replaced():
+def test_repeated_fields_are_appended_and_others_replaced():
     twice = message(
         (1, message((1, "a"), (11, message((1, "k"), (2, "1"))), (14, "x"))),
         (1, message((2, "g"), (1, "b"), (11, message((1, "k"), (2, "2"))), (14, "y"))),
@@ -544,13 +544,13 @@ def test_values_in_json_are_counted():
         decode(schema(b"".join(message((20, message((1, many)))) for _ in range(60))))
 
 
-def test_times_before_1970_are_read():
+def test_times_before_1970_are_decoded():
     metadata = message((8, message((1, -1), (2, 0))))
     read = decode(body("v1", "ConfigMap", message((1, metadata))))
     assert read["metadata"] == {"creationTimestamp": "1969-12-31T23:59:59Z"}
 
 
-def test_numbers_of_32_bits_have_no_more():
+def test_int32_values_are_truncated():
     spec = message((1, 2**32 + 7))
     scale = decode(body("autoscaling/v1", "Scale", message((2, spec))))
     assert scale["spec"] == {"replicas": 7}
@@ -559,7 +559,7 @@ def test_numbers_of_32_bits_have_no_more():
 @pytest.mark.parametrize(
     "version", ["v1", "rbac.authorization.k8s.io/v1", "kubevirt.io/v1", "meta.k8s.io/v1"]
 )
-def test_options_are_those_of_any_group(version):
+def test_options_of_any_group_are_decoded(version):
     sent = body(version, "DeleteOptions", message((4, "Background")))
     assert decode(sent)["propagationPolicy"] == "Background"
 
@@ -597,7 +597,7 @@ def test_any_message_is_a_document_or_a_bad_request(kind, raw):
 
 
 @given(st.sampled_from(SENT), st.data())
-def test_any_torn_or_flipped_body_is_a_document_or_a_bad_request(sent, data):
+def test_any_corrupt_body_is_a_document_or_a_bad_request(sent, data):
     whole = bytearray.fromhex(sent[0])
     place = data.draw(st.integers(0, len(whole) - 1))
     whole[place] = data.draw(st.integers(0, 255))

@@ -14,7 +14,7 @@ def encoded(value):
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_numbers_come_back(value):
+def test_numbers_round_trip(value):
     read, end = varint(encoded(value), 0)
     assert signed(read) == value
     assert end == len(encoded(value))
@@ -25,7 +25,7 @@ def test_fields_of_every_wire_type():
     assert list(fields(message)) == [(1, 5), (2, b"ab"), (3, b"1234"), (4, b"12345678"), (1, b"")]
 
 
-def test_groups_are_passed_over_and_counted():
+def test_groups_are_skipped_and_counted():
     message = b"\x0b\x08\x05\x13\x0a\x01x\x14\x0c\x12\x01y"
     assert list(fields(message)) == [(2, b"y")]
     assert [number for number, _, _ in parts(message)] == [1, 0, 0, 0, 0, 0, 2]
@@ -47,7 +47,7 @@ def test_groups_are_passed_over_and_counted():
         (b"\x02\x00", "illegal tag 0"),
     ],
 )
-def test_broken_messages_are_refused(message, fault):
+def test_malformed_messages_are_rejected(message, fault):
     with pytest.raises(ValueError, match=fault):
         list(fields(message))
 

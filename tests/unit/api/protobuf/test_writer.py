@@ -23,19 +23,19 @@ def expected(golden):
 WRITTEN = [each for each in GOLDEN if "protobuf" in each]
 
 
-def test_all_but_one_were_written_by_kubernetes():
+def test_the_samples_are_from_kubernetes():
     assert [expected(each) for each in GOLDEN if each not in WRITTEN] == [
         "storage.k8s.io/v1 CSINode"
     ]
 
 
 @pytest.mark.parametrize("golden", WRITTEN, ids=expected)
-def test_every_byte_is_that_of_kubernetes(golden):
+def test_encoded_bytes_are_those_of_kubernetes(golden):
     assert encode(golden["document"]).hex() == base64.b64decode(golden["protobuf"]).hex()
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=expected)
-def test_what_was_written_is_read(golden):
+def test_encoded_documents_round_trip(golden):
     document = golden["document"]
     written = golden.get("protobuf")
     read = decode(base64.b64decode(written) if written else encode(document))
@@ -43,7 +43,7 @@ def test_what_was_written_is_read(golden):
 
 
 def fitted(read, document):
-    """What was read of what a document says; Kubernetes writes zeros of what it does not."""
+    """Return a decoded document without the zero values that Kubernetes writes for unset fields."""
     if isinstance(document, dict):
         return {key: fitted(read.get(key), value) for key, value in document.items()}
     if isinstance(document, list):
@@ -53,7 +53,7 @@ def fitted(read, document):
 
 
 @pytest.mark.parametrize("kind", sorted(all_kinds()), ids=" ".join)
-def test_an_empty_object_of_every_kind_comes_back(kind):
+def test_an_empty_object_of_every_kind_round_trips(kind):
     empty = {"apiVersion": kind[0], "kind": kind[1]}
     read = decode(encode(empty))
     assert encode(read) == encode(empty)
@@ -76,12 +76,12 @@ def test_an_empty_object_of_every_kind_comes_back(kind):
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"finalizers": [None]}},
     ],
 )
-def test_what_does_not_fit_is_not_written(document):
+def test_mismatched_values_are_not_encoded(document):
     with pytest.raises(UnwritableError):
         encode(document)
 
 
-def test_a_list_is_written_item_by_item():
+def test_lists_are_encoded_item_by_item():
     items = [
         {"metadata": {"name": name}, "data": {name: "x" * size}}
         for name, size in (("a", 1), ("b", 130), ("c", 20_000))

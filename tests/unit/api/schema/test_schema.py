@@ -112,7 +112,7 @@ def test_unknown_fields_are_removed_and_reported_with_paths():
     }
 
 
-def test_nulls_go_without_a_word():
+def test_nulls_are_removed_without_a_warning():
     document = {
         "metadata": {"creationTimestamp": None},
         "spec": {"replicas": None, "selector": {"a": None}},
@@ -121,7 +121,7 @@ def test_nulls_go_without_a_word():
     assert document == {"metadata": {}, "spec": {"selector": {}}}
 
 
-def test_null_is_the_empty_text_in_maps_of_kubernetes_own_kinds():
+def test_null_is_the_empty_string_in_maps_of_native_kinds():
     document = {
         "metadata": {"name": "a", "labels": {"app": None}, "annotations": {"a": None, "b": "c"}},
         "spec": {
@@ -156,7 +156,7 @@ def test_null_is_the_empty_text_in_maps_of_kubernetes_own_kinds():
         ("a\n-", "a\n-"),
     ],
 )
-def test_bytes_are_kept_in_one_line(written, kept):
+def test_base64_has_no_line_breaks(written, kept):
     document = {"metadata": {"name": "a"}, "data": {"a": written}}
     schema = Schema(schema_of(Secret), native=True)
     schema.prune(document)
@@ -267,17 +267,17 @@ def test_bytes_are_kept_in_one_line(written, kept):
         ),
     ],
 )
-def test_refusals_are_worded_as_the_real_servers(spec, cause):
+def test_invalid_values_have_the_messages_of_kubernetes(spec, cause):
     assert causes_of(**spec) == [cause]
 
 
-def test_a_quantity_must_look_like_one():
+def test_invalid_quantities_are_rejected():
     assert causes_of(memory="64MiB")[0].field == "spec.memory"
     assert causes_of(memory="64Mi\n")[0].field == "spec.memory"
     assert causes_of(memory="64Mi") == causes_of(memory=64) == causes_of(memory="1e3") == []
 
 
-def test_whole_numbers_must_be_whole_and_fit():
+def test_integers_must_be_whole_and_in_range():
     assert causes_of(replicas=-(2**63), ratio=1) == []
     assert causes_of(replicas=2**63)[0].field == "spec.replicas"
     assert causes_of(replicas=2.0)[0].field == "spec.replicas"  # decoding has made it 2 before
@@ -296,7 +296,7 @@ def test_a_missing_field_is_reported_once_and_the_rest_unchecked():
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_checking_ends_when_the_causes_are_full(native):
+def test_the_number_of_causes_is_limited(native):
     schema = Schema({"type": "array", "items": {"type": "string", "maxLength": 1}}, native=native)
     causes = schema.check([1, "ab"] * 10_000)
     assert len(causes) == MAX_CAUSES
@@ -313,7 +313,7 @@ def test_all_unknown_fields_are_removed_and_the_first_reported():
     assert len(path) < 2000
 
 
-def test_little_is_repeated_of_a_long_value():
+def test_long_values_are_truncated_in_messages():
     wrong = causes_of(memory="x" * 100_000, since="y" * 100_000)
     assert len(wrong) == 2
     assert all(len(cause.message) < 1000 for cause in wrong)
@@ -338,7 +338,7 @@ def spec_of(size, **fields):
     return {"selector": {"text": "x" * size}, **fields}
 
 
-def test_a_spec_that_fits_is_looked_at_once(looked):
+def test_a_valid_spec_is_checked_once(looked):
     schema, specs = looked
     for number in range(3):
         assert schema.fits({"metadata": {"name": f"n{number}"}, "spec": spec_of(500, replicas=1)})
@@ -352,7 +352,7 @@ def test_a_spec_that_fits_is_looked_at_once(looked):
     assert len(specs) == 9
 
 
-def test_few_specs_are_remembered_and_none_that_is_very_short_or_long(looked):
+def test_the_cache_of_valid_specs_is_limited(looked):
     schema, specs = looked
     for size in (10, 1 << 20):
         specs.clear()
@@ -366,7 +366,7 @@ def test_few_specs_are_remembered_and_none_that_is_very_short_or_long(looked):
     assert [spec["replicas"] for spec in specs[2:]] == [*range(1000)]
 
 
-def test_what_needs_nothing_is_seen_to_fit():
+def test_specs_without_work_are_detected():
     pod = {
         "metadata": {"name": "one", "creationTimestamp": "2024-01-31T12:00:00Z"},
         "spec": {
@@ -395,7 +395,7 @@ def test_what_needs_nothing_is_seen_to_fit():
         assert schema.fits(other, settled) == (path[0] == "spec")
 
 
-def test_quantities_of_native_kinds_become_text():
+def test_quantities_of_native_kinds_become_strings():
     schema = Schema(schema_of(Pod), native=True)
     pod = {
         "spec": {
@@ -462,7 +462,7 @@ METADATA = st.dictionaries(
 
 @settings(max_examples=300)
 @given(SPECS | JUNK, METADATA | JUNK)
-def test_any_document_is_pruned_once_and_a_view_reads_what_passes(spec, metadata):
+def test_pruning_any_document_is_idempotent_and_views_read_valid_ones(spec, metadata):
     document = decode_json(msgspec.json.encode({"spec": spec, "metadata": metadata}))
     sent, fits = copied(document), SCHEMA.fits(document)
     unknown = SCHEMA.prune(document)

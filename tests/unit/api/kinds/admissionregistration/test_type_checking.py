@@ -1,4 +1,4 @@
-"""What a policy's expressions have against types: how much of it is looked at, and expected."""
+"""Type checking of a policy's expressions: its limits and its warnings."""
 
 import pytest
 

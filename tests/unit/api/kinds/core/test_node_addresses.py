@@ -16,7 +16,7 @@ from corral.api.kinds.core.node_addresses import by_age, internal_ips, kubelet_p
 
 
 @pytest.mark.parametrize("node", [Node(), Node(status=NodeStatus())])
-def test_a_node_that_says_nothing_has_neither(node):
+def test_an_empty_node_has_neither_address_nor_port(node):
     assert internal_ips(node) == []
     assert kubelet_port(node) == 0
 

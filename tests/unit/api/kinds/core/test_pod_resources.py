@@ -1,4 +1,4 @@
-"""What a pod takes in all, as Kubernetes reckons it."""
+"""Resource requests of whole pods, as in Kubernetes."""
 
 import msgspec
 import pytest

@@ -69,7 +69,7 @@ def test_every_definition_is_valid_and_defines_the_kind(kind):
 
 
 @pytest.mark.parametrize("kind", DEFINED, ids=repr)
-def test_schemas_hold_only_words_and_formats_that_kubernetes_recognizes(kind):
+def test_schemas_have_only_keywords_and_formats_of_kubernetes(kind):
     for version in builtin.portable_definition_of(kind)["spec"]["versions"]:
         for each in schemas(version["schema"]["openAPIV3Schema"]):
             assert each.keys() <= STRUCTURAL
@@ -100,7 +100,7 @@ def test_columns_are_those_of_the_kind(kind):
         assert wide.cell(document) == narrow.cell(document)
 
 
-def test_the_sets_scale_and_have_a_status_and_vmis_have_none_as_in_kubevirt():
+def test_subresources_are_kubevirts():
     for kind in (REPLICA_SET, POOL):
         for version in builtin.portable_definition_of(kind)["spec"]["versions"]:
             assert version["subresources"] == {

@@ -1,4 +1,4 @@
-"""Rules that select what their schema has not are refused with their definition."""
+"""CEL rules that select undefined fields are rejected with their definition."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def fault(rule, **expected):
         "{'a': 1}.a == 1 && dyn(self).any == 1",
     ],
 )
-def test_rules_select_what_there_is(rule):
+def test_rules_may_select_existing_fields(rule):
     assert fault(rule) == ""
 
 
@@ -77,15 +77,15 @@ def test_rules_select_what_there_is(rule):
         ("oldSelf.spec.nope == self.spec.name", "undefined field 'nope'"),
     ],
 )
-def test_a_rule_that_selects_what_there_is_not_is_refused(rule, expected):
+def test_a_rule_that_selects_an_undefined_field_is_rejected(rule, expected):
     assert expected in fault(rule)
 
 
-def test_so_is_the_expression_of_a_message():
+def test_a_message_expression_that_selects_an_undefined_field_is_rejected():
     assert "undefined field 'nope'" in fault("true", messageExpression="self.spec.nope")
 
 
-def test_and_a_rule_that_may_have_no_old_value():
+def test_a_rule_with_an_optional_old_value_is_checked():
     rule = "!oldSelf.hasValue() || self.spec.nope == 1"
     assert "undefined field 'nope'" in fault(rule, optionalOldSelf=True)
     rule = "oldSelf.optMap(o, o.spec.nope == 1).orValue(true)"
@@ -99,7 +99,7 @@ def test_and_a_rule_that_may_have_no_old_value():
         "oldSelf.?spec.?name.orValue('') == self.spec.name // is as it was",
     ],
 )
-def test_which_stands_by_itself(rule):
+def test_a_rule_may_use_only_the_optional_old_value(rule):
     assert fault(rule, optionalOldSelf=True) == ""
 
 
@@ -118,7 +118,7 @@ def test_which_stands_by_itself(rule):
         ("oldSelf.hasValue() > 1", "1:20: found no matching overload", "oldSelf.hasValue() > 1"),
     ],
 )
-def test_and_is_told_as_it_was_written(rule, expected, shown):
+def test_errors_show_the_rule_as_written(rule, expected, shown):
     found = fault(rule, optionalOldSelf=True)
     assert f"ERROR: <input>:{expected}" in found
     assert f"\n | {shown}" in found
@@ -178,7 +178,7 @@ def misfit(rule, schema=SIZED, **expected):
         ("quantity(self.replicas).sign() > 0", "applied to '(int)'"),
     ],
 )
-def test_types_that_do_not_fit_are_refused_with_the_definition(rule, expected):
+def test_mismatched_types_are_rejected_with_the_definition(rule, expected):
     found = misfit(rule)
     assert found.startswith(f'Invalid value: "{rule}": compilation failed: ERROR: <input>:')
     assert expected in found
@@ -206,7 +206,7 @@ def test_types_that_do_not_fit_are_refused_with_the_definition(rule, expected):
         "self.names.sort() == self.names && self.names.isSorted() && self.names.max() == 'a'",
     ],
 )
-def test_types_that_fit_or_may_do_pass(rule):
+def test_matching_or_dynamic_types_are_accepted(rule):
     assert misfit(rule) == ""
 
 
@@ -214,11 +214,11 @@ def test_types_that_fit_or_may_do_pass(rule):
     "rule",
     ["oldSelf.orValue(self).replicas == self.replicas", "oldSelf.?name.orValue('') == self.name"],
 )
-def test_what_may_not_have_been_is_of_no_type(rule):
+def test_an_optional_old_value_has_a_dynamic_type(rule):
     assert misfit(rule, optionalOldSelf=True) == ""
 
 
-def test_a_rule_is_either_kept_or_not():
+def test_a_rule_evaluates_to_a_bool():
     expected = "cel expression must evaluate to a bool"
     for rule in ("self.replicas", "self.name", "self.created", "self.names", "oldSelf.labels"):
         assert misfit(rule) == f'Invalid value: "{rule}": {expected}'
@@ -228,6 +228,6 @@ def test_a_rule_is_either_kept_or_not():
     assert misfit("self.ready", messageExpression="self.name") == ""
 
 
-def test_the_type_of_what_a_rule_stands_at_is_known():
+def test_self_has_the_type_of_its_schema():
     assert "applied to '(int, string)'" in misfit("self > 'a'", {"type": "integer"})
     assert "'(list(string), int)'" in misfit("self == 5", {"type": "array", "items": TEXT})

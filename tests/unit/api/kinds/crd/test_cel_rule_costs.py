@@ -1,4 +1,4 @@
-"""Rules that cost more than a hundred budgets whatever is left out of the reckoning."""
+"""Cost limits of CEL rules in definitions."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def messages(**rule):
         "self.texts.all(x, oldSelf.texts.exists(y, x == y))",
     ],
 )
-def test_loops_in_loops_without_bounds_are_far_over(rule):
+def test_unbounded_nested_loops_exceed_the_cost_limit(rule):
     assert messages(rule=rule) == [("rules[0].rule", f"Forbidden: {cel_rule_costs.EXCEEDED}")]
 
 
@@ -75,11 +75,11 @@ def test_loops_in_loops_without_bounds_are_far_over(rule):
         "has(self.few) ? self.few.all(x, x != '') : self.texts.all(x, x != '')",
     ],
 )
-def test_what_has_bounds_or_no_loops_in_loops_is_taken(rule):
+def test_bounded_or_single_loops_are_accepted(rule):
     assert messages(rule=rule) == []
 
 
-def test_a_message_is_reckoned_by_itself():
+def test_a_message_expression_has_its_own_cost():
     text = "self.texts.map(x, self.texts.map(y, y).join(x)).join('')"
     assert messages(rule="true", messageExpression=text) == [
         (

@@ -1,4 +1,4 @@
-"""What a definition makes of the objects of its kind: kept, completed, checked, shown."""
+"""Objects of custom kinds: pruning, defaults, validation, columns."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def messages(kind, spec, old=None):
     return [(cause.field, cause.message) for cause in verdict.causes], verdict.warnings
 
 
-def test_what_the_schema_does_not_name_is_pruned_but_where_it_says_so():
+def test_unknown_fields_are_pruned_unless_preserved():
     open_object = {
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": True,
@@ -83,7 +83,7 @@ def test_what_the_schema_does_not_name_is_pruned_but_where_it_says_so():
     )
 
 
-def test_defaults_stand_where_nothing_is_also_in_the_items_of_lists():
+def test_defaults_apply_to_missing_fields_also_in_list_items():
     item = {"type": "object", "properties": {"port": {"type": "integer", "default": 80}}}
     kind = of(
         {"required": ["size"]},
@@ -101,7 +101,7 @@ def test_defaults_stand_where_nothing_is_also_in_the_items_of_lists():
     }
 
 
-def test_a_default_is_no_object_that_two_share():
+def test_defaults_are_not_shared_between_objects():
     kind = of({}, list={"type": "array", "items": TEXT, "default": []})
     taken(kind, {})[0]["list"].append("x")
     assert taken(kind, {})[0] == {"list": []}
@@ -165,7 +165,7 @@ def test_a_default_is_no_object_that_two_share():
         ),
     ],
 )
-def test_values_are_checked_in_the_real_servers_words(schema, value, message):
+def test_invalid_values_have_the_messages_of_kubernetes(schema, value, message):
     _, _, messages = taken(of({}, x=schema), {"x": value})
     assert messages
     if message is not None:
@@ -183,12 +183,12 @@ def test_values_are_checked_in_the_real_servers_words(schema, value, message):
         ({"x-kubernetes-int-or-string": True, "maximum": 3, "maxItems": 0}, "text"),
     ],
 )
-def test_what_is_asked_of_other_types_is_not_asked(schema, value):
+def test_keywords_of_other_types_are_ignored(schema, value):
     kind = of({}, x=schema)
     assert taken(kind, {"x": value}) == ({"x": value}, [], [])
 
 
-def test_numbers_or_text_are_both_well_where_both_may_be():
+def test_int_or_string_accepts_both():
     alternatives = [{"type": "integer"}, {"type": "string"}]
     kind = of({}, x={"x-kubernetes-int-or-string": True, "anyOf": alternatives, "pattern": "^5"})
     assert taken(kind, {"x": 80})[2] == []
@@ -196,7 +196,7 @@ def test_numbers_or_text_are_both_well_where_both_may_be():
     assert taken(kind, {"x": "80%"})[2] != []
 
 
-def test_sets_and_maps_hold_nothing_twice():
+def test_duplicates_in_sets_and_maps_are_rejected():
     item = {"type": "object", "properties": {"name": TEXT, "port": INTEGER}}
     kind = of(
         {},
@@ -214,7 +214,7 @@ def ruled(*rules, **properties):
     return of({"x-kubernetes-validations": list(rules)}, **properties)
 
 
-def test_rules_refuse_what_they_do_not_hold_for():
+def test_values_that_violate_rules_are_rejected():
     kind = ruled(
         {"rule": "self.least <= self.most"},
         {"rule": "self.most < 10", "message": "no more than nine", "fieldPath": ".most"},
@@ -236,7 +236,7 @@ def test_rules_refuse_what_they_do_not_hold_for():
     )
 
 
-def test_a_rule_tells_of_the_field_that_it_names():
+def test_a_rule_reports_its_field_path():
     rule = {"rule": "false", "message": "no", "fieldPath": "['x-large'].sizes['a.b']"}
     inner = {
         "type": "object",
@@ -246,7 +246,7 @@ def test_a_rule_tells_of_the_field_that_it_names():
     assert messages(kind, {})[0] == [("spec.x-large.sizes[a.b]", 'Invalid value: "object": no')]
 
 
-def test_a_rule_about_changes_is_not_asked_of_what_is_new():
+def test_a_transition_rule_is_not_evaluated_for_new_values():
     kind = of({}, name=TEXT | {"x-kubernetes-validations": [{"rule": "self == oldSelf"}]})
     assert messages(kind, {"name": "a"}) == ([], [])
     assert messages(kind, {"name": "a"}, {"name": "a"}) == ([], [])
@@ -255,14 +255,14 @@ def test_a_rule_about_changes_is_not_asked_of_what_is_new():
     ]
 
 
-def test_a_rule_may_ask_whether_there_was_an_old_value():
+def test_a_rule_may_have_an_optional_old_value():
     rule = {"rule": "!oldSelf.hasValue() || oldSelf.value() <= self", "optionalOldSelf": True}
     kind = of({}, size=INTEGER | {"x-kubernetes-validations": [rule]})
     assert messages(kind, {"size": 1}) == ([], [])
     assert messages(kind, {"size": 1}, {"size": 2})[0] != []
 
 
-def test_what_broke_a_rule_before_is_let_be_with_a_warning():
+def test_an_unchanged_violation_is_a_warning():
     kind = ruled({"rule": "self.size > 1"}, size=INTEGER)
     assert messages(kind, {"size": 0}, {"size": 0}) == (
         [],
@@ -312,7 +312,7 @@ def test_what_broke_a_rule_before_is_let_be_with_a_warning():
     ],
 )
 @pytest.mark.parametrize("asked", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
-def test_what_stays_is_let_be_where_other_parts_change(schema, before, after, kept, asked):
+def test_unchanged_invalid_values_are_accepted_by_list_type(schema, before, after, kept, asked):
     kind = of({}, value=narrowed(schema, asked), other=INTEGER)
     before, after = ({"value": value, "other": n} for n, value in enumerate((before, after)))
     causes = schema_for(kind, "v1").check({"spec": after})
@@ -321,7 +321,7 @@ def test_what_stays_is_let_be_where_other_parts_change(schema, before, after, ke
 
 
 def narrowed(schema, asked):
-    """A schema whose numbers are asked for more."""
+    """Return a schema with further constraints on its numbers."""
     if schema["type"] == "integer":
         return schema | asked
     below = {word: schema[word] for word in ("items", "additionalProperties") if word in schema}
@@ -334,7 +334,7 @@ def narrowed(schema, asked):
     return schema | made
 
 
-def test_maps_that_are_atomic_are_compared_by_their_keys_all_the_same():
+def test_values_of_atomic_maps_are_correlated_by_key():
     rule = {RULES: [{"rule": "self == oldSelf"}]}
     kind = of(
         {},
@@ -348,14 +348,14 @@ def test_maps_that_are_atomic_are_compared_by_their_keys_all_the_same():
     assert messages(kind, {"value": {"a": 2}}, {"value": {"a": 1}})[0][0][0] == "spec.value[a]"
 
 
-def test_names_that_are_words_of_cel_are_written_otherwise():
+def test_reserved_words_of_cel_are_escaped():
     kind = ruled(
         {"rule": "self.a__dash__b == self.__namespace__"}, **{"a-b": TEXT, "namespace": TEXT}
     )
     assert messages(kind, {"a-b": "x", "namespace": "x"}) == ([], [])
 
 
-def test_elements_of_maps_are_compared_with_those_of_the_same_key():
+def test_items_of_map_lists_are_correlated_by_key():
     item = {"type": "object", "properties": {"name": TEXT, "size": INTEGER}}
     item["x-kubernetes-validations"] = [{"rule": "self.size >= oldSelf.size"}]
     kind = of(
@@ -370,7 +370,7 @@ def test_elements_of_maps_are_compared_with_those_of_the_same_key():
     assert messages(kind, {"parts": [{"name": "b", "size": 4}]}, old)[0][0][0] == "spec.parts[0]"
 
 
-def test_an_update_answers_for_what_it_changes_only():
+def test_an_update_is_rejected_only_for_changed_values():
     kind = of({}, old=INTEGER, new=INTEGER)
     schema = schema_for(kind, "v1")
     before = {"spec": {"old": "x", "new": 1}}
@@ -382,8 +382,8 @@ def test_an_update_answers_for_what_it_changes_only():
 
 
 @pytest.mark.parametrize("asked", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
-def test_a_list_is_compared_once_however_many_of_its_items_are_at_fault(asked, monkeypatch):
-    """To do so for each would keep the server busy for minutes where it is long."""
+def test_a_list_with_many_faults_is_compared_once(asked, monkeypatch):
+    """One comparison for each would take minutes for a long list."""
     kind = of({}, value={"type": "array", "items": INTEGER | asked})
     before, after = {"value": [0] * 50}, {"value": [0] * 51}
     compared = []
@@ -396,7 +396,7 @@ def test_a_list_is_compared_once_however_many_of_its_items_are_at_fault(asked, m
     assert len(compared) == 1
 
 
-def test_items_of_a_map_are_found_once_however_many_are_at_fault(monkeypatch):
+def test_a_map_list_with_many_faults_is_indexed_once(monkeypatch):
     item = {"type": "object", "properties": {"name": TEXT, "size": INTEGER | {"minimum": 1}}}
     kind = of(
         {},
@@ -411,7 +411,7 @@ def test_items_of_a_map_are_found_once_however_many_are_at_fault(monkeypatch):
     assert len(found) == 1
 
 
-def test_one_object_at_two_places_is_held_against_what_was_at_each():
+def test_an_object_at_two_paths_is_compared_at_each():
     item = {"type": "object", "properties": {"name": TEXT, "size": INTEGER | {"minimum": 1}}}
     by_name = {"type": "array", **BY_NAME, "items": item}
     kind = of({}, one=by_name, other=by_name)
@@ -422,14 +422,14 @@ def test_one_object_at_two_places_is_held_against_what_was_at_each():
     assert [cause.field for cause in kept] == ["spec.other[0].size"]
 
 
-def test_rules_that_were_not_looked_at_are_told_where_there_are_some():
+def test_skipped_rules_are_reported_if_there_are_any():
     ruled = {"type": "array", "items": TEXT | {RULES: [{"rule": "self != ''"}]}}
     for names, fields in ((ruled, ["spec.size", "<nil>"]), (INTEGER, ["spec.size"])):
         schema = schema_for(of({}, names=names, size=INTEGER), "v1")
         assert [cause.field for cause in schema.check({"spec": {"size": "x"}})] == fields
 
 
-def test_versions_differ_in_what_they_print_and_have():
+def test_versions_have_their_own_columns_and_subresources():
     kind = kind_of(
         definition(
             version("v1alpha1", storage=False, subresources={"status": {}}),
@@ -454,14 +454,14 @@ def test_versions_differ_in_what_they_print_and_have():
     assert table.group_versions() == ()
 
 
-def test_versions_are_preferred_as_kubernetes_does():
+def test_versions_are_ordered_as_in_kubernetes():
     names = ["v1beta2", "foo10", "v10", "v11alpha2", "v2", "v1", "v1beta10", "foo1"]
     assert sorted(names, key=preference) == [
         *("v10", "v2", "v1", "v1beta10", "v1beta2", "v11alpha2", "foo1", "foo10")
     ]  # fmt: skip
 
 
-def test_after_a_change_what_is_stored_is_shown_in_its_new_form():
+def test_stored_objects_are_converted_after_a_change_of_the_schema():
     messages = definition(
         version(spec={"type": "object", "properties": {"new": {**TEXT, "default": "x"}}})
     )
@@ -472,7 +472,7 @@ def test_after_a_change_what_is_stored_is_shown_in_its_new_form():
     assert document["spec"] == {"new": "x"}
 
 
-def test_what_lies_in_an_earlier_version_keeps_what_that_one_knows():
+def test_objects_of_an_earlier_version_keep_its_fields():
     old = {"type": "object", "properties": {"old": INTEGER, "kept": {**TEXT, "default": "y"}}}
     new = {"type": "object", "properties": {"new": {**TEXT, "default": "x"}}}
     messages = definition(version("v1", storage=False, spec=old), version("v2", spec=new))
@@ -485,7 +485,7 @@ def test_what_lies_in_an_earlier_version_keeps_what_that_one_knows():
     assert document["spec"] == {"new": "x"}
 
 
-def test_multiples_are_told_as_near_as_floats_can():
+def test_multiple_of_tolerates_rounding():
     kind = of({}, x={"type": "number", "multipleOf": 0.1})
     for fits in (0.3, 0, 0.7, 1e15, -0.3):
         assert schema_for(kind, "v1").check({"spec": {"x": fits}}) == [], fits

@@ -1,4 +1,4 @@
-"""Whole objects within objects: what is kept of them, and what they must have."""
+"""Embedded resources: pruning and validation."""
 
 import pytest
 from tests.unit.api.kinds.crd.test_custom_kinds import INTEGER, messages, of, taken
@@ -11,7 +11,7 @@ WHOLE = {
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"a": "b"}}}
 
 
-def test_a_whole_object_within_keeps_what_metadata_has_and_nothing_else():
+def test_an_embedded_resource_keeps_only_known_metadata():
     kind = of({}, template=WHOLE)
     pod = {**POD, "spec": {"x": 1}, "metadata": {**POD["metadata"], "odd": 1}}
     kept, unknown, faults = taken(kind, {"template": pod})
@@ -32,14 +32,14 @@ def test_a_whole_object_within_keeps_what_metadata_has_and_nothing_else():
         ({"metadata": {"finalizers": ["a b"]}}, "metadata.finalizers", "name part must consist"),
     ],
 )
-def test_a_whole_object_within_is_one(change, field, message):
+def test_an_invalid_embedded_resource_is_rejected(change, field, message):
     where = of({}, many={"type": "array", "items": {"type": "object", "properties": {"x": WHOLE}}})
     causes, _ = messages(where, {"many": [{"x": POD}, {"x": {**POD, **change}}]})
     assert [path for path, _ in causes] == [f"spec.many[1].x.{field}"]
     assert message in causes[0][1]
 
 
-def test_a_whole_object_within_has_a_kind_and_need_have_no_name():
+def test_an_embedded_resource_needs_a_kind_but_no_name():
     kind = of({}, by_name={"type": "object", "additionalProperties": WHOLE})
     causes, _ = messages(kind, {"by_name": {"a": {}, "b": {**POD, "metadata": {}}}})
     assert causes == [
@@ -48,13 +48,13 @@ def test_a_whole_object_within_has_a_kind_and_need_have_no_name():
     ]
 
 
-def test_what_was_wrong_with_a_whole_object_before_is_let_be():
+def test_an_unchanged_invalid_embedded_resource_is_accepted():
     kind = of({}, template=WHOLE, size=INTEGER)
     assert messages(kind, {"template": {}, "size": 2}, {"template": {}, "size": 1}) == ([], [])
     assert messages(kind, {"template": {}}, {"template": POD})[0] != []
 
 
-def test_types_of_a_whole_object_within_are_those_of_every_object():
+def test_metadata_of_an_embedded_resource_has_the_usual_types():
     spec = {"template": {**POD, "apiVersion": 1, "metadata": {"labels": {"a": 1}}}}
     _, _, faults = taken(of({}, template=WHOLE), spec)
     assert len(faults) == 2
@@ -90,5 +90,5 @@ def test_a_schema_can_bound_metadata():
 
 
 @pytest.mark.parametrize("change", [{"metadata": {"labels": {"a": 1}}}, {"apiVersion": 1}])
-def test_what_lies_there_in_another_form_breaks_nothing(change):
+def test_embedded_resources_of_other_types_are_harmless(change):
     assert messages(of({}, template=WHOLE), {"template": {**POD, **change}}) == ([], [])

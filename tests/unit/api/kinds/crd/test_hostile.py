@@ -97,7 +97,7 @@ def use(schema, spec, old):
 
 @settings(max_examples=100)
 @given(schema=SCHEMAS, value=JSON)
-def test_what_is_accepted_of_schemas_can_be_used(schema, value):
+def test_accepted_schemas_can_be_used(schema, value):
     document = established({"type": "object", "properties": {"spec": schema}})
     document |= {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
     schema_for(DEFINITION).prune(document)
@@ -110,14 +110,14 @@ def test_what_is_accepted_of_schemas_can_be_used(schema, value):
 
 @settings(max_examples=100)
 @given(fields=st.dictionaries(NAMES.filter(lambda name: name != "metadata"), PLAIN), value=JSON)
-def test_whatever_is_sent_is_checked(fields, value):
+def test_any_document_can_be_checked(fields, value):
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
     assert list(structural.check("schema", schema)) == []
     use(schema, {"spec": value}, {"spec": {}})
     use(schema, {"spec": dict.fromkeys(fields, value)}, {"spec": value})
 
 
-def test_the_rules_of_one_object_share_what_they_may_cost():
+def test_the_rules_of_one_object_share_a_cost_limit():
     texts = {"type": "array", "items": {"type": "string"}}
     rule = {"rule": "self.l.all(x, self.l.all(y, x != y + 'q'))"}
     schema = {"type": "object", "properties": {"l": texts}, RULES: [rule] * 200}

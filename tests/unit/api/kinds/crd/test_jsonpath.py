@@ -1,4 +1,4 @@
-"""Paths of printer columns, found as client-go finds them."""
+"""JSON paths of printer columns, as in client-go."""
 
 import pytest
 
@@ -39,26 +39,26 @@ HERD = {
         (".spec.size.more", []),
     ],
 )
-def test_a_path_leads_to_values(path, found):
+def test_paths_have_values(path, found):
     assert compile_path(path).find(HERD) == found
 
 
 @pytest.mark.parametrize(
     "path", [".a[", ".a[x]", ".a[?(@.b=~1)]", ".a[0:9:0]", ".a b", ".a{", "." * 5000, ".a[]"]
 )
-def test_what_is_no_path_is_refused(path):
+def test_invalid_paths_are_rejected(path):
     with pytest.raises(PathError):
         compile_path(path)
 
 
-def test_a_path_of_many_wildcards_ends():
+def test_the_values_of_many_wildcards_are_limited():
     deep: object = 1
     for _ in range(12):
         deep = [deep] * 3
     assert len(compile_path("[*]" * 11).find(deep)) == MOST_VALUES
 
 
-def test_simple_paths_have_fields_alone():
+def test_simple_paths_have_only_fields():
     assert simple_path(".spec.size") == ("spec", "size")
     for path in ("spec.size", ".spec[0]", ".spec..size", ".spec.*"):
         with pytest.raises(PathError):
@@ -79,7 +79,7 @@ def test_simple_paths_have_fields_alone():
         ("date", ".spec.size", None),
     ],
 )
-def test_cells_are_of_their_columns_type(kind, path, shown):
+def test_cells_have_the_type_of_their_column(kind, path, shown):
     expected = {"name": "X", "type": kind, "jsonPath": path}
     (column,) = columns_of({"additionalPrinterColumns": [expected]})
     assert column.cell(HERD) == shown

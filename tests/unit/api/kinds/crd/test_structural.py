@@ -1,4 +1,4 @@
-"""Schemas of definitions, judged as apiextensions-apiserver judges them."""
+"""Structural schemas, validated as by apiextensions-apiserver."""
 
 from collections import Counter
 
@@ -60,12 +60,12 @@ def of_field(**schema):
         {"type": "string", "x-kubernetes-validations": [{"rule": "self != oldSelf"}]},
     ],
 )
-def test_what_is_structural_is_well(schema):
+def test_structural_schemas_are_valid(schema):
     assert of_field(**schema) == {}
 
 
 @pytest.mark.parametrize(
-    ("schema", "wrong"),
+    ("schema", "expected"),
     [
         ({}, {"type": "Required value: must not be empty for specified object fields"}),
         (
@@ -135,16 +135,16 @@ def test_what_is_structural_is_well(schema):
         ),
     ],
 )
-def test_what_is_not_is_told_in_the_real_servers_words(schema, wrong):
-    assert of_field(**schema) == wrong
+def test_other_schemas_have_the_messages_of_kubernetes(schema, expected):
+    assert of_field(**schema) == expected
 
 
-def test_patterns_are_read_as_go_reads_them():
+def test_patterns_have_the_syntax_of_go():
     (message,) = of_field(type="string", pattern="(?<!a)b").values()
     assert "must be a valid regular expression" in message
 
 
-def test_rules_that_cannot_be_read_are_refused():
+def test_rules_with_syntax_errors_are_rejected():
     (message,) = of_field(
         type="string", **{"x-kubernetes-validations": [{"rule": "self ="}]}
     ).values()
@@ -157,7 +157,7 @@ WHOLE = "must be atomic as item of a list with x-kubernetes-list-type=set"
 
 
 @pytest.mark.parametrize(
-    ("items", "wrong"),
+    ("items", "expected"),
     [
         ({"type": "object", "x-kubernetes-map-type": "atomic"}, {}),
         ({"type": "array", "items": TEXT}, {}),
@@ -172,11 +172,11 @@ WHOLE = "must be atomic as item of a list with x-kubernetes-list-type=set"
         ),
     ],
 )
-def test_items_of_sets_are_whole(items, wrong):
-    assert of_field(**SET, items=items) == wrong
+def test_items_of_sets_are_atomic(items, expected):
+    assert of_field(**SET, items=items) == expected
 
 
-def test_defaults_keep_the_rules():
+def test_defaults_must_satisfy_the_rules():
     rule = {"rule": "self < 3", "message": "too many"}
     assert of_field(type="integer", default=2, **{RULES: [rule]}) == {}
     assert of_field(type="integer", default=3, **{RULES: [rule]}) == {
@@ -184,7 +184,7 @@ def test_defaults_keep_the_rules():
     }
 
 
-def test_a_default_is_asked_as_one_that_was_there_and_as_a_new_one():
+def test_defaults_are_validated_as_old_and_as_new_values():
     assert of_field(type="integer", default=3, **{RULES: [{"rule": "self > oldSelf"}]}) == {
         "default": 'Invalid value: "integer": failed rule: self > oldSelf'
     }
@@ -194,7 +194,7 @@ def test_a_default_is_asked_as_one_that_was_there_and_as_a_new_one():
     }
 
 
-def test_defaults_in_each_other_are_asked_together(monkeypatch):
+def test_nested_defaults_share_a_limit_of_evaluations(monkeypatch):
     compiled, asked = Counter(), Counter()
     compile_expression, run = cel_rules.compile_expression, Program.run
 
@@ -248,7 +248,7 @@ def test_defaults_in_each_other_are_asked_together(monkeypatch):
         ),
     ],
 )
-def test_what_a_rule_says_beside_itself_has_to_make_sense(rule, field, message):
+def test_invalid_fields_of_a_rule_are_rejected(rule, field, message):
     rule = {"rule": "true", **rule}
     assert of_field(**TEXT, **{RULES: [rule]}) == {f"{RULES}[0].{field}": message}
 
@@ -264,12 +264,12 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("path", [".a", "['a']", ".list", ".map.x.b", ".map['x.y'].b", ".map['x']"])
-def test_a_rule_may_tell_of_a_field_below(path):
+def test_a_field_path_may_name_a_field_below(path):
     assert faults(properties=FIELDS, **{RULES: [{"rule": "true", "fieldPath": path}]}) == {}
 
 
 @pytest.mark.parametrize("path", ["a", ".b", ".list[0]", ".a.b", ".map[x]", ".map.x.c", ".", ".a "])
-def test_of_no_other(path):
+def test_other_field_paths_are_rejected(path):
     expected = faults(properties=FIELDS, **{RULES: [{"rule": "true", "fieldPath": path}]})
     assert expected == {
         f"schema.{RULES}[0].fieldPath": f'Invalid value: "{path}": fieldPath must be a valid path'
@@ -277,7 +277,7 @@ def test_of_no_other(path):
 
 
 @pytest.mark.parametrize("kind", [None, "set", "atomic"])
-def test_a_rule_does_not_compare_items_of_which_nobody_knows_which_was_which(kind):
+def test_transition_rules_are_rejected_in_uncorrelatable_lists(kind):
     ruled = TEXT | {RULES: [{"rule": "self == oldSelf"}]}
     expected = {} if kind is None else {"x-kubernetes-list-type": kind}
     assert of_field(type="array", items=ruled, **expected) == {
@@ -286,7 +286,7 @@ def test_a_rule_does_not_compare_items_of_which_nobody_knows_which_was_which(kin
     }
 
 
-def test_it_does_those_of_maps():
+def test_transition_rules_are_accepted_in_maps():
     item = {"type": "object", "required": ["name"], "properties": {"name": TEXT}}
     item["properties"]["size"] = TEXT | {RULES: [{"rule": "self == oldSelf"}]}
     by_name = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
@@ -294,7 +294,7 @@ def test_it_does_those_of_maps():
     assert of_field(type="object", additionalProperties=item) == {}
 
 
-def test_the_root_is_an_object_whose_metadata_is_kubernetes_own():
+def test_the_root_is_an_object_with_standard_metadata():
     assert next(iter(check("s", {"type": "string"}))).message == (
         'Invalid value: "string": must be object at the root'
     )
@@ -307,7 +307,7 @@ def test_the_root_is_an_object_whose_metadata_is_kubernetes_own():
     }
 
 
-def test_what_lies_too_deep_is_not_walked():
+def test_too_deep_schemas_are_rejected():
     schema = TEXT
     for _ in range(DEEPEST * 20):
         schema = {"type": "array", "items": schema}

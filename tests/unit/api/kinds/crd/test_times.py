@@ -1,4 +1,4 @@
-"""Rules over texts that stand for times, spans and bytes."""
+"""CEL rules over strings with formats: times, durations, bytes."""
 
 import pytest
 from tests.unit.api.kinds.crd.test_custom_kinds import messages, of
@@ -77,7 +77,7 @@ MOMENT = {
         "self.raws.size() == 1 && self.spans.size() == 1 && size(self.tables[0]) == 1",
     ],
 )
-def test_rules_take_texts_for_what_their_formats_say(rule):
+def test_formatted_strings_have_the_types_of_their_formats(rule):
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
     assert messages(kind, MOMENT, {**MOMENT, "ttl": "1h"}) == ([], [])
 
@@ -98,7 +98,7 @@ def test_rules_take_texts_for_what_their_formats_say(rule):
         "self.?expired.orValue(self.created) == null || self.?maybe.hasValue()",
     ],
 )
-def test_what_is_null_is_no_time(rule):
+def test_null_is_not_a_time(rule):
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
     empty = {**MOMENT, "expired": None, "maybe": None}
     assert messages(kind, empty, {**empty, "ttl": "1h"}) == ([], [])
@@ -113,14 +113,14 @@ def test_what_is_null_is_no_time(rule):
         "[self.created, self.expired].distinct().size() == 2",
     ],
 )
-def test_and_cannot_be_compared_with_one(rule):
+def test_null_cannot_be_ordered_with_a_time(rule):
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
     empty = {**MOMENT, "expired": None, "maybe": None}
     ((_, message),) = messages(kind, empty)[0]
     assert message == f'Invalid value: "object": no such overload evaluating rule: {rule}'
 
 
-def test_a_rule_tells_times_from_texts():
+def test_times_and_strings_are_distinguished():
     rules = [
         {"rule": "self.created + self.ttl > self.expired", "message": "too late"},
         {"rule": "true", "messageExpression": "string(self.ttl)"},
@@ -132,7 +132,7 @@ def test_a_rule_tells_times_from_texts():
 
 
 @pytest.mark.parametrize(
-    ("text", "known"),
+    ("text", "parsed"),
     [
         ("9999-12-31T23:59:59.999999999Z", "9999-12-31T23:59:59.999Z"),
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
@@ -140,13 +140,13 @@ def test_a_rule_tells_times_from_texts():
         ("2026-01-01T00:00:00.999999999Z", "2026-01-01T00:00:00.999999Z"),
     ],
 )
-def test_the_first_moments_and_the_last_are_moments(text, known):
-    rule = f"self.created == timestamp('{known}') && self.times == [timestamp('{known}')]"
+def test_the_first_and_last_times_are_valid(text, parsed):
+    rule = f"self.created == timestamp('{parsed}') && self.times == [timestamp('{parsed}')]"
     kind = of({"x-kubernetes-validations": [{"rule": rule}]}, **TIMED)
     assert messages(kind, {**MOMENT, "created": text, "times": [text]}) == ([], [])
 
 
-def test_what_was_there_before_is_compared_as_times_even_if_it_may_not_be():
+def test_optional_old_values_are_compared_as_times():
     rule = {"rule": "oldSelf.optMap(o, o.created == self.created).orValue(true)"}
     kind = of({"x-kubernetes-validations": [{**rule, "optionalOldSelf": True}]}, **TIMED)
     old = {**MOMENT, "created": "2026-01-01T01:00:00+01:00"}

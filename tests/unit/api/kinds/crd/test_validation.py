@@ -1,4 +1,4 @@
-"""Definitions, refused and named as apiextensions-apiserver does."""
+"""Validation and names of definitions, as in apiextensions-apiserver."""
 
 import copy
 
@@ -56,7 +56,7 @@ def put(*path, value):
     return change
 
 
-def test_names_and_conversion_are_completed():
+def test_names_and_conversion_have_defaults():
     document, causes = validated(lambda _: None)
     assert causes == {}
     assert document["spec"]["names"] == {
@@ -143,12 +143,12 @@ V1 = ("spec", "versions", 0)
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_in_the_real_servers_words(change, field, message):
+def test_invalid_definitions_have_the_messages_of_kubernetes(change, field, message):
     _, causes = validated(change)
     assert causes[field] == message
 
 
-def test_what_objects_are_stored_under_cannot_change():
+def test_scope_and_stored_versions_are_immutable():
     old, _ = validated(lambda _: None)
     old["status"]["conditions"] = [{"type": "Established", "status": "True"}]
     _, causes = validated(put("spec", "scope", value="Cluster"), old)
@@ -159,7 +159,7 @@ def test_what_objects_are_stored_under_cannot_change():
     )
 
 
-def test_a_schema_of_schemas_knows_every_word_at_any_depth():
+def test_the_schema_of_schemas_has_every_keyword_at_any_depth():
     document = copy.deepcopy(VALID)
     inner = {"type": "string", "nonsense": 1}
     schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -170,7 +170,7 @@ def test_a_schema_of_schemas_knows_every_word_at_any_depth():
     assert schema_for(DEFINITION).prune(document) == [path]
 
 
-def test_names_are_accepted_where_nobody_has_them():
+def test_free_names_are_accepted():
     document, _ = validated(put("spec", "names", "shortNames", value=["h"]))
     document["metadata"]["generation"] = 1
     free = naming.updated_status(document, naming.UsedNames.of([], []), "now")
@@ -202,14 +202,14 @@ def test_names_are_accepted_where_nobody_has_them():
     assert taken["conditions"][0]["message"] == '"h" is already in use'
 
 
-def test_the_definitions_of_built_in_kinds_fit_the_schema_of_definitions():
+def test_definitions_of_built_in_kinds_match_the_schema():
     document = builtin.definition_of(VIRTUAL_MACHINE)
     assert schema_for(DEFINITION).prune(document) == []
     assert schema_for(DEFINITION).check(document) == []
 
 
-def test_a_version_that_is_there_already_stays_as_it_is():
-    """A later corral may refuse what this one took: whoever has it can change the rest."""
+def test_an_unchanged_version_is_not_validated_again():
+    """A later corral may have stricter rules: an unchanged version must not block updates."""
     rules = put(*V1, "schema", "openAPIV3Schema", "x-kubernetes-validations", value=[{"rule": "?"}])
     old, causes = validated(rules)
     assert causes, "it would be refused if it came"

@@ -51,12 +51,12 @@ def pool(*, vm: dict[str, Any] | None = None, spec: dict[str, Any] | None = None
     }
 
 
-def judge(document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON) -> Any:
+def admit(document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON) -> Any:
     return POOL.validate(copy.deepcopy(document), old, user)
 
 
 def test_the_pool_of_the_user_guide_is_valid_without_warnings():
-    verdict = judge(pool())
+    verdict = admit(pool())
     assert (verdict.causes, verdict.warnings) == ([], [])
 
 
@@ -74,7 +74,7 @@ def test_a_pool_without_a_template_is_rejected_as_in_kubevirt():
     document = pool()
     del document["spec"]["virtualMachineTemplate"]
     expected = Cause("spec.template", "missing virtual machine template.", "FieldValueRequired")
-    assert judge(document).causes == [expected]
+    assert admit(document).causes == [expected]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_pool_without_a_template_is_rejected_as_in_kubevirt():
     ],
 )
 def test_the_vm_template_is_validated_as_a_vm(vm, field, message):
-    [cause] = judge(pool(vm=vm)).causes
+    [cause] = admit(pool(vm=vm)).causes
     assert cause.field == f"{TEMPLATE}.{field}"
     assert cause.message.startswith(message)
 
@@ -99,13 +99,13 @@ def test_the_vm_template_is_validated_as_a_vm(vm, field, message):
 def test_the_vmi_template_is_validated_as_a_vmi():
     spec = machine()
     spec["domain"]["devices"]["disks"][0]["name"] = "other"
-    causes = judge(pool(spec=spec)).causes
+    causes = admit(pool(spec=spec)).causes
     assert causes
     assert all(cause.field.startswith(f"{TEMPLATE}.template.spec.") for cause in causes)
 
 
 def test_running_is_deprecated_in_a_pool_too():
-    verdict = judge(pool(vm={"runStrategy": None, "running": True}))
+    verdict = admit(pool(vm={"runStrategy": None, "running": True}))
     assert (verdict.causes, verdict.warnings) == ([], [DEPRECATED_RUNNING])
 
 
@@ -123,21 +123,21 @@ def test_running_is_deprecated_in_a_pool_too():
     ],
 )
 def test_the_selector_must_be_valid_and_match_the_template(selector, message):
-    assert judge(pool(selector=selector)).causes == [Cause("spec.selector", message)]
+    assert admit(pool(selector=selector)).causes == [Cause("spec.selector", message)]
 
 
 def test_a_template_without_labels_is_rejected():
     one = pool()
     one["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {}
     expected = Cause("spec.selector", "selector does not match labels.")
-    assert judge(one).causes == [expected]
+    assert admit(one).causes == [expected]
 
 
 def test_the_selector_is_immutable():
     new = pool(selector={"matchLabels": {"pool": "b"}})
     new["spec"]["virtualMachineTemplate"]["metadata"]["labels"] = {**LABELS, "pool": "b"}
     expected = Cause("spec.selector", "selector is immutable after creation.")
-    assert judge(new, pool()).causes == [expected]
+    assert admit(new, pool()).causes == [expected]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_the_selector_is_immutable():
 )
 def test_max_unavailable_is_a_number_or_a_percentage(value, message):
     expected = [] if message is None else [Cause("spec.maxUnavailable", message)]
-    assert judge(pool(maxUnavailable=value)).causes == expected
+    assert admit(pool(maxUnavailable=value)).causes == expected
 
 
 @pytest.mark.parametrize("field", ["updateStrategy", "scaleInStrategy"])
@@ -170,10 +170,10 @@ def test_a_strategy_has_exactly_one_type(field):
         "only one strategy can be configured at a time: "
         "but found opportunistic, proactive strategies"
     )
-    assert judge(both).causes == [Cause(f"spec.{field}", message)]
+    assert admit(both).causes == [Cause(f"spec.{field}", message)]
     for name in ("unmanaged", "opportunistic", "proactive"):
-        assert judge(pool(**{field: {name: {}}})).causes == []
-    assert judge(pool(**{field: {}})).causes == []
+        assert admit(pool(**{field: {name: {}}})).causes == []
+    assert admit(pool(**{field: {}})).causes == []
 
 
 @pytest.mark.parametrize(
@@ -201,20 +201,20 @@ def test_a_strategy_has_exactly_one_type(field):
 @pytest.mark.parametrize("field", ["updateStrategy", "scaleInStrategy"])
 def test_invalid_selectors_are_rejected(field, selectors, place):
     strategy = {"proactive": {"selectionPolicy": {"selectors": selectors}}}
-    [cause] = judge(pool(**{field: strategy})).causes
+    [cause] = admit(pool(**{field: strategy})).causes
     assert cause.field == f"spec.{field}.proactive.selectionPolicy.selectors.{place}"
 
 
 def test_invalid_autohealing_durations_are_rejected():
-    assert judge(pool(autohealing={"minFailingToStartDuration": "1h5m"})).causes == []
-    [cause] = judge(pool(autohealing={"minFailingToStartDuration": "soon"})).causes
+    assert admit(pool(autohealing={"minFailingToStartDuration": "1h5m"})).causes == []
+    [cause] = admit(pool(autohealing={"minFailingToStartDuration": "soon"})).causes
     assert cause.field == "spec.autohealing.minFailingToStartDuration"
     assert "'soon' is no duration like 30s or 5m0s" in cause.message
 
 
 def test_an_unchanged_spec_is_not_validated():
     broken = pool(maxUnavailable="x")
-    assert judge(broken, broken).causes == []
+    assert admit(broken, broken).causes == []
 
 
 @pytest.mark.parametrize(
@@ -284,13 +284,13 @@ TEMPLATES = [
 def test_a_disk_shared_by_all_vms_is_warned_of(volume, disk, name):
     templates = TEMPLATES if "own" in str(volume) else []
     document = pool(spec=shared(volume, disk), vm={"dataVolumeTemplates": templates})
-    wording = [each for each in judge(document).warnings if "corrupt" in each]
+    wording = [each for each in admit(document).warnings if "corrupt" in each]
     expected = (
         f"{TEMPLATE}.template.spec.volumes[0]: every machine would write to {name}, which is one "
         "disk: machines that write to the same file system corrupt its data"
     )
     assert wording == ([] if name is None else [expected])
-    assert not [each for each in judge(document, user=CONTROLLER).warnings if "corrupt" in each]
+    assert not [each for each in admit(document, user=CONTROLLER).warnings if "corrupt" in each]
 
 
 def test_a_disk_shared_by_all_vmis_of_a_set_is_warned_of():

@@ -435,7 +435,7 @@ def test_only_load_balancers_have_ingress_addresses():
 
 
 def changed(old: Document, **spec: Any) -> Document:
-    """What somebody's whole new spec becomes, given what was there."""
+    """Return the spec stored by an update of a Service."""
     document = service(**spec) | {"status": deepcopy(old["status"])}
     SERVICE.keep(document, deepcopy(old), "kubernetes-admin")
     SERVICE.default(document)

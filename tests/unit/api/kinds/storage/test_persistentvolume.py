@@ -145,7 +145,7 @@ def storage_class(**fields):
     return document
 
 
-def told_of_class(document, old=None):
+def validate_class(document, old=None):
     causes = STORAGE_CLASS.validate(document, old, "kubernetes-admin").causes
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
@@ -184,7 +184,7 @@ def test_tables_of_classes_mark_the_default(annotations, name):
     ],
 )
 def test_invalid_classes_are_rejected(fields, cause):
-    assert told_of_class(storage_class(**fields)) == [cause]
+    assert validate_class(storage_class(**fields)) == [cause]
 
 
 def test_parameters_of_a_class_are_immutable():
@@ -196,7 +196,7 @@ def test_parameters_of_a_class_are_immutable():
         volumeBindingMode="WaitForFirstConsumer",
         allowVolumeExpansion=True,
     )
-    assert told_of_class(new, old) == [
+    assert validate_class(new, old) == [
         "parameters: Forbidden: updates to parameters are forbidden.",
         "provisioner: Forbidden: updates to provisioner are forbidden.",
         "reclaimPolicy: Forbidden: updates to reclaimPolicy are forbidden.",

@@ -65,7 +65,7 @@ def replica_set(**fields: Any) -> dict[str, Any]:
     }
 
 
-def judge(document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON) -> Any:
+def admit(document: dict[str, Any], old: dict[str, Any] | None = None, user: str = PERSON) -> Any:
     kind = KINDS.by_kind("kubevirt.io", document["kind"])
     assert kind is not None
     return kind.validate(document, old, user)
@@ -73,7 +73,7 @@ def judge(document: dict[str, Any], old: dict[str, Any] | None = None, user: str
 
 @pytest.mark.parametrize("document", [machine(), replica_set()], ids=lambda one: one["kind"])
 def test_the_manifest_of_the_user_guide_is_valid_without_warnings(document):
-    verdict = judge(document)
+    verdict = admit(document)
     assert verdict.causes == []
     assert verdict.warnings == []
 
@@ -84,7 +84,7 @@ def test_the_manifest_of_the_user_guide_is_valid_without_warnings(document):
 def test_a_vmi_without_memory_is_rejected():
     document = machine()
     del document["spec"]["domain"]["resources"]
-    [cause] = judge(document).causes
+    [cause] = admit(document).causes
     assert cause.field == "spec.domain.memory.guest"
     assert cause.message == (
         "no memory requested, at least one of 'spec.domain.memory.guest', "
@@ -98,18 +98,18 @@ def test_results_are_not_shared_between_vmis():
     for document in documents[1:]:
         document["spec"]["domain"] |= unlike
     documents[2]["spec"]["domain"]["firmware"] = {"uuid": "none"}
-    verdicts = [judge(document) for document in documents]
+    verdicts = [admit(document) for document in documents]
     verdicts[0].causes.append(Cause("spec", "no"))
     verdicts[0].warnings.clear()
     assert [cause.field for cause in verdicts[2].causes] == ["spec.domain.firmware.uuid"]
-    for verdict in (verdicts[1], verdicts[3], judge(documents[0])):
+    for verdict in (verdicts[1], verdicts[3], admit(documents[0])):
         assert verdict.causes == []
         assert verdict.warnings == ["spec.priorityClassName has no effect in this version"]
 
 
 def test_very_little_memory_is_warned_of():
     def warnings(domain):
-        return judge(machine(domain=spec()["domain"] | domain)).warnings
+        return admit(machine(domain=spec()["domain"] | domain)).warnings
 
     (expected,) = warnings({"resources": {"requests": {"memory": "1M"}}})
     assert expected.startswith(
@@ -120,29 +120,29 @@ def test_very_little_memory_is_warned_of():
         assert warnings({"resources": {"requests": {"memory": enough}}}) == []
     template = replica_set()
     template["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "1M"}
-    assert judge(template).warnings[0].startswith("spec.template.spec.domain: 1M of memory")
+    assert admit(template).warnings[0].startswith("spec.template.spec.domain: 1M of memory")
 
 
 def test_causes_have_the_path_of_the_spec():
     document = replica_set()
     document["spec"]["template"]["spec"] |= {"architecture": "none"}
-    [cause] = judge(document).causes
+    [cause] = admit(document).causes
     assert cause.field == "spec.template.spec.architecture"
-    [cause] = judge(machine(architecture="none")).causes
+    [cause] = admit(machine(architecture="none")).causes
     assert cause.field == "spec.architecture"
 
 
 def test_reserved_labels_are_for_components():
     document = machine()
     document["metadata"]["labels"] = {"kubevirt.io/created-by": "me", "app": "web"}
-    assert judge(document).causes == [
+    assert admit(document).causes == [
         Cause(
             "metadata.labels",
             "creation of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
             "FieldValueNotSupported",
         )
     ]
-    assert judge(document, user=CONTROLLER).causes == []
+    assert admit(document, user=CONTROLLER).causes == []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_reserved_labels_are_for_components():
 def test_annotations_that_change_the_machine_are_rejected(annotation):
     document = machine()
     document["metadata"]["annotations"] = {annotation: "[]", "other": "text"}
-    [cause] = judge(document).causes
+    [cause] = admit(document).causes
     assert cause.field == "metadata.annotations"
     assert cause.message.endswith(f"invalid entry metadata.annotations.{annotation}")
 
@@ -159,16 +159,16 @@ def test_annotations_that_change_the_machine_are_rejected(annotation):
 def test_other_labels_of_kubevirt_are_allowed():
     document = machine()
     document["metadata"]["labels"] = {"kubevirt.io/domain": "lab", "kubevirt.io/size": "small"}
-    assert judge(document).causes == []
+    assert admit(document).causes == []
 
 
 @pytest.mark.parametrize("user", [CONTROLLER, OUTSIDE, AGENT])
 def test_the_spec_of_a_vmi_can_be_changed_by_components_only(user):
     old = machine()
     new = machine(hostname="other")
-    [cause] = judge(new, old).causes
+    [cause] = admit(new, old).causes
     assert cause.message == "update of VMI object is restricted"
-    assert judge(new, old, user).causes == []
+    assert admit(new, old, user).causes == []
 
 
 def test_labels_of_a_vmi_can_change_except_reserved_ones():
@@ -176,9 +176,9 @@ def test_labels_of_a_vmi_can_change_except_reserved_ones():
     old["metadata"]["labels"] = {"kubevirt.io/nodeName": "corral"}
     new = copy.deepcopy(old)
     new["metadata"]["labels"]["debug"] = "yes"
-    assert judge(new, old).causes == []
+    assert admit(new, old).causes == []
     del new["metadata"]["labels"]["kubevirt.io/nodeName"]
-    [cause] = judge(new, old).causes
+    [cause] = admit(new, old).causes
     assert cause.message == (
         "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited"
     )
@@ -216,14 +216,14 @@ def test_components_can_write_the_status(user):
     ],
 )
 def test_the_selector_must_match_the_template(selector):
-    assert judge(replica_set(selector=selector)).causes == [
+    assert admit(replica_set(selector=selector)).causes == [
         Cause("spec.selector", "selector does not match labels.")
     ]
 
 
 def test_an_invalid_selector_has_the_message_of_the_parser():
     selector = {"matchExpressions": [{"key": "myvmi", "operator": "Near", "values": ["a"]}]}
-    assert judge(replica_set(selector=selector)).causes == [
+    assert admit(replica_set(selector=selector)).causes == [
         Cause("spec.selector", '"Near" is not a valid label selector operator')
     ]
 
@@ -233,7 +233,7 @@ def test_an_invalid_selector_has_the_message_of_the_parser():
 )
 @pytest.mark.parametrize("old", [None, replica_set()], ids=["create", "update"])
 def test_a_selector_that_matches_everything_has_kubernetes_message(selector, old):
-    assert judge(replica_set(selector=selector), old).causes == [
+    assert admit(replica_set(selector=selector), old).causes == [
         Cause("spec.selector", "empty selector is invalid for virtualmachineinstancereplicaset")
     ]
 
@@ -241,13 +241,13 @@ def test_a_selector_that_matches_everything_has_kubernetes_message(selector, old
 def test_a_template_without_labels_matches_no_selector():
     document = replica_set()
     del document["spec"]["template"]["metadata"]
-    assert judge(document).causes == [Cause("spec.selector", "selector does not match labels.")]
+    assert admit(document).causes == [Cause("spec.selector", "selector does not match labels.")]
 
 
 def test_a_set_without_a_template_has_a_single_cause():
     document = replica_set(selector={"matchLabels": {"other": "label"}})
     del document["spec"]["template"]
-    [cause] = judge(document).causes
+    [cause] = admit(document).causes
     assert (cause.field, cause.message) == ("spec.template", "missing virtual machine template.")
 
 
@@ -255,20 +255,20 @@ def test_the_template_is_validated_as_a_vmi():
     document = replica_set()
     document["spec"]["template"]["spec"]["domain"]["devices"]["disks"] = [{"name": "testdisk"}]
     here = "spec.template.spec.domain.devices.disks[0]"
-    assert judge(document).causes == [Cause(f"{here}.name", f"{here}.Name 'testdisk' not found.")]
+    assert admit(document).causes == [Cause(f"{here}.name", f"{here}.Name 'testdisk' not found.")]
 
 
 def test_a_template_may_have_no_memory():
     """KubeVirt accepts such a set too; its machines are refused when they are made."""
     document = replica_set()
     del document["spec"]["template"]["spec"]["domain"]["resources"]
-    assert judge(document).causes == []
+    assert admit(document).causes == []
 
 
 def test_negative_replicas_are_rejected():
-    [cause] = judge(replica_set(replicas=-1)).causes
+    [cause] = admit(replica_set(replicas=-1)).causes
     assert cause.message == "spec.replicas: Invalid value: -1: should be a non-negative integer"
-    assert judge(replica_set(replicas=0)).causes == []
+    assert admit(replica_set(replicas=0)).causes == []
 
 
 @pytest.mark.parametrize("replicas", [2**31, 99999999999])
@@ -281,20 +281,20 @@ def test_selector_and_template_of_a_set_can_change():
     new = replica_set(selector={"matchLabels": {"a": "b"}})
     new["spec"]["template"]["metadata"]["labels"] = {"a": "b"}
     new["spec"]["template"]["spec"]["hostname"] = "other"
-    assert judge(new, replica_set()).causes == []
+    assert admit(new, replica_set()).causes == []
 
 
 def test_an_unchanged_invalid_set_can_be_labelled():
     old = replica_set(selector={"matchLabels": {"other": "label"}})
     new = copy.deepcopy(old)
     new["metadata"]["labels"] = {"a": "b"}
-    assert judge(old).causes
-    assert judge(new, old).causes == []
+    assert admit(old).causes
+    assert admit(new, old).causes == []
 
 
 def test_rejections_have_the_message_of_kubevirts_webhook():
     document = replica_set(selector={"matchLabels": {"other": "label"}})
-    error = REPLICA_SET.denied("testreplicaset", judge(document).causes, creating=True)
+    error = REPLICA_SET.denied("testreplicaset", admit(document).causes, creating=True)
     assert error.code == 422
     assert error.message == (
         'admission webhook "virtualmachinereplicaset-validator.kubevirt.io" denied the request: '
@@ -350,7 +350,7 @@ REFUSED_IN_DEVICES = [
 def refused(document: dict[str, Any]) -> list[str]:
     return [
         cause.field
-        for cause in judge(document).causes
+        for cause in admit(document).causes
         if " is not supported by this version: " in cause.message
     ]
 
@@ -400,7 +400,7 @@ def test_unsupported_networks_are_rejected(network, binding, path):
     ],
 )
 def test_probes_are_not_warned_of(name, way):
-    verdict = judge(machine(**{name: {**way, "periodSeconds": 5, "failureThreshold": 2}}))
+    verdict = admit(machine(**{name: {**way, "periodSeconds": 5, "failureThreshold": 2}}))
     assert not [one for one in verdict.warnings if "Probe" in one]
 
 
@@ -412,7 +412,7 @@ def test_probes_are_not_warned_of(name, way):
     ],
 )
 def test_fields_without_effect_are_warned_of(fields, path):
-    verdict = judge(machine(**fields))
+    verdict = admit(machine(**fields))
     assert verdict.causes == []
     assert verdict.warnings == [f"{path} has no effect in this version"]
 
@@ -432,13 +432,13 @@ def test_fields_without_effect_are_warned_of(fields, path):
 def test_fields_of_the_domain_without_effect_are_warned_of(fields, path):
     document = machine()
     document["spec"]["domain"] |= fields
-    assert judge(document).warnings == [f"{path} has no effect in this version"]
+    assert admit(document).warnings == [f"{path} has no effect in this version"]
 
 
 def test_an_empty_device_counts_as_requested():
     document = machine()
     document["spec"]["domain"]["devices"]["clientPassthrough"] = {}
-    assert judge(document).warnings == [
+    assert admit(document).warnings == [
         "spec.domain.devices.clientPassthrough has no effect in this version"
     ]
 
@@ -458,17 +458,17 @@ def test_an_empty_device_counts_as_requested():
 def test_fields_with_effect_or_default_values_are_not_warned_of(fields):
     document = machine()
     document["spec"]["domain"] |= fields
-    verdict = judge(document)
+    verdict = admit(document)
     assert (verdict.causes, verdict.warnings) == ([], [])
 
 
 def unknown_fields(tree: Any, view: type[msgspec.Struct], path: str) -> Iterator[str]:
-    known = {field.encode_name: field.type for field in msgspec.structs.fields(view)}
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(view)}
     for name, below in tree.items():
-        if name not in known:
+        if name not in fields:
             yield f"{path}.{name}"
         elif isinstance(below, dict):
-            inner = [one for one in parts(known[name]) if issubclass(one, msgspec.Struct)]
+            inner = [one for one in parts(fields[name]) if issubclass(one, msgspec.Struct)]
             if inner:  # else it is a map, whose keys are anybody's
                 yield from unknown_fields(below, inner[0], f"{path}.{name}")
 
@@ -485,13 +485,13 @@ def test_the_table_of_ineffective_fields_has_existing_fields():
 
 
 def test_components_get_no_warnings():
-    assert judge(machine(subdomain="example"), user=CONTROLLER).warnings == []
+    assert admit(machine(subdomain="example"), user=CONTROLLER).warnings == []
 
 
 def test_a_set_has_warnings_only_for_a_new_template():
     document = replica_set()
     document["spec"]["template"]["spec"]["priorityClassName"] = "high"
     expected = ["spec.template.spec.priorityClassName has no effect in this version"]
-    assert judge(document).warnings == expected
-    assert judge(document, replica_set()).warnings == expected
-    assert judge(copy.deepcopy(document) | {"metadata": {}}, document).warnings == []
+    assert admit(document).warnings == expected
+    assert admit(document, replica_set()).warnings == expected
+    assert admit(copy.deepcopy(document) | {"metadata": {}}, document).warnings == []

@@ -1,4 +1,4 @@
-"""What a machine gets that its maker did not ask for."""
+"""Defaults of VMIs."""
 
 import uuid
 from typing import Any

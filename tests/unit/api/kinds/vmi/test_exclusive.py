@@ -1,4 +1,4 @@
-"""Which VMIs must never run twice."""
+"""VMIs that must never run twice."""
 
 import msgspec
 import pytest

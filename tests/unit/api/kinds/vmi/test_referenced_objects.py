@@ -1,4 +1,4 @@
-"""Which objects of its namespace a machine's spec names."""
+"""Objects of its namespace that a VMI's spec names."""
 
 import msgspec
 

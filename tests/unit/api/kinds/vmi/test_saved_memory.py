@@ -1,4 +1,4 @@
-"""What instances and claims say of a memory that is kept."""
+"""Annotations of VMIs and claims about saved memory."""
 
 import msgspec
 import pytest
