@@ -132,7 +132,7 @@ def test_a_machine_migrates_with_its_address_its_connections_its_memory_and_its_
     booted = in_guest(user, "cat /proc/sys/kernel/random/boot_id")
     in_guest(user, "echo root > /root/note; echo scratch > /dev/vdb; sync")
     in_guest(user, f"setsid sh -c '{COUNT % PORT}' > /dev/null 2>&1 < /dev/null &")
-    until("the counter listens", lambda: ":1388 " in in_guest(user, "cat /proc/net/tcp"))
+    until("the counter listens", lambda: ":1388 " in in_guest(user, "cat /proc/net/tcp6"))
     stream = Stream(address)
     stream.count(20)
     for name in ("there", "back"):
