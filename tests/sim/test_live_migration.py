@@ -19,7 +19,6 @@ from tests.sim.migrations import (
 
 from corral.api.errors import NotFound
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration as Migration
-from corral.api.kinds.vmi import live_migration
 from corral.api.object import Key
 from corral.reconcile.objects import key_of
 
@@ -28,11 +27,6 @@ PASSED = [
     *("Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"),
     "Succeeded",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _enabled(monkeypatch):
-    monkeypatch.setattr(live_migration, "ENABLED", True)
 
 
 async def test_a_migration_moves_a_vmi_and_nothing_else():

@@ -8,7 +8,6 @@ from lightkube.models.core_v1 import Container, Pod, PodStatus
 
 from corral.api.kinds.core.pod import ready
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
-from corral.api.kinds.vmi import live_migration
 from corral.api.kinds.vmi.addresses import mac
 from corral.api.kinds.vmi.networks import Bridge
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -256,10 +255,7 @@ def test_image_errors_are_left_to_the_controller():
 
 
 @pytest.mark.parametrize(("alone", "status"), [(True, "False"), (False, "True")])
-def test_a_running_vmi_is_migratable_unless_its_node_is_alone_on_its_host(
-    alone, status, monkeypatch
-):
-    monkeypatch.setattr(live_migration, "ENABLED", True)
+def test_a_running_vmi_is_migratable_unless_its_node_is_alone_on_its_host(alone, status):
     assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), a_pod(), NOW)
     told = condition(instance_status(RUNNING, vmi(), a_pod(), NOW, alone=alone), "LiveMigratable")
     assert told["status"] == status

@@ -6,8 +6,6 @@ import pytest
 from tests.unit.server.conftest import MACHINES
 from tests.unit.server.subresources.evictions import store_machine
 
-from corral.api.kinds.vmi import live_migration
-
 MIGRATIONS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations"
 DENIED = 'admission webhook "migration-create-validator.kubevirt.io" denied the request: '
 FIXED = {
@@ -16,11 +14,6 @@ FIXED = {
     "reason": "DisksNotLiveMigratable",
     "message": "no",
 }
-
-
-@pytest.fixture(autouse=True)
-def _enabled(monkeypatch):
-    monkeypatch.setattr(live_migration, "ENABLED", True)
 
 
 async def migrate(ask, name="move", vmi="vm", path=MIGRATIONS):

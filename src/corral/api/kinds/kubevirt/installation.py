@@ -17,7 +17,7 @@ from corral.api.conditions import set_condition
 from corral.api.errors import Cause
 from corral.api.kind import Kind, Verdict, Version, Webhook, at
 from corral.api.kinds.columns import age, field
-from corral.api.kinds.vmi import live_migration, migration_configuration
+from corral.api.kinds.vmi import migration_configuration
 from corral.api.kinds.vmi.migration_configuration import (
     DEFAULTS,
     EFFECTIVE,
@@ -239,7 +239,7 @@ def _set_fields(document: Document, path: str) -> Iterator[str]:
 
 
 def _is_effective(path: str, name: str) -> bool:
-    return path == _MIGRATIONS and live_migration.ENABLED and name in EFFECTIVE
+    return path == _MIGRATIONS and name in EFFECTIVE
 
 
 KUBEVIRT_KIND = Kind(

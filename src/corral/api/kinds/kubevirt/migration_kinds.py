@@ -18,7 +18,7 @@ from corral.api.kinds.kubevirt.migration import (
     MigrationPolicy,
     VirtualMachineInstanceMigration,
 )
-from corral.api.kinds.vmi import live_migration, migration_configuration
+from corral.api.kinds.vmi import migration_configuration
 from corral.api.kinds.vmi.admission import is_component
 from corral.api.kinds.vmi.vmi import GROUP
 from corral.api.object import Document
@@ -43,9 +43,6 @@ def _add_metadata(document: Document) -> None:
 def _validate(document: Document, old: Document | None, user: str) -> Verdict:
     if old is not None:
         return Verdict(list(_update_causes(document, old)))
-    if not live_migration.ENABLED:
-        message = f"{live_migration.NOWHERE}: nothing would act on this {_NAME}"
-        return Verdict([Cause("kind", message, _UNSUPPORTED)])
     return Verdict(list(_creation_causes(document["spec"], user)))
 
 
@@ -88,8 +85,6 @@ def _validate_policy(document: Document, old: Document | None, _user: str) -> Ve
         _ = migration_configuration.read(settings)
     except ValueError as error:
         return Verdict([Cause("spec", f"spec: {error}")])
-    if not live_migration.ENABLED:
-        return Verdict(warnings=[f"{live_migration.NOWHERE}: nothing acts on this MigrationPolicy"])
     before = at(old, "spec") or {}
     return Verdict(
         warnings=[
@@ -101,7 +96,6 @@ def _validate_policy(document: Document, old: Document | None, _user: str) -> Ve
 
 
 _STATE: Final = ("status", "migrationState")
-_NAME: Final = VirtualMachineInstanceMigration.kind
 
 MIGRATION = Kind(
     group=GROUP,

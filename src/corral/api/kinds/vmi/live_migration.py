@@ -13,18 +13,11 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.api.object import Condition
 
-ENABLED = False
-"""Whether machines can be migrated: until then migrations are refused, and no VMI is migratable."""
-NOWHERE: Final = "all machines of corral are on one host, and none is moved"
 CONDITION: Final = "LiveMigratable"
 
 BLOCK, LIVE = "BlockMigration", "LiveMigration"
 """Methods of migration: with a copy of disks, or of memory alone."""
 
-_NOT_SUPPORTED: Final = (
-    "MigrationNotSupported",
-    "cannot migrate VMI: live migration is not supported, since all nodes are on this host",
-)
 _ALONE: Final = (
     "MigrationNotSupported",
     "cannot migrate VMI: machines migrate between nodes of one host, and this node has its own",
@@ -58,8 +51,6 @@ def _obstacles(vmi: VirtualMachineInstance, *, alone: bool) -> Iterator[tuple[st
     """Yield the reason and the message of each obstacle to a migration, in KubeVirt's order."""
     if _is_tied(vmi):
         yield _INTERFACE, _TIED
-    if not ENABLED:
-        yield _NOT_SUPPORTED
     if alone:
         yield _ALONE
     statuses = {each.name: each for each in vmi.status.volume_status}

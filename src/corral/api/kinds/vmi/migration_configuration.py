@@ -81,6 +81,8 @@ EFFECTIVE: Final = frozenset(
         "parallelMigrationsPerCluster",
         "allowAutoConverge",
         "bandwidthPerMigration",
+        "completionTimeoutPerGiB",
+        "progressTimeout",
     }
 )
 """Settings that have an effect; clients that set another one get a warning."""

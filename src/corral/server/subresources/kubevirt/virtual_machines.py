@@ -32,7 +32,6 @@ from corral.api.kinds.kubevirt.virtualmachine import (
     START,
     STOP,
 )
-from corral.api.kinds.vmi import live_migration
 from corral.api.kinds.vmi.vmi import FINAL_PHASES
 from corral.api.object import Document
 from corral.api.request import Response, User
@@ -314,8 +313,6 @@ def _migrate(request: Request) -> Change:
         raise kubevirt_options.not_found(VIRTUAL_MACHINE_INSTANCE, request.name)
     if request.phase != "Running":
         raise request.conflict(_NOT_RUNNING)
-    if not live_migration.ENABLED:
-        raise BadRequest("live migration is not supported by this version")
     return Change()
 
 

@@ -3,15 +3,9 @@
 import pytest
 
 from corral.api.kinds.kubevirt.migration_kinds import MIGRATION, MIGRATION_POLICY
-from corral.api.kinds.vmi import live_migration
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 LABEL = "kubevirt.io/vmi-name"
-
-
-@pytest.fixture(autouse=True)
-def _enabled(monkeypatch):
-    monkeypatch.setattr(live_migration, "ENABLED", True)
 
 
 def migration(labels=None, phase="", **spec):
@@ -74,12 +68,6 @@ def test_a_new_migration_gets_label_and_finalizer():
     MIGRATION.default_create(document)
     assert document["metadata"]["labels"] == {"mine": "1", LABEL: "vm"}
     assert document["metadata"]["finalizers"] == ["kubevirt.io/migrationJobFinalize"]
-
-
-def test_migrations_are_refused_while_nothing_can_move(monkeypatch):
-    monkeypatch.setattr(live_migration, "ENABLED", False)
-    (fault,) = messages(MIGRATION, migration())
-    assert fault.endswith("nothing would act on this VirtualMachineInstanceMigration")
 
 
 def test_settings_of_a_policy_are_checked_and_those_without_effect_named():

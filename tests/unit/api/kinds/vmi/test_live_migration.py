@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from corral.api.kinds.vmi import live_migration
 from corral.api.kinds.vmi.live_migration import live_migratable, migration_method
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 
@@ -12,11 +11,6 @@ CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "lab"}}
 ALL_SHARED = (
     "live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
 )
-
-
-@pytest.fixture(autouse=True)
-def _enabled(monkeypatch):
-    monkeypatch.setattr(live_migration, "ENABLED", True)
 
 
 def vmi(binding="masquerade", volumes=(), disks=(), modes=None, **annotations):

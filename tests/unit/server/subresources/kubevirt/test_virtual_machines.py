@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from tests.unit.server.conftest import VMS
 
-from corral.api.kinds.vmi import live_migration
 from corral.api.object import Key
 from corral.server.node_proxy.forwarding import Forward
 from corral.server.subresources.kubevirt.virtual_machines import OPERATIONS
@@ -336,7 +335,6 @@ async def test_a_missing_vm_has_kubevirts_error(ask):
     [
         (None, 404, 'virtualmachineinstance.kubevirt.io "vm" not found'),
         ("Scheduling", 409, f"{CONFLICT}VM is not running"),
-        ("Running", 400, "live migration is not supported by this version"),
     ],
 )
 async def test_migration_is_rejected_with_a_reason(ask, store, phase, code, message):
@@ -345,8 +343,7 @@ async def test_migration_is_rejected_with_a_reason(ask, store, phase, code, mess
     assert (answer.status, answer["message"]) == (code, message)
 
 
-async def test_a_running_vm_is_migrated(ask, store, monkeypatch):
-    monkeypatch.setattr(live_migration, "ENABLED", True)
+async def test_a_running_vm_is_migrated(ask, store):
     await store("Always", "Running")
     wanted = {"addedNodeSelector": {"zone": "b"}}
     tried = await ask("PUT", path("migrate"), {**wanted, "dryRun": ["All"]})
