@@ -120,7 +120,6 @@ ORDERS = [
     ("backup.kubevirt.io/v1alpha1", "VirtualMachineBackupTracker"),
     ("clone.kubevirt.io/v1beta1", "VirtualMachineClone"),
     ("export.kubevirt.io/v1", "VirtualMachineExport"),
-    ("kubevirt.io/v1", "VirtualMachineInstanceMigration"),
     ("snapshot.kubevirt.io/v1beta1", "VirtualMachineRestore"),
     ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshot"),
     ("snapshot.kubevirt.io/v1beta1", "VirtualMachineSnapshotContent"),
