@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 import threading
-import time
 from contextlib import suppress
 
 import pytest
@@ -15,8 +14,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 PORT = 5000
-MOST_SECONDS = 3.0
-"""The longest gap in a connection: on a loaded machine it is many times that of an idle one."""
 COUNT = "(i=0; while :; do echo $i; i=$((i+1)); usleep 20000; done) | nc -l -p %d"
 """A counter in the guest's memory, each value of which is sent once."""
 
@@ -113,18 +110,14 @@ class Stream:
     def __init__(self, address: str) -> None:
         self._connection = connected(address)
         self.values: list[int] = []
-        self.longest_gap = 0.0
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
     def _read(self) -> None:
-        before = time.monotonic()
         try:
             with self._connection.makefile() as lines:
                 for line in lines:
-                    now = time.monotonic()
-                    self.longest_gap, before = max(self.longest_gap, now - before), now
                     self.values.append(int(line))
         except (OSError, ValueError) as error:
             self.failure = error
@@ -140,7 +133,7 @@ class Stream:
         self._connection.close()
 
 
-def test_a_machine_migrates_with_its_address_its_connections_its_memory_and_its_disks(user):
+def test_a_machine_keeps_its_address_connections_memory_and_disks(user):
     before = status(user)
     address = before["interfaces"][0]["ipAddress"]
     booted = in_guest(user, "cat /proc/sys/kernel/random/boot_id")
@@ -157,7 +150,6 @@ def test_a_machine_migrates_with_its_address_its_connections_its_memory_and_its_
         stream.count(100)
     stream.close()
     assert stream.failure is None
-    assert stream.longest_gap < MOST_SECONDS
     assert stream.values == list(range(len(stream.values)))
     until("the guest is ready", lambda: is_ready(user))
     assert status(user)["interfaces"][0]["ipAddress"] == address
