@@ -5,10 +5,13 @@ import json
 import socket
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tests.cluster import Outside, outside, ranges, until
 from tests.console import console
+
+from corral.api.kinds.storage.common import SHARED_CLASS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -17,19 +20,38 @@ PORT = 5000
 COUNT = "(i=0; while :; do echo $i; i=$((i+1)); usleep 20000; done) | nc -l -p %d"
 """A counter in the guest's memory, each value of which is sent once."""
 
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data"},
+    "spec": {
+        "storageClassName": SHARED_CLASS,
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "64Mi"}},
+    },
+}
+
 
 @pytest.fixture(scope="module")
-def user(demo_disk, tmp_path_factory):
+def shared(tmp_path_factory):
+    """A directory that several hosts could mount."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def user(demo_disk, tmp_path_factory, shared):
     directory = tmp_path_factory.mktemp("corral")
-    with outside("--nodes", "2", *ranges(__file__), directory=directory) as user:
+    options = ("--nodes", "2", "--shared-storage", str(shared))
+    with outside(*options, *ranges(__file__), directory=directory) as user:
         user.corral("image", "import", str(demo_disk), REFERENCE)
+        user.kubectl("create", "-f", "-", input=json.dumps(CLAIM))
         user.kubectl("create", "-f", "-", input=json.dumps(machine()))
         until("the guest is ready", lambda: is_ready(user))
         yield user
 
 
 def machine() -> dict:
-    disks = ("root", "scratch")
+    disks = ("root", "scratch", "data")
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
@@ -47,6 +69,7 @@ def machine() -> dict:
             "volumes": [
                 {"name": "root", "containerDisk": {"image": REFERENCE}},
                 {"name": "scratch", "emptyDisk": {"capacity": "64Mi"}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
             ],
         },
     }
@@ -133,11 +156,26 @@ class Stream:
         self._connection.close()
 
 
-def test_a_machine_keeps_its_address_connections_memory_and_disks(user):
+def first_bytes(user: Outside, device: str) -> str:
+    """Return the first bytes on a disk, past the guest's cache."""
+    return in_guest(user, f"dd if={device} bs=512 count=1 iflag=direct 2>/dev/null")
+
+
+def await_end(user: Outside, pod: str) -> None:
+    until("the source has ended", lambda: user.get("pod", pod)["status"]["phase"] == "Succeeded")
+
+
+def is_leased(shared: Path, user: Outside) -> bool:
+    """Report whether the machine has the lease of its disk on the shared directory."""
+    uid = user.get("vmi", "vm")["metadata"]["uid"]
+    return any(each.name.endswith(f".{uid}") for each in shared.glob("leases/*/*.held.*"))
+
+
+def test_a_machine_keeps_its_address_connections_memory_and_disks(user, shared):
     before = status(user)
     address = before["interfaces"][0]["ipAddress"]
     booted = in_guest(user, "cat /proc/sys/kernel/random/boot_id")
-    in_guest(user, "echo root > /root/note; echo scratch > /dev/vdb; sync")
+    in_guest(user, "echo root > /root/note; echo scratch > /dev/vdb; echo data > /dev/vdc; sync")
     in_guest(user, f"setsid sh -c '{COUNT % PORT}' > /dev/null 2>&1 < /dev/null &")
     stream = Stream(address)
     stream.count(20)
@@ -147,6 +185,8 @@ def test_a_machine_keeps_its_address_connections_memory_and_disks(user):
         state = migration["status"]["migrationState"]
         assert migration["status"]["phase"] == "Succeeded", migration
         assert status(user)["nodeName"] == state["targetNode"] != source
+        await_end(user, state["sourcePod"])
+        assert is_leased(shared, user)
         stream.count(100)
     stream.close()
     assert stream.failure is None
@@ -155,9 +195,8 @@ def test_a_machine_keeps_its_address_connections_memory_and_disks(user):
     assert status(user)["interfaces"][0]["ipAddress"] == address
     assert in_guest(user, "cat /proc/sys/kernel/random/boot_id") == booted
     assert in_guest(user, "cat /root/note").strip() == "root"
-    assert in_guest(user, "dd if=/dev/vdb bs=512 count=1 iflag=direct 2>/dev/null").startswith(
-        "scratch"
-    )
+    assert first_bytes(user, "/dev/vdb").startswith("scratch")
+    assert first_bytes(user, "/dev/vdc").startswith("data")
     asyncio.run(type_to(user))
 
 

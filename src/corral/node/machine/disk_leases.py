@@ -76,6 +76,13 @@ class MachineLeases:
         if self._shared is not None:
             await self._release(uid, held | self._shared.running.pop(uid, set()))
 
+    def forget(self, uid: str) -> None:
+        """Leave the leases to the other side of a migration, which runs the guest.
+
+        Both sides are on one host, and a lease names the host and the VMI: it is the same for both.
+        """
+        self._held.pop(uid, None)
+
     async def release_unplugged(self, uid: str, present: Collection[str]) -> None:
         """Release the leases of hotplugged volumes that a machine no longer has."""
         held = self._held.get(uid, {})

@@ -133,6 +133,7 @@ class Machine:
             networking=networking,
             targets=targets,
             limits=self._limits,
+            leases=self._leases,
             arrived=self._on_arrived,
             require=require,
         )
@@ -502,7 +503,10 @@ class Machine:
         if (self.directory / FENCED).exists():  # by the watchdog
             facts = replace(facts, fenced=FENCED_MESSAGE)
         facts = fold(facts, Change.GONE)
-        await self._leases.release(self.record.uid)  # before others may start the VMI elsewhere
+        if facts.elsewhere:
+            self._leases.forget(self.record.uid)
+        else:
+            await self._leases.release(self.record.uid)  # before others may start the VMI
         self._state.record_end(facts)
         await self._limits.remove()
         if facts.evicted:

@@ -94,3 +94,13 @@ async def test_without_a_shared_directory_no_drive_needs_a_lease():
     await leases.acquire("one", [drive("")])
     await leases.confirm("one")
     await leases.release("one")
+
+
+async def test_the_sides_of_a_migration_have_the_same_lease(files):
+    source, target = (MachineLeases(SimpleNamespace(leases=files, running={})) for _ in range(2))
+    await source.acquire("one", [drive("a")])
+    await target.acquire("one", [drive("a")])
+    source.forget("one")
+    assert files.held == {"a": ("one", True)}
+    await target.release("one")
+    assert files.held == {}

@@ -23,6 +23,7 @@ from corral.aio import Signal, finished, run_until
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.hypervisor import Definition, Guest, GuestError, Hypervisor, StartError
+from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.drives import DriveError
 from corral.node.machine.migration.handover import TargetStep, target_step
 from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
@@ -48,6 +49,7 @@ class Arrival:
         networking: Networking,
         targets: MigrationTargets,
         limits: MachineLimits,
+        leases: MachineLeases,
         arrived: Callable[[Guest], None],
         require: Callable[[Record], None],
     ) -> None:
@@ -56,6 +58,7 @@ class Arrival:
         self._networking = networking
         self._targets = targets
         self._limits = limits
+        self._leases = leases
         self._on_arrived = arrived
         self._require = require
         self._addresses: Sequence[str] = ()
@@ -148,6 +151,7 @@ class Arrival:
         definition = Definition(
             vmi=vmi, directory=state.directory, drives=drives, network=network, receives=True
         )
+        await self._leases.acquire(state.record.uid, drives.values())
         guest = await self._hypervisor.start(definition)
         try:
             state.step("spawned")
