@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 from bench.cluster import free_port
 
 from corral.cli.address_options import BindAddress
@@ -19,14 +20,15 @@ from corral.node.state import machine_record as records
 
 @pytest.fixture
 def run_command(capsys):
-    """Run a command; return its exit code and output."""
+    """Run a command in this process; return its exit code and output."""
 
     def run_command(*arguments):
         code = run(list(map(str, arguments)))
         printed = capsys.readouterr()
         return code, printed.out + printed.err
 
-    return run_command
+    yield run_command
+    structlog.reset_defaults()  # a manager has configured its log, to which later tests would write
 
 
 def spoil(directory: Path, name: str, how: str) -> None:

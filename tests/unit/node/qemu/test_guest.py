@@ -72,7 +72,7 @@ def monitor():
 @pytest.fixture
 def guest(monitor, tmp_path):
     """Makes the guest that a manager finds in a state."""
-    process = SimpleNamespace(on_end=lambda _: None)
+    process = SimpleNamespace(identity=SimpleNamespace(pid=1), on_end=lambda _: None)
     return lambda state="running": QemuGuest(tmp_path, process, monitor, state)
 
 
@@ -132,6 +132,7 @@ class Waiting:
     """A process that waits for a processor for so much of each of the first samples."""
 
     ended = False
+    identity = SimpleNamespace(pid=1)
 
     def __init__(self, shares):
         self._shares = shares
@@ -213,7 +214,7 @@ async def test_a_replug_sets_the_link_down_then_up(tmp_path, monkeypatch):
 
     cards = [{"name": "default", "bridge": {}}]
     document = {"spec": {"domain": {"devices": {"interfaces": cards}}}}
-    process = SimpleNamespace(on_end=lambda _: None)
+    process = SimpleNamespace(identity=SimpleNamespace(pid=1), on_end=lambda _: None)
     one = QemuGuest(tmp_path, process, Links(), "running")
     await one.replug(msgspec.convert(document, VirtualMachineInstance))
     assert links == [("set_link", "nic0", False), ("set_link", "nic0", True)]
