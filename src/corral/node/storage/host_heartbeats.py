@@ -39,7 +39,7 @@ class _Observed:
 class HostHeartbeats:
     """The heartbeats of a shared directory; ``host`` and ``node`` are this host's.
 
-    The methods block.
+    The methods block; several threads may call them at a time.
     """
 
     def __init__(
@@ -70,10 +70,12 @@ class HostHeartbeats:
 
         Raises OSError.
         """
-        silent = {host for host, each in self._observed.items() if _is_silent(each)}
+        turned_silent = False
         for each in self._directory.iterdir():
-            self._read(each.name)
-        return any(host not in silent and _is_silent(each) for host, each in self._observed.items())
+            before = self._observed.get(each.name)
+            was_silent = before is not None and _is_silent(before)
+            turned_silent |= _is_silent(self._read(each.name)) and not was_silent
+        return turned_silent
 
     def is_silent(self, host: str) -> bool:
         """Report whether a host has not written for ``SILENT_SECONDS``, read anew.

@@ -2,6 +2,7 @@
 
 import pytest
 
+from corral.node.storage import host_heartbeats
 from corral.node.storage.host_heartbeats import SILENT_SECONDS, HostHeartbeats
 
 
@@ -76,6 +77,20 @@ def test_observing_reports_a_host_that_has_become_silent_once(pair, clock):
     assert not mine.observe()
     clock.now += SILENT_SECONDS
     assert mine.observe()
+    assert not mine.observe()
+
+
+def test_another_thread_may_query_a_new_host_while_all_are_observed(pair, monkeypatch):
+    mine, other = pair
+    other.beat()
+    mine.observe()
+    is_silent = host_heartbeats._is_silent
+
+    def while_another_queries(heartbeat):
+        mine._read(f"new-{len(mine._observed)}")
+        return is_silent(heartbeat)
+
+    monkeypatch.setattr(host_heartbeats, "_is_silent", while_another_queries)
     assert not mine.observe()
 
 
