@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 
+from corral.aio import own_thread
 from corral.api.errors import NotFound
 from corral.api.kinds.cdi.population import is_populated
 from corral.api.kinds.storage.common import BOUND
@@ -68,6 +69,7 @@ class Claims:
                 "use the storage class corral",
             )
         for storage, handle in handles:
-            if (found := storage.find(handle)) is not None:
+            # Not here, nor in the shared pool: the server of a shared directory may not answer.
+            if (found := await own_thread(storage.find, handle)) is not None:
                 return found
         raise StorageError(f'the files of persistentvolume "{name}" are missing')

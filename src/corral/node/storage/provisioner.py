@@ -286,7 +286,8 @@ class Provisioner:
                 self._storage.resize, handle, size, overcommit_percent=overcommit
             )
         except InUse as busy:
-            resized = self._storage.get(handle)  # resize has reserved the new capacity
+            # resize has reserved the new capacity
+            resized = await asyncio.to_thread(self._storage.get, handle)
             try:
                 await self._grow(key_of(claim), resized.capacity_bytes)
             except GuestError as error:
@@ -326,7 +327,8 @@ class Provisioner:
 
         Retained volumes have no PersistentVolume either, so only a blank one is removed.
         """
-        if self._storage.find(key.name) is None or self.claims.indexed(_HANDLE, key.name):
+        found = await asyncio.to_thread(self._storage.find, key.name)
+        if found is None or self.claims.indexed(_HANDLE, key.name):
             return
         try:
             await self._client.get(Volume, key.name)

@@ -1,5 +1,9 @@
 """From a claim to its files, and everything that can be wrong on the way."""
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 import pytest
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
@@ -114,3 +118,21 @@ async def test_unusable_claims_are_reported_with_the_reason(api, storage, change
 async def test_a_node_without_storage_has_no_claims(api):
     with pytest.raises(StorageError, match="storage of this node"):
         await Claims(api, []).find("default", "data")
+
+
+async def test_a_storage_that_does_not_answer_blocks_nothing_else(api, storage, monkeypatch):
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    asked, answers, find = asyncio.Event(), threading.Event(), storage.find
+
+    def find_late(handle):
+        loop.call_soon_threadsafe(asked.set)
+        assert answers.wait(5), "the event loop, or the shared thread, waits for the storage"
+        return find(handle)
+
+    monkeypatch.setattr(storage, "find", find_late)
+    finding = asyncio.create_task(Claims(api, [storage]).find("default", "data"))
+    await asked.wait()
+    assert await asyncio.to_thread(bool, "answered")
+    answers.set()
+    assert await finding == find("pvc-u")
