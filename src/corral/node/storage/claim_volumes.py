@@ -32,6 +32,11 @@ class Claims:
 
     async def find(self, namespace: str, name: str) -> StoredVolume:
         """Return a populated claim's volume.  Raises NoClaim; StorageError, maybe temporary."""
+        _, volume = await self.locate(namespace, name)
+        return volume
+
+    async def locate(self, namespace: str, name: str) -> tuple[Storage, StoredVolume]:
+        """Return a populated claim's volume, and the storage it lies in.  Raises as ``find``."""
         try:
             claim = await self._client.get(PersistentVolumeClaim, name, namespace)
         except NotFound:
@@ -53,7 +58,9 @@ class Claims:
             )
         return await self._stored(claim, claim.spec.volumeName or "")
 
-    async def _stored(self, claim: PersistentVolumeClaim, name: str) -> StoredVolume:
+    async def _stored(
+        self, claim: PersistentVolumeClaim, name: str
+    ) -> tuple[Storage, StoredVolume]:
         try:
             volume = await self._client.get(PersistentVolume, name)
         except NotFound:
@@ -71,5 +78,5 @@ class Claims:
         for storage, handle in handles:
             # Not here, nor in the shared pool: the server of a shared directory may not answer.
             if (found := await own_thread(storage.find, handle)) is not None:
-                return found
+                return storage, found
         raise StorageError(f'the files of persistentvolume "{name}" are missing')

@@ -40,12 +40,11 @@ class VolumeServer:
     def __init__(self, client: Client, storages: Sequence[Storage]) -> None:
         self._client = client
         self._claims = Claims(client, storages)
-        self._storages = storages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a volume, or why not.  No machine writes it meanwhile."""
         try:
-            volume, storage = await self._find(Request(scope))
+            storage, volume = await self._find(Request(scope))
             exported = storage.exported(volume.handle)
             disk = await finished(
                 asyncio.to_thread(exported.__enter__), discard=lambda _: _leave(exported)
@@ -61,8 +60,8 @@ class VolumeServer:
             finally:
                 await finished(asyncio.to_thread(_leave, exported))
 
-    async def _find(self, request: Request) -> tuple[StoredVolume, Storage]:
-        """Return the requested volume and its storage.
+    async def _find(self, request: Request) -> tuple[Storage, StoredVolume]:
+        """Return the requested volume, and the storage it lies in.
 
         Raises Forbidden unless the caller makes a clone of it, StorageError and ApiError.
         """
@@ -72,9 +71,7 @@ class VolumeServer:
         caller = request.scope.get("state", {}).get("user", "")
         if not await self._is_clone_of(target, source, caller):
             raise Forbidden(f"{caller} makes no clone {target} of {source}")
-        volume = await self._claims.find(*source)
-        found = (each for each in self._storages if each.find(volume.handle) == volume)
-        return volume, next(found)
+        return await self._claims.locate(*source)
 
     async def _is_clone_of(self, target: Key, source: Key, caller: str) -> bool:
         """Report whether a claim that is made on the caller's node is to be a clone of another."""
