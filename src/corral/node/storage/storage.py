@@ -256,10 +256,18 @@ class Storage:
                 self._check_space(target, clones.growth(origin), overcommit_percent)
                 if (cloned := clones.clone(origin, copy)) is not None:
                     return cloned
-        with self.exclusive(origin):
-            file = self.work_directory(target) / "clone"
-            clones.copy(origin, file)
+        file = self.work_directory(target) / "clone"
+        self.copy(source, file)
         return self.populate(target, file, "raw")
+
+    def copy(self, handle: str, file: Path) -> None:
+        """Write the content of a volume to a file, as a raw disk.
+
+        Raises NoSuchVolume, InUse, StorageError and OSError.
+        """
+        origin = self.get(handle)
+        with self.exclusive(origin):
+            clones.copy(origin, file)
 
     @contextmanager
     def exported(self, handle: str) -> Iterator[Path]:

@@ -13,7 +13,6 @@ from corral.api.object import Key
 from corral.failures import describe
 from corral.node.images.peer import Peer, gathered
 from corral.node.images.progress import Meter, Report
-from corral.node.storage import clone as clones
 from corral.node.storage.population.error import NotReady, PopulationError
 from corral.node.storage.population.job import Job
 from corral.node.storage.storage import Storage
@@ -47,7 +46,7 @@ class OtherStorages:
         file = work / "clone"
         for storage in self._storages:
             if storage.id == storage_id:
-                await asyncio.to_thread(_copy_here, storage, handle, file)
+                await asyncio.to_thread(storage.copy, handle, file)
                 return file
         peer = self._peer(storage_id)
         if peer is None:
@@ -62,12 +61,6 @@ class OtherStorages:
                 error
             )
         return file
-
-
-def _copy_here(storage: Storage, handle: str, file: Path) -> None:
-    origin = storage.get(handle)
-    with storage.exclusive(origin):
-        clones.copy(origin, file)
 
 
 async def _receive(peer: Peer, job: Job, source: Key, file: Path, report: Report) -> None:
