@@ -127,11 +127,11 @@ class Populator:
 
     def place_of(self, claim: Claim) -> tuple[str, str] | None:
         """Return the storage of a claim's volume, by its id, and the volume's handle there."""
-        volume = self.volume_of(claim)
-        storage = storage_of(volume) if volume is not None else ""
-        if volume is None or not (handle := handle_in(volume, storage or self._storage.id)):
+        if (volume := self.volume_of(claim)) is None:
             return None
-        return storage or self._storage.id, handle
+        storage = storage_of(volume) or self._storage.id
+        handle = handle_in(volume, storage)
+        return (storage, handle) if handle else None
 
     def users_of(self, key: Key) -> list[Pod]:
         """Return the pods that use a claim and have not ended."""

@@ -52,7 +52,6 @@ class ClaimLister(Protocol):
     """Cached claims, with their volumes and pods."""
 
     def claim(self, key: Key) -> PersistentVolumeClaim | None: ...
-    def handle_of(self, claim: PersistentVolumeClaim) -> str | None: ...
     def place_of(self, claim: PersistentVolumeClaim) -> tuple[str, str] | None: ...
     def users_of(self, key: Key) -> list[Pod]: ...
 
@@ -170,18 +169,17 @@ class Sources:
             self._source(job, job.source.pvc)
 
     async def _copy(self, job: Job, copied: ClaimCopy, report: Report) -> None:
-        source = self._source(job, copied)
-        if (handle := self._lister.handle_of(source)) is not None:
+        source, place = self._source(job, copied)
+        storage, handle = place
+        if storage == self._storage.id:
             await asyncio.to_thread(self._storage.clone, handle, job.handle)
             return
-        place = self._lister.place_of(source)
-        assert place is not None
         work = await asyncio.to_thread(self._storage.work_directory, job.handle)
-        file = await self._others.copy(job, key_of(source), place, work, report)
+        file = await self._others.copy(job, source, place, work, report)
         await asyncio.to_thread(self._storage.populate, job.handle, file, "raw")
 
-    def _source(self, job: Job, source: ClaimCopy) -> PersistentVolumeClaim:
-        """Return the claim to copy.  Raises NotReady."""
+    def _source(self, job: Job, source: ClaimCopy) -> tuple[Key, tuple[str, str]]:
+        """Return the claim to copy, and its place.  Raises NotReady."""
         key = Key(source.namespace or job.key.namespace, source.name)
         claim = self._lister.claim(key)
         if claim is None:
@@ -191,9 +189,10 @@ class Sources:
                 f"pod {key_of(pod)} using PersistentVolumeClaim {key.name}",
                 reason="CloneSourceInUse",
             )
-        if self._lister.place_of(claim) is None or not population.is_populated(claim):
+        place = self._lister.place_of(claim)
+        if place is None or not population.is_populated(claim):
             raise NotReady("The source PVC is not fully imported", reason="ImportPVCNotReady")
-        return claim
+        return key, place
 
     async def _upload(self, job: Job, report: Report, ready: Callable[[], Awaitable[None]]) -> None:
         work = await asyncio.to_thread(self._storage.work_directory, job.handle)

@@ -35,9 +35,6 @@ class Present:
     def users_of(self, _key):
         return self._users
 
-    def handle_of(self, _claim):
-        return self._handle
-
     def place_of(self, _claim):
         return ("s1", self._handle) if self._handle else None
 
