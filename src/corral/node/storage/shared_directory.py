@@ -43,7 +43,7 @@ def create(directory: Path, cluster: str, remembered: Path) -> str:
             )
         identifier_in(directory)
         files.replace(directory / _CLUSTER, cluster.encode(), durable=True)
-    found = check(directory, cluster)
+    found = identify(directory, cluster)
     if before not in ("", found):
         raise StorageError(
             f"{directory} is another shared directory ({found}) than before ({before})",
