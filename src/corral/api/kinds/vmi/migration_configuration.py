@@ -101,8 +101,9 @@ def read(settings: Any) -> MigrationConfiguration:
 
     Raises ValueError, which names the setting, for an invalid one.
     """
+    given = settings or {}
     try:
-        read = msgspec.convert(settings or {}, MigrationConfiguration)
+        read = msgspec.convert(given, MigrationConfiguration)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
     if read.bandwidth_per_migration is not None:
@@ -111,8 +112,8 @@ def read(settings: Any) -> MigrationConfiguration:
         except ValueError as error:
             raise ValueError(f"bandwidthPerMigration: {error}") from None
     for name in _NOT_NEGATIVE:
-        if (settings or {}).get(name, 0) < 0:
-            raise ValueError(f"{name}: {settings[name]} is less than 0")
+        if (given.get(name) or 0) < 0:
+            raise ValueError(f"{name}: {given[name]} is less than 0")
     downtime = read.max_downtime_ms
     if downtime is not None and not 1 <= downtime <= MOST_DOWNTIME_MS:
         raise ValueError(f"maxDowntimeMs: {downtime} is not between 1 and {MOST_DOWNTIME_MS}")

@@ -1,5 +1,6 @@
 """Settings of migrations as they are stored."""
 
+import msgspec
 import pytest
 
 from corral.api.kinds.vmi.migration_configuration import (
@@ -37,3 +38,5 @@ def test_invalid_settings_are_refused_by_name(settings, fault):
 
 def test_absent_settings_are_none():
     assert read(None) == read({}) == MigrationConfiguration()
+    nulls = {field.encode_name: None for field in msgspec.structs.fields(MigrationConfiguration)}
+    assert read(nulls) == MigrationConfiguration()
