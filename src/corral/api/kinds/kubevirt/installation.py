@@ -50,7 +50,9 @@ _CONDITIONS = (
 
 _MIGRATIONS: Final = "spec.configuration.migrations"
 _SECTIONS = ("configuration", "developerConfiguration", "instancetype", "migrations")
-_IMPLEMENTED = (RATIO_FIELD, POLICY_FIELD)
+_IMPLEMENTED = frozenset(
+    {RATIO_FIELD, POLICY_FIELD, *(f"{_MIGRATIONS}.{name}" for name in EFFECTIVE)}
+)
 
 
 class KubeVirtSpec(Struct, kw_only=True):
@@ -230,16 +232,12 @@ def _set_fields(document: Document, path: str) -> Iterator[str]:
     """Yield the paths of fields that are set and have no effect."""
     for name, value in document.items():
         here = f"{path}.{name}"
-        if value in (None, "", {}, []) or here in _IMPLEMENTED or _is_effective(path, name):
+        if value in (None, "", {}, []) or here in _IMPLEMENTED:
             continue
         if name in _SECTIONS and isinstance(value, dict):
             yield from _set_fields(value, here)
         else:
             yield here
-
-
-def _is_effective(path: str, name: str) -> bool:
-    return path == _MIGRATIONS and name in EFFECTIVE
 
 
 KUBEVIRT_KIND = Kind(
