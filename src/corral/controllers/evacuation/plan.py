@@ -11,7 +11,7 @@ from corral.api.kinds.kubevirt.migration import (
     MAINTENANCE,
     VirtualMachineInstanceMigration,
 )
-from corral.api.kinds.vmi import live_migration
+from corral.api.kinds.vmi.live_migration import is_live_migratable
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.reconcile.objects import is_being_deleted
@@ -44,10 +44,7 @@ def may_migrate(
         vmi.spec.eviction_strategy in _BY_MIGRATION
         and not vmi.is_final
         and not is_being_deleted(vmi)
-        and any(
-            each.type == live_migration.CONDITION and each.status == "True"
-            for each in vmi.status.conditions
-        )
+        and is_live_migratable(vmi)
         and all(each.is_final for each in migrations)
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.vmi.live_migration import is_live_migratable
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.metrics import labels
 from corral.metrics import Family, Source, gauge
@@ -89,11 +90,7 @@ def _first_annotation(vmi: VirtualMachineInstance, kinds: Iterable[str]) -> str:
 
 def _evictable(vmi: VirtualMachineInstance) -> bool:
     """Report whether nothing known prevents the eviction of a VMI."""
-    if vmi.spec.eviction_strategy != "LiveMigrate":
-        return True
-    return any(
-        one.type == "LiveMigratable" and one.status == "True" for one in vmi.status.conditions
-    )
+    return vmi.spec.eviction_strategy != "LiveMigrate" or is_live_migratable(vmi)
 
 
 def _boolean(yes: bool) -> str:  # noqa: FBT001 - it is the value of a label

@@ -42,6 +42,11 @@ def live_migratable(vmi: VirtualMachineInstance, *, alone: bool = False) -> Cond
     return Condition(type=CONDITION, status=status, reason=reason, message=message)
 
 
+def is_live_migratable(vmi: VirtualMachineInstance) -> bool:
+    """Return whether the condition LiveMigratable of a VMI is True."""
+    return any(each.type == CONDITION and each.status == "True" for each in vmi.status.conditions)
+
+
 def migration_method(vmi: VirtualMachineInstance) -> str:
     """Return the method by which a VMI migrates."""
     return BLOCK if any(_is_copied(vmi, volume) for volume in vmi.spec.volumes) else LIVE

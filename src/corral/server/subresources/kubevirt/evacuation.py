@@ -14,6 +14,7 @@ from corral.api.conditions import get_condition
 from corral.api.errors import MethodNotAllowed, TooManyRequests
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.vmi import live_migration
 from corral.api.object import Document, Key
 from corral.api.request import Response
 from corral.server.registry.rest import Updates
@@ -79,7 +80,7 @@ def _is_to_be_evacuated(vmi: Document, strategy: str | None) -> bool:
 
 
 def _is_migratable(vmi: Document) -> bool:
-    found = get_condition(at(vmi, "status", "conditions"), "LiveMigratable")
+    found = get_condition(at(vmi, "status", "conditions"), live_migration.CONDITION)
     return found is not None and found.get("status") == "True"
 
 
