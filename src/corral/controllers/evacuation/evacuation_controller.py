@@ -40,7 +40,7 @@ class Evacuations:
         self._recorder = context.recorder(COMPONENT)
         self._expectations = Expectations[str](context.monotonic)
         self._vmis.index("node", lambda vmi: (vmi.status.node_name,))
-        self._migrations.index("vmi", lambda one: (str(_vmi_key(one)),))
+        self._migrations.index("vmi", lambda one: (str(one.vmi_key),))
         self._vmis.handle(self._vmi_changed)
         self._nodes.handle(self._node_changed)
         self._migrations.handle(self._migration_changed)
@@ -88,15 +88,11 @@ class Evacuations:
     def _migration_changed(self, old: Migration | None, new: Migration | None) -> None:
         changed = new or old
         assert changed is not None
-        key = _vmi_key(changed)
+        key = changed.vmi_key
         if old is None and (vmi := self._vmis.get(key)) is not None:
             self._expectations.creation_observed(vmi.metadata.uid)
         if new is None or new.is_final:
             self.queue.add(key)
-
-
-def _vmi_key(migration: Migration) -> Key:
-    return Key(migration.metadata.namespace, migration.spec.vmi_name)
 
 
 def _concerns(old: VMI, new: VMI) -> bool:

@@ -128,7 +128,7 @@ def target(vmi: VirtualMachineInstance, pods: Iterable[Pod]) -> Pod | None:
             for pod in pods
             if key_of(pod) == Key(vmi.metadata.namespace, state.target_pod)
             and node_of(pod)
-            and _pod_phase(pod) not in _POD_ENDED
+            and not has_ended(pod)
         ),
         None,
     )
@@ -141,7 +141,7 @@ def next_phase(vmi: VirtualMachineInstance, pod: Pod | None) -> str:
         return phase
     if pod is None:
         return "Pending" if phase in _UNSCHEDULED and not is_being_deleted(vmi) else "Failed"
-    ended = _pod_phase(pod)
+    ended = phase_of(pod)
     if phase in _SCHEDULED:
         return ended if ended in _POD_ENDED else phase
     if ended in _POD_ENDED or (is_being_deleted(pod) and not is_being_deleted(vmi)):
@@ -188,6 +188,15 @@ def is_running(pod: Pod) -> bool:
         container.name == COMPUTE and container.state is not None and container.state.running
         for container in pod.status.containerStatuses or ()
     )
+
+
+def has_ended(pod: Pod) -> bool:
+    """Report whether the pod is in a final phase."""
+    return phase_of(pod) in _POD_ENDED
+
+
+def phase_of(pod: Pod) -> str:
+    return (pod.status and pod.status.phase) or ""
 
 
 def node_of(pod: Pod) -> str:
@@ -339,10 +348,6 @@ def merged(
                 now=rfc3339(now),
             )
     return None if after == before else after
-
-
-def _pod_phase(pod: Pod) -> str:
-    return (pod.status and pod.status.phase) or ""
 
 
 def _image_problem(pod: Pod | None) -> Condition | None:

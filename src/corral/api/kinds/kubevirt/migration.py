@@ -13,7 +13,7 @@ from corral.api.kinds.vmi.migration_configuration import MigrationConfiguration
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.status import PhaseTransition
 from corral.api.kinds.vmi.vmi import GROUP
-from corral.api.object import AnyFields, Condition, Object, Quantity, Struct
+from corral.api.object import AnyFields, Condition, Key, Object, Quantity, Struct
 
 POLICIES: Final = "migrations.kubevirt.io"
 
@@ -89,6 +89,11 @@ class VirtualMachineInstanceMigration(Object, kw_only=True):
 
     spec: MigrationSpec
     status: MigrationStatus = msgspec.field(default_factory=MigrationStatus)
+
+    @property
+    def vmi_key(self) -> Key:
+        """The key of its VMI."""
+        return Key(self.metadata.namespace, self.spec.vmi_name)
 
     @property
     def is_final(self) -> bool:

@@ -30,8 +30,8 @@ def backoff_seconds(migration: Migration, others: Iterable[Migration], now: date
     """
     if not _is_automatic(migration):
         return 0.0
-    earlier = [each for each in others if _is_automatic(each) and _age(each) < _age(migration)]
-    earlier.sort(key=_age, reverse=True)
+    earlier = [each for each in others if _is_automatic(each) and age(each) < age(migration)]
+    earlier.sort(key=age, reverse=True)
     failures: list[Migration] = []
     for each in earlier:
         if each.status.phase == SUCCEEDED:
@@ -47,7 +47,7 @@ def backoff_seconds(migration: Migration, others: Iterable[Migration], now: date
 def expired(migrations: Iterable[Migration]) -> list[Migration]:
     """Return the finished migrations of a VMI that are to be deleted: all but the newest."""
     finished = [each for each in migrations if each.is_final and not is_being_deleted(each)]
-    finished.sort(key=_age)
+    finished.sort(key=age)
     return finished[: max(0, len(finished) - KEPT)]
 
 
@@ -61,12 +61,13 @@ def old_pod(migration: Migration) -> str:
     return state.source_pod if state.completed else ""
 
 
+def age(migration: Migration) -> tuple[str, str]:
+    """Return a key that sorts the oldest migration first."""
+    return migration.metadata.creation_timestamp or "", migration.metadata.name
+
+
 def _is_automatic(migration: Migration) -> bool:
     return not _AUTOMATIC.isdisjoint(migration.metadata.annotations)
-
-
-def _age(migration: Migration) -> tuple[str, str]:
-    return migration.metadata.creation_timestamp or "", migration.metadata.name
 
 
 def _failed_at(migration: Migration) -> datetime | None:

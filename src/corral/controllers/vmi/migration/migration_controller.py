@@ -22,9 +22,9 @@ from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.controllers.vmi.launcher_template import LauncherTemplate
-from corral.controllers.vmi.lifecycle import node_of
+from corral.controllers.vmi.lifecycle import has_ended, node_of
 from corral.controllers.vmi.migration import history, vmi_patches
-from corral.controllers.vmi.migration.plan import Observed, Plan, plan
+from corral.controllers.vmi.migration.plan import Observed, Plan, own_state, plan
 from corral.controllers.vmi.migration.queue_order import Candidate, startable
 from corral.controllers.vmi.migration.status import status
 from corral.controllers.vmi.migration.target_pod import target_pod
@@ -32,6 +32,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.deletion import remove
 from corral.reconcile.objects import (
+    controller_of,
     controller_uid,
     is_being_deleted,
     key_of,
@@ -46,7 +47,6 @@ VMI = VirtualMachineInstance
 COMPONENT = "virtualmachine-controller"
 """KubeVirt's migration controller shares the event recorder of VMIs."""
 _QUOTA = "exceeded quota"
-_POD_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 def controller(
@@ -82,7 +82,7 @@ class Migrations:
             *(self.migrations, self.vmis, self.pods, self._nodes, self._policies),
             *self._template.informers,
         )
-        self.migrations.index("vmi", lambda one: (str(_vmi_key(one)),))
+        self.migrations.index("vmi", lambda one: (str(one.vmi_key),))
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.migrations.handle(self._migration_changed)
         self.vmis.handle(self._vmi_changed)
@@ -116,7 +116,7 @@ class Migrations:
         return Result(delay) if delay > 0 else None
 
     def _observe(self, migration: Migration) -> Observed:
-        vmi = self.vmis.get(_vmi_key(migration))
+        vmi = self.vmis.get(migration.vmi_key)
         pods = self.pods.indexed("controller", vmi.metadata.uid) if vmi is not None else []
         named = {key_of(pod).name: pod for pod in pods}
         target = source = None
@@ -130,14 +130,14 @@ class Migrations:
             target=target,
             handed_off=migration.metadata.uid in self._handed_off,
             taken=vmi is not None and self._is_taken(migration, vmi),
-            blocked=any(not _has_ended(pod) for pod in pods if pod not in (source, target))
+            blocked=any(not has_ended(pod) for pod in pods if pod not in (source, target))
             or self._has_older(migration),
             now=self._context.clock(),
         )
 
     def _others(self, migration: Migration) -> list[Migration]:
         """Return the other migrations of its VMI."""
-        same = self.migrations.indexed("vmi", str(_vmi_key(migration)))
+        same = self.migrations.indexed("vmi", str(migration.vmi_key))
         return [each for each in same if each.metadata.uid != migration.metadata.uid]
 
     def _is_taken(self, migration: Migration, vmi: VMI) -> bool:
@@ -150,7 +150,7 @@ class Migrations:
     def _has_older(self, migration: Migration) -> bool:
         """Whether the VMI has an older migration that is not over."""
         others = [each for each in self._others(migration) if not each.is_final]
-        return any(_age(each) < _age(migration) for each in others)
+        return any(history.age(each) < history.age(migration) for each in others)
 
     # -- starting ---------------------------------------------------------------------------
 
@@ -182,10 +182,10 @@ class Migrations:
     def _running(self) -> Iterable[str]:
         """Yield the source node of each migration that has a target pod."""
         for migration in self.migrations.items():
-            vmi = self.vmis.get(_vmi_key(migration))
+            vmi = self.vmis.get(migration.vmi_key)
             if migration.is_final or vmi is None or not self._has_target(migration, vmi):
                 continue
-            state = _own_state(migration, vmi)
+            state = own_state(migration, vmi)
             yield state.source_node if state is not None else vmi.status.node_name
 
     def _has_target(self, migration: Migration, vmi: VMI) -> bool:
@@ -354,7 +354,7 @@ class Migrations:
         """Delete a migration that is over, and the pod that it has left behind."""
         key = Key(migration.metadata.namespace, history.old_pod(migration))
         pod = self.pods.get(key)
-        if pod is not None and _has_ended(pod):
+        if pod is not None and has_ended(pod):
             await remove(self._client, Pod, key, uid_of(pod))
         await remove(self._client, Migration, migration.key, migration.metadata.uid)
 
@@ -369,7 +369,7 @@ class Migrations:
         self._handed_off.discard(old.metadata.uid)
         _ = self._waiting.pop(old.key, None)
         self._wake()
-        self._enqueue_of(_vmi_key(old))
+        self._enqueue_of(old.vmi_key)
 
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         changed = new or old
@@ -380,11 +380,10 @@ class Migrations:
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         changed = new or old
         assert changed is not None
-        if MIGRATION_UID in labels_of(changed) or (new is None or _has_ended(new)):
-            name = ((changed.metadata and changed.metadata.annotations) or {}).get(
-                "kubevirt.io/domain", ""
-            )
-            self._enqueue_of(Key(key_of(changed).namespace, name))
+        owner = controller_of(changed)
+        concerns = MIGRATION_UID in labels_of(changed) or new is None or has_ended(new)
+        if owner is not None and concerns:
+            self._enqueue_of(Key(key_of(changed).namespace, owner.name))
 
     def _enqueue_of(self, vmi: Key) -> None:
         """Enqueue the migrations of a VMI that are not over, or have something left to do.
@@ -397,22 +396,9 @@ class Migrations:
                 self.queue.add(migration.key)
 
 
-def _vmi_key(migration: Migration) -> Key:
-    return Key(migration.metadata.namespace, migration.spec.vmi_name)
-
-
-def _age(migration: Migration) -> tuple[str, str]:
-    return migration.metadata.creation_timestamp or "", migration.metadata.name
-
-
-def _own_state(migration: Migration, vmi: VMI) -> MigrationState | None:
-    state = vmi.status.migration_state
-    return state if state is not None and state.migration_uid == migration.metadata.uid else None
-
-
 def _source_name(migration: Migration, vmi: VMI) -> str:
     """Return the pod that the VMI leaves, also when it has."""
-    state = _own_state(migration, vmi)
+    state = own_state(migration, vmi)
     return state.source_pod if state is not None else current_pod_name(vmi)
 
 
@@ -429,10 +415,6 @@ def _shown_state(observed: Observed) -> MigrationState | None:
         target_node=node_of(target),
         target_pod=key_of(target).name,
     )
-
-
-def _has_ended(pod: Pod) -> bool:
-    return pod.status is not None and pod.status.phase in _POD_ENDED
 
 
 def _concerns(old: VMI, new: VMI) -> bool:

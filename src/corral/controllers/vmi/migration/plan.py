@@ -26,14 +26,13 @@ from corral.api.kinds.kubevirt.migration import (
 )
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.controllers.vmi.lifecycle import is_running, node_of
+from corral.controllers.vmi.lifecycle import has_ended, is_running, node_of, phase_of
 from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.readiness import pod_condition
 
 UNSCHEDULABLE_SECONDS: Final = 300
 PENDING_SECONDS: Final = 900
 """Seconds for which a target pod may be unschedulable, or pending for any reason."""
-_POD_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _CREATED: Final = frozenset({SCHEDULING, SCHEDULED, PREPARING, READY, RUNNING})
 _HANDED_OFF: Final = frozenset({PREPARING, READY, RUNNING})
 TARGET_DOWN: Final = "Target pod is down"
@@ -74,9 +73,7 @@ class Observed:
     @property
     def state(self) -> MigrationState | None:
         """The VMI's migrationState, if it is of this migration."""
-        state = self.vmi.status.migration_state if self.vmi is not None else None
-        is_own = state is not None and state.migration_uid == self.migration.metadata.uid
-        return state if is_own else None
+        return own_state(self.migration, self.vmi) if self.vmi is not None else None
 
     @property
     def has_moved(self) -> bool:
@@ -127,6 +124,14 @@ class Plan:
     complete_vmi: bool = False
     reports: tuple[Report, ...] = ()
     requeue_seconds: float = 0.0
+
+
+def own_state(
+    migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance
+) -> MigrationState | None:
+    """Return the VMI's migrationState, if it is of a migration."""
+    state = vmi.status.migration_state
+    return state if state is not None and state.migration_uid == migration.metadata.uid else None
 
 
 def plan(observed: Observed) -> Plan:
@@ -205,11 +210,7 @@ def _target_failure(observed: Observed) -> str:
 
 
 def _is_down(pod: Pod) -> bool:
-    return is_being_deleted(pod) or _phase_of(pod) in _POD_ENDED
-
-
-def _phase_of(pod: Pod) -> str:
-    return (pod.status and pod.status.phase) or ""
+    return is_being_deleted(pod) or has_ended(pod)
 
 
 def _failed(observed: Observed, failure: str) -> Plan:
@@ -302,7 +303,7 @@ def _may_create(observed: Observed) -> bool:
 def _pending(observed: Observed) -> tuple[float, str]:
     """Return when to look at a pending target pod again, and why to delete it."""
     pod = observed.target
-    if pod is None or _phase_of(pod) != "Pending" or is_being_deleted(pod):
+    if pod is None or phase_of(pod) != "Pending" or is_being_deleted(pod):
         return 0.0, ""
     assert pod.metadata is not None
     created = pod.metadata.creationTimestamp or observed.now
@@ -355,4 +356,4 @@ def _is_orphaned(observed: Observed) -> bool:
     if state is None or state.completed or not observed.has_moved:
         return False
     is_ready = state.target_node_domain_ready_timestamp is not None
-    return is_ready and (source is None or _phase_of(source) in _POD_ENDED)
+    return is_ready and (source is None or has_ended(source))
