@@ -6,7 +6,7 @@ from corral.api.conditions import get_condition
 from corral.api.errors import BadRequest
 from corral.api.kind import at
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
-from corral.api.kinds.kubevirt.migration import FINAL
+from corral.api.kinds.kubevirt.migration import FINAL, SELECTOR_LABEL
 from corral.api.kinds.kubevirt.migration_kinds import MIGRATION
 from corral.api.kinds.vmi import live_migration
 from corral.api.kinds.vmi.vmi import FINAL_PHASES
@@ -44,12 +44,14 @@ class Migrations:
             reason, message = condition.get("reason", ""), condition.get("message", "")
             _refuse(f"Cannot migrate VMI, Reason: {reason}, Message: {message}")
         for other in self._store.latest_all(_MIGRATIONS, call.namespace).values():
-            _require_other_vmi(other.document(), name)
+            # By the label, as KubeVirt: a namespace may have thousands that are over.
+            if other.labels.get(SELECTOR_LABEL) == name:
+                _require_final(other.document(), name)
 
 
-def _require_other_vmi(migration: Document, name: str) -> None:
-    """Check that a stored migration is over, or one of another VMI.  Raises BadRequest."""
-    if at(migration, "spec", "vmiName") != name or at(migration, "status", "phase") in FINAL:
+def _require_final(migration: Document, name: str) -> None:
+    """Check that a stored migration of a VMI is over.  Raises BadRequest."""
+    if at(migration, "status", "phase") in FINAL:
         return
     uid = migration["metadata"]["uid"]
     _refuse(

@@ -109,7 +109,9 @@ class RemoteObjects:
             for each in documents
         ]
         self._lists[kind, namespace] = {
-            key: Record.of(kind, key, 0, 0, encode(each), labels={})
+            key: Record.of(
+                kind, key, 0, 0, encode(each), labels=each["metadata"].get("labels") or {}
+            )
             for key, each in zip(keys, documents, strict=True)
         }
 

@@ -5,12 +5,14 @@ import json
 from datetime import UTC, datetime
 
 import pytest
+from tests.unit.server.subresources.evictions import store_machine
 
 from corral.api.errors import BadRequest
 from corral.api.patch.json import json_patch
 from corral.server.extension.webhooks import MUTATE_PATH, VALIDATE_PATH, Webhooks
 
 OWN = "system:serviceaccount:corral-system:corral-controllers"
+MIGRATIONS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations"
 VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 TYPES = "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes"
 
@@ -202,6 +204,23 @@ async def test_clones_of_other_namespaces_need_the_right_to_their_source(ask, po
     admin = {"username": "admin", "groups": ["system:masters"]}
     assert (await validated(webhooks, volume, userInfo=admin))["allowed"]
     assert (await validated(webhooks, volume, user=OWN))["allowed"]
+
+
+async def test_a_vmi_has_one_migration_at_a_time(ask, webhooks, machine):
+    await store_machine(ask, machine)
+    second = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "two", "namespace": "default"},
+        "spec": {"vmiName": "vm"},
+    }
+    assert (await validated(webhooks, second))["allowed"]
+    first = await ask("POST", MIGRATIONS, second | {"metadata": {"name": "one"}})
+    status = await refusal(webhooks, VALIDATE_PATH, second)
+    assert f"Active migration job ({first.metadata['uid']})" in status["message"]
+    patch = {"status": {"phase": "Failed"}}
+    assert (await ask.patch(f"{MIGRATIONS}/one/status", patch)).status == 200
+    assert (await validated(webhooks, second))["allowed"]
 
 
 @pytest.mark.parametrize(
