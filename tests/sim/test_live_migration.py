@@ -18,6 +18,7 @@ from tests.sim.migrations import (
 )
 
 from corral.api.errors import NotFound
+from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration as Migration
 from corral.api.object import Key
 from corral.reconcile.objects import key_of
@@ -133,6 +134,16 @@ async def test_an_unschedulable_target_fails_the_migration_in_time():
         assert len(await c.pods("default")) == 1
 
 
+def limited(number):
+    """A KubeVirt object that lets so many migrations run at once."""
+    names = ("parallelMigrationsPerCluster", "parallelOutboundMigrationsPerNode")
+    migrations = dict.fromkeys(names, number)
+    return {
+        "metadata": {"name": KEY.name, "namespace": KEY.namespace},
+        "spec": {"configuration": {"migrations": migrations}},
+    }
+
+
 async def test_limits_hold_and_all_migrations_succeed():
     async with cluster(nodes=2) as c:
         machines = await started(c, 12)
@@ -155,6 +166,33 @@ async def test_limits_hold_and_all_migrations_succeed():
         await c.until(are_done, 600)
         assert 2 <= most <= 4
         assert sorted(map(str, running(c))) == memory
+
+
+async def test_migrations_that_wait_start_once_the_limit_grows_or_one_is_cancelled():
+    async with cluster(nodes=2) as c:
+        machines = await started(c, 8)
+        slow(c, 30)
+        await c.client.create(KubeVirt, limited(1))
+        for number, machine in enumerate(machines):
+            await migrate(c, machine, f"m{number}")
+
+        async def active():
+            listed = (await c.client.list(Migration)).items
+            return {each.metadata.name for each in listed if each.status.phase in PASSED[1:-1]}
+
+        await asyncio.sleep(10)
+        [first] = await active()
+        await cancel(c, first)
+        await asyncio.sleep(10)
+        [second] = await active()
+        assert second != first
+        await c.client.patch(KubeVirt, KEY, limited(3))
+        await asyncio.sleep(10)
+        assert len(await active()) == 3
+        waiting = sorted(set(map("m{}".format, range(8))) - await active() - {first})
+        await cancel(c, waiting[0])
+        for name in waiting[1:]:
+            await in_phase(c, "Succeeded", name=name)
 
 
 async def test_a_drain_moves_ten_vmis():

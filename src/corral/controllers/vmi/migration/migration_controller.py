@@ -169,15 +169,19 @@ class Migrations:
         key = observed.migration.key
         assert observed.vmi is not None
         self._waiting[key] = observed.vmi.status.node_name
+        if key not in self._startable():
+            return False
+        del self._waiting[key]
+        return True
+
+    def _startable(self) -> set[Key]:
+        """Return the migrations, of those that wait for a slot, that may start now."""
         candidates = [
             Candidate(migration, node)
             for each, node in self._waiting.items()
             if (migration := self.migrations.get(each)) is not None
         ]
-        if key not in startable(candidates, list(self._running()), self._settings()):
-            return False
-        del self._waiting[key]
-        return True
+        return startable(candidates, list(self._running()), self._settings())
 
     def _running(self) -> Iterable[str]:
         """Yield the source node of each migration that has a target pod."""
@@ -199,9 +203,13 @@ class Migrations:
             self._wake()
 
     def _wake(self) -> None:
-        """Enqueue the migrations that wait for a slot."""
-        for key in self._waiting:
-            self.queue.add(key)
+        """Enqueue the migrations that wait for a slot and may start now.
+
+        Not all that wait: each sync evaluates all of them.
+        """
+        if self._waiting:
+            for key in self._startable():
+                self.queue.add(key)
 
     def _settings(self) -> MigrationConfiguration:
         return migration_settings(self._template.installations.get(KEY))
