@@ -310,7 +310,7 @@ class Migrations:
         self, observed: Observed, decided: Plan, refused: ApiError | None
     ) -> None:
         migration = observed.migration
-        for report in decided.reports if decided.passed or not migration.is_final else ():
+        for report in decided.reports:
             self._recorder.event(migration, *report)
         no_quota = isinstance(refused, Forbidden) and _QUOTA in refused.message
         changed = status(

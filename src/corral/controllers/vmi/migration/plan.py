@@ -142,18 +142,17 @@ def plan(observed: Observed) -> Plan:
         return _failed(observed, failure)
     passed = tuple(_progress(observed))
     phase = passed[-1] if passed else observed.migration.status.phase
-    pending = _pending(observed) if phase in (PENDING, SCHEDULING) else (0.0, "")
-    reports = (*_success(phase), *_unschedulable(observed, phase))
+    seconds, expired = _pending(observed) if phase in (PENDING, SCHEDULING) else (0.0, "")
     return Plan(
         phase=phase,
         passed=passed,
         create_pod=phase == PENDING and _may_create(observed),
-        delete_pod=pending[1],
+        delete_pod=expired,
         hand_off=phase == SCHEDULED and observed.state is None and not observed.handed_off,
         abort=_is_to_abort(observed),
         complete_vmi=_is_orphaned(observed),
-        reports=reports,
-        requeue_seconds=pending[0],
+        reports=(*_success(phase), *_unschedulable(observed, phase)),
+        requeue_seconds=seconds,
     )
 
 
