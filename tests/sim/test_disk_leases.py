@@ -110,7 +110,22 @@ class Site:
             self.recover(host)
         elif what < 0.22 and host.reaches_directory and host.has_agent:
             # An administrator takes the host for dead; not one whose directory hangs as well.
-            self.pods = {uid: name for uid, name in self.pods.items() if name != host.name}
+            self.take_for_dead(host)
+        elif what < 0.222:
+            self.hang()
+            self.take_for_dead(host)
+
+    def take_for_dead(self, host):
+        self.pods = {uid: name for uid, name in self.pods.items() if name != host.name}
+
+    def hang(self):
+        """Let the directory hang for all hosts, until all of them reach it again at once."""
+        self.now += self.chance.uniform(10.0, 200.0)
+        for host in self.hosts.values():
+            if host.has_agent and host.reaches_api:
+                host.renewed = self.now
+            elif self.now - host.renewed >= node_lease.WATCHDOG_SECONDS:
+                host.qemus.clear()  # by the watchdog
 
     def recover(self, host):
         host.reaches_api = host.reaches_directory = True

@@ -7,8 +7,9 @@ its host has been silent here: an administrator who deletes the Node of a host t
 wrong about it, and this file knows better.
 
 A host is silent as long as others *read* the same token.  Times are of the reader's own monotonic
-clock, and a read that fails, or hangs, proves nothing.  Files are written in place and opened anew
-for each read, which is when NFS compares a file with its server's (close-to-open).
+clock, and a read that fails, or hangs, proves nothing: the directory may be away for all hosts, and
+a reader come back before the writers.  Files are written in place and opened anew for each read,
+which is when NFS compares a file with its server's (close-to-open).
 """
 
 import os
@@ -24,12 +25,14 @@ from corral.api.kinds.core import node_lease
 INTERVAL_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = node_lease.WATCHDOG_SECONDS + 4.0
 """After which a host counts as silent: its watchdog has ended its machines by then."""
+MAX_GAP_SECONDS: Final = 3 * INTERVAL_SECONDS
+"""Between two reads of a token; after a longer time its host is observed anew."""
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(slots=True)
 class _Observed:
-    """A host's heartbeat: the content, and when it was read first and last."""
+    """A host's heartbeat: the content, and when it was read first, and last without a gap."""
 
     content: bytes
     first: float
@@ -71,10 +74,10 @@ class HostHeartbeats:
         Raises OSError.
         """
         turned_silent = False
-        for each in self._directory.iterdir():
-            before = self._observed.get(each.name)
+        for host in {*(each.name for each in self._directory.iterdir()), *self._observed.copy()}:
+            before = self._observed.get(host)
             was_silent = before is not None and _is_silent(before)
-            turned_silent |= _is_silent(self._read(each.name)) and not was_silent
+            turned_silent |= _is_silent(self._read(host)) and not was_silent
         return turned_silent
 
     def is_silent(self, host: str) -> bool:
@@ -91,15 +94,17 @@ class HostHeartbeats:
         return name or host
 
     def _read(self, host: str) -> _Observed:
+        begun = self._monotonic()
         try:
             content = (self._directory / host).read_bytes()
         except FileNotFoundError:
             content = b""
-        now = self._monotonic()
         found = self._observed.get(host)
-        if found is None or found.content != content:
+        if found is None or found.content != content or begun - found.last > MAX_GAP_SECONDS:
+            now = self._monotonic()
             found = self._observed[host] = _Observed(content, now, now)
-        found.last = now
+        else:
+            found.last = begun
         return found
 
 

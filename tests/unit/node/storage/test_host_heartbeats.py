@@ -1,5 +1,7 @@
 """Heartbeats of hosts in a shared directory: when another host counts as silent."""
 
+from pathlib import Path
+
 import pytest
 
 from corral.node.storage import host_heartbeats
@@ -27,6 +29,13 @@ def pair(tmp_path, clock):
     )
 
 
+def pass_time(clock, observer):
+    """Let the time pass in which a host becomes silent, while another one observes it."""
+    for _ in range(2):
+        clock.now += SILENT_SECONDS / 2
+        observer.observe()
+
+
 def test_a_host_that_writes_is_not_silent(pair, clock):
     mine, other = pair
     for _ in range(20):
@@ -35,11 +44,11 @@ def test_a_host_that_writes_is_not_silent(pair, clock):
         clock.now += 10
 
 
-def test_a_host_is_silent_once_its_token_was_read_twice_that_far_apart(pair, clock):
+def test_a_host_is_silent_once_reads_of_its_token_are_that_far_apart(pair, clock):
     mine, other = pair
     other.beat()
     assert not mine.is_silent("b")
-    clock.now += SILENT_SECONDS
+    pass_time(clock, mine)
     assert mine.is_silent("b")
     other.beat()
     assert not mine.is_silent("b")
@@ -64,10 +73,39 @@ def test_a_read_that_fails_proves_nothing(pair, clock, tmp_path):
         mine.is_silent("b")
 
 
+def test_a_read_that_hangs_proves_nothing(pair, clock, monkeypatch):
+    mine, other = pair
+    other.beat()
+    mine.is_silent("b")
+    clock.now += 10
+    read = Path.read_bytes
+
+    def read_late(path):
+        clock.now += 10 * SILENT_SECONDS
+        return read(path)
+
+    with monkeypatch.context() as hanging:
+        hanging.setattr(Path, "read_bytes", read_late)
+        assert not mine.is_silent("b")
+    assert not mine.is_silent("b")
+
+
+def test_time_in_which_nobody_has_read_proves_nothing(pair, clock):
+    """The directory may have been away for all: whoever is first then would see no other."""
+    mine, other = pair
+    other.beat()
+    mine.observe()
+    clock.now += 10 * SILENT_SECONDS
+    assert not mine.observe()
+    assert not mine.is_silent("b")
+    pass_time(clock, mine)
+    assert mine.is_silent("b")
+
+
 def test_a_host_without_a_heartbeat_is_observed_from_the_first_query_on(pair, clock):
     mine, _ = pair
     assert not mine.is_silent("gone")
-    clock.now += SILENT_SECONDS
+    pass_time(clock, mine)
     assert mine.is_silent("gone")
 
 
@@ -75,7 +113,9 @@ def test_observing_reports_a_host_that_has_become_silent_once(pair, clock):
     mine, other = pair
     other.beat()
     assert not mine.observe()
-    clock.now += SILENT_SECONDS
+    clock.now += SILENT_SECONDS / 2
+    assert not mine.observe()
+    clock.now += SILENT_SECONDS / 2
     assert mine.observe()
     assert not mine.observe()
 

@@ -47,10 +47,11 @@ class Site:
     def pass_time(self, *alive):
         """Let a host become silent, but for those alive."""
         self.observe()
-        self.now += SILENT_SECONDS
-        for host in alive:
-            self.hosts[host].heartbeats.beat()
-        self.observe()
+        for _ in range(2):
+            self.now += SILENT_SECONDS / 2
+            for host in alive:
+                self.hosts[host].heartbeats.beat()
+            self.observe()
 
 
 def pod(phase="Running"):
