@@ -22,7 +22,7 @@ from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Namespace, Node
 
 from corral import __version__
-from corral.api.errors import AlreadyExists, ApiError, NotFound
+from corral.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, TAINTS
 from corral.api.kinds.storage.common import SHARED_CONDITION
@@ -34,6 +34,7 @@ from corral.failures import describe
 from corral.node.fencing.lease import NodeLease
 from corral.node.health import NodeCondition
 from corral.reconcile.events import Clock
+from corral.reconcile.objects import version_of
 
 ACCELERATOR = "corral.dev/accelerator"
 REASON = "corral.dev/accelerator-reason"
@@ -319,8 +320,8 @@ class Heartbeat:
         self.is_registered = asyncio.Event()
         self._ranges: Sequence[str] = ()
         self._written = float("-inf")
-        self._conditions: list[Document] = []
-        """The conditions of the Node as it was last read or written."""
+        self._node = Node()
+        """The Node as it was last read or written."""
 
     def keep_ranges(self, ranges: Sequence[str]) -> None:
         """Keep the pod CIDRs for a Node that is created again: its machines use them."""
@@ -345,7 +346,7 @@ class Heartbeat:
                         await self._register()
                         registered = True
                     elif asyncio.get_running_loop().time() - self._written >= STATUS_SECONDS:
-                        await self._write()
+                        await self._write_again()
                     await self._renew()
                 if await self._after_renewal():
                     self.register_again()
@@ -376,20 +377,35 @@ class Heartbeat:
     async def _register(self) -> None:
         """Write the Node as what others have made of it, or create it."""
         try:
-            self._conditions = _observed(await self._client.get(Node, self._host.name))
+            self._node = await self._client.get(Node, self._host.name)
         except NotFound:
             document = self._anew(self._host.node(self._clock()))
-            self._conditions = _observed(await self._client.create(Node, document))
+            self._node = await self._client.create(Node, document)
         await self._write()
         self.is_registered.set()
 
-    async def _write(self) -> None:
-        """Write metadata and status in one request, as a kubelet does (PatchNodeStatus)."""
+    async def _write_again(self) -> None:
+        """Write the Node without a read before, unless others have changed it meanwhile.
+
+        A patch replaces all conditions, those of others too.
+        """
+        try:
+            await self._write(version_of(self._node))
+        except Conflict:
+            await self._register()
+
+    async def _write(self, version: str = "") -> None:
+        """Write metadata and status in one request, as a kubelet does (PatchNodeStatus).
+
+        version: of the Node that may be written, by default any.  Raises Conflict.
+        """
         now = self._clock()
-        document = self._host.node(now) | {"status": self._host.status(now, self._conditions)}
+        document = self._host.node(now)
+        document["status"] = self._host.status(now, _conditions_of(self._node))
+        if version:
+            document["metadata"]["resourceVersion"] = version
         key = Key("", self._host.name)
-        node = await self._client.patch(Node, key, document, subresource="status")
-        self._conditions = _observed(node)
+        self._node = await self._client.patch(Node, key, document, subresource="status")
         self._written = asyncio.get_running_loop().time()
 
     def _anew(self, document: Document) -> Document:
@@ -444,7 +460,6 @@ def retirement(*, retired: bool) -> Document:
     }
 
 
-def _observed(node: Node) -> list[Document]:
-    """Return the conditions of a Node."""
+def _conditions_of(node: Node) -> list[Document]:
     conditions = (node.status and node.status.conditions) or ()
     return [msgspec.to_builtins(each) for each in conditions]

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from corral.aio import Background
-from corral.api.errors import Unavailable
+from corral.api.errors import Conflict, Unavailable
+from corral.api.patch.merge import merge_patch
 from corral.api.request import Request, Response
 from corral.client.client import Client
 from corral.node.status.node_status import Capacity, Heartbeat, Host, host_address, measure
@@ -156,3 +157,44 @@ async def test_an_idle_node_sends_one_request_in_four_minutes_besides_its_lease(
     assert len(leases) == 360
     assert set(server.requests) - set(leases) == {"PATCH nodes/node1/status"}
     assert len(server.requests) - len(leases) == 15
+
+
+class ServerWithNode(Server):
+    """Merges patches into a Node whose version each write changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = {"metadata": {"name": "node1"}}
+
+    def write(self, patch) -> None:
+        self.node = merge_patch(self.node, patch)
+        self.node["metadata"]["resourceVersion"] = str(len(self.requests))
+
+    async def send(self, request: Request) -> Response:
+        response = await super().send(request)
+        if "nodes" not in request.path:
+            return response
+        if request.method == "PATCH":
+            patch = msgspec.json.decode(request.body)
+            current = self.node["metadata"].get("resourceVersion")
+            if patch["metadata"].get("resourceVersion", current) != current:
+                raise Conflict("the object has been modified")
+            self.write(patch)
+        return Response(body=msgspec.json.encode(self.node))
+
+
+@pytest.mark.looptime
+async def test_a_condition_that_another_adds_to_an_idle_node_is_kept():
+    server = ServerWithNode()
+    async with Background() as tasks:
+        tasks.start(Heartbeat(Client(server), HOST, lambda: NOW).run(), name="heartbeat")
+        await asyncio.sleep(60)
+        theirs = {"type": "NetworkUnavailable", "status": "False", "reason": "CalicoIsUp"}
+        server.write({"status": {"conditions": [theirs, *server.node["status"]["conditions"]]}})
+        server.requests.clear()
+        await asyncio.sleep(600)
+    found = server.node["status"]["conditions"]
+    assert [each["reason"] for each in found if each["type"] == "NetworkUnavailable"] == [
+        "CalicoIsUp"
+    ]
+    assert sum("PATCH nodes" in each for each in server.requests) == 3
