@@ -26,7 +26,7 @@ from corral.node.hollow.hypervisor import HollowNetworks
 from corral.node.host.destinations import Destinations
 from corral.node.network.cni import networks as cni
 from corral.node.network.cni.networks import CniNetworks, CniSettings
-from corral.node.network.host_connections import HostConnections
+from corral.node.network.connections import HostConnections
 from corral.node.network.host_gateway import HostGateway
 from corral.node.network.machine_network import USER_NETWORK, MachineNetwork, families
 from corral.node.network.namespace_nft_rules import API_PORT, HOST_RANGES, LINK_RANGES

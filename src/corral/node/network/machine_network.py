@@ -4,7 +4,6 @@ It routes between all pods, so its nftables rules see all packets between pods, 
 outside.  On the host nothing is changed, except for a link and its routes if corral runs as root.
 """
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from corral.node.network import (
     netlink,
     nft,
 )
+from corral.node.network.connections import Connection, Connections
 from corral.node.network.egress import Egress
 from corral.node.network.helper_processes import Helper, unkillable
 from corral.node.network.host_link import HostLink
@@ -39,9 +39,7 @@ from corral.node.network.repair import NetworkRepair
 
 USER_NETWORK: Final = "QEMU's user network: machines have no addresses of their own"
 TUN: Final = Path("/dev/net/tun")
-CONNECT_SECONDS: Final = 10.0
 _GUARD: Final = f"inet {antispoof.TABLE}"
-Connection = socket.socket  # in MachineNetwork ``socket`` is a method
 _FAMILIES: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 _SYSCTLS: Final = {
@@ -72,7 +70,7 @@ def families() -> tuple[int, ...]:
     return (4,)
 
 
-class MachineNetwork:
+class MachineNetwork(Connections):
     """The machine namespace, with its links to the host and the outside.
 
     ``pod_cidrs`` and ``service_cidrs`` have at most one range for each IP version, IPv4 first.
@@ -283,21 +281,6 @@ class MachineNetwork:
             created.close()
             raise
         return created
-
-    async def connect(self, address: str, port: int) -> Connection:
-        """Return a TCP connection to a pod, or to another address that the namespace reaches.
-
-        Raises OSError, and TimeoutError after ``CONNECT_SECONDS``.
-        """
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        connected = await self.socket(family, socket.SOCK_STREAM)
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(connected, (address, port))
-        except BaseException:
-            connected.close()
-            raise
-        return connected
 
     async def _find(self) -> Namespace | None:
         """Return the namespace that an earlier manager has created, if its holder runs."""

@@ -1,15 +1,20 @@
-"""Connections to machines from the host's own network, where pods are reached as a kubelet does."""
+"""Connections to machines: from a network that has sockets, and from the host's own."""
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from typing import Final
 
 CONNECT_SECONDS: Final = 10.0
-Connection = socket.socket  # in HostConnections ``socket`` is a method
+Connection = socket.socket  # in Connections ``socket`` is a method
 
 
-class HostConnections:
-    """Connects to pods by the routes of the host."""
+class Connections(ABC):
+    """Connects to addresses that the sockets of a network reach."""
+
+    @abstractmethod
+    async def socket(self, family: int, kind: int) -> Connection:
+        """Return a non-blocking socket in the network.  Raises OSError."""
 
     async def connect(self, address: str, port: int) -> Connection:
         """Return a TCP connection.  Raises OSError, TimeoutError after ``CONNECT_SECONDS``."""
@@ -23,6 +28,10 @@ class HostConnections:
             raise
         return connected
 
+
+class HostConnections(Connections):
+    """Connects to pods by the routes of the host, as a kubelet does."""
+
     async def socket(self, family: int, kind: int) -> Connection:
-        """Return a non-blocking socket.  Raises OSError."""
+        """Return a non-blocking socket of the host.  Raises OSError."""
         return socket.socket(family, kind | socket.SOCK_NONBLOCK)

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from corral.node.network.host_connections import HostConnections
+from corral.node.network.connections import HostConnections
 
 
 async def test_a_port_is_reached():
