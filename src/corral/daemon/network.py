@@ -83,6 +83,11 @@ def between_hosts(backend: str) -> str:
     return f"between hosts by {'your routes' if backend == NONE else backend}, not encrypted"
 
 
+def _is_enabled(settings: Settings) -> bool:
+    """Report whether machines of this process are on a network."""
+    return settings.controllers and settings.network and not settings.hollow
+
+
 class Networking:
     """The machine network, if enabled, and its DNS, proxy, policies and overlay.
 
@@ -110,9 +115,7 @@ class Networking:
         Without root, the process joins the machine namespace here: call it before any thread
         starts.
         """
-        if settings.hollow or not settings.controllers or not settings.network:
-            return cls(settings, None)
-        if settings.network_backend == CNI:
+        if not _is_enabled(settings) or settings.network_backend == CNI:
             return cls(settings, None)
         layout = settings.layout
         desired = MachineNetwork(
@@ -147,9 +150,7 @@ class Networking:
 
     @property
     def _uses_cni(self) -> bool:
-        settings = self._settings
-        enabled = settings.controllers and settings.network and not settings.hollow
-        return enabled and settings.network_backend == CNI
+        return _is_enabled(self._settings) and self._settings.network_backend == CNI
 
     async def _prepare_cni(self) -> None:
         settings = self._settings
@@ -174,6 +175,8 @@ class Networking:
     async def _leave_cni(self) -> None:
         """Release what another start has left of CNI.  Raises NetworkError while machines run."""
         directory = self._settings.layout.network
+        if not cni.was_used(directory):  # most hosts: no machine's record is read for this
+            return
         cni.require_unused(directory, self._living())
         try:
             await cni.remove(directory)

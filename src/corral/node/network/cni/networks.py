@@ -319,6 +319,11 @@ async def release(attachments: Attachments, attachment: Attachment) -> None:
         raise NetworkError(f"a namespace cannot be removed: {describe(error)}") from error
 
 
+def was_used(directory: Path) -> bool:
+    """Report whether a data directory's network has ever had attachments."""
+    return (directory / DIRECTORY).exists()
+
+
 def require_unused(directory: Path, living: Collection[str]) -> None:
     """Raise NetworkError if machines of a data directory run on the network of CNI."""
     for each in Attachments(directory / DIRECTORY).all():
