@@ -25,6 +25,7 @@ import msgspec
 
 from corral.aio import Background, finished, own_thread
 from corral.api.kinds.vmi.addresses import POD_INTERFACE, mac_of
+from corral.api.kinds.vmi.networks import Interface
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.health import Health
@@ -192,10 +193,8 @@ class CniNetworks:
             layout = self._layout_of(attachment, vmi)
             self._pods[owner] = await self._in_thread(_adopt, attachment.path, pid, layout)
         self._pods[owner].start_responder()
-        interface = interface_of(vmi)
-        is_bridged = interface is not None and interface.masquerade is None
         # With ``bridge`` the guest has the addresses, which plugins look for at the pod.
-        if attachment.configuration.has_check and not is_bridged:
+        if attachment.configuration.has_check and _bridged_interface(vmi) is None:
             await chain.check(attachment)
         return self._pods[owner]
 
@@ -363,6 +362,12 @@ def _addresses(attachment: Attachment) -> PodAddresses:
     return addresses_of(attachment.result)
 
 
+def _bridged_interface(vmi: VirtualMachineInstance) -> Interface | None:
+    """Return the interface whose guest has the pod's addresses; None where the pod keeps them."""
+    interface = interface_of(vmi)
+    return interface if interface is not None and interface.masquerade is None else None
+
+
 def _capabilities(
     configuration: NetworkConfiguration, vmi: VirtualMachineInstance, ranges: Sequence[str]
 ) -> Mapping[str, Any]:
@@ -371,9 +376,8 @@ def _capabilities(
     As of a kubelet: the ranges of the node; and of KubeVirt: the MAC address of a guest that is on
     the network itself.
     """
-    interface = interface_of(vmi)
     capabilities: dict[str, Any] = {}
-    if interface is not None and interface.masquerade is None:
+    if (interface := _bridged_interface(vmi)) is not None:
         capabilities["mac"] = mac_of(vmi, interface)
     if ranges:
         capabilities["ipRanges"] = [[{"subnet": each}] for each in ranges]
@@ -466,10 +470,8 @@ def _layout(
 
 def _require_gateway(vmi: VirtualMachineInstance, pod: PodAddresses) -> None:
     """Raise NetworkError for a bridged guest that would not get a default route."""
-    interface = interface_of(vmi)
-    if interface is None or interface.masquerade is not None:
-        return
-    if not any(each.version == 4 for each in pod.gateways):
+    interface = _bridged_interface(vmi)
+    if interface is not None and not any(each.version == 4 for each in pod.gateways):
         raise NetworkError(
             f"interface {interface.name} has the binding bridge, for which the CNI plugins name no "
             "IPv4 gateway",
