@@ -33,8 +33,8 @@ _INSIDE = 'hostname "$0" && mount -t tmpfs tmpfs /run && exec "$@"'
 """The first process of a command; the namespaces of ip(8), in /run, are out of its sight."""
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def _ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,10 @@ class Host:
                 pass
         finally:
             os.close(descriptor)
+
+    def ip(self, *words: str) -> str:
+        """Change or show the links and routes of the host, as its command ``ip`` does."""
+        return _ip("-n", self.namespace, *words)
 
     def link(self, state: str) -> None:
         """Set the cable to the bridge ``up`` or ``down``."""
@@ -198,6 +202,30 @@ class Site:
         """The ready pods by node."""
         return {pod["spec"]["nodeName"]: pod for pod in self.api.items("pods") if is_ready(pod)}
 
+    def addresses(self) -> dict[str, str]:
+        """The addresses of the ready pods by node."""
+        return {node: pod["status"]["podIP"] for node, pod in self.ready_pods().items()}
+
+    def in_guest(self, host: Host, *command: str, check: bool = True) -> str:
+        """Run a command in the one guest of a host, from the first host."""
+        pods = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in self.api.items("pods")}
+        return self.first.kubectl("exec", pods[host.name], "--", *command, check=check)
+
+    def agents_run_commands(self) -> bool:
+        """Whether the agent in the one guest of each host runs commands."""
+        return all(self.in_guest(host, "echo", "up", check=False) == "up\n" for host in self.hosts)
+
+    def fetch(self, source: Host, target: Host) -> str:
+        """What the guest of one host reads from the web server of that of another."""
+        url = f"http://{self.addresses()[target.name]}/"
+        return self.in_guest(source, "wget", "-T", "5", "-q", "-O", "-", url, check=False).strip()
+
+    def both_ways(self) -> bool:
+        """Whether the guests of two hosts read from each other."""
+        first, second = self.hosts
+        names = {pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in self.api.items("pods")}
+        return {self.fetch(first, second), self.fetch(second, first)} == names
+
 
 def web_servers(replicas: int) -> dict:
     """A replica set whose VMIs are ready once their web servers answer, on the pod network."""
@@ -249,10 +277,10 @@ def _cable(host: Host) -> None:
     """Connect a host to the bridge, by which its default route leads as well."""
     port = f"port{host.number}"
     peer = ("peer", "name", port, "netns", host.bridge)
-    _ip("-n", host.namespace, "link", "add", "eth0", "type", "veth", *peer)
-    _ip("-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "eth0")
-    _ip("-n", host.namespace, "link", "set", "eth0", "up")
-    _ip("-n", host.namespace, "route", "add", "default", "via", f"{NETWORK}.254")
+    host.ip("link", "add", "eth0", "type", "veth", *peer)
+    host.ip("address", "add", f"{host.address}/24", "dev", "eth0")
+    host.ip("link", "set", "eth0", "up")
+    host.ip("route", "add", "default", "via", f"{NETWORK}.254")
     _ip("-n", host.bridge, "link", "set", port, "master", "bridge0", "up")
 
 

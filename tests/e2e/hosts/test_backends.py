@@ -1,7 +1,6 @@
 """Guests of two hosts without VXLAN: by routes of corral, and by routes of an administrator."""
 
 import os
-import subprocess
 
 import pytest
 from tests.cluster import until
@@ -27,70 +26,38 @@ def guests(tmp_path_factory, demo_disk):
         made.join(made.hosts[1], *BOOTS)
         until("both nodes are ready", lambda: made.ready(*made.hosts))
         made.api.one.call("POST", SET, web_servers(2))
-        until("the guests answer", lambda: len(addresses(made)) == 2)
-        until("their agents run commands", lambda: all(runs(made, host) for host in made.hosts))
+        until("the guests answer", lambda: len(made.addresses()) == 2)
+        until("their agents run commands", made.agents_run_commands)
         yield made
 
 
-def addresses(made):
-    """The addresses of the ready pods by node."""
-    return {node: pod["status"]["podIP"] for node, pod in made.ready_pods().items()}
-
-
-def in_guest(made, host, *command, check=True):
-    pods = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in made.api.items("pods")}
-    return made.first.kubectl("exec", pods[host.name], "--", *command, check=check)
-
-
-def runs(made, host):
-    return in_guest(made, host, "echo", "up", check=False) == "up\n"
-
-
-def fetch(made, source, target):
-    """What the guest of one host reads from that of another, with its source address."""
-    url = f"http://{addresses(made)[target.name]}/"
-    return in_guest(made, source, "wget", "-T", "5", "-q", "-O", "-", url, check=False).strip()
-
-
-def on(host, *words):
-    return subprocess.run(
-        ["ip", "-n", host.namespace, *words], check=True, capture_output=True, text=True
-    ).stdout
-
-
-def both_ways(made):
-    first, second = made.hosts
-    names = {pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in made.api.items("pods")}
-    return {fetch(made, first, second), fetch(made, second, first)} == names
-
-
 def test_hosts_of_one_link_route_to_each_others_guests(guests):
-    assert both_ways(guests)
+    assert guests.both_ways()
     assert "between hosts by host-gw, not encrypted" in guests.first.corral("status", check=False)
     for host, other in (guests.hosts, guests.hosts[::-1]):
-        routes = on(host, "route", "show", "table", str(TABLE))
+        routes = host.ip("route", "show", "table", str(TABLE))
         (theirs,) = (line for line in routes.splitlines() if "eth0" in line)
         cidr = guests.nodes()[other.name]["spec"]["podCIDRs"][0]
         assert theirs.startswith(f"{cidr} via {other.address} dev eth0")
-        assert f"{RULE_PRIORITY}:" in on(host, "rule")
-        assert "vxlan" not in on(host, "-d", "link")
+        assert f"{RULE_PRIORITY}:" in host.ip("rule")
+        assert "vxlan" not in host.ip("-d", "link")
 
 
 def test_packets_have_the_size_of_the_link(guests):
-    address = addresses(guests)["host2"]
+    address = guests.addresses()["host2"]
     ping = ("ping", "-c", "1", "-W", "5", "-s", str(1500 - 28), address)
-    said = in_guest(guests, guests.first, *ping, check=False)
+    said = guests.in_guest(guests.first, *ping, check=False)
     assert " 0% packet loss" in said, said
 
 
 def test_a_lost_link_is_restored(guests):
     (link,) = (
         line.split(":")[1].partition("@")[0].strip()
-        for line in on(guests.first, "-o", "link").splitlines()
+        for line in guests.first.ip("-o", "link").splitlines()
         if PREFIX in line
     )
-    on(guests.first, "link", "delete", link)
-    until("guests reach each other again", lambda: both_ways(guests))
+    guests.first.ip("link", "delete", link)
+    until("guests reach each other again", guests.both_ways)
 
 
 def test_an_administrator_may_route_instead(guests):
@@ -100,16 +67,16 @@ def test_an_administrator_may_route_instead(guests):
     guests.up(*BOOTS, "--network-backend", "none")
     guests.hosts[1].corral("join", "--detach", *BOOTS)
     until("both nodes are ready", lambda: guests.ready(*guests.hosts))
-    until("guests are apart", lambda: "timed out" in fetch(guests, *guests.hosts))
+    until("guests are apart", lambda: "timed out" in guests.fetch(*guests.hosts))
     for host, other in (guests.hosts, guests.hosts[::-1]):
-        on(host, "route", "add", nodes[other.name]["spec"]["podCIDRs"][0], "via", other.address)
-    until("guests reach each other", lambda: both_ways(guests))
+        host.ip("route", "add", nodes[other.name]["spec"]["podCIDRs"][0], "via", other.address)
+    until("guests reach each other", guests.both_ways)
     assert "has other routes" not in guests.first.corral("status", check=False)
 
 
 def test_nothing_is_left_on_a_host(guests):
     host = guests.hosts[1]
     host.corral("leave", "--grace-period", "0")
-    assert PREFIX not in on(host, "link")
-    assert f"{RULE_PRIORITY}:" not in on(host, "rule")
-    assert on(host, "route", "show", "table", "all", "type", "unicast").count(f"table {TABLE}") == 0
+    assert PREFIX not in host.ip("link")
+    assert f"{RULE_PRIORITY}:" not in host.ip("rule")
+    assert host.ip("route", "show", "table", "all", "type", "unicast").count(f"table {TABLE}") == 0

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,22 +55,11 @@ def guests(tmp_path_factory, demo_disk):
         until("both nodes are ready", lambda: made.ready(*made.hosts))
         ranges = {name: node["spec"]["podCIDRs"][0] for name, node in made.nodes().items()}
         for host, other in (made.hosts, made.hosts[::-1]):
-            on(host, "route", "add", ranges[other.name], "via", other.address)
+            host.ip("route", "add", ranges[other.name], "via", other.address)
         made.api.one.call("POST", SETS, web_servers(2))
-        until("the guests answer", lambda: len(addresses(made)) == 2)
-        until("their agents run commands", lambda: all(runs(made, host) for host in made.hosts))
+        until("the guests answer", lambda: len(made.addresses()) == 2)
+        until("their agents run commands", made.agents_run_commands)
         yield made
-
-
-def on(host, *words):
-    return subprocess.run(
-        ["ip", "-n", host.namespace, *words], check=True, capture_output=True, text=True
-    ).stdout
-
-
-def addresses(made):
-    """The addresses of the ready pods by node."""
-    return {node: pod["status"]["podIP"] for node, pod in made.ready_pods().items()}
 
 
 def leased(host):
@@ -88,39 +76,18 @@ def namespaces(host):
     return list(Path(f"/proc/{host.pid}/root/run/netns").glob("corral-*"))
 
 
-def in_guest(made, host, *command):
-    pods = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in made.api.items("pods")}
-    return made.first.kubectl("exec", pods[host.name], "--", *command, check=False)
-
-
-def runs(made, host):
-    return in_guest(made, host, "echo", "up") == "up\n"
-
-
-def fetch(made, source, target):
-    """What the guest of one host reads from that of another."""
-    url = f"http://{addresses(made)[target.name]}/"
-    return in_guest(made, source, "wget", "-T", "5", "-q", "-O", "-", url).strip()
-
-
-def both_ways(made):
-    first, second = made.hosts
-    names = {pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in made.api.items("pods")}
-    return {fetch(made, first, second), fetch(made, second, first)} == names
-
-
 def test_pods_have_the_addresses_of_the_plugins(guests):
     for host in guests.hosts:
-        assert leased(host) == {addresses(guests)[host.name]}
+        assert leased(host) == {guests.addresses()[host.name]}
         assert len(attachments(host)) == len(namespaces(host)) == 1
 
 
 def test_guests_of_different_hosts_reach_each_other(guests):
-    assert both_ways(guests)
+    assert guests.both_ways()
 
 
 def test_packets_have_the_size_of_the_plugins_interface(guests):
-    assert in_guest(guests, guests.first, "cat", "/sys/class/net/eth0/mtu").strip() == str(MTU)
+    assert guests.in_guest(guests.first, "cat", "/sys/class/net/eth0/mtu").strip() == str(MTU)
 
 
 def test_the_status_names_the_network(guests):
@@ -131,21 +98,21 @@ def test_the_status_names_the_network(guests):
 
 def test_a_killed_agent_takes_its_guest_up_again(guests):
     host = guests.hosts[1]
-    before = addresses(guests)
+    before = guests.addresses()
     host.kill()
     host.corral("join", "--detach", *options(host))
     until("both nodes are ready", lambda: guests.ready(*guests.hosts))
-    until("guests reach each other", lambda: both_ways(guests))
-    assert addresses(guests) == before
+    until("guests reach each other", guests.both_ways)
+    assert guests.addresses() == before
     assert len(attachments(host)) == 1
     events = guests.first.kubectl("get", "events", "-o", "yaml")
     assert "FailedCreatePodSandBox" not in events, events
     # a machine that starts anew may have no lease of an old one
     guests.first.kubectl("delete", "vmi", "--all")
-    until("others have taken their place", lambda: len(addresses(guests)) == 2)
+    until("others have taken their place", lambda: len(guests.addresses()) == 2)
     until("the old ones are released", lambda: all(_clean(guests, each) for each in guests.hosts))
 
 
 def _clean(guests, host):
     """Whether a host keeps nothing but the network of its one guest."""
-    return leased(host) == {addresses(guests).get(host.name)} and len(namespaces(host)) == 1
+    return leased(host) == {guests.addresses().get(host.name)} and len(namespaces(host)) == 1
