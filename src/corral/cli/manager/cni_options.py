@@ -21,7 +21,8 @@ class Directories(click.ParamType[tuple[Path, ...]]):
     ) -> tuple[Path, ...]:
         if isinstance(value, tuple):
             return value
-        found = tuple(Path(each.strip()).absolute() for each in str(value).split(",") if each)
+        names = filter(None, map(str.strip, str(value).split(",")))
+        found = tuple(Path(each).absolute() for each in names)
         if not found:
             self.fail("name at least one directory", param, ctx)
         return found
