@@ -56,12 +56,7 @@ class Peers:
 
     def with_storage(self, storage: str) -> Peer | None:
         """Return a host that reaches the storage of an id; None if no ready node has it."""
-        for node in sorted(self._nodes(), key=by_age):
-            labels = labels_of(node)
-            if storage not in (labels.get(STORAGE_LABEL), labels.get(SHARED_LABEL)):
-                continue
-            if self._own(key_of(node).name) or ready_status(node) != "True":
-                continue
+        for node in self._others(lambda node: storage in _storages(node)):
             if url := url_of(node):
                 return self._peer(key_of(node).name, url)
             if self._first is not None:  # a node of the API server's process has no port of its own
@@ -72,13 +67,19 @@ class Peers:
         """Return the nodes of other hosts that name an image, with their URLs; the oldest first."""
         found = [
             (key_of(node).name, url)
-            for node in sorted(self._nodes(), key=by_age)
-            if not self._own(key_of(node).name)
-            and reference in _names(node)
-            and ready_status(node) == "True"
-            and (url := url_of(node))
+            for node in self._others(lambda node: reference in _names(node))
+            if (url := url_of(node))
         ]
         return found[:MAX_ASKED]
+
+    def _others(self, has: Callable[[Node], bool]) -> list[Node]:
+        """Return the ready nodes of other hosts that have something; the oldest first."""
+        found = (
+            node
+            for node in self._nodes()
+            if not self._own(key_of(node).name) and has(node) and ready_status(node) == "True"
+        )
+        return sorted(found, key=by_age)
 
     def _peer(self, name: str, url: str) -> Peer:
         return Peer(partial(self._download, name, url), f"node {name}", user=self._user)
@@ -115,3 +116,9 @@ def url_of(node: Node) -> str:
 def _names(node: Node) -> Iterator[str]:
     for image in (node.status and node.status.images) or ():
         yield from image.names or ()
+
+
+def _storages(node: Node) -> tuple[str | None, ...]:
+    """Return the ids of the storages that a node reaches."""
+    labels = labels_of(node)
+    return labels.get(STORAGE_LABEL), labels.get(SHARED_LABEL)
