@@ -230,13 +230,17 @@ async def test_a_machine_that_had_not_started_is_added_anew(tmp_path, plugin):
 
 @contextlib.contextmanager
 def process_in(path):
-    """A process in a pod's namespace, as QEMU is."""
-    process = subprocess.Popen(["nsenter", f"--net={path}", "sleep", "1000"])
+    """A process in a pod's namespace, as QEMU is: once it prints a line it has entered that."""
+    command = ["nsenter", f"--net={path}", "sh", "-c", "echo; exec sleep 1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
     try:
+        assert process.stdout.readline() == b"\n"
         yield process.pid
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 async def test_a_running_machine_is_adopted_and_checked(tmp_path, plugin):
