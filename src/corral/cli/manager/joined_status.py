@@ -9,6 +9,7 @@ import click
 from lightkube.models.core_v1 import Node
 
 from corral.api.errors import ApiError, Forbidden, NotFound, Unauthorized
+from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.time import rfc3339
 from corral.cli import hints
@@ -28,7 +29,6 @@ from corral.config import Layout
 from corral.daemon import lock
 from corral.daemon.errors import CannotStart
 from corral.daemon.membership import CLIENT, SERVING, Membership, certificate_of, config_of
-from corral.node.agent.node_informers import NODE_LABEL
 
 QUERY_SECONDS: Final = 10.0
 _TITLES: Final = {CLIENT: "certificate", SERVING: "serving"}

@@ -40,7 +40,6 @@ from corral.controllers.vmi.required_claims import NONE, Claims, pod_mounts, pod
 from corral.reconcile.objects import owner_reference
 
 CREATED_BY = "kubevirt.io/created-by"
-NODE_NAME = "kubevirt.io/nodeName"
 IMAGE = f"corral/launcher:{__version__}"
 """Image of the containers; the node runs QEMU instead of pulling it."""
 

@@ -13,11 +13,10 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral.api.conditions import remove_condition, set_condition
-from corral.api.kinds.vmi.derived import COMPUTE, current_pod_name
+from corral.api.kinds.vmi.derived import COMPUTE, NODE_LABEL, current_pod_name
 from corral.api.kinds.vmi.vmi import FINAL_PHASES, FINALIZER, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document, Key
 from corral.api.time import rfc3339
-from corral.controllers.vmi.launcher_pod import NODE_NAME
 from corral.controllers.vmi.required_claims import (
     NONE,
     Claims,
@@ -85,7 +84,7 @@ def plan(
     if begins and claims.are_ready and not create_error:
         return Plan(create_pod=True)
     phase = "Failed" if begins and claims.failed else next_phase(vmi, pod)
-    unlabelled = pod is not None and node_of(pod) != vmi.metadata.labels.get(NODE_NAME)
+    unlabelled = pod is not None and node_of(pod) != vmi.metadata.labels.get(NODE_LABEL)
     quiet = 0.0 if label_early and unlabelled else _quiet_seconds(vmi, pod, phase, now, claims)
     if quiet:
         return Plan(requeue_seconds=quiet)
@@ -243,8 +242,8 @@ def patch(
         if (claims is not NONE or phase != old.phase) and (volumes := volume_status(vmi, claims)):
             status["volumeStatus"] = volumes
     labelled = pod is not None and (phase in _SCHEDULED or label_early) and node_of(pod)
-    if labelled and vmi.metadata.labels.get(NODE_NAME) != labelled:
-        metadata["labels"] = {NODE_NAME: labelled}
+    if labelled and vmi.metadata.labels.get(NODE_LABEL) != labelled:
+        metadata["labels"] = {NODE_LABEL: labelled}
     finished = pod is None and phase in FINAL_PHASES and not keep_visible
     if finished and FINALIZER in vmi.metadata.finalizers:
         kept = [each for each in vmi.metadata.finalizers if each != FINALIZER]

@@ -13,6 +13,7 @@ from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_USER_PREFIX
 from corral.api.kinds.cdi.population import POPULATE
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.object import Document
 from corral.daemon.install.definitions import defined_kinds
 from corral.daemon.install.options import CONTROLLERS, Options, document
@@ -23,7 +24,6 @@ _API_VERSION: Final = f"{GROUP}/v1"
 TIMEOUT_SECONDS: Final = 10
 POLICY: Final = "corral-node-restriction"
 CLAIMS_POLICY: Final = "corral-claim-population"
-_NODE_LABEL: Final = "kubevirt.io/nodeName"
 _NOT_A_NODE: Final = {
     "name": "not-a-node",
     "expression": f"!('{NODE_GROUP}' in request.userInfo.groups)",
@@ -139,7 +139,7 @@ def _of_nodes() -> Iterator[Document]:
             "move a VMI",
         ),
         (
-            f"oldObject.metadata.?labels[?'{_NODE_LABEL}'].orValue('') == variables.node",
+            f"oldObject.metadata.?labels[?'{NODE_LABEL}'].orValue('') == variables.node",
             "change a VMI of another node",
         ),
     )

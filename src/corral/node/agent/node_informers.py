@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from corral.api.kind import Kind
+from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.client.client import Client
 from corral.node.agent.named_objects import NamedObjects
@@ -16,7 +17,6 @@ from corral.reconcile.informer import Informer, Informers
 from corral.reconcile.objects import Partial
 
 T = TypeVar("T", bound=msgspec.Struct)
-NODE_LABEL = "kubevirt.io/nodeName"
 
 
 class NodeInformers(Informers):

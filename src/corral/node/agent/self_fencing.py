@@ -29,11 +29,11 @@ import corral
 from corral.aio import Background
 from corral.api.kinds import kind_of
 from corral.api.kinds.core import node_lease
+from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.node.agent.machines import Machines
-from corral.node.agent.node_informers import NODE_LABEL
 from corral.node.fencing.lease import NodeLease
 from corral.node.health import NodeCondition
 from corral.node.host.process import launch

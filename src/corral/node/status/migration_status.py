@@ -6,14 +6,14 @@ guest runs there; the source's node writes the start and failures (KubeVirt's vi
 
 from typing import Final
 
+from corral.api.kinds.kubevirt.migration import TARGET_NODE
+from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.state.facts import Facts, Migration, Progress
 from corral.node.state.machine_record import Record
 
-NODE_NAME: Final = "kubevirt.io/nodeName"
-TARGET_NODE: Final = "kubevirt.io/migrationTargetNodeName"
 ABORT_FAILED: Final = "Failed"
 _PRE_COPY: Final = "PreCopy"
 
@@ -58,7 +58,7 @@ def _of_target(
         over["abortStatus"] = ABORT_FAILED
     others = dict.fromkeys(uid for uid in vmi.status.active_pods if uid != record.pod_uid)
     return {
-        "metadata": {"labels": {NODE_NAME: node, TARGET_NODE: None}},
+        "metadata": {"labels": {NODE_LABEL: node, TARGET_NODE: None}},
         "status": {
             "nodeName": node,
             "activePods": {**others, record.pod_uid: node},

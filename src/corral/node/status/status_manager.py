@@ -5,13 +5,14 @@ from weakref import WeakKeyDictionary
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.node.machine.lifecycle import Machine
 from corral.node.state.facts import Facts, State
 from corral.node.state.machine_record import Stage
-from corral.node.status.migration_status import NODE_NAME, migration_changes
+from corral.node.status.migration_status import migration_changes
 from corral.node.status.pod_status import differs, pod_status
 from corral.node.status.vmi_status import instance_status
 from corral.node.storage.saved_memory_claims import SavedMemoryClaims
@@ -77,7 +78,7 @@ class StatusManager:
                 version = {"resourceVersion": vmi.metadata.resource_version}
                 document["metadata"] = document.get("metadata", {}) | version
                 written.vmi = await self._client.patch(VirtualMachineInstance, vmi.key, document)
-                if NODE_NAME in document["metadata"].get("labels", ()):
+                if NODE_LABEL in document["metadata"].get("labels", ()):
                     written.vmi = None  # now the VMI is this node's, and the rest is written
                     machine.arrival.mark_reported()
             else:

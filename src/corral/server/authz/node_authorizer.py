@@ -19,6 +19,7 @@ from corral.api.kinds.core.pod import POD
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
+from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.referenced_objects import Reference, references
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
@@ -30,7 +31,6 @@ from corral.server.authz.stored_changes import StoredChanges
 from corral.server.request.call import storage
 from corral.store import Record, Store
 
-NODE_LABEL: Final = "kubevirt.io/nodeName"
 CREATED_BY: Final = "kubevirt.io/created-by"
 HOSTNAME: Final = "kubernetes.io/hostname"
 _READ: Final = frozenset({"get", "list", "watch"})

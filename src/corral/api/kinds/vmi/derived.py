@@ -28,6 +28,8 @@ DEFAULT_GRACE_SECONDS = 30
 LONGEST_HOST_NAME = 63
 MOST_PROCESSORS = 255
 """The most CPUs that a PC can address without an IOMMU; QEMU does not start with more."""
+NODE_LABEL = "kubevirt.io/nodeName"
+"""The label of a VMI by which its node finds it, and may change it: the node."""
 MIGRATION_UID = "kubevirt.io/migrationJobUID"
 """The label of the target pod of a migration: the migration's uid."""
 INSTANCE_ID = "vmi.kubevirt.io/id"
