@@ -31,6 +31,7 @@ API_PORT, KUBELET_PORT = 6443, 10250
 HOLLOW = ("--machine", "hollow")
 _INSIDE = 'hostname "$0" && mount -t tmpfs tmpfs /run && exec "$@"'
 """The first process of a command; the namespaces of ip(8), in /run, are out of its sight."""
+_NO_ROUTER = "echo 0 > /proc/sys/net/ipv4/ip_forward"
 
 
 def _ip(*words: str) -> str:
@@ -261,6 +262,8 @@ def site(directory: Path, count: int) -> Iterator[Site]:
             host = Host(name, number, f"{prefix}-{name}", directory / name, bridge)
             host.directory.mkdir(mode=0o700)
             _namespace(stack, host.namespace)
+            # A new namespace forwards if the machine of the tests does.
+            _ip("netns", "exec", host.namespace, "sh", "-c", _NO_ROUTER)
             _cable(host)
             stack.callback(_end, host)
             hosts.append(host)
