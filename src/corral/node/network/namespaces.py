@@ -5,7 +5,6 @@ entered one without root's rights may not return to the host's namespace, so eac
 of its own, which ends with it.
 """
 
-import ctypes
 import fcntl
 import os
 from collections.abc import Callable
@@ -15,11 +14,16 @@ from pathlib import Path
 from typing import Self, TypeVar, TypeVarTuple
 
 from corral.aio import own_thread
-from corral.node.host.linux_namespaces import CLONE_NEWNET, check, enter, unshare
+from corral.node.host.linux_namespaces import (
+    CLONE_NEWNET,
+    MS_BIND,
+    enter,
+    mount,
+    unmount,
+    unshare,
+)
 
-_MS_BIND, _MNT_DETACH = 0x1000, 2  # linux/mount.h, sys/mount.h
 _NS_GET_NSTYPE = 0xB703  # linux/nsfs.h
-_libc = ctypes.CDLL(None, use_errno=True)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -64,8 +68,7 @@ class Namespace:
         """
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         path.touch(mode=0o600)
-        source = f"/proc/self/fd/{self.descriptor}".encode()
-        check(_libc.mount(source, os.fsencode(path), None, _MS_BIND, None))
+        mount(f"/proc/self/fd/{self.descriptor}", path, MS_BIND)
 
     def enter(self) -> None:
         """Move the calling thread into the namespace (``aio.own_thread``).  Raises OSError."""
@@ -104,7 +107,7 @@ class Namespace:
 
 
 def is_bound(path: Path) -> bool:
-    """Whether a network namespace is mounted on a file, as this process sees it.
+    """Report whether a network namespace is mounted on a file, as this process sees it.
 
     The mount may be in the mount namespace of an earlier process only; the file is there then.
     """
@@ -120,7 +123,7 @@ def is_bound(path: Path) -> bool:
 def unbind(path: Path) -> None:
     """Undo ``Namespace.bind``, as far as it was done.  Raises OSError."""
     if is_bound(path):
-        check(_libc.umount2(os.fsencode(path), _MNT_DETACH))
+        unmount(path)
     path.unlink(missing_ok=True)
 
 

@@ -5,7 +5,6 @@ host: no home, no other machine, no socket, no /proc.  This needs the right to m
 QEMU sees the host's files with its user's permissions.
 """
 
-import ctypes
 import os
 import select
 import shutil
@@ -18,16 +17,23 @@ from typing import TypeVar
 
 from corral.aio import own_thread
 from corral.failures import describe
+from corral.node.host.linux_namespaces import (
+    CLONE_NEWIPC,
+    CLONE_NEWNS,
+    MS_BIND,
+    check,
+    libc,
+    mount,
+    unmount,
+    unshare,
+)
 from corral.node.host.process import END_SECONDS, launch
 
 TRIAL_SECONDS = 20.0
 
-_CLONE_NEWNS = 0x00020000
-_CLONE_NEWIPC = 0x08000000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
 _BARE = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
-_MNT_DETACH = 2
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _MOUNT_SETATTR = 442
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _READ_ONLY = (1 << 0).to_bytes(8, "little") + bytes(24)
@@ -40,8 +46,6 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 T = TypeVar("T")
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 def within(place: Path, program: str, devices: Sequence[Path], function: Callable[[], T]) -> T:
     """Call a function in a root directory of its own, which the calling thread never leaves.
@@ -50,17 +54,17 @@ def within(place: Path, program: str, devices: Sequence[Path], function: Callabl
     only this mount namespace sees.  Raises OSError.
     """
     shown = [*_trees(program), *_files(devices)]
-    _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC))
-    _mount(None, "/", _MS_REC | _MS_PRIVATE)
-    _mount("tmpfs", str(place), _BARE, "tmpfs", b"size=64k,mode=755")
+    unshare(CLONE_NEWNS | CLONE_NEWIPC)
+    mount(None, "/", _MS_REC | _MS_PRIVATE)
+    mount("tmpfs", str(place), _BARE, "tmpfs", b"size=64k,mode=755")
     os.chdir(place)
     kept = os.umask(0o022)  # of this thread alone, after unshare: QEMU's user must have access
     for one in shown:
         _show(one)
     os.umask(kept)
-    _mount(None, ".", _MS_REMOUNT | _MS_RDONLY | _BARE)
-    _checked(_libc.pivot_root(b".", b"."))
-    _checked(_libc.umount2(b".", _MNT_DETACH))
+    mount(None, ".", _MS_REMOUNT | _MS_RDONLY | _BARE)
+    check(libc.pivot_root(b".", b"."))
+    unmount(".")
     os.chdir("/")
     return function()
 
@@ -90,10 +94,10 @@ def _show(path: Path) -> None:
         here.mkdir(exist_ok=True)
     else:
         here.touch()
-    _mount(str(path), str(here), _MS_BIND | _MS_REC)
+    mount(str(path), str(here), MS_BIND | _MS_REC)
     if path.is_dir():
-        _checked(
-            _libc.syscall(
+        check(
+            libc.syscall(
                 _MOUNT_SETATTR,
                 _AT_FDCWD,
                 os.fsencode(here),
@@ -102,24 +106,6 @@ def _show(path: Path) -> None:
                 len(_READ_ONLY),
             )
         )
-
-
-def _mount(source: str | None, target: str, flags: int, kind: str = "", data: bytes = b"") -> None:
-    _checked(
-        _libc.mount(
-            source.encode() if source is not None else None,
-            os.fsencode(target),
-            kind.encode() or None,
-            ctypes.c_ulong(flags),
-            data or None,
-        )
-    )
-
-
-def _checked(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 async def obstacle(directory: Path, program: str, privileges: Sequence[str]) -> str:

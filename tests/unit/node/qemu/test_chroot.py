@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corral.aio import own_thread
+from corral.node.host import linux_namespaces
 from corral.node.qemu import chroot
 
 
@@ -34,7 +35,7 @@ async def test_missing_privileges_are_the_reason(tmp_path, monkeypatch):
     def refuses(_kinds):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(chroot._libc, "unshare", refuses)
+    monkeypatch.setattr(linux_namespaces.libc, "unshare", refuses)
     assert "Operation not permitted" in await chroot.obstacle(tmp_path, "true", [])
     assert [*tmp_path.iterdir()] == []
 
@@ -84,5 +85,5 @@ async def test_another_user_can_enter_in_spite_of_private_parent_directories(tmp
 
 def test_a_failed_system_call_is_an_error():
     with pytest.raises(OSError, match="Errno"):
-        chroot._checked(-1)
-    chroot._checked(0)
+        linux_namespaces.check(-1)
+    linux_namespaces.check(0)
