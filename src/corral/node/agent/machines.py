@@ -226,7 +226,7 @@ class Machines:
         if not pods:
             self._of_vmis.pop(machine.record.uid, None)
         self._living.pop(key, None)
-        self._starts.forget(machine.record.uid)
+        self._starts.forget(machine.record)
         if not self._machines:
             self.empty.set()
 

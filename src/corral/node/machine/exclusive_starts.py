@@ -25,7 +25,7 @@ class ExclusiveStarts:
         self._client = client
         self._lease = lease
         self._confirmed: dict[str, int] = {}
-        """The number of lapses of the Lease when each machine's pod was read, by the VMI's uid."""
+        """The number of lapses of the Lease when each machine's pod was read, by the pod's uid."""
 
     async def confirm(self, record: Record) -> None:
         """Read the pod from the API server.  Raises StartError if it may be replaced."""
@@ -41,19 +41,19 @@ class ExclusiveStarts:
             raise StartError(EXPIRED, f"the pod cannot be read: {error.message}") from error
         if pod is None or uid_of(pod) != record.pod_uid or is_being_deleted(pod):
             raise StartError("PodDeleted", f"the pod {record.pod} is deleted", lasting=True)
-        self._confirmed[record.uid] = lapses
+        self._confirmed[record.pod_uid] = lapses
 
     def require(self, record: Record) -> None:
         """Raise StartError unless the machine may run now."""
         if self._lease is None or not record.exclusive:
             return
         self._require_valid(self._lease)
-        if self._confirmed.get(record.uid) != self._lease.lapses:
+        if self._confirmed.get(record.pod_uid) != self._lease.lapses:
             raise StartError(EXPIRED, "the node's Lease had expired meanwhile")
 
-    def forget(self, uid: str) -> None:
-        """Drop a machine that is removed."""
-        self._confirmed.pop(uid, None)
+    def forget(self, record: Record) -> None:
+        """Drop a machine that is removed; its VMI may have come back in another pod."""
+        self._confirmed.pop(record.pod_uid, None)
 
     @staticmethod
     def _require_valid(lease: NodeLease) -> None:

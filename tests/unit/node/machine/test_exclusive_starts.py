@@ -72,6 +72,16 @@ async def test_what_was_read_before_a_lapse_does_not_count():
         starts.require(RECORD)
 
 
+async def test_the_removal_of_a_former_machine_of_a_vmi_does_not_stop_its_next_one():
+    starts = ExclusiveStarts(Client(POD), valid())
+    await starts.confirm(RECORD)
+    starts.forget(msgspec.structs.replace(RECORD, pod="before", pod_uid="o"))
+    starts.require(RECORD)
+    starts.forget(RECORD)
+    with pytest.raises(StartError, match="expired"):
+        starts.require(RECORD)
+
+
 @pytest.mark.parametrize(
     ("lease", "record"),
     [
