@@ -129,7 +129,8 @@ class PodNetworks:
 
         Routes and neighbours replace those of the machine that had the addresses, if it is here.
         """
-        network = self._pods[owner]
+        if (network := self._pods.get(owner)) is None:
+            raise NetworkError("the pod's network could not be adopted")
         before = network.layout
         network.layout = before.whole()
         for other in self._pods.values():

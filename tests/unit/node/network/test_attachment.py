@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hollow.hypervisor import HollowNetworks
@@ -14,7 +15,10 @@ from corral.node.network.attachment import (
     Networking,
     PodReference,
 )
+from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
+from corral.node.network.pod_layout import PodNetworkSettings
+from corral.node.network.pod_network import PodNetworks
 
 POD = PodReference("default", "virt-launcher-u", "p")
 
@@ -144,6 +148,14 @@ async def test_a_machine_keeps_an_address_of_another_nodes_range():
     networking.assign(["10.244.0.0/24"])
     assert networking.keep("arrived", ["10.244.7.2"]) == ("10.244.7.2",)
     assert Networking(None).keep("arrived", ["10.244.7.2"]) == ()
+
+
+async def test_addresses_of_a_network_that_could_not_be_adopted_do_not_fail_the_machine():
+    settings = PodNetworkSettings(gateways=(), ranges=())
+    networking = Networking(PodNetworks(Namespace(-1), settings))
+    with capture_logs() as logs:
+        await networking.take_over("arrived")
+    assert [each["error"] for each in logs] == ["the pod's network could not be adopted"]
 
 
 async def test_networks_may_give_addresses_of_their_own():
