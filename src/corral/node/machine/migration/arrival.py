@@ -14,8 +14,9 @@ may have handed it over.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -97,26 +98,25 @@ class Arrival:
 
     async def run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         """Receive the guest; without one, the outcome is set."""
-        try:
-            await run_until(self._ended, self._run(vmi, prepare))
-        finally:
-            self._retract()
-        if not self._is_over:
-            await self._fail()
+        await self._until_ended(self._run(vmi, prepare))
 
     async def resume(self, guest: Guest) -> None:
         """Go on with a QEMU that an earlier manager has started."""
         if self._state.record.stage is Stage.ARRIVING:
             await self._run_guest(guest, paused=self._state.record.paused)
         elif guest.received:
-            try:
-                await run_until(self._ended, self._offer(guest, ()))
-            finally:
-                self._retract()
-            if not self._is_over:
-                await self._fail()
+            await self._until_ended(self._offer(guest, ()))
         else:
             self._failure = "the agent of the target node was restarted"
+            await self._fail()
+
+    async def _until_ended(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that receives the guest, unless it is to end; without a guest, it fails."""
+        try:
+            await run_until(self._ended, work)
+        finally:
+            self._retract()
+        if not self._is_over:
             await self._fail()
 
     async def _run(self, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
@@ -126,16 +126,21 @@ class Arrival:
             self._state.write(self._state.record)
             self._state.step("defined")
             await self._arranged.wait()
-            guest = await self._prepare(vmi, prepare)
-            await self._offer(guest, self._copied)
+            guest, copied = await self._prepare(vmi, prepare)
+            await self._offer(guest, copied)
         except (DriveError, StartError, GuestError, OSError) as error:
             self._failure = self._failure or _describe(error)
         finally:
             if guest is not None and not self._is_over:
                 await guest.release()
 
-    async def _prepare(self, vmi: VirtualMachineInstance, prepare: Prepare) -> Guest:
-        """Start a QEMU that waits for the guest, in a network that nothing leads to yet."""
+    async def _prepare(
+        self, vmi: VirtualMachineInstance, prepare: Prepare
+    ) -> tuple[Guest, Sequence[str]]:
+        """Start a QEMU that waits for the guest, in a network that nothing leads to yet.
+
+        Return it with the volumes whose disks are copied.
+        """
         state = self._state
         owner = state.record.id
         addresses = self._networking.keep(owner, self._addresses)
@@ -145,9 +150,7 @@ class Arrival:
         await asyncio.to_thread(self._targets.copy_images, state.record.uid, folder)
         drives = await prepare()
         state.step("prepared")
-        self._copied = [
-            name for name, drive in drives.items() if drive.ephemeral and not drive.read_only
-        ]
+        copied = [name for name, drive in drives.items() if drive.ephemeral and not drive.read_only]
         definition = Definition(
             vmi=vmi, directory=state.directory, drives=drives, network=network, receives=True
         )
@@ -157,14 +160,12 @@ class Arrival:
             state.step("spawned")
             await self._limits.apply(guest)
             self._require(state.record)
-            await guest.offer_disks(vmi, self._copied)
+            await guest.offer_disks(vmi, copied)
         except BaseException:
             await state.destroy(guest)
             await guest.release()
             raise
-        return guest
-
-    _copied: Sequence[str] = ()
+        return guest, copied
 
     async def _offer(self, guest: Guest, disks: Sequence[str]) -> None:
         """Register as a target, and act on what the source says until it has decided."""
