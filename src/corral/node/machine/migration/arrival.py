@@ -183,9 +183,7 @@ class Arrival:
             await target.changed.wait()
         if step is TargetStep.RUN:
             # Once told, it runs the guest: it is not to be cancelled half-way.
-            await finished(self._run_guest(guest, paused=target.paused))
-            target.is_running = True
-            target.notify()
+            await finished(self._run_told(guest, target))
         else:
             self._failure = target.failure
 
@@ -204,6 +202,12 @@ class Arrival:
             told=target.is_told,
             cancelled=bool(target.failure),
         )
+
+    async def _run_told(self, guest: Guest, target: LocalTarget) -> None:
+        """Run the guest, and notify the source, which waits for that."""
+        await self._run_guest(guest, paused=target.paused)
+        target.is_running = True
+        target.notify()
 
     async def _run_guest(self, guest: Guest, *, paused: bool) -> None:
         """Run the guest here.  Raises OSError if that cannot be recorded."""
