@@ -112,8 +112,8 @@ def digest(said: str) -> str:
     return next(word for word in said.split() if len(word) == 32)
 
 
-async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk):
-    guest, changes = source
+async def lose_target(guest, qemu, tmp_path, demo_disk):
+    """Send a guest to a target that ends meanwhile; the guest stays."""
     vmi, there, target = await receiver(qemu, tmp_path, demo_disk)
     sending = asyncio.create_task(send(guest, vmi, target, bandwidth=1 << 20))
     while target.memory is None:
@@ -127,6 +127,11 @@ async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk
         await receiving
     await there.release()
     await guest.stay()
+
+
+async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk):
+    guest, changes = source
+    await lose_target(guest, qemu, tmp_path, demo_disk)
     assert (await guest.query_guest_info()) is not None
     assert Change.PAUSED not in changes.seen
     vmi, again, target = await receiver(qemu, tmp_path, demo_disk)
@@ -136,3 +141,12 @@ async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk
             await asyncio.sleep(0)
         await again.receive(target.memory)
     await again.release()
+
+
+async def test_a_guest_that_has_stayed_can_be_saved(qemu, source, tmp_path, demo_disk):
+    guest, _ = source
+    await lose_target(guest, qemu, tmp_path, demo_disk)
+    with (tmp_path / "memory").open("xb") as file:
+        async with asyncio.timeout(60):
+            await guest.save(file.fileno())
+    assert (tmp_path / "memory").stat().st_size > 1 << 20

@@ -7,28 +7,31 @@ with ``-S``, so its guest waits for its manager as well.
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import GuestError, MigrationOptions, Outgoing
 from corral.node.qemu.devices.disks import node_of
+from corral.node.qemu.migration_file import (
+    ACTIVE,
+    COMPLETED,
+    ENDS,
+    UNBOUNDED,
+    read_incoming,
+    set_capabilities,
+)
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.sockets import listen
 from corral.node.qemu.stream_listener import StreamListener
 
 DISKS = "disks.sock"
 _NAME = "migration"  # of the descriptor on its way to QEMU
-_UNBOUNDED = 1 << 40  # bytes a second; QEMU limits migrations for the network's sake by default
 _DOWNTIME_MILLISECONDS = 300
-_COMPLETED, _PRE_SWITCHOVER = "completed", "pre-switchover"
+_PRE_SWITCHOVER = "pre-switchover"
 _FAILED = frozenset({"failed", "cancelled"})
-_ACTIVE = frozenset(
-    {"setup", "active", "device", "cancelling", "pre-switchover", "postcopy-active"}
-)
 _STOPPED = frozenset({"paused", "postmigrate", "finish-migrate"})
 _SAMPLE_SECONDS = 1.0
 STUCK = "Live migration stuck for {:g} seconds and has been aborted"
@@ -98,7 +101,7 @@ class SourceMigration:
         for node in nodes:
             await self._finish_mirror(node)
         await self._monitor.execute("migrate-continue", {"state": _PRE_SWITCHOVER})
-        await self._until(lambda: self._status == _COMPLETED)
+        await self._until(lambda: self._status == COMPLETED)
 
     async def _mirror(self, tasks: Background, outgoing: Outgoing, volume: str, node: str) -> None:
         """Start to copy a disk, and all that is written from now on."""
@@ -137,9 +140,13 @@ class SourceMigration:
             self.on_event({"event": "BLOCK_JOB_COMPLETED", "data": _lost(node)})
 
     async def _send_memory(self, outgoing: Outgoing) -> None:
-        await _set_capabilities(self._monitor, outgoing.options, source=True)
+        await set_capabilities(
+            self._monitor,
+            pause_before_switchover=True,
+            auto_converge=outgoing.options.auto_converge,
+        )
         parameters = {
-            "max-bandwidth": outgoing.options.bandwidth or _UNBOUNDED,
+            "max-bandwidth": outgoing.options.bandwidth or UNBOUNDED,
             "downtime-limit": _DOWNTIME_MILLISECONDS,
         }
         await self._monitor.execute("migrate-set-parameters", parameters)
@@ -153,7 +160,7 @@ class SourceMigration:
         await self._until(lambda: self._jobs.get(_job(node)) == "completed")
         await self._monitor.execute("blockdev-del", {"node-name": _target(node)})
 
-    async def _until(self, condition: Any) -> None:
+    async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for events until a condition holds.  Raises GuestError if something has failed."""
         while not condition():
             if self._failure:
@@ -196,10 +203,10 @@ class SourceMigration:
         monitor = self._monitor
         try:
             async with asyncio.timeout(_CANCEL_SECONDS):
-                if (await monitor.execute("query-migrate")).get("status") in _ACTIVE:
+                if (await monitor.execute("query-migrate")).get("status") in ACTIVE:
                     self._status = ""
                     await monitor.execute("migrate_cancel")
-                    while self._status not in _ENDED:
+                    while self._status not in ENDS:
                         await self._next_event()
                 await self._end_mirrors()
         except TimeoutError as error:
@@ -231,7 +238,6 @@ class SourceMigration:
 _PREFIX = "move-"
 _CANCEL_SECONDS = 10.0
 _JOB_ENDS = frozenset({"completed", "failed"})
-_ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
 def _job(node: str) -> str:
@@ -244,16 +250,6 @@ def _target(node: str) -> str:
 
 def _lost(node: str) -> Mapping[str, str]:
     return {"device": _job(node), "error": "the connection to the target is lost"}
-
-
-async def _set_capabilities(monitor: Monitor, options: MigrationOptions, *, source: bool) -> None:
-    states = {
-        "events": True,
-        "pause-before-switchover": source,
-        "auto-converge": source and options.auto_converge,
-    }
-    listed = [{"capability": name, "state": state} for name, state in states.items()]
-    await monitor.execute("migrate-set-capabilities", {"capabilities": listed})
 
 
 async def offer_disks(monitor: Monitor, directory: Path, nodes: Sequence[str]) -> None:
@@ -271,18 +267,12 @@ async def offer_disks(monitor: Monitor, directory: Path, nodes: Sequence[str]) -
 
 async def receive(monitor: Monitor, memory: socket.socket) -> None:
     """Read a guest's memory to its end.  Raises GuestError."""
-    await _set_capabilities(monitor, MigrationOptions(), source=False)
+    await set_capabilities(monitor)
     try:
         await monitor.lend(memory.fileno(), "getfd", {"fdname": _NAME})
     finally:
         memory.close()
-    await monitor.execute("migrate-incoming", {"uri": f"fd:{_NAME}"})
-    while True:
-        event = await monitor.events.get()
-        status = event.get("data", {}).get("status") if event["event"] == "MIGRATION" else None
-        if status == _COMPLETED:
-            break
-        if status in _FAILED or event["event"] == "END":  # QEMU exits if it cannot load it
-            raise GuestError("QEMU cannot receive the guest")
+    if not await read_incoming(monitor, _NAME):
+        raise GuestError("QEMU cannot receive the guest")
     if any(one["id"] for one in await monitor.execute("query-block-exports")):
         await monitor.execute("nbd-server-stop")

@@ -21,11 +21,11 @@ from corral.node.qemu.monitor import Event, Monitor, MonitorError
 INCOMING = ("-incoming", "defer")
 """Arguments of a QEMU that waits for a saved memory."""
 COMPLETED = "completed"
-_ENDS = frozenset({COMPLETED, "failed", "cancelled"})
-_ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"})
+ENDS = frozenset({COMPLETED, "failed", "cancelled"})
+ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"})
 _STOPPED = frozenset({"paused", "io-error"})
 _NAME = "memory"  # of the descriptor on its way to QEMU
-_UNBOUNDED = 1 << 40  # bytes a second; QEMU limits migrations for the network's sake by default
+UNBOUNDED = 1 << 40  # bytes a second; QEMU limits migrations for the network's sake by default
 
 # Options of the host's side, and those that only firmware reads when a guest boots: they may differ
 # for a guest that resumes.
@@ -66,8 +66,8 @@ async def _state(monitor: Monitor) -> str:
 async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> None:
     """Write a stopped guest's memory; ``ends`` gets the result.  Raises MonitorError."""
     await cancel(monitor, ends)
-    await _enable_events(monitor)
-    await monitor.execute("migrate-set-parameters", {"max-bandwidth": _UNBOUNDED})
+    await set_capabilities(monitor)
+    await monitor.execute("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
     await monitor.lend(descriptor, "getfd", {"fdname": _NAME})
     await monitor.execute("migrate", {"uri": f"fd:{_NAME}"})
     if await ends.get() != COMPLETED:
@@ -77,7 +77,7 @@ async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> N
 
 async def cancel(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
     """Cancel a save, also one that an earlier manager has begun.  Raises MonitorError."""
-    if (await monitor.execute("query-migrate")).get("status") in _ACTIVE:
+    if (await monitor.execute("query-migrate")).get("status") in ACTIVE:
         await monitor.execute("migrate_cancel")
         await ends.get()
     while not ends.empty():
@@ -91,7 +91,7 @@ async def load(monitor: Monitor, file: Path, shape: Sequence[str], saved: Sequen
     """
     if why := _difference(saved, shape):
         raise MemoryMisfitError(why)
-    await _enable_events(monitor)
+    await set_capabilities(monitor)
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -100,23 +100,42 @@ async def load(monitor: Monitor, file: Path, shape: Sequence[str], saved: Sequen
         await monitor.lend(descriptor, "getfd", {"fdname": _NAME})
     finally:
         os.close(descriptor)
-    await monitor.execute("migrate-incoming", {"uri": f"fd:{_NAME}"})
-    while (end := ended(event := await monitor.events.get())) is None:
-        if event["event"] == "END":  # QEMU exits if it cannot load the memory
-            break
-    if end != COMPLETED:
+    if not await read_incoming(monitor, _NAME):
         raise MemoryMisfitError("QEMU refuses its memory")
 
 
-async def _enable_events(monitor: Monitor) -> None:
-    capabilities = {"capabilities": [{"capability": "events", "state": True}]}
-    await monitor.execute("migrate-set-capabilities", capabilities)
+async def read_incoming(monitor: Monitor, name: str) -> bool:
+    """Have QEMU read a memory from a descriptor that it was lent; return whether it has all of it.
+
+    Raises MonitorError.
+    """
+    await monitor.execute("migrate-incoming", {"uri": f"fd:{name}"})
+    while (end := ended(event := await monitor.events.get())) is None:
+        if event["event"] == "END":  # QEMU exits if it cannot load the memory
+            break
+    return end == COMPLETED
+
+
+async def set_capabilities(
+    monitor: Monitor, *, pause_before_switchover: bool = False, auto_converge: bool = False
+) -> None:
+    """Set all capabilities of a migration, as those of an earlier one would stay.
+
+    Raises MonitorError.
+    """
+    states = {
+        "events": True,
+        "pause-before-switchover": pause_before_switchover,
+        "auto-converge": auto_converge,
+    }
+    listed = [{"capability": name, "state": state} for name, state in states.items()]
+    await monitor.execute("migrate-set-capabilities", {"capabilities": listed})
 
 
 def ended(event: Event) -> str | None:
     """Return the result of a migration that has ended; None for other events."""
     status = event.get("data", {}).get("status") if event["event"] == "MIGRATION" else None
-    return status if status in _ENDS else None
+    return status if status in ENDS else None
 
 
 async def shape(monitor: Monitor, pid: int) -> tuple[str, ...]:

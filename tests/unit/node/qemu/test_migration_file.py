@@ -57,11 +57,14 @@ class Fake:
         self.statuses = list(statuses)
         self.asked: list[str] = []
         self.add_fd: list[bytes] = []
+        self.capabilities = {"pause-before-switchover": True}  # of a live migration that failed
         self.events: asyncio.Queue = asyncio.Queue()
         self.ends: asyncio.Queue[str] = asyncio.Queue()
 
     async def execute(self, command, arguments=None, *, seconds=0):
         self.asked.append(command)
+        listed = (arguments or {}).get("capabilities", ())
+        self.capabilities |= {each["capability"]: each["state"] for each in listed}
         match command:
             case "query-version":
                 return {"qemu": {"major": 7, "minor": 2, "micro": 22}}
@@ -185,6 +188,13 @@ async def test_memory_is_written_once_qemu_has_the_file(descriptor):
     await migration_file.save(monitor, descriptor, monitor.ends)
     order = ["migrate-set-capabilities", "migrate-set-parameters", "getfd", "migrate"]
     assert [one for one in monitor.asked if one in order] == order
+
+
+async def test_a_save_does_not_wait_for_a_target_as_a_live_migration_does(descriptor):
+    monitor = Fake()
+    await migration_file.save(monitor, descriptor, monitor.ends)
+    assert monitor.capabilities["events"] is True
+    assert monitor.capabilities["pause-before-switchover"] is False
 
 
 async def test_a_failed_migration_has_qemus_message(descriptor):
