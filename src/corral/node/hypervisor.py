@@ -121,16 +121,14 @@ class MigrationOptions:
 
     bandwidth: bytes a second, 0 for no limit.
     progress_seconds: after which it fails if it makes no progress, 0 for no limit.
-    completion_seconds: after which it fails, unless ``post_copy`` lets it go on; 0 for no limit.
-    auto_converge: whether the guest may be slowed down; post_copy: whether it may run on the target
-    before all of its memory is there.
+    completion_seconds: after which it fails, 0 for no limit.
+    auto_converge: whether the guest may be slowed down.
     """
 
     bandwidth: int = 0
     progress_seconds: float = 0.0
     completion_seconds: float = 0.0
     auto_converge: bool = False
-    post_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,6 @@ def _options(vmi: VirtualMachineInstance, state: MigrationState) -> MigrationOpt
         progress_seconds=float(settings.get("progressTimeout") or 0),
         completion_seconds=float(settings.get("completionTimeoutPerGiB") or 0) * _gibibytes(vmi),
         auto_converge=bool(settings.get("allowAutoConverge")),
-        post_copy=bool(settings.get("allowPostCopy")),
     )
 
 
