@@ -23,7 +23,7 @@ from corral.api.object import Key
 from corral.node.agent.hang_detector import HangDetector
 from corral.node.agent.host_parts import HostParts
 from corral.node.agent.machines import Machines
-from corral.node.agent.pod_sync import FINAL, PodSync
+from corral.node.agent.pod_sync import PodSync
 from corral.node.agent.self_fencing import SelfFencing
 from corral.node.fencing.lease import NodeLease
 from corral.node.guest.guest_tasks import GuestTasks
@@ -45,6 +45,7 @@ from corral.node.status.node_status import (
     measure,
     no_pressure,
 )
+from corral.node.status.pod_status import has_ended
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
@@ -207,9 +208,8 @@ class Agent:
         """Reserve the address of a machine that has left this node, while its pod runs."""
         if (pod := new or old) is None or (pod.spec and pod.spec.nodeName) == self.name:
             return
-        status = new.status if new is not None else None
-        runs = status is not None and status.phase not in FINAL
-        ips = (status.podIPs or ()) if status is not None and runs else ()
+        status = new.status if new is not None and not has_ended(new) else None
+        ips = (status.podIPs or ()) if status is not None else ()
         addresses = [each.ip for each in ips if each.ip]
         self._machines.networking.observe(f"pod {key_of(pod)}", addresses)
 

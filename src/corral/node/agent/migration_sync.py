@@ -16,6 +16,7 @@ from corral.node.machine.lifecycle import Machine
 from corral.node.machine.migration.departure import Order
 from corral.node.machine.migration.handover import Target
 from corral.node.state.machine_record import Stage
+from corral.node.status.pod_status import has_ended
 
 _FAILED = "the migration failed"
 
@@ -78,7 +79,7 @@ class MigrationSync:
         except NotFound:
             machine.departure.observe(Target.ABSENT)
             return
-        if pod.status is not None and pod.status.phase in {"Succeeded", "Failed"}:
+        if has_ended(pod):
             machine.departure.observe(Target.ABSENT)
 
 

@@ -17,6 +17,7 @@ from corral.node.state.facts import Facts, Trouble
 from corral.node.state.grace_period import guest_seconds, seconds_left
 from corral.node.status import pod_admission
 from corral.node.status.node_status import Host
+from corral.node.status.pod_status import has_ended
 from corral.node.status.status_manager import StatusManager
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Result
@@ -29,8 +30,6 @@ from corral.reconcile.objects import (
     object_reference,
     uid_of,
 )
-
-FINAL = frozenset({"Succeeded", "Failed"})
 
 
 class PodSync:
@@ -103,7 +102,7 @@ class PodSync:
         if is_being_deleted(pod):
             await self._deleted_pods.remove(pod)
             return None
-        if pod.status is not None and pod.status.phase in FINAL:
+        if has_ended(pod):
             return None
         if (objection := pod_admission.objection(pod)) is not None:
             if await self._status_manager.write_pod(pod, Facts(trouble=objection)):
