@@ -1,12 +1,12 @@
 """Live migration by the nodes.  The test plays the migration controller."""
 
 import asyncio
-from dataclasses import replace
 
 import msgspec
 import pytest
 from lightkube.models.core_v1 import Pod
 from tests.sim.cluster import cluster, replica_set
+from tests.sim.migrations import running, slow
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.derived import MIGRATION_UID, target_pod_name
@@ -87,23 +87,6 @@ async def ended(c, vmi):
 
     await c.until(is_over)
     return await c.client.get(Vmi, vmi.metadata.name, "default")
-
-
-def slow(c, seconds):
-    """Let migrations take so long."""
-    for agent in c.agents.values():
-        hypervisor = agent.hypervisor
-        hypervisor.behaviour = replace(hypervisor.behaviour, migration_seconds=seconds)
-
-
-def running(c):
-    """Return the memories of all guests that execute something, on any node."""
-    return [
-        guest.memory
-        for agent in c.agents.values()
-        for guest in agent.hypervisor.guests.values()
-        if not (guest.halted or guest.received)
-    ]
 
 
 async def test_a_guest_goes_on_on_the_other_node():
