@@ -92,9 +92,22 @@ def test_a_machine_moves_and_keeps_its_address(user):
     assert table[1].split()[1:5] == ["Succeeded", name, node, placement(user)[uid][0]]
 
 
-def test_a_migration_to_a_node_that_is_not_there_waits_and_is_cancelled(user):
+def test_a_node_that_is_not_there_or_has_the_machine_is_refused(user):
+    before = len(user.items("vmim"))
+    machine = ready(user)[0]
+    name, node = machine["metadata"]["name"], machine["status"]["nodeName"]
+    assert "there is no node nowhere" in user.corral(
+        "migrate", name, "--to", "nowhere", check=False
+    )
+    assert f"{name} is on the node {node}" in user.corral(
+        "migrate", name, "--to", node, check=False
+    )
+    assert len(user.items("vmim")) == before
+
+
+def test_a_migration_that_no_node_takes_waits_and_is_cancelled(user):
     name = ready(user)[0]["metadata"]["name"]
-    user.corral("migrate", name, "--to", "nowhere")
+    user.corral("migrate", name, "--addedNodeSelector", "zone=nowhere")
     refused = user.corral("migrate", name, check=False)
     assert "in-flight migration detected" in refused
     user.corral("migrate-cancel", name)

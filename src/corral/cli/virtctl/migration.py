@@ -1,12 +1,14 @@
 """``corral migrate`` and ``migrate-cancel``: a live migration is requested, or cancelled."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
 import click
+from lightkube.models.core_v1 import Node
 
-from corral.api.errors import NotFound
+from corral.api.errors import Forbidden, NotFound
 from corral.api.kinds.kubevirt.migration import SELECTOR_LABEL, VirtualMachineInstanceMigration
 from corral.api.kinds.kubevirt.migration_kinds import MIGRATION
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -44,12 +46,12 @@ def migrate(
     The scheduler chooses the node, unless one is named.  kubectl get vmim shows the progress.
     """
     targets = _targets(machine, session.namespace)
-    labels = _labels(selector) | ({_HOST_NAME: node} if node else {})
+    labels = _labels(selector)
     if dry_run:
         click.echo("Dry Run execution")
     name = targets[0].name
     with session.api_errors(f"Error migrating VirtualMachine {name}"):
-        asyncio.run(_migrate(session, targets, labels, dry=dry_run))
+        asyncio.run(_migrate(session, targets, labels, node, dry=dry_run))
     click.echo(f"VM {name} was scheduled to migrate")
 
 
@@ -91,23 +93,52 @@ def _labels(text: str) -> dict[str, str]:
 
 
 async def _migrate(
-    session: Session, targets: Sequence[Target], labels: dict[str, str], *, dry: bool
+    session: Session,
+    targets: Sequence[Target],
+    labels: dict[str, str],
+    node: str | None,
+    *,
+    dry: bool,
 ) -> None:
-    """Request the migration of the first target that exists.  Raises ApiError."""
+    """Request the migration of the first target that exists.  Raises ApiError and Problem."""
     async with session.client() as client:
-        for target in targets[:-1]:
-            if await _exists(client, target):
-                await _request(client, target, labels, dry=dry)
-                return
-        await _request(client, targets[-1], labels, dry=dry)
+        target = await _existing(client, targets)
+        if node is not None:
+            await _require_elsewhere(client, target, node)
+            labels = labels | {_HOST_NAME: await _host_name(client, node)}
+        await _request(client, target, labels, dry=dry)
 
 
-async def _exists(client: Client, target: Target) -> bool:
+async def _existing(client: Client, targets: Sequence[Target]) -> Target:
+    """Return the first target that exists.  Raises ApiError if none does."""
+    for target in targets[:-1]:
+        try:
+            await client.request("GET", target.own_path)
+        except NotFound:
+            continue
+        return target
+    await client.request("GET", targets[-1].own_path)
+    return targets[-1]
+
+
+async def _require_elsewhere(client: Client, target: Target, node: str) -> None:
+    """Raise Problem if the machine is on a node already: no migration there would ever start."""
+    with contextlib.suppress(NotFound):  # a VM that does not run, which the request reports
+        vmi = await client.get(VirtualMachineInstance, target.name, target.namespace)
+        if vmi.status.node_name == node:
+            raise Problem(f"{target.name} is on the node {node}", "Name another node with --to.")
+
+
+async def _host_name(client: Client, node: str) -> str:
+    """Return the label by which the scheduler finds a node.  Raises Problem if there is none."""
     try:
-        await client.request("GET", target.own_path)
+        found: Node = await client.get(Node, node)
     except NotFound:
-        return False
-    return True
+        raise Problem(f"there is no node {node}", "kubectl get nodes lists them.") from None
+    except Forbidden:  # who may migrate machines need not have a right to see nodes
+        return node
+    labels: dict[str, str] = (found.metadata and found.metadata.labels) or {}
+    return labels.get(_HOST_NAME, node)
 
 
 async def _request(client: Client, target: Target, labels: dict[str, str], *, dry: bool) -> None:
@@ -115,7 +146,6 @@ async def _request(client: Client, target: Target, labels: dict[str, str], *, dr
         document: Document = {"addedNodeSelector": labels, "dryRun": ["All"] if dry else []}
         await client.request("PUT", target.path("migrate"), document=document)
         return
-    await client.get(VirtualMachineInstance, target.name, target.namespace)
     document = {
         "apiVersion": MIGRATION.api_version,
         "kind": MIGRATION.name,
