@@ -5,6 +5,7 @@ entered one without root's rights may not return to the host's namespace, so eac
 of its own, which ends with it.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Callable
@@ -58,8 +59,17 @@ class Namespace:
 
     @classmethod
     def of_process(cls, pid: int) -> Self:
-        """Return the namespace of a process.  Raises OSError, for instance if it has ended."""
-        return cls(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+        """Return the namespace of a process.
+
+        Raises OSError, for instance if it has ended, or if it has no namespace of its own: what a
+        caller configures there would be the host's.
+        """
+        path = Path(f"/proc/{pid}/ns/net")
+        if path.samefile("/proc/self/ns/net"):
+            raise OSError(
+                errno.EINVAL, "the process has no network namespace of its own", str(path)
+            )
+        return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def bind(self, path: Path) -> None:
         """Mount it on a file, which keeps it without a process, as ``ip netns`` does.
