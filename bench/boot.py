@@ -29,7 +29,7 @@ PODS = "/api/v1/namespaces/default/pods"
 def measure() -> list[Figure]:
     figures = []
     with cluster("--cpu-allocation-ratio", "250") as one:  # twenty machines on two processors
-        disk = demo_disk(one)
+        disk = demo_disk(one.directory)
         raw_one, ours_one = [], []
         for _ in range(5):  # in turns: what else the host does differs from one minute to the next
             raw_one.append(raw(disk, 1)[0])
@@ -61,15 +61,15 @@ def measure() -> list[Figure]:
     return figures
 
 
-def demo_disk(one: Cluster) -> Path:
-    """Import the demo guest, or what $CORRAL_BENCH_DISK names; answers the disk in the store."""
-    environment = {**os.environ, "CORRAL_DATA_DIR": str(one.directory)}
+def demo_disk(directory: Path) -> Path:
+    """Import the demo guest, or what $CORRAL_BENCH_DISK names; return the disk in the store."""
+    environment = {**os.environ, "CORRAL_DATA_DIR": str(directory)}
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "corral"
     given = os.environ.get("CORRAL_BENCH_DISK")
     what = ["import", given, REFERENCE] if given else ["build-demo", "--cache", str(cache)]
     command = [sys.executable, "-m", "corral", "image", *what]
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return next((one.directory / "images" / "disks").iterdir())
+    return next((directory / "images" / "disks").iterdir())
 
 
 def raw(disk: Path, count: int, *, at_once: int = 0) -> list[float]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.cluster import until
 from tests.hosts import HOLLOW, Host, Site, site
 
-from bench.boot import REFERENCE
+from bench.boot import demo_disk
 from bench.cluster import cpu_seconds, memory_mib, replica_set
 from bench.figure import Figure
 from bench.join import until_ready
@@ -68,9 +68,7 @@ def throughput() -> list[Figure]:
 
 def start_guests(made: Site) -> None:
     """Run two guests on each of two hosts, until they serve and their agents run commands."""
-    disk = os.environ.get("CORRAL_BENCH_DISK")
-    how = ("import", disk, REFERENCE) if disk else ("build-demo",)
-    made.first.corral("image", *how)
+    demo_disk(made.first.directory)  # outside the host, which has no way to Debian's archive
     made.up("--boots", "1")
     made.join(made.hosts[1], "--boots", "1")
     until_ready(made, {host.name for host in made.hosts})
