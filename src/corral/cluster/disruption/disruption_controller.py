@@ -10,10 +10,11 @@ from corral.api.errors import BadRequest
 from corral.api.object import Document, Key
 from corral.api.selectors import NOTHING, LabelSelector, label_selector
 from corral.cluster.disruption import allowed_disruptions
-from corral.cluster.disruption.expected_pods import PodOwner, PodOwners, fingerprint
+from corral.cluster.disruption.expected_pods import ExpectedPods, fingerprint
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.objects import is_being_deleted, key_of, labels_of, version_of
+from corral.reconcile.pod_owners import PodOwner
 from corral.reconcile.workqueue import WorkQueue
 
 COMPONENT = "controllermanager"
@@ -35,7 +36,7 @@ class Budgets:
         self.queue = WorkQueue[Key]()
         self.budgets = context.informers.of(PodDisruptionBudget)
         self.pods = context.informers.of(Pod)
-        self.pod_owners = PodOwners(context)
+        self.pod_owners = ExpectedPods(context)
         self.sources: list[Source] = [self.budgets, self.pods, *self.pod_owners.informers]
         self._client = context.client
         self._clock = context.clock

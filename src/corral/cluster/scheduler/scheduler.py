@@ -8,6 +8,7 @@ import msgspec
 from lightkube.models.core_v1 import Node, PersistentVolume, PersistentVolumeClaim, Pod
 from lightkube.models.storage_v1 import StorageClass
 
+from corral.api import node_fit
 from corral.api.kinds.core.node_pressure import pressures
 from corral.api.kinds.storage.common import (
     BIND_COMPLETED,
@@ -15,11 +16,11 @@ from corral.api.kinds.storage.common import (
     STORAGE_CAPACITY,
     class_name,
 )
+from corral.api.node_fit import NodeInfo, Placement
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.api.volume_binding import USED_BY, claim_index, claim_of, claim_patch, claims_of
-from corral.cluster.scheduler import fit, volume_binding
-from corral.cluster.scheduler.fit import NodeInfo, Placement
+from corral.cluster.scheduler import volume_binding
 from corral.cluster.scheduler.volume_binding import Listers, PodVolumes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -103,11 +104,11 @@ class Scheduler:
             return Result(requeue_after=RETRY_SECONDS)
         if pod_volumes.delayed or pod_volumes.is_filling:
             self._unschedulable.add(key)
-            self._reserve(uid, placement.node, fit.requests(pod))
+            self._reserve(uid, placement.node, node_fit.requests(pod))
             await self._bind_volumes(self._nodes[placement.node].node, pod_volumes)
             return Result(requeue_after=RETRY_SECONDS)
         self._unschedulable.discard(key)
-        self._assume(uid, placement.node, fit.requests(pod))
+        self._assume(uid, placement.node, node_fit.requests(pod))
         try:
             await self._bind(pod, placement.node)
         except BaseException:
@@ -121,12 +122,12 @@ class Scheduler:
     def _choose(self, pod: Pod, pod_volumes: PodVolumes) -> Placement:
         infos = list(self._nodes.values())
         if pod_volumes.reason and infos:
-            return fit.no_node(pod_volumes.reason, infos)
+            return node_fit.no_node(pod_volumes.reason, infos)
         if pod_volumes.sources:
-            beside = fit.choose(pod, infos, pod_volumes.unfit_reason_beside_sources)
+            beside = node_fit.choose(pod, infos, pod_volumes.unfit_reason_beside_sources)
             if beside.node:
                 return beside
-        return fit.choose(pod, infos, pod_volumes.unfit_reason)
+        return node_fit.choose(pod, infos, pod_volumes.unfit_reason)
 
     async def _bind_volumes(self, node: Node, pod_volumes: PodVolumes) -> None:
         """Have the pod's volumes bound or provisioned for a node; the pod is bound afterwards."""
@@ -163,22 +164,22 @@ class Scheduler:
     def _assume(self, uid: str, node: str, requested: Counter[str]) -> None:
         self._assigned[uid] = (node, requested)
         if (info := self._nodes.get(node)) is not None:
-            fit.add_all(info.used, requested.items(), 1)
+            node_fit.add_all(info.used, requested.items(), 1)
 
     def _forget(self, uid: str) -> None:
         node, requested = self._assigned.pop(uid, ("", Counter[str]()))
         if (info := self._nodes.get(node)) is not None:
-            fit.add_all(info.used, requested.items(), -1)
+            node_fit.add_all(info.used, requested.items(), -1)
 
     def _reserve(self, uid: str, node: str, requested: Counter[str]) -> None:
         self._reserved[uid] = (node, requested)
         if (info := self._nodes.get(node)) is not None:
-            fit.add_all(info.used, requested.items(), 1)
+            node_fit.add_all(info.used, requested.items(), 1)
 
     def _release(self, uid: str) -> None:
         node, requested = self._reserved.pop(uid, ("", Counter[str]()))
         if (info := self._nodes.get(node)) is not None:
-            fit.add_all(info.used, requested.items(), -1)
+            node_fit.add_all(info.used, requested.items(), -1)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if new is None:
@@ -192,7 +193,7 @@ class Scheduler:
             info = self._nodes[name] = NodeInfo(new)
             for node, requested in chain(self._assigned.values(), self._reserved.values()):
                 if node == name:
-                    fit.add_all(info.used, requested.items(), 1)
+                    node_fit.add_all(info.used, requested.items(), 1)
         if old is None or _fingerprint(old) != _fingerprint(new):
             self._wake()
 
@@ -211,7 +212,7 @@ class Scheduler:
             if old is None and _is_ours(new):
                 self.queue.add(key_of(new))
         elif uid not in self._assigned:
-            self._assume(uid, _node_of(new), fit.requests(new))
+            self._assume(uid, _node_of(new), node_fit.requests(new))
 
     def _claim_changed(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
@@ -294,7 +295,7 @@ def _fingerprint(node: Node) -> tuple[object, ...]:
     """Return the fields of a node that determine which pods fit."""
     spec, status = node.spec, node.status
     return (
-        fit.is_ready(node),
+        node_fit.is_ready(node),
         pressures(node),
         bool(spec and spec.unschedulable),
         spec and spec.taints,

@@ -20,6 +20,7 @@ from corral.api.kinds.storage.common import (
     class_name,
     takes_space,
 )
+from corral.api.node_fit import matches_any
 from corral.api.object import Key
 from corral.api.quantity import ZERO, amount
 from corral.api.volume_binding import (
@@ -30,7 +31,6 @@ from corral.api.volume_binding import (
     node_of,
     requested,
 )
-from corral.cluster.scheduler.fit import matches_any
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, labels_of, uid_of
 
 UNREACHABLE = "node(s) had volume node affinity conflict"

@@ -1,7 +1,7 @@
 from lightkube.models.core_v1 import Pod, PodSpec, Taint, Toleration
 
 from corral.api.kinds.core.machine_nodes import MACHINE_NODES, TAINT
-from corral.cluster.scheduler.fit import tolerates
+from corral.api.node_fit import tolerates
 
 
 def test_launcher_pods_tolerate_the_taint_and_no_other():

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, strategies as st
 from lightkube.models.core_v1 import Node, NodeCondition, Pod
 
-from corral.cluster.scheduler.fit import NodeInfo, add_all, choose, requests, unfit_reasons
+from corral.api.node_fit import NodeInfo, add_all, choose, requests, unfit_reasons
 
 
 def pod(cpu="100m", memory="64Mi", **spec):

@@ -1,6 +1,7 @@
-"""Filters and scores nodes for a pod. Pure.
+"""Filters and scores nodes for a pod.  Pure.
 
-The reasons are kube-scheduler's, word for word: users search for them in events and conditions.
+The scheduler and the descheduler share it. The reasons are kube-scheduler's, word for word: users
+search for them in events and conditions.
 """
 
 from collections import Counter
@@ -20,7 +21,6 @@ from corral.api.kinds.core import node_taints, pod_resources
 from corral.api.kinds.core.node_pressure import pressure_taints
 from corral.api.kinds.kubevirt.installation import RATIO_FIELD
 from corral.api.quantity import NANO, parse
-from corral.reconcile.objects import key_of, labels_of
 
 PODS = "pods"
 NO_CPU = "Insufficient cpu"
@@ -43,7 +43,7 @@ class NodeInfo:
 
     @property
     def name(self) -> str:
-        return key_of(self.node).name
+        return _name(self.node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +110,18 @@ def unfit_reasons(pod: Pod, info: NodeInfo, requested: Mapping[str, int]) -> lis
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"]
     if not matches_affinity(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
-    allocatable = (node.status and node.status.allocatable) or {}
     short = []
     for resource, amount in requested.items():
-        if amount and info.used[resource] + amount > _nanos(allocatable.get(resource, 0)):
+        if amount and info.used[resource] + amount > allocatable(node, resource):
             short.append("Too many pods" if resource == PODS else f"Insufficient {resource}")
     return short
 
 
 def score(pod: Pod, info: NodeInfo, requested: Mapping[str, int]) -> float:
     """Return the score of a node: preferences, tolerated taints, free resources."""
-    allocatable = (info.node.status and info.node.status.allocatable) or {}
     free = []
     for resource in ("cpu", "memory", PODS):
-        total = _nanos(allocatable.get(resource, 0))
+        total = allocatable(info.node, resource)
         if total:
             free.append(1 - (info.used[resource] + requested.get(resource, 0)) / total)
     untolerated = sum(
@@ -131,7 +129,13 @@ def score(pod: Pod, info: NodeInfo, requested: Mapping[str, int]) -> float:
         for taint in (info.node.spec and info.node.spec.taints) or ()
     )
     least_used = _PERCENT * sum(free) / len(free) if free else 0.0
-    return least_used + _preference(pod, info.node) - _PERCENT * untolerated
+    return least_used + preference(pod, info.node) - _PERCENT * untolerated
+
+
+def allocatable(node: Node, resource: str) -> int:
+    """Return what a node has of a resource for its pods, in billionths."""
+    amounts = (node.status and node.status.allocatable) or {}
+    return _nanos(amounts.get(resource, 0))
 
 
 def is_ready(node: Node) -> bool:
@@ -150,7 +154,7 @@ def matches_affinity(pod: Pod, node: Node) -> bool:
     """Report whether nodeSelector and required node affinity match."""
     if pod.spec is None:
         return True
-    labels = labels_of(node)
+    labels = _labels(node)
     selector = pod.spec.nodeSelector or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -167,10 +171,11 @@ def matches_any(node: Node, terms: Iterable[NodeSelectorTerm]) -> bool:
 
 
 def _is_launcher(pod: Pod) -> bool:
-    return labels_of(pod).get("kubevirt.io") == "virt-launcher"
+    return _labels(pod).get("kubevirt.io") == "virt-launcher"
 
 
-def _preference(pod: Pod, node: Node) -> float:
+def preference(pod: Pod, node: Node) -> float:
+    """Return the sum of the weights of preferred node affinity that a node matches."""
     affinity = pod.spec and pod.spec.affinity and pod.spec.affinity.nodeAffinity
     terms = (affinity and affinity.preferredDuringSchedulingIgnoredDuringExecution) or ()
     return float(sum(term.weight for term in terms if _matches(node, term.preference)))
@@ -180,7 +185,7 @@ def _matches(node: Node, term: NodeSelectorTerm) -> bool:
     expressions, fields = term.matchExpressions or (), term.matchFields or ()
     if not expressions and not fields:
         return False
-    labels, own_fields = labels_of(node), {"metadata.name": key_of(node).name}
+    labels, own_fields = _labels(node), {"metadata.name": _name(node)}
     return all(_matches_requirement(each, labels) for each in expressions) and all(
         _matches_requirement(each, own_fields) for each in fields
     )
@@ -223,3 +228,11 @@ def _nanos(quantity: str | float) -> int:
         return parse(quantity).nanos
     except ValueError:
         return 0
+
+
+def _name(node: Node) -> str:
+    return (node.metadata and node.metadata.name) or ""
+
+
+def _labels(view: Node | Pod) -> Mapping[str, str]:
+    return (view.metadata and view.metadata.labels) or {}
