@@ -20,7 +20,7 @@ PLAYBOOKS = {
     "sets": ("custom", "patch"),
     "apply": ("apply",),
     "lab": ("crd",),
-    "doors": ("logs", "exec"),
+    "logs-and-exec": ("logs", "exec"),
     "refusals": ("errors",),
     "machines": ("life",),
     "node": ("life",),

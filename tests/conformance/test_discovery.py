@@ -1,5 +1,7 @@
-"""What the server says of itself: groups, resources and their schemas."""
+"""Discovery: paths, groups, resources and their schemas."""
 
+import contextlib
+import json
 import re
 
 import pytest
@@ -7,6 +9,7 @@ from tests.conformance.api import KUBEVIRT
 
 pytestmark = pytest.mark.conformance
 
+APPROVED = "https://github.com/kubernetes/enhancements/pull/1"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 PLURALS = {
     "api/v1": {
@@ -157,3 +160,52 @@ def test_the_schema_of_vmis_has_named_types(api):
         "masquerade",
     ):
         assert f"'{name}'" in whole
+
+
+def definition(group):
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"sheep.{group}",
+            "annotations": {"api-approved.kubernetes.io": APPROVED},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "sheep", "kind": "Sheep"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+@contextlib.contextmanager
+def defined(user, group):
+    user.kubectl("create", "-f", "-", input=json.dumps(definition(group)))
+    yield f"crd/sheep.{group}"
+    user.kubectl("delete", "crd", f"sheep.{group}")
+
+
+def paths(user):
+    return json.loads(user.kubectl("get", "--raw", "/"))["paths"]
+
+
+def test_the_root_lists_the_paths_that_are_served(user):
+    group = "/apis/meadow.k8s.io"
+    assert {"/api/v1", "/apis/apps/v1", "/version"} <= set(paths(user))
+    assert group not in paths(user)
+    with defined(user, "meadow.k8s.io") as crd:
+        user.kubectl("wait", "--for=condition=Established", crd)
+        user.kubectl("wait", "--for=condition=KubernetesAPIApprovalPolicyConformant", crd)
+        assert {group, f"{group}/v1"} <= set(paths(user))
+    assert group not in paths(user)
+
+
+@pytest.mark.parametrize("group", ["networking.k8s.io", "custom.metrics.k8s.io"])
+def test_groups_of_the_server_itself_take_no_definitions(user, group):
+    with defined(user, group) as crd:
+        user.kubectl("wait", "--for=condition=NamesAccepted=False", crd)
+        described = user.kubectl("describe", crd)
+        assert f'group "{group}" is served by the server itself' in described
+        assert "sheep" not in user.kubectl("api-resources")

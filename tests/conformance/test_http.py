@@ -477,3 +477,11 @@ def test_errors_are_indented_for_people(api):
     answer = api.get("/nosuch", headers={"User-Agent": "curl/8.0", "Authorization": "Bearer no"})
     assert answer.status_code == 401
     assert answer.text.startswith('{\n  "apiVersion": "v1",\n')
+
+
+def test_a_request_header_that_is_too_large_is_a_431(user):
+    with contextlib.closing(connected(user)) as connection:
+        connection.request("GET", "/version", headers={"x-large": "x" * 2_000_000})
+        answer = connection.getresponse()
+        assert (answer.status, answer.reason) == (431, "Request Header Fields Too Large")
+        assert answer.read() == b"431 Request Header Fields Too Large"

@@ -1,4 +1,4 @@
-"""Addresses, Services, names and doors as a user meets them: as root, and as nobody special."""
+"""Addresses, Services, DNS names and subresources of machines, as root and as another user."""
 
 import contextlib
 import json

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from corral.node.health import Health
 
 
-def test_a_problem_is_told_when_it_begins_changes_and_is_over():
+def test_a_problem_is_reported_when_it_begins_changes_and_ends():
     told = []
     health = Health("DNS", lambda: told.append(health.problem))
     with capture_logs() as logged:

@@ -71,13 +71,13 @@ def index(*machines):
         ),
     ],
 )
-def test_who_has_a_claim_is_named(other, facts, has):
+def test_the_users_of_a_claim_are_named(other, facts, has):
     mine = instance("mine")
     told = index((mine, RUNS), (other, facts)).users(mine, "disk")
     assert told == ("the claim data is in use by other" if has else "")
 
 
-def test_nobody_has_what_is_no_claim():
+def test_an_unknown_claim_has_no_users():
     mine = instance("mine")
     assert index((mine, RUNS), (instance("other"), RUNS)).users(mine, "nosuch") == ""
 

@@ -34,7 +34,7 @@ async def test_the_next_agent_takes_the_watchdog_over(tmp_path):
     assert not runs(tmp_path / WATCHDOG)
 
 
-async def test_it_ends_if_the_node_says_that_the_agent_was_stopped(tmp_path):
+async def test_the_watchdog_ends_once_the_node_reports_a_stopped_agent(tmp_path):
     fencing = SelfFencing(None, "a", NodeLease(tmp_path), UNUSED, watchdog(tmp_path))
     async with Background() as tasks:
         await fencing.start(tasks)
@@ -45,7 +45,7 @@ async def test_it_ends_if_the_node_says_that_the_agent_was_stopped(tmp_path):
         assert fencing.condition().reason == "AgentStopped"
 
 
-async def test_it_stays_if_the_api_server_cannot_be_told(tmp_path):
+async def test_the_watchdog_stays_if_the_api_server_is_unavailable(tmp_path):
     helper = watchdog(tmp_path)
     fencing = SelfFencing(None, "a", NodeLease(tmp_path), UNUSED, helper)
     async with Background() as tasks:
@@ -59,7 +59,7 @@ async def test_it_stays_if_the_api_server_cannot_be_told(tmp_path):
     await helper.end()
 
 
-async def test_a_node_without_its_watchdog_says_so(tmp_path):
+async def test_a_node_without_a_watchdog_reports_it_in_its_condition(tmp_path):
     helper = watchdog(tmp_path)
     fencing = SelfFencing(None, "a", NodeLease(tmp_path), UNUSED, helper)
     condition = fencing.condition()
@@ -308,7 +308,7 @@ class Machines:
         ("q", NotFound("gone"), True),
     ],
 )
-async def test_what_was_replaced_is_ended_and_awaited(tmp_path, pod, vmi, ends):
+async def test_replaced_machines_are_stopped_and_awaited(tmp_path, pod, vmi, ends):
     machines = Machines()
     fencing = SelfFencing(Api(pod, vmi), "a", NodeLease(tmp_path), machines, None)
     await fencing.end_replaced()

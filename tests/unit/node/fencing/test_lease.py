@@ -42,7 +42,7 @@ def test_a_renewal_counts_from_when_it_was_sent(lease, clock, tmp_path):
     assert mtime(tmp_path) == 1000.0
 
 
-def test_it_expires(lease, clock):
+def test_a_lease_expires_after_forty_seconds(lease, clock):
     lease.renewed(lease.now())
     clock.now += 39.9
     assert lease.is_valid

@@ -96,7 +96,7 @@ def test_exclusive_machines_end_when_no_renewal_is_young_enough(node, started):
         assert time.monotonic() - begun < 5
 
 
-def test_renewals_put_it_off(node, started):
+def test_renewals_defer_the_deadline(node, started):
     _, one = machine_of(node, started)
     start(node, 1.5, started)
     for _ in range(5):
@@ -106,7 +106,7 @@ def test_renewals_put_it_off(node, started):
     assert ended(one)
 
 
-def test_it_sleeps_until_the_deadline(node, started):
+def test_the_watchdog_sleeps_until_the_deadline(node, started):
     process = start(node, 60, started)
     time.sleep(1)
     switches = context_switches(process.pid)
@@ -124,7 +124,7 @@ def resident_bytes(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_it_ends_with_the_directory_of_its_node(node, started):
+def test_the_watchdog_ends_with_the_directory_of_its_node(node, started):
     process = start(node, 0.1, started)
     (node / watchdog.RENEWED).unlink()
     assert process.wait(10) == 0
@@ -197,7 +197,7 @@ def pidfd_lives(descriptor):
 
 
 @pytest.mark.parametrize("state", ["stopped", "dead"])
-def test_it_acts_for_an_agent_that_is_dead_or_hangs(node, started, state):
+def test_machines_of_a_dead_or_hanging_agent_end(node, started, state):
     agent = run(
         started, sys.executable, "-c",
         "import os, sys, time\n"
@@ -261,7 +261,7 @@ def test_helpers_that_cannot_be_found_keep_no_machine_alive(node, started, monke
     assert ended(one)
 
 
-def test_it_goes_on_after_failures(node, monkeypatch):
+def test_the_watchdog_survives_failures(node, monkeypatch):
     """The first look at the renewal and the first end fail, and so do all ends."""
     renew(node, ago=100)
     looks, ends = [], []

@@ -6,7 +6,7 @@ import os
 from corral.node.host.proc import LOCK, acquire_lock, lock_holder, runs, state_of
 
 
-async def test_who_only_reads_the_lock_is_not_taken_for_its_holder(tmp_path):
+async def test_a_reader_of_the_lock_file_is_not_its_holder(tmp_path):
     (tmp_path / LOCK).write_text("open\n")
     reader = await asyncio.create_subprocess_exec(
         "tail", "-f", tmp_path / LOCK, stdout=asyncio.subprocess.PIPE

@@ -162,7 +162,7 @@ async def test_a_private_image_is_copied_only_with_its_credentials(first, second
         (USER, -SKEW_SECONDS - 60, 404),
     ],
 )
-async def test_what_proves_credentials_counts_for_its_sender_and_time_only(
+async def test_a_proof_of_credentials_is_bound_to_sender_image_and_time(
     first, second, tmp_path, user, late, status
 ):
     pulled(first, tmp_path, Access.by(SECRET))
@@ -220,7 +220,7 @@ async def test_copies_are_not_copied_on(first, second, tmp_path):
     assert failure.value.reason == ERR_IMAGE_NEVER_PULL
 
 
-async def test_another_host_is_asked_when_one_is_away(first, tmp_path):
+async def test_the_next_host_is_tried_if_one_is_unavailable(first, tmp_path):
     away = First(tmp_path / "away")
     away.away = True
     original = await imported(first, tmp_path)

@@ -31,7 +31,7 @@ def asked(*nodes, own=(), first=None, reach=None):
     return [peer.name for peer in peers(NAME)]
 
 
-def test_the_first_host_is_asked_before_the_nodes_that_name_the_image():
+def test_the_first_host_is_tried_before_nodes_with_the_image():
     nodes = [node("young", age=9), node("old", age=1), node("other", images=["docker.io/lab/b:1"])]
     assert asked(*nodes) == ["node old", "node young"]
     assert asked(*nodes, first=Peer(None)) == ["the first host", "node old", "node young"]
@@ -51,7 +51,7 @@ def test_nodes_that_cannot_answer_are_left_out(left_out):
     assert asked(left_out, node("other"), own=["of-this-host"]) == ["node other"]
 
 
-def test_few_of_many_are_asked():
+def test_the_number_of_hosts_to_try_is_limited():
     assert len(asked(*(node(f"node{number}", age=number) for number in range(9)))) == MAX_ASKED
 
 

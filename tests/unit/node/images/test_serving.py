@@ -24,7 +24,7 @@ async def asked(tmp_path):
         yield ask
 
 
-async def test_an_offer_says_what_the_disk_is(asked):
+async def test_an_offer_describes_the_disk(asked):
     offer = (await asked(reference="lab/debian:12")).json()
     assert (offer["format"], offer["size"], offer["virtualSize"]) == ("raw", 4096, 4096)
     assert (offer["source"], offer["secret"]) == ("import", "")

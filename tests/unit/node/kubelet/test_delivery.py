@@ -78,9 +78,9 @@ async def served(guest, tmp_path):
         facts=Facts(state=State.RUNNING, agent_connected=True, addresses=("127.0.0.1",)),
         record=SimpleNamespace(uid="uid", instance="vm", namespace="default", pod_uid="pod-uid"),
     )
-    doors = VmiEndpoints(lambda key, uid: machine, Ports(guest))
+    endpoints = VmiEndpoints(lambda key, uid: machine, Ports(guest))
     find = {Key("default", "pod"): machine}.get
-    app = Kubelet(find, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
+    app = Kubelet(find, Logs(), endpoints, ResourceEndpoints("here", Sampler())).asgi
     identity = pki.ensure(tmp_path / "pki")
     tls = tls_context(identity.certificate, identity.key)
     trust = ssl.create_default_context(cafile=identity.authority)

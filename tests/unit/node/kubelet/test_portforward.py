@@ -54,10 +54,10 @@ def machine():
 
 @pytest.fixture
 def client(machine):
-    doors = VmiEndpoints(lambda key, uid: None, Ports(Loopback()))
+    endpoints = VmiEndpoints(lambda key, uid: None, Ports(Loopback()))
     find = {Key("default", "pod"): machine}.get
     with TestClient(
-        Kubelet(find, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
+        Kubelet(find, Logs(), endpoints, ResourceEndpoints("here", Sampler())).asgi
     ) as client:
         yield client
 

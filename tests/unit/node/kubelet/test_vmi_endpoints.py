@@ -1,4 +1,4 @@
-"""The doors into a machine as the API server comes to them."""
+"""Endpoints of a VMI, as the API server requests them."""
 
 import asyncio
 import errno
@@ -31,7 +31,7 @@ SCREEN = "/vnc/default/vm/uid"
 
 
 class Machine:
-    """What the doors ask of a machine; ``trouble`` is what its guest does instead."""
+    """A machine that endpoints use; ``trouble`` is what its guest does instead."""
 
     def __init__(self, guest, directory):
         self._guest = guest
@@ -77,7 +77,7 @@ def machine(tmp_path):
 
 
 @pytest.fixture
-def doors(machine):
+def endpoints(machine):
     return VmiEndpoints(
         lambda key, uid: machine if (key, uid) == (Key("default", "vm"), "uid") else None,
         Ports(Loopback()),
@@ -85,8 +85,8 @@ def doors(machine):
 
 
 @pytest.fixture
-def client(doors):
-    app = Kubelet(lambda key: None, Logs(), doors, ResourceEndpoints("here", Sampler())).asgi
+def client(endpoints):
+    app = Kubelet(lambda key: None, Logs(), endpoints, ResourceEndpoints("here", Sampler())).asgi
     with TestClient(app) as client:  # one event loop for all its connections
         yield client
 

@@ -52,7 +52,7 @@ async def test_a_pod_that_may_be_replaced_is_not_started(answer):
         starts.require(RECORD)
 
 
-async def test_none_starts_without_a_valid_lease():
+async def test_exclusive_machines_start_only_with_a_valid_lease():
     lease = valid()
     starts = ExclusiveStarts(Client(POD), lease)
     await starts.confirm(RECORD)
@@ -63,7 +63,7 @@ async def test_none_starts_without_a_valid_lease():
         await starts.confirm(RECORD)
 
 
-async def test_what_was_read_before_a_lapse_does_not_count():
+async def test_a_confirmation_from_before_a_lapse_is_void():
     lease = valid()
     starts = ExclusiveStarts(Client(POD), lease)
     await starts.confirm(RECORD)

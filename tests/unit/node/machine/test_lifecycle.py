@@ -282,7 +282,7 @@ async def test_guest_info_stays_while_the_guest_does_not_respond(machine_of, lim
         assert machine.facts.guest_info == GuestInfo(hostname="vm")
 
 
-async def test_the_end_of_a_qemu_whose_guest_never_ran_says_nothing_of_the_next(machine_of, limits):
+async def test_a_fenced_qemu_whose_guest_never_ran_does_not_fence_the_next(machine_of, limits):
     """As where the watchdog has ended it while the agent was dead."""
     limits.stopped = False
     machine = machine_of(stage=Stage.DEFINED)

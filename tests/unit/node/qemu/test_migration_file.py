@@ -121,7 +121,7 @@ async def test_saved_arguments_are_those_of_the_process(process):
     assert found[-len(ARGUMENTS) + 1 :] == ARGUMENTS[1:]
 
 
-async def test_a_machine_shape_has_what_the_guest_sees(called):
+async def test_a_machine_shape_has_the_devices_of_the_guest(called):
     assert await migration_file.shape(Fake(), 1) == SHAPE
 
 

@@ -24,7 +24,7 @@ def test_a_socket_replaces_a_stale_one(tmp_path):
         pass
 
 
-def test_nobody_listens(tmp_path):
+def test_a_socket_without_a_listener_refuses(tmp_path):
     path = tmp_path / "monitor.sock"
     listen(path).close()
     with pytest.raises(ConnectionRefusedError):

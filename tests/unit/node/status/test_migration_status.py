@@ -31,7 +31,7 @@ def changes(progress, *, arrives=False, failure="", abort="", uid="m", **state):
     return migration_changes(record, facts, vmi(**state), node="b", address="192.0.2.1", now=NOW)
 
 
-def test_a_target_that_can_receive_says_where():
+def test_a_ready_target_reports_its_address():
     state = changes(Progress.PREPARED, arrives=True)["status"]["migrationState"]
     assert state["targetNodeAddress"] == "192.0.2.1"
     assert changes(Progress.PREPARED, arrives=True, targetNodeAddress="192.0.2.1") == {}

@@ -30,7 +30,7 @@ def pod(status: dict) -> Pod:
         {"conditions": [{"type": "Ready", "status": "True", "reason": "", "message": None}]},
     ],
 )
-def test_a_status_that_says_the_same_is_not_written(change):
+def test_an_unchanged_status_is_not_written(change):
     assert not differs(STATUS, pod(STATUS | change))
 
 
@@ -42,7 +42,7 @@ def test_a_status_that_says_the_same_is_not_written(change):
         {"conditions": [{"type": "Ready", "status": "True", "reason": "Other"}]},
     ],
 )
-def test_a_status_that_says_something_else_is_written(change):
+def test_a_changed_status_is_written(change):
     assert differs(STATUS, pod(STATUS | change))
 
 

@@ -310,7 +310,7 @@ def test_a_bridge_interface_has_the_addresses_of_the_guest():
     assert silent[0]["ipAddress"] == "10.244.0.7"
 
 
-def test_interfaces_known_by_the_guest_only_come_last_and_are_limited():
+def test_interfaces_that_only_the_guest_reports_come_last_and_are_limited():
     own = GuestInterface(name="docker0", mac="02:42:00:00:00:01", addresses=("172.17.0.1",))
     told = guest(own)
     assert [one.get("name") for one in told] == ["default", None]

@@ -90,7 +90,7 @@ def test_a_read_that_hangs_proves_nothing(pair, clock, monkeypatch):
     assert not mine.is_silent("b")
 
 
-def test_time_in_which_nobody_has_read_proves_nothing(pair, clock):
+def test_time_without_reads_proves_nothing(pair, clock):
     """The directory may have been away for all: whoever is first then would see no other."""
     mine, other = pair
     other.beat()

@@ -57,7 +57,7 @@ def sealed(place, disk, data):
     return place.seal(SAVED, [disk], [data])
 
 
-def test_sealed_memory_is_what_was_written(place, sealed, disk, data):
+def test_sealed_memory_reads_back_as_written(place, sealed, disk, data):
     assert place.read() == sealed
     assert sealed.volume == "pvc-1"
     assert sealed.memory_bytes == len(b"all of its memory")

@@ -72,6 +72,6 @@ def test_a_stream_that_is_cut_is_incomplete(disk, tmp_path, cut):
         (HEAD + bytes(16), "beyond its volume"),
     ],
 )
-def test_what_is_no_stream_of_a_disk_is_refused(tmp_path, stream, why):
+def test_an_invalid_stream_is_refused(tmp_path, stream, why):
     with pytest.raises(StorageError, match=why):
         received(tmp_path / "copy", [stream])

@@ -85,12 +85,12 @@ async def test_components_have_only_their_fixed_rights(ask):
 )
 async def test_only_administrators_connect_to_guests(ask, user):
     component = ask.as_user(user)
-    doors = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
+    subresources = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
     pod = "/api/v1/namespaces/default/pods/vm"
     assert (await component("GET", pod)).status == 404
-    for path in (f"{pod}/exec", f"{pod}/attach", f"{pod}/portforward", f"{doors}/console"):
+    for path in (f"{pod}/exec", f"{pod}/attach", f"{pod}/portforward", f"{subresources}/console"):
         assert (await component("GET", path)).status == 403
-    assert (await component("PUT", f"{doors}/pause")).status == 403
+    assert (await component("PUT", f"{subresources}/pause")).status == 403
     assert (await ask("GET", f"{pod}/exec")).status == 404
 
 

@@ -151,7 +151,7 @@ async def test_connecting_to_a_pod_by_spdy_needs_create_only(ask):
 
 
 async def test_subresources_of_vmis_have_all_segments_in_rules_except_ports(ask):
-    doors = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
+    subresources = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
     names = ("evacuate/cancel", "vnc", "portforward")
     allowed = rule(
         "get update",
@@ -161,10 +161,10 @@ async def test_subresources_of_vmis_have_all_segments_in_rules_except_ports(ask)
     await role(ask, "opener", allowed)
     await bind(ask, "bobs", "Role", "opener", user("bob"))
     bob = ask.as_user("bob")
-    assert (await bob("PUT", f"{doors}/evacuate/cancel")).status == 404
+    assert (await bob("PUT", f"{subresources}/evacuate/cancel")).status == 404
     for path, status in (("vnc", 404), ("portforward/22/tcp", 404), ("vnc/screenshot", 403)):
-        assert (await bob("GET", f"{doors}/{path}")).status == status, path
-    refused = await bob("GET", f"{doors}/console")
+        assert (await bob("GET", f"{subresources}/{path}")).status == status, path
+    refused = await bob("GET", f"{subresources}/console")
     assert refused["message"] == (
         'virtualmachineinstances.subresources.kubevirt.io "vm" is forbidden: User "bob" cannot get '
         'resource "virtualmachineinstances/console" in API group "subresources.kubevirt.io" in the '

@@ -38,11 +38,11 @@ def test_yaml_is_flattened(text, lines):
 @pytest.mark.parametrize(
     "text", ["[", "{", "a: [1, {b", '"', "a: |", "- - -", "[}]{,:", ": :\n - x\n\ty", "a: ]"]
 )
-def test_what_is_no_yaml_ends_all_the_same(text):
+def test_the_parser_ends_on_invalid_yaml(text):
     awk("yaml.awk", text)
 
 
-def test_runcmd_becomes_a_script_whose_words_arrive_as_they_were(tmp_path):
+def test_runcmd_becomes_a_script_with_quoted_words(tmp_path):
     flat = awk(
         "yaml.awk",
         "runcmd:\n- echo one\n- [printf, '%s\\n', \"it's $HOME\", 'a\\\\b']\n- |\n  echo two\n",

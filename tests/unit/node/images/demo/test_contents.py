@@ -37,7 +37,7 @@ def test_its_wget_is_the_script_that_knows_time_limits():
     assert root["bin/wget"].content.startswith(b"#!/bin/sh")
 
 
-def test_the_initramfs_holds_what_leads_to_the_disk_only():
+def test_the_initramfs_holds_only_modules_for_the_disk():
     archive = contents.boot(package(), "cloud-amd64").initramfs
     assert b"isofs.ko" in archive
     assert b"vfat.ko" not in archive
@@ -51,7 +51,7 @@ def test_the_initramfs_holds_what_leads_to_the_disk_only():
         ("usr/lib/libc.so.6", r"lack the library libc\.so\.6"),
     ],
 )
-def test_what_a_package_lacks_is_named(missing, said):
+def test_an_error_names_the_missing_file_of_a_package(missing, said):
     files = package()
     del files[missing]
     with pytest.raises(DemoError, match=said):

@@ -3,7 +3,7 @@ import subprocess
 from corral.node.images.demo import cpio
 
 
-def test_the_archive_is_what_cpio_reads_and_brings_the_directories_files_stand_in():
+def test_cpio_reads_the_archive_with_parent_directories():
     data = cpio.archive([
         cpio.file("etc/deep/name", b"text", 0o600),
         cpio.link("bin/sh", "busybox"),

@@ -32,7 +32,7 @@ def package(path, **files):
     return path
 
 
-def test_wanted_files_are_read_and_links_among_them_followed(tmp_path):
+def test_requested_files_are_read_and_their_links_followed(tmp_path):
     found = deb.files(
         package(tmp_path / "a.deb", real="text", other="no", name="->real", away="->/etc/passwd"),
         lambda path: path != "usr/other",

@@ -81,7 +81,7 @@ def test_its_second_partition_is_an_empty_file_system_that_reaches_to_its_end(wr
     assert magic == b"\x53\xef"
 
 
-def test_a_machine_without_the_program_that_makes_it_is_told(tmp_path, monkeypatch):
+def test_a_missing_mkfs_is_an_error_that_names_its_package(tmp_path, monkeypatch):
     monkeypatch.setattr(disk.shutil, "which", lambda *_, **__: None)
     with pytest.raises(DemoError, match="install the package e2fsprogs"):
         write_disk(tmp_path / "disk", KERNELS, ROOT)

@@ -84,7 +84,7 @@ def image(payload):
     return bytes(setup) + bytes(16) + stored
 
 
-def test_a_32_bit_kernel_is_packed_behind_what_unpacks_it_to_where_its_segments_say():
+def test_a_32_bit_kernel_is_packed_behind_its_decompressor():
     found = kernel.unpack(image(lzma.compress(elf())))
     assert len(found.setup) == 1024
     (part,) = found.parts
@@ -108,7 +108,7 @@ def placed(found):
     return memory
 
 
-def test_a_64_bit_kernel_has_its_initramfs_in_the_place_of_the_tables_that_nobody_needs():
+def test_the_initramfs_replaces_the_unwind_tables_of_a_64_bit_kernel():
     found = kernel.unpack(image(lzma.compress(wide_elf())), b"initramfs")
     memory = placed(found)
     # Whole pages of the unwinder's tables, of which the kernel is told as its initramfs.

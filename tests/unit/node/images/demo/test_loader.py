@@ -35,7 +35,7 @@ def test_a_kernel_is_one_file_of_blocks_and_zeros_take_no_room():
     assert image.content[2 * loader.BLOCK :].startswith(b"a" * 3000 + bytes(1096) + b"b" + bytes(9))
 
 
-def test_the_kernel_is_told_of_its_command_line_heap_and_initramfs():
+def test_the_setup_header_has_the_command_line_heap_and_initramfs():
     image = loader.image(KERNEL, ["panic=5"], Part(0x2000000, b"initramfs"))
     assert image.content[0x210:0x212] == b"\xff\x91"
     assert struct.unpack_from("<II", image.content, 0x218) == (0x2000000, 9)
@@ -44,7 +44,7 @@ def test_the_kernel_is_told_of_its_command_line_heap_and_initramfs():
     assert image.rows[-1] == loader.Row(5, 1, 0x2000000)
 
 
-def test_the_loader_knows_where_both_kernels_are_and_who_gets_the_other():
+def test_the_loader_has_tables_of_both_kernels_and_of_their_devices():
     wide, other = loader.image(KERNEL, ["wide"]), loader.image(KERNEL, ["other"])
     program = loader.program((wide, 100), (other, 200))
     assert len(program) == loader.SIZE
@@ -56,7 +56,7 @@ def test_the_loader_knows_where_both_kernels_are_and_who_gets_the_other():
     assert devices[-1] == (0, 0)
 
 
-def test_what_the_loader_has_no_room_for_is_refused():
+def test_long_command_lines_and_many_parts_are_refused():
     with pytest.raises(DemoError, match="command line is too long"):
         loader.image(KERNEL, ["x" * loader.BLOCK])
     parts = tuple(Part(0x100000 * number, b"a") for number in range(1, 60))

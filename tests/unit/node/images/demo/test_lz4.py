@@ -20,13 +20,13 @@ def test_blocks_are_unpacked_one_after_the_other():
     assert lz4.unpack(MAGIC + block(b"first, ") + block(b"second")) == b"first, second"
 
 
-def test_what_was_said_before_is_repeated():
+def test_a_match_overlaps_its_own_output():
     # one literal, then 4 bytes from 1 byte before; and the last literals that a block ends with
     data = b"\x10a\x01\x00" + b"\x50bcdef"
     assert lz4.unpack(MAGIC + struct.pack("<I", len(data)) + data) == b"aaaaabcdef"
 
 
-def test_what_is_packed_is_smaller_and_unpacked_the_same():
+def test_packed_data_is_smaller_and_unpacks_to_the_same():
     data = bytes(range(256)) * 40_000
     packed = lz4.pack(data)
     assert len(packed) < len(data) // 100
@@ -39,7 +39,7 @@ def test_damaged_data_is_refused(damaged):
         lz4.unpack(MAGIC + damaged)
 
 
-def test_a_machine_without_the_library_is_told_what_to_install(monkeypatch):
+def test_a_missing_library_is_an_error_that_names_its_package(monkeypatch):
     monkeypatch.setattr(lz4, "_LIBRARY", "libnowhere.so.1")
     with pytest.raises(ValueError, match="install liblz4-1"):
         lz4.unpack(MAGIC + block(b"x"))

@@ -16,7 +16,7 @@ MODULES = {
 }
 
 
-def test_each_module_comes_after_what_it_needs():
+def test_modules_come_after_their_dependencies():
     assert modules.closure(["virtio_net"], MODULES) == [
         "failover",
         "net_failover",
@@ -66,7 +66,7 @@ def sections(module):
     }  # fmt: skip
 
 
-def test_a_module_is_kept_without_what_serves_backtraces_and_bpf():
+def test_a_lean_module_has_no_unwind_tables_and_no_btf():
     module = linkable(text=b"code", BTF=bytes(4000), orc_unwind=b"table", data=b"values")
     lean = modules.lean(module)
     assert sections(lean) == {

@@ -58,7 +58,7 @@ def newest(cache):
 
 
 @pytest.mark.usefixtures("apt")
-async def test_what_is_fetched_is_what_counts_whatever_else_lies_in_the_cache(tmp_path):
+async def test_older_packages_in_the_cache_are_ignored(tmp_path):
     cache = tmp_path / "cache"
     older = known(cache)
     (cache / "packages.json").unlink()
@@ -71,7 +71,7 @@ async def test_what_is_fetched_is_what_counts_whatever_else_lies_in_the_cache(tm
 
 
 @pytest.mark.usefixtures("apt")
-async def test_what_another_recipe_fetched_does_not_count(tmp_path, monkeypatch):
+async def test_packages_of_another_recipe_are_ignored(tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     known(cache)
     monkeypatch.setattr(packages, "KERNELS", ("linux-image-amd64:amd64", "linux-image-686:i386"))
@@ -94,7 +94,7 @@ async def test_packages_of_an_earlier_build_need_neither_apt_nor_network(tmp_pat
     assert await packages.fetch(tmp_path, print) == kept
 
 
-async def test_a_package_that_is_gone_is_fetched_again_and_no_apt_is_told(tmp_path, monkeypatch):
+async def test_a_deleted_package_is_fetched_again_by_apt(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     known(tmp_path)[0].unlink()
     assert packages.fetched(tmp_path) == []

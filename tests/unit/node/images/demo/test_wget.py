@@ -36,7 +36,7 @@ def test_a_time_limit_is_kept_by_timeout(tmp_path, words, runs):
     assert done.stdout == f"{runs}\n"
 
 
-def test_what_took_too_long_fails_as_wget_does(tmp_path):
+def test_a_timeout_fails_as_in_wget(tmp_path):
     program = tmp_path / "timeout"
     program.write_text("#!/bin/sh\nexit 143\n")
     program.chmod(0o755)

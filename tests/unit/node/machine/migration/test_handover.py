@@ -37,13 +37,13 @@ def test_a_source_gives_its_guest_up_only_when_both_sides_are_complete(stage, ta
         (Target.ABSENT, SourceStep.STAY),
     ],
 )
-def test_a_source_that_has_sent_resumes_only_if_the_target_is_known_to_be_gone(target, step):
+def test_a_source_that_has_sent_resumes_only_if_its_target_is_gone(target, step):
     for sent, fails in product(FLAGS, FLAGS):
         assert source_step(Stage.SENT, target, sent=sent, fails=fails) is step
 
 
 @pytest.mark.parametrize("stage", Stage)
-def test_a_target_runs_the_guest_only_once_it_is_told(stage):
+def test_a_target_runs_the_guest_only_on_request(stage):
     for complete, told, cancelled in product(FLAGS, FLAGS, FLAGS):
         step = target_step(stage, complete=complete, told=told, cancelled=cancelled)
         if step is TargetStep.RUN and stage not in {Stage.ARRIVING, Stage.STARTED}:
@@ -51,7 +51,7 @@ def test_a_target_runs_the_guest_only_once_it_is_told(stage):
             assert told
 
 
-def test_a_target_that_was_told_is_not_cancelled_any_more():
+def test_a_target_requested_to_run_the_guest_is_not_cancelled():
     for stage in (Stage.RECEIVING, Stage.ARRIVING):
         assert target_step(stage, complete=True, told=True, cancelled=True) is TargetStep.RUN
 

@@ -42,7 +42,7 @@ async def test_a_target_that_ends_fails_the_source(target):
         await target.run_guest(paused=False)
 
 
-async def test_a_target_that_was_told_to_run_the_guest_is_not_cancelled(target):
+async def test_a_target_requested_to_run_the_guest_is_not_cancelled(target):
     telling = asyncio.ensure_future(target.run_guest(paused=False))
     await asyncio.sleep(0)
     await target.cancel("too late")

@@ -1,4 +1,4 @@
-"""What a kubelet's doors tell of what pods take, as metrics-server and Prometheus read it."""
+"""Usage of pods at the kubelet's endpoints, as metrics-server and Prometheus read it."""
 
 import asyncio
 from datetime import UTC, datetime

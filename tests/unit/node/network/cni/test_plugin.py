@@ -83,7 +83,7 @@ async def test_a_long_output_is_cut(plugin):
     assert len(str(raised.value)) < 400
 
 
-async def test_a_plugin_that_hangs_is_killed_with_what_it_runs(plugin, tmp_path):
+async def test_a_hanging_plugin_is_killed_with_its_children(plugin, tmp_path):
     run = plugin(f"sleep 1000 & echo $! > {tmp_path}/child; wait")
     begun = time.monotonic()
     with pytest.raises(NetworkError, match=r"no answer within 0\.5 s"):

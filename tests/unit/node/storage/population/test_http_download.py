@@ -39,7 +39,7 @@ def test_a_file_comes_whole_and_zeros_stay_holes(server, work, content):
     assert part.path.stat().st_mode & 0o077 == 0
 
 
-def test_how_far_it_is_is_told(server, work, content):
+def test_progress_is_reported(server, work, content):
     heard = []
     fetch(server, work, progress=lambda *progress: heard.append(progress))
     assert heard[0] == (0, len(content))
@@ -51,7 +51,7 @@ def test_a_chunked_file_comes_whole(server, work, content):
     assert fetch(server, work).path.read_bytes() == content
 
 
-def test_a_cut_connection_goes_on_where_it_was_cut(server, work, content):
+def test_a_download_resumes_where_the_connection_broke(server, work, content):
     server.cuts = [1_500_000, 700_000, 0]
     assert fetch(server, work).path.read_bytes() == content
     assert [server.header("range", index) for index in range(4)] == [
@@ -63,12 +63,12 @@ def test_a_cut_connection_goes_on_where_it_was_cut(server, work, content):
     assert server.sent == len(content)
 
 
-def test_a_cut_connection_of_chunks_goes_on_too(server, work, content):
+def test_a_chunked_download_resumes_where_the_connection_broke(server, work, content):
     server.chunked, server.cuts = True, [2_000_000]
     assert fetch(server, work).path.read_bytes() == content
 
 
-def test_a_later_attempt_goes_on_where_the_first_has_ended(server, work, content):
+def test_a_later_attempt_resumes_where_the_first_ended(server, work, content):
     server.cuts = [1_500_000] + [0] * 20
     with pytest.raises(PopulationError, match="Unable to connect to http data source"):
         fetch(server, work)
@@ -77,7 +77,7 @@ def test_a_later_attempt_goes_on_where_the_first_has_ended(server, work, content
     assert server.sent == len(content) - 1_500_000
 
 
-def test_nothing_is_relied_on_after_the_host_went_down(server, work, content, monkeypatch):
+def test_a_download_starts_over_after_a_boot_of_the_host(server, work, content, monkeypatch):
     server.cuts = [1_500_000] + [0] * 20
     with pytest.raises(PopulationError):
         fetch(server, work)
@@ -87,7 +87,7 @@ def test_nothing_is_relied_on_after_the_host_went_down(server, work, content, mo
     assert server.sent == len(content)
 
 
-def test_a_server_without_ranges_is_asked_from_the_start(server, work, content):
+def test_a_server_without_ranges_is_read_from_the_start(server, work, content):
     server.ranges, server.cuts = False, [1_500_000]
     assert fetch(server, work).path.read_bytes() == content
 
@@ -100,7 +100,7 @@ def test_a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one(server, wor
     assert fetch(server, work).path.read_bytes() == content[::-1]
 
 
-def test_a_server_that_goes_on_with_another_version_is_asked_from_the_start(server, work, content):
+def test_another_version_is_read_from_the_start(server, work, content):
     server.cuts = [1_500_000] + [0] * 20
     with pytest.raises(PopulationError):
         fetch(server, work)
@@ -123,7 +123,7 @@ def test_a_file_without_a_name_for_its_version_begins_again(server, work, conten
         b"HTTP/1.1 206 P\r\nContent-Length: 3\r\n\r\nabc",
     ],
 )
-def test_a_wrong_continuation_is_not_taken(server, work, content, head):
+def test_a_wrong_range_is_refused(server, work, content, head):
     server.cuts = [1_500_000] + [0] * 20
     with pytest.raises(PopulationError):
         fetch(server, work)
@@ -132,9 +132,7 @@ def test_a_wrong_continuation_is_not_taken(server, work, content, head):
 
 
 @pytest.mark.parametrize(("last", "length"), [(2, 3), (-1, 3)], ids=["not all", "not as long"])
-def test_a_continuation_that_is_not_all_of_the_rest_is_not_taken(
-    server, work, content, last, length
-):
+def test_a_range_that_ends_early_is_refused(server, work, content, last, length):
     """The end of the file would be missing, and nothing would tell."""
     server.cuts = [1_500_000] + [0] * 20
     with pytest.raises(PopulationError):
@@ -153,7 +151,7 @@ def test_a_checksum_that_fits(server, work, content, kind):
     assert fetch(server, work, checksum=checksum).record.complete
 
 
-def test_a_checksum_covers_what_came_in_an_earlier_life(server, work, content):
+def test_a_checksum_covers_the_parts_of_earlier_attempts(server, work, content):
     checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
     server.cuts = [1_500_000] + [0] * 20
     with pytest.raises(PopulationError):
@@ -234,7 +232,7 @@ def test_a_redirect_is_followed_and_gets_no_credentials(server, work, content):
     assert server.header("x-key", 1) is None
 
 
-def test_a_proxy_of_the_environment_is_not_asked(server, work, content, monkeypatch):
+def test_a_proxy_of_the_environment_is_ignored(server, work, content, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert fetch(server, work).path.read_bytes() == content
 
@@ -251,7 +249,7 @@ def test_a_silent_server_can_be_left(server, work):
         fetch(server, work, stop=stop, progress=leave)
 
 
-def test_a_full_disk_is_told_as_it_is(server, work, monkeypatch):
+def test_a_full_disk_raises_its_oserror(server, work, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -265,7 +263,7 @@ def test_without_tls_no_authorities_are_read(server, work, content, monkeypatch)
     assert fetch(server, work).path.read_bytes() == content
 
 
-def test_authorities_that_are_none(server, work):
+def test_a_cert_config_map_without_pem_is_refused(server, work):
     with pytest.raises(PopulationError, match="certConfigMap has no valid PEM"):
         fetch(server, work, authorities="-----BEGIN CERTIFICATE-----\nnonsense\n")
 
@@ -274,7 +272,7 @@ ONE_ONLY = Destinations(allowed=(ip_network("127.0.0.1/32"),))
 
 
 @pytest.mark.parametrize("port", ["open", "closed"])
-def test_what_listens_on_the_host_is_neither_fetched_nor_told_of(server, work, port):
+def test_loopback_is_refused_alike_for_open_and_closed_ports(server, work, port):
     number = server.socket.getsockname()[1] if port == "open" else 1
     with pytest.raises(PopulationError) as caught:
         fetch(server, work, url=f"http://localhost:{number}/disk", destinations=FOR_TENANTS)
@@ -298,7 +296,7 @@ def test_a_file_comes_from_where_the_administrator_allows(server, work, content)
     assert fetch(server, work, destinations=ONE_ONLY).path.read_bytes() == content
 
 
-def test_a_server_is_told_the_name_that_was_asked_for(server, work, content):
+def test_requests_carry_the_host_name_of_the_url(server, work, content):
     port = server.socket.getsockname()[1]
     fetch(server, work, url=f"http://localhost:{port}/disk")
     assert server.header("host") == f"localhost:{port}"

@@ -95,7 +95,7 @@ async def test_after_a_cut_the_copy_begins_anew(far, work):
 
 
 @pytest.mark.parametrize(("status", "error"), [(409, NotReady), (403, PopulationError)])
-async def test_a_host_that_does_not_send_says_why(far, work, status, error):
+async def test_the_refusal_of_a_host_has_its_reason(far, work, status, error):
     far.status = status
     with pytest.raises(error, match="does not send lab/golden: a machine writes volume golden"):
         await copied(from_far(far), work)

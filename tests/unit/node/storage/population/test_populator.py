@@ -77,7 +77,7 @@ def test_a_claim_has_a_volume_once_it_is_bound(fillings, storage, informers, pha
     assert fillings.handle_of(claim(phase)) == ("pvc-u" if has else None)
 
 
-async def test_a_claim_is_looked_at_again_when_its_volume_is_told_of(fillings, storage, informers):
+async def test_a_change_of_a_volume_enqueues_its_claim(fillings, storage, informers):
     informers[PersistentVolume].tell(None, volume(storage))
     assert len(fillings.queue) == 1
     async with fillings.queue.process_next() as key:

@@ -77,7 +77,7 @@ def test_a_copy_waits_until_its_source_is_there_and_filled_and_at_rest(present, 
     check(Present(golden()))
 
 
-async def test_a_silent_server_leaves_threads_to_who_needs_one_for_a_moment(work):
+async def test_a_silent_server_occupies_no_thread_of_the_default_executor(work):
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)

@@ -43,7 +43,7 @@ def chunks_of(content):
     return [content[start : start + 65536] for start in range(0, len(content), 65536)]
 
 
-async def test_what_is_sent_arrives(part, content):
+async def test_an_uploaded_disk_is_written(part, content):
     uploads = Uploads()
     async with uploads.accept("uid-1", part) as upload:
         assert await send(uploads, [], method="HEAD") == (200, "")
@@ -71,7 +71,7 @@ async def test_the_synchronous_way_is_answered_when_the_disk_is_there(part, cont
         assert await sending == (200, "")
 
 
-async def test_the_synchronous_way_tells_why_it_was_not_taken(part, content):
+async def test_a_synchronous_upload_answers_why_it_was_refused(part, content):
     uploads = Uploads()
 
     async def fill():
@@ -87,7 +87,7 @@ async def test_the_synchronous_way_tells_why_it_was_not_taken(part, content):
     assert answer == (400, "it is no disk")
 
 
-async def test_nobody_waits(part):
+async def test_an_upload_without_a_waiting_claim_is_unavailable(part):
     assert await send(Uploads(), [b"x"]) == (503, "PVC disk is not ready for an upload")
 
 
@@ -98,7 +98,7 @@ async def test_two_at_once_are_one_too_many(part, content):
         assert await send(uploads, [b"x"]) == (503, "PVC disk is being uploaded to already")
 
 
-async def test_what_has_arrived_is_not_written_over(part, content):
+async def test_a_received_upload_is_not_overwritten(part, content):
     uploads = Uploads()
     async with uploads.accept("uid-1", part):
         assert (await send(uploads, chunks_of(content), way="upload-async"))[0] == 200
@@ -117,7 +117,7 @@ async def test_what_has_arrived_is_not_written_over(part, content):
     ],
     ids=["leaves", "too short", "empty", "announced too long", "too long"],
 )
-async def test_what_is_not_taken_leaves_room_for_the_next(part, content, pieces, settings, words):
+async def test_a_refused_upload_may_be_repeated(part, content, pieces, settings, words):
     uploads = Uploads()
     async with uploads.accept("uid-1", part) as upload:
         status, text = await send(uploads, pieces, **settings)
@@ -128,7 +128,7 @@ async def test_what_is_not_taken_leaves_room_for_the_next(part, content, pieces,
     assert part.path.read_bytes() == content
 
 
-async def test_a_full_disk_is_told(part, content, monkeypatch):
+async def test_a_full_disk_is_reported_and_the_upload_may_be_repeated(part, content, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -142,7 +142,7 @@ async def test_a_full_disk_is_told(part, content, monkeypatch):
         assert (await send(uploads, chunks_of(content), way="upload-async"))[0] == 200
 
 
-async def test_a_slow_client_leaves_threads_to_who_needs_one_for_a_moment(part):
+async def test_a_slow_client_occupies_no_thread_of_the_default_executor(part):
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     uploads, asked, more = Uploads(), asyncio.Event(), asyncio.Event()
 

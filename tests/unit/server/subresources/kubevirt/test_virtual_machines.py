@@ -318,7 +318,7 @@ async def test_a_dry_run_changes_nothing_and_validates(ask, store):
     assert (await ask("PUT", path("stop"), {"dryRun": ["All"]})).status == 409
 
 
-# ------------------------------------------------------------------ other doors
+# ------------------------------------------------------------------ other subresources
 
 
 async def test_a_missing_vm_has_kubevirts_error(ask):

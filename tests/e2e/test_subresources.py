@@ -1,4 +1,4 @@
-"""Every door into one real machine, as kubectl and corral open it."""
+"""Subresources of one real machine and of its pod, as kubectl and corral use them."""
 
 import asyncio
 import contextlib
@@ -22,9 +22,11 @@ from corral.client.kubeconfig import load
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
-NAME = "door"
+NAME = "one"
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
-DOOR = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{NAME}"
+SUBRESOURCES = (
+    f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{NAME}"
+)
 MACHINE = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachineInstance",
@@ -152,23 +154,23 @@ def test_input_piped_to_the_console_reaches_the_guest(user):
 
 
 def test_guest_info_is_served(api):
-    info = api.get_document(f"{DOOR}/guestosinfo")
+    info = api.get_document(f"{SUBRESOURCES}/guestosinfo")
     assert info["hostname"] == NAME
     assert info["os"]["kernelRelease"]
     assert info["guestAgentVersion"]
-    mounted = api.get_document(f"{DOOR}/filesystemlist")["items"]
+    mounted = api.get_document(f"{SUBRESOURCES}/filesystemlist")["items"]
     assert all(one["totalBytes"] >= one["usedBytes"] for one in mounted)
     assert mounted
-    assert api.get_document(f"{DOOR}/userlist")["items"] is not None
+    assert api.get_document(f"{SUBRESOURCES}/userlist")["items"] is not None
 
 
 async def test_the_screen_is_served_by_vnc(user, api):
-    picture = api.get(f"{DOOR}/vnc/screenshot", params={"moveCursor": "true"}).content
+    picture = api.get(f"{SUBRESOURCES}/vnc/screenshot", params={"moveCursor": "true"}).content
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", picture[16:24])
     target = load(user.one.directory / "kubeconfig")
     opened = connect(
-        f"wss{target.server.removeprefix('https')}{DOOR}/vnc",
+        f"wss{target.server.removeprefix('https')}{SUBRESOURCES}/vnc",
         ssl=target.tls(),
         additional_headers=dict(target.headers),
         subprotocols=[Subprotocol("plain.kubevirt.io")],
@@ -189,22 +191,22 @@ async def test_the_screen_is_served_by_vnc(user, api):
 
 
 def test_a_paused_vmi_is_not_ready(user, api):
-    assert api.put(f"{DOOR}/pause").status_code == 200
+    assert api.put(f"{SUBRESOURCES}/pause").status_code == 200
     until("it is told", lambda: condition(user, "Paused") == "True")
     until("it is not ready", lambda: condition(user, "Ready") == "False")
-    again = api.put(f"{DOOR}/pause")
+    again = api.put(f"{SUBRESOURCES}/pause")
     assert (again.status_code, again.json()["reason"]) == (409, "Conflict")
     assert "already paused" in again.json()["message"]
-    assert api.put(f"{DOOR}/unpause").status_code == 200
+    assert api.put(f"{SUBRESOURCES}/unpause").status_code == 200
     until("it is ready again", lambda: condition(user, "Ready") == "True")
     assert condition(user, "Paused") is None
 
 
 def test_disks_are_frozen_and_thawed(api):
-    assert api.put(f"{DOOR}/freeze", json={"unfreezeTimeout": "1m"}).status_code == 200
-    assert api.get_document(f"{DOOR}/guestosinfo")["fsFreezeStatus"] in ("frozen", "thawed")
-    assert api.put(f"{DOOR}/unfreeze").status_code == 200
-    assert api.get_document(f"{DOOR}/guestosinfo")["fsFreezeStatus"] == "thawed"
+    assert api.put(f"{SUBRESOURCES}/freeze", json={"unfreezeTimeout": "1m"}).status_code == 200
+    assert api.get_document(f"{SUBRESOURCES}/guestosinfo")["fsFreezeStatus"] in ("frozen", "thawed")
+    assert api.put(f"{SUBRESOURCES}/unfreeze").status_code == 200
+    assert api.get_document(f"{SUBRESOURCES}/guestosinfo")["fsFreezeStatus"] == "thawed"
 
 
 def test_readiness_follows_the_web_server(user):
@@ -224,7 +226,7 @@ def boot_of(user: Outside) -> str:
 
 
 def starts_again(user: Outside, api: Api, way: str, before: str) -> None:
-    assert api.put(f"{DOOR}/{way}").status_code == 200
+    assert api.put(f"{SUBRESOURCES}/{way}").status_code == 200
 
     def other() -> bool:
         now = boot_of(user)

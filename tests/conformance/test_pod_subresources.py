@@ -1,4 +1,4 @@
-"""Ports of a machine's pod, and commands in it, with every kubectl that there is."""
+"""Port-forward, exec and attach of pods, with each kubectl that is tried."""
 
 import contextlib
 import re
@@ -91,8 +91,8 @@ def test_input_reaches_the_command(shell, pod):
     assert ran.stdout == "cat\ntyped words", ran.stderr
 
 
-def test_where_websockets_do_not_get_through_all_goes_over_spdy(shell, pod):
-    """Later clients speak it, too: with newer protocols than old ones."""
+def test_exec_and_port_forward_over_spdy(shell, pod):
+    """As where a proxy does not let WebSockets pass: later clients fall back to it."""
     for part in ("REMOTE_COMMAND", "PORT_FORWARD"):
         shell[f"KUBECTL_{part}_WEBSOCKETS"] = "false"
     ran = kubectl(shell, "exec", "-i", pod, "-c", "compute", "--", "cat", typed="typed words")
@@ -102,7 +102,7 @@ def test_where_websockets_do_not_get_through_all_goes_over_spdy(shell, pod):
         assert echoed(port, bytes(100_000)) == bytes(100_000)
 
 
-def test_what_a_machine_has_not_is_said_clearly(shell, pod):
+def test_errors_of_attach_and_of_helper_containers_say_why(shell, pod):
     attached = kubectl(shell, "attach", pod)
     assert attached.returncode != 0
     assert "corral console one" in attached.stderr
@@ -111,8 +111,8 @@ def test_what_a_machine_has_not_is_said_clearly(shell, pod):
 
 
 def test_no_command_runs_in_a_paused_machine(api, shell, pod, namespace):
-    doors = machines(namespace, "one").replace("/kubevirt.io/", "/subresources.kubevirt.io/")
-    assert api.put(f"{doors}/pause").is_success
+    vmi = machines(namespace, "one").replace("/kubevirt.io/", "/subresources.kubevirt.io/")
+    assert api.put(f"{vmi}/pause").is_success
     until(
         "it is paused", lambda: "Paused" in conditions(api.get_document(machines(namespace, "one")))
     )
@@ -120,7 +120,7 @@ def test_no_command_runs_in_a_paused_machine(api, shell, pod, namespace):
     assert "one is paused" in refused.stderr
 
 
-def test_a_pod_that_waits_has_no_doors_yet(api, shell, namespace):
+def test_exec_in_a_pending_pod_is_refused(api, shell, namespace):
     api.create(machines(namespace), machine("waiting", nodeSelector={"nosuch": "node"}))
     until("its pod is there", lambda: api.items(core("pods", namespace)))
     (pod,) = api.items(core("pods", namespace))

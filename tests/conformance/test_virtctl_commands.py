@@ -1,4 +1,4 @@
-"""The commands in virtctl's grammar, against a live server."""
+"""Commands in virtctl's grammar, against a live server."""
 
 import re
 
