@@ -22,6 +22,7 @@ NAMES = (
     "pool",
     "memory",
     "boot",
+    "migration",
     "network",
     "services",
     "dns",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.sim.cluster import cluster, replica_set
+from tests.sim.migrations import in_phase, migrate, slow, started
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 
@@ -100,6 +101,32 @@ async def test_controllers_have_metrics_of_their_queues_and_syncs():
         )
         assert reconciles == waited
         assert told.value("controller_runtime_active_workers", controller="vmi") == 0
+
+
+async def test_metrics_follow_a_migration():
+    async with cluster(nodes=2) as c:
+        [machine] = await started(c)
+        named = {"name": machine.metadata.name, "namespace": "default"}
+        slow(c, 30)
+        await migrate(c, machine)
+        await in_phase(c, "Running")
+        told = await c.metrics()
+        assert told.value("kubevirt_vmi_migrations_in_running_phase") == 1
+        assert told.value("kubevirt_vmi_migration_data_remaining_bytes", **named) > 0
+        assert told.value("kubevirt_vmi_migration_start_time_seconds", migration_name="move")
+        await in_phase(c, "Succeeded")
+        told = await c.metrics()
+        assert told.value("kubevirt_vmi_migrations_in_running_phase") == 0
+        assert told.series("kubevirt_vmi_migration_data_remaining_bytes") == []
+        of_move = {"vmi": machine.metadata.name, "vmim": "move", "namespace": "default"}
+        assert told.series("kubevirt_vmi_migration_succeeded") == [of_move]
+        [ended] = told.series("kubevirt_vmi_migration_end_time_seconds")
+        assert (ended["status"], ended["migration_name"]) == ("succeeded", "move")
+        [downtime] = told.series("kubevirt_vmi_migration_last_downtime_seconds")
+        assert downtime["name"] == machine.metadata.name
+        passed = "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds_count"
+        assert {each["phase"] for each in told.series(passed)} >= {"Pending", "Running"}
+        assert told.value(passed, phase="Running") == 1
 
 
 LISTED = Path(__file__).with_name("kubevirt_metrics.txt")

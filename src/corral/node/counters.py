@@ -51,3 +51,16 @@ class Counters:
     user_nanos: int = 0
     system_nanos: int = 0
     balloon_bytes: int | None = None
+
+
+class MigrationCounters(NamedTuple):
+    """Counters of a running live migration: memory, and disks that are copied.
+
+    Bytes in total, sent, and left; bytes a second that the guest changes, and that are sent.
+    """
+
+    total: int
+    processed: int
+    remaining: int
+    dirty_rate: float
+    transfer_rate: float

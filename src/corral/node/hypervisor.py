@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 from corral.api.kinds.vmi.hotplug import HotplugDisk
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
-from corral.node.counters import Counters
+from corral.node.counters import Counters, MigrationCounters
 from corral.node.host.process import Pulse
 from corral.node.streams import StreamLine
 
@@ -370,6 +370,13 @@ class Guest(Protocol):
 
     async def stay(self) -> None:
         """End a migration that has failed, and run the guest on; also an earlier manager's."""
+
+    async def migration_counters(self) -> MigrationCounters | None:
+        """Return the counters of the migration that ``send`` runs; None while there is none."""
+
+    @property
+    def stopped_at(self) -> float:
+        """When it was stopped to be handed over, in seconds since 1970; 0 if it was not."""
 
     async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
         """Let disks of a machine that receives its guest be written by the other one."""

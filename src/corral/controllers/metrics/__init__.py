@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 
-from corral.controllers.metrics import instances, transitions, virtual_machines
+from corral.controllers.metrics import instances, migrations, transitions, virtual_machines
 from corral.metrics import Source
 from corral.reconcile.context import ControllerContext
 
 SOURCES: Mapping[str, Callable[[ControllerContext], Source]] = {
     "instances": instances.source,
+    "migrations": migrations.source,
     "transitions": transitions.source,
     "virtual machines": virtual_machines.source,
 }

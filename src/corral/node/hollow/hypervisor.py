@@ -22,7 +22,7 @@ import msgspec
 from corral import files
 from corral.aio import Signal
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.counters import Counters
+from corral.node.counters import Counters, MigrationCounters
 from corral.node.hollow.guest_agent import HollowAgent
 from corral.node.hollow.plugs import HollowPlugs
 from corral.node.hollow.streams import echo
@@ -218,6 +218,9 @@ class HollowGuest:
         """True if it hangs; set by tests."""
         self.stuck = False
         """True if it ignores being killed; set by tests."""
+        self.stopped_at = 0.0
+        """When it was stopped to be handed over, in seconds since 1970; 0 if it was not."""
+        self._sends = False
         self._cpu_nanos = 0
         self._counted_at = asyncio.get_running_loop().time()
         self.agent = HollowAgent(directory.name, self._set_load)
@@ -365,10 +368,12 @@ class HollowGuest:
         """Do nothing: it is saved at once."""
 
     async def send(self, vmi: VirtualMachineInstance, outgoing: Outgoing) -> None:  # noqa: ARG002
+        self._sends = True
         await asyncio.sleep(self._hypervisor.behaviour.migration_seconds)
         self._cancel_timers()
         self._account()
         self._state.stopped = True
+        self.stopped_at = time.time()
         self.write()
         content = msgspec.json.encode(self._state)
         try:
@@ -378,8 +383,16 @@ class HollowGuest:
             raise GuestError(f"its memory cannot be sent: {error.strerror}") from error
 
     async def stay(self) -> None:
+        self._sends = False
         if self._state.stopped:
             await self.resume()
+
+    async def migration_counters(self) -> MigrationCounters | None:
+        """Return the counters of a guest whose memory is one page, until it is sent."""
+        if not self._sends:
+            return None
+        sent = _RESIDENT_BYTES if self._state.stopped else 0
+        return MigrationCounters(_RESIDENT_BYTES, sent, _RESIDENT_BYTES - sent, 0.0, 0.0)
 
     async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
         """Do nothing: it has no disks."""

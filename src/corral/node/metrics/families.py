@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from corral.api.kinds.vmi.derived import guest_memory
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.metrics import Family, counter, gauge
-from corral.node.counters import Card, Counters, Disk
+from corral.node.counters import Card, Counters, Disk, MigrationCounters
 from corral.node.hypervisor import Usage
 
 _NANO = 10**9
@@ -13,8 +13,14 @@ _GAUGES = {
     "memory_resident_bytes": "Memory that QEMU holds.",
     "memory_domain_bytes": "Memory that the guest was given.",
     "memory_actual_balloon_bytes": "Memory that the balloon leaves to the guest.",
+    "migration_data_processed_bytes": "Bytes that a running migration has sent.",
+    "migration_data_remaining_bytes": "Bytes that a running migration has still to send.",
+    "migration_dirty_memory_rate_bytes": "Memory that a guest that migrates changes in a second.",
+    "migration_memory_transfer_rate_bytes": "Memory that a running migration sends in a second.",
+    "migration_last_downtime_seconds": "How long the latest migration has stopped the guest.",
 }
 _COUNTERS = {
+    "migration_data_bytes_total": "Bytes that a running migration has to send in all.",
     "cpu_usage_seconds_total": "Processor time of QEMU, its guest's and its own.",
     "cpu_user_usage_seconds_total": "Processor time in user mode.",
     "cpu_system_usage_seconds_total": "Processor time in the kernel.",
@@ -79,6 +85,16 @@ class MachineFamilies:
             self._add(f"storage_{name}_times_seconds_total", flow.nanos / _NANO, labels)
         self._add("storage_flush_requests_total", disk.flushes.count, labels)
         self._add("storage_flush_times_seconds_total", disk.flushes.nanos / _NANO, labels)
+
+    def add_migration(self, labels: Labels, counters: MigrationCounters) -> None:
+        self._add("migration_data_bytes_total", counters.total, labels)
+        self._add("migration_data_processed_bytes", counters.processed, labels)
+        self._add("migration_data_remaining_bytes", counters.remaining, labels)
+        self._add("migration_dirty_memory_rate_bytes", counters.dirty_rate, labels)
+        self._add("migration_memory_transfer_rate_bytes", counters.transfer_rate, labels)
+
+    def add_downtime(self, labels: Labels, seconds: float) -> None:
+        self._add("migration_last_downtime_seconds", seconds, labels)
 
     def add_cards(self, labels: Labels, cards: Mapping[str, Card]) -> None:
         for interface, card in cards.items():

@@ -4,10 +4,10 @@ A scrape reads the counters of QEMU and the kernel; it does not wake guests.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 from starlette.requests import Request
@@ -17,9 +17,11 @@ from starlette.routing import Route
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.metrics import START_BOUNDS, START_STAGES, Family, Registry, Stages, process
-from corral.node.counters import Card, Counters, Flow
-from corral.node.hypervisor import Guest, GuestError
+from corral.node.counters import Card, Flow
+from corral.node.hypervisor import GuestError
 from corral.node.machine.lifecycle import Machine
+from corral.node.machine.migration.departure import HANDED_OVER
+from corral.node.metrics.downtimes import Downtimes
 from corral.node.metrics.families import MachineFamilies
 from corral.node.network.pod_layout import BRIDGE, TAP, interface_of
 
@@ -36,6 +38,8 @@ _STAGES = {"prepared": "prepared", "spawned": "spawned", "resumed": "started", "
 """The stage of a machine's start that ends with a step."""
 _LAST = frozenset({"booted", "ended", "erased"})
 
+T = TypeVar("T")
+
 log = structlog.get_logger()
 
 
@@ -51,6 +55,7 @@ class VmiMetrics:
         self._machines = machines
         self._find_vmi = find_vmi
         self._stages = Stages(*START_STAGES, START_BOUNDS)
+        self._downtimes = Downtimes(node, machines)
         self._registry = Registry(node=self.collect, process=process)
 
     def routes(self) -> list[Route]:
@@ -69,11 +74,15 @@ class VmiMetrics:
             self._stages.end(stage, uid)
         if step in _LAST:
             self._stages.forget(uid)
+        if step == HANDED_OVER:
+            self._downtimes.observe(uid)
 
     async def collect(self) -> Iterable[Family]:
         families = MachineFamilies()
         await asyncio.gather(*(self._add(each, families) for each in self._machines()))
-        return [*families, self._stages.family()]
+        for vmi, seconds in self._downtimes.latest(self._find_vmi):
+            families.add_downtime(self._labels(vmi), seconds)
+        return [*families, self._stages.family(), self._downtimes.family()]
 
     async def _add(self, machine: Machine, families: MachineFamilies) -> None:
         vmi = self._find_vmi(machine.record.uid)
@@ -85,8 +94,10 @@ class VmiMetrics:
             return
         labels = self._labels(vmi)
         families.add_usage(labels, vmi, usage)
-        if (counters := await _counters(guest, vmi)) is not None:
+        if (counters := await _queried(vmi, guest.counters(vmi))) is not None:
             families.add_counters(labels, counters)
+            if (migration := await _queried(vmi, guest.migration_counters())) is not None:
+                families.add_migration(labels, migration)
         families.add_cards(labels, cards(vmi, guest.pid))
 
     def _labels(self, vmi: VirtualMachineInstance) -> dict[str, str]:
@@ -99,10 +110,11 @@ class VmiMetrics:
         return own | {"node": self._node} | name
 
 
-async def _counters(guest: Guest, vmi: VirtualMachineInstance) -> Counters | None:
+async def _queried(vmi: VirtualMachineInstance, query: Awaitable[T]) -> T | None:
+    """Return the result of a query of QEMU; None if it fails, or takes too long."""
     try:
         async with asyncio.timeout(QUERY_SECONDS):
-            return await guest.counters(vmi)
+            return await query
     except (GuestError, TimeoutError) as error:
         log.debug("cannot query counters", instance=str(vmi.key), error=describe(error))
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
-from corral.node.counters import Counters
+from corral.node.counters import Counters, MigrationCounters
 from corral.node.host.process import Process, Pulse
 from corral.node.hypervisor import (
     Change,
@@ -179,6 +179,13 @@ class QemuGuest:
 
     async def stay(self) -> None:
         await self._migration.stay()
+
+    async def migration_counters(self) -> MigrationCounters | None:
+        return await self._migration.counters()
+
+    @property
+    def stopped_at(self) -> float:
+        return self._migration.stopped_at
 
     def _is_migration_event(self, event: Event) -> bool:
         """Report whether an event is a side effect of a migration, and not reported."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.counters import MigrationCounters
 from corral.node.hypervisor import GuestError, MigrationOptions, Outgoing
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.migration_file import (
@@ -59,6 +60,8 @@ class SourceMigration:
         self._failure = ""
         self.is_active = False
         """True while STOP and RESUME are side effects of it."""
+        self.stopped_at = 0.0
+        """When QEMU has stopped the guest for it, in seconds since 1970; 0 before."""
 
     def on_event(self, event: Event) -> None:
         """Take an event, if it is about the migration."""
@@ -69,6 +72,9 @@ class SourceMigration:
             # A mirror that has failed completes, too, with an error.
             state = "failed" if data.get("error") else _JOB_EVENTS[name]
             self._jobs[data.get("device", "")] = state
+        elif name == "STOP":
+            self.stopped_at = _time_of(event)
+            return
         elif name != "END":
             return
         self._events.put_nowait(event)
@@ -77,6 +83,7 @@ class SourceMigration:
         """Send the guest; return once all is sent, and it is stopped.  Raises GuestError."""
         self.is_active = True
         self._jobs, self._status, self._failure = {}, "", ""
+        self.stopped_at = 0.0
         failure: GuestError | None = None
         async with Background() as tasks:
             try:
@@ -94,7 +101,7 @@ class SourceMigration:
         nodes = [node_of(vmi, volume) for volume in outgoing.disks]
         for volume, node in zip(outgoing.disks, nodes, strict=True):
             await self._mirror(tasks, outgoing, volume, node)
-        await self._until(lambda: all(self._jobs.get(_job(one)) for one in nodes))
+        await self._until(lambda: all(self._jobs.get(_job(one)) == "ready" for one in nodes))
         await self._send_memory(outgoing)
         tasks.start(self._limit(outgoing.options), name="limits")
         await self._until(lambda: self._status == _PRE_SWITCHOVER)
@@ -194,6 +201,22 @@ class SourceMigration:
                 self._failure = INCOMPLETE.format(options.completion_seconds)
         self._events.put_nowait({"event": "LIMIT"})
 
+    async def counters(self) -> MigrationCounters | None:
+        """Return the counters of the migration; None while there is none.  Raises GuestError."""
+        if not self.is_active:
+            return None
+        memory = (await self._monitor.execute("query-migrate")).get("ram", {})
+        jobs = await self._monitor.execute("query-block-jobs")
+        disks = [each for each in jobs if each["device"].startswith(_PREFIX)]
+        return MigrationCounters(
+            total=memory.get("total", 0) + sum(each["len"] for each in disks),
+            processed=memory.get("transferred", 0) + sum(each["offset"] for each in disks),
+            remaining=memory.get("remaining", 0)
+            + sum(each["len"] - each["offset"] for each in disks),
+            dirty_rate=memory.get("dirty-pages-rate", 0) * memory.get("page-size", 0),
+            transfer_rate=memory.get("mbps", 0) * _MEGABIT,
+        )
+
     async def _why_failed(self) -> str:
         status = await self._monitor.execute("query-migrate")
         return f"QEMU cannot send its memory: {status.get('error-desc', self._status)}"
@@ -238,6 +261,16 @@ class SourceMigration:
 _PREFIX = "move-"
 _CANCEL_SECONDS = 10.0
 _JOB_ENDS = frozenset({"completed", "failed"})
+
+
+_MEGABIT = 1_000_000 / 8
+"""Bytes of QEMU's unit of throughput."""
+
+
+def _time_of(event: Event) -> float:
+    """Return when an event happened, in seconds since 1970."""
+    stamp = event.get("timestamp", {})
+    return float(stamp.get("seconds", 0) + stamp.get("microseconds", 0) / 1e6)
 
 
 def _job(node: str) -> str:

@@ -53,12 +53,14 @@ class Migration:
     """The latest live migration of a machine, by its uid.
 
     failure: why it has failed.  abort: the result of its cancellation, in KubeVirt's words.
+    downtime: seconds for which its guest ran nowhere, once the source knows them.
     """
 
     uid: str
     progress: Progress
     failure: str = ""
     abort: str = ""
+    downtime: float | None = None
 
     @property
     def is_elsewhere(self) -> bool:

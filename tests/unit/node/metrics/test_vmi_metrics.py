@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from tests.exposition import Told
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.counters import Counters
+from corral.node.counters import Counters, MigrationCounters
 from corral.node.hypervisor import GuestError, Usage
 from corral.node.metrics.vmi_metrics import QUERY_SECONDS, VmiMetrics
 
@@ -22,8 +22,9 @@ class Guest:
 
     pid = None
 
-    def __init__(self, *, answers: bool = True, ended: bool = False):
+    def __init__(self, *, answers: bool = True, ended: bool = False, migration=None):
         self._answers = answers
+        self._migration = migration
         self._ended = ended
 
     def usage(self):
@@ -33,6 +34,9 @@ class Guest:
         if not self._answers:
             await asyncio.Event().wait()
         return Counters(user_nanos=1)
+
+    async def migration_counters(self):
+        return self._migration
 
 
 class Gone:
@@ -56,7 +60,10 @@ def instance(uid: str) -> VirtualMachineInstance:
 async def named(*machines) -> dict[str, set[str]]:
     """The names of the machines in each family."""
     families = await VmiMetrics("node", lambda: machines, instance).collect()
-    return {family.name: {one.labels["name"] for one in family.samples} for family in families}
+    return {
+        family.name: {one.labels["name"] for one in family.samples if "name" in one.labels}
+        for family in families
+    }
 
 
 @pytest.mark.looptime
@@ -65,6 +72,30 @@ async def test_a_hanging_machine_has_the_metrics_of_the_kernel(looptime):
     assert looptime == QUERY_SECONDS
     assert told["kubevirt_vmi_cpu_usage_seconds"] == {"well", "stuck0", "stuck1", "stuck2"}
     assert told["kubevirt_vmi_cpu_user_usage_seconds"] == {"well"}
+
+
+async def test_a_machine_has_metrics_of_its_migration_while_it_migrates():
+    counters = MigrationCounters(
+        total=100, processed=60, remaining=40, dirty_rate=8.0, transfer_rate=9.0
+    )
+    machines = [machine("moving", migration=counters), machine("well")]
+    families = await VmiMetrics("node", lambda: machines, instance).collect()
+    values = {
+        family.name.removeprefix("kubevirt_vmi_migration_"): family.samples[0].value
+        for family in families
+        if family.name.startswith("kubevirt_vmi_migration_")
+        and family.samples
+        and family.samples[0].labels.get("name") == "moving"
+    }
+    assert values == {
+        "data_bytes": 100,
+        "data_processed_bytes": 60,
+        "data_remaining_bytes": 40,
+        "dirty_memory_rate_bytes": 8,
+        "memory_transfer_rate_bytes": 9,
+    }
+    told = await named(*machines)
+    assert told["kubevirt_vmi_migration_data_processed_bytes"] == {"moving"}
 
 
 async def test_a_machine_without_a_guest_is_left_out():

@@ -12,6 +12,7 @@ A manager that finds Sending cancels the migration: the guest runs on.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,8 @@ MIGRATED = "Migrated"
 """Reason of KubeVirt's events about the end of a migration."""
 CANCELLED = "Live migration aborted"
 """Why a migration has failed that was cancelled (KubeVirt's failureReason)."""
+HANDED_OVER = "handed over"
+"""The step of a source after which the target is certain to run the guest."""
 _RETRY_SECONDS = 1.0
 
 Reach = Callable[[str, str], Awaitable[MigrationTarget]]
@@ -134,7 +137,11 @@ class Departure:
         if step is not SourceStep.HAND_OVER:
             await self._stay(guest, target, failure or CANCELLED)
             return
-        state.write(msgspec.structs.replace(state.record, stage=Stage.SENT))
+        try:
+            state.write(msgspec.structs.replace(state.record, stage=Stage.SENT))
+        except OSError as error:  # a full disk: the guest is still this machine's
+            await self._stay(guest, target, describe(error))
+            return
         self._report(Progress.SENT)
         state.step("sent")
         await self._hand_over(guest)
@@ -198,6 +205,13 @@ class Departure:
             )
             self._state.set_facts(replace(self._state.facts, migration=changed))
 
+    def _report_downtime(self, guest: Guest) -> None:
+        """Report how long the guest stood still, unless an earlier manager has stopped it."""
+        migration = self._state.facts.migration
+        if migration is not None and migration.downtime is None and guest.stopped_at:
+            changed = replace(migration, downtime=max(0.0, time.time() - guest.stopped_at))
+            self._state.set_facts(replace(self._state.facts, migration=changed))
+
     async def _hand_over(self, guest: Guest) -> None:
         """Tell the target to run the guest until that is certain, or it is certainly gone."""
         state = self._state
@@ -210,10 +224,10 @@ class Departure:
                 return
             if step is SourceStep.END and target is None:
                 break
-            if target is not None and await self._told(target):
+            if target is not None and await self._told(target, guest):
                 break
             await wait_at_most(self._recheck, _RETRY_SECONDS)
-        state.step("handed over")
+        state.step(HANDED_OVER)
         node = state.record.departure_node
         state.recorder.vmi_event(
             "Normal", MIGRATED, f"The VirtualMachineInstance migrated to node {node}."
@@ -230,10 +244,11 @@ class Departure:
         except NoAnswerError:
             return None, self._observed
 
-    async def _told(self, target: MigrationTarget) -> bool:
+    async def _told(self, target: MigrationTarget, guest: Guest) -> bool:
         """Have the target run the guest; return whether the API shows it there."""
         try:
             await target.run_guest(paused=self._state.record.paused)
+            self._report_downtime(guest)
             await target.reported()
         except GuestError:
             return False

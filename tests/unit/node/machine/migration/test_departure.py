@@ -1,0 +1,283 @@
+"""A machine that sends its guest: what it records, when, and who runs the guest after a failure."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from corral.aio import Background
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.hollow.hypervisor import Hollow
+from corral.node.hypervisor import Definition, MigrationOptions
+from corral.node.machine.migration.departure import CANCELLED, Departure, Order
+from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
+from corral.node.state import machine_record as records
+from corral.node.state.facts import INTERRUPTED, Outcome, Progress
+from corral.node.state.machine_record import Record, Stage
+from corral.node.state.machine_state import MachineState
+
+pytestmark = pytest.mark.looptime
+NAMED = {"namespace": "default", "instance": "vm", "uid": "u", "pod": "p", "pod_uid": "p"}
+MOVING = {"departure": "m", "departure_node": "b"}
+ORDER = Order(uid="m", node="b", options=MigrationOptions())
+VMI = msgspec.convert(
+    {
+        "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
+        "spec": {"domain": {"devices": {}}},
+    },
+    VirtualMachineInstance,
+)
+
+
+class Source:
+    """A machine with a running guest, and the target of its migration on the same host."""
+
+    def __init__(self, directory, record):
+        self.directory = directory / "source"
+        self.hypervisor = Hollow()
+        self.targets = MigrationTargets()
+        self.steps = []
+        self.events = []
+        recorder = SimpleNamespace(
+            changed=lambda: None,
+            vmi_event=lambda *event: self.events.append(event),
+            pod_event=lambda *event: self.events.append(event),
+        )
+        self.state = MachineState(record, self.directory, recorder=recorder, step=self._step)
+        self.directory.mkdir()
+        records.write(self.directory, record)
+        self.departure = Departure(self.state, self.targets.reach)
+
+    def _step(self, step):
+        self.steps.append((step, records.read(self.directory).stage))
+
+    async def start(self):
+        self.guest = await self._start(self.directory)
+        await self.guest.resume()
+
+    async def _start(self, directory, **options):
+        return await self.hypervisor.start(Definition(vmi=VMI, directory=directory, **options))
+
+    async def add_target(self):
+        directory = self.directory.with_name("target")
+        directory.mkdir()
+        target = LocalTarget(await self._start(directory, receives=True))
+        self.targets.add("m", target)
+        return target
+
+    @property
+    def migration(self):
+        return self.state.facts.migration
+
+    @property
+    def runs(self):
+        """Whether its guest executes something."""
+        running = self.hypervisor.guests.get(self.directory) is self.guest
+        return running and not self.guest.received and self.state.facts.outcome is None
+
+
+@pytest.fixture
+def source_of(tmp_path):
+    @asynccontextmanager
+    async def make(**on_record):
+        source = Source(tmp_path, Record(**{"stage": Stage.STARTED} | NAMED | on_record))
+        await source.start()
+        async with Background() as tasks:
+            source.departure.start_tasks(tasks, source.guest, VMI)
+            yield source
+
+    return make
+
+
+async def receive(target):
+    """Receive the guest, as the target does."""
+    await target.memory_opened.wait()
+    await target.guest.receive(target.memory)
+    target.is_complete = True
+    target.notify()
+
+
+async def run(target):
+    """Run the guest, and show that in the API, once told to."""
+    while not target.is_told:
+        target.changed.clear()
+        await target.changed.wait()
+    target.is_running = target.is_reported = True
+    target.notify()
+
+
+async def settled(source):
+    await asyncio.sleep(10)
+    assert source.departure.idle.is_set()
+
+
+async def test_a_guest_is_handed_over_after_sent_is_recorded(source_of):
+    async with source_of() as source:
+        target = await source.add_target()
+        source.departure.request(ORDER)
+        await receive(target)
+        while not target.is_told:
+            target.changed.clear()
+            await target.changed.wait()
+        assert records.read(source.directory).stage is Stage.SENT
+        assert not source.runs
+        await run(target)
+        await settled(source)
+        assert target.guest.memory == source.guest.memory
+    assert [step for step, _ in source.steps][:4] == [
+        "sending",
+        "transferred",
+        "sent",
+        "handed over",
+    ]
+    assert source.state.facts.outcome is Outcome.SUCCEEDED
+    assert source.migration.progress is Progress.SENT
+    assert [event[1] for event in source.events] == ["Migrating", "Migrated"]
+    assert source.directory not in source.hypervisor.guests or not source.runs
+
+
+async def test_the_record_says_sending_before_anything_is_sent(source_of):
+    async with source_of() as source:
+        await source.add_target()
+        source.hypervisor.behaviour = replace(source.hypervisor.behaviour, migration_seconds=60)
+        source.departure.request(ORDER)
+        await asyncio.sleep(1)
+        record = records.read(source.directory)
+        assert (record.stage, record.departure, record.departure_node) == (Stage.SENDING, "m", "b")
+        assert source.runs
+
+
+async def test_a_migration_without_a_target_leaves_the_guest_running(source_of):
+    async with source_of() as source:
+        source.departure.request(ORDER)
+        await settled(source)
+        assert source.runs
+        assert source.migration.progress is Progress.FAILED
+        assert source.migration.failure == "node b has no target for this migration"
+        assert records.read(source.directory).stage is Stage.STARTED
+    kind, reason, message = source.events[-1]
+    assert (kind, reason) == ("Warning", "Migrated")
+    assert "migration uid m failed. reason:node b has no target" in message
+
+
+async def test_a_target_that_fails_leaves_the_guest_running(source_of):
+    async with source_of() as source:
+        target = await source.add_target()
+        source.departure.request(ORDER)
+        await target.memory_opened.wait()
+        await target.guest.receive(target.memory)
+        target.fail("QEMU cannot receive the guest")
+        await settled(source)
+        assert source.runs
+        assert source.migration.failure == "the target failed: QEMU cannot receive the guest"
+
+
+async def test_a_cancelled_migration_ends_its_target(source_of):
+    async with source_of() as source:
+        target = await source.add_target()
+        source.hypervisor.behaviour = replace(source.hypervisor.behaviour, migration_seconds=60)
+        source.departure.request(ORDER)
+        await asyncio.sleep(1)
+        source.departure.cancel()
+        await settled(source)
+        assert target.failure == CANCELLED
+        assert (source.migration.failure, source.migration.abort) == (CANCELLED, "Succeeded")
+        assert source.runs
+
+
+async def test_a_cancellation_comes_too_late_once_the_guest_is_handed_over(source_of):
+    async with source_of() as source:
+        target = await source.add_target()
+        source.departure.request(ORDER)
+        await receive(target)
+        await run(target)
+        source.departure.cancel()
+        await settled(source)
+        assert source.migration.progress is Progress.SENT
+        assert not target.failure
+
+
+async def test_a_migration_is_run_once(source_of):
+    async with source_of() as source:
+        source.departure.request(ORDER)
+        await settled(source)
+        before = list(source.steps)
+        source.departure.request(ORDER)
+        await settled(source)
+        assert source.steps == before
+        source.departure.request(replace(ORDER, uid="n"))
+        await settled(source)
+        assert source.steps == [*before, *before]
+
+
+async def test_a_manager_that_finds_sending_cancels_the_migration(source_of):
+    async with source_of(stage=Stage.SENDING, **MOVING) as source:
+        await settled(source)
+        assert source.runs
+        assert source.migration.failure == INTERRUPTED
+        assert records.read(source.directory).stage is Stage.STARTED
+
+
+async def test_a_manager_that_finds_sent_tells_the_target_again(source_of):
+    async with source_of(stage=Stage.SENT, **MOVING) as source:
+        await asyncio.sleep(5)
+        assert source.state.facts.outcome is None, "the target may run the guest"
+        target = await source.add_target()
+        target.is_complete = True
+        await run(target)
+        await settled(source)
+        assert source.state.facts.outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("observed", "outcome", "stage"),
+    [
+        (Target.RUNNING, Outcome.SUCCEEDED, Stage.SENT),
+        (Target.ABSENT, None, Stage.STARTED),
+        (Target.UNKNOWN, None, Stage.SENT),
+    ],
+)
+async def test_the_api_decides_about_a_target_that_does_not_answer(
+    source_of, observed, outcome, stage
+):
+    async with source_of(stage=Stage.SENT, **MOVING) as source:
+        await asyncio.sleep(5)
+        source.departure.observe(observed)
+        await asyncio.sleep(10)
+        assert source.state.facts.outcome is outcome
+        assert records.read(source.directory).stage is stage
+
+
+async def test_a_target_that_ends_after_sent_gives_the_guest_back(source_of):
+    async with source_of() as source:
+        target = await source.add_target()
+        source.departure.request(ORDER)
+        await receive(target)
+        while not target.is_told:
+            target.changed.clear()
+            await target.changed.wait()
+        target.fail("QEMU has ended")
+        await settled(source)
+        assert source.runs
+        assert source.migration.progress is Progress.FAILED
+
+
+async def test_a_record_that_cannot_be_written_hands_nothing_over(source_of, monkeypatch):
+    async with source_of() as source:
+        target = await source.add_target()
+
+        def full(directory, record, write=records.write):
+            if record.stage is Stage.SENT:
+                raise OSError(28, "No space left on device")
+            write(directory, record)
+
+        monkeypatch.setattr(records, "write", full)
+        source.departure.request(ORDER)
+        await receive(target)
+        await settled(source)
+        assert not target.is_told
+        assert source.runs
