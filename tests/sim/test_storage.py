@@ -13,10 +13,11 @@ from corral.api.kinds.cdi.population import PHASE, SUCCEEDED, UPLOAD_TARGET
 from corral.api.kinds.storage.common import SHARED_CLASS, SHARED_LABEL, SHARED_PROVISIONER
 from corral.api.object import Key
 from corral.node.host.open_disks import opened
-from corral.node.hypervisor import GuestError
+from corral.node.hypervisor import GuestError, NoMachineError
 from corral.node.storage import Storage
 from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
+from corral.node.storage.node_expansion import NodeExpansion
 from corral.node.storage.provision_plan import Backend
 from corral.node.storage.provisioner import controller
 
@@ -294,23 +295,29 @@ async def test_a_volume_of_an_existing_claim_is_not_removed_before_it_is_stored(
         assert removed == []
 
 
+def provisioner_of(shared):
+    """The provisioner of a shared directory, on the first host."""
+    backend = Backend(shared.storage.id, SHARED_LABEL, SHARED_PROVISIONER)
+    return controller(shared.storage, shared.grow, HostNodes(selects=False), backend=backend)
+
+
+async def bound_to_shared(c, shared):
+    """Return a claim of a shared directory, bound."""
+    label = {SHARED_LABEL: shared.storage.id}
+    await c.client.create(Node, {"metadata": {"name": "one", "labels": label}})
+
+    async def classified():
+        names = {each.metadata.name for each in (await c.client.list(StorageClass)).items}
+        return SHARED_CLASS in names
+
+    await c.until(classified)
+    return await bound(c, claim(storageClassName=SHARED_CLASS, accessModes=["ReadWriteMany"]))
+
+
 async def test_claims_of_a_shared_directory_are_bound_at_once_and_reached_by_its_nodes(tmp_path):
     own, shared = Disks(tmp_path / "own"), Disks(tmp_path / "shared")
-    label = {SHARED_LABEL: shared.storage.id}
-    backend = Backend(shared.storage.id, SHARED_LABEL, SHARED_PROVISIONER)
-    everywhere = HostNodes(selects=False)
-    loops = [*own.loops(), controller(shared.storage, shared.grow, everywhere, backend=backend)]
-    async with cluster(stand_ins=loops) as c:
-        await c.client.create(Node, {"metadata": {"name": "one", "labels": label}})
-
-        async def classified():
-            names = {each.metadata.name for each in (await c.client.list(StorageClass)).items}
-            return SHARED_CLASS in names
-
-        await c.until(classified)
-        modes = ["ReadWriteMany"]
-        document = claim(storageClassName=SHARED_CLASS, accessModes=modes)
-        got = await bound(c, document)
+    async with cluster(stand_ins=[*own.loops(), provisioner_of(shared)]) as c:
+        got = await bound_to_shared(c, shared)
         assert shared.of(got).record.shareable
         assert own.of(got) is None
         volume = await c.client.get(PersistentVolume, got.spec.volumeName)
@@ -322,3 +329,59 @@ async def test_claims_of_a_shared_directory_are_bound_at_once_and_reached_by_its
         await c.client.delete(PersistentVolumeClaim, DATA)
         await c.until(lambda: is_gone(c, PersistentVolume, Key("", got.spec.volumeName)))
         assert list(shared.storage.volumes()) == []
+
+
+class ElsewhereUsed(Disks):
+    """A shared directory of which another host's machine has a disk open: ``grow`` finds none."""
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.there = Disks(directory / "there")
+        self.there.machine_answers = False
+
+    async def grow(self, claim, size):
+        raise NoMachineError("no machine that uses the claim is found")
+
+    def loops(self):
+        def on_node(context):
+            return NodeExpansion(context, self.storage.id, "two", self.there.grow).controller
+
+        return [provisioner_of(self), on_node]
+
+
+async def waits_for_its_node(c):
+    conditions = (await claim_of(c)).status.conditions or ()
+    return [each.type for each in conditions] == ["FileSystemResizePending"]
+
+
+async def test_a_shared_claim_that_another_host_has_open_is_expanded_there(tmp_path):
+    shared = ElsewhereUsed(tmp_path)
+    async with cluster(stand_ins=shared.loops()) as c:
+        got = await bound_to_shared(c, shared)
+        held = opened(shared.of(got).disk.path, os.O_RDWR)
+        await wants(c, "2Gi")
+        await c.until(lambda: waits_for_its_node(c))
+        await c.until(lambda: is_told(c, "data", "is not resized: no answer"))
+        volume = await c.client.get(PersistentVolume, got.spec.volumeName)
+        assert volume.spec.capacity["storage"] == "2Gi"
+        assert (await claim_of(c)).status.capacity["storage"] == "1Gi"
+        shared.there.machine_answers = True
+        await has(c, "2Gi")
+        assert shared.there.grown == [(DATA, 2 * GiB)]
+        assert not await waits_for_its_node(c)
+        assert [each.reason for each in await c.events("data")].count("Resizing") == 1
+        os.close(held)
+
+
+async def test_a_shared_claim_is_expanded_once_the_machine_of_another_host_has_ended(tmp_path):
+    shared = ElsewhereUsed(tmp_path)
+    async with cluster(stand_ins=shared.loops()) as c:
+        got = await bound_to_shared(c, shared)
+        held = opened(shared.of(got).disk.path, os.O_RDWR)
+        await wants(c, "2Gi")
+        await c.until(lambda: waits_for_its_node(c))
+        os.close(held)
+        await has(c, "2Gi")
+        assert shared.of(got).disk.path.stat().st_size == 2 * GiB
+        assert shared.there.grown == []
+        assert not await waits_for_its_node(c)

@@ -5,6 +5,7 @@ Importing httpx2 takes a tenth of a manager's start: only what is about to send 
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Self
@@ -15,7 +16,9 @@ import httpx2
 from corral import sockets
 from corral.api.errors import Unavailable
 from corral.api.request import Request, Response
+from corral.api.time import rfc3339
 from corral.client.kubeconfig import Kubeconfig
+from corral.client.server_clock import ServerClock
 from corral.failures import describe
 
 _IN_PATHS = "/%:@!$&'()*+,;=~"
@@ -23,6 +26,8 @@ _IN_PATHS = "/%:@!$&'()*+,;=~"
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 IDLE_CONNECTIONS = 20
+_OUT_OF_TIME = (9, 10)
+"""OpenSSL's errors of a certificate that is not valid yet, and of one that has expired."""
 SILENT_SECONDS, PROBE_SECONDS = 45, 15
 """A connection whose peer answers no probe for so long is broken, a watch too: as client-go's."""
 
@@ -30,7 +35,7 @@ SILENT_SECONDS, PROBE_SECONDS = 45, 15
 class Https:
     """The server that a kubeconfig names.  Use it as an async context manager.
 
-    ``description`` names the server in errors.
+    ``description`` names the server in errors; ``clock`` follows its time of day.
     """
 
     def __init__(self, kubeconfig: Kubeconfig, *, description: str = "the API server") -> None:
@@ -38,6 +43,7 @@ class Https:
         self._server = kubeconfig.server
         self._kubeconfig = kubeconfig
         self.tls = kubeconfig.tls()
+        self.clock = ServerClock()
         self._client = httpx2.AsyncClient(
             base_url=kubeconfig.server,
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
@@ -72,8 +78,10 @@ class Https:
             content=request.body or None,
             timeout=timeout,
         )
+        sent = self.clock.begin()
         try:
             response = await self._client.send(prepared, stream=True)
+            self.clock.observe(response.headers.get("date", ""), sent)
             if streamed and response.status_code < 400:
                 return self._response(response, self._stream(response))
             return self._response(response, await response.aread())
@@ -113,7 +121,7 @@ class Https:
 
     def _unreachable(self, error: Exception) -> Unavailable:
         where = f"{self._description} at {self._server}"
-        return Unavailable(f"{where} does not answer: {describe(error)}")
+        return Unavailable(f"{where} does not answer: {describe(error)}{_doubt(error)}")
 
 
 class WebServer:
@@ -177,6 +185,21 @@ class WebServer:
             if len(body) > max_bytes:
                 raise Unavailable(f"{self} answers with more than {max_bytes} bytes")
         return bytes(body)
+
+
+def _doubt(error: BaseException) -> str:
+    """Return a question about this host's clock, where a certificate is out of its time."""
+    found = _certificate_error(error)
+    if found is None or found.verify_code not in _OUT_OF_TIME:
+        return ""
+    return f" (is the clock of this host right? It says {rfc3339(time.time())})"
+
+
+def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return the failed check of a certificate below the libraries' wrapping exceptions."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _cause(error: BaseException) -> str:

@@ -36,6 +36,8 @@ _HOP_BY_HOP: Final = frozenset(
     }
 )
 """Headers that are about one connection (RFC 9110, 7.6.1), and credentials of the client."""
+_OURS: Final = _HOP_BY_HOP | {b"date"}
+"""Headers of a response that this server writes itself."""
 
 
 class ReverseProxy:
@@ -201,9 +203,7 @@ async def _gone(receive: Receive) -> None:
 
 async def _answer(answer: httpx2.Response, send: Send) -> None:
     headers = [
-        (name.lower(), value)
-        for name, value in answer.headers.raw
-        if name.lower() not in _HOP_BY_HOP
+        (name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OURS
     ]
     await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
     with suppress(httpx2.TransportError):  # the client sees a body that ends early

@@ -17,6 +17,7 @@ from corral.api.kinds.storage.common import SHARED_CAPACITY, SHARED_LABEL, SHARE
 from corral.api.request import User
 from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
+from corral.client.server_clock import ServerClock
 from corral.config import Settings
 from corral.daemon.component_users import PROVISIONER, node
 from corral.daemon.errors import CannotStart
@@ -39,11 +40,12 @@ from corral.node.limits.limits import Limits
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.helper_processes import Helper
 from corral.node.pressure import Pressure
-from corral.node.status.node_status import Registration
+from corral.node.status.node_status import Registration, clock_condition
 from corral.node.storage import Storage, StorageError, shared_directory
 from corral.node.storage.capacity import FreeCapacity
 from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
+from corral.node.storage.node_expansion import NodeExpansion
 from corral.node.storage.population import Populator, Uploads
 from corral.node.storage.population.other_storages import OtherStorages
 from corral.node.storage.provision_plan import Backend
@@ -165,17 +167,24 @@ class Host:
         provisioner_context: ControllerContext,
         first: Peer,
         reach: Callable[[str], Kubeconfig],
+        clock: ServerClock,
         tasks: Background,
         metrics: Registry,
     ) -> list[Controller[Any]]:
         """Start the one node of a host that has joined the cluster of another.
 
-        provisioner_context: of the user who writes claims and volumes.  Returns the controllers
+        provisioner_context: of the user who writes claims and volumes; clock: that of the API
+        server.  Returns the controllers
         that belong to the node, which are still to start.
         """
         peers = self._peers(context, reach, f"{NODE_USER_PREFIX}{name}", first)
         parts = self._parts(tasks, peers, context, [name])
-        parts = replace(parts, registration=registration, provisioner=provisioner_context.client)
+        parts = replace(
+            parts,
+            registration=registration,
+            provisioner=provisioner_context.client,
+            clock_condition=partial(clock_condition, clock),
+        )
         controllers = self._volumes(parts, provisioner_context, tasks, peers, is_first=False)
         directory = self._settings.layout.nodes / name
         agent = self.agents[name] = self._agent(
@@ -302,7 +311,10 @@ class Host:
         others = OtherStorages(parts.storages, peers.with_storage)
         self._populate(parts, parts.storage, context, tasks, others)
         made = [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
-        if parts.shared is not None and is_first:
+        if parts.shared is not None and not is_first:
+            name = parts.shared.node
+            made.append(NodeExpansion(context, parts.shared.id, name, grow).controller)
+        elif parts.shared is not None:
             storage = parts.shared.storage
             storage.sweep()
             self._populate(parts, storage, context, tasks, others)

@@ -42,6 +42,7 @@ from corral.daemon.membership import (
     config_of,
     forget,
     has_client_certificate,
+    require_clock,
     write_pair,
 )
 from corral.node.status.node_status import RUNTIME
@@ -127,6 +128,8 @@ class KubernetesNode:
             client = Client(Retrying(transport))
             try:
                 await _require_user(client, name)
+                if not is_member:
+                    require_clock(transport)
                 node = await self._node(client, name)
                 if not is_member:
                     _require_no_kubelet(node, name)

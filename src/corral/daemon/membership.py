@@ -145,6 +145,7 @@ async def _authority(server: str, ca_hash: str) -> str:
     try:
         async with Https(Kubeconfig(server=server, insecure=True)) as transport:
             info = await Client(transport).get(ConfigMap, CLUSTER_INFO.name, CLUSTER_INFO.namespace)
+            require_clock(transport)
     except Unavailable as error:
         raise CannotStart(
             error.message,
@@ -166,6 +167,18 @@ async def _authority(server: str, ca_hash: str) -> str:
             "on the first host prints the right hash.",
         )
     return authority
+
+
+def require_clock(transport: Https) -> None:
+    """Raise CannotStart if this host's clock is so far off that certificates may fail.
+
+    Members start all the same, as they have machines to adopt: their Node says it.
+    """
+    if difference := transport.clock.difference:
+        raise CannotStart(
+            f"the clock of this host is {difference} that of the API server",
+            "Set it, for instance by NTP (timedatectl set-ntp true), and join again.",
+        )
 
 
 def _refused(server: str, error: ApiError) -> CannotStart:

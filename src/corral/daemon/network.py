@@ -361,6 +361,7 @@ class Networking:
         """Return what leads to the machines of other hosts."""
         if self._settings.network_backend == VXLAN:
             return Vxlan(
+                self._settings.layout.network,
                 machines.namespace,
                 address=address,
                 vni=vni_of(self._settings.layout.authority.read_text()),

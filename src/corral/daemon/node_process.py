@@ -25,6 +25,7 @@ from corral.client.client import Client
 from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
+from corral.client.server_clock import ServerClock
 from corral.config import Layout, Settings
 from corral.daemon import process
 from corral.daemon.errors import CannotStart
@@ -91,17 +92,16 @@ class NodeProcess:
                 client = Client(Retrying(transport))
                 await self.networking.prepare()
                 informers = NodeInformers(client, self.membership.name)
-                context = ControllerContext(client, informers=informers)
+                context = ControllerContext(client, informers=informers, clock=transport.clock.now)
                 provisioning = context
                 if self.provisioner is not None:
                     provisioning = context.with_client(Client(Retrying(provisioner)))
-                first = Peer(transport.download, user=f"{NODE_USER_PREFIX}{self.membership.name}")
-                agent = self._start(host, context, provisioning, first, tasks)
+                agent = self._start(host, context, provisioning, transport, tasks)
                 app = host.node_app(agent.name)
                 async with self._serving(app, agent, client), self._api_in_namespace():
                     tasks.start(self._renew(client, transport), name="certificates")
                     log.info("ready", node=agent.name, server=self.membership.server)
-                    announce(self._summary())
+                    announce(self._summary(transport.clock))
                     return_memory()  # some MiB of the start
                     await terminated.wait()
                     log.info("stopping")
@@ -119,7 +119,7 @@ class NodeProcess:
         host: Host,
         context: ControllerContext,
         provisioning: ControllerContext,
-        first: Peer,
+        transport: Https,
         tasks: Background,
     ) -> Agent:
         """Start the parts of the node."""
@@ -129,8 +129,9 @@ class NodeProcess:
             self.registration,
             context=context,
             provisioner_context=provisioning,
-            first=first,
+            first=Peer(transport.download, user=f"{NODE_USER_PREFIX}{self.membership.name}"),
             reach=self._reach,
+            clock=transport.clock,
             tasks=tasks,
             metrics=metrics,
         )
@@ -219,12 +220,14 @@ class NodeProcess:
             except (ApiError, CannotStart, OSError) as error:
                 log.warning("certificates not renewed", error=str(error))
 
-    def _summary(self) -> dict[str, str]:
+    def _summary(self, clock: ServerClock) -> dict[str, str]:
+        wrong = {"clock": f"{clock.difference} that of the API server"} if clock.difference else {}
         address, port = self.registration.address, self.registration.kubelet_port
         return {
             "headline": f"node {self.membership.name} has joined {self.membership.server}",
             "kubelet": f"https://{address}:{port}",
             "data": str(self.settings.directory),
+            **wrong,
             **self.networking.summary(),
         }
 

@@ -196,6 +196,10 @@ class GuestError(Exception):
     """A guest cannot do what was requested, or its hypervisor does not answer."""
 
 
+class NoMachineError(GuestError):
+    """No machine of this host has the disk in question."""
+
+
 class NoAnswerError(GuestError):
     """The hypervisor process does not answer in time: it hangs, or is slow."""
 

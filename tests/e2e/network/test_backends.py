@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -105,8 +105,14 @@ def none(host, machines, address):
     return host_gw(host, machines, address, routes_peers=False)
 
 
-def vxlan(_host, machines, address):
-    return Vxlan(machines, address=address, vni=7, pod_cidrs=[CLUSTER])
+def vxlan(host, machines, address):
+    return Vxlan(host.directory, machines, address=address, vni=7, pod_cidrs=[CLUSTER])
+
+
+def left():
+    """Return the rules and routes of host-gw on a host, and the names of its links."""
+    with netlink.opened() as link:
+        return [*link.rules(4, TABLE), *link.routes(4, table=TABLE)], link.links().keys()
 
 
 @pytest.fixture
@@ -161,11 +167,6 @@ async def test_nothing_stays_behind_the_last_link(two):
     one, other = two
     await one.lead_to(other)
     one.inside.run(host_gateway.remove, one.host.directory)
-
-    def left():
-        with netlink.opened() as link:
-            return [*link.rules(4, TABLE), *link.routes(4, table=TABLE)], link.links().keys()
-
     assert one.inside.run(left) == ([], {"lo", "eth0"})
     assert one.forwards() == "0"
     assert not list(one.host.directory.iterdir())
@@ -234,3 +235,23 @@ async def test_another_backend_replaces_the_link(two):
         await one.lead_to(other)
         await other.lead_to(one)
         assert one.sends(other, mtu)
+        uses_routes = mtu == 1500
+        assert bool(one.inside.run(left)[0]) is uses_routes
+        assert one.forwards() == str(int(uses_routes))
+
+
+async def test_two_corrals_of_a_host_need_ranges_of_their_own(two, tmp_path):
+    one, other = two
+    await one.lead_to(other)
+    before = one.routes()
+    elsewhere = replace(one.host, directory=tmp_path / "elsewhere")
+    elsewhere.directory.mkdir()
+    second = make(elsewhere, 0, host_gw)
+    with pytest.raises(NetworkError, match="another corral of this host") as failure:
+        await second.lead_to(other)
+    assert f"({one.host.directory.parent})" in failure.value.message
+    assert "--pod-cidr" in failure.value.hint
+    assert one.routes() == before
+    one.inside.run(host_gateway.remove, one.host.directory)
+    await second.lead_to(other)
+    assert one.routes() == {RANGES[0]: link_name(elsewhere.directory), RANGES[1]: "eth0"}

@@ -1,6 +1,7 @@
 import ssl
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from corral.client.kubeconfig import TOKEN_SECONDS, Kubeconfig, TokenFile
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.transport import date_header
 from corral.server.transport.listener import listening
 from corral.store import Store
 
@@ -25,11 +27,11 @@ ESTABLISHED, KEEPALIVE = "01", "02"
 
 
 @asynccontextmanager
-async def serving():
+async def serving(not_after=None):
     store = Store.in_memory()
     server = ApiServer(store, authenticator=Authenticator({"secret": ADMINISTRATOR}))
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    AUTHORITY.issue_cert("127.0.0.1").configure_cert(tls)
+    AUTHORITY.issue_cert("127.0.0.1", not_after=not_after).configure_cert(tls)
     async with listening(App(server), "127.0.0.1", 0, tls) as (_, port):
         yield port
     await store.close()
@@ -91,11 +93,32 @@ async def test_requests_have_the_current_token_of_the_file(tmp_path):
             await Client(transport).list(ConfigMap)
 
 
+async def test_the_clock_of_the_server_is_followed(monkeypatch):
+    written = date_header._of
+    async with serving() as port, Https(kubeconfig(port)) as transport:
+        await Client(transport).list(ConfigMap)
+        assert transport.clock.offset == 0
+        monkeypatch.setattr(date_header, "_of", lambda second: written(second + 600))
+        await Client(transport).list(ConfigMap)
+        assert transport.clock.offset == pytest.approx(600, abs=1)
+
+
+async def test_a_certificate_out_of_its_time_raises_a_doubt_about_the_clock():
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    async with (
+        serving(not_after=past) as port,
+        Https(kubeconfig(port)) as transport,
+    ):
+        with pytest.raises(Unavailable, match=r"is the clock of this host right\? It says 20"):
+            await Client(transport).list(ConfigMap)
+
+
 async def test_an_untrusted_server_is_an_error():
     stranger = trustme.CA().cert_pem.bytes().decode()
     async with serving() as port, Https(kubeconfig(port, authority=stranger)) as transport:
-        with pytest.raises(Unavailable, match=f"https://127.0.0.1:{port}"):
+        with pytest.raises(Unavailable, match=f"https://127.0.0.1:{port}") as error:
             await Client(transport).list(ConfigMap)
+    assert "clock" not in str(error.value)
 
 
 async def test_an_unreachable_server_is_an_error():

@@ -1,6 +1,5 @@
-"""Files beside a missing store, and their modes."""
+"""Files beside a missing store."""
 
-import os
 import sqlite3
 
 import pytest
@@ -70,42 +69,3 @@ def test_an_invalid_store_is_not_a_missing_one(layout):
     machine(layout)
     layout.store.write_bytes(b"dear " * 1000)
     assert data_files.unknown(layout) == "", "whoever opens it says what is wrong"
-
-
-def modes(layout):
-    return {each.name: each.stat().st_mode & 0o777 for each in layout.root.iterdir()}
-
-
-def test_our_files_are_made_private(layout):
-    layout.root.chmod(0o755)
-    for each in (layout.images, layout.nodes, layout.storage, layout.root / "theirs"):
-        each.mkdir(mode=0o755)
-        each.chmod(0o755)
-    for name in ("corral.log", "corral.log.1", "their.file"):
-        (layout.root / name).write_text("")
-        (layout.root / name).chmod(0o644)
-    data_files.make_private(layout)
-    assert modes(layout) == {
-        "images": 0o700,
-        "nodes": 0o700,
-        "storage": 0o700,
-        "theirs": 0o755,
-        "corral.log": 0o600,
-        "corral.log.1": 0o600,
-        "their.file": 0o644,
-    }
-    assert layout.root.stat().st_mode & 0o777 == 0o755
-
-
-def test_modes_of_links_and_foreign_files_are_kept(layout, tmp_path, monkeypatch):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    elsewhere.chmod(0o755)
-    layout.images.symlink_to(elsewhere)
-    data_files.make_private(layout)
-    assert elsewhere.stat().st_mode & 0o777 == 0o755
-    layout.nodes.mkdir()
-    layout.nodes.chmod(0o755)
-    monkeypatch.setattr(data_files.os, "geteuid", lambda: os.getuid() + 1)
-    data_files.make_private(layout)
-    assert layout.nodes.stat().st_mode & 0o777 == 0o755

@@ -29,6 +29,7 @@ from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.server.asgi import App
 from corral.server.authn.authenticator import ADMINISTRATOR, Authenticator
+from corral.server.transport import date_header
 from corral.server.transport.listener import listening, tls_context
 from corral.store import Store
 
@@ -105,6 +106,22 @@ async def test_a_node_requests_its_certificate_and_waits_for_its_range(running):
         assert [each.key for each in created.spec.taints] == [taint["key"]]
         async with Https(node.reached(world.layout)) as transport:  # as the node
             assert (await Client(transport).get(Node, "n1")).metadata.name == "n1"
+
+
+async def test_a_host_whose_clock_is_far_off_does_not_join_and_a_member_goes_on(
+    running, monkeypatch
+):
+    written = date_header._of
+    async with running() as world:
+        monkeypatch.setattr(date_header, "_of", lambda second: written(second + 600))
+        with pytest.raises(CannotStart, match="clock of this host is 10 minutes behind") as caught:
+            await world.node().enter(world.layout, "n1")
+        assert "join again" in caught.value.hint
+        assert Membership.load(world.layout) is None
+        monkeypatch.undo()
+        membership = await world.node().enter(world.layout, "n1")
+        monkeypatch.setattr(date_header, "_of", lambda second: written(second + 600))
+        assert await world.node().enter(world.layout, "n1") == membership
 
 
 async def test_a_member_keeps_its_certificate(running):

@@ -121,13 +121,6 @@ def _locked(layout: Layout) -> Iterator[None]:
         raise
 
 
-def make_private(layout: Layout) -> None:
-    """Restrict the files of a data directory to their owner."""
-    from corral.daemon import data_files  # noqa: PLC0415
-
-    data_files.make_private(layout)
-
-
 def require_complete_restore(layout: Layout) -> None:
     """Undo an interrupted restore in a data directory that this process has locked.
 

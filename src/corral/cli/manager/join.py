@@ -28,6 +28,7 @@ from corral.cli.manager.sd_notify import notifying
 from corral.cli.options import data_directory
 from corral.config import Hollow, Layout, Settings
 from corral.daemon import lock
+from corral.daemon.private_files import make_private
 
 if TYPE_CHECKING:  # a second of imports
     from corral.daemon.membership import Membership
@@ -263,6 +264,7 @@ def _lock_and_run(
     given = [context.info_name or "join", *hints.options(context)]
     try:
         with notifying() as notifier, lock.acquire(layout.lock, url=kind.server):
+            make_private(layout)
 
             def ready(summary: dict[str, str]) -> None:
                 if absent := hints.missing_options(layout, given):

@@ -18,6 +18,19 @@ from corral.config import BACKENDS, SERVICE_CIDRS, VXLAN, Layout
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
+def _refuse_shared_storage(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> None:
+    """Raise Problem: a Kubernetes lets no node read whether another node's machine is over."""
+    if value is not None:
+        raise Problem(
+            "corral node has no shared directory: on a Kubernetes no node may read the pods of "
+            "another, so none knows when the disk of a lost host may be used again",
+            "Leave --shared-storage out: claims of corral's classes lie on their node. A corral up "
+            "with hosts that join it (corral join) has shared directories.",
+        )
+
+
 @click.command(
     epilog="\b\nExample:\n"
     "  corral node --bootstrap-kubeconfig admin.conf --detach\n"
@@ -86,6 +99,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="How machines of different nodes reach each other; none leaves routes to you, cni the "
     "network of machines to the cluster's CNI plugins.",
 )
+@click.option("--shared-storage", expose_value=False, hidden=True, callback=_refuse_shared_storage)
 @node_options
 def node(layout: Layout, given: Path | None, bootstrap: Path | None, **chosen: Any) -> None:
     """Run machines on this host as a node of a Kubernetes cluster.

@@ -14,6 +14,7 @@ from corral.api.quantity import bytes_of
 from corral.cli.output import field, size
 from corral.node.status.node_status import (
     ACCELERATOR,
+    CLOCK_CONDITION,
     LIMITS,
     LIMITS_REASON,
     MISSING,
@@ -25,6 +26,8 @@ from corral.node.status.node_status import (
 
 NOT_RUNNING: Final = 3
 """Exit code if no manager or agent runs, as ``systemctl status`` has it for an inactive unit."""
+_CONDITIONS: Final = (SHARED_CONDITION, CLOCK_CONDITION)
+"""Conditions of Nodes that say what is wrong where they are False."""
 _WAITING: Final = frozenset({"", "Pending", "Scheduling"})
 """Phases of VMIs that no node runs yet."""
 
@@ -107,7 +110,7 @@ def node_problems(nodes: Sequence[Node], faults: Iterable[str]) -> list[str]:
         f"node {_name(node)} {each.message.removeprefix('corral ')}"
         for node in nodes
         for each in (node.status and node.status.conditions) or ()
-        if each.type == SHARED_CONDITION and each.status == "False" and each.message
+        if each.type in _CONDITIONS and each.status == "False" and each.message
     ]
     if not nodes:
         wrong.append("no node: machines have nowhere to run; the manager's log may say why")

@@ -24,7 +24,7 @@ from corral.cli.address_options import (
 from corral.cli.config_file import config_option
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
-from corral.cli.manager.backup import make_private, require_complete_restore, require_store
+from corral.cli.manager.backup import require_complete_restore, require_store
 from corral.cli.manager.cni_options import cni_options
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import pressure_options
@@ -34,6 +34,7 @@ from corral.cli.options import data_directory
 from corral.config import BACKENDS, POD_CIDRS, SERVICE_CIDRS, VXLAN, Layout, Settings
 from corral.daemon import lock
 from corral.daemon.disk_reserve import Reserve
+from corral.daemon.private_files import make_private
 
 BIND = "127.0.0.1:6443"
 """Default address of the API, for the first start."""

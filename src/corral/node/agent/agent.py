@@ -27,7 +27,7 @@ from corral.node.agent.pod_sync import PodSync
 from corral.node.agent.self_fencing import SelfFencing
 from corral.node.fencing.lease import NodeLease
 from corral.node.guest.guest_tasks import GuestTasks
-from corral.node.hypervisor import GuestError, Hypervisor
+from corral.node.hypervisor import Hypervisor, NoMachineError
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.machine.lifecycle import Machine
@@ -271,6 +271,7 @@ def _host(
         storage=parts.storage_facts,
         shared_labels=shared.labels if shared is not None else _without_shared,
         shared=shared.condition if shared is not None else lambda: None,
+        clock=parts.clock_condition,
         images=parts.listed_images,
         pressures=pressure.conditions if pressure is not None else no_pressure,
         retired=retired,
@@ -285,10 +286,10 @@ def _without_shared() -> Mapping[str, None]:
 async def grow_claim(agents: Iterable[Agent], claim: Key, size: int) -> None:
     """Resize a claim's disk in every machine that uses it, by its QEMU.
 
-    Raises GuestError if no machine uses it, or a resize fails.
+    Raises NoMachineError if no machine uses it, and GuestError if a resize fails.
     """
     using = [each for agent in agents for each in agent.index.machines_with(claim)]
     if not using:
-        raise GuestError("no machine that uses the claim is found")
+        raise NoMachineError("no machine that uses the claim is found")
     for machine, vmi, volume in using:
         await machine.guest.grow(vmi, volume, size)

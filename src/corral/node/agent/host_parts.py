@@ -6,6 +6,7 @@ from pathlib import Path
 
 from corral.api.object import Document
 from corral.client.client import Client
+from corral.node.health import NodeCondition
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.images.store import ImageStore
 from corral.node.limits.limits import Limits
@@ -34,6 +35,7 @@ class HostParts:
     destinations: the addresses that probes may connect to.
     sampler: samples the resource usage of machines.
     pressure: watches memory, disk and PIDs of the host.
+    clock_condition: whether this host's clock is that of the API server.
     registration: how the nodes register.
     targets: the machines of this host that receive guests from others.
     """
@@ -52,6 +54,7 @@ class HostParts:
     destinations: Destinations = FOR_TENANTS
     sampler: Sampler = field(default_factory=Sampler)
     pressure: Pressure | None = None
+    clock_condition: Callable[[], NodeCondition | None] = lambda: None
     registration: Registration = field(default_factory=Registration)
     targets: MigrationTargets = field(default_factory=MigrationTargets)
 

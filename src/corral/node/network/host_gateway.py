@@ -45,6 +45,8 @@ RULE_PRIORITY: Final = 5244
 PREFIX: Final = "corralgw"
 _INNER_ALIAS: Final = "corral host-gw"
 """Alias of the link's end in the machine namespace, which a VXLAN device does not have."""
+_OUTER_ALIAS: Final = "corral host-gw of "
+"""Begins the alias of its end on the host, before the data directory."""
 _NEXT_HOP: Final = IPv4Address("169.254.1.1")
 """Next hop in the machine namespace: a fixed neighbour, for which the host needs no address."""
 _FORWARDING: Final = "forwarding.json"
@@ -91,9 +93,29 @@ class HostGateway:
                 "Choose --network-backend vxlan in corral up.",
             )
         own = [each for each in own if each.version == 4]
+        await self._host.call(self._require_own_ranges)
         await self._host.call(self._ensure_pair)
         await self._machines.call(self._apply_inside, own, peers)
         await self._host.call(self._apply_on_host, own, peers)
+
+    def _require_own_ranges(self) -> None:
+        """On the host: raise NetworkError if another corral leads to the same pods.
+
+        Each would delete the routes of the other as stale ones.
+        """
+        with netlink.opened() as link:
+            present = link.links()
+            for route, device in link.routes(4, table=TABLE):
+                other = present.get(device)
+                if other is None or not device.startswith(PREFIX) or device == self._name:
+                    continue
+                if any(route.overlaps(each) for each in self._pod_cidrs):
+                    directory = other.alias.removeprefix(_OUTER_ALIAS)
+                    raise NetworkError(
+                        f"another corral of this host ({directory or device}) leads to {route}",
+                        "End one of the two (corral down), and start it with other ranges: "
+                        "--pod-cidr.",
+                    )
 
     def _ensure_pair(self) -> None:
         """On the host: create the veth pair unless both ends are there."""
@@ -131,7 +153,9 @@ class HostGateway:
         """On the host: lead packets of pods to this host's machines and to the peers."""
         with netlink.opened() as link:
             lower = link_with(link, self._address)
-            link.change(self._name)
+            link.change(
+                self._name, alias=f"{_OUTER_ALIAS}{self._directory.parent.absolute()}"[:255]
+            )
             _let_forward(self._directory, lower.name)
             set_sysctl(_forwarding(self._name), 1)
             for each in self._pod_cidrs:

@@ -12,10 +12,11 @@ from typing import Final
 from corral.node.network import netlink
 from corral.node.network.namespace_nft_rules import HOST_LINK
 from corral.node.network.namespaces import Namespace
-from corral.node.network.netlink import Interface, Netlink, Network, NetworkError
+from corral.node.network.netlink import Interface, Link, Netlink, Network, NetworkError
 
 MAX_LINKS: Final = 64
 """Most corrals that may have a link on one host."""
+_ALIAS: Final = "corral "
 _RANGES_HINT: Final = (
     "end this corral (corral down), and start it with other ranges: --pod-cidr and --service-cidr"
 )
@@ -114,8 +115,9 @@ class HostLink:
             }
             for each in self._ranges:
                 _add_routes(link, each, number)
+            present = link.links()
             conflicts = {
-                f"{network} ({device or 'nowhere'})"
+                f"{network} ({_owner(present.get(device), device)})"
                 for each in self._ranges
                 for network, device in overlapping(each, routes[each.version])
                 if each not in self._foreign or network.prefixlen <= each.prefixlen
@@ -132,7 +134,7 @@ class HostLink:
 
 def alias(directory: Path) -> str:
     """Return the alias of the link of a data directory."""
-    return f"corral {directory.absolute()}"[-255:]
+    return f"{_ALIAS}{directory.absolute()}"[-255:]
 
 
 def link_name(number: int) -> str:
@@ -186,6 +188,13 @@ def _add_routes(link: Netlink, destination: Network, number: int) -> None:
         source=host_address.ip,
         replace=False,
     )
+
+
+def _owner(link: Link | None, name: str) -> str:
+    """Return who has a route: a device, and the data directory if it is another corral's."""
+    directory = link.alias.removeprefix(_ALIAS) if link is not None else ""
+    is_corrals = link is not None and directory != link.alias
+    return f"{name}, the corral of {Path(directory).parent}" if is_corrals else name or "nowhere"
 
 
 def _inner_end_exists() -> bool:

@@ -7,9 +7,10 @@ host's namespace, in which it was born.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from corral.node.network import netlink
+from corral.node.network import host_gateway, netlink
 from corral.node.network.host_gateway import delete_stale, link_with, sync_addresses
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.namespaces import Namespace
@@ -23,14 +24,21 @@ HEADER_BYTES: Final = {4: 50, 6: 70}
 
 
 class Vxlan:
-    """The VXLAN device of a machine namespace.
+    """The VXLAN device of a machine namespace; ``directory`` has the state of its network.
 
     ``address`` is this host's on the way to others, ``vni`` the number of the cluster's network.
     """
 
     def __init__(
-        self, machines: Namespace, *, address: Address, vni: int, pod_cidrs: Sequence[Network]
+        self,
+        directory: Path,
+        machines: Namespace,
+        *,
+        address: Address,
+        vni: int,
+        pod_cidrs: Sequence[Network],
     ) -> None:
+        self._directory = directory
         self._machines = machines
         self._host = Namespace.current()
         self._address = address
@@ -48,6 +56,7 @@ class Vxlan:
         """On the host: create the device inside the machine namespace, unless it is there."""
         if self._machines.run(_is_present):
             return
+        host_gateway.remove(self._directory)  # maybe the link and the rules of another start
         with netlink.opened() as link:
             lower = link_with(link, self._address)
             link.add_vxlan(
@@ -84,10 +93,7 @@ class Vxlan:
 
 
 def _is_present() -> bool:
-    """In the machine namespace: whether the device is there; remove another backend's link."""
+    """In the machine namespace: report whether the device is there, and no other backend's link."""
     with netlink.opened() as link:
         found = link.links().get(OVERLAY_LINK)
-        if found is not None and found.alias:  # a VXLAN device has none
-            link.delete(OVERLAY_LINK)
-            return False
-        return found is not None
+        return found is not None and not found.alias  # a VXLAN device has none

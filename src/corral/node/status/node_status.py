@@ -30,6 +30,7 @@ from corral.api.object import Document, Key
 from corral.api.patch.merge import merge_patch
 from corral.api.time import rfc3339, rfc3339_micro
 from corral.client.client import Client
+from corral.client.server_clock import ServerClock
 from corral.failures import describe
 from corral.node.fencing.lease import NodeLease
 from corral.node.health import NodeCondition
@@ -49,6 +50,8 @@ NETWORK_REASON = "corral.dev/network-reason"
 """Annotations of the Node: the network of its machines, and what is wrong with it."""
 RETIRED = "corral.dev/retired"
 """Annotation of a Node that stays only for the machines that it still runs."""
+CLOCK_CONDITION = "ClockSynchronized"
+"""Condition of a joined Node: whether its host's clock agrees with that of the API server."""
 RUNTIME = "corral://"
 """Begins the containerRuntimeVersion of Nodes that run machines."""
 RENEW_SECONDS = 10.0
@@ -150,6 +153,7 @@ class Host:
     shared_labels: Callable[[], Mapping[str, str | None]] = dict
     shared: Callable[[], NodeCondition | None] = lambda: None
     fencing: Callable[[], NodeCondition | None] = lambda: None
+    clock: Callable[[], NodeCondition | None] = lambda: None
 
     def node(self, now: datetime) -> Document:
         """Return the Node as a merge patch, without its status."""
@@ -183,7 +187,11 @@ class Host:
         return annotations
 
     def _own_conditions(self) -> Mapping[str, NodeCondition | None]:
-        return {node_lease.SELF_FENCING: self.fencing(), SHARED_CONDITION: self.shared()}
+        return {
+            node_lease.SELF_FENCING: self.fencing(),
+            SHARED_CONDITION: self.shared(),
+            CLOCK_CONDITION: self.clock(),
+        }
 
     def status(self, now: datetime, old: list[Document]) -> Document:
         """Return the Node's status; ``old``: its previous conditions."""
@@ -200,6 +208,15 @@ class Host:
             "images": list(self.images()),
             "conditions": _conditions(now, old, self.pressures(), self._own_conditions()),
         }
+
+
+def clock_condition(clock: ServerClock) -> NodeCondition:
+    """Return the condition ClockSynchronized of a Node, by its API server's clock."""
+    if clock.difference:
+        words = f"runs on a host whose clock is {clock.difference} that of the API server: set it"
+        return NodeCondition(active=False, reason="ClockDiffers", message=words)
+    words = "runs on a host whose clock agrees with that of the API server"
+    return NodeCondition(active=True, reason="ClockAgrees", message=words)
 
 
 _PRESSURES = {

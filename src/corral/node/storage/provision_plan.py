@@ -6,9 +6,11 @@ The rules are those of Kubernetes' external-provisioner and external-resizer.
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
 from lightkube.models.storage_v1 import StorageClass
 
+from corral.api.conditions import remove_condition, set_condition
 from corral.api.kinds.storage.common import (
     BOUND,
     CORRAL_PROVISIONER,
@@ -42,6 +44,8 @@ DRIVER = "corral.dev"
 FINALIZER = "external-provisioner.volume.kubernetes.io/finalizer"
 """Keeps a PersistentVolume in the API until its files are removed."""
 CLAIM_KIND = "PersistentVolumeClaim"
+RESIZE_PENDING = "FileSystemResizePending"
+"""Condition of a claim whose volume has its new capacity, which a node has still to use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +214,37 @@ def expansion(claim: PersistentVolumeClaim, volume: PersistentVolume) -> int:
     if status is None or status.phase != BOUND or is_being_deleted(claim):
         return 0
     claim_bytes = bytes_of(str((status.capacity or {}).get(STORAGE, "0")))
-    volume_bytes = bytes_of(str(((volume.spec and volume.spec.capacity) or {}).get(STORAGE, "0")))
     requested = requested_bytes(claim)
-    return requested if min(claim_bytes, volume_bytes) < requested else 0
+    return requested if min(claim_bytes, capacity_bytes(volume)) < requested else 0
+
+
+def capacity_bytes(volume: PersistentVolume) -> int:
+    return bytes_of(str(((volume.spec and volume.spec.capacity) or {}).get(STORAGE, "0")))
+
+
+def is_pending_on_node(claim: PersistentVolumeClaim) -> bool:
+    """Report whether the node of a claim's machine has to grow its disk."""
+    conditions = (claim.status and claim.status.conditions) or ()
+    return any(each.type == RESIZE_PENDING and each.status == "True" for each in conditions)
+
+
+def pending_status(claim: PersistentVolumeClaim, now: str) -> Document:
+    """Return the patch of a claim's status that leaves its resize to a node."""
+    message = "Waiting for the node of the machine that has the disk to resize it."
+    changed = set_condition(_conditions(claim), RESIZE_PENDING, "True", message=message, now=now)
+    return {"status": {"conditions": changed}}
+
+
+def grown_status(claim: PersistentVolumeClaim, capacity_bytes: int) -> Document:
+    """Return the patch of a claim's status once its disk has grown."""
+    return {
+        "status": {
+            "capacity": {STORAGE: capacity_text(claim, capacity_bytes)},
+            "conditions": remove_condition(_conditions(claim), RESIZE_PENDING),
+        }
+    }
+
+
+def _conditions(claim: PersistentVolumeClaim) -> list[Document]:
+    conditions = (claim.status and claim.status.conditions) or ()
+    return [msgspec.to_builtins(each) for each in conditions]

@@ -17,13 +17,15 @@ from corral.api.kinds.cdi.population import is_populated
 from corral.api.kinds.storage.common import (
     BOUND,
     SELECTED_NODE,
+    SHARED_LABEL,
     STORAGE,
     class_name,
 )
 from corral.api.object import Key
+from corral.api.time import rfc3339
 from corral.api.volume_binding import is_delayed, is_finished
 from corral.failures import describe
-from corral.node.hypervisor import GuestError
+from corral.node.hypervisor import GuestError, NoMachineError
 from corral.node.storage import provision_plan
 from corral.node.storage.claim_placement import ClaimPlacement, HostNodes, select
 from corral.node.storage.error import InsufficientSpace, InUse, StorageError
@@ -56,7 +58,10 @@ _HANDLE = "handle"
 Claim = PersistentVolumeClaim
 Volume = PersistentVolume
 Grow = Callable[[Key, int], Awaitable[None]]
-"""Grows the disk of a claim in the machine that writes it.  Raises GuestError."""
+"""Grows the disk of a claim in the machine that writes it.
+
+Raises NoMachineError if that is none of this host, and GuestError.
+"""
 
 
 def _nothing() -> None:
@@ -107,6 +112,7 @@ class Provisioner:
         self.pods = context.informers.of(Pod)
         self.nodes = context.informers.of(Node)
         self._client = context.client
+        self._clock = context.clock
         self._backend = backend or Backend(storage.id)
         self._recorder = context.recorder(self._backend.provisioner)
         self._storage = storage
@@ -139,6 +145,9 @@ class Provisioner:
         storage_class = self.classes.get(Key("", class_name(claim) or ""))
         try:
             await self._sync(claim, storage_class)
+        except _OnAnotherHost:
+            self._waiting.add(key)
+            return Result(requeue_after=RETRY_SECONDS)
         except _Waiting as waiting:
             if was_waiting and waiting.is_elsewhere and is_delayed(storage_class):
                 await self._client.patch(PersistentVolumeClaim, key, select(claim, None))
@@ -151,7 +160,7 @@ class Provisioner:
         return None
 
     async def _sync(self, claim: Claim, storage_class: StorageClass | None) -> None:
-        """Provision or expand the volume of a claim.  Raises _Waiting."""
+        """Provision or expand the volume of a claim.  Raises _Waiting and _OnAnotherHost."""
         if (volume := self._volume_of(claim)) is not None:
             await self._expand(claim, volume, storage_class)
             return
@@ -264,23 +273,45 @@ class Provisioner:
         if not size or not handle:
             return
         name = key_of(volume).name
-        message = f"External resizer is resizing volume {name}"
-        self._recorder.event(claim, "Normal", "Resizing", message)
+        if not provision_plan.is_pending_on_node(claim):
+            message = f"External resizer is resizing volume {name}"
+            self._recorder.event(claim, "Normal", "Resizing", message)
         try:
             overcommit = provision_plan.overcommit(storage_class)
             resized = await self._resize(claim, handle, size, overcommit)
+        except _OnAnotherHost as pending:
+            await self._leave_to_node(claim, volume, pending.capacity_bytes)
+            raise
         except (StorageError, ProvisionError, GuestError, OSError) as error:
             message = f'resize volume "{name}" by resizer "{self._backend.provisioner}" failed'
             raise _Waiting("VolumeResizeFailed", f"{message}: {describe(error)}") from error
-        self._changed()
-        capacity = {STORAGE: provision_plan.capacity_text(claim, resized)}
-        await self._client.patch(Volume, key_of(volume), {"spec": {"capacity": capacity}})
-        status = {"status": {"capacity": capacity}}
+        await self._set_capacity(claim, volume, resized)
+        status = provision_plan.grown_status(claim, resized)
         await self._client.patch(Claim, key_of(claim), status, subresource="status")
         self._recorder.event(claim, "Normal", "VolumeResizeSuccessful", "Resize volume succeeded")
 
+    async def _set_capacity(self, claim: Claim, volume: Volume, size: int) -> None:
+        self._changed()
+        capacity = {STORAGE: provision_plan.capacity_text(claim, size)}
+        await self._client.patch(Volume, key_of(volume), {"spec": {"capacity": capacity}})
+
+    async def _leave_to_node(self, claim: Claim, volume: Volume, size: int) -> None:
+        """Let the host of the machine that has the disk open grow it (``node_expansion``)."""
+        if provision_plan.is_pending_on_node(claim):
+            if provision_plan.capacity_bytes(volume) < size:  # it has grown meanwhile
+                await self._set_capacity(claim, volume, size)
+            return
+        await self._set_capacity(claim, volume, size)
+        status = provision_plan.pending_status(claim, rfc3339(self._clock()))
+        await self._client.patch(Claim, key_of(claim), status, subresource="status")
+        message = "Require file system resize of volume on node"
+        self._recorder.event(claim, "Normal", "FileSystemResizeRequired", message)
+
     async def _resize(self, claim: Claim, handle: str, size: int, overcommit: int) -> int:
-        """Grow a volume, through its machine if that runs, and return the new size."""
+        """Grow a volume, through its machine if that runs, and return the new size.
+
+        Raises _OnAnotherHost if that is a machine of another host.
+        """
         try:
             resized = await asyncio.to_thread(
                 self._storage.resize, handle, size, overcommit_percent=overcommit
@@ -290,6 +321,10 @@ class Provisioner:
             resized = await asyncio.to_thread(self._storage.get, handle)
             try:
                 await self._grow(key_of(claim), resized.capacity_bytes)
+            except NoMachineError as error:
+                if self._backend.label != SHARED_LABEL:
+                    raise GuestError(f"{error}; {busy}") from error
+                raise _OnAnotherHost(resized.capacity_bytes) from error
             except GuestError as error:
                 raise GuestError(f"{error}; {busy}") from error
         return resized.capacity_bytes
@@ -399,6 +434,14 @@ class _Waiting(Exception):
         super().__init__(message)
         self.reason = reason
         self.is_elsewhere = is_elsewhere
+
+
+class _OnAnotherHost(Exception):
+    """A machine of another host has the disk of a claim open, for which space is reserved."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        super().__init__()
+        self.capacity_bytes = capacity_bytes
 
 
 def _can_be_cloned(claim: Claim | None) -> bool:

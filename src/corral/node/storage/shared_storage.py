@@ -43,6 +43,7 @@ class SharedStorage:
         publish: Callable[[], None],
         retry: Callable[[], None] = lambda: None,
     ) -> None:
+        self.node = node
         self._directory = directory
         self._cluster = cluster
         self._retry = retry

@@ -24,6 +24,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.server import ServerProtocol
 
 from corral.api.request import Certificate
+from corral.server.transport.date_header import date
 from corral.server.transport.idle_timeout import IdleTimeout
 from corral.server.transport.slow_reader import SlowReaderProtocol, StallTimer
 from corral.server.transport.spdy_upgrade import (
@@ -298,7 +299,8 @@ def _send_at_once(cycle: RequestResponseCycle, status: int, head: bytes, body: b
         return False
     cycle.response_started = cycle.response_complete = True
     transport = cast("CoalescingTransport", cycle.transport)
-    transport.write_and_flush(b"".join((STATUS_LINE[status], head, b"\r\n", body)))
+    dated = b"date: %b\r\n" % date()
+    transport.write_and_flush(b"".join((STATUS_LINE[status], dated, head, b"\r\n", body)))
     cycle.message_event.set()
     cycle.on_response()
     return True

@@ -19,6 +19,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from corral.server.transport.connection import KEEP_ALIVE_SECONDS, READ_BYTES, Connection, WebSocket
+from corral.server.transport.date_header import date
 
 HANDSHAKE_SECONDS = 10.0
 SHUTDOWN_SECONDS = 5.0
@@ -70,6 +71,18 @@ def tls_context(certificate: Path, key: Path, clients: Path | None = None) -> ss
     return context
 
 
+class _DatedState(ServerState):
+    """uvicorn's state of a server; its headers of all responses, which it keeps, have the time."""
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        return [(b"date", date())]
+
+    @default_headers.setter
+    def default_headers(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Ignore the list that uvicorn's constructor sets."""
+
+
 @asynccontextmanager
 async def listening(
     app: ASGIApp,
@@ -85,7 +98,7 @@ async def listening(
     before: the store's watches end when the store is closed.
     """
     try:
-        server = await _start(app, tls, state := ServerState(), host=host, port=port)
+        server = await _start(app, tls, state := _DatedState(), host=host, port=port)
     except OSError as error:
         raise ServeError(_cannot_listen(host, port, error, options)) from error
     try:
@@ -101,7 +114,7 @@ async def listening_on(
     app: ASGIApp, bound: socket.socket, tls: ssl.SSLContext | None
 ) -> AsyncGenerator[None, None]:
     """Serve an app on a bound socket, as ``listening`` does; the socket is closed at the end."""
-    server = await _start(app, tls, state := ServerState(), sock=bound)
+    server = await _start(app, tls, state := _DatedState(), sock=bound)
     try:
         yield
     finally:
@@ -123,7 +136,7 @@ async def _start(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        date_header=False,
+        date_header=False,  # uvicorn's own needs its Server; the state has it
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
     )
     config.load()

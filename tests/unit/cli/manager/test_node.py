@@ -48,6 +48,13 @@ def test_the_kubeconfig_of_the_provisioner_is_read_at_the_start(corral_node):
     assert "use a token or a client certificate" in output
 
 
+def test_a_shared_directory_is_refused_with_the_reason(corral_node):
+    code, output = corral_node("--kubeconfig", "FILE", "--shared-storage", "/srv/corral")
+    assert code == 1
+    assert "no node may read the pods of another" in output
+    assert "corral join" in output
+
+
 def test_an_unreachable_server_is_an_error(corral_node):
     code, output = corral_node("--kubeconfig", "FILE", "--name", "n1")
     assert code == 1

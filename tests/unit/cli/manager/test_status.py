@@ -1,6 +1,7 @@
 """The output of ``corral status``."""
 
 import msgspec
+import pytest
 from lightkube.models.core_v1 import Node
 
 from corral.api.kinds.vmi.status import Status
@@ -39,9 +40,10 @@ def test_a_node_that_can_start_no_machine_is_a_problem():
     assert node_problems([bare], "") == ["node a starts no machine: qemu is not installed: get it"]
 
 
-def test_a_node_that_has_lost_the_shared_directory_is_wrong():
-    lost = {"type": "SharedStorage", "status": "False", "message": "corral cannot use /mnt: gone"}
-    document = {"metadata": {"name": "a"}, "status": {"conditions": [*READY, lost]}}
+@pytest.mark.parametrize("condition", ["SharedStorage", "ClockSynchronized"])
+def test_a_false_condition_of_a_node_is_a_problem(condition):
+    false = {"type": condition, "status": "False", "message": "corral cannot use /mnt: gone"}
+    document = {"metadata": {"name": "a"}, "status": {"conditions": [*READY, false]}}
     node = msgspec.convert(document, Node)
     assert node_problems([node], "") == ["node a cannot use /mnt: gone"]
 

@@ -13,7 +13,15 @@ from corral.api.errors import Conflict, Unavailable
 from corral.api.patch.merge import merge_patch
 from corral.api.request import Request, Response
 from corral.client.client import Client
-from corral.node.status.node_status import Capacity, Heartbeat, Host, host_address, measure
+from corral.client.server_clock import ServerClock
+from corral.node.status.node_status import (
+    Capacity,
+    Heartbeat,
+    Host,
+    clock_condition,
+    host_address,
+    measure,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOST = Host(
@@ -45,6 +53,21 @@ def test_conditions_of_others_are_kept():
     conditions = HOST.status(NOW, [theirs, {"type": "Ready", "status": "Unknown"}])["conditions"]
     assert conditions[0] == theirs
     assert [each["status"] for each in conditions if each["type"] == "Ready"] == ["True"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "words"),
+    [(1.0, "True", "agrees with"), (600.0, "False", "is 10 minutes behind that of")],
+)
+def test_the_node_reports_its_clock(offset, status, words):
+    clock = ServerClock()
+    clock.offset = offset
+    host = replace(HOST, clock=lambda: clock_condition(clock))
+    (condition,) = (
+        each for each in host.status(NOW, [])["conditions"] if each["type"] == "ClockSynchronized"
+    )
+    assert condition["status"] == status
+    assert words in condition["message"]
 
 
 def test_the_node_reports_its_network():

@@ -1,0 +1,82 @@
+"""Grows disks of a shared directory in the machines of this host, as a kubelet expands volumes.
+
+The provisioner on the first host cannot grow a disk that a machine of another host has open.  It
+reserves the space, sets the volume's capacity, and the claim's condition FileSystemResizePending;
+the host of the machine grows the disk by its QEMU, and writes the claim's new capacity.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim
+
+from corral.api.object import Key
+from corral.node.hypervisor import GuestError, NoMachineError
+from corral.node.storage import provision_plan
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.objects import key_of
+from corral.reconcile.workqueue import WorkQueue
+
+RETRY_SECONDS: Final = 60.0
+_COMPONENT: Final = "kubelet"
+
+
+class NodeExpansion:
+    """The claims of a shared directory whose disks are to grow.
+
+    storage: the directory's id; grow: resizes a claim's disk in the machines of this host that have
+    it open.  Raises GuestError, and NoMachineError if none has.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        storage: str,
+        node: str,
+        grow: Callable[[Key, int], Awaitable[None]],
+    ) -> None:
+        self._queue = WorkQueue[Key]()
+        self._claims = context.informers.of(PersistentVolumeClaim)
+        self._volumes = context.informers.of(PersistentVolume)
+        self._client = context.client
+        self._recorder = context.recorder(_COMPONENT, node)
+        self._storage = storage
+        self._grow = grow
+        self._claims.handle(self._claim_changed)
+        sources = (self._claims, self._volumes)
+        self.controller = Controller(
+            "shared-storage-expansion", self._reconcile, queue=self._queue, sources=sources
+        )
+
+    def _claim_changed(
+        self, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
+    ) -> None:
+        if new is not None and provision_plan.is_pending_on_node(new):
+            self._queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> Result | None:
+        claim = self._claims.get(key)
+        if claim is None or claim.spec is None or not provision_plan.is_pending_on_node(claim):
+            return None
+        volume = self._volumes.get(Key("", claim.spec.volumeName or ""))
+        size = provision_plan.capacity_bytes(volume) if volume is not None else 0
+        if volume is None or not size or not provision_plan.handle_in(volume, self._storage):
+            return None
+        try:
+            await self._grow(key, size)
+        except NoMachineError:
+            return Result(requeue_after=RETRY_SECONDS)  # one may start here meanwhile
+        except GuestError as error:
+            message = f"the disk of volume {key_of(volume).name} is not resized: {error}"
+            self._recorder.event(claim, "Warning", "FileSystemResizeFailed", message)
+            return Result(requeue_after=RETRY_SECONDS)
+        await self._client.patch(
+            PersistentVolumeClaim,
+            key,
+            provision_plan.grown_status(claim, size),
+            subresource="status",
+        )
+        message = f"the disk of volume {key_of(volume).name} has {size} bytes"
+        self._recorder.event(claim, "Normal", "FileSystemResizeSuccessful", message)
+        return None
