@@ -34,7 +34,7 @@ DEEDS: Mapping[str, str] = {
     "errors": "tells refusals as its own errors",
     "life": "runs what it was made for, from beginning to end",
 }
-"""What clients do, by the word that tests use."""
+"""The actions of clients, by the word that tests use."""
 
 YES, NO, UNTRIED = "yes", "**no**", ""
 _BEGINNING = """# Which client does what
@@ -128,7 +128,7 @@ class ClientTables:
         return tables
 
     def differences(self, page: Self) -> list[str]:
-        """Where this run saw what a page does not tell; it need not have seen all that it tells."""
+        """Return the fields that differ from a page's; this run need not have seen all of them."""
         return [
             f"{column}: {row}: {mine.field(row, column)}, but docs/clients.md says "
             f"{theirs.field(row, column) or 'nothing'}"
@@ -139,7 +139,7 @@ class ClientTables:
 
 
 def of_session(session: Path, kubectl: str) -> tuple[str, str, str]:
-    """What a session tells: its first line says in a comment what it is about."""
+    """Return the field of a session: its first line, a comment, says what it is about."""
     first = session.read_text().partition("\n")[0]
     assert first.startswith("# "), f"{session} must begin with a comment that says what it shows"
     return "kubectl", " ".join(first.removeprefix("# ").rstrip(".").split()), kubectl
@@ -148,7 +148,7 @@ def of_session(session: Path, kubectl: str) -> tuple[str, str, str]:
 def of_client(
     distribution: str, deed: str, shown: str = "", release: str = ""
 ) -> tuple[str, str, str]:
-    """What a test of a library tells; the column has the major version of its distribution.
+    """Return the field of a test of a library; the column has the distribution's major version.
 
     A library that is not Python's comes with its ``release``.
     """

@@ -64,7 +64,7 @@ class Outside:
         return run([self.kubectl_program, *arguments], environment, check=check, input=input)
 
     def get(self, resource: str, *words: str) -> dict:
-        """What ``kubectl get … -o json`` tells, without a kubectl: who waits asks often.
+        """Return what ``kubectl get … -o json`` prints, without a kubectl: waits repeat it often.
 
         Raises RuntimeError where there is no such object.
         """
@@ -82,7 +82,7 @@ class Outside:
         return self.get(resource, *words)["items"]
 
     def _collection(self, resource: str) -> str:
-        """Where the objects of a resource are, by any of its names; ``{}`` is the namespace."""
+        """The path of a resource's collection, by any of its names; ``{}`` is its namespace."""
         if resource not in self._collections:
             groups = self.one.call("GET", "/apis")["groups"]
             versions = [f"/apis/{each['preferredVersion']['groupVersion']}" for each in groups]

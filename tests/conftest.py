@@ -1,4 +1,4 @@
-"""What all tests share: patience, and the page about clients.
+"""Settings of all tests, and the page about clients.
 
 That is made, or compared, at the end of a run.
 """

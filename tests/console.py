@@ -41,7 +41,7 @@ class Console:
             self._more.set()
 
     async def says(self, pattern: str) -> re.Match[str]:
-        """What it prints, once it prints that."""
+        """Return the output up to a text, once that is printed."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not (found := re.search(pattern, self.said)):

@@ -187,7 +187,7 @@ class Site:
         return {each["metadata"]["name"]: each for each in self.api.items("nodes")}
 
     def ready(self, *hosts: Host) -> bool:
-        """Whether the nodes of these hosts are Ready."""
+        """Return whether the nodes of these hosts are Ready."""
         nodes = self.nodes()
         return all(each.name in nodes and is_ready(nodes[each.name]) for each in hosts)
 
@@ -213,16 +213,16 @@ class Site:
         return self.first.kubectl("exec", pods[host.name], "--", *command, check=check)
 
     def agents_run_commands(self) -> bool:
-        """Whether the agent in the one guest of each host runs commands."""
+        """Return whether the agent in the one guest of each host runs commands."""
         return all(self.in_guest(host, "echo", "up", check=False) == "up\n" for host in self.hosts)
 
     def fetch(self, source: Host, target: Host) -> str:
-        """What the guest of one host reads from the web server of that of another."""
+        """Return the response of a guest's web server on one host to the guest of another."""
         url = f"http://{self.addresses()[target.name]}/"
         return self.in_guest(source, "wget", "-T", "5", "-q", "-O", "-", url, check=False).strip()
 
     def both_ways(self) -> bool:
-        """Whether the guests of two hosts read from each other."""
+        """Return whether the guests of two hosts read from each other."""
         first, second = self.hosts
         names = {pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in self.api.items("pods")}
         return {self.fetch(first, second), self.fetch(second, first)} == names
@@ -241,7 +241,7 @@ def web_servers(replicas: int) -> dict:
 
 
 def is_ready(item: dict) -> bool:
-    """Whether a node or pod has the condition Ready."""
+    """Return whether a node or pod has the condition Ready."""
     status = item.get("status", {})
     conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
     return conditions.get("Ready") == "True"

@@ -42,7 +42,7 @@ class Process:
         return cls(list(words), log, port, popen)
 
     def get(self, path: str) -> str:
-        """What it answers at a path; empty if it does not."""
+        """Return the response at a path; empty if there is none."""
         url = f"http://127.0.0.1:{self.port}{path}"
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:

@@ -33,7 +33,7 @@ class Terminal:
         os.write(self._ours, keys)
 
     def read_until(self, text: bytes, seconds: float = PATIENCE) -> bytes:
-        """What was said up to a text, and the text."""
+        """Return the output up to a text, and the text."""
         deadline = time.monotonic() + seconds
         while text not in self._said:
             left = deadline - time.monotonic()

@@ -21,6 +21,8 @@ from tests.conformance.api import Api
 from tests.conformance.manifests import core, replica_set, sets
 
 OLD_KUBECTL = Path(__file__).parents[2] / ".venv/kubectl-old/usr/bin"
+KUBECTL_PATH = "CORRAL_KUBECTL_PATH"
+"""Directories with more kubectls to try, as in $PATH."""
 
 _numbers = itertools.count(1)
 
@@ -42,8 +44,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @functools.cache
 def kubectl_programs() -> dict[str, str]:
-    """Ours, the old one that ``./dev`` brings, and any other that this machine has, by version."""
-    folders = [*os.environ["PATH"].split(os.pathsep), str(OLD_KUBECTL)]
+    """Ours, the oldest, which ``./dev`` brings, and those in $CORRAL_KUBECTL_PATH, by version.
+
+    Not those of this machine: what is tried, and how long it takes, would depend on it.
+    """
+    folders = [*filter(None, os.environ.get(KUBECTL_PATH, "").split(os.pathsep)), str(OLD_KUBECTL)]
     found = [shutil.which("kubectl", path=folder) for folder in folders]
     others = {str(Path(program).resolve()): program for program in found if program}
     return {kubectl_version(program): program for program in [*others.values(), KUBECTL]}

@@ -86,7 +86,7 @@ class Play:
         )
 
     def says(self, name: str, port: int, seconds: int = 60) -> str:
-        """What a guest's server says first; or why it says nothing."""
+        """Return the first line of a guest's server, or the error."""
         ask = f"exec 3<>/dev/tcp/{self.address(name)}/{port} && head -n 1 <&3"
         done = self.run("timeout", str(seconds), "bash", "-c", ask)
         return done.stdout or done.stderr

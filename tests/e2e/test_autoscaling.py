@@ -81,7 +81,7 @@ def is_idle(percent: int | None) -> bool:
 
 
 def has(replicas: int) -> Callable[[Document], bool]:
-    """Whether so many are wanted, and there, and ready."""
+    """Return whether so many are wanted, and there, and ready."""
 
     def holds(document: Document) -> bool:
         status = document.get("status", {})
@@ -128,7 +128,7 @@ class Lab:
         raise AssertionError(f"{kind} {NAME} was not as wanted within {PATIENCE} s: {last}")
 
     def cpu(self) -> float:
-        """How many processors the busiest pod takes; all of them where nothing is known yet."""
+        """Return the processors that the busiest pod uses; infinity before the first sample."""
         taken = (
             sum(parse(each["usage"]["cpu"]).nanos for each in pod["containers"]) / NANO
             for pod in self.items("podmetrics")

@@ -157,7 +157,7 @@ NODES_WRITE_NO_CLAIMS = {
     },
     "validations": [{"expression": "!('system:nodes' in request.userInfo.groups)"}],
 }
-"""What Kubernetes' NodeRestriction says of claims, which ours lets nodes write."""
+"""A policy with the rule of Kubernetes' NodeRestriction for claims, which ours lets nodes write."""
 
 
 def test_claims_are_written_by_the_provisioner(cluster):
@@ -231,7 +231,7 @@ def test_the_leader_is_killed_and_another_goes_on(cluster):
 
 
 def created(cluster: Separate) -> int:
-    """How many VMIs the set has created, by its events."""
+    """Return the number of VMIs that the set has created, by its events."""
     return sum(
         each.get("count", 1)
         for each in cluster.items("events", "--field-selector=reason=SuccessfulCreate")

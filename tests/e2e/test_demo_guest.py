@@ -104,7 +104,7 @@ class Guest:
                     await asyncio.sleep(0.1)
 
     async def greets(self) -> str:
-        """How the SSH server announces itself, once it is there."""
+        """Return the banner of the SSH server, once it is there."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
@@ -137,7 +137,7 @@ class Guest:
         return agent
 
     async def ends(self) -> float:
-        """How long it takes to end from now, as a share of what it took to boot."""
+        """Return the time until it has ended, as a share of the time of its boot."""
         started = time.monotonic()
         async with asyncio.timeout(PATIENCE):
             await self.process.wait()

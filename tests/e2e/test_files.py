@@ -1,4 +1,4 @@
-"""What machines are given as files, and who is let in to them, seen from inside of real guests."""
+"""Volumes of files and access credentials, seen from inside real guests."""
 
 import json
 import subprocess
@@ -77,7 +77,7 @@ def waits_for(user: Outside, what: str) -> None:
 
 
 def inside(user: Outside, command: str) -> str:
-    """What a shell in the guest prints."""
+    """Return the output of a shell in the guest."""
     pod = next(
         each["metadata"]["name"]
         for each in user.items("pods")

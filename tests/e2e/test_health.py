@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 OFTEN = {"periodSeconds": 1, "timeoutSeconds": 3, "failureThreshold": 2}
 PATIENT = {"periodSeconds": 4, "timeoutSeconds": 4, "failureThreshold": 5}
-"""Who is slow because others have the processors is not taken for dead."""
+"""Probes do not time out a guest that is slow because others have the processors."""
 BOOT = 80
 """Seconds that three guests have to boot together, beside those of another module."""
 STARVE = ("sh", "-c", "watchdog -T 2 /dev/watchdog && sleep 1 && killall -9 watchdog")
@@ -96,7 +96,7 @@ class Site:
         return only
 
     def holds(self, app: str, condition: str) -> bool:
-        """Whether something holds for the machine of an app, if that is there."""
+        """Return whether something holds for the machine of an app, if that is there."""
         machines = self.machines(app)
         found = [one for each in machines for one in each["status"].get("conditions", [])]
         return (condition, "True") in [(one["type"], one["status"]) for one in found]
@@ -116,7 +116,7 @@ class Site:
         return [one["message"] for one in found]
 
     def endpoints(self) -> list[str]:
-        """Who is ready behind the service."""
+        """Return the ready endpoints of the Service."""
         subsets = self._api.get_document(f"{CORE}/endpoints/one").get("subsets") or []
         return [one["ip"] for subset in subsets for one in subset.get("addresses") or []]
 
@@ -127,7 +127,7 @@ class Site:
         until("it is told", lambda: told in self.said("WatchdogExpired"))
 
     def failure(self, door: str) -> str:
-        """What is said instead of an answer of the agent of "one"; empty for an answer."""
+        """Return the error of a query to the agent of "one"; empty for an answer."""
         group = MACHINES.replace("kubevirt.io", "subresources.kubevirt.io")
         answer = self._api.get(f"{group}/one/{door}")
         return "" if answer.status_code == 200 else answer.text

@@ -61,7 +61,7 @@ def groups(directory):
 
 
 class Measured:
-    """What a process uses from now on."""
+    """The processor time of a process from now on."""
 
     def __init__(self, pid, directory):
         self._pid = pid
@@ -69,7 +69,7 @@ class Measured:
         self._begun = time.monotonic(), cpu_nanos(pid), *self._let_down()
 
     def _let_down(self):
-        """How long it waited for others, and its group's periods, and how many of these it filled.
+        """Return the time waited for others, and the group's periods and those that it filled.
 
         A group that has filled its period waits for itself, so the waiting tells nothing then.
         """

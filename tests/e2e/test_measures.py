@@ -1,4 +1,4 @@
-"""What QEMU and the kernel count of a real guest."""
+"""Counters of QEMU and the kernel for a real guest."""
 
 import asyncio
 from types import SimpleNamespace

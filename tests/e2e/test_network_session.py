@@ -26,7 +26,7 @@ SET = "testreplicaset"
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 RANGES = ranges(__file__)
 PODS = RANGES[1].removesuffix("0.0/16")
-"""How the machines' addresses begin."""
+"""The beginning of the machines' addresses."""
 ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 """Runs a program as a user without rights, who can still read this checkout."""
 REQUESTS = 90
@@ -38,7 +38,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the host's routes bel
 
 @pytest.fixture(scope="module")
 def askpass(tmp_path_factory) -> dict[str, str]:
-    """What lets ssh log in by the demo guest's password, without a terminal."""
+    """Return the environment in which ssh logs in by the demo guest's password."""
     program = tmp_path_factory.mktemp("askpass") / "askpass"
     program.write_text("#!/bin/sh\necho gocubsgo\n")
     program.chmod(0o755)
@@ -87,7 +87,7 @@ def cluster_ip(user: Outside, service: str) -> str:
 
 
 def ask(address: str, port: int = 80, seconds: float = 60) -> str:
-    """Which machine answers a new connection: the demo guest serves its name."""
+    """Return the machine that answers a new connection: the demo guest serves its name."""
     url = f"http://{address}:{port}/"
     with urllib.request.urlopen(url, timeout=seconds) as answer:
         return answer.read().decode().strip()

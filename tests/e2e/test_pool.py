@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 LABELS = {"pool": "web"}
 PATIENT = {"timeoutSeconds": 20, "failureThreshold": 6}
-"""Who is slow because others that boot have the processors is ready all the same."""
+"""A timeout for guests that are slow while others boot."""
 COUNTING = "i=0; while :; do i=$((i+1)); echo $i >/run/count; sleep 0.1; done"
 
 
@@ -138,7 +138,7 @@ def test_guests_with_saved_memory_resume(user):
 
 
 def counted(user: Outside, name: str, *, above: int) -> int:
-    """How far a guest has counted, once it is beyond that."""
+    """Return the counter of a guest, once it is beyond a number."""
     wait = f'until i=$(cat /run/count) && [ "$i" -gt {above} ]; do usleep 100000; done; echo $i'
     return int(in_guest(user, name, f"( {wait} ) 2>/dev/null"))
 
@@ -199,7 +199,7 @@ def count_endpoints(user: Outside, over: threading.Event, fewest: list[int]) -> 
 
 
 def count_answers(port: int, over: threading.Event, tries: Counter[bool]) -> None:
-    """How many requests to the Service were answered, and how many were not."""
+    """Return the numbers of requests to the Service that were answered, and that were not."""
     while not over.is_set():
         tries[answers(port)] += 1
         time.sleep(0.1)

@@ -404,7 +404,7 @@ async def test_datagrams_are_sent_to_live_pods(address):
 
 
 async def quietly(asking: Asking) -> str:
-    """What is answered, or that nobody does."""
+    """Return the response, or that there is none."""
     try:
         return await asking.answer()
     except ConnectionRefusedError:

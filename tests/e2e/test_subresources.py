@@ -220,7 +220,7 @@ def test_readiness_follows_the_web_server(user):
 
 
 def boot_of(user: Outside) -> str:
-    """Which boot of the guest this is; something else while its agent is away."""
+    """Return the boot id of the guest; another text while its agent is away."""
     path = "/proc/sys/kernel/random/boot_id"
     return user.kubectl("exec", pod_of(user), "--", "cat", path, check=False).strip()
 

@@ -1,4 +1,4 @@
-"""What a real guest takes, set beside what the kernel says of its process."""
+"""Usage of a real guest, compared with the kernel's counters of its process."""
 
 import asyncio
 import os

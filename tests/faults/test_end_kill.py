@@ -55,7 +55,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def machines(tmp_path):
-    """Where a node keeps its machines."""
+    """The directory of a node's machines."""
     directory = tmp_path / records.MACHINES
     directory.mkdir(mode=0o711)
     return directory

@@ -1,4 +1,4 @@
-"""What the network is made of is killed while nobody looks after it: as root, and as anybody."""
+"""Parts of the network are killed while the manager is dead: as root, and as another user."""
 
 import os
 import signal

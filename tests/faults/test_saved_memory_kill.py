@@ -115,7 +115,7 @@ asyncio.run(main())
 
 
 class Host:
-    """Where managers come and go, and QEMU stays."""
+    """A data directory on which managers come and go while QEMU stays."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""What the store promised is found again: after kill -9, a torn log, and on a full disk."""
+"""Committed writes of the store survive kill -9, a torn log, and a full disk."""
 
 import os
 import random
@@ -87,7 +87,7 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path):
 
 
 async def test_a_torn_write_ahead_log_loses_only_torn_frames(tmp_path):
-    """What is left is what there was at some moment before."""
+    """Require that the content is that of some moment before."""
     whole = tmp_path / "whole"
     whole.mkdir()
     run_and_kill(whole / "store.db", writes=15)  # fewer than make SQLite empty its log

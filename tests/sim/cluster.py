@@ -177,7 +177,7 @@ class Cluster:
         self.one_host = one_host
         self._host: Pressure | None = None
         self.left: dict[str, dict[str, Any]] = {}
-        """What the host of each node has left: an Observation by signal; the others are ample."""
+        """Free resources of each node's host: an Observation by signal; the others are ample."""
         self._nodes: dict[str, asyncio.Task[None]] = {}
         self._tasks = Background()
         self._loops: asyncio.Task[None] | None = None
@@ -217,7 +217,7 @@ class Cluster:
         await asyncio.wait([self._loops])
 
     def alive(self, name: str) -> bool:
-        """Whether the agent of a node runs."""
+        """Return whether the agent of a node runs."""
         return name in self._nodes
 
     def kill_agent(self, name: str) -> None:
@@ -281,7 +281,7 @@ class Cluster:
         self._nodes[name] = self._tasks.start(run(), name=name)
 
     def _pressure(self, name: str, images: ImageStore) -> tuple[Pressure, bool]:
-        """What looks at a node's host, and whether this node is the first to have it."""
+        """Return the eviction manager of a node's host, and whether this node is its first."""
         if self.one_host and self._host is not None:
             return self._host, False
         left = self.left.setdefault("host" if self.one_host else name, {})

@@ -9,7 +9,7 @@ from corral.node.images import progress
 
 @pytest.fixture(autouse=True)
 def no_threads(monkeypatch):
-    """What has threads of its own does without, as what takes the loop's."""
+    """Replace all thread pools, as that of the event loop, by calls."""
     monkeypatch.setattr(aio, "ThreadPoolExecutor", Inline)
     monkeypatch.setattr(progress, "_THREADS", Inline())
 

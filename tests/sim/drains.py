@@ -16,7 +16,7 @@ from corral.cluster.disruption.allowed_disruptions import is_healthy
 from corral.reconcile.objects import key_of, labels_of, uid_of
 
 RETRY_SECONDS = 5
-"""How long kubectl waits where an eviction is refused for now."""
+"""Delay of kubectl after an eviction that is refused for now."""
 NAME = "test"
 
 

@@ -39,7 +39,7 @@ USER = User(name="system:node:node1", groups=("system:masters",))
 
 
 class Killed(BaseException):
-    """What ``kill -9`` is to an agent of a test."""
+    """``kill -9`` of an agent of a test."""
 
 
 class Host:
@@ -114,7 +114,7 @@ class Host:
             await asyncio.sleep(1)
 
     async def killed(self) -> bool:
-        """Whether the agent was killed where it was to be."""
+        """Return whether the agent was killed where it was to be."""
         return not self.kill_at
 
     @property
@@ -154,7 +154,7 @@ async def gone(host: Host) -> None:
 
 
 def times(host: Host, name: str) -> set[int]:
-    """How often each machine took a step, of those that took it."""
+    """Return how often each machine took a step, of those that took it."""
     return {count for (_, step), count in host.steps.items() if step == name}
 
 

@@ -66,7 +66,7 @@ async def test_rules_are_aggregated_in_spite_of_faults():
 
 
 async def test_default_roles_are_written_once():
-    """What is gathered at the start is what the loop would gather: nobody writes anything more."""
+    """Rules aggregated at the start are those of the controller, which writes nothing more."""
     async with cluster(about_itself=True) as c:
         await reconcile_rbac(c.client)
         revision = c.server.store.last_changed("clusterroles.rbac.authorization.k8s.io")

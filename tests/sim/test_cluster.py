@@ -1,4 +1,4 @@
-"""What Kubernetes brings, as far as corral stands in for it."""
+"""Controllers of Kubernetes that corral stands in for."""
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap, Namespace, Node, Pod

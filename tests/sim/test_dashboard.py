@@ -13,7 +13,7 @@ from corral.metrics import Registry, process
 
 DASHBOARD = Path(__file__).parent.parent.parent / "docs" / "grafana.json"
 WORDS = {"by", "histogram_quantile", "increase", "label_values", "or", "rate", "sum", "vector"}
-"""What queries hold beside metrics and labels."""
+"""Words of queries that are neither metrics nor labels."""
 LABELS = re.compile(r"\{[^}]*\}|\bby \([^)]*\)|\[[^\]]*\]|\$\w+")
 
 

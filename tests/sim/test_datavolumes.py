@@ -57,7 +57,7 @@ def loops(storage, tmp_path):
 
 @pytest.fixture
 def web(monkeypatch, storage):
-    """What fetching does: raises or fetches what is in the list, in order, then succeeds."""
+    """Fetching: raises or fetches the items of the list, in order, then succeeds."""
     outcomes = []
 
     def fetch(request, part, told, stop):

@@ -32,7 +32,7 @@ HERD = Kind(
     versions=(Version(name="v1"),),
     view=CustomObject,
 )
-"""How a client that knows the kind asks for it."""
+"""The path of the kind's collection, as clients request it."""
 NAME = Key("", "herds.farm.example.com")
 SCHEMA = {
     "type": "object",
@@ -268,7 +268,7 @@ async def test_a_watch_ends_with_its_kind():
 
 
 async def test_a_watch_ends_when_the_schema_changes():
-    """Who watched a version would be told of objects in one that was not there when it began."""
+    """A watch of a version would otherwise send objects in one that did not exist when it began."""
     async with cluster(about_itself=True) as c:
         await brought(c)
         version = (await c.client.list(Partial, kind=HERD)).resource_version

@@ -1,4 +1,4 @@
-"""How long a guest that is told to end has for it: what has not come up hears nothing."""
+"""Grace periods of guests that are requested to end: one that has not booted hears nothing."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ GRACE_SECONDS = 30
 
 
 async def ends_after(c, machine):
-    """How long it takes from the deletion of a machine until it is gone."""
+    """Return the time from the deletion of a machine until it is gone."""
     began = asyncio.get_running_loop().time()
     await c.client.delete(Machine, machine.key)
 

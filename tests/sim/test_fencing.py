@@ -85,7 +85,7 @@ async def are_replaced(c, count=4):
 
 
 def lives(census, vmi):
-    """Whether the machine of a VMI runs."""
+    """Return whether the machine of a VMI runs."""
     name = vmi.metadata.namespace, vmi.metadata.name
     return any(path.name == vmi.metadata.uid for path in census.running.get(name, ()))
 
@@ -216,7 +216,7 @@ async def test_a_start_long_after_a_stop_ends_nothing(census):
 
 
 class Faults:
-    """What fails on hosts, when, and for how long: chosen by a seed."""
+    """Faults of hosts, their times and durations, chosen by a seed."""
 
     def __init__(self, c, dice):
         self._c = c

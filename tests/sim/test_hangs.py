@@ -1,4 +1,4 @@
-"""What becomes of machines whose QEMU hangs, or cannot even be killed."""
+"""Machines whose QEMU hangs, or cannot even be killed."""
 
 import asyncio
 

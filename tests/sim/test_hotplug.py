@@ -86,7 +86,7 @@ async def plugged(c):
 
 
 async def has_exactly(c, names):
-    """Whether its node knows the guest, and that has just these disks plugged in."""
+    """Return whether its node knows the guest, and that has just these disks plugged in."""
     known = [path.name for one in c._hypervisors.values() for path in one.guests]
     return (await machine(c)).metadata.uid in known and (await plugged(c)).keys() == names
 

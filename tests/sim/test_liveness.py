@@ -1,4 +1,4 @@
-"""What becomes of a machine that no longer lives, as its probe says."""
+"""VMIs whose liveness probe fails."""
 
 import asyncio
 

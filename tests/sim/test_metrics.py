@@ -1,4 +1,4 @@
-"""What is told to Prometheus while sets and VirtualMachines live, in virtual time."""
+"""Metrics while sets and VirtualMachines live, in virtual time."""
 
 import asyncio
 from pathlib import Path

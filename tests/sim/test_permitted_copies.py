@@ -1,4 +1,4 @@
-"""Who is given a copy of another namespace's claim: who was allowed it when they asked."""
+"""Copies of another namespace's claim: the author of the DataVolume must be permitted it."""
 
 from functools import partial
 
@@ -64,7 +64,7 @@ def machines():
 
 
 async def is_copied(c, name):
-    """Whether there is a claim that is to be a copy."""
+    """Return whether there is a claim that is to be a copy."""
     try:
         claim = await c.client.get(PersistentVolumeClaim, name, "default")
     except NotFound:

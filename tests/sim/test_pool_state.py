@@ -1,4 +1,4 @@
-"""What is kept of the VirtualMachines that leave a pool."""
+"""State of VirtualMachines that leave a pool."""
 
 import asyncio
 

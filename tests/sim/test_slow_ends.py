@@ -1,4 +1,4 @@
-"""What takes long to go holds nothing up: loops go on when it is known to go."""
+"""Objects that take long to go block no controller."""
 
 import pytest
 from tests.sim.cluster import cluster, replica_set

@@ -1,4 +1,4 @@
-"""What pods and nodes take, from the guests to the API."""
+"""Usage of pods and nodes, from the guests to the API."""
 
 import asyncio
 

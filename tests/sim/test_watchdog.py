@@ -1,4 +1,4 @@
-"""What becomes of a machine whose guest no longer feeds its watchdog."""
+"""Machines whose guest no longer feeds its watchdog."""
 
 import pytest
 from tests.sim.cluster import cluster

@@ -1,4 +1,4 @@
-"""How much is written in the life of a machine: each write costs the manager most of a millisecond.
+"""Writes in the life of a machine: each costs the manager most of a millisecond.
 
 A figure that grows here is a thousand writes more for each thousand machines.
 """
@@ -26,13 +26,13 @@ OF_MACHINES = Machine, "virtualmachineinstances.kubevirt.io"
 
 
 def written(c: Cluster, since: int) -> Counter[str]:
-    """How often each kind was written."""
+    """Return the number of writes of each kind."""
     kinds = (OF_MACHINES[1], "pods", "events")
     return Counter({kind: len(c.server.store.changes(kind, since)) for kind in kinds})
 
 
 async def scaled(c: Cluster, count: int) -> Counter[str]:
-    """What is written until a set has so many machines and all is said of it."""
+    """Return the writes until a set has so many machines and its status is complete."""
     since = c.server.store.revision
     await c.scale("test", count)
     await c.until_ready("test", count)

@@ -114,5 +114,5 @@ def test_a_killed_agent_takes_its_guest_up_again(guests):
 
 
 def _clean(guests, host):
-    """Whether a host keeps nothing but the network of its one guest."""
+    """Return whether a host keeps nothing but the network of its one guest."""
     return leased(host) == {guests.addresses().get(host.name)} and len(namespaces(host)) == 1

@@ -19,7 +19,7 @@ TOKEN = "abcdef.0123456789abcdef"
 
 
 def refusal(host, *words):
-    """What ``corral join`` says on a host where it fails, on one line."""
+    """Return the message of ``corral join`` on a host where it fails, on one line."""
     said = host.corral(*words, *HOLLOW, check=False)
     assert "Traceback" not in said
     assert not host.layout.membership.exists()

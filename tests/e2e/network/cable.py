@@ -88,7 +88,7 @@ class Cable:
     async def answered(
         self, link: Link, request: bytes, target: tuple[str, int] = SERVERS, port: int = 68
     ) -> bytes:
-        """What a guest that sends `request` gets back, from a responder on `link`."""
+        """Return the responses to a guest's `request`, from a responder on `link`."""
         async with responding(self.pod, link), self.client(port) as client:
             reply, _ = await heard(client, request, target=target)
             return reply

@@ -186,7 +186,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as noise:
 
 
 def nslookup(server: str) -> str:
-    """What a resolver of somebody else makes of it."""
+    """Return the answer as another resolver reads it."""
     done = subprocess.run(
         ["busybox", "nslookup", "vm7.head.default.svc.cluster.local", server],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What a hostile pod gets at around the machine namespace's own rules; prints it."""
+"""Attempts of a hostile pod to get around the rules of the machine namespace; prints results."""
 
 import asyncio
 import errno
@@ -43,7 +43,7 @@ def knock(source: str, target: str, port: int, router: str) -> None:
 
 
 async def is_knocked_at(listening: socket.socket) -> bool:
-    """Whether somebody connects before long."""
+    """Return whether somebody connects before long."""
     listening.setblocking(False)
     with suppress(TimeoutError):
         async with asyncio.timeout(WAIT_SECONDS):
@@ -84,7 +84,7 @@ async def outward(site: Site, pod: Pod) -> None:
 
 
 async def metadata(site: Site, pod: Pod) -> None:
-    """How calls end to where clouds keep their metadata."""
+    """Report how connections to the metadata addresses of clouds end."""
 
     async def ending(address: str) -> str:
         with await pod.namespace.call(socket.socket, socket.AF_INET) as made:
@@ -104,7 +104,7 @@ async def metadata(site: Site, pod: Pod) -> None:
 
 
 async def probes(site: Site) -> None:
-    """Whether the node's own probes get at the host by its link."""
+    """Report whether the node's own probes get at the host by its link."""
     name = alias(site.directory)
     with netlink.opened() as link:
         number = next(
@@ -120,7 +120,7 @@ async def probes(site: Site) -> None:
 
 
 async def calls(site: Site, guest: Pod, other: Pod) -> None:
-    """How many connections to the API one may have, and whether another then has one."""
+    """Report the connections that one client gets to the API, and whether another gets one then."""
     loop, gateway = asyncio.get_running_loop(), str(site.network.gateway)
 
     async def connects(pod: Pod, stack: ExitStack, seconds: float = PATIENCE) -> bool:
@@ -142,7 +142,7 @@ async def calls(site: Site, guest: Pod, other: Pod) -> None:
 
 
 async def by_the_host(site: Site, pod: Pod) -> None:
-    """Whether a pod gets what the host sends in its own name, and in that of another address."""
+    """Report whether datagrams of the host reach a pod, from its own address and from another."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
         await pod.namespace.call(socket.socket, socket.AF_INET, socket.SOCK_DGRAM) as listening,
@@ -164,7 +164,7 @@ async def by_the_host(site: Site, pod: Pod) -> None:
 
 
 async def neighbours(site: Site) -> tuple[int, float]:
-    """How many neighbours a pod's namespace remembers after its guest has called hundreds.
+    """Return the number of cached neighbours after a guest has called hundreds.
 
     And within how many seconds it has called them.
     """
@@ -267,7 +267,7 @@ def impostures() -> dict[str, bytes]:
 
 
 async def impostors() -> list[str]:
-    """Which of these frames get past a guest's card."""
+    """Return the frames that get past a guest's network card."""
     rules = nic_rules(TAP, GUEST_MAC.hex(":"), [ip_address("10.0.2.2"), ip_address("fd10:0:2::2")])
     with Namespace.create() as pod, Namespace.create() as guest:
 

@@ -17,7 +17,7 @@ DIRECTORY = Path("/nowhere/corral")
 
 
 def damages(inside: Namespace) -> dict[str, Callable[[Netlink], None]]:
-    """What is done to the host whose link is gone, or whole, at first."""
+    """Apply a change to the host while its link is gone or whole."""
 
     def nameless(link: Netlink) -> None:
         link.delete("corral0")

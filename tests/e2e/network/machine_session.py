@@ -54,7 +54,7 @@ def links() -> set[str]:
 
 
 def state() -> list[object]:
-    """What is there, as it has to be again."""
+    """Return the state that a repair has to restore."""
     with netlink.opened() as link:
         return [
             link.links()["lo"].is_up,
@@ -109,7 +109,7 @@ def confined(pid: int) -> list[object]:
 
 
 async def reaches_in(network: MachineNetwork, port: int, target: int) -> bool:
-    """Whether a connection to a port of the host arrives in the namespace."""
+    """Return whether a connection to a port of the host arrives in the namespace."""
     rule = f"insert rule inet corral input tcp dport {target} accept"
     await network.namespace.call(nft.apply, rule)
     listening = await network.bound(ip_address("169.254.78.100"), target)
@@ -127,7 +127,7 @@ async def reaches_in(network: MachineNetwork, port: int, target: int) -> bool:
 
 
 async def reaches_out(network: MachineNetwork) -> bool:
-    """Whether a connection from the namespace arrives at the host's own address."""
+    """Return whether a connection from the namespace arrives at the host's own address."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("0.0.0.0", 0)) as server:
         server.setblocking(False)
@@ -144,7 +144,7 @@ async def reaches_out(network: MachineNetwork) -> bool:
 
 
 async def kill(network: MachineNetwork, name: str, whole: list[object]) -> bool:
-    """Whether a program that is killed is there again, with all that it does."""
+    """Return whether a program that is killed is there again, with all that it does."""
     before = pid_of(name)
     os.kill(before, signal.SIGKILL)
 

@@ -25,7 +25,7 @@ async def put(site: Site, name: str, **spec: object) -> None:
 
 
 async def is_echoed(connection, seconds: float = PATIENCE) -> bool:
-    """Whether what is sent over an open connection comes back; what was lost is sent anew."""
+    """Return whether an open connection echoes; what was lost is sent anew."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):
@@ -109,7 +109,7 @@ async def session(site: Site) -> None:
 
 
 def many(ranges) -> int:
-    """How many pods the table has of so many that they are too much for one transaction."""
+    """Return the pods in the table, of more than fit into one transaction."""
     table = Table(ranges)
     pods = [
         PodInfo("default", {"app": "web"}, tuple(str(each[number]) for each in ranges), ())

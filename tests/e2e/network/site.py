@@ -51,7 +51,7 @@ class Pod:
 
 @dataclass
 class Site:
-    """What a session acts upon."""
+    """The parts that a session uses."""
 
     network: MachineNetwork
     client: Client
@@ -154,7 +154,7 @@ class Site:
         *,
         seconds: float = BRIEF,
     ) -> bool:
-        """Whether a connection can be made."""
+        """Return whether a connection can be made."""
         try:
             (await self.connect(source, target, port, which, seconds=seconds)).close()
         except (OSError, TimeoutError):

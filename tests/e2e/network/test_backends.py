@@ -50,7 +50,7 @@ class End:
         await self.backend.apply(self.peer.ranges, peers, [])
 
     def sends(self, other, mtu=1500, *, attempts=30):
-        """Whether datagrams that fill a packet reach another machine namespace.
+        """Return whether datagrams that fill a packet reach another machine namespace.
 
         One at a time may be lost, while neighbours are resolved.
         """

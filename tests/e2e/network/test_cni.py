@@ -106,7 +106,7 @@ def commands(plugin):
 
 
 def is_clean(tmp_path, plugin):
-    """Whether nothing is left of pods: attachments, namespaces, the plugin's address."""
+    """Return whether nothing is left of pods: attachments, namespaces, the plugin's address."""
     store = Attachments(tmp_path / "network" / cni.DIRECTORY)
     log = plugin / "log"
     containers = {line.split()[1] for line in log.read_text().splitlines()} if log.exists() else ()
