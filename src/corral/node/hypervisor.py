@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 from corral.api.kinds.vmi.hotplug import HotplugDisk
+from corral.api.kinds.vmi.migration_configuration import MAX_DOWNTIME_MS
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.node.counters import Counters, MigrationCounters
@@ -123,12 +124,14 @@ class MigrationOptions:
     progress_seconds: after which it fails if it makes no progress, 0 for no limit.
     completion_seconds: after which it fails, 0 for no limit.
     auto_converge: whether the guest may be slowed down.
+    max_downtime_ms: milliseconds for which the guest may stand still at the switch-over.
     """
 
     bandwidth: int = 0
     progress_seconds: float = 0.0
     completion_seconds: float = 0.0
     auto_converge: bool = False
+    max_downtime_ms: int = MAX_DOWNTIME_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi.derived import guest_memory
+from corral.api.kinds.vmi.migration_configuration import MAX_DOWNTIME_MS
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.quantity import amount
@@ -94,6 +95,7 @@ def _options(vmi: VirtualMachineInstance, state: MigrationState) -> MigrationOpt
         progress_seconds=float(settings.get("progressTimeout") or 0),
         completion_seconds=float(settings.get("completionTimeoutPerGiB") or 0) * _gibibytes(vmi),
         auto_converge=bool(settings.get("allowAutoConverge")),
+        max_downtime_ms=settings.get("maxDowntimeMs") or MAX_DOWNTIME_MS,
     )
 
 

@@ -30,7 +30,7 @@ from corral.node.qemu.stream_listener import StreamListener
 
 DISKS = "disks.sock"
 _NAME = "migration"  # of the descriptor on its way to QEMU
-_DOWNTIME_MILLISECONDS = 300
+_FIRST_DOWNTIME_MS = 20
 _PRE_SWITCHOVER = "pre-switchover"
 _FAILED = frozenset({"failed", "cancelled"})
 _STOPPED = frozenset({"paused", "postmigrate", "finish-migrate"})
@@ -104,6 +104,7 @@ class SourceMigration:
         await self._until(lambda: all(self._jobs.get(_job(one)) == "ready" for one in nodes))
         await self._send_memory(outgoing)
         tasks.start(self._limit(outgoing.options), name="limits")
+        tasks.start(self._allow_downtime(outgoing.options), name="downtime")
         await self._until(lambda: self._status == _PRE_SWITCHOVER)
         for node in nodes:
             await self._finish_mirror(node)
@@ -154,7 +155,7 @@ class SourceMigration:
         )
         parameters = {
             "max-bandwidth": outgoing.options.bandwidth or UNBOUNDED,
-            "downtime-limit": _DOWNTIME_MILLISECONDS,
+            "downtime-limit": min(_FIRST_DOWNTIME_MS, outgoing.options.max_downtime_ms),
         }
         await self._monitor.execute("migrate-set-parameters", parameters)
         await self._monitor.lend(outgoing.memory.fileno(), "getfd", {"fdname": _NAME})
@@ -200,6 +201,20 @@ class SourceMigration:
             elif 0 < options.completion_seconds < now() - begun:
                 self._failure = INCOMPLETE.format(options.completion_seconds)
         self._events.put_nowait({"event": "LIMIT"})
+
+    async def _allow_downtime(self, options: MigrationOptions) -> None:
+        """Allow twice the downtime each second, up to its limit.
+
+        QEMU stops the guest as soon as the rest fits into what is allowed, so that an idle guest
+        would stand still for longer than it has to.
+        """
+        allowed = _FIRST_DOWNTIME_MS
+        while allowed < options.max_downtime_ms:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            allowed = min(2 * allowed, options.max_downtime_ms)
+            with suppress(MonitorError):  # its end is an event
+                parameters = {"downtime-limit": allowed}
+                await self._monitor.execute("migrate-set-parameters", parameters)
 
     async def counters(self) -> MigrationCounters | None:
         """Return the counters of the migration; None while there is none.  Raises GuestError."""

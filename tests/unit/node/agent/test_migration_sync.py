@@ -108,11 +108,16 @@ async def test_settings_of_a_migration_are_those_of_its_state():
         "progressTimeout": 150,
         "completionTimeoutPerGiB": 100,
         "allowAutoConverge": True,
+        "maxDowntimeMs": 50,
     }
     state = {**PREPARED, "migrationConfiguration": settings}
     [(_, order)] = await calls(Machine(SOURCE), state, memory="1025Mi")
     assert order.options == MigrationOptions(
-        bandwidth=64 << 20, progress_seconds=150, completion_seconds=200, auto_converge=True
+        bandwidth=64 << 20,
+        progress_seconds=150,
+        completion_seconds=200,
+        auto_converge=True,
+        max_downtime_ms=50,
     )
 
 

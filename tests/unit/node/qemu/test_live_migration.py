@@ -46,6 +46,7 @@ class Fake:
     def __init__(self, events=None, results=None):
         self.asked = []
         self.arguments = {}
+        self.downtimes = []
         self.events = asyncio.Queue()
         self.results = results or {}
         self._after = MOVES if events is None else events
@@ -54,6 +55,8 @@ class Fake:
     async def execute(self, command, arguments=None, **_):
         self.asked.append(command)
         self.arguments.setdefault(command, arguments)
+        if command == "migrate-set-parameters":
+            self.downtimes.append(arguments["downtime-limit"])
         for event in self._after.get(command, ()):
             self.events.put_nowait(event)
             self.migration.on_event(event)
@@ -138,6 +141,18 @@ async def test_a_migration_that_takes_too_long_is_given_up(pair, looptime):
     with pytest.raises(GuestError, match="not completed after 30 seconds"):
         await send(fake, pair[0], progress_seconds=1000, completion_seconds=30)
     assert 30 < looptime < 33
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("limit", "allowed"),
+    [(900, [20, 40, 80, 160, 320, 640, 900]), (30, [20, 30]), (10, [10])],
+)
+async def test_a_guest_is_stopped_for_no_longer_than_it_has_to(pair, limit, allowed):
+    fake = Fake({}, {"query-migrate": {}})
+    with pytest.raises(GuestError, match="not completed"):
+        await send(fake, pair[0], completion_seconds=30, max_downtime_ms=limit)
+    assert fake.downtimes == allowed
 
 
 async def test_a_guest_that_stays_runs_on_and_is_rid_of_its_mirrors():

@@ -10,6 +10,7 @@ from corral.api.quantity import parse
 DRAIN_TAINT: Final = "kubevirt.io/drain"
 PER_CLUSTER: Final = 5
 PER_NODE: Final = 2
+MAX_DOWNTIME_MS: Final = 900
 MOST_DOWNTIME_MS: Final = 2_000_000
 """QEMU's own limit of ``downtime-limit``."""
 
@@ -64,7 +65,7 @@ DEFAULTS: Final = MigrationConfiguration(
     allow_auto_converge=False,
     bandwidth_per_migration="0",
     completion_timeout_per_gib=150,
-    max_downtime_ms=900,
+    max_downtime_ms=MAX_DOWNTIME_MS,
     progress_timeout=150,
     utility_volumes_timeout=150,
     unsafe_migration_override=False,
@@ -82,6 +83,7 @@ EFFECTIVE: Final = frozenset(
         "allowAutoConverge",
         "bandwidthPerMigration",
         "completionTimeoutPerGiB",
+        "maxDowntimeMs",
         "progressTimeout",
     }
 )

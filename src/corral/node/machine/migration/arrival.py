@@ -213,12 +213,13 @@ class Arrival:
         """Run the guest here.  Raises OSError if that cannot be recorded."""
         state = self._state
         state.write(msgspec.structs.replace(state.record, stage=Stage.ARRIVING, paused=paused))
-        state.set_facts(replace(state.facts, addresses=state.record.addresses))
-        self._report(Progress.ARRIVED)
         state.step("arriving")
         await self._networking.take_over(state.record.id)
         if await state.resume_guest(guest, paused=paused):
             state.write(state.record.started())
+        # Not before: the guest would stand still while the API is written.
+        state.set_facts(replace(state.facts, addresses=state.record.addresses))
+        self._report(Progress.ARRIVED)
         self._on_arrived(guest)
 
     def _report(self, progress: Progress) -> None:
