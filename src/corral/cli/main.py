@@ -25,6 +25,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "backup": "corral.cli.manager.backup",
         "restore": "corral.cli.manager.backup",
         "image": "corral.cli.manager.image",
+        "upgrade": "corral.cli.manager.upgrade",
         "version": "corral.cli.manager.version",
     },
     "On a Kubernetes": {

@@ -67,7 +67,10 @@ class Installation:
         status = deployed_status(
             found, _ARCHITECTURES.get(machine, machine), rfc3339(self._clock())
         )
-        if msgspec.convert(status, KubeVirtStatus) != found.status:
+        counted = found.status.outdated_virtual_machine_instance_workloads  # by its own controller
+        desired = msgspec.convert(status, KubeVirtStatus)
+        desired.outdated_virtual_machine_instance_workloads = counted
+        if desired != found.status:
             try:
                 await self._client.patch(KubeVirt, key, {"status": status}, subresource="status")
             except NotFound:

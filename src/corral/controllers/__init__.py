@@ -5,7 +5,15 @@ from typing import Any
 
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
-from corral.controllers import datavolume, evacuation, pool, replicaset, vm, vmi
+from corral.controllers import (
+    datavolume,
+    evacuation,
+    pool,
+    replicaset,
+    vm,
+    vmi,
+    workload_update,
+)
 from corral.controllers.metrics import SOURCES
 from corral.controllers.vmi import migration
 from corral.reconcile.context import ControllerContext
@@ -21,6 +29,8 @@ CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     datavolume.controller,
     datavolume.datasources,
     evacuation.controller,
+    workload_update.labels,
+    workload_update.controller,
 )
 """Factories; each makes one controller, and controllers meet only in the API's objects. Those
 that create launcher pods are made below: they take options."""

@@ -99,13 +99,24 @@ class Memory:
     shape: tuple[str, ...]
 
 
+class Launcher(NamedTuple):
+    """What a machine is started in.
+
+    version: of the hypervisor and of how it is started, as the VMI's status has it.
+    machine_type: the type of the emulated machine, without alias, such as ``pc-q35-7.2``.
+    """
+
+    version: str
+    machine_type: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
     """A machine to start: its VMI, the files of its volumes, and its own directory.
 
     Without a ``network`` its interfaces use the hypervisor's user network; with a ``memory`` its
     guest resumes from there instead of booting; one that ``receives`` gets its guest from another
-    machine (``Guest.receive``).
+    machine (``Guest.receive``), whose ``machine_type`` it has.
     """
 
     vmi: VirtualMachineInstance
@@ -114,6 +125,7 @@ class Definition:
     network: Network | None = None
     memory: Memory | None = None
     receives: bool = False
+    machine_type: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,6 +462,15 @@ class Hypervisor(Protocol):
 
     async def boots_at_once(self) -> int:
         """Return how many guests may boot at the same time without slowing each other down."""
+
+    async def launcher(self, machine_type: str) -> Launcher:
+        """Return what a machine of a type, which may be an alias, is started in.
+
+        Raises StartError.
+        """
+
+    async def refresh(self) -> bool:
+        """Probe the host again where that is due; return whether its facts have changed."""
 
     async def start(self, definition: Definition) -> Guest:
         """Start a machine with halted vCPUs.  Raises StartError and MemoryMisfitError."""

@@ -3,7 +3,12 @@
 from lightkube.models.core_v1 import Node
 
 from corral.api.errors import ApiError
-from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, migration_settings
+from corral.api.kinds.kubevirt.installation import (
+    KEY,
+    KubeVirt,
+    eviction_strategy,
+    migration_settings,
+)
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration
 from corral.api.kinds.vmi.migration_configuration import DRAIN_TAINT
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -44,6 +49,7 @@ class Evacuations:
         self._vmis.handle(self._vmi_changed)
         self._nodes.handle(self._node_changed)
         self._migrations.handle(self._migration_changed)
+        self._installations.handle(self._installation_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
         """Create a migration of a VMI that is to leave its node, unless it has one."""
@@ -55,7 +61,8 @@ class Evacuations:
             return None
         if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(unmet)
-        if may_migrate(vmi, self._migrations.indexed("vmi", str(key))):
+        default = eviction_strategy(self._installations.get(KEY))
+        if may_migrate(vmi, self._migrations.indexed("vmi", str(key)), default):
             await self._migrate(vmi)
         return None
 
@@ -83,6 +90,12 @@ class Evacuations:
         taint = self._taint()
         if new is not None and is_drained(new, taint) and not is_drained(old, taint):
             for vmi in self._vmis.indexed("node", key_of(new).name):
+                self.queue.add(vmi.key)
+
+    def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:
+        """Enqueue the VMIs that may have another eviction strategy now."""
+        if eviction_strategy(old) != eviction_strategy(new):
+            for vmi in self._vmis.items():
                 self.queue.add(vmi.key)
 
     def _migration_changed(self, old: Migration | None, new: Migration | None) -> None:

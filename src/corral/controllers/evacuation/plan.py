@@ -37,11 +37,16 @@ def is_drained(node: Node | None, taint: str) -> bool:
 
 
 def may_migrate(
-    vmi: VirtualMachineInstance, migrations: Iterable[VirtualMachineInstanceMigration]
+    vmi: VirtualMachineInstance,
+    migrations: Iterable[VirtualMachineInstanceMigration],
+    default: str | None = None,
 ) -> bool:
-    """Return whether a migration of a VMI is to be created; ``migrations`` are its own so far."""
+    """Return whether a migration of a VMI is to be created; ``migrations`` are its own so far.
+
+    ``default``: the eviction strategy of VMIs that have none.
+    """
     return (
-        vmi.spec.eviction_strategy in _BY_MIGRATION
+        (vmi.spec.eviction_strategy or default) in _BY_MIGRATION
         and not vmi.is_final
         and not is_being_deleted(vmi)
         and is_live_migratable(vmi)

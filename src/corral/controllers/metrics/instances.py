@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, eviction_strategy
+from corral.api.kinds.vmi.launcher import OUTDATED_LABEL
 from corral.api.kinds.vmi.live_migration import is_live_migratable
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.metrics import labels
@@ -19,6 +21,7 @@ def source(context: ControllerContext) -> Source:
     """Return the source of metrics of the cached VMIs."""
     vmis = context.informers.of(VirtualMachineInstance)
     pods = context.informers.of(Pod)
+    installations = context.informers.of(KubeVirt)
 
     async def collect() -> Iterable[Family]:
         running = {
@@ -26,13 +29,18 @@ def source(context: ControllerContext) -> Source:
             for pod in pods.items()
             if pod.status is not None and pod.status.phase == "Running"
         }
-        return families(vmis.items(), running)
+        return families(vmis.items(), running, eviction_strategy(installations.get(KEY)))
 
     return collect
 
 
-def families(vmis: Iterable[VirtualMachineInstance], pods: dict[str, str]) -> tuple[Family, ...]:
-    """Return the metric families of VMIs; ``pods``: their running pods by the VMI's uid."""
+def families(
+    vmis: Iterable[VirtualMachineInstance], pods: dict[str, str], strategy: str | None = None
+) -> tuple[Family, ...]:
+    """Return the metric families of VMIs; ``pods``: their running pods by the VMI's uid.
+
+    ``strategy``: the eviction strategy of VMIs that have none.
+    """
     info = gauge("kubevirt_vmi_info", "Information about VirtualMachineInstances.")
     non_evictable = gauge(
         "kubevirt_vmi_non_evictable",
@@ -40,10 +48,13 @@ def families(vmis: Iterable[VirtualMachineInstance], pods: dict[str, str]) -> tu
     )
     addresses = gauge("kubevirt_vmi_status_addresses", "Addresses of an instance.")
     vnics = gauge("kubevirt_vmi_vnic_info", "Network cards of an instance.")
+    outdated = gauge("kubevirt_vmi_number_of_outdated", "VMIs that run in an outdated launcher.")
+    outdated_count = 0
     for vmi in vmis:
+        outdated_count += OUTDATED_LABEL in vmi.metadata.labels
         name = {"namespace": vmi.metadata.namespace, "name": vmi.metadata.name}
         node_labels = {"node": vmi.status.node_name, **name}
-        evictable = _evictable(vmi)
+        evictable = _evictable(vmi, strategy)
         pod = pods.get(vmi.metadata.uid, "")
         info.add(
             1, node_labels | _info_labels(vmi) | {"evictable": _boolean(evictable), "vmi_pod": pod}
@@ -64,7 +75,8 @@ def families(vmis: Iterable[VirtualMachineInstance], pods: dict[str, str]) -> tu
         for interface in vmi.spec.domain.devices.interfaces:
             if (vnic := labels.vnic(interface, vmi.spec.networks)) is not None:
                 vnics.add(1, name | vnic)
-    return info, non_evictable, addresses, vnics
+    outdated.add(outdated_count)
+    return info, non_evictable, addresses, vnics, outdated
 
 
 def _info_labels(vmi: VirtualMachineInstance) -> dict[str, str]:
@@ -79,7 +91,7 @@ def _info_labels(vmi: VirtualMachineInstance) -> dict[str, str]:
         "guest_os_arch": guest.machine if guest else "",
         "guest_os_name": guest.name if guest else "",
         "guest_os_version_id": guest.version_id if guest else "",
-        "outdated": _boolean("kubevirt.io/outdatedLauncherImage" in vmi.metadata.labels),
+        "outdated": _boolean(OUTDATED_LABEL in vmi.metadata.labels),
     }
 
 
@@ -88,9 +100,10 @@ def _first_annotation(vmi: VirtualMachineInstance, kinds: Iterable[str]) -> str:
     return next((name for name in names if name), "")
 
 
-def _evictable(vmi: VirtualMachineInstance) -> bool:
+def _evictable(vmi: VirtualMachineInstance, default: str | None) -> bool:
     """Report whether nothing known prevents the eviction of a VMI."""
-    return vmi.spec.eviction_strategy != "LiveMigrate" or is_live_migratable(vmi)
+    strategy = vmi.spec.eviction_strategy or default
+    return strategy != "LiveMigrate" or is_live_migratable(vmi)
 
 
 def _boolean(yes: bool) -> str:  # noqa: FBT001 - it is the value of a label

@@ -46,6 +46,7 @@ _RENEWAL: Final = "system:certificates.k8s.io:certificatesigningrequests:selfnod
 _CONTROLLERS = role(
     CONTROLLERS_ROLE,
     rule(_ALL, "core", "pods persistentvolumeclaims"),
+    rule("create", "core", "pods/eviction"),
     rule(READ, "core", "limitranges namespaces nodes resourcequotas"),
     rule("create patch update", "core events.k8s.io", "events"),
     rule(_ALL, "apps", "controllerrevisions"),

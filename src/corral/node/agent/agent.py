@@ -138,15 +138,22 @@ class Agent:
 
     def _new_heartbeat(self, context: ControllerContext, lease: NodeLease | None) -> Heartbeat:
         if self._fencing is None:
-            return Heartbeat(context.client, self._host, context.clock)
+            refresh = self.hypervisor.refresh
+            return Heartbeat(context.client, self._host, context.clock, after_renewal=refresh)
         return Heartbeat(
             context.client,
             replace(self._host, fencing=self._fencing.condition),
             context.clock,
             lease=lease,
             before_return=self._fencing.end_replaced,
-            after_renewal=self._fencing.resume,
+            after_renewal=self._after_renewal,
         )
+
+    async def _after_renewal(self) -> bool:
+        """Resume what waited for a renewal; return whether the node's status has changed."""
+        assert self._fencing is not None
+        resumed = await self._fencing.resume()
+        return await self.hypervisor.refresh() or resumed
 
     async def run(self) -> None:
         """Serve the node until cancelled; machines run on.

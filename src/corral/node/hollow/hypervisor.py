@@ -21,6 +21,7 @@ import msgspec
 
 from corral import files
 from corral.aio import Signal
+from corral.api.kinds.vmi.launcher import launcher
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import Counters, MigrationCounters
 from corral.node.hollow.guest_agent import HollowAgent
@@ -33,6 +34,7 @@ from corral.node.hypervisor import (
     Definition,
     GuestError,
     GuestInfo,
+    Launcher,
     Memory,
     MemoryMisfitError,
     NoAnswerError,
@@ -102,6 +104,8 @@ class Hollow:
         self.behaviour = behaviour or Behaviour()
         self._random = random.Random(self.behaviour.seed)  # noqa: S311 - repeatable, guards nothing
         self._at_once = at_once
+        self.version = self._reported = "1"
+        """Its version; set by tests, as if another one were installed."""
         self.guests: dict[Path, HollowGuest] = {}
         """Running guests by directory: tests and benchmarks act on them."""
 
@@ -116,7 +120,19 @@ class Hollow:
             "hypervisor": self.name,
             "accelerator": "none",
             "reason": "machines are simulated, no guest runs",
+            "launcher": self._launcher(),
         }
+
+    async def launcher(self, machine_type: str) -> Launcher:
+        return Launcher(self._launcher(), machine_type)
+
+    def _launcher(self) -> str:
+        return launcher(f"{self.name} {self.version}")
+
+    async def refresh(self) -> bool:
+        changed = self.version != self._reported
+        self._reported = self.version
+        return changed
 
     async def start(self, definition: Definition) -> "HollowGuest":
         """Start a guest.

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from corral.aio import Signal, wait_at_most
-from corral.api.kinds.vmi.derived import FAILS_AT_START
+from corral.api.kinds.vmi.derived import FAILS_AT_START, machine_type
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.fencing.watchdog import FENCED
@@ -167,6 +167,7 @@ class Startup:
             # Of a QEMU that the watchdog ended before its guest was started: it says nothing of
             # how the next one ends.
             (state.directory / FENCED).unlink(missing_ok=True)
+            await self._record_launcher(definition.vmi)
             guest = await self._hypervisor.start(definition)
             state.step("spawned")
             await self._limits.apply(guest)
@@ -192,6 +193,16 @@ class Startup:
                 self._limits.release()
                 if guest is not None:
                     await guest.release()
+
+    async def _record_launcher(self, vmi: VirtualMachineInstance) -> None:
+        """Record what the machine is started in.  Raises OSError and StartError."""
+        state = self._state
+        launcher = await self._hypervisor.launcher(machine_type(vmi.spec.domain))
+        record = msgspec.structs.replace(
+            state.record, launcher=launcher.version, machine_type=launcher.machine_type
+        )
+        if record != state.record:
+            state.write(record)
 
     def _queued(self, slots: int) -> None:
         state = self._state

@@ -10,6 +10,7 @@ makes QEMU exit with a status derived from the written number.
 
 import asyncio
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -30,6 +31,11 @@ KVM = Path("/dev/kvm")
 SECONDS = 2.0
 CACHE = "accelerator.json"
 
+_VERSION = "QEMU emulator version "
+_MACHINE_TYPE = re.compile(
+    r"^(?P<name>(?:q35|pc)\S*) .*?(?:\(alias of (?P<alias_of>\S+)\))?(?: \(deprecated\))?$",
+    re.MULTILINE,
+)
 _PORT = 0x501  # of QEMU's isa-debug-exit device
 _SIGN = 0x2A
 _EXIT_STATUS = _SIGN << 1 | 1  # the status that the device derives from the written value
@@ -77,6 +83,8 @@ class Finding(msgspec.Struct, frozen=True):
     version: str
     subject: str = ""
     """The key of the cache: the host's boot, QEMU, and the permissions of the device."""
+    machine_types: dict[str, str] = {}
+    """Types of emulated machines by their names and aliases; none if QEMU does not list them."""
 
     @property
     def is_whole(self) -> bool:
@@ -89,14 +97,16 @@ async def find_accelerator(directory: Path, program: str) -> Finding:
     path = shutil.which(program)
     if path is None:
         return Finding(Accelerator.TCG, missing_program(program), "")
-    subject = _subject(path)
+    subject = subject_of(path)
     cache = directory / CACHE
     cached = files.read_json(cache, Finding)
     if cached is not None and cached.subject == subject and cached.is_whole:
         return cached
     works, reason = await _kvm_works(path)
     accelerator = Accelerator.KVM if works else Accelerator.TCG
-    finding = Finding(accelerator, reason, await _version(path), subject)
+    finding = Finding(
+        accelerator, reason, await _version(path), subject, await _machine_types(path)
+    )
     if finding.is_whole:
         _write_cache(cache, finding)
     return finding
@@ -107,9 +117,10 @@ def missing_program(program: str) -> str:
     return f"{program} is not installed: apt-get install qemu-system-x86"
 
 
-def _subject(path: str) -> str:
+def subject_of(path: str) -> str:
+    """Return what a result of the probe depends on.  Raises OSError."""
     stat = Path(path).stat()
-    return f"{boot_id()} {path} {stat.st_size} {stat.st_mtime_ns} {_kvm_rights()}"
+    return f"2 {boot_id()} {path} {stat.st_size} {stat.st_mtime_ns} {_kvm_rights()}"
 
 
 def _write_cache(cache: Path, finding: Finding) -> None:
@@ -215,9 +226,20 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 async def _version(path: str) -> str:
     """Return QEMU's version; empty if it cannot be run."""
+    return (await _output(path, "--version")).partition("\n")[0].removeprefix(_VERSION)
+
+
+async def _machine_types(path: str) -> dict[str, str]:
+    """Return the types of emulated machines by their names and aliases."""
+    found = _MACHINE_TYPE.finditer(await _output(path, "-machine", "help"))
+    return {each["name"]: each["alias_of"] or each["name"] for each in found}
+
+
+async def _output(path: str, *arguments: str) -> str:
+    """Return what QEMU prints; empty if it cannot be run."""
     try:
         process = await asyncio.create_subprocess_exec(
-            path, "--version", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+            path, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
         )
     except OSError:  # its interpreter, the dynamic linker, may be missing
         return ""
@@ -227,4 +249,4 @@ async def _version(path: str) -> str:
     except TimeoutError:
         await _kill(process)
         return ""
-    return output.decode(errors="replace").partition("\n")[0].removeprefix("QEMU emulator version ")
+    return output.decode(errors="replace")

@@ -5,7 +5,7 @@ start-up time and attack surface.  QEMU stays when the guest powers off or panic
 that the manager learns the outcome even if it was not running at that moment.
 """
 
-from corral.api.kinds.vmi.derived import guest_memory, processors
+from corral.api.kinds.vmi.derived import guest_memory, machine_type, processors
 from corral.api.kinds.vmi.saved_memory import identity
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
@@ -82,9 +82,8 @@ def _topology(domain: Domain) -> str:
 
 
 def _machine(domain: Domain) -> str:
-    machine = domain.vmi.spec.domain.machine
     features = domain.vmi.spec.domain.features
-    board = quoted(machine.type) if machine is not None and machine.type else "q35"
+    board = quoted(domain.machine_type or machine_type(domain.vmi.spec.domain))
     acpi = features is None or features.acpi is None or features.acpi.enabled is not False
     slim = "sata=off,smbus=off,usb=off,vmport=off,hpet=off,dump-guest-core=off"
     return f"{board},{slim},acpi={'on' if acpi else 'off'}"

@@ -49,7 +49,8 @@ class Handles:
 class Domain:
     """A VMI with its drives by volume name, on an accelerator.
 
-    ``resumes``: from a saved memory or another machine's, instead of booting.
+    ``resumes``: from a saved memory or another machine's, instead of booting; ``machine_type``: of
+    that machine, instead of the VMI's.
     """
 
     vmi: VirtualMachineInstance
@@ -57,6 +58,7 @@ class Domain:
     accelerator: Accelerator
     drives: Mapping[str, Drive] = field(default_factory=dict)
     resumes: bool = False
+    machine_type: str = ""
 
 
 def option(name: str, **values: Any) -> list[str]:

@@ -15,6 +15,8 @@ from typing import Any
 import structlog
 
 from corral.aio import finished, own_thread, wait_at_most
+from corral.api.kinds.vmi.derived import machine_type
+from corral.api.kinds.vmi.launcher import launcher
 from corral.failures import describe
 from corral.node.host.open_disks import opened as disk_opened
 from corral.node.host.proc import acquire_lock, runs
@@ -23,12 +25,19 @@ from corral.node.hypervisor import (
     Definition,
     Drive,
     HungError,
+    Launcher,
     MemoryMisfitError,
     StartError,
     StuckError,
 )
 from corral.node.qemu import chroot
-from corral.node.qemu.accelerator_probe import KVM, Finding, find_accelerator, missing_program
+from corral.node.qemu.accelerator_probe import (
+    KVM,
+    Finding,
+    find_accelerator,
+    missing_program,
+    subject_of,
+)
 from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import unplugged
@@ -106,9 +115,34 @@ class Qemu:
         return self._finding
 
     def _needs_probe(self) -> bool:
-        """Report whether the last probe found no complete QEMU, and there may be one now."""
-        finding = self._finding
-        return finding is not None and not finding.is_whole and not self._is_missing()
+        """Report whether there may be a complete QEMU, or another one than the last probe found."""
+        finding, path = self._finding, shutil.which(self._program)
+        if finding is None or path is None:
+            return False
+        if not finding.is_whole:
+            return True
+        try:
+            return bool(finding.subject) and finding.subject != subject_of(path)
+        except OSError:  # it was removed just now
+            return False
+
+    async def refresh(self) -> bool:
+        """Probe again if another QEMU was installed; return whether the facts have changed."""
+        async with self._probing:
+            if not self._needs_probe():
+                return False
+            before = self.facts()
+            try:
+                await self._probe()
+            except OSError as error:  # it was removed just now
+                log.warning("qemu cannot be probed", error=describe(error))
+            return self.facts() != before
+
+    async def launcher(self, machine_type: str) -> Launcher:
+        """Return what a machine is started in now.  Raises StartError."""
+        finding = await self.finding()
+        resolved = finding.machine_types.get(machine_type, machine_type)
+        return Launcher(_launcher(finding), resolved)
 
     async def boots_at_once(self) -> int:
         """Return CPUs + 1 for emulated guests, else 8 per CPU: with KVM they mostly wait."""
@@ -127,6 +161,7 @@ class Qemu:
             "accelerator": finding.accelerator.value,
             "reason": "probed with the next machine" if self._needs_probe() else finding.reason,
             "version": finding.version,
+            "launcher": _launcher(finding) if finding.version else "",
             "files": "the host's" if self._shares_root else "own",
             "missing": missing,
         }
@@ -171,10 +206,10 @@ class Qemu:
                 f"the program {self._program} is not installed",
                 "install QEMU, on Debian: apt install qemu-system-x86 qemu-utils",
             )
-        accelerator = (await self.finding()).accelerator
+        finding = await self.finding()
         try:
             process, links_down = await finished(
-                self._spawn(definition, accelerator),
+                self._spawn(definition, finding),
                 discard=lambda spawned: spawned[0].release(),
             )
         except OSError as error:
@@ -195,12 +230,13 @@ class Qemu:
         return guest
 
     async def _spawn(
-        self, definition: Definition, accelerator: Accelerator
+        self, definition: Definition, finding: Finding
     ) -> tuple[Process, Sequence[str]]:
         """Spawn QEMU; return it with its interfaces that have no link.
 
         Raises OSError, StartError.
         """
+        accelerator = finding.accelerator
         user = account(
             definition.vmi.metadata.uid, device=KVM if accelerator is Accelerator.KVM else None
         )
@@ -211,6 +247,7 @@ class Qemu:
                 accelerator=accelerator,
                 drives=definition.drives,
                 resumes=definition.memory is not None or definition.receives,
+                machine_type=_received_type(definition, finding.machine_types),
             )
             start = partial(
                 launch,
@@ -242,6 +279,26 @@ class Qemu:
                 await monitor.close()
             raise
         return QemuGuest(directory, process, monitor, state["status"])
+
+
+def _launcher(finding: Finding) -> str:
+    return launcher(f"QEMU {finding.version}")
+
+
+def _received_type(definition: Definition, types: Mapping[str, str]) -> str:
+    """Return the machine type of a guest that is received; empty if it is the VMI's here, too.
+
+    An alias such as q35 may be another type in the QEMU that the guest comes from.  Raises
+    StartError if this QEMU lacks the type.
+    """
+    received = definition.machine_type
+    if not received:
+        return ""
+    if types and received not in types:
+        why = f"QEMU on this node has no machine type {received} any more"
+        raise StartError("StartFailed", why, "restart the machine, so that it gets a newer one")
+    own = machine_type(definition.vmi.spec.domain)
+    return "" if types.get(own, own) == types.get(received, received) else received
 
 
 async def _running(directory: Path) -> Process | None:

@@ -18,6 +18,7 @@ from lightkube.models.core_v1 import Pod
 from corral import files
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.kinds.vmi.exclusive import is_exclusive
+from corral.api.kinds.vmi.launcher import UNRECORDED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.limits.bounds import Bounds, bounds_of
 from corral.reconcile.objects import key_of, labels_of, uid_of
@@ -61,6 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: whether two of it must never run; fenced: why its node ended it for that.
     arrival: the uid of the migration that it came by.
     departure: the uid of the latest one that moves it away; departure_node: to this node.
+    launcher: what it was started in; machine_type: the type of the emulated machine.
     """
 
     namespace: str
@@ -86,6 +88,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     arrival: str = ""
     departure: str = ""
     departure_node: str = ""
+    launcher: str = UNRECORDED
+    machine_type: str = ""
 
     @property
     def id(self) -> str:

@@ -63,6 +63,7 @@ def _of_target(
             "nodeName": node,
             "activePods": {**others, record.pod_uid: node},
             "evacuationNodeName": None,
+            "launcherContainerImageVersion": record.launcher,
             "migrationState": over,
         },
     }

@@ -26,6 +26,7 @@ from corral.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, TAINTS
 from corral.api.kinds.storage.common import SHARED_CONDITION
+from corral.api.kinds.vmi.launcher import NODE_LAUNCHER
 from corral.api.object import Document, Key
 from corral.api.patch.merge import merge_patch
 from corral.api.time import rfc3339, rfc3339_micro
@@ -180,6 +181,7 @@ class Host:
             name = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
             accelerator = f"{name}, {facts['accelerator']}"
             annotations |= {ACCELERATOR: accelerator, REASON: facts["reason"]}
+            annotations[NODE_LAUNCHER] = facts.get("launcher") or None
         if limits := self.limits():
             annotations |= {LIMITS: limits["limits"], LIMITS_REASON: limits["reason"]}
         if "network" in network:

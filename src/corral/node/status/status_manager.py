@@ -98,7 +98,15 @@ class StatusManager:
         )
         if migrates or facts.elsewhere:
             return migrates
-        changes = instance_status(facts, vmi, pod, now, alone=self._alone)
+        changes = instance_status(
+            facts,
+            vmi,
+            pod,
+            now,
+            alone=self._alone,
+            launcher=machine.record.launcher,
+            machine_type=machine.record.machine_type,
+        )
         return {"status": changes} if changes else {}
 
     async def write_pod(self, pod: Pod, facts: Facts) -> Pod | None:

@@ -35,14 +35,21 @@ _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
 
 def instance_status(
-    facts: Facts, vmi: VirtualMachineInstance, pod: Pod, now: str, *, alone: bool = False
+    facts: Facts,
+    vmi: VirtualMachineInstance,
+    pod: Pod,
+    now: str,
+    *,
+    alone: bool = False,
+    launcher: str = "",
+    machine_type: str = "",
 ) -> Document:
     """Return the changes of the VMI's status; ``now`` is their time.
 
     ``pod`` is the machine's, and shows the facts already, except the end.  Until the VMI is
     Scheduled it belongs to the controller, so only trouble and the end are written.  While the
     guest runs on the other side of a migration, it is that side's.  ``alone``: no other node is on
-    this host.
+    this host; ``launcher``, ``machine_type``: what it was started in.
     """
     is_ours = vmi.status.phase in _OURS or facts.ended or facts.trouble is not None
     if facts.elsewhere or not is_ours:
@@ -51,23 +58,32 @@ def instance_status(
     if (phase := _phase(facts, vmi.status.phase)) != vmi.status.phase:
         changes |= {"phase": phase, **_phase_history(vmi, phase, now), **_reason(facts)}
         if phase == "Running":
-            changes |= _running_facts(vmi)
+            changes |= _running_facts(vmi, machine_type)
     old = msgspec.to_builtins(vmi.status.conditions)
     readiness = ready_condition(pod, phase) if changes else None
     if (conditions := _conditions(facts, vmi, old, readiness, now, alone=alone)) != old:
         changes["conditions"] = conditions
     if facts.state is State.RUNNING:
-        interfaces = _interfaces(vmi, facts)
-        if interfaces != msgspec.to_builtins(vmi.status.interfaces):
-            changes["interfaces"] = interfaces
-        volumes = volume_status(vmi, facts)
-        if volumes != msgspec.to_builtins(vmi.status.volume_status):
-            changes["volumeStatus"] = volumes
+        changes |= _of_running(facts, vmi, launcher)
     system = facts.guest_info.os if facts.guest_info is not None else {}
     if system and system != msgspec.to_builtins(vmi.status.guest_os_info):
         changes["guestOSInfo"] = dict(system)
     if facts.frozen not in (None, bool(vmi.status.fs_freeze_status)):
         changes["fsFreezeStatus"] = "frozen" if facts.frozen else None
+    return changes
+
+
+def _of_running(facts: Facts, vmi: VirtualMachineInstance, launcher: str) -> Document:
+    """Return the changes that are written while the guest runs."""
+    changes: Document = {}
+    if launcher and launcher != vmi.status.launcher_container_image_version:
+        changes["launcherContainerImageVersion"] = launcher
+    interfaces = _interfaces(vmi, facts)
+    if interfaces != msgspec.to_builtins(vmi.status.interfaces):
+        changes["interfaces"] = interfaces
+    volumes = volume_status(vmi, facts)
+    if volumes != msgspec.to_builtins(vmi.status.volume_status):
+        changes["volumeStatus"] = volumes
     return changes
 
 
@@ -97,11 +113,11 @@ def _phase_history(vmi: VirtualMachineInstance, phase: str, now: str) -> Documen
     return {"phaseTransitionTimestamps": [*history, entry]}
 
 
-def _running_facts(vmi: VirtualMachineInstance) -> Document:
+def _running_facts(vmi: VirtualMachineInstance, machine_type: str) -> Document:
     domain = vmi.spec.domain
     facts: Document = {"currentCPUTopology": processors(domain)._asdict()}
-    if domain.machine is not None and domain.machine.type:
-        facts["machine"] = {"type": domain.machine.type}
+    if name := machine_type or (domain.machine.type if domain.machine is not None else ""):
+        facts["machine"] = {"type": name}
     amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
     facts["memory"] = dict.fromkeys(amounts, str(guest_memory(domain)))
     facts["migrationMethod"] = migration_method(vmi)

@@ -2,11 +2,11 @@
 
 Nothing is installed here: the manager creates the one KubeVirt object and writes its status, since
 virtctl, user interfaces and operators read it.  Of its spec, ``cpuAllocationRatio``,
-``referencePolicy`` and most settings of ``migrations`` have an effect; every other field gets a
-warning that names it.
+``referencePolicy``, ``evictionStrategy``, ``workloadUpdateStrategy`` and most settings of
+``migrations`` have an effect; every other field gets a warning that names it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
@@ -17,6 +17,8 @@ from corral.api.conditions import set_condition
 from corral.api.errors import Cause
 from corral.api.kind import Kind, Verdict, Version, Webhook, at
 from corral.api.kinds.columns import age, field
+from corral.api.kinds.kubevirt import workload_update
+from corral.api.kinds.kubevirt.workload_update import WorkloadUpdateStrategy
 from corral.api.kinds.vmi import migration_configuration
 from corral.api.kinds.vmi.migration_configuration import (
     DEFAULTS,
@@ -40,6 +42,8 @@ POLICIES = REFERENCE, EXPAND, EXPAND_ALL = "reference", "expand", "expandAll"
 them into the spec, or expand also those that an earlier policy kept."""
 POLICY_FIELD: Final = "spec.configuration.instancetype.referencePolicy"
 RATIO_FIELD: Final = "spec.configuration.developerConfiguration.cpuAllocationRatio"
+EVICTION_FIELD: Final = "spec.configuration.evictionStrategy"
+EVICTION_STRATEGIES: Final = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 
 _CONDITIONS = (
     ("Available", "True", "AllComponentsReady", "All components are ready."),
@@ -49,9 +53,19 @@ _CONDITIONS = (
 )
 
 _MIGRATIONS: Final = "spec.configuration.migrations"
-_SECTIONS = ("configuration", "developerConfiguration", "instancetype", "migrations")
+_UPDATES: Final = "spec.workloadUpdateStrategy"
+_SECTIONS = (
+    "configuration", "developerConfiguration", "instancetype", "migrations",
+    "workloadUpdateStrategy",
+)  # fmt: skip
 _IMPLEMENTED = frozenset(
-    {RATIO_FIELD, POLICY_FIELD, *(f"{_MIGRATIONS}.{name}" for name in EFFECTIVE)}
+    {
+        RATIO_FIELD,
+        POLICY_FIELD,
+        EVICTION_FIELD,
+        *(f"{_MIGRATIONS}.{name}" for name in EFFECTIVE),
+        *(f"{_UPDATES}.{name}" for name in workload_update.FIELDS),
+    }
 )
 
 
@@ -140,13 +154,24 @@ def cpu_allocation_ratio(kubevirt: KubeVirt | None, default: int) -> int:
     stored, as it did not validate the field.
     """
     with suppress(ValueError):
-        return (kubevirt and _ratio(kubevirt.spec.configuration)) or default
+        return _ratio(_setting(kubevirt, RATIO_FIELD)) or default
     return default
 
 
-def _ratio(configuration: Any) -> int | None:
+def _setting(kubevirt: KubeVirt | None, field: str) -> Any:
+    """Return the value of a field of the spec; None if it is not set."""
+    if kubevirt is None:
+        return None
+    _, section, *names = field.split(".")
+    top = {
+        "configuration": kubevirt.spec.configuration,
+        "workloadUpdateStrategy": kubevirt.spec.workload_update_strategy,
+    }
+    return at(top[section], *names)
+
+
+def _ratio(value: Any) -> int | None:
     """Return the configured ratio.  Raises ValueError if it is not a whole number."""
-    value = at(configuration, "developerConfiguration", "cpuAllocationRatio")
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -156,8 +181,25 @@ def _ratio(configuration: Any) -> int | None:
 
 def reference_policy(kubevirt: KubeVirt | None) -> str:
     """Return the policy for references to instance types and preferences, one of POLICIES."""
-    value = at(kubevirt.spec.configuration, "instancetype", "referencePolicy") if kubevirt else None
+    value = _setting(kubevirt, POLICY_FIELD)
     return value if value in POLICIES else REFERENCE
+
+
+def eviction_strategy(kubevirt: KubeVirt | None) -> str | None:
+    """Return the ``evictionStrategy`` of VMIs that have none of their own; None if there is none.
+
+    It applies to running VMIs, too, from the moment that it is set (KubeVirt's
+    VMIEvictionStrategy).
+    """
+    value = _setting(kubevirt, EVICTION_FIELD)
+    return value if value in EVICTION_STRATEGIES else None
+
+
+def update_strategy(kubevirt: KubeVirt | None) -> WorkloadUpdateStrategy:
+    """Return how outdated VMIs are renewed; an invalid strategy counts as none."""
+    with suppress(ValueError):
+        return workload_update.read(_setting(kubevirt, _UPDATES))
+    return WorkloadUpdateStrategy()
 
 
 def migration_settings(kubevirt: KubeVirt | None) -> MigrationConfiguration:
@@ -166,13 +208,29 @@ def migration_settings(kubevirt: KubeVirt | None) -> MigrationConfiguration:
     Invalid ones, which an earlier version may have stored, count as unset.
     """
     with suppress(ValueError):
-        return merged(DEFAULTS, _migrations(kubevirt.spec.configuration if kubevirt else {}))
+        return merged(DEFAULTS, migration_configuration.read(_setting(kubevirt, _MIGRATIONS)))
     return DEFAULTS
 
 
-def _migrations(configuration: Any) -> MigrationConfiguration:
-    """Return the configured settings.  Raises ValueError if one is invalid."""
-    return migration_configuration.read(at(configuration, "migrations"))
+def _one_of(supported: tuple[str, ...]) -> Callable[[Any], None]:
+    """Return a check of a field with a few supported values, or none."""
+
+    def check(value: Any) -> None:
+        if value is not None and value not in supported:
+            values = ", ".join(f'"{each}"' for each in supported)
+            raise ValueError(f'Unsupported value: "{value}": supported values: {values}')
+
+    return check
+
+
+_CHECKS: Final[tuple[tuple[str, Callable[[Any], object]], ...]] = (
+    (RATIO_FIELD, _ratio),
+    (POLICY_FIELD, _one_of(POLICIES)),
+    (EVICTION_FIELD, _one_of(EVICTION_STRATEGIES)),
+    (_MIGRATIONS, migration_configuration.read),
+    (_UPDATES, workload_update.read),
+)
+"""Checks of the fields that have an effect; they raise ValueError."""
 
 
 SPEC: Final[Document] = {
@@ -200,7 +258,6 @@ def deployed_status(kubevirt: KubeVirt, architecture: str, now: str) -> Document
         "observedKubeVirtVersion": REPORTED_VERSION,
         "observedGeneration": kubevirt.metadata.generation,
         "defaultArchitecture": architecture,
-        "outdatedVirtualMachineInstanceWorkloads": 0,
     }
 
 
@@ -209,18 +266,14 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     if Key(metadata.get("namespace", ""), metadata.get("name", "")) != KEY:
         message = f"KubeVirt is already created: there is one, {KEY}, kept by corral itself"
         return Verdict(causes=[Cause("metadata.name", message)])
-    configuration = at(document, "spec", "configuration")
-    if old is None or configuration != at(old, "spec", "configuration"):
-        for field, check in ((RATIO_FIELD, _ratio), (_MIGRATIONS, _migrations)):
-            try:
-                _ = check(configuration)
-            except ValueError as error:
-                return Verdict(causes=[Cause(field, f"{field}: {error}")])
-        policy = at(configuration, "instancetype", "referencePolicy")
-        if policy is not None and policy not in POLICIES:
-            supported = ", ".join(f'"{each}"' for each in POLICIES)
-            message = f'Unsupported value: "{policy}": supported values: {supported}'
-            return Verdict(causes=[Cause(POLICY_FIELD, f"{POLICY_FIELD}: {message}")])
+    for path, check in _CHECKS:
+        value = at(document, *path.split("."))
+        if old is not None and value == at(old, *path.split(".")):
+            continue  # an earlier version may have stored it
+        try:
+            _ = check(value)
+        except ValueError as error:
+            return Verdict(causes=[Cause(path, f"{path}: {error}")])
     fields = list(_set_fields(document.get("spec") or {}, "spec"))
     stored = list(_set_fields(at(old, "spec") or {}, "spec"))
     return Verdict(

@@ -69,6 +69,11 @@ def sockets(limits: Mapping[str, Quantity], requests: Mapping[str, Quantity]) ->
     return 1 if cpu is None else max(1, min(amount(cpu).rounded_up(), MOST_PROCESSORS))
 
 
+def machine_type(domain: Domain) -> str:
+    """Return the type of the emulated machine, which may be an alias: ``q35`` by default."""
+    return (domain.machine.type if domain.machine is not None else "") or "q35"
+
+
 def guest_memory(domain: Domain) -> Amount:
     """Return the guest's memory: ``memory.guest``, else the memory request, else the limit."""
     memory, resources = domain.memory, domain.resources or Resources()

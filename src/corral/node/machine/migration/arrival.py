@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from corral.aio import Signal, finished, run_until
+from corral.api.kinds.vmi.derived import machine_type
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.hypervisor import Definition, Guest, GuestError, Hypervisor, StartError
@@ -144,7 +145,16 @@ class Arrival:
         state = self._state
         owner = state.record.id
         addresses = self._networking.keep(owner, self._addresses)
-        state.write(msgspec.structs.replace(state.record, addresses=addresses))
+        launcher = await self._hypervisor.launcher(machine_type(vmi.spec.domain))
+        received = vmi.status.machine.type if vmi.status.machine is not None else ""
+        state.write(
+            msgspec.structs.replace(
+                state.record,
+                addresses=addresses,
+                launcher=launcher.version,
+                machine_type=received or launcher.machine_type,
+            )
+        )
         network = await self._networking.attach(owner, vmi, addresses, held=True)
         folder = state.directory / FOLDER
         await asyncio.to_thread(self._targets.copy_images, state.record.uid, folder)
@@ -152,7 +162,12 @@ class Arrival:
         state.step("prepared")
         copied = [name for name, drive in drives.items() if drive.ephemeral and not drive.read_only]
         definition = Definition(
-            vmi=vmi, directory=state.directory, drives=drives, network=network, receives=True
+            vmi=vmi,
+            directory=state.directory,
+            drives=drives,
+            network=network,
+            receives=True,
+            machine_type=received,
         )
         await self._leases.acquire(state.record.uid, drives.values())
         guest = await self._hypervisor.start(definition)

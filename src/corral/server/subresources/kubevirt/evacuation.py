@@ -1,7 +1,8 @@
 """Evictions of VMIs' pods, as KubeVirt's eviction webhook handles them; ``evacuate/cancel``.
 
-A VMI's ``evictionStrategy`` may ask for a migration, or for an external controller, rather than for
-its end.  Then the eviction is refused with 429, so clients retry, and the VMI is marked with the
+A VMI's ``evictionStrategy``, or that of the KubeVirt object for those without one, may ask for a
+migration, or for an external controller, rather than for its end.
+Then the eviction is refused with 429, so clients retry, and the VMI is marked with the
 node that it is to leave: ``status.evacuationNodeName``.  ``evacuate/cancel`` removes the mark.
 """
 
@@ -13,6 +14,7 @@ import msgspec
 from corral.api.conditions import get_condition
 from corral.api.errors import MethodNotAllowed, TooManyRequests
 from corral.api.kind import Kind, at
+from corral.api.kinds.kubevirt.installation import EVICTION_FIELD, KEY, KUBEVIRT_KIND
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.vmi import live_migration
 from corral.api.object import Document, Key
@@ -50,13 +52,19 @@ async def denial(rest: Updates, call: Call, pod: Document) -> Denial | None:
     if record is None:
         return Denial(f"kubevirt failed getting the vmi: {not_found(_VMI, name)}")
     vmi = record.document()
-    strategy = at(vmi, "spec", "evictionStrategy")
+    strategy = at(vmi, "spec", "evictionStrategy") or _default_strategy(rest)
     if strategy == "LiveMigrate" and not _is_migratable(vmi):
         why = f"VMI {name} is configured with an eviction strategy but is not live-migratable"
         return Denial(why)
     if not _is_to_be_evacuated(vmi, strategy):
         return None
     return await _evacuation(rest, call, pod, record)
+
+
+def _default_strategy(rest: Updates) -> str | None:
+    """Return the strategy of VMIs that have none of their own."""
+    record = rest.store.latest(storage(KUBEVIRT_KIND), KEY)
+    return at(record.document(), *EVICTION_FIELD.split(".")) if record is not None else None
 
 
 async def _evacuation(rest: Updates, call: Call, pod: Document, record: Record) -> Denial:
