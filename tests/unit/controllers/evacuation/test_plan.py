@@ -66,6 +66,20 @@ def test_a_migration_is_created_for_a_vmi_that_can_and_does_not_yet(machine, pha
     assert may_migrate(machine, [migration(phase) for phase in phases]) is migrates
 
 
+@pytest.mark.parametrize(
+    ("own", "default", "migrates"),
+    [
+        (None, "LiveMigrate", True),
+        (None, "LiveMigrateIfPossible", True),
+        (None, "External", False),
+        ("None", "LiveMigrate", False),
+        ("LiveMigrate", "None", True),
+    ],
+)
+def test_a_vmi_without_an_eviction_strategy_has_the_clusters(own, default, migrates):
+    assert may_migrate(vmi(own), [], default) is migrates
+
+
 def test_evacuations_are_critical_unless_the_descheduler_asked():
     made = migration_of(vmi())
     assert made["metadata"]["generateName"] == "kubevirt-evacuation-"

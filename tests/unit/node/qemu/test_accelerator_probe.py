@@ -44,6 +44,30 @@ async def test_results_of_the_probe_are_cached(tmp_path, program, tried):
     assert tried == ["kvm"]
 
 
+async def test_machine_types_are_listed_with_their_aliases(tmp_path, program, tried):
+    program.write_text(
+        "#!/bin/sh\n"
+        'case $1 in --version) echo "QEMU emulator version 9.9"; exit;; esac\n'
+        'echo "Supported machines are:"\n'
+        'echo "microvm              microvm (i386)"\n'
+        'echo "pc                   Standard PC (i440FX + PIIX, 1996) (alias of pc-i440fx-9.9)"\n'
+        'echo "pc-i440fx-9.9        Standard PC (i440FX + PIIX, 1996) (default)"\n'
+        'echo "q35                  Standard PC (Q35 + ICH9, 2009) (alias of pc-q35-9.9)"\n'
+        'echo "pc-q35-9.9           Standard PC (Q35 + ICH9, 2009)"\n'
+        'echo "pc-q35-2.4           Standard PC (Q35 + ICH9, 2009) (deprecated)"\n'
+    )
+    found = await find_accelerator(tmp_path, str(program))
+    assert found.version == "9.9"
+    assert found.machine_types == {
+        "pc": "pc-i440fx-9.9",
+        "pc-i440fx-9.9": "pc-i440fx-9.9",
+        "q35": "pc-q35-9.9",
+        "pc-q35-9.9": "pc-q35-9.9",
+        "pc-q35-2.4": "pc-q35-2.4",
+    }
+    assert await find_accelerator(tmp_path, str(program)) == found, "from the cache"
+
+
 @pytest.mark.parametrize("change", ["boot", "program", "cache"])
 async def test_a_change_of_the_host_repeats_the_probe(
     tmp_path, program, tried, change, monkeypatch

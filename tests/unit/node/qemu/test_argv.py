@@ -1,6 +1,7 @@
 """The command line, compared as text."""
 
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -55,6 +56,13 @@ def objects(arguments: list[str], option: str) -> list[dict]:
 
 def devices(arguments: list[str]) -> dict[str, dict]:
     return {one["driver"]: one for one in objects(arguments, "-device")}
+
+
+def test_a_received_guest_keeps_the_machine_type_that_it_has():
+    own = domain({"machine": {"type": "q35"}})
+    assert value(argv(own), "-machine").startswith("q35,")
+    received = replace(own, machine_type="pc-q35-7.2")
+    assert value(argv(received), "-machine").startswith("pc-q35-7.2,")
 
 
 def test_a_machine_has_no_default_devices():

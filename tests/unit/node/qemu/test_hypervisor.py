@@ -345,3 +345,66 @@ async def test_an_incomplete_qemu_is_probed_again_for_each_machine(tmp_path, mon
     (tmp_path / "library").write_text("echo QEMU emulator version 9.9\n")
     assert (await qemu.finding()).version.strip() == "9.9"
     assert qemu.facts()["reason"] == "this host has no /dev/kvm"
+
+
+async def test_another_qemu_that_is_installed_meanwhile_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(accelerator_probe, "_obstacle", lambda: "this host has no /dev/kvm")
+    program = tmp_path / "qemu"
+    qemu = Qemu(tmp_path, program=str(program))
+
+    def install(version, alias_of):
+        program.write_text(
+            f"#!/bin/sh\ncase $1 in --version) echo QEMU emulator version {version};; *)\n"
+            f'echo "q35  PC (alias of {alias_of})"; echo "{alias_of}  PC";; esac\n'
+        )
+        program.chmod(0o755)
+
+    install("7.2.9", "pc-q35-7.2")
+    await qemu.prepare()
+    assert qemu.facts()["launcher"] == "corral/launcher:1 QEMU 7.2.9"
+    assert await qemu.launcher("q35") == ("corral/launcher:1 QEMU 7.2.9", "pc-q35-7.2")
+    assert await qemu.launcher("pc-q35-2.4") == ("corral/launcher:1 QEMU 7.2.9", "pc-q35-2.4")
+    assert not await qemu.refresh()
+    install("10.0.1", "pc-q35-10.0")
+    assert await qemu.refresh()
+    assert qemu.facts()["launcher"] == "corral/launcher:1 QEMU 10.0.1"
+    assert not await qemu.refresh()
+    install("10.0.12", "pc-q35-10.0")
+    assert (await qemu.launcher("q35")).version == "corral/launcher:1 QEMU 10.0.12"
+    program.unlink()
+    assert not await qemu.refresh()
+
+
+TYPES = {"q35": "pc-q35-8.2", "pc-q35-8.2": "pc-q35-8.2", "pc-q35-7.2": "pc-q35-7.2"}
+
+
+@pytest.mark.parametrize(
+    ("received", "own", "types", "machine_type"),
+    [
+        ("", "q35", TYPES, ""),
+        ("pc-q35-8.2", "q35", TYPES, ""),
+        ("q35", "q35", TYPES, ""),
+        ("pc-q35-7.2", "q35", TYPES, "pc-q35-7.2"),
+        ("pc-q35-7.2", "", TYPES, "pc-q35-7.2"),
+        ("pc-q35-7.2", "pc-q35-7.2", TYPES, ""),
+        ("pc-q35-7.2", "q35", {}, "pc-q35-7.2"),
+    ],
+)
+def test_a_guest_is_received_by_a_machine_of_its_own_type(
+    tmp_path, received, own, types, machine_type
+):
+    definition = receiving(tmp_path, received, own)
+    assert hypervisor._received_type(definition, types) == machine_type
+
+
+def test_a_guest_of_a_type_that_qemu_has_dropped_is_not_received(tmp_path):
+    with pytest.raises(StartError, match=r"no machine type pc-q35-2\.4 any more \(restart"):
+        hypervisor._received_type(receiving(tmp_path, "pc-q35-2.4", "q35"), TYPES)
+
+
+def receiving(directory, machine_type, own):
+    machine = {"machine": {"type": own}} if own else {}
+    spec = {"domain": {"devices": {}, **machine}}
+    document = {"metadata": {"name": "a", "uid": "0a"}, "spec": spec}
+    vmi = msgspec.convert(document, VirtualMachineInstance)
+    return Definition(vmi=vmi, directory=directory, receives=True, machine_type=machine_type)

@@ -45,6 +45,7 @@ def test_the_hand_over_is_one_change():
     }
     status = written["status"]
     assert status["nodeName"] == "b"
+    assert status["launcherContainerImageVersion"] == Record(**NAMED).launcher
     assert status["activePods"] == {"old": None, "new": "b"}
     assert status["migrationState"] == {
         "targetNodeDomainReadyTimestamp": NOW,

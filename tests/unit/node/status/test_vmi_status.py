@@ -181,6 +181,17 @@ def test_a_vmi_is_running_only_after_scheduled():
     assert changes["memory"]["guestAtBoot"] == "64Mi"
 
 
+def test_a_running_vmi_shows_what_it_was_started_in():
+    started = {"launcher": "corral/launcher:1 QEMU 8", "machine_type": "pc-q35-8.2"}
+    changes = instance_status(RUNNING, vmi(), a_pod(), NOW, **started)
+    assert changes["launcherContainerImageVersion"] == "corral/launcher:1 QEMU 8"
+    assert changes["machine"] == {"type": "pc-q35-8.2"}
+    shown = vmi()
+    shown.status.launcher_container_image_version = "corral/launcher:1 QEMU 8"
+    again = instance_status(RUNNING, shown, a_pod(), NOW, **started)
+    assert "launcherContainerImageVersion" not in again
+
+
 def test_the_status_of_a_vmi_conforms_to_its_schema():
     """Then it need not be pruned at each write, which takes three times as long."""
     document = msgspec.to_builtins(vmi())

@@ -9,6 +9,8 @@ from tests.unit.server.subresources.evictions import (
     store_pod,
 )
 
+from corral.api.kinds.kubevirt.installation import KEY, KUBEVIRT_KIND
+
 CANCEL = "/apis/subresources.kubevirt.io/v1/namespaces/default/{}/vm/evacuate/cancel"
 DENIED = 'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: '
 MIGRATABLE = {"conditions": [{"type": "LiveMigratable", "status": "True"}]}
@@ -50,6 +52,29 @@ async def test_a_vmi_is_evicted_by_its_eviction_strategy(ask, machine, strategy,
             429,
             f"{DENIED}Evacuation in progress: {TRIGGERED}",
         )
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "status"),
+    [
+        (None, "LiveMigrate", 429),
+        (None, "LiveMigrateIfPossible", 429),
+        (None, "None", 201),
+        ("None", "LiveMigrate", 201),
+        ("LiveMigrate", "None", 429),
+    ],
+)
+async def test_a_vmi_without_an_eviction_strategy_has_the_clusters(
+    ask, machine, own, default, status
+):
+    await store_pod(ask, machine="vm")
+    await store_machine(ask, machine, own, **MIGRATABLE)
+    document = {
+        "metadata": {"name": KEY.name, "namespace": KEY.namespace},
+        "spec": {"configuration": {"evictionStrategy": default}},
+    }
+    await ask.server.store.write(KUBEVIRT_KIND.resource, KEY, document)
+    assert (await evict(ask)).status == status
 
 
 @pytest.mark.parametrize("before", [{"uid": "another"}, {"resourceVersion": "1"}])
