@@ -4,12 +4,11 @@ All qcow2 files of the store are thus written by this host's QEMU: without compr
 cost a guest most of a second of its boot), snapshots, or an untrusted header.
 """
 
-import asyncio
-import contextlib
 import math
 import signal
 from pathlib import Path
 
+from corral.node.host.command import run
 from corral.node.images.error import ImageError, invalid_disk
 from corral.node.images.limits import Limits
 
@@ -30,28 +29,15 @@ async def to_plain_qcow2(source: Path, target: Path, name: str, limits: Limits) 
         "qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", source, target,
     )  # fmt: skip
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-    except FileNotFoundError as error:
-        raise _no_qemu() from error
-    try:
-        async with asyncio.timeout(limits.convert_seconds):
-            _, stderr = await process.communicate()
+        status, _, errors = await run(*command, seconds=limits.convert_seconds)
     except TimeoutError as error:
         raise invalid_disk(
             f"{name} was not converted within {limits.convert_seconds} seconds"
         ) from error
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode:
-        raise _failure(process.returncode, stderr.decode(errors="replace"), name, limits)
+    except FileNotFoundError as error:
+        raise _no_qemu() from error
+    if status:
+        raise _failure(status, errors.decode(errors="replace"), name, limits)
 
 
 def _failure(code: int, stderr: str, name: str, limits: Limits) -> ImageError:

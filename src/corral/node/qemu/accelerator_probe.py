@@ -8,7 +8,6 @@ sector enters protected mode, waits for three timer interrupts there, and writes
 makes QEMU exit with a status derived from the written number.
 """
 
-import asyncio
 import os
 import re
 import shutil
@@ -21,8 +20,8 @@ import msgspec
 
 from corral import files
 from corral.failures import describe
+from corral.node.host.command import run
 from corral.node.host.proc import boot_id
-from corral.node.host.process import END_SECONDS
 from corral.node.qemu import kvm_rights
 from corral.node.qemu.domain import Accelerator
 from corral.node.qemu.process_user import account, privileges
@@ -194,34 +193,14 @@ async def run_probe(
         floppy.write(_BOOT_SECTOR)
         floppy.truncate(_FLOPPY_BYTES)
         os.fchmod(floppy.fileno(), 0o444)
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=floppy,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    try:
-        async with asyncio.timeout(seconds):
-            _, output = await process.communicate()
-    except TimeoutError:
-        await _kill(process)
-        return False, f"a test guest under {accelerator} did not boot within {seconds:g} s"
-    except asyncio.CancelledError:
-        process.kill()
-        raise
-    if process.returncode == _EXIT_STATUS:
+        try:
+            status, _, errors = await run(*command, seconds=seconds, stdin=floppy)
+        except TimeoutError:
+            return False, f"a test guest under {accelerator} did not boot within {seconds:g} s"
+    if status == _EXIT_STATUS:
         return True, f"a guest under {accelerator} booted"
-    words = output.decode(errors="replace").strip().replace("\n", "; ")
-    return False, words[:300] or f"QEMU with {accelerator} ended with status {process.returncode}"
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill a process, and wait for its end with a timeout, since it may hang in the kernel."""
-    process.kill()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(END_SECONDS):
-            await process.communicate()
+    words = errors.decode(errors="replace").strip().replace("\n", "; ")
+    return False, words[:300] or f"QEMU with {accelerator} ended with status {status}"
 
 
 async def _version(path: str) -> str:
@@ -238,15 +217,7 @@ async def _machine_types(path: str) -> dict[str, str]:
 async def _output(path: str, *arguments: str) -> str:
     """Return what QEMU prints; empty if it cannot be run."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            path, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-        )
+        _, output, _ = await run(path, *arguments, seconds=SECONDS)
     except OSError:  # its interpreter, the dynamic linker, may be missing
-        return ""
-    try:
-        async with asyncio.timeout(SECONDS):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        await _kill(process)
         return ""
     return output.decode(errors="replace")

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from corral.failures import describe
+from corral.node.host.command import run
 from corral.node.images.demo.errors import DemoError
 
 if TYPE_CHECKING:
@@ -46,30 +47,18 @@ class Apt:
         """Run `program`; return its exit status and output."""
         command = [program, *self._options(), *arguments]
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command, cwd=cwd,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )  # fmt: skip
+            status, output, errors = await run(*command, seconds=APT_SECONDS, directory=cwd)
         except FileNotFoundError as error:
             raise DemoError(
                 f"{program} is not installed",
                 "the demo guest is made of Debian packages: build it on Debian or Ubuntu, "
                 "and import the disk here",
             ) from error
-        try:
-            async with asyncio.timeout(APT_SECONDS):
-                output, _ = await process.communicate()
         except TimeoutError as error:
             raise DemoError(
                 f"{program} did not end within {APT_SECONDS} s", "check the machine's network"
             ) from error
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        return process.returncode or 0, output.decode(errors="replace")
+        return status, (output + errors).decode(errors="replace")
 
     def _options(self) -> list[str]:
         for part in ("state/lists/partial", "cache/archives/partial"):

@@ -1,8 +1,6 @@
 """Runs a CNI plugin: its request in the environment and on stdin, its answer on stdout."""
 
-import asyncio
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from corral.api.object import Document
+from corral.node.host.command import run
 from corral.node.network.netlink import NetworkError
 
 SECONDS: Final = 120.0
 """How long a plugin may take: a kubelet's --runtime-request-timeout."""
-_KILLED_SECONDS: Final = 5.0
 _SHOWN_CHARACTERS: Final = 300
 
 
@@ -42,19 +40,18 @@ async def run_plugin(
     }
     failed = f'plugin type="{kind}" failed ({command.lower()})'
     try:
-        process = await _start(path, environment)
-    except OSError as error:
-        raise NetworkError(f"{failed}: {path} cannot be run: {error.strerror}") from error
-    try:
-        async with asyncio.timeout(seconds):
-            output, errors = await process.communicate(msgspec.json.encode(configuration))
+        status, output, errors = await run(
+            path,
+            seconds=seconds,
+            stdin=msgspec.json.encode(configuration),
+            environment=environment,
+        )
     except TimeoutError:
         raise NetworkError(f"{failed}: no answer within {seconds:g} s") from None
-    finally:
-        if process.returncode is None:
-            await _kill(process)
-    if process.returncode != 0:
-        raise NetworkError(f"{failed}: {_error(output, errors, process.returncode)}")
+    except OSError as error:
+        raise NetworkError(f"{failed}: {path} cannot be run: {error.strerror}") from error
+    if status != 0:
+        raise NetworkError(f"{failed}: {_error(output, errors, status)}")
     return _result(output, failed) if command == "ADD" else None
 
 
@@ -69,36 +66,7 @@ def _found(kind: str, directories: Sequence[Path]) -> Path:
     )
 
 
-async def _start(path: Path, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
-    """Start a program, also if cancelled meanwhile: asyncio may wait forever for half a start."""
-    starting = asyncio.ensure_future(
-        asyncio.create_subprocess_exec(
-            path,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-    )
-    try:
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        with suppress(OSError):
-            await _kill(await starting)
-        raise
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill a plugin with those that it runs itself, such as IPAM plugins."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(TimeoutError):  # it may hang in the kernel
-        async with asyncio.timeout(_KILLED_SECONDS):
-            await process.communicate()
-
-
-def _error(output: bytes, errors: bytes, status: int | None) -> str:
+def _error(output: bytes, errors: bytes, status: int) -> str:
     """Return the message of a plugin that failed: an error of CNI, or whatever it printed."""
     with suppress(msgspec.MsgspecError):
         document = msgspec.json.decode(output, type=dict[str, Any])
