@@ -238,6 +238,8 @@ class Departure:
     async def _target(self) -> tuple[MigrationTarget | None, Target]:
         """Return the target, if it can be reached, and how far it is."""
         record = self._state.record
+        if self._observed is Target.RUNNING:  # whether it answers or not
+            return None, Target.RUNNING
         try:
             target = await self._reach(record.departure, record.departure_node)
             return target, await target.state()
@@ -245,7 +247,17 @@ class Departure:
             return None, self._observed
 
     async def _told(self, target: MigrationTarget, guest: Guest) -> bool:
-        """Have the target run the guest; return whether the API shows it there."""
+        """Have the target run the guest; return whether the API shows it there.
+
+        It may not answer any more, so what the API shows meanwhile ends this as well.
+        """
+        async with Background() as tasks:
+            observed = tasks.start(self._recheck.wait(), name="observed")
+            telling = tasks.start(self._tell(target, guest), name="tell")
+            await asyncio.wait({observed, telling}, return_when=asyncio.FIRST_COMPLETED)
+            return telling.done() and telling.result()
+
+    async def _tell(self, target: MigrationTarget, guest: Guest) -> bool:
         try:
             await target.run_guest(paused=self._state.record.paused)
             self._report_downtime(guest)

@@ -252,6 +252,21 @@ async def test_the_api_decides_about_a_target_that_does_not_answer(
         assert records.read(source.directory).stage is stage
 
 
+async def test_a_target_that_runs_the_guest_need_not_answer(source_of):
+    async with source_of() as source:
+        target = await source.add_target()
+        source.departure.request(ORDER)
+        await receive(target)
+        while not target.is_told:
+            target.changed.clear()
+            await target.changed.wait()
+        await asyncio.sleep(60)
+        assert source.state.facts.outcome is None
+        source.departure.observe(Target.RUNNING)
+        await settled(source)
+        assert source.state.facts.outcome is Outcome.SUCCEEDED
+
+
 async def test_a_target_that_ends_after_sent_gives_the_guest_back(source_of):
     async with source_of() as source:
         target = await source.add_target()
