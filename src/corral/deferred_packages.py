@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 from typing import Any, Final
 
 PACKAGES: Final = ("lightkube", "prometheus_client", "structlog", "uvicorn")
@@ -19,6 +20,12 @@ NAMES: Final[Mapping[str, Mapping[str, str]]] = {"uvicorn": {"Config": "uvicorn.
 package has, which is 3 MiB of command line, reloader and multiprocessing in uvicorn."""
 _HIDDEN: Final = {"structlog": "rich"}
 """A package that another one finds not installed when it is executed."""
+_VERSIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "httpx2.__version__": {"__title__": "httpx2", "__description__": "", "__version__": "0"},
+    "websockets.version": {"tag": "0", "version": "0", "commit": "0"},
+}
+"""Modules of constants for headers that corral sets itself.  They search for the version of their
+package by importlib.metadata, which takes a MiB, and 20 ms."""
 
 
 def defer(name: str) -> None:
@@ -60,3 +67,7 @@ def defer_all() -> None:
     """Defer all packages; called before any of their modules is imported."""
     for name in PACKAGES:
         defer(name)
+    for name, constants in _VERSIONS.items():
+        module = ModuleType(name)
+        vars(module).update(constants)
+        sys.modules.setdefault(name, module)

@@ -238,7 +238,8 @@ class Cluster:
         else:
             client = Client(joined.link_over(inner))
             informers = NodeInformers(client, name)
-            context = ControllerContext(client, informers=informers, clock=joined.clock)
+            clock = joined.server_clock.now
+            context = ControllerContext(client, informers=informers, clock=clock)
         hypervisor = self._hypervisors.setdefault(name, Hollow())
         sampler = self.samplers[name] = Sampler(
             host=lambda: Usage(0, 0), clock=lambda: self.clock().timestamp()

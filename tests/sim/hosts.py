@@ -8,12 +8,14 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 from corral.api.errors import Unavailable
 from corral.api.kinds.core import node_lease
 from corral.api.request import Request, Response
+from corral.client.server_clock import ServerClock
 from corral.node.fencing import lease, watchdog
 from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.state import machine_record as records
@@ -28,8 +30,9 @@ class Link:
     refused; delay: how long requests take, which arrive also if nobody waits for them any more.
     """
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, clock: ServerClock) -> None:
         self._inner = inner
+        self._clock = clock
         self._is_up = asyncio.Event()
         self._is_up.set()
         self.silent = False
@@ -55,7 +58,7 @@ class Link:
             task.add_done_callback(self._under_way.discard)
             response = await asyncio.shield(task)
         else:
-            response = await self._inner.send(request)
+            response = await self._send(request)
         await self._pass()
         if not isinstance(response.body, bytes):
             response.body = self._lines(response.body)
@@ -63,7 +66,14 @@ class Link:
 
     async def _late(self, request: Request, seconds: float) -> Response:
         await asyncio.sleep(seconds)
-        return await self._inner.send(request)
+        return await self._send(request)
+
+    async def _send(self, request: Request) -> Response:
+        sent = self._clock.begin()
+        response: Response = await self._inner.send(request)
+        now = EPOCH.timestamp() + asyncio.get_running_loop().time()
+        self._clock.observe(formatdate(now, usegmt=True), sent)
+        return response
 
     async def _pass(self) -> None:
         """Wait or raise Unavailable while the link is down."""
@@ -94,6 +104,9 @@ class Joined:
     skew: float = 0.0
     link: Link | None = None
 
+    def __post_init__(self) -> None:
+        self.server_clock = ServerClock(lambda: self.clock().timestamp())
+
     def boottime(self) -> float:
         return self.booted + asyncio.get_running_loop().time() * self.rate
 
@@ -102,7 +115,7 @@ class Joined:
 
     def link_over(self, inner: Any) -> Link:
         """Return the link of a new agent, in the state of the one before."""
-        before, self.link = self.link, Link(inner)
+        before, self.link = self.link, Link(inner, self.server_clock)
         if before is not None:
             self.link.follow(before)
         return self.link

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.sim.cluster import cluster, replica_set
+from tests.sim.hosts import Joined
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
@@ -51,3 +52,16 @@ async def test_the_grace_period_begins_once_the_guest_is_up(
             each.message for each in await c.events(machine.key.name) if each.reason == "Deleted"
         ]
         assert killed == (["Signaled Deletion"] if least > 10 else [])
+
+
+@pytest.mark.parametrize("skew", [-600.0, 600.0])
+async def test_a_guest_shuts_down_on_a_host_whose_clock_is_off_by_minutes(skew):
+    async with cluster(joined={"node0": Joined(skew=skew)}) as c:
+        c._hypervisors["node0"].behaviour = Behaviour(shutdown_seconds=8)
+        wanted = replica_set("test", 1)
+        wanted["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
+        await c.client.create(ReplicaSet, wanted)
+        await c.until_ready("test", 1)
+        (machine,) = await c.machines()
+        await asyncio.sleep(5)
+        assert 8 <= await ends_after(c, machine) <= 12

@@ -65,3 +65,10 @@ def test_structlog_does_not_import_rich(tmp_path, monkeypatch):
     assert run(code) == 0
     assert run(f"{code}; import rich") == 0
     assert run("import rich, corral, structlog; structlog.get_logger(); rich.__file__") == 0
+
+
+@pytest.mark.parametrize("package", ["httpx2", "websockets.server"])
+def test_no_version_of_a_package_is_searched_for(package):
+    assert (
+        run(f"import sys, corral, {package}; assert 'importlib.metadata' not in sys.modules") == 0
+    )

@@ -3,7 +3,6 @@
 Options of the command line and of the environment go before those of the file.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -67,6 +66,8 @@ def _options(command: click.Command) -> Mapping[str, click.Option]:
 
 
 def _similar(key: object, options: Mapping[str, click.Option]) -> str:
+    import difflib  # noqa: PLC0415 - for mistakes alone
+
     found = difflib.get_close_matches(str(key).replace("_", "-"), options, n=1)
     return f". Did you mean {found[0]}?" if found else ""
 

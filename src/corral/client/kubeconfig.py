@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from corral import __version__
-from corral.api import yaml
 from corral.api.errors import ApiError
 
 
@@ -81,10 +80,12 @@ class Kubeconfig:
 
     def tls(self) -> ssl.SSLContext:
         """Return a TLS context with the cluster's CA (else the system's) and the client's key."""
-        context = ssl.create_default_context(cadata=self.authority or None)
         if self.insecure:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's authorities
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
+        else:
+            context = ssl.create_default_context(cadata=self.authority or None)
         if self.certificate:
             # ssl reads a client certificate from files only; this one is 0600 and deleted at once.
             with tempfile.NamedTemporaryFile("w", suffix=".pem") as pem:
@@ -99,6 +100,8 @@ def load(path: Path, context: str = "") -> Kubeconfig:
 
     Raises KubeconfigError.
     """
+    from corral.api import yaml  # noqa: PLC0415 - a MiB that a joined node does not need
+
     try:
         document = yaml.load(path.read_text())
     except OSError as error:

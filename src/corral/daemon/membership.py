@@ -20,7 +20,6 @@ from lightkube.models.certificates_v1 import CertificateSigningRequest
 from lightkube.models.core_v1 import ConfigMap
 
 from corral import files, pki
-from corral.api import yaml
 from corral.api.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from corral.api.kinds.auth.certificate_signing_request import (
     DENIED,
@@ -142,6 +141,8 @@ def config_of(layout: Layout, server: str) -> Kubeconfig:
 
 async def _authority(server: str, ca_hash: str) -> str:
     """Return the cluster's authority (PEM) after comparing its hash.  Raises CannotStart."""
+    from corral.api import yaml  # noqa: PLC0415 - a MiB that a member does not need
+
     try:
         async with Https(Kubeconfig(server=server, insecure=True)) as transport:
             info = await Client(transport).get(ConfigMap, CLUSTER_INFO.name, CLUSTER_INFO.namespace)

@@ -1,24 +1,18 @@
 """Composes the machine network: namespace, DNS, Service proxy, NetworkPolicies, overlay."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from socket import socket
 from ssl import SSLContext
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 from starlette.types import ASGIApp
 
 from corral.aio import Background
 from corral.api.addresses import parse_address
-from corral.cluster import (
-    builtin_services,
-    control_plane_objects,
-    node_ipam,
-    service_ip_repair,
-)
 from corral.config import CNI, HOST_GW, NONE, VXLAN, Settings
 from corral.node.agent.agent import Agent
 from corral.node.dns.server import Dns
@@ -43,7 +37,6 @@ from corral.node.state import machine_record as records
 from corral.node.status.node_status import host_address
 from corral.pki import public_key_hash
 from corral.reconcile.context import ControllerContext
-from corral.reconcile.controller import Controller
 from corral.server.transport.listener import ServeError, listening_on
 
 if TYPE_CHECKING:  # a joined node has no API server, and does not import one
@@ -134,7 +127,7 @@ class Networking:
 
     async def prepare(self) -> None:
         """Create or adopt the network; on failure, ``facts`` has the reason."""
-        if self._uses_cni:
+        if self.uses_cni:
             await self._prepare_cni()
         if self._desired is None:
             return
@@ -149,7 +142,7 @@ class Networking:
             self.machines = self.connections = self._desired
 
     @property
-    def _uses_cni(self) -> bool:
+    def uses_cni(self) -> bool:
         return _is_enabled(self._settings) and self._settings.network_backend == CNI
 
     async def _prepare_cni(self) -> None:
@@ -270,34 +263,6 @@ class Networking:
                 where = f"{gateway} port {API_PORT}"
                 raise ServeError(f"no listening for machines at {where}: {error}") from error
         return sockets
-
-    def stand_ins(self) -> Sequence[Callable[[ControllerContext], Controller[Any]]]:
-        """Return the controllers of pod CIDRs and of built-in Services."""
-        versions = families()
-        pods = [each for each in self._settings.pod_cidrs if each.version in versions]
-        return (
-            node_ipam.controller(self._settings.nodes, *pods),
-            service_ip_repair.controller(
-                *self._settings.service_cidrs,
-                repaired=(builtin_services.KUBERNETES, builtin_services.DNS),
-            ),
-            builtin_services.controller(*self._builtin_services(pods[0][1])),
-            control_plane_objects.controller(*self.service_ranges().networks),
-        )
-
-    def _builtin_services(self, gateway: Address) -> Sequence[builtin_services.Builtin]:
-        """Return the Services of the API and of DNS, which is served in the machine network only.
-
-        Machines of CNI reach the API where other hosts do.
-        """
-        settings, services = self._settings, self._settings.service_cidrs[0]
-        if self._uses_cni:
-            host = ip_address(settings.node_address or host_address())
-            return [builtin_services.kubernetes(services[1], host, settings.port)]
-        return [
-            builtin_services.kubernetes(services[1], gateway, API_PORT),
-            builtin_services.dns(services[DNS_HOST], gateway),
-        ]
 
     def start(
         self, context: ControllerContext, agents: Mapping[str, Agent], tasks: Background

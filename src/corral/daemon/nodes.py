@@ -11,7 +11,6 @@ from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.object import Key
 from corral.client.client import Client
-from corral.cluster import node_ipam
 from corral.config import Settings
 from corral.node.agent.agent import Agent
 from corral.node.hollow.hypervisor import CAPACITY, Behaviour, Hollow
@@ -139,6 +138,8 @@ async def _delete(client: Client, view: type[Node | Pod], key: Key, uid: str) ->
 
 async def release_foreign_ranges(settings: Settings, client: Client) -> None:
     """Release pod ranges outside the CIDRs, which may have changed, before nodes use them."""
+    from corral.cluster import node_ipam  # noqa: PLC0415 - of no use to a joined node
+
     await node_ipam.release_outside(client, settings.pod_cidrs)
 
 

@@ -7,14 +7,17 @@ time of a test: the context knows nothing of how the process is put together.
 import asyncio
 from copy import copy
 from datetime import UTC, datetime
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from corral.aio import Background
-from corral.api.kinds import KINDS
 from corral.api.kinds.table import KindTable
 from corral.client.client import Client
 from corral.reconcile.events import Clock, EventBroadcaster, EventRecorder
 from corral.reconcile.informer import Informers
-from corral.reconcile.kinds import Kinds
+
+if TYPE_CHECKING:
+    from corral.reconcile.kinds import Kinds
 
 
 def wall_clock() -> datetime:
@@ -25,7 +28,7 @@ def wall_clock() -> datetime:
 class ControllerContext:
     """A client with the informers, kinds and events that controllers share; ``run`` runs them.
 
-    ``built_in`` are the kinds that the server has without definitions.
+    ``built_in`` are the kinds that the server has without definitions, by default corral's.
     """
 
     def __init__(
@@ -34,14 +37,19 @@ class ControllerContext:
         *,
         informers: Informers | None = None,
         clock: Clock = wall_clock,
-        built_in: KindTable = KINDS,
+        built_in: KindTable | None = None,
     ) -> None:
         self._watching_client = client
         self.clock = clock
         self.informers = informers or Informers(client)
         self.client = client.with_observer(self.informers.observe, watching=client)
-        self.kinds = Kinds(self.informers, built_in)
+        self._kinds = cache(partial(_kinds, self.informers, built_in))
         self._events = EventBroadcaster(self.client, clock)
+
+    @property
+    def kinds(self) -> "Kinds":
+        """The served kinds, which copies share; imported when a controller uses them."""
+        return self._kinds()
 
     def with_client(self, client: Client) -> "ControllerContext":
         """Return a context that reads and writes as another user.
@@ -68,3 +76,10 @@ class ControllerContext:
             _ = tasks.start(self.informers.run(), name="informers")
             _ = tasks.start(self._events.run(), name="events")
             await asyncio.Event().wait()
+
+
+def _kinds(informers: Informers, built_in: KindTable | None) -> "Kinds":
+    from corral.api.kinds import KINDS  # noqa: PLC0415
+    from corral.reconcile.kinds import Kinds  # noqa: PLC0415
+
+    return Kinds(informers, built_in or KINDS)

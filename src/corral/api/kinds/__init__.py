@@ -1,82 +1,38 @@
-"""The table of kinds that are served.  To add one: write its module here, and add it to KINDS.
+"""Kinds: a module for each, and the table of those that are served.
 
-Rows are ``corral.api.kind.Kind``.  The server looks up rows at each request, so that kinds can be
-added while it runs.
+The tables are imported when they are first used: a command needs neither, and a node's agent needs
+a few kinds (``node_kinds``), without what validates the others (``served``).
 """
+
+from collections.abc import Mapping
+from functools import cache
 
 import msgspec
 
 from corral.api.kind import Kind
-from corral.api.kinds import (
-    admissionregistration,
-    api_service,
-    controller_revision,
-    pod_disruption_budget,
-    priority_class,
-    runtime_class,
-    unimplemented,
-    usage,
-    workloads,
-)
-from corral.api.kinds.auth import authentication, authorization, certificate_signing_request, rbac
-from corral.api.kinds.autoscaling import horizontal_pod_autoscaler
-from corral.api.kinds.cdi import kinds as cdi
-from corral.api.kinds.core import event, kinds as core, limit_range, pod, resource_quota
-from corral.api.kinds.crd import definition
-from corral.api.kinds.kubevirt import (
-    installation,
-    instancetype_kinds,
-    kinds as kubevirt,
-    migration_kinds,
-)
-from corral.api.kinds.networking import endpoints, endpointslice, ingress, networkpolicy, service
-from corral.api.kinds.storage import persistentvolume, persistentvolumeclaim, storageclass
 from corral.api.kinds.table import KindTable
 
 __all__ = ["KINDS", "KindTable", "kind_of"]
 
-KINDS = KindTable(
-    (
-        *core.KINDS,
-        endpoints.ENDPOINTS,
-        *event.KINDS,
-        *pod.KINDS,
-        *workloads.CORE,
-        service.SERVICE,
-        limit_range.LIMIT_RANGE,
-        resource_quota.RESOURCE_QUOTA,
-        persistentvolumeclaim.CLAIM,
-        persistentvolume.PERSISTENT_VOLUME,
-        endpointslice.ENDPOINT_SLICE,
-        networkpolicy.NETWORK_POLICY,
-        ingress.INGRESS,
-        ingress.INGRESS_CLASS,
-        pod_disruption_budget.POD_DISRUPTION_BUDGET,
-        storageclass.STORAGE_CLASS,
-        controller_revision.CONTROLLER_REVISION,
-        *workloads.KINDS,
-        priority_class.PRIORITY_CLASS,
-        runtime_class.RUNTIME_CLASS,
-        horizontal_pod_autoscaler.HORIZONTAL_POD_AUTOSCALER,
-        *kubevirt.KINDS,
-        installation.KUBEVIRT_KIND,
-        *instancetype_kinds.KINDS,
-        *migration_kinds.KINDS,
-        *cdi.KINDS,
-        *unimplemented.KUBEVIRT,
-        *usage.KINDS,
-        definition.DEFINITION,
-        api_service.API_SERVICE,
-        *rbac.KINDS,
-        *authorization.KINDS,
-        *authentication.KINDS,
-        certificate_signing_request.SIGNING_REQUEST,
-        *admissionregistration.KINDS,
-        *unimplemented.KINDS,
-    )
-)
+KINDS: KindTable
+
+
+def __getattr__(name: str) -> KindTable:
+    if name != "KINDS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from corral.api.kinds import served  # noqa: PLC0415
+
+    globals()[name] = served.KINDS
+    return served.KINDS
 
 
 def kind_of(view: type[msgspec.Struct]) -> Kind:
     """Return the kind of a view.  Raises KeyError for a Struct that is not one."""
-    return KINDS.of_view(view)
+    return _of_nodes().get(view) or __getattr__("KINDS").of_view(view)
+
+
+@cache
+def _of_nodes() -> Mapping[type[msgspec.Struct], Kind]:
+    from corral.api.kinds.node_kinds import NODE_KINDS  # noqa: PLC0415
+
+    return {kind.view: kind for kind in NODE_KINDS}

@@ -1,6 +1,5 @@
 """``corral join`` and ``corral node``: run the node agent alone, for an API server elsewhere."""
 
-import asyncio
 import os
 import re
 import socket
@@ -238,6 +237,8 @@ def start(layout: Layout, chosen: dict[str, Any], kind: NodeKind) -> None:
 
 def _enter_by_systemd(layout: Layout, chosen: dict[str, Any], kind: NodeKind) -> None:
     """Enter the cluster, so that the unit needs no token, and write and start the unit."""
+    import asyncio  # noqa: PLC0415
+
     from corral.daemon.errors import CannotStart  # noqa: PLC0415
 
     _require_valid_start(layout, chosen)
@@ -293,6 +294,8 @@ def _run(
     *,
     log: Path | None,
 ) -> None:
+    import asyncio  # noqa: PLC0415
+
     from corral import logs  # noqa: PLC0415  a second of imports that --detach can spare
     from corral.daemon.errors import CannotStart  # noqa: PLC0415
     from corral.daemon.network import Networking  # noqa: PLC0415

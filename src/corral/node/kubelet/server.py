@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from corral.api.errors import ApiError, BadRequest, NotFound
@@ -43,7 +43,8 @@ class Kubelet:
         self._machine_of = machine_of
         self._logs = logs
         self._vmi_endpoints = vmi_endpoints
-        self.asgi = Starlette(
+        # Without Starlette's application, whose pages of errors take half a MiB.
+        self._router = Router(
             routes=[
                 Route("/containerLogs/{namespace}/{pod}/{container}", self._container_logs),
                 WebSocketRoute("/exec/{namespace}/{pod}/{container}", self._exec),
@@ -51,9 +52,17 @@ class Kubelet:
                 *vmi_endpoints.routes(),
                 *sampling.routes(),
                 *extra_routes,
-            ],
-            exception_handlers={ApiError: _refuse},
+            ]
         )
+
+    async def asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to a request; an ApiError is a Status."""
+        try:
+            await self._router(scope, receive, send)
+        except ApiError as error:
+            if scope["type"] != "http":
+                raise
+            await JSONResponse(error.status(), status_code=error.code)(scope, receive, send)
 
     async def run(self) -> None:
         """Thaw frozen guests in time, until cancelled."""
@@ -204,8 +213,3 @@ def _count(query: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal() or len(text) > 18:
         raise BadRequest(f'{name}: "{text}" is not a non-negative number')
     return int(text)
-
-
-async def _refuse(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return JSONResponse(error.status(), status_code=error.code)

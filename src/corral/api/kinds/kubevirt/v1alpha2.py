@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from corral.api.apply.last_applied import ANNOTATION
 from corral.api.encoding import decode_as
 from corral.api.kind import Kind, Version, at
 from corral.api.object import Document
@@ -80,6 +79,8 @@ def _restore_item(now: Document, then: Document) -> None:
 
 
 def _last_applied(document: Document) -> Document | None:
+    from corral.api.apply.last_applied import ANNOTATION  # noqa: PLC0415 - and CEL, of the schemas
+
     text = (at(document, "metadata", "annotations") or {}).get(ANNOTATION, "")
     try:
         return decode_as(text, dict[str, Any]) if text else None
