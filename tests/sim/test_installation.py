@@ -20,7 +20,8 @@ async def read(cluster):
 
 
 async def installed(cluster):
-    await asyncio.sleep(1)
+    """Read the object once its controllers have written its status."""
+    await asyncio.sleep(2)
     return await read(cluster)
 
 
@@ -32,6 +33,7 @@ async def test_the_kubevirt_object_reports_phase_and_version():
     async with cluster(about_itself=True) as here:
         found = await installed(here)
         assert found.status.phase == "Deployed"
+        assert found.status.outdated_virtual_machine_instance_workloads == 0
         assert found.status.observed_kube_virt_version == REPORTED_VERSION
         assert conditions(found) == {
             "Available": "True",
