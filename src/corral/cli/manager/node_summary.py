@@ -9,6 +9,7 @@ from lightkube.models.core_v1 import Node
 from corral.api.kinds.core.node_addresses import internal_ips, kubelet_port
 from corral.api.kinds.core.node_pressure import pressures
 from corral.api.kinds.storage.common import SHARED_CONDITION
+from corral.api.kinds.vmi.launcher import is_outdated
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.quantity import bytes_of
 from corral.cli.output import field, size
@@ -64,10 +65,15 @@ def _distinct(values: Mapping[str, str]) -> list[str]:
 def machine_lines(
     nodes: Sequence[Node], machines: Sequence[VirtualMachineInstance]
 ) -> Iterator[str]:
-    """Yield the number of machines by phase, and why some wait."""
-    yield field("machines", phases_of(machines, {_name(node) for node in nodes}))
+    """Yield the number of machines by phase, why some wait, and how many are outdated."""
+    by_name = {_name(node): node for node in nodes}
+    yield field("machines", phases_of(machines, by_name))
     for each in waiting(machines):
         yield field("waiting", each)
+    if outdated := sum(is_outdated(each, by_name.get(each.status.node_name)) for each in machines):
+        runs = "machine runs" if outdated == 1 else "machines run"
+        text = f"{outdated} {runs} in an outdated QEMU: corral upgrade machines --dry-run says why"
+        yield field("outdated", text)
 
 
 def node_line(node: Node) -> str:

@@ -4,11 +4,18 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Node
 
+from corral.api.kinds.vmi.launcher import NODE_LAUNCHER, launcher
 from corral.api.kinds.vmi.status import Status
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition
 from corral.api.request import Response
-from corral.cli.manager.node_summary import node_line, node_problems, phases_of, waiting
+from corral.cli.manager.node_summary import (
+    machine_lines,
+    node_line,
+    node_problems,
+    phases_of,
+    waiting,
+)
 from corral.cli.manager.status import _faults
 from corral.node.status.node_status import MISSING, RETIRED
 
@@ -18,6 +25,21 @@ NODE = msgspec.convert({"metadata": {"name": "a"}, "status": {"conditions": READ
 
 def machine(phase, node):
     return VirtualMachineInstance(spec=None, status=Status(phase=phase, node_name=node))
+
+
+def test_outdated_machines_are_counted():
+    annotations = {NODE_LAUNCHER: launcher("QEMU 8")}
+    node = msgspec.convert({"metadata": {"name": "a", "annotations": annotations}}, Node)
+    old, new = machine("Running", "a"), machine("Running", "a")
+    old.status.launcher_container_image_version = launcher("QEMU 7")
+    new.status.launcher_container_image_version = launcher("QEMU 8")
+    first, *rest = machine_lines([node], [old, new])
+    assert first.split(maxsplit=1) == ["machines", "2 Running"]
+    assert len(rest) == 1
+    assert " ".join(rest[0].split()) == (
+        "outdated 1 machine runs in an outdated QEMU: corral upgrade machines --dry-run says why"
+    )
+    assert len(list(machine_lines([node], [new]))) == 1
 
 
 def test_a_host_without_a_node_is_a_problem():
