@@ -5,12 +5,14 @@ import asyncio
 import pytest
 from lightkube.models.core_v1 import Node
 from tests.sim.cluster import Cluster, cluster, replica_set
-from tests.sim.migrations import movable_set, running, slow, started
+from tests.sim.migrations import cancel, migrate, movable_set, running, slow, started
 
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration as Migration
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.launcher import NODE_LAUNCHER, OUTDATED_LABEL
+from corral.api.object import Key
+from corral.cli.manager.upgrade import _move_all
 
 pytestmark = pytest.mark.looptime
 
@@ -215,3 +217,53 @@ async def test_each_vmi_moves_once_though_the_controllers_die(seed):
         await asyncio.sleep(60)
         made = await migrations(c)
         assert sorted(each.status.phase for each in made) == ["Succeeded"] * 4
+
+
+def progress(capsys) -> list[str]:
+    """The lines that the command has printed, without those of the log."""
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+
+
+async def test_corral_upgrade_moves_a_few_machines_at_a_time_and_waits_for_those_that_move(capsys):
+    async with cluster(nodes=2) as c:
+        machines = await started(c, 4)
+        memory = sorted(map(str, running(c)))
+        slow(c, 5)
+        install(c)
+        await c.until(lambda: nodes_start(c, NEW))
+        await migrate(c, machines[0])
+        most, moving = 0, asyncio.create_task(_move_all(c.client, machines, 2))
+        while not moving.done():
+            most = max(most, sum(not each.is_final for each in await migrations(c)))
+            await asyncio.sleep(0.5)
+        assert await moving == 4
+        assert most == 2
+        assert len(await migrations(c)) == 4
+        assert launchers(await c.machines()) == [NEW] * 4
+        assert sorted(map(str, running(c))) == memory
+        lines = progress(capsys)
+        assert [line.partition(" ")[0] for line in lines] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+        assert all(" moved in " in line for line in lines)
+
+
+async def nodes_start(c: Cluster, launcher: str) -> bool:
+    nodes = (await c.client.list(Node)).items
+    return {node.metadata.annotations.get(NODE_LAUNCHER) for node in nodes} == {launcher}
+
+
+async def test_corral_upgrade_reports_machines_that_stay(capsys):
+    async with cluster(nodes=2) as c:
+        first, second = await started(c, 2)
+        slow(c, 30)
+        await migrate(c, first)
+        await c.client.patch(Node, Key("", "node0"), {"spec": {"unschedulable": True}})
+        await c.client.patch(Node, Key("", "node1"), {"spec": {"unschedulable": True}})
+        moving = asyncio.create_task(_move_all(c.client, [first, second], 2))
+        await asyncio.sleep(10)
+        await cancel(c)
+        assert await moving == 0
+        cancelled, failed = progress(capsys)
+        assert cancelled.startswith(f"[1/2] {first.key} stays: ")
+        assert failed.startswith(f"[2/2] {second.key} stays: kubectl describe vmim kubevirt-work")
+        assert failed.endswith(" -n default says why")
+        assert len(running(c)) == 2
