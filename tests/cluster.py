@@ -27,7 +27,8 @@ def ranges(file: str) -> tuple[str, str, str, str]:
     """
     here = Path(__file__).parent
     files = sorted([*(here / "e2e").glob("test_*.py"), *(here / "faults").glob("test_*.py")])
-    number = files.index(Path(file))
+    users = [each for each in files if "ranges(__file__)" in each.read_text()]
+    number = users.index(Path(file))
     assert number < _MOST, "their numbers would meet"
     pods, services = f"10.{_POD + number}.0.0/16", f"10.{_SERVICE + number}.0.0/16"
     return "--pod-cidr", pods, "--service-cidr", services

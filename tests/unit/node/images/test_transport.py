@@ -22,9 +22,9 @@ def no_proxy(monkeypatch):
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-async def get(url, *, destinations=FOR_TENANTS, proxies=True):
+async def get(url, *, destinations=FOR_TENANTS, proxies=True, seconds=5.0):
     way = Transport(ssl.create_default_context(), destinations, proxies=proxies)
-    async with httpx2.AsyncClient(transport=way, trust_env=False, timeout=5) as client:
+    async with httpx2.AsyncClient(transport=way, trust_env=False, timeout=seconds) as client:
         return await client.get(url)
 
 
@@ -62,7 +62,7 @@ async def test_the_next_address_is_tried_if_one_is_silent(registry, silent, monk
     assert answer.status_code == 404
     monkeypatch.setattr(destinations, "_resolve", lambda *_: [silent])
     with pytest.raises(httpx2.ConnectTimeout):
-        await get(f"http://one.example:{registry.port}/", destinations=ANYWHERE)
+        await get(f"http://one.example:{registry.port}/", destinations=ANYWHERE, seconds=0.2)
 
 
 async def test_a_proxy_of_the_environment_is_used(registry, monkeypatch):

@@ -10,10 +10,12 @@ import pytest
 
 from corral.aio import Background
 from corral.api.errors import Conflict, Unavailable
+from corral.api.kinds.core import node_lease
 from corral.api.patch.merge import merge_patch
 from corral.api.request import Request, Response
 from corral.client.client import Client
 from corral.client.server_clock import ServerClock
+from corral.node.fencing.lease import NodeLease
 from corral.node.status.node_status import (
     Capacity,
     Heartbeat,
@@ -72,8 +74,8 @@ def test_the_node_reports_its_clock(offset, status, words):
 
 def test_the_node_reports_its_network():
     network = {"network": "machines 10.244.0.0/16", "reason": "pasta is missing"}
-    told = replace(HOST, network=lambda: network).node(NOW)
-    annotations = told["metadata"]["annotations"]
+    node = replace(HOST, network=lambda: network).node(NOW)
+    annotations = node["metadata"]["annotations"]
     assert annotations["corral.dev/network"] == "machines 10.244.0.0/16"
     assert annotations["corral.dev/network-reason"] == "pasta is missing"
     assert "corral.dev/network" not in HOST.node(NOW)["metadata"]["annotations"]
@@ -110,7 +112,7 @@ class Server:
         self.away = False
         self.takes = 0.0
         self.beats: list[float] = []
-        self.told: list[float] = []
+        self.writes: list[float] = []
         self.requests: list[str] = []
 
     async def send(self, request: Request) -> Response:
@@ -122,7 +124,7 @@ class Server:
         if "leases" in request.path:
             self.beats.append(round(asyncio.get_running_loop().time()))
         if request.method == "PATCH" and "nodes" in request.path:
-            self.told.append(asyncio.get_running_loop().time())
+            self.writes.append(asyncio.get_running_loop().time())
         return Response(body=msgspec.json.encode({"metadata": {"name": name}}))
 
 
@@ -138,6 +140,19 @@ async def test_a_lease_is_renewed_every_ten_seconds_and_at_once_when_the_server_
         server.away = False
         await asyncio.sleep(15)
     assert server.beats[3:] in ([42, 52], [43, 53])
+
+
+@pytest.mark.looptime
+async def test_a_lease_is_valid_from_before_its_renewal_was_sent(tmp_path):
+    """The API server may store a renewal at once and respond late."""
+    lease = NodeLease(tmp_path, asyncio.get_running_loop().time)
+    server = Server()
+    server.takes = 2.0
+    heartbeat = Heartbeat(Client(server), HOST, lambda: NOW, lease=lease)
+    async with Background() as tasks:
+        tasks.start(heartbeat.run(), name="heartbeat")
+        await lease.renewal.wait()
+    assert lease.seconds_left == pytest.approx(node_lease.SECONDS - server.takes, abs=0.1)
 
 
 @pytest.mark.looptime
@@ -163,7 +178,7 @@ async def test_a_heartbeat_reaches_a_busy_server_before_kubevirts_timeout():
     async with Background() as tasks:
         tasks.start(Heartbeat(Client(server), HOST, lambda: NOW).run(), name="heartbeat")
         await asyncio.sleep(1200)
-    between = [later - earlier for earlier, later in pairwise(server.told)]
+    between = [later - earlier for earlier, later in pairwise(server.writes)]
     assert len(between) > 3
     assert max(between) < 280  # virt-controller waits for 300
 
