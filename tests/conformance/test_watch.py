@@ -35,11 +35,11 @@ def test_a_watch_sends_changes_after_the_list(api, maps):
         made = api.create(maps, secret("c"))
         changed = api.change(f"{maps}/a", {"data": {"x": "MQ=="}})
         api.remove(f"{maps}/b")
-        told = [next(events) for _ in range(3)]
-    assert heads(told) == [("ADDED", "c"), ("MODIFIED", "a"), ("DELETED", "b")]
-    assert told[0]["object"] == made
-    assert told[1]["object"] == changed
-    revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in told]
+        watched = [next(events) for _ in range(3)]
+    assert heads(watched) == [("ADDED", "c"), ("MODIFIED", "a"), ("DELETED", "b")]
+    assert watched[0]["object"] == made
+    assert watched[1]["object"] == changed
+    revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watched]
     assert revisions == sorted(set(revisions))
     assert revisions[0] > int(since)
 
@@ -53,14 +53,14 @@ def test_a_watch_without_a_revision_begins_with_the_current_objects(api, maps, s
 
 def test_initial_events_end_with_a_bookmark(api, maps):
     with api.watch(maps, **INITIAL_EVENTS) as events:
-        told = [next(events) for _ in range(3)]
-        assert sorted(heads(told[:2])) == [("ADDED", "a"), ("ADDED", "b")]
-        bookmark = told[2]
+        watched = [next(events) for _ in range(3)]
+        assert sorted(heads(watched[:2])) == [("ADDED", "a"), ("ADDED", "b")]
+        bookmark = watched[2]
         assert bookmark["type"] == "BOOKMARK"
         assert bookmark["object"]["kind"] == "Secret"
         metadata = bookmark["object"]["metadata"]
         assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
-        newest = max(int(one["object"]["metadata"]["resourceVersion"]) for one in told[:2])
+        newest = max(int(one["object"]["metadata"]["resourceVersion"]) for one in watched[:2])
         assert int(metadata["resourceVersion"]) >= newest
         api.create(maps, secret("c"))
         assert heads([next(events)]) == [("ADDED", "c")]
@@ -74,16 +74,16 @@ def test_initial_events_of_an_empty_collection(api, namespace):
 def test_initial_events_are_not_older_than_requested(api, maps):
     since = revision(api, maps)
     with api.watch(maps, **INITIAL_EVENTS, resourceVersion=since) as events:
-        told = [next(events) for _ in range(3)]
-    assert told[-1]["type"] == "BOOKMARK"
-    assert int(told[-1]["object"]["metadata"]["resourceVersion"]) >= int(since)
+        watched = [next(events) for _ in range(3)]
+    assert watched[-1]["type"] == "BOOKMARK"
+    assert int(watched[-1]["object"]["metadata"]["resourceVersion"]) >= int(since)
 
 
 def test_initial_events_are_filtered_by_the_selector(api, maps):
     with api.watch(maps, **INITIAL_EVENTS, fieldSelector="metadata.name=b") as events:
-        told = [next(events) for _ in range(2)]
-    assert [event["type"] for event in told] == ["ADDED", "BOOKMARK"]
-    assert told[0]["object"]["metadata"]["name"] == "b"
+        watched = [next(events) for _ in range(2)]
+    assert [event["type"] for event in watched] == ["ADDED", "BOOKMARK"]
+    assert watched[0]["object"]["metadata"]["name"] == "b"
 
 
 def test_a_watch_ends_at_its_timeout(api, maps):
@@ -118,8 +118,8 @@ def test_objects_that_leave_the_selection_are_deleted_events(api, namespace):
         api.change(f"{path}/b", {"metadata": {"labels": {"in": "a"}}})
         api.change(f"{path}/b", {"data": {"seen": "MQ=="}})
         api.remove(f"{path}/b")
-        told = [next(events) for _ in range(4)]
-    assert heads(told) == [("DELETED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
+        watched = [next(events) for _ in range(4)]
+    assert heads(watched) == [("DELETED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
 
 
 def test_a_field_selector_watches_a_single_object(api, maps):

@@ -246,11 +246,11 @@ async def test_a_manager_killed_at_any_step_of_a_plug_leaves_nothing(
     name = await disk_of(guest, "data")
     assert await shell(guest, f"head -c 4 /dev/{name}") == "kept"
 
-    told = asyncio.Event()
-    guest.plugs.on_released(lambda _volume: told.set())
+    answered = asyncio.Event()
+    guest.plugs.on_released(lambda _volume: answered.set())
     await guest.plugs.unplug("data", one.claim)
     async with asyncio.timeout(PATIENCE):
-        await told.wait()
+        await answered.wait()
     for cut in range(20):
         try:
             left = await QemuPlugs(Cutting(guest._monitor, cut)).recover()
@@ -267,16 +267,16 @@ async def test_a_suspended_guest_releases_a_disk_once_it_resumes(machine, tmp_pa
     guest, vmi = await machine()
     await guest.plugs.plug(vmi, plug("data", "virtio"), {"data": raw(tmp_path / "data.img", b"")})
     await disk_of(guest, "data")
-    told = asyncio.Event()
-    guest.plugs.on_released(lambda _volume: told.set())
+    answered = asyncio.Event()
+    guest.plugs.on_released(lambda _volume: answered.set())
     await guest.pause()
     await guest.plugs.unplug("data", "claim.of.data")
     await guest.plugs.unplug("data", "claim.of.data")  # asked once more
     assert await guest.plugs.recover() == {"data": "claim.of.data"}
-    assert not told.is_set()
+    assert not answered.is_set()
     await guest.resume()
     async with asyncio.timeout(PATIENCE):
-        await told.wait()
+        await answered.wait()
     assert await guest.plugs.recover() == {}
 
 
@@ -428,20 +428,20 @@ async def test_a_locked_tray_is_awaited(qemu, tmp_path, demo_disk, following):
     await guest.resume()
     await following(guest)
     assert await guest.plugs.recover() == {"cd": "one.claim"}
-    told: list[str] = []
-    guest.plugs.on_released(told.append)
+    answered: list[str] = []
+    guest.plugs.on_released(answered.append)
     await reads(guest, HEAD, "first")
     # Who has the drive open has it locked.
     await shell(guest, "sleep 1000 </dev/sr0 >/dev/null 2>&1 & echo $! >/tmp/reader")
     await guest.plugs.unplug("cd", "one.claim")
     assert await guest.plugs.recover() == {"cd": "one.claim"}
-    assert not told
+    assert not answered
     await reads(guest, HEAD, "first")
     await shell(guest, "echo 1 >/proc/sys/dev/cdrom/autoeject; kill $(cat /tmp/reader)")
     async with asyncio.timeout(PATIENCE):
-        while not told:
+        while not answered:
             await asyncio.sleep(0.05)
-    assert told == ["cd"]
+    assert answered == ["cd"]
     await guest.plugs.unplug("cd", "one.claim")
     assert await guest.plugs.recover() == {}
     await reads(guest, HEAD, "No medium found")

@@ -30,21 +30,25 @@ async def test_a_booted_guest_has_read_its_disk_and_used_cpu(tmp_path, demo_disk
             body, _ = await Registry(node=vmi_metrics.collect).text()
             return Told(body.decode())
 
-        told = await scrape()
-        assert told.value("kubevirt_vmi_storage_read_traffic_bytes_total", drive="root") > 1 << 20
-        assert told.value("kubevirt_vmi_storage_iops_read_total", drive="root") > 10
-        used = told.value("kubevirt_vmi_cpu_usage_seconds_total", name="vm")
-        ran = told.value("kubevirt_vmi_vcpu_seconds_total", id="0", state="running")
+        counters = await scrape()
+        assert (
+            counters.value("kubevirt_vmi_storage_read_traffic_bytes_total", drive="root") > 1 << 20
+        )
+        assert counters.value("kubevirt_vmi_storage_iops_read_total", drive="root") > 10
+        used = counters.value("kubevirt_vmi_cpu_usage_seconds_total", name="vm")
+        ran = counters.value("kubevirt_vmi_vcpu_seconds_total", id="0", state="running")
         assert 0 < ran < used
         split = [
-            told.value(f"kubevirt_vmi_cpu_{mode}_usage_seconds_total")
+            counters.value(f"kubevirt_vmi_cpu_{mode}_usage_seconds_total")
             for mode in ("user", "system")
         ]
         assert sum(split) == pytest.approx(used, abs=0.1)  # told in ticks
-        held = told.value("kubevirt_vmi_memory_resident_bytes")
+        held = counters.value("kubevirt_vmi_memory_resident_bytes")
         assert held > 16 << 20
-        assert told.value("kubevirt_vmi_memory_domain_bytes") == 64_000_000
-        assert not told.series("kubevirt_vmi_network_receive_bytes_total")  # nobody counts it here
+        assert counters.value("kubevirt_vmi_memory_domain_bytes") == 64_000_000
+        assert not counters.series(
+            "kubevirt_vmi_network_receive_bytes_total"
+        )  # nobody counts it here
         first = (await scrape()).value("kubevirt_vmi_vcpu_seconds_total")
         await asyncio.sleep(1)
         assert (await scrape()).value("kubevirt_vmi_vcpu_seconds_total") == first

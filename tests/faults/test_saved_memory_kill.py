@@ -138,9 +138,9 @@ class Host:
             env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"},
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        told, _ = await child.communicate()
-        assert child.returncode == (-signal.SIGKILL if kill_at else 0), told.decode()
-        return told.decode()
+        output, _ = await child.communicate()
+        assert child.returncode == (-signal.SIGKILL if kill_at else 0), output.decode()
+        return output.decode()
 
 
 @pytest.fixture
@@ -157,8 +157,8 @@ def arguments_of(machine: Path) -> list[str]:
 async def goes_on(host: Host) -> None:
     """Another machine goes on from the memory, and nobody after that."""
     machine = host.new()
-    told = await host.manager("restore", machine)
-    assert "Restored" in told
+    output = await host.manager("restore", machine)
+    assert "Restored" in output
     assert "-incoming" in arguments_of(machine)
     assert host.place.read() is None
     late = await host.manager("restore", host.new())
@@ -196,8 +196,8 @@ async def test_a_restore_survives_a_kill_of_the_manager_at_any_step(host, kill_a
     await host.manager("save", host.new())
     machine = host.new()
     await host.manager("restore", machine, kill_at)
-    told = await host.manager("restore", machine)
-    assert "Restored" in told
+    output = await host.manager("restore", machine)
+    assert "Restored" in output
     assert "-incoming" in arguments_of(machine)
     assert host.place.read() is None
 
@@ -210,12 +210,12 @@ async def test_memory_is_lost_with_qemu_only_if_the_guest_may_have_run(host, kil
     os.kill(process.find(machine).pid, signal.SIGKILL)
     while process.runs(machine):
         await asyncio.sleep(0.01)
-    told = await host.manager("restore", machine)
+    output = await host.manager("restore", machine)
     if lost:
-        assert "crashed" in told
+        assert "crashed" in output
         assert records.read(machine).outcome is Outcome.FAILED
     else:
-        assert "Restored" in told
+        assert "Restored" in output
 
 
 async def test_incompatible_memory_is_discarded_after_a_kill_at_any_step(host):
@@ -227,7 +227,7 @@ async def test_incompatible_memory_is_discarded_after_a_kill_at_any_step(host):
     machine = host.new()
     for kill_at in ("renewed", "given up"):
         await host.manager("restore", machine, kill_at)
-    told = await host.manager("restore", machine)
-    assert "Restored" not in told
+    output = await host.manager("restore", machine)
+    assert "Restored" not in output
     assert "-incoming" not in arguments_of(machine)
     assert not host.place.memory.exists()

@@ -147,7 +147,7 @@ class Scene:
     async def warnings(self, name="lab") -> list[Event]:
         return [one for one in await self.whole.events(name) if one.type == "Warning"]
 
-    async def told(self, reason: str, name="lab") -> list[str]:
+    async def messages(self, reason: str, name="lab") -> list[str]:
         return [one.message for one in await self.whole.events(name) if one.reason == reason]
 
 
@@ -181,7 +181,7 @@ async def test_a_load_scales_from_one_to_two_and_its_end_back(target):
         await scene.load(1.0)
         seen = await crossed(whole)
         assert await scene.has(2) - seen <= SYNC_SECONDS + TICK
-        assert await scene.told("SuccessfulRescale") == [
+        assert await scene.messages("SuccessfulRescale") == [
             "New size: 2; reason: cpu resource utilization (percentage of request) above target"
         ]
         limited = await scene.says("ScalingLimited", "TooManyReplicas")
@@ -200,7 +200,7 @@ async def test_a_load_scales_from_one_to_two_and_its_end_back(target):
         last_busy = now() - SYNC_SECONDS
         gone = await scene.has(1, 2 * DOWN_WINDOW_SECONDS)
         assert gone - last_busy == pytest.approx(DOWN_WINDOW_SECONDS, abs=2 * TICK)
-        assert (await scene.told("SuccessfulRescale"))[-1] == (
+        assert (await scene.messages("SuccessfulRescale"))[-1] == (
             "New size: 1; reason: All metrics below target"
         )
 
@@ -221,8 +221,8 @@ async def test_a_pending_scale_down_is_reported():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(2)
-        told = await scene.says("AbleToScale", "ScaleDownStabilized", seconds=120)
-        assert told.endswith("applying the highest recent recommendation")
+        message = await scene.says("AbleToScale", "ScaleDownStabilized", seconds=120)
+        assert message.endswith("applying the highest recent recommendation")
         status = (await scene.get()).status
         assert (status.currentReplicas, status.desiredReplicas) == (2, 2)
         await scene.has(1, DOWN_WINDOW_SECONDS + 60)
@@ -261,7 +261,7 @@ async def test_a_changed_autoscaler_is_synced_at_once():
         await whole.client.patch(Autoscaler, Key("default", "lab"), change)
         begun = now()
         assert await scene.has(2) - begun <= 2 * TICK
-        assert await scene.told("SuccessfulRescale") == [
+        assert await scene.messages("SuccessfulRescale") == [
             "New size: 3; reason: Current number of replicas below Spec.MinReplicas",
             "New size: 2; reason: Current number of replicas above Spec.MaxReplicas",
         ]
@@ -296,8 +296,8 @@ async def test_missing_metrics_of_a_node_scale_nothing():
         await scene.has(2)
         await asyncio.sleep(DOWN_WINDOW_SECONDS)
         whole.kill_agent("node0")
-        told = await scene.says("ScalingActive", "FailedGetResourceMetric")
-        assert told == (
+        message = await scene.says("ScalingActive", "FailedGetResourceMetric")
+        assert message == (
             "the HPA was unable to compute the replica count: failed to get cpu utilization: "
             "unable to get metrics for resource cpu: no metrics returned from resource metrics API"
         )
@@ -306,7 +306,7 @@ async def test_missing_metrics_of_a_node_scale_nothing():
         whole.start_node("node0")
         await scene.stays(2, 2 * DOWN_WINDOW_SECONDS)
         assert (await scene.condition("ScalingActive"))[1] == "ValidMetricFound"
-        assert len(await scene.told("SuccessfulRescale")) == 1
+        assert len(await scene.messages("SuccessfulRescale")) == 1
 
 
 async def test_a_restart_of_the_agent_does_not_count_as_missing_metrics():
@@ -387,7 +387,7 @@ async def test_recommendations_from_before_missing_metrics_scale_nothing_up(monk
         await scene.stays(2, 60)
         waiting.is_silent, waiting.length = False, 2
         await scene.stays(2, DOWN_WINDOW_SECONDS)
-        assert await scene.told("SuccessfulRescale") == []
+        assert await scene.messages("SuccessfulRescale") == []
 
 
 async def test_a_recent_recommendation_reverts_a_manual_scale_down(monkeypatch):
@@ -399,7 +399,7 @@ async def test_a_recent_recommendation_reverts_a_manual_scale_down(monkeypatch):
         waiting.length = 2
         await whole.scale("test", 2)
         await scene.has(4)
-        assert await scene.told("SuccessfulRescale") == [
+        assert await scene.messages("SuccessfulRescale") == [
             "New size: 4; reason: Current number of replicas below a recent recommendation"
         ]
 
@@ -449,9 +449,9 @@ async def test_a_pod_without_requests_is_named_in_the_condition():
             "spec": {"containers": [{"name": "main", "image": "main"}], "schedulerName": "none"},
         }
         await whole.client.create(Pod, stray)
-        told = await scene.says("ScalingActive", "FailedGetResourceMetric")
-        assert told.endswith("missing request for cpu in container main of Pod stray")
-        assert (await scene.told("FailedComputeMetricsReplicas"))[-1] == (
+        message = await scene.says("ScalingActive", "FailedGetResourceMetric")
+        assert message.endswith("missing request for cpu in container main of Pod stray")
+        assert (await scene.messages("FailedComputeMetricsReplicas"))[-1] == (
             "invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource "
             "metric value: failed to get cpu utilization: missing request for cpu in container "
             "main of Pod stray"
@@ -475,7 +475,7 @@ async def test_an_unavailable_metric_prevents_a_scale_down_by_others():
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         (SET, 'virtualmachineinstancereplicasets.kubevirt.io "test" not found'),
         (
@@ -484,13 +484,13 @@ async def test_an_unavailable_metric_prevents_a_scale_down_by_others():
         ),
     ],
 )
-async def test_a_missing_target_is_reported(target, told):
+async def test_a_missing_target_is_reported(target, message):
     async with cluster() as whole:
         scene = Scene(whole)
         await whole.client.create(Autoscaler, autoscaler(target=target))
         text = "the HPA controller was unable to get the target's current scale: "
-        assert await scene.says("AbleToScale", "FailedGetScale") == text + told
-        assert await scene.told("FailedGetScale") == [told]
+        assert await scene.says("AbleToScale", "FailedGetScale") == text + message
+        assert await scene.messages("FailedGetScale") == [message]
         assert (await scene.condition("AbleToScale"))[0] == "False"
 
 
@@ -508,8 +508,8 @@ async def test_a_target_without_scale_is_reported():
         scene = Scene(whole)
         target = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "name": "any"}
         await whole.client.create(Autoscaler, autoscaler(target=target))
-        told = await scene.says("AbleToScale", "FailedGetScale")
-        assert told.endswith("the server could not find the requested resource")
+        message = await scene.says("AbleToScale", "FailedGetScale")
+        assert message.endswith("the server could not find the requested resource")
 
 
 async def test_a_rejected_update_of_the_scale_is_reported(monkeypatch):
@@ -521,18 +521,18 @@ async def test_a_rejected_update_of_the_scale_is_reported(monkeypatch):
         with monkeypatch.context() as refusing:
             refusing.setattr(targets, "rescale", refuse)
             await scene.begin(1, least=2)
-            told = await scene.says("AbleToScale", "FailedUpdateScale")
+            message = await scene.says("AbleToScale", "FailedUpdateScale")
             text = "the HPA controller was unable to update the target scale: "
-            assert told == f"{text}the set may not be scaled"
-            assert (await scene.told("FailedRescale"))[-1] == (
+            assert message == f"{text}the set may not be scaled"
+            assert (await scene.messages("FailedRescale"))[-1] == (
                 "New size: 2; reason: Current number of replicas below Spec.MinReplicas; "
                 "error: the set may not be scaled"
             )
             status = (await scene.get()).status
             assert (status.currentReplicas, status.lastScaleTime) == (1, None)
         await scene.has(2, SYNC_SECONDS + TICK)
-        told = await scene.says("AbleToScale", "SucceededRescale")
-        assert told == "the HPA controller was able to update the target scale to 2"
+        message = await scene.says("AbleToScale", "SucceededRescale")
+        assert message == "the HPA controller was able to update the target scale to 2"
 
 
 async def test_two_autoscalers_of_one_target_only_report_the_conflict():
@@ -542,8 +542,8 @@ async def test_two_autoscalers_of_one_target_only_report_the_conflict():
         await asyncio.sleep(SETTLED)
         await whole.client.create(Autoscaler, autoscaler("other", least=1, most=9))
         for name in ("lab", "other"):
-            told = await scene.says("ScalingActive", "AmbiguousSelector", name)
-            assert told == (
+            message = await scene.says("ScalingActive", "AmbiguousSelector", name)
+            assert message == (
                 "pods by selector app=test are controlled by multiple HPAs: "
                 "[default/lab default/other]"
             )
@@ -615,7 +615,7 @@ async def test_an_autoscaler_changed_during_the_sync_scales_nothing(monkeypatch,
         await scene.stays(6, 60)
         # What the old target's metrics asked for holds the new one at nothing.
         assert (await whole.replica_set("idle")).spec.replicas == 1
-        assert await scene.told("SuccessfulRescale") == []
+        assert await scene.messages("SuccessfulRescale") == []
 
 
 async def test_an_autoscaler_deleted_during_the_read_of_its_target_scales_nothing(monkeypatch):
@@ -700,14 +700,14 @@ async def test_an_empty_queue_scales_to_zero_and_a_full_one_back(monkeypatch):
         scene = Scene(whole)
         await scene.begin(1, least=0, most=5, metrics=[queue("1")])
         await scene.has(0, DOWN_WINDOW_SECONDS + 60)
-        told = await scene.says("ScaledToZero", "ScaledToZero")
-        assert told == "the HPA controller scaled the workload to zero"
+        message = await scene.says("ScaledToZero", "ScaledToZero")
+        assert message == "the HPA controller scaled the workload to zero"
         await scene.stays(0, 60)
         waiting.length = 3
         begun = now()
         assert await scene.has(3) - begun <= SYNC_SECONDS + TICK
         await scene.says("ScaledToZero", "NotScaledToZero")
-        assert (await scene.told("SuccessfulRescale"))[-1] == (
+        assert (await scene.messages("SuccessfulRescale"))[-1] == (
             "New size: 3; reason: external metric queue(nil) above target"
         )
         await whole.until_ready("test", 3)
@@ -728,8 +728,8 @@ async def test_a_target_scaled_to_zero_by_a_user_stays_at_zero(monkeypatch, leas
         await scene.has(3)
         await whole.until_ready("test", 3)
         await whole.scale("test", 0)
-        told = await scene.says("ScalingActive", "ScalingDisabled")
-        assert told == "scaling is disabled since the replica count of the target is zero"
+        message = await scene.says("ScalingActive", "ScalingDisabled")
+        assert message == "scaling is disabled since the replica count of the target is zero"
         waiting.length = 5
         await scene.stays(0, 120)
         assert (await scene.get()).status.currentMetrics is None
@@ -776,8 +776,8 @@ async def test_each_rescale_records_whether_it_scaled_to_zero():
     async with cluster() as whole:
         scene = Scene(whole)
         await scene.begin(1, least=2)
-        told = await scene.says("ScaledToZero", "NotScaledToZero")
-        assert told == "the HPA controller did not scale the workload to zero"
+        message = await scene.says("ScaledToZero", "NotScaledToZero")
+        assert message == "the HPA controller did not scale the workload to zero"
         assert (await scene.condition("ScaledToZero"))[0] == "False"
 
 
@@ -812,7 +812,7 @@ async def test_replicas_follow_the_load_in_spite_of_faults(seed):
         await scene.load(0.0)
         await scene.has(1, DOWN_WINDOW_SECONDS + 120)
         await whole.until_ready("test", 1)
-        sizes = [told.split(";")[0] for told in await scene.told("SuccessfulRescale")]
+        sizes = [message.split(";")[0] for message in await scene.messages("SuccessfulRescale")]
         assert set(sizes) <= {"New size: 1", "New size: 2", "New size: 3"}
 
 

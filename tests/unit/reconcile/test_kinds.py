@@ -45,13 +45,13 @@ async def settle():
 async def establish(client, document, status="True"):
     """Make a definition of a kind that is served from now on, or is not yet."""
     condition = {"type": "Established", "status": status, "reason": "InitialNamesAccepted"}
-    told = {
+    established = {
         "conditions": [condition | {"message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         "acceptedNames": document["spec"]["names"],
     }
     key = Key("", document["metadata"]["name"])
     await client.create(CustomResourceDefinition, document)
-    await client.patch(CustomResourceDefinition, key, {"status": told}, subresource="status")
+    await client.patch(CustomResourceDefinition, key, {"status": established}, subresource="status")
     await settle()
 
 
@@ -69,36 +69,36 @@ async def remove(client):
 @asynccontextmanager
 async def following(client):
     """A world, and the kinds of which one who follows it was told beside those built in."""
-    context, told = ControllerContext(client), []
+    context, notified = ControllerContext(client), []
 
     def came(kind):
         if (kind.group, kind.plural) not in BUILT_IN:
-            told.append((kind.plural, kind.served_api_version))
+            notified.append((kind.plural, kind.served_api_version))
 
     context.kinds.subscribe(came)
     async with Background() as tasks:
         tasks.start(context.run(), name="context")
         await context.kinds.synced()
-        yield context, told
+        yield context, notified
 
 
 async def test_followers_get_built_in_kinds_at_once(client):
-    told = []
-    ControllerContext(client).kinds.subscribe(told.append)
-    assert told == [kind for kind in KINDS if kind.is_kept]
+    notified = []
+    ControllerContext(client).kinds.subscribe(notified.append)
+    assert notified == [kind for kind in KINDS if kind.is_kept]
 
 
 async def test_followers_get_a_custom_kind_once_it_is_served(client):
-    async with following(client) as (context, told):
+    async with following(client) as (context, notified):
         await establish(client, definition(), status="False")
-        assert told == []
+        assert notified == []
         assert context.kinds.table.by_kind(GROUP, "Herd") is None
         await remove(client)
         await establish(client, definition())
         labels = {"metadata": {"labels": {"colour": "brown"}}}
         await client.patch(CustomResourceDefinition, NAME, labels)
         await settle()
-        assert told == [HERDS]
+        assert notified == [HERDS]
         assert context.kinds.table.by_kind(GROUP, "Herd").plural == "herds"
 
 
@@ -106,37 +106,37 @@ async def test_built_in_kinds_ignore_their_definitions(client):
     """People see KubeVirt's kinds as definitions; loops read them with views of their own."""
     kind = kind_of(VirtualMachine)
     names = {"plural": kind.plural, "kind": kind.name}
-    async with following(client) as (context, told):
+    async with following(client) as (context, notified):
         await establish(client, definition(group=kind.group, **names))
-        assert told == []
+        assert notified == []
         assert context.kinds.table.by_kind(kind.group, kind.name) is kind
 
 
 async def test_a_kind_that_is_served_in_one_more_version_keeps_its_caches(client):
     """Who follows it has them already; what the table answers is the kind as it is now."""
-    async with following(client) as (context, told):
+    async with following(client) as (context, notified):
         await establish(client, definition("v1"))
         informer = context.informers.of(Partial, kind=context.kinds.table.by_kind(GROUP, "Herd"))
         await change(client, definition("v1", "v1alpha1"))
-        assert told == [HERDS]
+        assert notified == [HERDS]
         kind = context.kinds.table.by_kind(GROUP, "Herd")
         assert [version.name for version in kind.versions] == ["v1", "v1alpha1"]
         assert context.informers.of_kind(kind) == [informer]
 
 
 async def test_a_changed_storage_version_ends_the_caches_of_a_kind(client):
-    async with following(client) as (context, told):
+    async with following(client) as (context, notified):
         await establish(client, definition("v1"))
         before = context.kinds.table.by_kind(GROUP, "Herd")
         context.informers.of(Partial, kind=before)
         await change(client, definition("v2", "v1"))
-        assert told == [HERDS, ("herds", f"{GROUP}/v2")]
+        assert notified == [HERDS, ("herds", f"{GROUP}/v2")]
         assert context.informers.of_kind(before) == []
 
 
 @pytest.mark.parametrize("removed", [True, False], ids=["removed", "not served"])
 async def test_a_removed_kind_is_announced_again_when_it_returns(client, removed):
-    async with following(client) as (context, told):
+    async with following(client) as (context, notified):
         await establish(client, definition())
         kind = context.kinds.table.by_kind(GROUP, "Herd")
         context.informers.of(Partial, kind=kind)
@@ -150,7 +150,7 @@ async def test_a_removed_kind_is_announced_again_when_it_returns(client, removed
             await establish(client, definition())
         else:
             await change(client, definition())
-        assert told == [HERDS, HERDS]
+        assert notified == [HERDS, HERDS]
 
 
 async def test_definitions_are_synced_when_nothing_is_pending(client, server):

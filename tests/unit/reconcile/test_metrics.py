@@ -44,27 +44,27 @@ async def test_each_controller_has_metrics_of_work_done_and_pending():
         for key in ("fine", "good", "fails", "lags", "later", "stuck", "waits"):
             queue.add(key)
         await asyncio.sleep(0.5)
-        told = await figures(controller, idle)
+        values = await figures(controller, idle)
     work = "controller_runtime_"
     results = {"success": 2, "error": 1, "requeue": 1, "requeue_after": 1}
     for result, count in results.items():
-        assert told[f"{work}reconcile_total", "busy", result] == count
-        assert told[f"{work}reconcile_total", "idle", result] == 0
-    assert told[f"{work}reconcile_errors_total", "busy"] == 1
-    assert told[f"{work}reconcile_time_seconds_count", "busy"] == 5
-    assert told[f"{work}max_concurrent_reconciles", "busy"] == 1
-    assert told[f"{work}max_concurrent_reconciles", "idle"] == 3
-    assert told[f"{work}active_workers", "busy"] == 1
-    assert told[f"{work}active_workers", "idle"] == 0
-    assert told["workqueue_depth", "busy"] == 1
-    assert told["workqueue_adds_total", "busy"] == 7
-    assert told["workqueue_adds_total", "idle"] == 0
-    assert told["workqueue_retries_total", "busy"] == 2
-    assert told["workqueue_retries_total", "idle"] == 0
-    assert told["workqueue_queue_duration_seconds_count", "busy"] == 6
-    assert told["workqueue_work_duration_seconds_count", "busy"] == 5
-    unfinished = told["workqueue_unfinished_work_seconds", "busy"]
-    longest = told["workqueue_longest_running_processor_seconds", "busy"]
+        assert values[f"{work}reconcile_total", "busy", result] == count
+        assert values[f"{work}reconcile_total", "idle", result] == 0
+    assert values[f"{work}reconcile_errors_total", "busy"] == 1
+    assert values[f"{work}reconcile_time_seconds_count", "busy"] == 5
+    assert values[f"{work}max_concurrent_reconciles", "busy"] == 1
+    assert values[f"{work}max_concurrent_reconciles", "idle"] == 3
+    assert values[f"{work}active_workers", "busy"] == 1
+    assert values[f"{work}active_workers", "idle"] == 0
+    assert values["workqueue_depth", "busy"] == 1
+    assert values["workqueue_adds_total", "busy"] == 7
+    assert values["workqueue_adds_total", "idle"] == 0
+    assert values["workqueue_retries_total", "busy"] == 2
+    assert values["workqueue_retries_total", "idle"] == 0
+    assert values["workqueue_queue_duration_seconds_count", "busy"] == 6
+    assert values["workqueue_work_duration_seconds_count", "busy"] == 5
+    unfinished = values["workqueue_unfinished_work_seconds", "busy"]
+    longest = values["workqueue_longest_running_processor_seconds", "busy"]
     assert 0 < longest <= unfinished < 60
-    assert told["workqueue_unfinished_work_seconds", "idle"] == 0
-    assert told["workqueue_longest_running_processor_seconds", "idle"] == 0
+    assert values["workqueue_unfinished_work_seconds", "idle"] == 0
+    assert values["workqueue_longest_running_processor_seconds", "idle"] == 0

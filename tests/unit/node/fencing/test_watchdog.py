@@ -15,6 +15,8 @@ import corral
 from corral.node.fencing import watchdog
 from corral.node.host.proc import LOCK, RECORD, acquire_lock, boot_id, runs, state_of
 
+PATIENCE = 60.0
+"""Seconds until a wait gives up: only a failure takes so long, on however busy a host."""
 PACKAGES = str(Path(corral.__file__).parent.parent)
 CODE = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
@@ -77,7 +79,7 @@ def lives(process):
 
 
 def ended(process):
-    return process.wait(10) == -signal.SIGKILL
+    return process.wait(PATIENCE) == -signal.SIGKILL
 
 
 def start(node, seconds, started):
@@ -90,10 +92,10 @@ def test_exclusive_machines_end_when_no_renewal_is_young_enough(node, started):
     start(node, 1.0, started)
     begun = time.monotonic()
     assert ended(one)
-    assert 0.5 < time.monotonic() - begun < 4
+    assert time.monotonic() - begun > 0.5
     assert lives(member)
     while not (directory / watchdog.FENCED).exists():
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < PATIENCE
 
 
 def test_renewals_defer_the_deadline(node, started):
@@ -107,17 +109,25 @@ def test_renewals_defer_the_deadline(node, started):
 
 
 def test_the_watchdog_sleeps_until_the_deadline(node, started):
-    process = start(node, 60, started)
-    time.sleep(1)
-    switches = context_switches(process.pid)
-    time.sleep(1)
-    assert context_switches(process.pid) == switches
+    process = start(node, 600, started)
+    begun = time.monotonic()
+    while not is_idle(process.pid, 0.2):  # it starts
+        assert time.monotonic() - begun < PATIENCE
+    assert is_idle(process.pid, 1.0)
     assert resident_bytes(process.pid) < 16 << 20
 
 
-def context_switches(pid):
+def is_idle(pid, seconds):
+    """Return whether a process sleeps, and goes on to for some seconds."""
+    before = sleeps(pid)
+    time.sleep(seconds)
+    return sleeps(pid) == before and before[0].split()[1] == "S"
+
+
+def sleeps(pid):
+    """Return the state of a process, and how often it has waited."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return [line for line in status.splitlines() if "ctxt_switches" in line]
+    return [line for line in status.splitlines() if line.startswith(("State", "voluntary"))]
 
 
 def resident_bytes(pid):
@@ -127,7 +137,7 @@ def resident_bytes(pid):
 def test_the_watchdog_ends_with_the_directory_of_its_node(node, started):
     process = start(node, 0.1, started)
     (node / watchdog.RENEWED).unlink()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_pid_that_was_reused_is_left_alone(node, started):
@@ -181,7 +191,7 @@ def test_helpers_in_the_process_group_end_as_well(node, started):
         identify(directory, leader.pid, state_of(leader.pid)[1])
         watchdog.end_exclusive(node)
         assert ended(leader)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while pidfd_lives(helper):
             assert time.monotonic() < deadline
     finally:

@@ -34,30 +34,30 @@ async def test_boots_are_limited_to_the_slots():
 
 async def test_the_last_booting_machine_has_low_priority_until_another_is_up():
     start_boot = BootSlots(two)
-    told: list[tuple[str, bool]] = []
+    lowered: list[tuple[str, bool]] = []
     first, second = [await start_boot.acquire(lambda _: None) for _ in range(2)]
-    first.start_boot(lambda back: told.append(("first", back)))
-    second.start_boot(lambda back: told.append(("second", back)))
-    assert told == [("second", True)]
+    first.start_boot(lambda back: lowered.append(("first", back)))
+    second.start_boot(lambda back: lowered.append(("second", back)))
+    assert lowered == [("second", True)]
     first.release()
-    assert told[1:] == [("second", False)]
+    assert lowered[1:] == [("second", False)]
     third = await start_boot.acquire(lambda _: None)
-    third.start_boot(lambda back: told.append(("third", back)))
-    assert told[2:] == [("third", True)]
+    third.start_boot(lambda back: lowered.append(("third", back)))
+    assert lowered[2:] == [("third", True)]
     third.release()
-    assert told[3:] == [("third", False)]
+    assert lowered[3:] == [("third", False)]
     second.release()
-    assert len(told) == 4
+    assert len(lowered) == 4
 
 
 async def test_a_single_booting_machine_never_has_low_priority():
     async def one() -> int:
         return 1
 
-    told: list[bool] = []
+    lowered: list[bool] = []
     with await BootSlots(one).acquire(lambda _: None) as slot:
-        slot.start_boot(told.append)
-    assert told == []
+        slot.start_boot(lowered.append)
+    assert lowered == []
 
 
 async def test_a_cancelled_wait_leaks_no_slot():
@@ -86,6 +86,6 @@ async def test_a_machine_without_a_slot_has_normal_priority():
     start_boot = BootSlots(two)
     _, last = [await start_boot.acquire(lambda _: None) for _ in range(2)]
     last.release()
-    told: list[bool] = []
-    last.start_boot(told.append)
-    assert told == []
+    lowered: list[bool] = []
+    last.start_boot(lowered.append)
+    assert lowered == []

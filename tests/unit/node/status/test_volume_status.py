@@ -14,7 +14,7 @@ from corral.node.status.volume_status import volume_status
 ROOT = {"name": "root", "target": "vda"}
 
 
-def vmi(*names, told=(ROOT,), bus="scsi"):
+def vmi(*names, statuses=(ROOT,), bus="scsi"):
     source = {"claimName": "c", "hotpluggable": True}
     document = {
         "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
@@ -24,7 +24,7 @@ def vmi(*names, told=(ROOT,), bus="scsi"):
             },
             "volumes": [{"name": one, "persistentVolumeClaim": source} for one in names],
         },
-        "status": {"volumeStatus": list(told), "activePods": {"u-1": "node"}},
+        "status": {"volumeStatus": list(statuses), "activePods": {"u-1": "node"}},
     }
     return msgspec.convert(document, VirtualMachineInstance)
 
@@ -40,31 +40,31 @@ def entry(name, phase, target=""):
 
 def test_there_is_no_volume_status_before_disks_are_queried():
     gone = entry("data", DETACHING, "sda")
-    assert volume_status(vmi(told=(ROOT, gone)), Facts()) == [ROOT, gone]
+    assert volume_status(vmi(statuses=(ROOT, gone)), Facts()) == [ROOT, gone]
 
 
 @pytest.mark.parametrize(("bus", "targets"), [("scsi", ["sda", "sdb"]), ("virtio", ["vdb", "vdc"])])
 def test_a_plugged_disk_has_the_next_free_device_name(bus, targets):
     machine = vmi("a", "b", bus=bus)
     assert volume_status(machine, facts(a=ATTACHED)) == [ROOT, entry("a", ATTACHED)]
-    told = volume_status(machine, facts(a=READY, b=READY))
-    assert [one.get("target") for one in told[1:]] == targets
-    again = vmi("a", "b", told=told, bus=bus)
-    assert volume_status(again, facts(a=READY, b=READY)) == told
+    statuses = volume_status(machine, facts(a=READY, b=READY))
+    assert [one.get("target") for one in statuses[1:]] == targets
+    again = vmi("a", "b", statuses=statuses, bus=bus)
+    assert volume_status(again, facts(a=READY, b=READY)) == statuses
 
 
 def test_a_disk_is_listed_until_it_is_unplugged():
-    told = (ROOT, entry("data", READY, "sda"))
-    assert volume_status(vmi(told=told), facts(data=DETACHING)) == [
+    statuses = (ROOT, entry("data", READY, "sda"))
+    assert volume_status(vmi(statuses=statuses), facts(data=DETACHING)) == [
         ROOT, entry("data", DETACHING, "sda"),
     ]  # fmt: skip
-    assert volume_status(vmi(told=told), facts()) == [ROOT]
+    assert volume_status(vmi(statuses=statuses), facts()) == [ROOT]
 
 
 def test_volume_status_of_others_stays():
     claim = {"persistentVolumeClaimInfo": {"claimName": "c"}}
-    told = (ROOT, {"name": "data", **claim})
-    [_, found] = volume_status(vmi("data", told=told), facts(data=READY))
+    statuses = (ROOT, {"name": "data", **claim})
+    [_, found] = volume_status(vmi("data", statuses=statuses), facts(data=READY))
     assert found.items() >= claim.items()
 
 

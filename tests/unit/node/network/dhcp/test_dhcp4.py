@@ -33,8 +33,8 @@ def ask(kind: int, *more: tuple[int, bytes], client="0.0.0.0", relay="0.0.0.0", 
         1, 1, 6, 0, 0xCAFE, 0, flags, IPv4Address(client).packed, bytes(4), bytes(4),
         IPv4Address(relay).packed, GUEST, b"", b"", b"\x63\x82\x53\x63",
     )  # fmt: skip
-    told = b"".join(bytes([number, len(value)]) + value for number, value in more)
-    return head + bytes([53, 1, kind]) + told + b"\xff"
+    others = b"".join(bytes([number, len(value)]) + value for number, value in more)
+    return head + bytes([53, 1, kind]) + others + b"\xff"
 
 
 def answer(request: bytes, lease=LEASE) -> bytes:
@@ -70,17 +70,17 @@ def test_real_clients_get_their_address(name, kind, client):
     assert (op, seconds, mac, cookie) == (2, 0, GUEST, b"\x63\x82\x53\x63")
     assert reply[4:8] == request[4:8], "the transaction"
     assert (str(IPv4Address(had)), str(IPv4Address(given_))) == (client, "10.0.2.2")
-    told = dict(options(reply))
-    assert told[53] == bytes([kind])
-    assert told[54] == told[3] == address("10.0.2.1")
-    assert told[51] == struct.pack(">I", LEASE.seconds)
-    assert told[1] == address("255.255.255.0")
-    assert told[28] == address("10.0.2.255")
-    assert told[6] == address("10.96.0.10")
-    assert told[26] == struct.pack(">H", 1450)
-    assert told[12] == b"vm-1"
-    assert told[15] == SEARCH[0].encode()
-    assert 121 not in told
+    reply_options = dict(options(reply))
+    assert reply_options[53] == bytes([kind])
+    assert reply_options[54] == reply_options[3] == address("10.0.2.1")
+    assert reply_options[51] == struct.pack(">I", LEASE.seconds)
+    assert reply_options[1] == address("255.255.255.0")
+    assert reply_options[28] == address("10.0.2.255")
+    assert reply_options[6] == address("10.96.0.10")
+    assert reply_options[26] == struct.pack(">H", 1450)
+    assert reply_options[12] == b"vm-1"
+    assert reply_options[15] == SEARCH[0].encode()
+    assert 121 not in reply_options
 
 
 def test_a_release_gets_no_response():
@@ -124,9 +124,9 @@ def test_a_request_without_an_address_gets_no_response():
 
 def test_an_inform_gets_the_options():
     reply = answer(ask(INFORM, client="10.0.2.2"))
-    told = dict(options(reply))
-    assert told[53] == bytes([ACK])
-    assert 51 not in told
+    reply_options = dict(options(reply))
+    assert reply_options[53] == bytes([ACK])
+    assert 51 not in reply_options
     assert reply[16:20] == bytes(4), "no address is given"
     assert dhcp4.destination(reply) == IPv4Address("10.0.2.2")
 
@@ -169,8 +169,8 @@ def test_classless_routes_have_the_default_route_and_the_gateways(asked):
             Route(IPv4Network("10.8.0.0/16")),
         ),
     )
-    told = dict(options(answer(ask(DISCOVER, *asked), lease)))
-    assert told[121] == b"".join(
+    reply_options = dict(options(answer(ask(DISCOVER, *asked), lease)))
+    assert reply_options[121] == b"".join(
         (
             b"\x20" + address("10.244.0.1") + bytes(4),
             b"\x16\xc0\xa8\x04" + address("10.244.0.2"),
@@ -178,8 +178,8 @@ def test_classless_routes_have_the_default_route_and_the_gateways(asked):
             b"\x00" + address("10.244.0.1"),
         )
     )
-    assert told[3] == address("10.244.0.1"), "for clients that know no option 121"
-    assert 33 not in told
+    assert reply_options[3] == address("10.244.0.1"), "for clients that know no option 121"
+    assert 33 not in reply_options
 
 
 def test_clients_without_classless_routes_get_host_routes():
@@ -190,15 +190,15 @@ def test_clients_without_classless_routes_get_host_routes():
             Route(IPv4Network("192.168.9.9/32"), IPv4Address("10.0.2.9")),
         ),
     )
-    told = dict(options(answer(ask(DISCOVER, (55, b"\x01\x03\x21")), lease)))
-    assert told[33] == address("192.168.9.9") + address("10.0.2.9")
-    assert 121 not in told
+    reply_options = dict(options(answer(ask(DISCOVER, (55, b"\x01\x03\x21")), lease)))
+    assert reply_options[33] == address("192.168.9.9") + address("10.0.2.9")
+    assert 121 not in reply_options
 
 
 def test_a_network_without_gateway_has_no_default_route():
-    told = dict(options(answer(ask(DISCOVER), replace(LEASE, gateway=None))))
-    assert 3 not in told
-    assert 121 not in told
+    reply_options = dict(options(answer(ask(DISCOVER), replace(LEASE, gateway=None))))
+    assert 3 not in reply_options
+    assert 121 not in reply_options
 
 
 def test_boot_options_are_sent():
@@ -210,11 +210,11 @@ def test_boot_options_are_sent():
         private_options=((240, b"value"), (254, b"")),
     )
     reply = answer(ask(DISCOVER), lease)
-    told = dict(options(reply))
-    assert (told[66], told[67]) == (b"10.1.2.3", b"pxe/boot.0")
-    assert told[42] == address("10.1.1.1") + address("10.1.1.2")
-    assert told[240] == b"value"
-    assert 254 not in told, "an option of no bytes says nothing"
+    reply_options = dict(options(reply))
+    assert (reply_options[66], reply_options[67]) == (b"10.1.2.3", b"pxe/boot.0")
+    assert reply_options[42] == address("10.1.1.1") + address("10.1.1.2")
+    assert reply_options[240] == b"value"
+    assert 254 not in reply_options, "an option of no bytes says nothing"
     assert reply[20:24] == address("10.1.2.3")
     assert reply[108:236].rstrip(b"\0") == b"pxe/boot.0"
     assert answer(ask(DISCOVER), replace(lease, tftp_server_name="a.b"))[20:24] == bytes(4)
@@ -233,8 +233,8 @@ def test_responses_fit_the_maximum_message_size(says, max_bytes):
 
 def test_long_options_are_split():
     names = tuple(f"{letter * 50}.example" for letter in "abcdefgh")
-    told = options(answer(ask(DISCOVER, (57, b"\x05\xdc")), replace(LEASE, search=names)))
-    parts = [value for number, value in told if number == 119]
+    reply_options = options(answer(ask(DISCOVER, (57, b"\x05\xdc")), replace(LEASE, search=names)))
+    parts = [value for number, value in reply_options if number == 119]
     assert [len(part) for part in parts] == [255, len(b"".join(parts)) - 255]
     assert DNSBuffer(b"".join(parts)).decode_name() == f"{names[0]}."
 

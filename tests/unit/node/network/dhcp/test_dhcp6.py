@@ -50,10 +50,10 @@ def answer(request: bytes, lease=LEASE6) -> tuple[int, dict[int, list[bytes]]]:
     return reply[0], options(reply[4:])
 
 
-def addresses(told: dict[int, list[bytes]]) -> list[tuple[bytes, dict[bytes, int]]]:
+def addresses(reply_options: dict[int, list[bytes]]) -> list[tuple[bytes, dict[bytes, int]]]:
     """Of each association its number, and the addresses in it with their valid lifetimes."""
     found = []
-    for association in told.get(IA_NA, []):
+    for association in reply_options.get(IA_NA, []):
         inside = options(association[12:])
         given_ = {value[:16]: int.from_bytes(value[20:24], "big") for value in inside.get(5, [])}
         found.append((association[:4], given_))
@@ -70,33 +70,33 @@ def addresses(told: dict[int, list[bytes]]) -> list[tuple[bytes, dict[bytes, int
     ],
 )
 def test_real_clients_get_their_address(name, kind):
-    said, told = answer(RECORDED[name])
+    said, reply_options = answer(RECORDED[name])
     assert said == kind
-    assert told[SERVER] == [DUID]
-    assert told[CLIENT] == options(RECORDED[name][4:])[CLIENT]
-    assert addresses(told) == [(b"\0\0\0\x09", {OURS: 0xFFFFFFFF})]
-    assert told[23] == [LEASE6.dns[0].packed]
-    buffer = DNSBuffer(told[24][0])
+    assert reply_options[SERVER] == [DUID]
+    assert reply_options[CLIENT] == options(RECORDED[name][4:])[CLIENT]
+    assert addresses(reply_options) == [(b"\0\0\0\x09", {OURS: 0xFFFFFFFF})]
+    assert reply_options[23] == [LEASE6.dns[0].packed]
+    buffer = DNSBuffer(reply_options[24][0])
     assert [str(buffer.decode_name()) for _ in SEARCH] == [f"{name}." for name in SEARCH]
-    assert (RAPID in told) == ("rapid" in name)
+    assert (RAPID in reply_options) == ("rapid" in name)
 
 
 def test_real_clients_can_confirm_their_address():
-    said, told = answer(RECORDED["dhclient v6 CONFIRM"])
-    assert (said, told[STATUS]) == (REPLY, [b"\0\0"])
+    said, reply_options = answer(RECORDED["dhclient v6 CONFIRM"])
+    assert (said, reply_options[STATUS]) == (REPLY, [b"\0\0"])
 
 
 @pytest.mark.parametrize("name", ["dhclient v6 RELEASE", "dhcpcd v6 RELEASE"])
 def test_a_release_is_acknowledged(name):
-    said, told = answer(RECORDED[name])
-    assert (said, told[STATUS]) == (REPLY, [b"\0\0"])
-    assert IA_NA not in told
+    said, reply_options = answer(RECORDED[name])
+    assert (said, reply_options[STATUS]) == (REPLY, [b"\0\0"])
+    assert IA_NA not in reply_options
 
 
 def test_an_information_request_gets_no_address():
-    said, told = answer(RECORDED["dhclient v6 INFORMATION-REQUEST"])
+    said, reply_options = answer(RECORDED["dhclient v6 INFORMATION-REQUEST"])
     assert said == REPLY
-    assert set(told) == {CLIENT, SERVER, 23, 24}
+    assert set(reply_options) == {CLIENT, SERVER, 23, 24}
     assert set(answer(ask(INFORMATION, client=b""))[1]) == {SERVER, 23, 24}
     assert set(answer(ask(INFORMATION), replace(LEASE6, dns=(), search=()))[1]) == {CLIENT, SERVER}
 
@@ -110,10 +110,10 @@ def test_a_foreign_address_gets_zero_lifetimes():
 
 
 def test_there_is_one_address_for_all_associations():
-    said, told = answer(ask(SOLICIT, wants(b"one1"), wants(b"two2", OURS)))
+    said, reply_options = answer(ask(SOLICIT, wants(b"one1"), wants(b"two2", OURS)))
     assert said == ADVERTISE
-    assert addresses(told) == [(b"one1", {OURS: 0xFFFFFFFF}), (b"two2", {OURS: 0})]
-    assert options(told[IA_NA][1][12:])[STATUS] == [b"\0\2"]
+    assert addresses(reply_options) == [(b"one1", {OURS: 0xFFFFFFFF}), (b"two2", {OURS: 0})]
+    assert options(reply_options[IA_NA][1][12:])[STATUS] == [b"\0\2"]
 
 
 def test_a_foreign_address_is_not_on_link():
