@@ -90,7 +90,7 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="corral-bench.") as shared:
         options = ("--nodes", "2", "--shared-storage", shared, *RANGES)
         with cluster(*options) as one:
-            disk = demo_disk(one)
+            disk = demo_disk(one.directory)
             for case in CASES:
                 figures += of_case(one, disk, case)
             figures.append(drain(one))

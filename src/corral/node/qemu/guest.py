@@ -77,6 +77,7 @@ class QemuGuest:
         self._reboot = Reboot(directory)
         self._saving = False
         self._saves: asyncio.Queue[str] = asyncio.Queue()
+        self._offers = False
         self._link = AgentLink(monitor.events)
         self.agent = QemuAgent(directory / AGENT)
         self.plugs = QemuPlugs(monitor)
@@ -194,6 +195,7 @@ class QemuGuest:
     async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
         nodes = [node_of(vmi, volume) for volume in disks]
         await live_migration.offer_disks(self._monitor, self._directory, nodes)
+        self._offers = bool(nodes)
 
     async def open_disks(self) -> socket.socket:
         try:
@@ -202,7 +204,7 @@ class QemuGuest:
             raise GuestError(f"the disks cannot be reached: {describe(error)}") from error
 
     async def receive(self, memory: socket.socket) -> None:
-        await live_migration.receive(self._monitor, memory)
+        await live_migration.receive(self._monitor, memory, offers=self._offers)
         self._state = _RECEIVED
 
     @property

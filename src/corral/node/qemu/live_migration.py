@@ -106,8 +106,7 @@ class SourceMigration:
         tasks.start(self._limit(outgoing.options), name="limits")
         tasks.start(self._allow_downtime(outgoing.options), name="downtime")
         await self._until(lambda: self._status == _PRE_SWITCHOVER)
-        for node in nodes:
-            await self._finish_mirror(node)
+        await self._finish_mirrors(nodes)
         await self._monitor.execute("migrate-continue", {"state": _PRE_SWITCHOVER})
         await self._until(lambda: self._status == COMPLETED)
 
@@ -162,11 +161,14 @@ class SourceMigration:
         outgoing.memory.close()  # so that QEMU's end is the only one
         await self._monitor.execute("migrate", {"uri": f"fd:{_NAME}"})
 
-    async def _finish_mirror(self, node: str) -> None:
-        """End a mirror whose target is the same as its source: the guest is stopped."""
-        await self._monitor.execute("block-job-cancel", {"device": _job(node)})
-        await self._until(lambda: self._jobs.get(_job(node)) == "completed")
-        await self._monitor.execute("blockdev-del", {"node-name": _target(node)})
+    async def _finish_mirrors(self, nodes: Sequence[str]) -> None:
+        """End the mirrors, whose targets are the same as their sources: the guest is stopped.
+
+        The nodes that they have written to go with QEMU: to remove them takes time as well.
+        """
+        for node in nodes:
+            await self._monitor.execute("block-job-cancel", {"device": _job(node)})
+        await self._until(lambda: all(self._jobs[_job(node)] == "completed" for node in nodes))
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for events until a condition holds.  Raises GuestError if something has failed."""
@@ -313,8 +315,8 @@ async def offer_disks(monitor: Monitor, directory: Path, nodes: Sequence[str]) -
         await monitor.execute("block-export-add", export)
 
 
-async def receive(monitor: Monitor, memory: socket.socket) -> None:
-    """Read a guest's memory to its end.  Raises GuestError."""
+async def receive(monitor: Monitor, memory: socket.socket, *, offers: bool) -> None:
+    """Read a guest's memory to its end; ``offers``: whether disks are.  Raises GuestError."""
     await set_capabilities(monitor)
     try:
         await monitor.lend(memory.fileno(), "getfd", {"fdname": _NAME})
@@ -322,5 +324,5 @@ async def receive(monitor: Monitor, memory: socket.socket) -> None:
         memory.close()
     if not await read_incoming(monitor, _NAME):
         raise GuestError("QEMU cannot receive the guest")
-    if any(one["id"] for one in await monitor.execute("query-block-exports")):
+    if offers:
         await monitor.execute("nbd-server-stop")

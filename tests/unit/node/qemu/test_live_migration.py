@@ -207,13 +207,11 @@ async def test_nothing_listens_for_a_machine_without_copied_disks(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_disks_are_offered_no_longer_than_memory_comes(pair):
-    fake = Fake(
-        {"migrate-incoming": [status("active"), status("completed")]},
-        {"query-block-exports": [{"id": NODE}]},
-    )
-    await receive(fake, pair[0])
-    assert fake.asked[-1] == "nbd-server-stop"
+@pytest.mark.parametrize("offers", [True, False])
+async def test_disks_are_offered_no_longer_than_memory_comes(pair, offers):
+    fake = Fake({"migrate-incoming": [status("active"), status("completed")]})
+    await receive(fake, pair[0], offers=offers)
+    assert (fake.asked[-1] == "nbd-server-stop") is offers
     assert pair[0].fileno() == -1
 
 
@@ -221,4 +219,4 @@ async def test_disks_are_offered_no_longer_than_memory_comes(pair):
 async def test_memory_that_is_not_complete_is_not_received(pair, end):
     fake = Fake({"migrate-incoming": [status("active"), end]})
     with pytest.raises(GuestError, match="cannot receive the guest"):
-        await receive(fake, pair[0])
+        await receive(fake, pair[0], offers=True)
