@@ -7,7 +7,7 @@ the observed state and moves it towards the desired one, so a lost or doubled ev
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ import structlog
 
 from corral.aio import Background, TimeLimit
 from corral.api.errors import ApiError, Conflict, NotFound
-from corral.metrics import Histogram
+from corral.metrics import Family, Histogram
 from corral.reconcile.workqueue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -51,7 +51,8 @@ class Controller(Generic[K]):
     """A queue of keys and the workers that reconcile them.
 
     ``sources`` are the informers that ``reconcile`` reads: no key is reconciled before all of them
-    have synced.  ``results`` counts reconciles by result, ``durations`` their seconds, for metrics.
+    have synced.  ``results`` counts reconciles by result, ``durations`` their seconds, for metrics;
+    ``families`` returns metrics of its own.
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class Controller(Generic[K]):
         queue: WorkQueue[K],
         sources: Sequence[Source],
         workers: int = 8,
+        families: Callable[[], Iterable[Family]] = tuple,
     ) -> None:
         self.name = name
         self.queue = queue
+        self.families = families
         self._reconcile = reconcile
         self._sources = sources
         self.workers = workers

@@ -55,6 +55,7 @@ class EventKey(NamedTuple):
     type: str
     reason: str
     message: str
+    action: str = ""
 
 
 @dataclass(slots=True)
@@ -147,7 +148,7 @@ class EventCorrelator:
         return aggregate_key, COMBINED + key.message
 
     def _allowed(self, key: EventKey, now: datetime) -> bool:
-        source = key._replace(type="", reason="", message="")
+        source = key._replace(type="", reason="", message="", action="")
         bucket = self._buckets.get(source) or _Bucket(BURST, now)
         # A wall clock that was set back must not remove tokens.
         passed = max(0.0, (now - bucket.filled).total_seconds())
@@ -169,11 +170,17 @@ class EventRecorder:
     host: str = ""
 
     def event(
-        self, involved: msgspec.Struct | Document, event_type: str, reason: str, message: str
+        self,
+        involved: msgspec.Struct | Document,
+        event_type: str,
+        reason: str,
+        message: str,
+        *,
+        action: str = "",
     ) -> None:
         """Record an event about an object (a view, or an ObjectReference).  Never blocks.
 
-        ``event_type`` is Normal or Warning.
+        ``event_type`` is Normal or Warning; ``action`` is what was done to the object.
         """
         reference = involved if isinstance(involved, dict) else object_reference(involved)
         identity = tuple(
@@ -182,7 +189,8 @@ class EventRecorder:
         )
         text = message[:MAX_MESSAGE_CHARACTERS]
         self.events.record(
-            EventKey(self.component, self.host, identity, event_type, reason, text), reference
+            EventKey(self.component, self.host, identity, event_type, reason, text, action),
+            reference,
         )
 
 
@@ -262,6 +270,7 @@ class EventBroadcaster:
             "type": key.type,
             "reason": key.reason,
             "message": message,
+            **({"action": key.action} if key.action else {}),
             "source": {"component": key.component, **({"host": key.host} if key.host else {})},
             "reportingComponent": key.component,
             "reportingInstance": key.host,

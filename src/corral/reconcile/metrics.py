@@ -12,7 +12,8 @@ def of(controllers: Callable[[], Iterable[Controller[Any]]]) -> Source:
 
     async def families() -> Iterable[Family]:
         present = list(controllers())
-        return [*_queues(present), *_work(present)]
+        own = (family for each in present for family in each.families())
+        return [*_queues(present), *_work(present), *own]
 
     return families
 

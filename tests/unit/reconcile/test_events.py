@@ -89,12 +89,12 @@ async def test_events_have_the_fields_that_kubectl_shows(client):
     async with Background() as tasks:
         tasks.start(events.run(), name="events")
         for _ in range(3):
-            recorder.event(made, "Warning", "Failed", "it broke")
+            recorder.event(made, "Warning", "Failed", "it broke", action="Binding")
             moment += timedelta(seconds=10)
         await asyncio.sleep(1)
         [event] = (await client.list(Event)).items
         assert (event.type, event.reason, event.message) == ("Warning", "Failed", "it broke")
-        assert event.count == 3
+        assert (event.count, event.action) == (3, "Binding")
         assert event.source.component == "tester"
         assert event.source.host == "node0"
         assert event.involvedObject.uid == made.metadata.uid

@@ -6,6 +6,7 @@ import pytest
 
 from corral.aio import Background
 from corral.api.errors import Conflict, Unavailable
+from corral.metrics import gauge
 from corral.reconcile import metrics
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.workqueue import WorkQueue
@@ -68,3 +69,14 @@ async def test_each_controller_has_metrics_of_work_done_and_pending():
     assert 0 < longest <= unfinished < 60
     assert values["workqueue_unfinished_work_seconds", "idle"] == 0
     assert values["workqueue_longest_running_processor_seconds", "idle"] == 0
+
+
+async def test_a_controller_may_have_metrics_of_its_own():
+    def families():
+        family = gauge("sheep", "Sheep that were counted.")
+        family.add(3)
+        return (family,)
+
+    queue = WorkQueue[str]()
+    controller = Controller("shepherd", reconcile, queue=queue, sources=[], families=families)
+    assert (await figures(controller))["sheep",] == 3

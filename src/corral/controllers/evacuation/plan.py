@@ -7,7 +7,9 @@ from lightkube.models.core_v1 import Node
 
 from corral.api.kinds.kubevirt.migration import (
     CRITICAL,
+    DESCHEDULER,
     EVACUATION,
+    EVICTION_SOURCE,
     MAINTENANCE,
     VirtualMachineInstanceMigration,
 )
@@ -16,8 +18,6 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.reconcile.objects import is_being_deleted
 
-EVICTION_SOURCE: Final = "kubevirt.io/eviction-source"
-_DESCHEDULER: Final = "descheduler"
 _BY_MIGRATION: Final = frozenset({"LiveMigrate", "LiveMigrateIfPossible"})
 
 
@@ -56,7 +56,7 @@ def may_migrate(
 
 def migration_of(vmi: VirtualMachineInstance) -> Document:
     """Return the migration by which a VMI leaves its node."""
-    descheduled = vmi.metadata.annotations.get(EVICTION_SOURCE) == _DESCHEDULER
+    descheduled = vmi.metadata.annotations.get(EVICTION_SOURCE) == DESCHEDULER
     return {
         "metadata": {
             "generateName": "kubevirt-evacuation-",

@@ -6,7 +6,7 @@ guest runs there; the source's node writes the start and failures (KubeVirt's vi
 
 from typing import Final
 
-from corral.api.kinds.kubevirt.migration import TARGET_NODE
+from corral.api.kinds.kubevirt.migration import EVICTION_SOURCE, TARGET_NODE
 from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -56,9 +56,13 @@ def _of_target(
     over: Document = {"targetNodeDomainReadyTimestamp": now, "endTimestamp": now, "completed": True}
     if state.abort_requested:
         over["abortStatus"] = ABORT_FAILED
+    descheduled = EVICTION_SOURCE in vmi.metadata.annotations
     others = dict.fromkeys(uid for uid in vmi.status.active_pods if uid != record.pod_uid)
     return {
-        "metadata": {"labels": {NODE_LABEL: node, TARGET_NODE: None}},
+        "metadata": {
+            "labels": {NODE_LABEL: node, TARGET_NODE: None},
+            **({"annotations": {EVICTION_SOURCE: None}} if descheduled else {}),
+        },
         "status": {
             "nodeName": node,
             "activePods": {**others, record.pod_uid: node},

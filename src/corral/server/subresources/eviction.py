@@ -57,12 +57,13 @@ _SELECTORS: WeakKeyDictionary[Record, LabelSelector] = WeakKeyDictionary()
 async def answer(rest: Rest, call: Call) -> Response:
     """Evict a pod.  Raises TooManyRequests where clients are to retry, Conflict and others."""
     eviction = body.read_as(call, VERSIONS[0], KIND)
-    options = _options(call, await rest.reviewers.admit_posted(call, eviction))
+    admitted = await rest.reviewers.admit_posted(call, eviction)
+    options = _options(call, admitted)
     record = object_meta.existing(rest.store, call.kind, storage(call.kind), call.key)
     pod = record.document()
     # First, as the preconditions may name another pod: then its VMI must not be marked.
     deletion = delete.plan_deletion(rest, call, record, options)
-    denied = await evacuation.denial(rest, call, pod)
+    denied = await evacuation.denial(rest, call, pod, admitted)
     if denied is not None:
         if denied.marked is not None and not options.dry_run:
             key = Key(call.namespace, denied.marked["metadata"]["name"])

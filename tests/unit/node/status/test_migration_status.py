@@ -12,9 +12,14 @@ NOW = "2026-01-01T00:00:00Z"
 NAMED = {"namespace": "default", "instance": "vm", "uid": "u", "pod": "p", "pod_uid": "new"}
 
 
-def vmi(**state):
+def vmi(annotations=None, **state):
     document = {
-        "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
+        "metadata": {
+            "name": "vm",
+            "namespace": "default",
+            "uid": "u",
+            "annotations": annotations or {},
+        },
         "spec": {"domain": {"devices": {}}},
         "status": {
             "nodeName": "a",
@@ -53,6 +58,13 @@ def test_the_hand_over_is_one_change():
         "completed": True,
     }
     assert changes(Progress.ARRIVED, arrives=True, completed=True) == {}
+
+
+def test_an_arrival_removes_what_the_descheduler_noted():
+    source = {"kubevirt.io/eviction-source": "descheduler"}
+    written = changes(Progress.ARRIVED, arrives=True, annotations=source)
+    assert written["metadata"]["annotations"] == {"kubevirt.io/eviction-source": None}
+    assert "annotations" not in changes(Progress.ARRIVED, arrives=True)["metadata"]
 
 
 def test_a_cancellation_that_came_too_late_has_failed():

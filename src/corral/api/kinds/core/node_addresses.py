@@ -1,4 +1,4 @@
-"""Address and age of a kubelet, from its Node."""
+"""Address and age of a kubelet, and which others it reaches, from Nodes."""
 
 from lightkube.models.core_v1 import Node
 
@@ -17,6 +17,11 @@ def kubelet_port(node: Node) -> int:
     endpoints = node.status and node.status.daemonEndpoints
     kubelet = endpoints and endpoints.kubeletEndpoint
     return (kubelet and kubelet.Port) or 0
+
+
+def can_migrate_to(target: Node) -> bool:
+    """Return whether machines of other nodes can migrate to a node: it is on the first host."""
+    return not kubelet_port(target)
 
 
 def by_age(node: Node) -> tuple[str, str]:

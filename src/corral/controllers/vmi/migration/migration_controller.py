@@ -7,7 +7,7 @@ from lightkube.models.core_v1 import Namespace, Node, Pod
 
 from corral.api.errors import AlreadyExists, ApiError, Forbidden
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
-from corral.api.kinds.core.node_addresses import kubelet_port
+from corral.api.kinds.core.node_addresses import can_migrate_to
 from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, migration_settings
 from corral.api.kinds.kubevirt.migration import (
     FINALIZER,
@@ -240,7 +240,8 @@ class Migrations:
 
     def _excluded(self, vmi: VMI) -> list[str]:
         """Return the nodes to which a VMI does not migrate: its own, and those of other hosts."""
-        remote = [key_of(node).name for node in self._nodes.items() if kubelet_port(node)]
+        nodes = self._nodes.items()
+        remote = [key_of(node).name for node in nodes if not can_migrate_to(node)]
         return sorted({vmi.status.node_name, *remote})
 
     # -- writing ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ A VMI's ``evictionStrategy``, or that of the KubeVirt object for those without o
 migration, or for an external controller, rather than for its end.
 Then the eviction is refused with 429, so clients retry, and the VMI is marked with the
 node that it is to leave: ``status.evacuationNodeName``.  ``evacuate/cancel`` removes the mark.
+An annotation says where the descheduler asked, whose migrations come after those of drains.
 """
 
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from corral.api.errors import MethodNotAllowed, TooManyRequests
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.installation import EVICTION_FIELD, KEY, KUBEVIRT_KIND
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.kubevirt.migration import DESCHEDULER, EVICTION_SOURCE
 from corral.api.kinds.vmi import live_migration
 from corral.api.object import Document, Key
 from corral.api.request import Response
@@ -27,6 +29,9 @@ from corral.store import Record
 
 WEBHOOK: Final = "virt-launcher-eviction-interceptor.kubevirt.io"
 CANCEL: Final = "evacuate/cancel"
+REQUESTED_BY: Final = "requested-by"
+"""Annotation by which an Eviction says who asks for it."""
+DESCHEDULER_NAME: Final = "sigs.k8s.io/descheduler"
 _VMI = VIRTUAL_MACHINE_INSTANCE
 _ENDED = ("Succeeded", "Failed")
 
@@ -42,7 +47,7 @@ class Denial:
         return TooManyRequests(f'admission webhook "{WEBHOOK}" denied the request: {self.why}')
 
 
-async def denial(rest: Updates, call: Call, pod: Document) -> Denial | None:
+async def denial(rest: Updates, call: Call, pod: Document, eviction: Document) -> Denial | None:
     """Return the refusal to evict a VMI's pod; None where it may be evicted, and for other pods."""
     name = at(pod, "metadata", "annotations", "kubevirt.io/domain")
     of_vmi = at(pod, "metadata", "labels", "kubevirt.io") == "virt-launcher"
@@ -58,7 +63,8 @@ async def denial(rest: Updates, call: Call, pod: Document) -> Denial | None:
         return Denial(why)
     if not _is_to_be_evacuated(vmi, strategy):
         return None
-    return await _evacuation(rest, call, pod, record)
+    by_descheduler = at(eviction, "metadata", "annotations", REQUESTED_BY) == DESCHEDULER_NAME
+    return await _evacuation(rest, call, pod, record, by_descheduler=by_descheduler)
 
 
 def _default_strategy(rest: Updates) -> str | None:
@@ -67,7 +73,9 @@ def _default_strategy(rest: Updates) -> str | None:
     return at(record.document(), *EVICTION_FIELD.split(".")) if record is not None else None
 
 
-async def _evacuation(rest: Updates, call: Call, pod: Document, record: Record) -> Denial:
+async def _evacuation(
+    rest: Updates, call: Call, pod: Document, record: Record, *, by_descheduler: bool
+) -> Denial:
     """Mark the VMI with the node to leave, unless it is marked; return the refusal."""
     name, vmi = record.key.name, record.document()
     triggered = f'Eviction triggered evacuation of VMI "{call.namespace}/{name}"'
@@ -77,6 +85,9 @@ async def _evacuation(rest: Updates, call: Call, pod: Document, record: Record) 
     if at(vmi, "status", "nodeName") != node:
         return Denial("Eviction request for target Pod")
     vmi["status"]["evacuationNodeName"] = node
+    if by_descheduler:
+        annotations = vmi["metadata"].get("annotations") or {}
+        vmi["metadata"]["annotations"] = {**annotations, EVICTION_SOURCE: DESCHEDULER}
     return Denial(triggered, await rest.evaluate_update(_ours(call, name), record, vmi))
 
 
@@ -129,6 +140,7 @@ async def cancel(rest: Updates, call: Call) -> Response:
         why = f'VMI is to leave node "{marked}", not "{options.evacuation_node_name}"'
         raise kubevirt_options.conflict(_VMI, call.name, why)
     del vmi["status"]["evacuationNodeName"]
+    (vmi["metadata"].get("annotations") or {}).pop(EVICTION_SOURCE, None)
     with_options = replace(call, query=kubevirt_options.query(call, options.dry_run))
     ours = _ours(with_options, call.name)
     changed = await rest.evaluate_update(ours, record, vmi)

@@ -1,7 +1,7 @@
 """Evictions of machines' pods by the machines' strategies, and marks that are taken back."""
 
 import pytest
-from tests.unit.server.conftest import MACHINES, MERGE
+from tests.unit.server.conftest import MACHINES, MERGE, PODS
 from tests.unit.server.subresources.evictions import (
     evict,
     is_being_deleted,
@@ -75,6 +75,27 @@ async def test_a_vmi_without_an_eviction_strategy_has_the_clusters(
     }
     await ask.server.store.write(KUBEVIRT_KIND.resource, KEY, document)
     assert (await evict(ask)).status == status
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "source"),
+    [("sigs.k8s.io/descheduler", "descheduler"), ("somebody", None)],
+)
+async def test_an_eviction_by_the_descheduler_is_noted(ask, machine, asked_by, source):
+    await store_pod(ask, machine="vm")
+    await store_machine(ask, machine, "LiveMigrate", **MIGRATABLE)
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "web", "annotations": {"requested-by": asked_by}},
+    }
+    assert (await ask("POST", f"{PODS}/web/eviction", eviction)).status == 429
+    annotations = (await ask("GET", f"{MACHINES}/vm")).metadata.get("annotations") or {}
+    assert annotations.get("kubevirt.io/eviction-source") == source
+    cancelled = await ask("PUT", CANCEL.format("virtualmachineinstances"), {})
+    assert cancelled.status == 200
+    annotations = (await ask("GET", f"{MACHINES}/vm")).metadata.get("annotations") or {}
+    assert "kubevirt.io/eviction-source" not in annotations
 
 
 @pytest.mark.parametrize("before", [{"uid": "another"}, {"resourceVersion": "1"}])

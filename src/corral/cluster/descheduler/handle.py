@@ -1,0 +1,54 @@
+"""What a plugin sees of the cluster: nodes, and pods that its profile allows to evict.  Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from corral.api.selectors import LabelSelector
+from corral.cluster.descheduler.arguments import Namespaces, Selection
+from corral.cluster.descheduler.default_evictor import DefaultEvictor
+from corral.cluster.descheduler.departure import Departure
+from corral.cluster.descheduler.snapshot import PodInfo, Snapshot
+from corral.reconcile.objects import labels_of
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The nodes that the policy handles, sorted, and the pods on them."""
+
+    snapshot: Snapshot
+    evictor: DefaultEvictor
+    nodes: tuple[str, ...]
+    now: datetime
+
+    def is_schedulable(self, node: str) -> bool:
+        """Return whether a node is not cordoned."""
+        spec = self.snapshot.node(node).spec
+        return spec is None or not spec.unschedulable
+
+    def evictable(self, nodes: Iterable[str], selection: Selection) -> Iterator[PodInfo]:
+        """Yield the pods on some nodes that a plugin may evict."""
+        labels = selection.label_selector.parsed()
+        for node in nodes:
+            yield from self.evictable_on(node, selection.namespaces, labels)
+
+    def evictable_on(
+        self, node: str, namespaces: Namespaces, labels: LabelSelector | None = None
+    ) -> Iterator[PodInfo]:
+        """Yield the pods on a node that may be evicted; ``labels`` None selects all."""
+        for one in self.snapshot.pods_on(node):
+            if (
+                namespaces.has(one.key.namespace)
+                and (labels is None or labels.matches(labels_of(one.pod)))
+                and self.evictor.allows(one)
+                and self.evictor.allows_now(one)
+            ):
+                yield one
+
+    def leaves(self, one: PodInfo) -> bool:
+        """Return whether an evicted pod would leave its node.
+
+        A migration needs another node; a pod that is replaced may wait for one.
+        """
+        landing = self.snapshot.landing(one)
+        return landing != one.node and bool(landing or one.departure is Departure.REPLACEMENT)

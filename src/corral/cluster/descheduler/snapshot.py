@@ -1,0 +1,248 @@
+"""The cluster as one cycle of the descheduler sees it, and where evicted pods will be.  Pure.
+
+Evictions take effect at once here: their pods are counted where the scheduler will place them
+next. So are VMIs that are about to move already. That keeps a cycle from evicting more pods than
+its rules want, and the next one from evicting them again.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+
+from lightkube.models.core_v1 import Node, Pod
+
+from corral.api import node_fit
+from corral.api.kinds.core.node_addresses import can_migrate_to
+from corral.api.kinds.vmi.derived import MIGRATION_UID
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.node_fit import NodeInfo
+from corral.api.object import Key
+from corral.api.volume_binding import is_finished, node_of
+from corral.cluster.descheduler.departure import Departure, departure
+from corral.reconcile.objects import controller_of, is_being_deleted, key_of, labels_of, uid_of
+from corral.reconcile.pod_owners import PodOwner
+
+VMI = VirtualMachineInstance
+OwnerId = tuple[str, str, str]
+"""Namespace, kind and name."""
+
+
+@dataclass(slots=True, eq=False)
+class PodInfo:
+    """A pod, its VMI, and what becomes of it when it is evicted.
+
+    next_pod: the pod as it will be created next; a migration added conditions to the present one.
+    settled: whether it is to stay where it is, as far as is known.
+    """
+
+    pod: Pod
+    node: str
+    next_pod: Pod
+    vmi: VMI | None = None
+    owner: PodOwner | None = None
+    settled: bool = True
+    requested: Counter[str] = field(default_factory=Counter)
+    departure: Departure | None = None
+
+    @property
+    def key(self) -> Key:
+        return key_of(self.pod)
+
+    @property
+    def owner_id(self) -> OwnerId | None:
+        """The topmost owner, which keeps the number of its VMIs."""
+        if self.owner is None:
+            return None
+        return self.key.namespace, self.owner.kind, self.owner.metadata.name
+
+    @property
+    def owner_kinds(self) -> frozenset[str]:
+        """The kinds of the pod's controller and of its topmost owner."""
+        reference = controller_of(self.pod)
+        kinds = {reference.kind} if reference is not None else set()
+        return frozenset(kinds | ({self.owner.kind} if self.owner is not None else set()))
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """Lookups of objects beside nodes and pods.
+
+    vmi: the VMI that controls a pod.
+    owner: the topmost owner of a pod.
+    volume_reason: why a node does not fit, for the volumes that a pod's claims are bound to.
+    eviction_strategy: that of VMIs which have none.
+    """
+
+    vmi: Callable[[Pod], VMI | None]
+    owner: Callable[[Pod], PodOwner | None]
+    volume_reason: Callable[[Pod, Node], str] = lambda _pod, _node: ""
+    eviction_strategy: str | None = None
+
+
+class Snapshot:
+    """Nodes, the pods on them and their requests; evictions change it."""
+
+    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], lookups: Lookups) -> None:
+        self._infos = {key_of(node).name: NodeInfo(node) for node in nodes}
+        self._pods: dict[str, dict[str, PodInfo]] = defaultdict(dict)
+        self._lookups = lookups
+        unplaced = []
+        for one, is_placed in self._observe(pods):
+            if is_placed:
+                self._add(one, one.node)
+            else:
+                unplaced.append(one)
+        for one in unplaced:
+            self._place(one)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Node:
+        return self._infos[name].node
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all nodes, sorted."""
+        yield from sorted(self._infos)
+
+    def pods_on(self, node: str) -> Sequence[PodInfo]:
+        """Return the pods on a node, and those that will be there, in the order of their names."""
+        return sorted(self._pods[node].values(), key=lambda one: one.key)
+
+    def pods(self) -> Iterator[PodInfo]:
+        for name in self.names():
+            yield from self.pods_on(name)
+
+    def used(self, node: str) -> Mapping[str, int]:
+        """Return the sum of the requests of a node's pods, in billionths."""
+        return self._infos[node].used
+
+    def allocatable(self, node: str, resource: str) -> int:
+        """Return what a node has of a resource for its pods, in billionths."""
+        return node_fit.allocatable(self.node(node), resource)
+
+    def landing(self, one: PodInfo) -> str:
+        """Return the node that the scheduler will choose for a pod once it is evicted; "" if none.
+
+        The target pod of a migration is never placed on the node that its VMI leaves.
+        """
+        moves = one.departure is Departure.MIGRATION
+        infos = [
+            self._without(one, info)
+            for info in self._infos.values()
+            if not moves or (info.name != one.node and can_migrate_to(info.node))
+        ]
+        pod = one.next_pod
+        return node_fit.choose(pod, infos, lambda node: self._lookups.volume_reason(pod, node)).node
+
+    def fits_elsewhere(self, one: PodInfo, nodes: Iterable[str]) -> bool:
+        """Return whether a pod fits on one of the nodes beside its own."""
+        pod = one.next_pod
+        return any(
+            not node_fit.unfit_reasons(pod, self._infos[name], one.requested)
+            and not self._lookups.volume_reason(pod, self.node(name))
+            for name in nodes
+            if name != one.node
+        )
+
+    # -- changing -----------------------------------------------------------------------------
+
+    def evict(self, one: PodInfo) -> None:
+        """Count an evicted pod where it will be next."""
+        info = self._infos.get(one.node)
+        if info is not None and self._pods[one.node].pop(uid_of(one.pod), None) is not None:
+            node_fit.add_all(info.used, one.requested.items(), -1)
+        self._place(one)
+
+    def _place(self, one: PodInfo) -> None:
+        landing = self.landing(one)
+        one.settled = False
+        one.node = landing
+        if landing:
+            self._add(one, landing)
+
+    def _add(self, one: PodInfo, node: str) -> None:
+        self._pods[node][uid_of(one.pod)] = one
+        if (info := self._infos.get(node)) is not None:
+            node_fit.add_all(info.used, one.requested.items(), 1)
+
+    def _without(self, one: PodInfo, info: NodeInfo) -> NodeInfo:
+        if info.name != one.node or uid_of(one.pod) not in self._pods[one.node]:
+            return info
+        used = Counter(info.used)
+        used.subtract(one.requested)
+        return NodeInfo(info.node, used)
+
+    # -- observing ----------------------------------------------------------------------------
+
+    def _observe(self, pods: Iterable[Pod]) -> Iterator[tuple[PodInfo, bool]]:
+        """Yield each VMI once and each other pod, and whether it is where it will be."""
+        of_vmis: dict[str, list[Pod]] = defaultdict(list)
+        for pod in pods:
+            if is_finished(pod):
+                continue
+            vmi = self._lookups.vmi(pod)
+            if vmi is not None:
+                of_vmis[vmi.metadata.uid].append(pod)
+            elif node_of(pod) and not is_being_deleted(pod):
+                yield self._info(pod, None), True
+        for group in of_vmis.values():
+            # A VMI that migrates has two pods, and counts where it will be.
+            newest = max(group, key=_age)
+            one = self._info(newest, self._lookups.vmi(newest))
+            if is_being_deleted(newest) and not _comes_back(one):
+                continue
+            leaves = _is_leaving(one)
+            one.settled = len(group) == 1 and not leaves
+            yield one, bool(one.node) and not leaves
+
+    def _info(self, pod: Pod, vmi: VMI | None) -> PodInfo:
+        requested = node_fit.requests(pod)
+        if vmi is None:
+            return PodInfo(pod, node_of(pod), pod, requested=requested)
+        owner = self._lookups.owner(pod)
+        return PodInfo(
+            pod,
+            node_of(pod),
+            _next_pod(pod, vmi),
+            vmi,
+            owner,
+            requested=requested,
+            departure=departure(vmi, owner, self._lookups.eviction_strategy),
+        )
+
+
+def _next_pod(pod: Pod, vmi: VMI) -> Pod:
+    if pod.spec is None:
+        return pod
+    new, spec = copy(pod), copy(pod.spec)
+    spec.affinity = vmi.spec.affinity
+    spec.nodeSelector = vmi.spec.node_selector or None
+    new.spec = spec
+    return new
+
+
+def _age(pod: Pod) -> tuple[str, bool]:
+    """Return a key that sorts the target of a migration last."""
+    created = pod.metadata.creationTimestamp if pod.metadata is not None else None
+    return str(created or ""), MIGRATION_UID in labels_of(pod)
+
+
+def _is_leaving(one: PodInfo) -> bool:
+    """Return whether a VMI is to leave the node that its pod is on."""
+    marked = one.vmi is not None and one.vmi.status.evacuation_node_name == one.node != ""
+    return marked or is_being_deleted(one.pod)
+
+
+def _comes_back(one: PodInfo) -> bool:
+    """Return whether a VMI whose pod is being deleted will have another pod."""
+    return (
+        one.vmi is not None
+        and not is_being_deleted(one.vmi)
+        and one.departure is Departure.REPLACEMENT
+    )
+
+
+def percentage(used: int, allocatable: int) -> float:
+    """Return the used share of a resource; 0 of what a node does not have."""
+    return 100 * used / allocatable if allocatable > 0 else 0.0

@@ -1,0 +1,58 @@
+"""Plugins of the descheduler: which pods to evict, and in which order.  Pure.
+
+Each is a generator that yields a pod to evict and is sent whether it was evicted. To add one: write
+its module, its arguments in ``arguments``, and its row in STRATEGIES.
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from corral.cluster.descheduler import arguments
+from corral.cluster.descheduler.arguments import Arguments
+from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.snapshot import PodInfo
+from corral.cluster.descheduler.strategies import (
+    duplicates,
+    node_affinity,
+    node_taints,
+    node_utilization,
+    pod_life_time,
+    topology_spread,
+)
+
+Evictions = Generator[PodInfo, bool, None]
+DESCHEDULE: Final = "deschedule"
+"""The extension point of plugins that judge each pod by itself; they run first."""
+BALANCE: Final = "balance"
+"""The extension point of plugins that compare nodes or groups of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A plugin: its extension point, the type of its arguments, and its evictions."""
+
+    point: str
+    arguments: type[Arguments]
+    evictions: Callable[[Any, Handle], Evictions]
+
+
+STRATEGIES: Final[Mapping[str, Strategy]] = {
+    "LowNodeUtilization": Strategy(
+        BALANCE, arguments.LowNodeUtilizationArgs, node_utilization.relieve_overutilized
+    ),
+    "HighNodeUtilization": Strategy(
+        BALANCE, arguments.HighNodeUtilizationArgs, node_utilization.empty_underutilized
+    ),
+    "RemoveDuplicates": Strategy(BALANCE, arguments.RemoveDuplicatesArgs, duplicates.evictions),
+    "RemovePodsViolatingTopologySpreadConstraint": Strategy(
+        BALANCE, arguments.TopologySpreadArgs, topology_spread.evictions
+    ),
+    "RemovePodsViolatingNodeTaints": Strategy(
+        DESCHEDULE, arguments.NodeTaintsArgs, node_taints.evictions
+    ),
+    "RemovePodsViolatingNodeAffinity": Strategy(
+        DESCHEDULE, arguments.NodeAffinityArgs, node_affinity.evictions
+    ),
+    "PodLifeTime": Strategy(DESCHEDULE, arguments.PodLifeTimeArgs, pod_life_time.evictions),
+}

@@ -1,0 +1,81 @@
+"""RemoveDuplicates: several VMIs of one owner on a node, while others have fewer.
+
+The descheduler compares the owners of pods, which are VMIs here, each with one pod: so the topmost
+owner counts, a replica set, a pool or a VirtualMachine.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable
+from math import ceil
+
+from corral.api import node_fit
+from corral.cluster.descheduler.arguments import RemoveDuplicatesArgs
+from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.snapshot import OwnerId, PodInfo
+
+Group = tuple[OwnerId, tuple[str, ...]]
+"""An owner, and the images of its pods, sorted."""
+
+
+def evictions(args: RemoveDuplicatesArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+    """Yield pods beyond a node's share, if they will be where there are fewer."""
+    for group, by_node in sorted(_grouped(args, handle).items()):
+        nodes = _feasible(handle, (one for pods in by_node.values() for one in pods))
+        if len(nodes) < 2:
+            continue
+        share = ceil(sum(map(len, by_node.values())) / len(nodes))
+        for pods in by_node.values():
+            for one in pods[share:]:
+                landing = handle.snapshot.landing(one)
+                if landing not in ("", one.node) and _count(handle, group, landing) < share:
+                    yield one
+
+
+def _grouped(args: RemoveDuplicatesArgs, handle: Handle) -> dict[Group, dict[str, list[PodInfo]]]:
+    """Return the pods that may be evicted by group and node."""
+    groups: dict[Group, dict[str, list[PodInfo]]] = defaultdict(lambda: defaultdict(list))
+    for name in handle.nodes:
+        for one in handle.evictable_on(name, args.namespaces):
+            group = _group(one)
+            if group is not None and one.owner_kinds.isdisjoint(args.exclude_owner_kinds):
+                groups[group][name].append(one)
+    return groups
+
+
+def _group(one: PodInfo) -> Group | None:
+    if one.owner_id is None or one.pod.spec is None:
+        return None
+    images = sorted(each.image or "" for each in one.pod.spec.containers)
+    return one.owner_id, tuple(images)
+
+
+def _feasible(handle: Handle, pods: Iterable[PodInfo]) -> set[str]:
+    """Return the nodes whose taints and labels allow one of the pods."""
+    found: set[str] = set()
+    seen = []
+    for one in pods:
+        spec = one.next_pod.spec
+        assert spec is not None
+        terms = (spec.tolerations, spec.nodeSelector, spec.affinity)
+        if terms in seen:
+            continue
+        seen.append(terms)
+        nodes = {name for name in handle.nodes if _may_be_on(handle, one, name)}
+        if len(nodes) > 1:
+            found |= nodes
+    return found
+
+
+def _may_be_on(handle: Handle, one: PodInfo, name: str) -> bool:
+    node = handle.snapshot.node(name)
+    pod = one.next_pod
+    taints = [
+        each for each in (node.spec and node.spec.taints) or () if each.effect != "PreferNoSchedule"
+    ]
+    tolerated = all(node_fit.tolerates(pod, each) for each in taints)
+    return tolerated and node_fit.matches_affinity(pod, node)
+
+
+def _count(handle: Handle, group: Group, node: str) -> int:
+    """Return how many pods of a group are on a node, or will be."""
+    return Counter(_group(one) for one in handle.snapshot.pods_on(node))[group]

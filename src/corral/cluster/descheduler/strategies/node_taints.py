@@ -1,0 +1,36 @@
+"""RemovePodsViolatingNodeTaints: pods that do not tolerate a taint of their node."""
+
+from collections.abc import Generator
+from typing import Final
+
+from lightkube.models.core_v1 import Taint
+
+from corral.api import node_fit
+from corral.cluster.descheduler.arguments import NodeTaintsArgs
+from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.snapshot import PodInfo
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+
+
+def evictions(args: NodeTaintsArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+    """Yield pods that do not tolerate a taint, unless they would come back."""
+    for name in handle.nodes:
+        spec = handle.snapshot.node(name).spec
+        taints = [each for each in (spec and spec.taints) or () if counts(args, each)]
+        if not taints:
+            continue
+        for one in handle.evictable([name], args):
+            tolerated = (node_fit.tolerates(one.next_pod, each) for each in taints)
+            if not all(tolerated) and handle.leaves(one):
+                yield one
+
+
+def counts(args: NodeTaintsArgs, taint: Taint) -> bool:
+    """Return whether a taint counts, by its effect, its key, or its key and value."""
+    effects = (NO_SCHEDULE, *((PREFER_NO_SCHEDULE,) if args.include_prefer_no_schedule else ()))
+    names = {taint.key, *((f"{taint.key}={taint.value}",) if taint.value else ())}
+    if taint.effect not in effects or not names.isdisjoint(args.excluded_taints):
+        return False
+    return not args.included_taints or not names.isdisjoint(args.included_taints)

@@ -1,0 +1,151 @@
+"""RemovePodsViolatingTopologySpreadConstraint: domains with too many of a constraint's pods.
+
+Pods go from the fullest domain, one at a time, until no two domains differ by more than
+``maxSkew``. All pods that a constraint selects count, also those that must not be evicted.
+"""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from lightkube.models.core_v1 import Pod, TopologySpreadConstraint
+
+from corral.api import node_fit
+from corral.api.errors import BadRequest
+from corral.api.selectors import LabelSelector, Requirement, label_selector
+from corral.cluster.descheduler.arguments import TopologySpreadArgs
+from corral.cluster.descheduler.default_evictor import priority_of
+from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.snapshot import PodInfo
+from corral.reconcile.objects import labels_of
+
+_IGNORE: Final = "Ignore"
+_HONOR: Final = "Honor"
+Domains = Mapping[str, Sequence[PodInfo]]
+"""Pods by the value of the topology key."""
+
+
+def evictions(args: TopologySpreadArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+    """Yield pods of domains that have too many, if they will be in one that has fewer."""
+    evictable = dict.fromkeys(handle.evictable(handle.nodes, args))
+    for constraint in _constraints(args, handle):
+        tried: set[PodInfo] = set()
+        while (one := _next(handle, constraint, evictable, tried)) is not None:
+            tried.add(one)
+            yield one
+
+
+class _Constraint:
+    """A constraint of a pod, with the nodes and pods that it counts."""
+
+    def __init__(self, one: PodInfo, constraint: TopologySpreadConstraint) -> None:
+        """Raises BadRequest for a selector that cannot be parsed."""
+        self.namespace = one.key.namespace
+        self.key = constraint.topologyKey
+        self.max_skew = constraint.maxSkew
+        self._selector = _selector(one.pod, constraint)
+        self._pod = one.next_pod
+        self._affinity = (constraint.nodeAffinityPolicy or _HONOR) == _HONOR
+        self._taints = (constraint.nodeTaintsPolicy or _IGNORE) == _HONOR
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is equal in the constraints of the pods of one owner."""
+        spec = self._pod.spec
+        terms = (spec and spec.nodeSelector, spec and spec.affinity) if self._affinity else ()
+        tolerations = (spec and spec.tolerations) if self._taints else ()
+        selector = str(self._selector)
+        return self.namespace, self.key, self.max_skew, selector, str(terms), str(tolerations)
+
+    def domains(self, handle: Handle) -> Domains:
+        """Return the pods that count, by domain; a domain may have none."""
+        found: dict[str, list[PodInfo]] = {}
+        for name in handle.nodes:
+            value = labels_of(handle.snapshot.node(name)).get(self.key)
+            if value is None or not self._has(handle, name):
+                continue
+            found.setdefault(value, []).extend(
+                one
+                for one in handle.snapshot.pods_on(name)
+                if one.key.namespace == self.namespace
+                and self._selector.matches(labels_of(one.pod))
+            )
+        return found
+
+    def _has(self, handle: Handle, name: str) -> bool:
+        """Return whether a node counts, by the policies of the constraint."""
+        node = handle.snapshot.node(name)
+        if self._affinity and not node_fit.matches_affinity(self._pod, node):
+            return False
+        taints = [
+            each
+            for each in (node.spec and node.spec.taints) or ()
+            if each.effect != "PreferNoSchedule"
+        ]
+        return not self._taints or all(node_fit.tolerates(self._pod, each) for each in taints)
+
+
+def _constraints(args: TopologySpreadArgs, handle: Handle) -> Iterator[_Constraint]:
+    """Yield the constraints of all pods, each once."""
+    seen: set[tuple[object, ...]] = set()
+    for name in handle.nodes:
+        for one in handle.snapshot.pods_on(name):
+            if not args.namespaces.has(one.key.namespace) or one.pod.spec is None:
+                continue
+            for each in one.pod.spec.topologySpreadConstraints or ():
+                if each.whenUnsatisfiable not in args.constraints:
+                    continue
+                try:
+                    constraint = _Constraint(one, each)
+                except BadRequest:
+                    continue
+                if constraint.identity not in seen:
+                    seen.add(constraint.identity)
+                    yield constraint
+
+
+def _next(
+    handle: Handle,
+    constraint: _Constraint,
+    evictable: Mapping[PodInfo, None],
+    tried: set[PodInfo],
+) -> PodInfo | None:
+    """Return the pod to evict next; None if the constraint is met, or no eviction helps."""
+    domains = constraint.domains(handle)
+    sizes = {value: len(pods) for value, pods in domains.items()}
+    least = min(sizes.values(), default=0)
+    for value in sorted(sizes, key=lambda value: (-sizes[value], value)):
+        if sizes[value] - least <= constraint.max_skew:
+            return None
+        for one in sorted(domains[value], key=_importance):
+            if one in tried or one not in evictable or not one.settled:
+                continue
+            landing = _domain(handle, constraint, handle.snapshot.landing(one))
+            if landing in sizes and sizes[landing] < sizes[value] - 1:
+                return one
+    return None
+
+
+def _domain(handle: Handle, constraint: _Constraint, node: str) -> str | None:
+    return labels_of(handle.snapshot.node(node)).get(constraint.key) if node else None
+
+
+def _importance(one: PodInfo) -> tuple[bool, int]:
+    """Return the order of evictions: pods that fit many nodes first, then by priority."""
+    spec = one.next_pod.spec
+    is_bound = spec is not None and bool(
+        spec.nodeSelector or (spec.affinity and spec.affinity.nodeAffinity)
+    )
+    return is_bound, priority_of(one)
+
+
+def _selector(pod: Pod, constraint: TopologySpreadConstraint) -> LabelSelector:
+    """Return the selector of a constraint, with the pod's values of ``matchLabelKeys``."""
+    labels = labels_of(pod)
+    selector = label_selector(msgspec.to_builtins(constraint.labelSelector))
+    same = tuple(
+        Requirement(key, "=", (labels[key],))
+        for key in constraint.matchLabelKeys or ()
+        if key in labels
+    )
+    return LabelSelector((*selector.requirements, *same), nothing=selector.nothing)
