@@ -191,17 +191,26 @@ def test_a_missing_store_beside_volumes_prevents_the_start(tmp_path):
     assert volume.exists()
 
 
+AS_NOBODY = """
+import os, sys
+from corral.cli.main import run
+import corral.cli.manager.up, corral.daemon.run
+try:
+    os.geteuid() or os.setuid(65534)
+except PermissionError:
+    pass  # root without capabilities, which may write no more than others
+sys.exit(run(sys.argv[1:]))
+"""
+
+
 def test_an_unwritable_directory_is_an_error_without_traceback(tmp_path):
     private = tmp_path / "private"
     private.mkdir(mode=0o500)
     for each in (tmp_path, *tmp_path.parents):
         if each.stat().st_uid == os.geteuid() and each != Path("/"):
             each.chmod(each.stat().st_mode | 0o011)
-    code = "import sys; from corral.cli.main import run; sys.exit(run(sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-c", "import os; import corral.cli.manager.up, corral.daemon.run;"
-         "os.geteuid() or os.setuid(65534);" + code,
-         "up", "--machine", "hollow", "--data-dir", str(private)],
+        [sys.executable, "-c", AS_NOBODY, "up", "--machine", "hollow", "--data-dir", str(private)],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 1

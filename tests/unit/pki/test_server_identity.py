@@ -124,7 +124,10 @@ def test_a_token_owned_by_another_user_is_rejected(tmp_path, monkeypatch):
     path = tmp_path / "token"
     path.write_text("x" * 40)
     if os.geteuid() == 0:
-        os.chown(path, 4711, -1)
+        try:
+            os.chown(path, 4711, -1)
+        except PermissionError:
+            pytest.skip("root without CAP_CHOWN owns whatever it makes")
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(pki.PkiError, match="belongs to another user"):
