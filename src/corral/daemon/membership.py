@@ -7,6 +7,7 @@ a serving certificate with that.
 
 import asyncio
 import base64
+import json
 import secrets
 import ssl
 from collections.abc import Sequence
@@ -141,8 +142,6 @@ def config_of(layout: Layout, server: str) -> Kubeconfig:
 
 async def _authority(server: str, ca_hash: str) -> str:
     """Return the cluster's authority (PEM) after comparing its hash.  Raises CannotStart."""
-    from corral.api import yaml  # noqa: PLC0415 - a MiB that a member does not need
-
     try:
         async with Https(Kubeconfig(server=server, insecure=True)) as transport:
             info = await Client(transport).get(ConfigMap, CLUSTER_INFO.name, CLUSTER_INFO.namespace)
@@ -155,11 +154,11 @@ async def _authority(server: str, ca_hash: str) -> str:
     except ApiError as error:
         raise _refused(server, error) from error
     try:
-        document: Any = yaml.load((info.data or {})["kubeconfig"])
+        document: Any = json.loads((info.data or {})["kubeconfig"])  # corral's is JSON
         encoded = document["clusters"][0]["cluster"]["certificate-authority-data"]
         authority = base64.b64decode(encoded, validate=True).decode("ascii")
         found = pki.public_key_hash(authority)
-    except (ApiError, ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise CannotStart(f"{CLUSTER_INFO} of {server} cannot be read: {error!r}") from error
     if not secrets.compare_digest(found, ca_hash.strip().lower()):
         raise CannotStart(

@@ -3,9 +3,11 @@
 import base64
 import json
 import ssl
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from starlette.responses import JSONResponse
 
 from corral import pki
 from corral.api.errors import Unavailable
@@ -20,11 +22,14 @@ from corral.daemon.membership import (
     Credentials,
     Membership,
     NetworkSettings,
+    _authority,
     bootstrap,
     certificate_of,
     config_of,
     forget,
 )
+from corral.server.transport import date_header
+from corral.server.transport.listener import listening, tls_context
 
 SERVER = "https://192.0.2.1:6443"
 HOSTS = ["192.0.2.7", "node1"]
@@ -155,6 +160,44 @@ async def test_leaving_removes_the_keys(signer, layout, credentials):
     assert [each.name for each in layout.root.iterdir()] == ["pki"]
     assert certificate_of(layout, CLIENT) is None
     forget(layout)
+
+
+@asynccontextmanager
+async def serving_cluster_info(directory, text=None):
+    """Serve kube-public/cluster-info; yields the URL and the hash of the authority in it."""
+    identity = pki.ensure(directory, ["127.0.0.1"])
+    authority = identity.authority.read_text()
+    kubeconfig = pki.cluster_info(SERVER, authority).decode() if text is None else text
+    metadata = {"name": "cluster-info", "namespace": "kube-public"}
+    document = {"metadata": metadata, "data": {"kubeconfig": kubeconfig}}
+    tls = tls_context(identity.certificate, identity.key)
+    async with listening(JSONResponse(document), "127.0.0.1", 0, tls) as (_, port):
+        yield f"https://127.0.0.1:{port}", pki.public_key_hash(authority)
+
+
+async def test_the_authority_is_compared_with_its_hash(tmp_path):
+    async with serving_cluster_info(tmp_path / "pki") as (url, right):
+        assert "BEGIN CERTIFICATE" in await _authority(url, right)
+        with pytest.raises(CannotStart, match=f"has the hash {right}, not sha256:0"):
+            await _authority(url, "sha256:0")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"clusters": [{"cluster": {}}]}'])
+async def test_cluster_info_that_cannot_be_read_is_reported(tmp_path, text):
+    async with serving_cluster_info(tmp_path / "pki", text) as (url, right):
+        with pytest.raises(CannotStart, match=r"kube-public/cluster-info of .* cannot be read"):
+            await _authority(url, right)
+
+
+async def test_a_host_whose_clock_is_far_off_does_not_join(tmp_path, monkeypatch):
+    written = date_header._of
+    monkeypatch.setattr(date_header, "_of", lambda second: written(second - 3 * 3600))
+    async with serving_cluster_info(tmp_path / "pki") as (url, right):
+        with pytest.raises(
+            CannotStart, match=r"is 3 hours ahead of that of the API server"
+        ) as error:
+            await _authority(url, right)
+    assert "Set it" in error.value.hint
 
 
 async def test_an_unreachable_server_is_an_error(signer, layout):
