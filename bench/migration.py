@@ -279,8 +279,13 @@ def pinged(address: str) -> socket.socket:
 
 
 def echoed(address: str) -> socket.socket:
-    """Return a connection to the guest that answers what it is sent."""
-    return socket.create_connection((address, ECHO_PORT), timeout=5)
+    """Return a connection to the guest that answers what it is sent.
+
+    It sends at once, as ssh does: what waits for an answer to a lost packet waits for 200 ms.
+    """
+    connection = socket.create_connection((address, ECHO_PORT), timeout=5)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 @contextlib.contextmanager
