@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import msgspec
 import pytest
 from lightkube.models.core_v1 import ConfigMap
 from tests.unit.cluster.descheduler.test_policy import DESCHEDULERS_OWN
 
+from corral.api.yaml import load
 from corral.cluster.descheduler.policy import InvalidPolicy
 from corral.cluster.descheduler.settings import DRY_RUN, INTERVAL, read
 
@@ -41,3 +44,13 @@ def test_faults_name_the_field(data, annotations, message):
     with pytest.raises(InvalidPolicy) as refused:
         read(config_map(data, **annotations))
     assert message in str(refused.value)
+
+
+def test_the_config_map_of_the_guide_is_valid():
+    guide = Path(__file__).parents[4] / "docs/guide/rebalancing.md"
+    text = guide.read_text().partition("```yaml\n")[2].partition("```")[0]
+    settings = read(msgspec.convert(load(text), ConfigMap))
+    [profile] = settings.policy.profiles
+    assert (settings.interval_seconds, settings.dry_run) == (300, True)
+    assert [each.name for each in profile.balance] == ["LowNodeUtilization"]
+    assert settings.policy.ignored == ()
