@@ -106,6 +106,19 @@ def test_nodes_with_the_directory_have_the_same_label_and_condition(two):
     assert SHARED_CLASS in capacities
 
 
+def test_a_claim_grows_in_the_machine_of_a_joined_host(two):
+    larger = '{"spec": {"resources": {"requests": {"storage": "96Mi"}}}}'
+    two.first.kubectl("patch", "pvc", "data", "-p", larger)
+
+    def has_grown():
+        shown = two.first.kubectl("get", "pvc", "data", "-o", "jsonpath={.status.capacity.storage}")
+        return shown == "96Mi"
+
+    until("the claim has grown", has_grown)
+    assert int(guest(two, "cat /sys/block/vdb/size")) * 512 == 96 << 20
+    assert guest(two, "head -c 4 /dev/vdb") == "kept"
+
+
 def watch(made, seconds: float) -> tuple[float, float]:
     """Return when the second host's machine ended, and when the first had one; never both."""
     first, second = made.hosts
